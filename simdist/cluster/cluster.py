@@ -1,0 +1,73 @@
+"""Cluster: nodes of devices, and the links inside and between them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from simdist.cluster.device import Device
+from simdist.cluster.link import Link
+from simdist.errors import ArgumentError
+
+__all__ = ["Cluster"]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A machine as the virtual world's clock and `auto` see it.
+
+         node 0                      node 1
+         [0]--[1]--[2]--[3]          [4]--[5]--[6]--[7]       --  inside: a port out and a port in per device
+          |    |    |    |            |    |    |    |
+         nic  nic  nic  nic          nic  nic  nic  nic       |   nics_per_node, shared by the node's devices
+          +====+====+====+============+====+====+====+        =   between: latency and bandwidth of one NIC
+
+    Ranks fill the nodes in order. A device's traffic between nodes passes NIC number
+    (local rank) mod nics_per_node, so nics_per_node=1 is one NIC that all of a node's devices share.
+
+    Args:
+        inside: the link between two devices of a node.
+        between: the link between two nodes, of one NIC.
+        eager_bytes: a message up to this size leaves its sender at once; a larger one waits until its
+            receiver has posted a receive, as in MPI. 0 makes every send wait.
+        jitter: each message's latency is stretched by a seeded factor between 1 and 1 + jitter.
+        slow: rank -> factor by which its computing takes longer.
+        seed: of the jitter.
+    """
+
+    name: str
+    device: Device
+    inside: Link
+    between: Link
+    devices_per_node: int = 8
+    nics_per_node: int = 1
+    eager_bytes: int = 65536
+    jitter: float = 0.0
+    slow: Mapping[int, float] = field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("devices_per_node", "nics_per_node"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} is {getattr(self, name)}; needs at least 1")
+        for name in ("eager_bytes", "jitter"):
+            if getattr(self, name) < 0:
+                raise ArgumentError(f"{name} is {getattr(self, name)}; needs at least 0")
+        for rank, factor in self.slow.items():
+            if factor <= 0:
+                raise ArgumentError(f"rank {rank} cannot be slow by the factor {factor}; needs more than 0")
+
+    def node_of(self, rank: int) -> int:
+        """The node that a global rank lives on."""
+        return rank // self.devices_per_node
+
+    def link(self, ranks: int) -> Link:
+        """The slowest link that a job on `ranks` ranks has to cross."""
+        return self.inside if ranks <= self.devices_per_node else self.between
+
+    def seconds(self, rank: int, flops: float, num_bytes: float) -> float:
+        """How long `rank` computes for this many operations on this many bytes."""
+        return self.device.seconds(flops, num_bytes) * self.slow.get(rank, 1.0)
+
+    def with_(self, **changes: Any) -> "Cluster":
+        """This cluster with some of its fields changed."""
+        return replace(self, **changes)

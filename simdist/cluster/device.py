@@ -1,0 +1,31 @@
+"""Device: what one rank computes with."""
+
+from dataclasses import dataclass
+
+__all__ = ["Device"]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A processor by its roofline: the rate of its arithmetic and of its memory, whichever is slower.
+
+    Args:
+        name: as its maker calls it.
+        flops_per_s: floating-point operations a second, dense, in the precision of training.
+        memory_bytes_per_s: bytes a second between memory and arithmetic, reads and writes together.
+        memory_bytes: how much it holds.
+    """
+
+    name: str
+    flops_per_s: float
+    memory_bytes_per_s: float
+    memory_bytes: float
+
+    def seconds(self, flops: float, num_bytes: float) -> float:
+        """How long this many operations on this many bytes take: the slower of the two."""
+        return max(flops / self.flops_per_s, num_bytes / self.memory_bytes_per_s)
+
+    @property
+    def reduced_bytes_per_s(self) -> float:
+        """The rate of x += y in bytes of x: two reads and a write each. Its inverse is the papers' gamma."""
+        return self.memory_bytes_per_s / 3

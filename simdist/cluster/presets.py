@@ -1,0 +1,63 @@
+"""Presets: clusters by name."""
+
+from simdist.cluster.cluster import Cluster
+from simdist.cluster.device import Device
+from simdist.cluster.link import Link
+from simdist.errors import unknown_name
+
+__all__ = ["preset", "presets"]
+
+_GB = 1e9
+_TFLOP = 1e12
+
+# Latencies are those of a message between GPUs as seen by a program: a few microseconds over NVLink,
+# somewhat more over InfiniBand. Makers publish NVLink's bandwidth for both directions together; a link
+# has half of it each way.
+_NVLINK_S, _INFINIBAND_S = 3e-6, 5e-6
+
+
+def _dgx(
+    name: str, tflops: float, memory_gb_per_s: float, memory_gb: float, nvlink_gb_per_s: float, nic_gb_per_s: float, nics: int
+) -> Cluster:
+    """Nodes of eight GPUs on NVLink, each node with `nics` network cards."""
+    return Cluster(
+        name=name,
+        device=Device(name.upper(), tflops * _TFLOP, memory_gb_per_s * _GB, memory_gb * _GB),
+        inside=Link(_NVLINK_S, nvlink_gb_per_s / 2 * _GB),
+        between=Link(_INFINIBAND_S, nic_gb_per_s * _GB),
+        devices_per_node=8,
+        nics_per_node=nics,
+    )
+
+
+_PRESETS = {
+    # A core of an ordinary computer and messages through its memory, in round figures; `calibrate` measures.
+    "this-machine": Cluster(
+        name="this-machine",
+        device=Device("one core", 5e10, 1.2e10, 4e9),
+        inside=Link(2e-6, 5e9),
+        between=Link(3e-5, 1e9),
+        devices_per_node=1 << 20,
+    ),
+    # NVIDIA's data sheets: dense BF16 (V100: FP16) rate, memory, NVLink both ways, network card per GPU.
+    "v100": _dgx("v100", 125, 900, 32, 300, 12.5, nics=4),  # DGX-1 and DGX-2: 100 Gb/s InfiniBand cards
+    "a100": _dgx("a100", 312, 2039, 80, 600, 25, nics=8),
+    "h100": _dgx("h100", 989.4, 3350, 80, 900, 50, nics=8),
+    "h200": _dgx("h200", 989, 4800, 141, 900, 50, nics=8),
+}
+
+
+def presets() -> list[str]:
+    """The names of all presets."""
+    return list(_PRESETS)
+
+
+def preset(name: str) -> Cluster:
+    """The cluster of this name: 'this-machine', or nodes of eight V100, A100, H100 or H200.
+
+    Raises:
+        UnknownNameError: there is no such preset.
+    """
+    if name not in _PRESETS:
+        raise unknown_name("cluster", name, _PRESETS)
+    return _PRESETS[name]

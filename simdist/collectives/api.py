@@ -1,0 +1,245 @@
+"""The collectives as programs call them: check, agree, choose an algorithm, perform it, record it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array, Reduction, partition, reduction
+from simdist.collectives.buffers import describe, flat, root_of
+from simdist.collectives.registry import Algorithm, choose, find
+from simdist.comm import Communicator
+from simdist.errors import ArrayError
+
+__all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "gather", "reduce", "reduce_scatter", "scatter"]
+
+Op = str | Reduction
+
+
+@contextmanager
+def _performing(
+    operation: str, algorithm: str, comm: Communicator, num_bytes: int, what: str
+) -> Iterator[tuple[Algorithm, Communicator]]:
+    """The algorithm and the communicator to run it on, once all ranks are known to ask for the same.
+
+    What `auto` picked shows in the name of the span.
+    """
+    chosen = choose(operation, comm, num_bytes) if algorithm == "auto" else find(operation, algorithm)
+    comm.agree(f"{operation} by {chosen.name} of {what}")
+    shadow = comm.shadow
+    with shadow.span(f"{operation} {chosen.name}", num_bytes):
+        yield chosen, shadow
+
+
+def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "auto", **options: Any) -> None:
+    """Replace x, on every rank, by its reduction over all ranks.
+
+    Args:
+        x: C-contiguous, the same shape and dtype on every rank; overwritten.
+        op: "sum", "min", "max", "prod", "lor" or "land". On bools a sum is an or, a product an and.
+        algorithm: one of `algorithms("all_reduce")`, or "auto" for the one that the cost model says is fastest.
+        options: the algorithm's own, such as order= of the ring.
+
+    Every rank gets the same bits. Cost: `cost("all_reduce", algorithm, ranks=p, num_bytes=x.nbytes)`.
+
+    Raises:
+        UnknownNameError: no such algorithm or op.
+        ArrayError: x cannot be used.
+        CollectiveMismatch: on all ranks, if they do not all call this with the same arguments.
+    """
+    items, fold = flat(x, comm), reduction(op)
+    with _performing("all_reduce", algorithm, comm, x.nbytes, f"{describe(x)}, op {fold.name}") as (chosen, shadow):
+        chosen.run(items, shadow, fold, **options)
+
+
+def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "auto", **options: Any) -> Array:
+    """Reduce x over all ranks and leave each rank one chunk of the result.
+
+    Args:
+        x: C-contiguous, the same shape and dtype on every rank; all of it is working space.
+        op, algorithm, options: as of `all_reduce`.
+
+    Returns:
+        chunk r of partition(x.size, p) on rank r: flat, and a part of x's own memory.
+
+    Raises:
+        UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
+    """
+    items, fold = flat(x, comm), reduction(op)
+    with _performing("reduce_scatter", algorithm, comm, x.nbytes, f"{describe(x)}, op {fold.name}") as (chosen, shadow):
+        chosen.run(items, shadow, fold, **options)
+    return items[partition(len(items), comm.size)[comm.rank]]
+
+
+def all_gather(
+    shard: Array, comm: Communicator, algorithm: str = "auto", *, out: Array | None = None, **options: Any
+) -> Array:
+    """Join the shards of all ranks, in the order of ranks, on every rank.
+
+    Args:
+        shard: C-contiguous, of any length, also another on each rank; the same dtype everywhere.
+        algorithm: one of `algorithms("all_gather")`, or "auto".
+        out: where the result goes, C-contiguous: then the shards must be those of partition(out.size, p), and
+            a shard that is a part of `out` already is not copied. Without it the ranks first tell each other
+            the lengths of their shards, outside the record, and the result is a new array.
+
+    Returns:
+        the joined array, flat; `out` itself where it was given.
+
+    Raises:
+        UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
+    """
+    mine = flat(shard, comm, writable=False)
+    if out is None:
+        lengths = [int(note) for note in comm.exchange(str(len(mine)))] if comm.size > 1 else [len(mine)]
+        full, chunks = np.empty_like(mine, shape=sum(lengths)), _consecutive(lengths)
+    else:
+        full = flat(out, comm)
+        chunks = list(partition(len(full), comm.size))
+        _require_length("shard", mine, chunks[comm.rank], comm)
+    full[chunks[comm.rank]] = mine
+    with _performing("all_gather", algorithm, comm, full.nbytes, f"{full.dtype}[{len(full)}]") as (chosen, shadow):
+        chosen.run(full, shadow, chunks, **options)
+    return full if out is None else out
+
+
+def all_to_all(x: Array, comm: Communicator, algorithm: str = "auto", **options: Any) -> Array:
+    """Send x[j] to rank j, for all j, and receive what the others have for this rank.
+
+    Args:
+        x: shape (p, …), C-contiguous, the same on every rank; not changed.
+        algorithm: one of `algorithms("all_to_all")`, or "auto".
+
+    Returns:
+        y of x's shape, with y[i] from rank i: the transpose of the matrix of ranks and rows.
+
+    Raises:
+        ArrayError: also where x's first axis is not as long as there are ranks.
+    """
+    flat(x, comm, writable=False)
+    if x.ndim == 0 or x.shape[0] != comm.size:
+        raise ArrayError(f"rank {comm.rank} gave an array of shape {x.shape}; all_to_all over {comm.size} ranks needs as many rows")
+    y = np.empty_like(x)
+    rows = comm.size, x.size // comm.size
+    with _performing("all_to_all", algorithm, comm, x.nbytes, describe(x)) as (chosen, shadow):
+        chosen.run(x.reshape(rows), y.reshape(rows), shadow, **options)
+    return y
+
+
+def broadcast(x: Array, comm: Communicator, root: int = 0, algorithm: str = "auto", **options: Any) -> None:
+    """Replace x, on every rank, by root's x.
+
+    Args:
+        x: C-contiguous, the same shape and dtype on every rank; overwritten except on root.
+        root: a rank of comm.
+        algorithm: one of `algorithms("broadcast")`, or "auto".
+
+    Raises:
+        UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
+        ArgumentError: root is no rank of comm.
+    """
+    root = root_of(comm, root)
+    items = flat(x, comm, writable=comm.rank != root)
+    with _performing("broadcast", algorithm, comm, x.nbytes, f"{describe(x)}, root {root}") as (chosen, shadow):
+        chosen.run(items, shadow, root, **options)
+
+
+def reduce(
+    x: Array, comm: Communicator, root: int = 0, op: Op = "sum", algorithm: str = "auto", **options: Any
+) -> None:
+    """Replace root's x by the reduction over all ranks; everybody else's x is working space.
+
+    Args:
+        x: C-contiguous, the same shape and dtype on every rank; overwritten, on other ranks than root by
+            partial results.
+        root: a rank of comm.
+        op, algorithm, options: as of `all_reduce`.
+
+    Raises:
+        UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
+        ArgumentError: root is no rank of comm.
+    """
+    root = root_of(comm, root)
+    items, fold = flat(x, comm), reduction(op)
+    what = f"{describe(x)}, op {fold.name}, root {root}"
+    with _performing("reduce", algorithm, comm, x.nbytes, what) as (chosen, shadow):
+        chosen.run(items, shadow, fold, root, **options)
+
+
+def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str = "auto", **options: Any) -> Array:
+    """Give each rank its chunk of root's x.
+
+    Args:
+        x: C-contiguous, on root; not looked at elsewhere, where it may be None. Root first tells the others
+            its length and dtype, outside the record.
+        root: a rank of comm.
+        algorithm: one of `algorithms("scatter")`, or "auto".
+
+    Returns:
+        chunk r of partition(x.size, p) on rank r: flat, a new array.
+
+    Raises:
+        UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
+        ArgumentError: root is no rank of comm.
+    """
+    root = root_of(comm, root)
+    comm.agree(f"scatter from root {root}")
+    items = flat(x, comm, writable=False) if comm.rank == root else np.empty(0, np.uint8)
+    length, dtype = comm.exchange(f"{len(items)} {items.dtype.str}")[root].split()
+    if comm.rank != root:
+        items = np.empty(0, dtype)
+    chunks = list(partition(int(length), comm.size))
+    num_bytes = int(length) * items.dtype.itemsize
+    with _performing("scatter", algorithm, comm, num_bytes, f"{dtype}[{length}], root {root}") as (chosen, shadow):
+        shard: Array = chosen.run(items, shadow, chunks, root, **options)
+    return shard
+
+
+def gather(
+    shard: Array, comm: Communicator, root: int = 0, algorithm: str = "auto", **options: Any
+) -> Array | None:
+    """Join the shards of all ranks, in the order of ranks, on root.
+
+    Args:
+        shard: C-contiguous, of any length, also another on each rank; the same dtype everywhere; not changed.
+            The ranks first tell each other the lengths, outside the record.
+        root: a rank of comm.
+        algorithm: one of `algorithms("gather")`, or "auto".
+
+    Returns:
+        the joined array, flat, on root; None elsewhere.
+
+    Raises:
+        UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
+        ArgumentError: root is no rank of comm.
+    """
+    root = root_of(comm, root)
+    mine = flat(shard, comm, writable=False)
+    chunks = _consecutive([int(note) for note in comm.exchange(str(len(mine)))])
+    num_bytes = chunks[-1].stop * mine.dtype.itemsize
+    with _performing("gather", algorithm, comm, num_bytes, f"{mine.dtype}[{chunks[-1].stop}], root {root}") as (chosen, shadow):
+        full: Array | None = chosen.run(mine, shadow, chunks, root, **options)
+    return full
+
+
+def barrier(comm: Communicator, algorithm: str = "auto") -> None:
+    """Return when all ranks have called this.
+
+    Raises:
+        UnknownNameError: no such algorithm.
+        CollectiveMismatch: on all ranks, if they do not all call this.
+    """
+    with _performing("barrier", algorithm, comm, 0, "nothing") as (chosen, shadow):
+        chosen.run(shadow)
+
+
+def _consecutive(lengths: Sequence[int]) -> list[slice]:
+    """Slices of these lengths, one after the other."""
+    stops = np.cumsum(lengths).tolist()
+    return [slice(stop - length, stop) for length, stop in zip(lengths, stops, strict=True)]
+
+
+def _require_length(name: str, x: Array, chunk: slice, comm: Communicator) -> None:
+    if len(x) != chunk.stop - chunk.start:
+        raise ArrayError(f"rank {comm.rank}'s {name} has {len(x)} items; its part of the output has {chunk.stop - chunk.start}")

@@ -1,0 +1,46 @@
+"""Buffers: what a collective may work on."""
+
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError, ArrayError
+
+__all__ = ["describe", "flat", "root_of"]
+
+
+def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
+    """x as one row of items, sharing its memory.
+
+    Raises:
+        ArrayError: x is no array, holds Python objects, is not C-contiguous, or may not be written to.
+    """
+    if not hasattr(x, "dtype") or not hasattr(x, "reshape"):
+        raise ArrayError(f"rank {comm.rank} gave {type(x).__name__} {x!r:.60}; a collective needs an array")
+    if x.dtype.hasobject:
+        raise ArrayError(f"rank {comm.rank} gave an array of Python objects; a collective needs numbers or bools")
+    if not x.flags.c_contiguous:
+        layout = f"shape {x.shape}, strides {x.strides}"
+        raise ArrayError(f"rank {comm.rank} gave an array that is not C-contiguous ({layout}); pass a copy")
+    if writable and isinstance(x, np.ndarray) and not x.flags.writeable:
+        raise ArrayError(f"rank {comm.rank} gave a read-only array of shape {x.shape}; this collective writes to it")
+    return x.reshape(-1)
+
+
+def describe(x: Array) -> str:
+    """dtype and shape, for the comparison between ranks."""
+    return f"{x.dtype}{list(x.shape)}"
+
+
+def root_of(comm: Communicator, root: Any) -> int:
+    """root, if it is a rank of comm.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if isinstance(root, bool) or not isinstance(root, int | np.integer):
+        raise ArgumentError(f"root must be a rank, a whole number, not {root!r}")
+    comm.check_peer("root", int(root))
+    return int(root)

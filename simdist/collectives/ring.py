@@ -1,0 +1,156 @@
+"""Ring: every rank talks to its two neighbours alone, and every link is busy all the time.
+
+    p   ranks            r   this rank           order   which rank sits at which place of the ring
+    n   items            chunk(i)                the items that the rank at place i ends up with
+
+Bandwidth-optimal: no all-reduce moves fewer bytes per rank. Its price is a latency that grows with p.
+
+Source: Patarasuk and Yuan 2009, J. Parallel Distrib. Comput. 69(2), 117-124.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simdist.arrays import Array, Reduction, partition
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.registry import algorithm
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+
+__all__ = ["Ring", "ring_all_gather", "ring_all_reduce", "ring_reduce_scatter"]
+
+
+class Ring:
+    """A rank's place in a ring: who comes after it, who before, and whose chunk is how far back.
+
+    Args:
+        ranks: how many there are.
+        rank: this one.
+        order: the ranks as they sit round the ring; 0, 1, 2, … where not given.
+
+    Raises:
+        ArgumentError: order does not name each rank once.
+    """
+
+    def __init__(self, ranks: int, rank: int, order: Sequence[int] | None = None) -> None:
+        if order is not None and sorted(order) != list(range(ranks)):
+            raise ArgumentError(f"order {list(order)} does not name each of the ranks 0 to {ranks - 1} once")
+        self.order = range(ranks) if order is None else order
+        self.place = rank if order is None else list(order).index(rank)
+        self.after = self.back(-1)
+        self.before = self.back(1)
+
+    def back(self, places: int) -> int:
+        """The rank that sits this many places before this one."""
+        return self.order[(self.place - places) % len(self.order)]
+
+
+# -- reduce-scatter -----------------------------------------------------------------------------------
+
+
+def _reduce_scatter_cost(case: Case, order: Sequence[int] | None = None) -> Cost:
+    p = case.ranks
+    ring = Ring(p, case.rank, order)
+    # A rank passes on every chunk but its own, and folds every chunk but the one it sends first.
+    return Cost(
+        steps=p - 1,
+        messages=p - 1,
+        sent_bytes=case.num_bytes - case.chunk_bytes(case.rank),
+        reduced_bytes=case.num_bytes - case.chunk_bytes(ring.back(1)),
+    )
+
+
+def _half_formula(case: Case, reduces: bool) -> Formula:
+    p = case.ranks
+    share = case.num_bytes * (p - 1) / p
+    return Formula(p - 1, share, share if reduces else 0)
+
+
+@algorithm(
+    "reduce_scatter", "ring", cost=_reduce_scatter_cost, formula=lambda case, **_: _half_formula(case, reduces=True)
+)
+def ring_reduce_scatter(x: Array, comm: Communicator, op: Reduction, order: Sequence[int] | None = None) -> None:
+    """Leave in chunk r of x the reduction over all ranks; the other chunks are working space.
+
+    A chunk sets out from the rank after its owner, collects one contribution a step, and arrives home,
+    complete, at the last. On four ranks, c3 meaning chunk 3:
+
+        rank        0        1        2        3
+        step 1    c3 ->    c0 ->    c1 ->    c2 ->      each sends the chunk before its own
+        step 2    c2 ->    c3 ->    c0 ->    c1 ->      each sends what it has just folded
+        step 3    c1 ->    c2 ->    c3 ->    c0 ->
+        holds     c0       c1       c2       c3
+
+    Cost per rank: p-1 messages, n(p-1)/p bytes sent and as many reduced.
+    """
+    p, ring = comm.size, Ring(comm.size, comm.rank, order)
+    chunks = partition(len(x), p)
+    incoming = np.empty_like(x, shape=chunks.largest)
+    give = chunks[ring.back(1)]
+    for step in range(1, p):
+        take = chunks[ring.back(1 + step)]
+        y = incoming[: take.stop - take.start]
+        comm.sendrecv(x[give], ring.after, y, ring.before)
+        op(x[take], y)
+        give = take
+
+
+# -- all-gather ---------------------------------------------------------------------------------------
+
+
+def _all_gather_cost(case: Case, order: Sequence[int] | None = None) -> Cost:
+    p = case.ranks
+    # A rank passes on every chunk but that of the rank after it, where the ring closes.
+    last = Ring(p, case.rank, order).after
+    return Cost(steps=p - 1, messages=p - 1, sent_bytes=case.num_bytes - case.chunk_bytes(last))
+
+
+@algorithm("all_gather", "ring", cost=_all_gather_cost, formula=lambda case, **_: _half_formula(case, reduces=False))
+def ring_all_gather(
+    x: Array, comm: Communicator, chunks: Sequence[slice], order: Sequence[int] | None = None
+) -> None:
+    """Fill x, of which each rank holds its own chunk, with the chunks of all.
+
+        rank        0        1        2        3
+        step 1    c0 ->    c1 ->    c2 ->    c3 ->      each sends its own chunk
+        step 2    c3 ->    c0 ->    c1 ->    c2 ->      each sends what it has just received
+        step 3    c2 ->    c3 ->    c0 ->    c1 ->
+        holds     all      all      all      all
+
+    Cost per rank: p-1 messages, n(p-1)/p bytes sent.
+    """
+    p, ring = comm.size, Ring(comm.size, comm.rank, order)
+    give = chunks[comm.rank]
+    for step in range(1, p):
+        take = chunks[ring.back(step)]
+        comm.sendrecv(x[give], ring.after, x[take], ring.before)
+        give = take
+
+
+# -- all-reduce ---------------------------------------------------------------------------------------
+
+
+def _all_reduce_cost(case: Case, order: Sequence[int] | None = None) -> Cost:
+    scatter, gather = _reduce_scatter_cost(case, order), _all_gather_cost(case, order)
+    return Cost(*(a + b for a, b in zip(scatter, gather, strict=True)))
+
+
+def _all_reduce_formula(case: Case, **_: object) -> Formula:
+    p, n = case.ranks, case.num_bytes
+    return Formula(2 * (p - 1), 2 * n * (p - 1) / p, n * (p - 1) / p)
+
+
+@algorithm("all_reduce", "ring", cost=_all_reduce_cost, formula=_all_reduce_formula)
+def ring_all_reduce(x: Array, comm: Communicator, op: Reduction, order: Sequence[int] | None = None) -> None:
+    """Replace x by its reduction over all ranks: p-1 steps until each chunk is complete on one rank, p-1
+    more until it is everywhere.
+
+    Args:
+        x: shape (n,), contiguous, the same length and dtype on every rank; overwritten.
+        order: the ranks as they sit round the ring; a ring that follows the wires keeps them uncrowded.
+
+    Cost per rank: 2(p-1) messages, 2n(p-1)/p bytes sent, n(p-1)/p reduced.
+    """
+    ring_reduce_scatter(x, comm, op, order)
+    ring_all_gather(x, comm, partition(len(x), comm.size), order)

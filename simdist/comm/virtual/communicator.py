@@ -1,0 +1,294 @@
+"""VirtualCommunicator: a rank's messages as copies between arrays, timed by the network's model."""
+
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.comm.communicator import ANY, Communicator, Request, Status, Stream
+from simdist.comm.virtual.group import Group
+from simdist.comm.virtual.mailbox import Hope, Message, Receipt
+from simdist.comm.virtual.request import AnyReceiving, Receiving, Sending
+from simdist.comm.virtual.stream import VirtualStream
+from simdist.comm.virtual.shared import Shared
+from simdist.trace import Recorder
+
+__all__ = ["VirtualCommunicator"]
+
+
+class VirtualCommunicator(Communicator):
+    """One rank's view of a group of virtual ranks.
+
+    Each call first waits for its turn, so that whatever touches ports and mailboxes happens in the order of
+    virtual time.
+
+    Args:
+        shared: what all ranks of the run share.
+        group: the members.
+        rank: which of them this is.
+        recorder: where its spans go.
+        stream_name: which stream it is meant for.
+    """
+
+    def __init__(self, shared: Shared, group: Group, rank: int, recorder: Recorder, stream_name: str = "main") -> None:
+        self.rank = rank
+        self.size = group.size
+        self.ranks = group.ranks
+        self.nodes = group.nodes
+        self.num_nodes = group.num_nodes
+        self.cluster = shared.cluster
+        self.context = group.context
+        self.stream_name = stream_name
+        self.recorder = recorder
+        self.check = shared.check
+        self.doing = ""
+        self.attached: dict[str, Any] = {}
+        self._shared = shared
+        self.group = group
+        self.scheduler = shared.scheduler
+        self._transfer = shared.network.transfer
+        self._mailbox = group.mailboxes[rank]
+        self._global_rank = group.ranks[rank]
+        self._eager_bytes = shared.cluster.eager_bytes
+        self._rows = recorder.rows if recorder.on else None
+        self._shadow: VirtualCommunicator | None = None
+        self._calls = {"agree": 0, "exchange": 0, "split": 0}
+
+    # -- messages -------------------------------------------------------------------------------------
+
+    def send(self, x: Array, dst: int, tag: int = 0) -> None:
+        """See Communicator. Blocks until the message has left this rank's port."""
+        self.isend(x, dst, tag).wait()
+
+    def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
+        """See Communicator. The clock moves on to the message's arrival."""
+        return self.irecv(x, src, tag).wait()
+
+    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> Status:
+        """See Communicator."""
+        # The receive is posted first: of two ranks that send each other something large, both are ready.
+        scheduler = self.scheduler
+        if scheduler.times:
+            scheduler.turn()
+        if x.nbytes > self._eager_bytes:
+            receiving, sending = self.irecv(y, src, 0), self.isend(x, dst, 0)
+            status = receiving.wait()
+            sending.wait()
+            return status
+        if not 0 <= dst < self.size or not 0 <= src < self.size:
+            self.check_peer("dst", dst)
+            self.check_peer("src", src)
+        now_s = scheduler.running.clock_s
+        sent_s = self._dispatch(x, dst, 0, now_s)
+        if self._rows is not None:
+            self.note("send", now_s, sent_s, x.nbytes, self.ranks[dst], 0)
+        status = self._take(y, src, 0)
+        fiber = scheduler.running
+        if fiber.clock_s < sent_s:
+            fiber.clock_s = sent_s
+        return status
+
+    def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
+        """See Communicator."""
+        self.check_peer("dst", dst)
+        self.scheduler.turn()
+        now_s = self.scheduler.running.clock_s
+        sending = Sending(self, x, dst, tag, now_s)
+        if x.nbytes <= self._eager_bytes:
+            sending.leave(self._dispatch(x, dst, tag, now_s))
+            return sending
+        mailbox = self.group.mailboxes[dst]
+        receipt = mailbox.awaiting(self.rank, tag)
+        if receipt is not None:
+            sending.leave(self._deliver(x, self.rank, dst, tag, receipt))
+        else:
+            announced_s = now_s + self._shared.network.latency_s(self._global_rank, self.ranks[dst])
+            self._post(dst, Message(x, self.rank, tag, announced_s, sending))
+        return sending
+
+    def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
+        """See Communicator. One from any source chooses its message when it is waited for."""
+        self.scheduler.turn()
+        if src == ANY:
+            return AnyReceiving(self, x, tag, self.scheduler.running.clock_s)
+        self.check_peer("src", src)
+        receipt = Receipt(self.group, self.doing, x, src, tag)
+        message = self._mailbox.take(src, tag)
+        if message is None:
+            self._mailbox.receipts.append(receipt)
+        else:
+            self._accept(message, receipt)
+        return Receiving(self, receipt, self.scheduler.running.clock_s)
+
+    # The four ways in which a message and a receive can meet. Times are those of the call that makes them.
+
+    def _dispatch(self, x: Array, dst: int, tag: int, now_s: float) -> float:
+        """Put a small message under way; when it has left."""
+        src, num_bytes = self.rank, x.nbytes
+        to_rank = self.ranks[dst]
+        sent_s, arrival_s = self._transfer(self._global_rank, to_rank, num_bytes, now_s)
+        mailbox = self.group.mailboxes[dst]
+        receipt = mailbox.awaiting(src, tag) if mailbox.receipts else None
+        if receipt is None:
+            self._post(dst, Message(x.copy(), src, tag, arrival_s))
+        else:
+            receipt.fill(x, src, tag, arrival_s)
+            if receipt.fiber is not None:
+                self.scheduler.ready(receipt.fiber, arrival_s)
+        return sent_s
+
+    def _post(self, dst: int, message: Message) -> None:
+        """Leave a message in a mailbox and wake who hopes for one like it."""
+        mailbox = self.group.mailboxes[dst]
+        mailbox.put(message)
+        for hope in mailbox.hopes:
+            if hope.tag in (message.tag, ANY):
+                self.scheduler.ready(hope.fiber, max(hope.fiber.clock_s, message.ready_s))
+
+    def _deliver(self, x: Array, src: int, dst: int, tag: int, receipt: Receipt) -> float:
+        """Carry a large message, now that both sides are ready; when it has left."""
+        now_s = self.scheduler.running.clock_s
+        sent_s, arrival_s = self._transfer(self.ranks[src], self.ranks[dst], x.nbytes, now_s)
+        receipt.fill(x, src, tag, arrival_s)
+        if receipt.fiber is not None:
+            self.scheduler.ready(receipt.fiber, arrival_s)
+        return sent_s
+
+    def _accept(self, message: Message, receipt: Receipt) -> None:
+        """Give a message taken from the mailbox to a receive."""
+        if message.sending is None:
+            receipt.fill(message.data, message.src, message.tag, message.ready_s)
+        else:
+            message.sending.leave(self._deliver(message.data, message.src, self.rank, message.tag, receipt))
+
+    def _take(self, y: Array, src: int, tag: int) -> Status:
+        """Receive from a known source, at the running fiber's clock; returns when it is there."""
+        fiber = self.scheduler.running
+        receipt = Receipt(self.group, self.doing, y, src, tag)
+        start_s = fiber.clock_s
+        message = self._mailbox.take(src, tag) if self._mailbox.messages else None
+        if message is None:
+            self._mailbox.receipts.append(receipt)
+        else:
+            self._accept(message, receipt)
+        return self.finish(receipt, start_s)
+
+    def finish(self, receipt: Receipt, start_s: float) -> Status:
+        """Wait for a posted receive to be filled, and record it."""
+        fiber = self.scheduler.running
+        if not receipt.done:
+            receipt.fiber = fiber
+            try:
+                self.scheduler.block(receipt)
+            except BaseException:
+                self._mailbox.receipts.remove(receipt)
+                raise
+        if receipt.error is not None:
+            raise receipt.error
+        status = receipt.status
+        if fiber.clock_s < receipt.arrival_s:
+            fiber.clock_s = receipt.arrival_s
+        if self._rows is not None:
+            end_s = receipt.arrival_s if receipt.arrival_s > start_s else start_s
+            self.note("recv", start_s, end_s, status.num_bytes, self.ranks[status.src], status.tag)
+        return status
+
+    def take_any(self, y: Array, tag: int, start_s: float) -> Status:
+        """Receive what arrives first, from whomever.
+
+        A message that is on its way may be overtaken by one not yet sent; so this waits, with the message
+        in sight, until no other rank is at an earlier time than its arrival.
+        """
+        scheduler, mailbox = self.scheduler, self._mailbox
+        fiber = scheduler.running
+        message = mailbox.first(tag)
+        if message is None or message.ready_s > fiber.clock_s:
+            hope = Hope(self.group, self.doing, fiber, tag)
+            mailbox.hopes.append(hope)
+            if message is not None:
+                scheduler.ready(fiber, message.ready_s)
+            try:
+                scheduler.block(hope)
+            finally:
+                mailbox.hopes.remove(hope)
+            message = mailbox.first(tag)
+        if message is None:
+            return self.take_any(y, tag, start_s)
+        fiber.clock_s = max(fiber.clock_s, message.ready_s)
+        mailbox.take(message.src, message.tag)
+        receipt = Receipt(self.group, self.doing, y, message.src, message.tag)
+        self._accept(message, receipt)
+        return self.finish(receipt, start_s)
+
+    def note(self, name: str, start_s: float, end_s: float, num_bytes: int, peer: int, tag: int) -> None:
+        """Record a message."""
+        if self._rows is not None:
+            self._rows.append(
+                (self._global_rank, self.stream_name, name, start_s, end_s, num_bytes, peer, tag, self.context, -1, "")
+            )
+
+    # -- groups ---------------------------------------------------------------------------------------
+
+    def split(self, color: int | None, key: int = 0) -> "VirtualCommunicator | None":
+        """See Communicator. The call itself takes no time, but all leave it at the time of the last to come."""
+        notes = self.exchange("" if color is None else f"{color} {key}")
+        number = self._count("split")
+        if color is None:
+            return None
+        wanted = [tuple(map(int, note.split())) if note else None for note in notes]
+        members = sorted((w[1], r) for r, w in enumerate(wanted) if w is not None and w[0] == color)
+        ranks = [r for _, r in members]
+        group = self.group.subgroup(f"/{number}:{color}", ranks)
+        return VirtualCommunicator(self._shared, group, ranks.index(self.rank), self.recorder, self.stream_name)
+
+    @property
+    def shadow(self) -> "VirtualCommunicator":
+        """See Communicator."""
+        if self._shadow is None:
+            group = self.group.twin(".collective", self.group.family)
+            self._shadow = VirtualCommunicator(self._shared, group, self.rank, self.recorder, self.stream_name)
+            self._shadow.attached = self.attached
+        self._shadow.doing = self.doing
+        return self._shadow
+
+    def stream(self, name: str) -> Stream:
+        """See Communicator."""
+        twin = VirtualCommunicator(self._shared, self.group.twin(f".{name}"), self.rank, self.recorder, name)
+        stream = VirtualStream(twin, self.scheduler, self._global_rank, self._shared.rate(self._global_rank))
+        self._shared.streams.append(stream)
+        return stream
+
+    def agree(self, what: str) -> None:
+        """See Communicator. Takes no time, and a rank goes on as soon as it has not been contradicted."""
+        if self.check and self.size > 1:
+            self.group.agree(self._count("agree"), self.rank, what)
+
+    def exchange(self, note: str) -> list[str]:
+        """See Communicator. Takes no time, but all leave it at the time of the last to come."""
+        self.scheduler.turn()
+        return self.group.exchange(self._count("exchange"), self.rank, note)
+
+    def _count(self, call: str) -> int:
+        self._calls[call] += 1
+        return self._calls[call]
+
+    # -- time and memory ------------------------------------------------------------------------------
+
+    def clock(self) -> float:
+        """The virtual time of the stream that asks."""
+        return self.scheduler.running.clock_s
+
+    def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
+        """Move the clock of the stream that calls; a slow rank's by its factor more."""
+        fiber = self.scheduler.running
+        start_s = fiber.clock_s
+        if seconds is None:
+            fiber.clock_s += self.cluster.seconds(self._global_rank, flops, bytes)
+        else:
+            fiber.clock_s += seconds * self.cluster.slow.get(self._global_rank, 1.0)
+        self.recorder.add(self.stream_name, name, start_s, fiber.clock_s)
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """See Communicator. Virtual ranks share one process, so any memory will do."""
+        return np.empty(shape, dtype)
+

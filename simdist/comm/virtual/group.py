@@ -1,0 +1,125 @@
+"""Group: what the members of a virtual communicator have in common."""
+
+from collections.abc import Sequence
+
+from simdist.comm.virtual.mailbox import Mailbox
+from simdist.comm.virtual.scheduler import Fiber, Scheduler
+
+__all__ = ["Agreement", "Exchange", "Group"]
+
+
+class Agreement:
+    """One call of `agree`: who has said what so far.
+
+    Nobody waits for it: a rank that says what the first one said goes on at once.
+    """
+
+    __slots__ = ("group", "said")
+
+    def __init__(self, group: "Group") -> None:
+        self.group = group
+        self.said: dict[str, list[int]] = {}
+
+    def waits_for(self) -> tuple[str, list[int]]:
+        """In words, for a rank that found itself contradicted."""
+        return "waits for the others to say what they call", list(self.group.ranks)
+
+    def text(self) -> str:
+        """The verdict, the same for every rank."""
+        rows = [f"  ranks {_list(ranks)}: {what}" for what, ranks in self.said.items()]
+        silent = sorted(set(range(self.group.size)) - {r for ranks in self.said.values() for r in ranks})
+        if silent:
+            rows.append(f"  ranks {_list(silent)}: did not call anything")
+        return f"the ranks of {self.group.context!r} call different collectives:\n" + "\n".join(rows)
+
+
+def _list(ranks: list[int], most: int = 12) -> str:
+    shown = ", ".join(map(str, sorted(ranks)[:most]))
+    return shown if len(ranks) <= most else f"{shown}, … ({len(ranks)} in all)"
+
+
+class Exchange:
+    """One call of `exchange`: everybody's note, for everybody, when the last has come."""
+
+    __slots__ = ("fibers", "group", "missing", "notes")
+
+    def __init__(self, group: "Group") -> None:
+        self.group = group
+        self.notes = [""] * group.size
+        self.missing = set(range(group.size))
+        self.fibers: list[Fiber] = []
+
+    def waits_for(self) -> tuple[str, list[int]]:
+        """In words, and who has not come yet."""
+        ranks = [self.group.ranks[r] for r in sorted(self.missing)]
+        return f"waits in a set-up call on {self.group.context!r} for ranks {_list(ranks)}", ranks
+
+
+class Group:
+    """The members, their mailboxes, and the calls in which they find together.
+
+    Attributes:
+        context: its name.
+        ranks, nodes: the global rank and the node of each member.
+        mailboxes: one a member.
+        family: the name of the group that this one is a shadow or a stream's twin of, or its own.
+        dispute: the agreement in which members contradicted each other, if they did.
+    """
+
+    def __init__(self, scheduler: Scheduler, context: str, ranks: Sequence[int], nodes: Sequence[int], family: str) -> None:
+        self.scheduler = scheduler
+        self.context = context
+        self.ranks = ranks
+        self.nodes = nodes
+        self.size = len(ranks)
+        self.num_nodes = len(set(nodes))
+        self.family = family
+        self.mailboxes = [Mailbox() for _ in ranks]
+        self.dispute: Agreement | None = None
+        self._agreements: dict[int, Agreement] = {}
+        self._exchanges: dict[int, Exchange] = {}
+        self._kin: dict[str, Group] = {}
+
+    def twin(self, name: str, family: str | None = None) -> "Group":
+        """The same members under another name, whose messages match only each other."""
+        context = self.context + name
+        if context not in self._kin:
+            self._kin[context] = Group(self.scheduler, context, self.ranks, self.nodes, family or context)
+        return self._kin[context]
+
+    def subgroup(self, name: str, members: Sequence[int]) -> "Group":
+        """Some of the members, in this order; whoever asks for the same name gets the same group."""
+        context = self.context + name
+        if context not in self._kin:
+            ranks, nodes = [self.ranks[m] for m in members], [self.nodes[m] for m in members]
+            self._kin[context] = Group(self.scheduler, context, ranks, nodes, context)
+        return self._kin[context]
+
+    def agree(self, call: int, rank: int, what: str) -> None:
+        """Register what `rank` says in its call number `call`; block it if that is disputed."""
+        agreement = self._agreements.setdefault(call, Agreement(self))
+        agreement.said.setdefault(what, []).append(rank)
+        if len(agreement.said) > 1 and self.dispute is None:
+            self.dispute = agreement
+        if self.dispute is not None:
+            self.scheduler.block(self.dispute)
+        elif len(agreement.said[what]) == self.size:
+            del self._agreements[call]
+
+    def exchange(self, call: int, rank: int, note: str) -> list[str]:
+        """Everybody's note; all leave at the time of the last to come."""
+        exchange = self._exchanges.setdefault(call, Exchange(self))
+        exchange.notes[rank] = note
+        exchange.missing.remove(rank)
+        fiber = self.scheduler.running
+        exchange.fibers.append(fiber)
+        if exchange.missing:
+            self.scheduler.block(exchange)
+        else:
+            del self._exchanges[call]
+            last_s = max(f.clock_s for f in exchange.fibers)
+            for f in exchange.fibers:
+                f.clock_s = last_s
+                if f is not fiber:
+                    self.scheduler.ready(f, last_s)
+        return exchange.notes

@@ -1,0 +1,89 @@
+"""Requests: sends and receives of virtual ranks that are under way."""
+
+from typing import TYPE_CHECKING
+
+from simdist.arrays import Array
+from simdist.comm.communicator import Request, Status
+from simdist.comm.virtual.mailbox import Receipt, where
+from simdist.comm.virtual.scheduler import Fiber
+
+if TYPE_CHECKING:
+    from simdist.comm.virtual.communicator import VirtualCommunicator
+
+__all__ = ["AnyReceiving", "Receiving", "Sending"]
+
+
+class Sending(Request):
+    """A send that has left its port, or a large one that waits for its receive to be posted."""
+
+    __slots__ = ("_comm", "_doing", "_fiber", "_sent_s", "_start_s", "_status", "group")
+
+    def __init__(self, comm: "VirtualCommunicator", x: Array, dst: int, tag: int, start_s: float) -> None:
+        self.group = comm.group
+        self._comm = comm
+        self._doing = comm.doing
+        self._status = Status(dst, tag, x.nbytes)
+        self._start_s = start_s
+        self._sent_s: float | None = None
+        self._fiber: Fiber | None = None
+
+    def leave(self, sent_s: float) -> None:
+        """It is under way, and has left the port at this time."""
+        dst, tag, num_bytes = self._status
+        self._sent_s = sent_s
+        self._comm.note("send", self._start_s, sent_s, num_bytes, self.group.ranks[dst], tag)
+        if self._fiber is not None:
+            self._comm.scheduler.ready(self._fiber, max(self._fiber.clock_s, sent_s))
+
+    def waits_for(self) -> tuple[str, list[int]]:
+        """In words, and the rank that could end the wait."""
+        rank = self.group.ranks[self._status.src]
+        what = f"waits to send {self._status.num_bytes} bytes to rank {rank}"
+        return what + where(self._status.tag, self._doing), [rank]
+
+    def wait(self) -> Status:
+        """Block until the array may be changed; the status names the receiver."""
+        fiber = self._comm.scheduler.running
+        if self._sent_s is None:
+            self._fiber = fiber
+            self._comm.scheduler.block(self)
+        if self._sent_s is not None and fiber.clock_s < self._sent_s:
+            fiber.clock_s = self._sent_s
+        return self._status
+
+
+class Receiving(Request):
+    """A receive from a known source; it may have met its message already."""
+
+    __slots__ = ("_comm", "_done", "_receipt", "_start_s")
+
+    def __init__(self, comm: "VirtualCommunicator", receipt: Receipt, start_s: float) -> None:
+        self._comm = comm
+        self._receipt = receipt
+        self._start_s = start_s
+        self._done: Status | None = None
+
+    def wait(self) -> Status:
+        """Block until the message is there."""
+        if self._done is None:
+            self._done = self._comm.finish(self._receipt, self._start_s)
+        return self._done
+
+
+class AnyReceiving(Request):
+    """A receive from any source, which chooses its message when it is waited for."""
+
+    __slots__ = ("_comm", "_done", "_start_s", "_tag", "_x")
+
+    def __init__(self, comm: "VirtualCommunicator", x: Array, tag: int, start_s: float) -> None:
+        self._comm = comm
+        self._x = x
+        self._tag = tag
+        self._start_s = start_s
+        self._done: Status | None = None
+
+    def wait(self) -> Status:
+        """Block until a message is there."""
+        if self._done is None:
+            self._done = self._comm.take_any(self._x, self._tag, self._start_s)
+        return self._done

@@ -1,0 +1,101 @@
+"""Stream: a second line of work of a virtual rank, with a clock of its own."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from simdist.comm.communicator import Communicator, Stream, Work
+from simdist.comm.virtual.scheduler import Fiber, Scheduler
+
+__all__ = ["VirtualStream", "VirtualWork"]
+
+
+class VirtualWork(Work):
+    """A call under way on a stream, or done."""
+
+    def __init__(self, stream: "VirtualStream", call: Callable[[], Any], name: str) -> None:
+        self.group: Any = None  # it waits for no group's ranks, but for its own
+        self._stream = stream
+        self._call = call
+        self._name = name
+        self._asked_s = stream.scheduler.running.clock_s
+        self._waiters: list[Fiber] = []
+        self._done = False
+        self._end_s = 0.0
+        self._result: Any = None
+        self.error: Exception | None = None
+
+    def perform(self) -> None:
+        """Do it, on the stream's fiber, not before it was asked for."""
+        scheduler, fiber = self._stream.scheduler, self._stream.fiber
+        fiber.clock_s = max(fiber.clock_s, self._asked_s)
+        try:
+            self._result = self._call()
+        except Exception as error:
+            self.error = error
+            self._stream.unheard.append(self)
+        self._done = True
+        self._end_s = fiber.clock_s
+        for waiter in self._waiters:
+            scheduler.ready(waiter, max(waiter.clock_s, self._end_s))
+
+    def waits_for(self) -> tuple[str, list[int]]:
+        """In words."""
+        fiber = self._stream.fiber
+        return f"waits for {self._name} on its stream {fiber.stream!r}", [fiber.rank]
+
+    def wait(self) -> Any:
+        """Block the calling fiber until it is done; what it returned, or raise what it raised."""
+        scheduler = self._stream.scheduler
+        fiber = scheduler.running
+        if not self._done:
+            self._waiters.append(fiber)
+            scheduler.block(self)
+        fiber.clock_s = max(fiber.clock_s, self._end_s)
+        if self.error is not None:
+            if self in self._stream.unheard:
+                self._stream.unheard.remove(self)
+            raise self.error
+        return self._result
+
+
+class VirtualStream(Stream):
+    """Does what it is given, in order, on a fiber of its own.
+
+    Attributes:
+        comm: the communicator's twin.
+        fiber: the line of work.
+        unheard: works that failed and that nobody has waited for yet.
+    """
+
+    def __init__(self, comm: Communicator, scheduler: Scheduler, rank: int, rate: Callable[[int, int], float]) -> None:
+        self.comm = comm
+        self.scheduler = scheduler
+        self.fiber = Fiber(rank, comm.stream_name, daemon=True)
+        self.unheard: list[VirtualWork] = []
+        self._works: deque[VirtualWork] = deque()
+        self._rate = rate
+        self._spawned = False
+        self._idle = True
+
+    def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> VirtualWork:
+        """Call the function on this stream, not before now and not before what was started earlier."""
+        name = getattr(function, "__name__", repr(function))
+        work = VirtualWork(self, lambda: function(*args, **kwargs), name)
+        self._works.append(work)
+        if self._idle:
+            self._idle = False
+            self.fiber.clock_s = max(self.fiber.clock_s, self.scheduler.running.clock_s)
+            if self._spawned:
+                self.scheduler.ready(self.fiber, self.fiber.clock_s)
+            else:
+                self._spawned = True
+                self.scheduler.spawn(self.fiber, self._serve, self._rate)
+        return work
+
+    def _serve(self) -> None:
+        while True:
+            while self._works:
+                self._works.popleft().perform()
+            self._idle = True
+            self.scheduler.block(None)

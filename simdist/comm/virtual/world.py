@@ -1,0 +1,58 @@
+"""World: a program on virtual ranks, in this process."""
+
+from collections.abc import Callable
+from typing import Any
+
+from simdist.cluster import Cluster
+from simdist.comm.virtual.communicator import VirtualCommunicator
+from simdist.comm.virtual.group import Group
+from simdist.comm.virtual.scheduler import Fiber
+from simdist.comm.virtual.shared import Shared
+from simdist.errors import RankFailed
+from simdist.trace import Recorder, Span
+
+__all__ = ["run_virtual"]
+
+
+def run_virtual(
+    program: Callable[..., Any], ranks: int, cluster: Cluster, args: tuple[Any, ...] = (), record: bool = True, check: bool = True
+) -> tuple[list[Any], list[Span], float]:
+    """Run program(comm, *args) on virtual ranks of a modelled cluster.
+
+    Returns:
+        what each rank's program returned, the record, and the virtual seconds until the last one ended.
+
+    Raises:
+        DeadlockError: no rank can go on.
+        Exception: whatever the first rank to fail raised, with a note that names it.
+    """
+    shared = Shared(cluster, ranks, check)
+    nodes = [cluster.node_of(r) for r in range(ranks)]
+    group = Group(shared.scheduler, "world", range(ranks), nodes, "world")
+    recorders = [Recorder(r, record) for r in range(ranks)]
+    results: list[Any] = [None] * ranks
+
+    def spawn(rank: int) -> None:
+        comm = VirtualCommunicator(shared, group, rank, recorders[rank])
+
+        def body() -> None:
+            results[rank] = program(comm, *args)
+
+        shared.scheduler.spawn(Fiber(rank, "main"), body, shared.rate(rank))
+
+    for rank in range(ranks):
+        spawn(rank)
+    shared.scheduler.run()
+    failure = shared.scheduler.failure or shared.unheard()
+    if failure is not None:
+        raise _told(*failure, ranks)
+    spans = [span for recorder in recorders for span in recorder.spans()]
+    return results, spans, max(f.clock_s for f in shared.scheduler.fibers)
+
+
+def _told(fiber: Fiber, error: BaseException, ranks: int) -> BaseException:
+    """The error of a rank, as its caller is to see it."""
+    if isinstance(error, SystemExit):  # one rank's exit is not the caller's
+        error = RankFailed(f"{fiber.label()} of {ranks} called sys.exit({error.code!r})").with_traceback(error.__traceback__)
+    error.add_note(f"raised on {fiber.label()} of {ranks}, {fiber.clock_s:.9g} virtual seconds after the start")
+    return error

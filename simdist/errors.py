@@ -1,0 +1,75 @@
+"""Every exception that simdist raises on purpose.
+
+Each names the value, the limit and, where ranks take part, the rank. Each takes one message, so that
+it survives the way back from a rank's process to the one that started it.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = [
+    "ArgumentError",
+    "ArrayError",
+    "CollectiveMismatch",
+    "DataError",
+    "DeadlineError",
+    "DeadlockError",
+    "MessageMismatch",
+    "RankFailed",
+    "SimdistError",
+    "UnknownNameError",
+    "WorldUnavailable",
+    "unknown_name",
+]
+
+
+class SimdistError(Exception):
+    """Anything that simdist raises on purpose."""
+
+
+class ArgumentError(SimdistError, ValueError):
+    """An argument lies outside its limits; the message gives both."""
+
+
+class UnknownNameError(ArgumentError):
+    """A name (of an algorithm, an operation, a preset) that does not exist; the message lists those that do."""
+
+
+class ArrayError(ArgumentError):
+    """An array that cannot be used as it is: not contiguous, read-only, of the wrong shape or dtype."""
+
+
+class DataError(SimdistError, OSError):
+    """A data file that cannot be read or holds too little."""
+
+
+class CollectiveMismatch(SimdistError):
+    """Ranks called different collectives, or the same one with different arguments; raised on all of them."""
+
+
+class MessageMismatch(SimdistError):
+    """A message does not fit the buffer posted for it."""
+
+
+class DeadlockError(SimdistError):
+    """No rank can go on; the message gives the cycle of who waits for whom."""
+
+
+class DeadlineError(SimdistError, TimeoutError):
+    """A wait outlasted its deadline."""
+
+
+class RankFailed(SimdistError):
+    """A rank ended without a result: killed, exited, or raised something that cannot travel."""
+
+
+class WorldUnavailable(SimdistError):
+    """The MPI world was asked for where there is no MPI, or one inside another."""
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
+    """The error for `name`, which is no known `kind`: lists the known ones and guesses which was meant."""
+    names = sorted(known)
+    near = get_close_matches(str(name), names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return UnknownNameError(f"unknown {kind} {name!r}{hint} There are: {', '.join(names)}")

@@ -1,0 +1,7 @@
+"""The record of a run: spans, and what is made of them."""
+
+from simdist.trace.recorder import Recorder
+from simdist.trace.span import Span
+from simdist.trace.trace import Trace
+
+__all__ = ["Recorder", "Span", "Trace"]

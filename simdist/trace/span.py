@@ -1,0 +1,42 @@
+"""Span: one thing that a rank did, from when to when."""
+
+from typing import NamedTuple
+
+__all__ = ["Span"]
+
+
+class Span(NamedTuple):
+    """One entry of the record.
+
+    A message is a span `send` on its sender and a span `recv` on its receiver; a collective is a span that
+    encloses its messages; computing is a span `compute` or has a name of its own.
+
+    Attributes:
+        rank: the global rank whose span this is.
+        stream: which of the rank's streams did it: "main" or a name given to `comm.stream`.
+        name: "send", "recv", "compute", or an operation, such as "all_reduce ring".
+        start_s, end_s: on the world's clock. A receive starts when it is asked for, not when data flow.
+        bytes: of the message, or of the array that a collective works on.
+        peer: the global rank at the other end of a message; -1 where there is none.
+        tag: of the message.
+        context: which communicator a message travels on: those of different communicators never match.
+        micro_batch: the pipeline's unit this belongs to; -1 where there is none.
+        detail: anything more, as text.
+    """
+
+    rank: int
+    stream: str
+    name: str
+    start_s: float
+    end_s: float
+    bytes: int = 0
+    peer: int = -1
+    tag: int = 0
+    context: str = ""
+    micro_batch: int = -1
+    detail: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end_s - self.start_s

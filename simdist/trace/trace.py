@@ -1,0 +1,49 @@
+"""Trace: the record of a whole run."""
+
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from simdist.trace import chrome
+from simdist.trace.span import Span
+
+__all__ = ["Trace"]
+
+
+class Trace:
+    """All spans of all ranks of a run, ordered by when they started.
+
+    Attributes:
+        spans: the record.
+        ranks: how many ranks took part.
+    """
+
+    def __init__(self, spans: Iterable[Span], ranks: int) -> None:
+        self.spans: list[Span] = sorted(spans, key=lambda s: (s.start_s, s.rank, -s.end_s))
+        self.ranks = ranks
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(self.spans)
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def save(self, path: str | Path) -> None:
+        """Write Chrome's trace format, as JSON: open it at ui.perfetto.dev or in chrome://tracing."""
+        chrome.write(self.spans, self.ranks, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Trace":
+        """Read what `save` wrote, exactly.
+
+        Raises:
+            DataError: it cannot be read, or is not a trace.
+        """
+        spans, ranks = chrome.read(Path(path))
+        return cls(spans, ranks)
+
+    def plot(self, **options: Any) -> Any:
+        """The timeline as a Matplotlib Figure; the options are those of `simdist.plots.timeline`."""
+        # By name, because plots stands above trace: this is the one call that goes up the house.
+        return import_module("simdist.plots").timeline(self, **options)
