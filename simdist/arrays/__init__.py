@@ -2,18 +2,23 @@
 
 from typing import Any, TypeAlias
 
-from simdist.arrays.meter import Meter, charge, metered
-from simdist.arrays.partition import Partition, partition
+from simdist.arrays.kind import empty, kind_of
+from simdist.arrays.meter import Chargeable, Meter, charge, metered
+from simdist.arrays.partition import Chunks, Partition, partition
 from simdist.arrays.phantom import Phantom, phantom
 from simdist.arrays.reduction import Reduction, reduction, reductions
 
 __all__ = [
     "Array",
+    "Chargeable",
+    "Chunks",
     "Meter",
     "Partition",
     "Phantom",
     "Reduction",
     "charge",
+    "empty",
+    "kind_of",
     "metered",
     "partition",
     "phantom",

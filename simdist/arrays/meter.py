@@ -1,42 +1,48 @@
 """Meter: what the arithmetic at hand costs, in operations and bytes.
 
 The one ambient thing in simdist: a layer or a reduction says what it does by `charge`, and whoever runs
-it may listen. A virtual rank listens with its clock, a training step with its counters.
+it may listen. A virtual rank listens with its clock, a training step with a counter.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Protocol
 
-__all__ = ["Meter", "charge", "metered"]
+__all__ = ["Chargeable", "Meter", "charge", "metered"]
+
+
+class Chargeable(Protocol):
+    """Whatever can be told of arithmetic."""
+
+    def charge(self, flops: int, bytes: int) -> None:
+        """Hear of so many floating-point operations on so many bytes."""
 
 
 class Meter:
-    """Counts floating-point operations and bytes moved between memory and arithmetic unit.
+    """Counts floating-point operations and the bytes that they read and write.
 
-    Args:
-        listener: called as listener(flops, bytes) at every charge.
+    Attributes:
+        flops, bytes: the counts.
+        outer: the meter around this one, which is told as well.
     """
 
-    __slots__ = ("bytes", "flops", "listener", "outer")
+    __slots__ = ("bytes", "flops", "outer")
 
-    def __init__(self, listener: Callable[[int, int], None] | None = None) -> None:
+    def __init__(self) -> None:
         self.flops = 0
         self.bytes = 0
-        self.listener = listener
-        self.outer: Meter | None = None
+        self.outer: Chargeable | None = None
 
     def charge(self, flops: int, bytes: int) -> None:
-        """Count, tell the listener, and pass on to the meter around this one."""
+        """Count, and pass on."""
         self.flops += flops
         self.bytes += bytes
-        if self.listener is not None:
-            self.listener(flops, bytes)
         if self.outer is not None:
             self.outer.charge(flops, bytes)
 
 
-_meter: ContextVar[Meter | None] = ContextVar("simdist_meter", default=None)
+_meter: ContextVar[Chargeable | None] = ContextVar("simdist_meter", default=None)
 
 
 def charge(flops: int = 0, bytes: int = 0) -> None:
@@ -47,11 +53,12 @@ def charge(flops: int = 0, bytes: int = 0) -> None:
 
 
 @contextmanager
-def metered(meter: Meter) -> Iterator[Meter]:
-    """Charge `meter`, and the meter around it, inside this block."""
-    meter.outer = _meter.get()
+def metered(meter: Chargeable) -> Iterator[None]:
+    """Charge `meter` inside this block; a Meter passes on to the one around it."""
+    if isinstance(meter, Meter):
+        meter.outer = _meter.get()
     token = _meter.set(meter)
     try:
-        yield meter
+        yield
     finally:
         _meter.reset(token)

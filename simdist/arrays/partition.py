@@ -1,16 +1,25 @@
 """Partition: n items over p ranks, in runs as equal as can be."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from simdist.errors import ArgumentError
 
-__all__ = ["Partition", "partition"]
+__all__ = ["Chunks", "Partition", "partition"]
+
+
+class Chunks(Protocol):
+    """Consecutive slices, one a rank: a Partition, or a list where the lengths are what they are."""
+
+    def __getitem__(self, i: int, /) -> slice: ...
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The slices that cut `range(n)` into `p` runs; nothing is stored but n and p.
+    """The slices that cut `range(n)` into `p` runs; nothing is stored but a few numbers.
 
     The first n mod p runs have one item more than the others, so sizes differ by one at most. With
     n < p the last runs are empty.
@@ -20,20 +29,22 @@ class Partition:
 
     n: int
     p: int
+    _base: int = field(init=False, repr=False, compare=False)
+    _longer: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.n < 0 or self.p < 1:
             raise ArgumentError(f"cannot cut {self.n} items into {self.p} parts: needs n >= 0 and p >= 1")
+        object.__setattr__(self, "_base", self.n // self.p)
+        object.__setattr__(self, "_longer", self.n % self.p)
 
     def start(self, i: int) -> int:
         """Where run i begins, for 0 <= i <= p."""
-        base, longer = divmod(self.n, self.p)
-        return i * base + (i if i < longer else longer)
+        return i * self._base + (i if i < self._longer else self._longer)
 
     def size(self, i: int) -> int:
         """How many items run i has."""
-        base, longer = divmod(self.n, self.p)
-        return base + (i < longer)
+        return self._base + (i < self._longer)
 
     def span(self, first: int, last: int) -> slice:
         """Runs first … last-1 as one slice."""
@@ -42,14 +53,17 @@ class Partition:
     @property
     def largest(self) -> int:
         """The size of the largest run."""
-        return -(-self.n // self.p)
+        return self._base + (self._longer > 0)
 
     def __getitem__(self, i: int) -> slice:
         if not 0 <= i < self.p:
             raise IndexError(f"run {i} of a partition into {self.p}")
-        base, longer = divmod(self.n, self.p)
-        start = i * base + (i if i < longer else longer)
-        return slice(start, start + base + (i < longer))
+        longer = self._longer
+        if i < longer:
+            start = i * (self._base + 1)
+            return slice(start, start + self._base + 1)
+        start = i * self._base + longer
+        return slice(start, start + self._base)
 
     def __len__(self) -> int:
         return self.p

@@ -50,7 +50,9 @@ class Phantom:
         return Phantom(self._hollow()[key].shape, self.dtype)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        np.broadcast_shapes(self[key].shape, np.shape(value))
+        there = self[key].shape
+        if np.broadcast_shapes(there, np.shape(value)) != there:
+            raise ArrayError(f"cannot broadcast shape {np.shape(value)} into shape {there}")
 
     def reshape(self, *shape: Any) -> "Phantom":
         """As of NumPy."""

@@ -1,9 +1,10 @@
 """What a machine is: devices, links, clusters, and when a message arrives."""
 
+from simdist.cluster.calibration import calibrated
 from simdist.cluster.cluster import Cluster
 from simdist.cluster.device import Device
 from simdist.cluster.link import Link
-from simdist.cluster.network import Network
+from simdist.cluster.network import Network, Path
 from simdist.cluster.presets import preset, presets
 
-__all__ = ["Cluster", "Device", "Link", "Network", "preset", "presets"]
+__all__ = ["Cluster", "Device", "Link", "Network", "Path", "calibrated", "preset", "presets"]

@@ -1,24 +1,75 @@
 """Network: when a message leaves and when it arrives, given everything sent before it."""
 
+from collections.abc import Callable
+
 from simdist.cluster.cluster import Cluster
 
-__all__ = ["Network"]
+__all__ = ["Network", "Path", "Port"]
 
 _MASK = (1 << 64) - 1
 
 
-class Network:
-    """The ports of a cluster's devices and NICs, each busy with one message at a time in each direction.
+class Port:
+    """One end of a wire, in one direction: busy with one message at a time.
+
+    Attributes:
+        free_s: when it has done with all that it was given.
+    """
+
+    __slots__ = ("free_s",)
+
+    def __init__(self) -> None:
+        self.free_s = 0.0
+
+
+class Path:
+    """The way from one device to another: a port out, a wire, a port in.
 
     A message of n bytes holds the sender's port for n * beta seconds from the moment it is free; its head
     arrives alpha later and holds the receiver's port for n * beta more:
 
-        sender     |--wait--|== n*beta ==|                     (the port serves messages in order)
+        sender     |--wait--|== n*beta ==|                     (a port serves messages in order)
         wire                |-- alpha --|
         receiver                        |--wait--|== n*beta ==|
 
-    Alone on an idle network it takes alpha + n * beta. Messages book their ports in the order of the calls
-    to `transfer`; the virtual world calls it in the order of time.
+    Alone on idle ports it takes alpha + n * beta.
+
+    Args:
+        out, into: the ports.
+        alpha_s, beta_s: seconds a message and seconds a byte.
+        stretch: gives the factor by which the next message's latency is longer; None for 1.
+    """
+
+    __slots__ = ("_into", "_out", "_stretch", "alpha_s", "beta_s")
+
+    def __init__(
+        self, out: Port, into: Port, alpha_s: float, beta_s: float, stretch: Callable[[], float] | None = None
+    ) -> None:
+        self._out = out
+        self._into = into
+        self._stretch = stretch
+        self.alpha_s = alpha_s
+        self.beta_s = beta_s
+
+    def carry(self, num_bytes: int, ready_s: float) -> tuple[float, float]:
+        """Send so many bytes, ready at ready_s: (when the port out is free again, when they are there).
+
+        Messages book their ports in the order of the calls; the virtual world calls in the order of time.
+        """
+        out, into, busy_s = self._out, self._into, num_bytes * self.beta_s
+        start_s = out.free_s
+        if start_s < ready_s:
+            start_s = ready_s
+        head_s = start_s + (self.alpha_s if self._stretch is None else self.alpha_s * self._stretch())
+        if head_s < into.free_s:
+            head_s = into.free_s
+        out.free_s = sent_s = start_s + busy_s
+        into.free_s = arrival_s = head_s + busy_s
+        return sent_s, arrival_s
+
+
+class Network:
+    """The ports of a cluster's devices and network cards, and the paths between them.
 
     Args:
         cluster: what to model.
@@ -27,52 +78,27 @@ class Network:
 
     def __init__(self, cluster: Cluster, ranks: int) -> None:
         self.cluster = cluster
+        self._device_ports = [(Port(), Port()) for _ in range(ranks)]
         nodes = cluster.node_of(ranks - 1) + 1
-        # Ports 0 … ranks-1 are the devices'; after them come the NICs, node by node.
-        self._out_free_s = [0.0] * (ranks + nodes * cluster.nics_per_node)
-        self._in_free_s = list(self._out_free_s)
-        self._node = [cluster.node_of(r) for r in range(ranks)]
-        self._nic = [
-            ranks + self._node[r] * cluster.nics_per_node + r % cluster.devices_per_node % cluster.nics_per_node
-            for r in range(ranks)
-        ]
-        self._inside = cluster.inside.latency_s, 1 / cluster.inside.bytes_per_s
-        self._between = cluster.between.latency_s, 1 / cluster.between.bytes_per_s
-        self._on_device = 0.0, 2 / cluster.device.memory_bytes_per_s  # a copy reads and writes
+        self._nic_ports = [[(Port(), Port()) for _ in range(cluster.nics_per_node)] for _ in range(nodes)]
         self._sent = [0] * ranks
 
-    def transfer(self, src: int, dst: int, num_bytes: int, ready_s: float) -> tuple[float, float]:
-        """Send num_bytes from src to dst, ready at ready_s: (when src's port is free again, when it is there).
+    def path(self, src: int, dst: int) -> Path:
+        """The way from global rank src to dst; to oneself it is a copy in the device's memory."""
+        cluster = self.cluster
+        stretch = (lambda: 1 + cluster.jitter * self._noise(src)) if cluster.jitter else None
+        if cluster.node_of(src) != cluster.node_of(dst):
+            link = cluster.between
+            return Path(self._nic(src)[0], self._nic(dst)[1], link.latency_s, 1 / link.bytes_per_s, stretch)
+        out, into = self._device_ports[src][0], self._device_ports[dst][1]
+        if src == dst:  # a copy reads and writes
+            return Path(out, into, 0.0, 2 / cluster.device.memory_bytes_per_s)
+        return Path(out, into, cluster.inside.latency_s, 1 / cluster.inside.bytes_per_s, stretch)
 
-        Args:
-            src, dst: global ranks. A message to oneself is a copy in the device's memory.
-        """
-        node = self._node
-        if node[src] != node[dst]:
-            alpha_s, beta_s = self._between
-            out, into = self._nic[src], self._nic[dst]
-        else:
-            alpha_s, beta_s = self._inside if src != dst else self._on_device
-            out, into = src, dst
-        if self.cluster.jitter:
-            alpha_s *= 1 + self.cluster.jitter * self._noise(src)
-        busy_s = num_bytes * beta_s
-        out_free_s, in_free_s = self._out_free_s, self._in_free_s
-        start_s = out_free_s[out]
-        if start_s < ready_s:
-            start_s = ready_s
-        sent_s = out_free_s[out] = start_s + busy_s
-        head_s = start_s + alpha_s
-        if head_s < in_free_s[into]:
-            head_s = in_free_s[into]
-        arrival_s = in_free_s[into] = head_s + busy_s
-        return sent_s, arrival_s
-
-    def latency_s(self, src: int, dst: int) -> float:
-        """How long an empty message takes from src to dst, without jitter."""
-        if src == dst:
-            return 0.0
-        return (self._inside if self._node[src] == self._node[dst] else self._between)[0]
+    def _nic(self, rank: int) -> tuple[Port, Port]:
+        """The network card of a rank, which others of its node may share."""
+        cluster = self.cluster
+        return self._nic_ports[cluster.node_of(rank)][rank % cluster.devices_per_node % cluster.nics_per_node]
 
     def _noise(self, src: int) -> float:
         """A number in [0, 1) that depends on the seed, the sender and how much it has sent (splitmix64)."""

@@ -17,7 +17,13 @@ _NVLINK_S, _INFINIBAND_S = 3e-6, 5e-6
 
 
 def _dgx(
-    name: str, tflops: float, memory_gb_per_s: float, memory_gb: float, nvlink_gb_per_s: float, nic_gb_per_s: float, nics: int
+    name: str,
+    tflops: float,
+    memory_gb_per_s: float,
+    memory_gb: float,
+    nvlink_gb_per_s: float,
+    nic_gb_per_s: float,
+    nics: int,
 ) -> Cluster:
     """Nodes of eight GPUs on NVLink, each node with `nics` network cards."""
     return Cluster(

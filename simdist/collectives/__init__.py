@@ -1,6 +1,22 @@
 """Collectives by hand, over send and receive: every algorithm by name, its cost beside it."""
 
-from simdist.collectives import ring
+# Importing a family registers its algorithms, listed in this order.
+from simdist.collectives import (  # noqa: F401, I001
+    linear,
+    tree,
+    chain,
+    scatter_gather,
+    ring,
+    bidirectional,
+    recursive,
+    rabenseifner,
+    bruck,
+    pairwise,
+    double_tree,
+    hierarchical,
+    torus,
+    dissemination,
+)
 from simdist.collectives.api import (
     all_gather,
     all_reduce,

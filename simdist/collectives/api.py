@@ -6,13 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from simdist.arrays import Array, Reduction, partition, reduction
+from simdist.arrays import Array, Reduction, empty, kind_of, partition, reduction
 from simdist.collectives.buffers import describe, flat, root_of
 from simdist.collectives.registry import Algorithm, choose, find
 from simdist.comm import Communicator
 from simdist.errors import ArrayError
 
-__all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "gather", "reduce", "reduce_scatter", "scatter"]
+__all__ = [
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "gather",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+]
 
 Op = str | Reduction
 
@@ -119,7 +129,9 @@ def all_to_all(x: Array, comm: Communicator, algorithm: str = "auto", **options:
     """
     flat(x, comm, writable=False)
     if x.ndim == 0 or x.shape[0] != comm.size:
-        raise ArrayError(f"rank {comm.rank} gave an array of shape {x.shape}; all_to_all over {comm.size} ranks needs as many rows")
+        raise ArrayError(
+            f"rank {comm.rank} gave an array of shape {x.shape}; all_to_all over {comm.size} ranks needs as many rows"
+        )
     y = np.empty_like(x)
     rows = comm.size, x.size // comm.size
     with _performing("all_to_all", algorithm, comm, x.nbytes, describe(x)) as (chosen, shadow):
@@ -186,9 +198,9 @@ def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str =
     root = root_of(comm, root)
     comm.agree(f"scatter from root {root}")
     items = flat(x, comm, writable=False) if comm.rank == root else np.empty(0, np.uint8)
-    length, dtype = comm.exchange(f"{len(items)} {items.dtype.str}")[root].split()
+    kind, length, dtype = comm.exchange(f"{kind_of(items)} {len(items)} {items.dtype.name}")[root].split()
     if comm.rank != root:
-        items = np.empty(0, dtype)
+        items = empty(kind, 0, dtype)
     chunks = list(partition(int(length), comm.size))
     num_bytes = int(length) * items.dtype.itemsize
     with _performing("scatter", algorithm, comm, num_bytes, f"{dtype}[{length}], root {root}") as (chosen, shadow):
@@ -196,9 +208,7 @@ def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str =
     return shard
 
 
-def gather(
-    shard: Array, comm: Communicator, root: int = 0, algorithm: str = "auto", **options: Any
-) -> Array | None:
+def gather(shard: Array, comm: Communicator, root: int = 0, algorithm: str = "auto", **options: Any) -> Array | None:
     """Join the shards of all ranks, in the order of ranks, on root.
 
     Args:
@@ -218,7 +228,10 @@ def gather(
     mine = flat(shard, comm, writable=False)
     chunks = _consecutive([int(note) for note in comm.exchange(str(len(mine)))])
     num_bytes = chunks[-1].stop * mine.dtype.itemsize
-    with _performing("gather", algorithm, comm, num_bytes, f"{mine.dtype}[{chunks[-1].stop}], root {root}") as (chosen, shadow):
+    with _performing("gather", algorithm, comm, num_bytes, f"{mine.dtype}[{chunks[-1].stop}], root {root}") as (
+        chosen,
+        shadow,
+    ):
         full: Array | None = chosen.run(mine, shadow, chunks, root, **options)
     return full
 
@@ -242,4 +255,6 @@ def _consecutive(lengths: Sequence[int]) -> list[slice]:
 
 def _require_length(name: str, x: Array, chunk: slice, comm: Communicator) -> None:
     if len(x) != chunk.stop - chunk.start:
-        raise ArrayError(f"rank {comm.rank}'s {name} has {len(x)} items; its part of the output has {chunk.stop - chunk.start}")
+        raise ArrayError(
+            f"rank {comm.rank}'s {name} has {len(x)} items; its part of the output has {chunk.stop - chunk.start}"
+        )

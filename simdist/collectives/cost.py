@@ -1,13 +1,13 @@
 """Cost: what a collective moves, counted, and what its paper says it takes."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from simdist.arrays import Partition, partition
 from simdist.cluster import Cluster, Link
 from simdist.errors import ArgumentError
 
-__all__ = ["Case", "Cost", "Formula"]
+__all__ = ["Case", "Cost", "Formula", "in_turn"]
 
 
 class Cost(NamedTuple):
@@ -39,11 +39,21 @@ class Formula(NamedTuple):
 
     def seconds(self, link: Link, reduced_bytes_per_s: float) -> float:
         """The time with alpha and beta of this link and gamma = 1 / reduced_bytes_per_s."""
-        return self.latencies * link.latency_s + self.bytes / link.bytes_per_s + self.reduced_bytes / reduced_bytes_per_s
+        return (
+            self.latencies * link.latency_s + self.bytes / link.bytes_per_s + self.reduced_bytes / reduced_bytes_per_s
+        )
 
     def on(self, cluster: Cluster, ranks: int) -> float:
         """The time in seconds on `ranks` ranks of this cluster, all messages over the slowest link crossed."""
         return self.seconds(cluster.link(ranks), cluster.device.reduced_bytes_per_s)
+
+
+Counts = TypeVar("Counts", Cost, Formula)
+
+
+def in_turn(*parts: Counts) -> Counts:
+    """The cost, or the formula, of several collectives one after the other."""
+    return type(parts[0])(*(sum(counts) for counts in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simdist.arrays import Array, Reduction, partition
-from simdist.collectives.cost import Case, Cost, Formula
+from simdist.arrays import Array, Chunks, Reduction, partition
+from simdist.collectives.cost import Case, Cost, Formula, in_turn
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
@@ -107,9 +107,7 @@ def _all_gather_cost(case: Case, order: Sequence[int] | None = None) -> Cost:
 
 
 @algorithm("all_gather", "ring", cost=_all_gather_cost, formula=lambda case, **_: _half_formula(case, reduces=False))
-def ring_all_gather(
-    x: Array, comm: Communicator, chunks: Sequence[slice], order: Sequence[int] | None = None
-) -> None:
+def ring_all_gather(x: Array, comm: Communicator, chunks: Chunks, order: Sequence[int] | None = None) -> None:
     """Fill x, of which each rank holds its own chunk, with the chunks of all.
 
         rank        0        1        2        3
@@ -132,8 +130,7 @@ def ring_all_gather(
 
 
 def _all_reduce_cost(case: Case, order: Sequence[int] | None = None) -> Cost:
-    scatter, gather = _reduce_scatter_cost(case, order), _all_gather_cost(case, order)
-    return Cost(*(a + b for a, b in zip(scatter, gather, strict=True)))
+    return in_turn(_reduce_scatter_cost(case, order), _all_gather_cost(case, order))
 
 
 def _all_reduce_formula(case: Case, **_: object) -> Formula:

@@ -114,7 +114,7 @@ class Communicator(ABC):
         """
 
     @abstractmethod
-    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> Status:
+    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
         """Send x to dst and receive y from src, at the same time, both under tag 0."""
 
     @abstractmethod

@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array
+from simdist.cluster import Path
 from simdist.comm.communicator import ANY, Communicator, Request, Status, Stream
 from simdist.comm.virtual.group import Group
-from simdist.comm.virtual.mailbox import Hope, Message, Receipt
+from simdist.comm.virtual.mailbox import Hope, Mailbox, Message, Receipt, copy_message
 from simdist.comm.virtual.request import AnyReceiving, Receiving, Sending
-from simdist.comm.virtual.stream import VirtualStream
+from simdist.comm.virtual.scheduler import Fiber
 from simdist.comm.virtual.shared import Shared
+from simdist.comm.virtual.stream import VirtualStream
 from simdist.trace import Recorder
 
 __all__ = ["VirtualCommunicator"]
@@ -46,7 +48,7 @@ class VirtualCommunicator(Communicator):
         self._shared = shared
         self.group = group
         self.scheduler = shared.scheduler
-        self._transfer = shared.network.transfer
+        self._routes: dict[int, tuple[Path, Mailbox]] = {}
         self._mailbox = group.mailboxes[rank]
         self._global_rank = group.ranks[rank]
         self._eager_bytes = shared.cluster.eager_bytes
@@ -64,53 +66,53 @@ class VirtualCommunicator(Communicator):
         """See Communicator. The clock moves on to the message's arrival."""
         return self.irecv(x, src, tag).wait()
 
-    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> Status:
+    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
         """See Communicator."""
-        # The receive is posted first: of two ranks that send each other something large, both are ready.
         scheduler = self.scheduler
-        if scheduler.times:
-            scheduler.turn()
+        scheduler.turn()
         if x.nbytes > self._eager_bytes:
+            # The receive is posted first: of two ranks that send each other something large, both are ready.
             receiving, sending = self.irecv(y, src, 0), self.isend(x, dst, 0)
-            status = receiving.wait()
+            receiving.wait()
             sending.wait()
-            return status
-        if not 0 <= dst < self.size or not 0 <= src < self.size:
-            self.check_peer("dst", dst)
-            self.check_peer("src", src)
-        now_s = scheduler.running.clock_s
-        sent_s = self._dispatch(x, dst, 0, now_s)
-        if self._rows is not None:
-            self.note("send", now_s, sent_s, x.nbytes, self.ranks[dst], 0)
-        status = self._take(y, src, 0)
+            return
         fiber = scheduler.running
+        sent_s = self._dispatch(x, dst, 0, fiber.clock_s)
+        if self._rows is not None:
+            self.note("send", fiber.clock_s, sent_s, x.nbytes, self.ranks[dst], 0)
+        mailbox = self._mailbox
+        message = mailbox.take(src, 0) if mailbox.messages else None
+        if message is not None and message.sending is None:  # the usual case, without a receipt
+            copy_message(message.data, y, src, 0)
+            self._arrive(fiber, fiber.clock_s, message.ready_s, src, 0, y.nbytes)
+        else:
+            self._await(y, src, 0, message)
         if fiber.clock_s < sent_s:
             fiber.clock_s = sent_s
-        return status
 
     def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
         """See Communicator."""
-        self.check_peer("dst", dst)
         self.scheduler.turn()
         now_s = self.scheduler.running.clock_s
         sending = Sending(self, x, dst, tag, now_s)
         if x.nbytes <= self._eager_bytes:
             sending.leave(self._dispatch(x, dst, tag, now_s))
             return sending
-        mailbox = self.group.mailboxes[dst]
+        path, mailbox = self._route(dst)
         receipt = mailbox.awaiting(self.rank, tag)
         if receipt is not None:
-            sending.leave(self._deliver(x, self.rank, dst, tag, receipt))
+            sending.leave(self._deliver(x, path, self.rank, tag, receipt))
         else:
-            announced_s = now_s + self._shared.network.latency_s(self._global_rank, self.ranks[dst])
-            self._post(dst, Message(x, self.rank, tag, announced_s, sending))
+            mailbox.put(Message(x, self.rank, tag, now_s + path.alpha_s, sending))
+            self._wake(mailbox, tag, now_s + path.alpha_s)
         return sending
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """See Communicator. One from any source chooses its message when it is waited for."""
         self.scheduler.turn()
+        start_s = self.scheduler.running.clock_s
         if src == ANY:
-            return AnyReceiving(self, x, tag, self.scheduler.running.clock_s)
+            return AnyReceiving(self, x, tag, start_s)
         self.check_peer("src", src)
         receipt = Receipt(self.group, self.doing, x, src, tag)
         message = self._mailbox.take(src, tag)
@@ -118,37 +120,35 @@ class VirtualCommunicator(Communicator):
             self._mailbox.receipts.append(receipt)
         else:
             self._accept(message, receipt)
-        return Receiving(self, receipt, self.scheduler.running.clock_s)
+        return Receiving(self, receipt, start_s)
 
     # The four ways in which a message and a receive can meet. Times are those of the call that makes them.
 
     def _dispatch(self, x: Array, dst: int, tag: int, now_s: float) -> float:
         """Put a small message under way; when it has left."""
-        src, num_bytes = self.rank, x.nbytes
-        to_rank = self.ranks[dst]
-        sent_s, arrival_s = self._transfer(self._global_rank, to_rank, num_bytes, now_s)
-        mailbox = self.group.mailboxes[dst]
+        src = self.rank
+        path, mailbox = self._routes.get(dst) or self._route(dst)
+        sent_s, arrival_s = path.carry(x.nbytes, now_s)
         receipt = mailbox.awaiting(src, tag) if mailbox.receipts else None
         if receipt is None:
-            self._post(dst, Message(x.copy(), src, tag, arrival_s))
+            mailbox.put(Message(x.copy(), src, tag, arrival_s))
+            if mailbox.hopes:
+                self._wake(mailbox, tag, arrival_s)
         else:
             receipt.fill(x, src, tag, arrival_s)
             if receipt.fiber is not None:
                 self.scheduler.ready(receipt.fiber, arrival_s)
         return sent_s
 
-    def _post(self, dst: int, message: Message) -> None:
-        """Leave a message in a mailbox and wake who hopes for one like it."""
-        mailbox = self.group.mailboxes[dst]
-        mailbox.put(message)
+    def _wake(self, mailbox: Mailbox, tag: int, ready_s: float) -> None:
+        """Let those go on that hope for a message like one just put there."""
         for hope in mailbox.hopes:
-            if hope.tag in (message.tag, ANY):
-                self.scheduler.ready(hope.fiber, max(hope.fiber.clock_s, message.ready_s))
+            if hope.tag in (tag, ANY):
+                self.scheduler.ready(hope.fiber, max(hope.fiber.clock_s, ready_s))
 
-    def _deliver(self, x: Array, src: int, dst: int, tag: int, receipt: Receipt) -> float:
+    def _deliver(self, x: Array, path: Path, src: int, tag: int, receipt: Receipt) -> float:
         """Carry a large message, now that both sides are ready; when it has left."""
-        now_s = self.scheduler.running.clock_s
-        sent_s, arrival_s = self._transfer(self.ranks[src], self.ranks[dst], x.nbytes, now_s)
+        sent_s, arrival_s = path.carry(x.nbytes, self.scheduler.running.clock_s)
         receipt.fill(x, src, tag, arrival_s)
         if receipt.fiber is not None:
             self.scheduler.ready(receipt.fiber, arrival_s)
@@ -159,14 +159,20 @@ class VirtualCommunicator(Communicator):
         if message.sending is None:
             receipt.fill(message.data, message.src, message.tag, message.ready_s)
         else:
-            message.sending.leave(self._deliver(message.data, message.src, self.rank, message.tag, receipt))
+            path = self._shared.network.path(self.ranks[message.src], self._global_rank)
+            message.sending.leave(self._deliver(message.data, path, message.src, message.tag, receipt))
 
-    def _take(self, y: Array, src: int, tag: int) -> Status:
-        """Receive from a known source, at the running fiber's clock; returns when it is there."""
-        fiber = self.scheduler.running
+    def _route(self, dst: int) -> tuple[Path, Mailbox]:
+        """The way to a rank and what is at its end, kept from the first message on."""
+        self.check_peer("dst", dst)
+        route = self._shared.network.path(self._global_rank, self.ranks[dst]), self.group.mailboxes[dst]
+        return self._routes.setdefault(dst, route)
+
+    def _await(self, y: Array, src: int, tag: int, message: Message | None) -> Status:
+        """Receive from a known source what is not there yet, or has only announced itself."""
+        self.check_peer("src", src)
+        start_s = self.scheduler.running.clock_s
         receipt = Receipt(self.group, self.doing, y, src, tag)
-        start_s = fiber.clock_s
-        message = self._mailbox.take(src, tag) if self._mailbox.messages else None
         if message is None:
             self._mailbox.receipts.append(receipt)
         else:
@@ -186,12 +192,16 @@ class VirtualCommunicator(Communicator):
         if receipt.error is not None:
             raise receipt.error
         status = receipt.status
-        if fiber.clock_s < receipt.arrival_s:
-            fiber.clock_s = receipt.arrival_s
-        if self._rows is not None:
-            end_s = receipt.arrival_s if receipt.arrival_s > start_s else start_s
-            self.note("recv", start_s, end_s, status.num_bytes, self.ranks[status.src], status.tag)
+        self._arrive(fiber, start_s, receipt.arrival_s, *status)
         return status
+
+    def _arrive(self, fiber: Fiber, start_s: float, arrival_s: float, src: int, tag: int, num_bytes: int) -> None:
+        """Move the clock on to a message's arrival, and record it."""
+        if fiber.clock_s < arrival_s:
+            fiber.clock_s = arrival_s
+        if self._rows is not None:
+            end_s = arrival_s if arrival_s > start_s else start_s
+            self.note("recv", start_s, end_s, num_bytes, self.ranks[src], tag)
 
     def take_any(self, y: Array, tag: int, start_s: float) -> Status:
         """Receive what arrives first, from whomever.
@@ -254,7 +264,8 @@ class VirtualCommunicator(Communicator):
     def stream(self, name: str) -> Stream:
         """See Communicator."""
         twin = VirtualCommunicator(self._shared, self.group.twin(f".{name}"), self.rank, self.recorder, name)
-        stream = VirtualStream(twin, self.scheduler, self._global_rank, self._shared.rate(self._global_rank))
+        fiber = self._shared.fiber(self._global_rank, name, daemon=True)
+        stream = VirtualStream(twin, self.scheduler, fiber)
         self._shared.streams.append(stream)
         return stream
 
@@ -291,4 +302,3 @@ class VirtualCommunicator(Communicator):
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator. Virtual ranks share one process, so any memory will do."""
         return np.empty(shape, dtype)
-

@@ -66,7 +66,9 @@ class Group:
         dispute: the agreement in which members contradicted each other, if they did.
     """
 
-    def __init__(self, scheduler: Scheduler, context: str, ranks: Sequence[int], nodes: Sequence[int], family: str) -> None:
+    def __init__(
+        self, scheduler: Scheduler, context: str, ranks: Sequence[int], nodes: Sequence[int], family: str
+    ) -> None:
         self.scheduler = scheduler
         self.context = context
         self.ranks = ranks

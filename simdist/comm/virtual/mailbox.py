@@ -11,7 +11,7 @@ from simdist.comm.communicator import ANY, Status
 from simdist.comm.virtual.scheduler import Fiber
 from simdist.errors import MessageMismatch, SimdistError
 
-__all__ = ["Hope", "Mailbox", "Message", "Receipt", "where"]
+__all__ = ["Hope", "Mailbox", "Message", "Receipt", "copy_message", "where"]
 
 
 class Message:
@@ -66,19 +66,30 @@ class Receipt:
 
     def fill(self, data: Array, src: int, tag: int, arrival_s: float) -> None:
         """Take the message: copy data, or keep the reason why not."""
-        array = self.array
-        if data.dtype != array.dtype or data.size > array.size:
-            self.error = MessageMismatch(
-                f"a message of {data.size} x {data.dtype} from rank {src} with tag {tag} "
-                f"does not fit a receive of {array.size} x {array.dtype}"
-            )
-        elif data.shape == array.shape:
-            array[...] = data
-        else:
-            array.reshape(-1)[: data.size] = data.reshape(-1)
+        try:
+            copy_message(data, self.array, src, tag)
+        except MessageMismatch as error:
+            self.error = error
         self.done = True
         self.status = Status(src, tag, data.nbytes)
         self.arrival_s = arrival_s
+
+
+def copy_message(data: Array, array: Array, src: int, tag: int) -> None:
+    """Copy a message into the array posted for it, which may be longer.
+
+    Raises:
+        MessageMismatch: it is too long, or of another dtype.
+    """
+    if data.dtype is array.dtype and data.shape == array.shape:
+        array[...] = data
+        return
+    if data.dtype != array.dtype or data.size > array.size:
+        raise MessageMismatch(
+            f"a message of {data.size} x {data.dtype} from rank {src} with tag {tag} "
+            f"does not fit a receive of {array.size} x {array.dtype}"
+        )
+    array.reshape(-1)[: data.size] = data.reshape(-1)
 
 
 class Hope:
@@ -121,20 +132,26 @@ class Mailbox:
 
     def put(self, message: Message) -> None:
         """Keep a message until it is taken."""
-        self.messages.setdefault(message.src, []).append(message)
+        queue = self.messages.get(message.src)
+        if queue is None:
+            self.messages[message.src] = [message]
+        else:
+            queue.append(message)
 
     def take(self, src: int, tag: int) -> Message | None:
         """The oldest message from src with this tag, taken out; None where there is none."""
         queue = self.messages.get(src)
         if queue is None:
             return None
-        for i, message in enumerate(queue):
-            if tag in (message.tag, ANY):
-                del queue[i]
-                if not queue:
-                    del self.messages[src]
-                return message
-        return None
+        message: Message | None = queue[0]
+        if tag not in (queue[0].tag, ANY):
+            message = next((m for m in queue if m.tag == tag), None)
+        if message is None:
+            return None
+        queue.remove(message)
+        if not queue:
+            del self.messages[src]
+        return message
 
     def first(self, tag: int) -> Message | None:
         """Of the oldest messages of all sources with this tag the one that is ready first; it stays."""

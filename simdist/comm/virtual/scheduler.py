@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from simdist.arrays import Meter, metered
+from simdist.arrays import metered
 
 __all__ = ["Fiber", "Scheduler", "Waiting"]
 
@@ -32,7 +32,7 @@ class Waiting(Protocol):
 
 
 class Fiber:
-    """One line of work.
+    """One line of work; it is also the meter of what it computes, which its clock heeds.
 
     Attributes:
         rank, stream: whose it is.
@@ -44,9 +44,21 @@ class Fiber:
         daemon: whether it may wait for ever, as a stream without work does.
     """
 
-    __slots__ = ("clock_s", "daemon", "done", "due_s", "error", "greenlet", "rank", "stream", "waiting")
+    __slots__ = (
+        "_s_per_byte",
+        "_s_per_flop",
+        "clock_s",
+        "daemon",
+        "done",
+        "due_s",
+        "error",
+        "greenlet",
+        "rank",
+        "stream",
+        "waiting",
+    )
 
-    def __init__(self, rank: int, stream: str, daemon: bool = False) -> None:
+    def __init__(self, rank: int, stream: str, s_per_flop: float, s_per_byte: float, daemon: bool = False) -> None:
         self.rank = rank
         self.stream = stream
         self.daemon = daemon
@@ -56,6 +68,13 @@ class Fiber:
         self.error: Exception | None = None
         self.done = False
         self.greenlet: greenlet
+        self._s_per_flop = s_per_flop
+        self._s_per_byte = s_per_byte
+
+    def charge(self, flops: int, bytes: int) -> None:
+        """Compute for as long as the device needs: the slower of arithmetic and memory."""
+        arithmetic_s, memory_s = flops * self._s_per_flop, bytes * self._s_per_byte
+        self.clock_s += arithmetic_s if arithmetic_s > memory_s else memory_s
 
     def label(self) -> str:
         """The rank, with the stream where it is not the main one."""
@@ -89,16 +108,13 @@ class Scheduler:
         self._context = copy_context()  # what was set around the run holds in every fiber
         self._ending = False
 
-    def spawn(self, fiber: Fiber, body: Callable[[], None], rate: Callable[[int, int], float]) -> None:
-        """Let `fiber` run `body` from its clock on; rate(flops, bytes) is how long it takes to compute those."""
-
-        def listen(flops: int, num_bytes: int) -> None:
-            fiber.clock_s += rate(flops, num_bytes)
+    def spawn(self, fiber: Fiber, body: Callable[[], None]) -> None:
+        """Let `fiber` run `body` from its clock on."""
 
         def run(spawner: greenlet) -> None:
             spawner.switch()
             try:
-                with metered(Meter(listen)):
+                with metered(fiber):
                     body()
             except GreenletExit:
                 pass
@@ -128,11 +144,22 @@ class Scheduler:
             queue.append(fiber)
 
     def turn(self) -> None:
-        """Return when no other fiber is due before the running one's clock."""
-        fiber = self.running
-        while self.times and self.times[0] < fiber.clock_s:
-            self.ready(fiber, fiber.clock_s)
-            self._switch(fiber)
+        """Return when no other fiber is due before the running one's clock.
+
+        Every message passes here, so the fiber queues up and takes the next out in one go.
+        """
+        me, times = self.running, self.times
+        clock_s = me.clock_s
+        if not times or times[0] >= clock_s:
+            return
+        me.due_s = clock_s
+        queue = self._queues.get(clock_s)
+        if queue is None:
+            self._queues[clock_s] = deque((me,))
+            heappush(times, clock_s)
+        else:
+            queue.append(me)
+        self._switch(me)
 
     def block(self, waiting: Waiting | None) -> None:
         """Give up the processor until `ready` is called for the running fiber; None waits for work, for ever.
@@ -178,15 +205,16 @@ class Scheduler:
 
     def _next(self) -> Fiber | None:
         """The fiber that is due first, taken off its queue."""
-        while self.times:
-            time_s = self.times[0]
-            queue = self._queues[time_s]
-            while queue:
-                fiber = queue.popleft()
-                if fiber.due_s == time_s:  # else it has been called for an earlier time and went on then
-                    fiber.due_s = None
-                    return fiber
-            del self._queues[heappop(self.times)]
+        times, queues = self.times, self._queues
+        while times:
+            time_s = times[0]
+            queue = queues[time_s]
+            fiber = queue.popleft()
+            if not queue:
+                del queues[heappop(times)]
+            if fiber.due_s == time_s:  # else it has been called for an earlier time and went on then
+                fiber.due_s = None
+                return fiber
         return None
 
     def _end(self) -> None:

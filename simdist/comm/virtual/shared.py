@@ -1,9 +1,8 @@
 """Shared: what all virtual ranks of a run have in common."""
 
-from collections.abc import Callable
-
 from simdist.cluster import Cluster, Network
-from simdist.comm.virtual.scheduler import Fiber, Scheduler
+from simdist.comm.virtual.group import Agreement
+from simdist.comm.virtual.scheduler import Fiber, Scheduler, Waiting
 from simdist.comm.virtual.stream import VirtualStream
 from simdist.errors import CollectiveMismatch, DeadlockError
 
@@ -26,12 +25,10 @@ class Shared:
         self.network = Network(cluster, ranks)
         self.streams: list[VirtualStream] = []
 
-    def rate(self, rank: int) -> Callable[[int, int], float]:
-        """How long this rank computes, as a function of operations and bytes."""
-        factor = self.cluster.slow.get(rank, 1.0)
-        s_per_flop = factor / self.cluster.device.flops_per_s
-        s_per_byte = factor / self.cluster.device.memory_bytes_per_s
-        return lambda flops, num_bytes: max(flops * s_per_flop, num_bytes * s_per_byte)
+    def fiber(self, rank: int, stream: str, daemon: bool = False) -> Fiber:
+        """A line of work that computes as fast as this rank does."""
+        factor, device = self.cluster.slow.get(rank, 1.0), self.cluster.device
+        return Fiber(rank, stream, factor / device.flops_per_s, factor / device.memory_bytes_per_s, daemon)
 
     def unheard(self) -> tuple[Fiber, Exception] | None:
         """A failure on a stream that nobody has waited for, if there is one."""
@@ -40,18 +37,17 @@ class Shared:
     def _idle(self) -> bool:
         """Nobody can go on: find the cause, and let those who wait in vain know it."""
         failure = self.unheard()
-        stuck = self.scheduler.stuck()
-        disputes = {f.waiting.group.family: f.waiting for f in stuck if getattr(f.waiting, "said", None)}
+        stuck = [(f, f.waiting) for f in self.scheduler.stuck() if f.waiting is not None]
+        disputes = {waiting.group.family: waiting.text() for _, waiting in stuck if isinstance(waiting, Agreement)}
         if failure is not None:
             self.scheduler.failure = failure
         elif disputes:
-            for fiber in stuck:
-                group = fiber.waiting and fiber.waiting.group
-                if group is not None and group.family in disputes:
-                    self._raise_in(fiber, CollectiveMismatch(disputes[group.family].text()))
+            for fiber, waiting in stuck:
+                if waiting.group is not None and waiting.group.family in disputes:
+                    self._raise_in(fiber, CollectiveMismatch(disputes[waiting.group.family]))
         else:
             report = _report(stuck, {f.rank for f in self.scheduler.fibers if f.done and f.stream == "main"})
-            for fiber in stuck:
+            for fiber, _ in stuck:
                 self._raise_in(fiber, DeadlockError(report))
         return True
 
@@ -60,9 +56,9 @@ class Shared:
         self.scheduler.ready(fiber, fiber.clock_s)
 
 
-def _report(stuck: list[Fiber], ended: set[int], most: int = 16) -> str:
+def _report(stuck: list[tuple[Fiber, Waiting]], ended: set[int], most: int = 16) -> str:
     """Who waits for whom, the cycle first."""
-    waits = [(f, *f.waiting.waits_for()) for f in stuck if f.waiting is not None]
+    waits = [(fiber, *waiting.waits_for()) for fiber, waiting in stuck]
     cycle = _cycle({f.rank: ranks for f, _, ranks in reversed(waits)})
     head = "deadlock: no rank can go on"
     if cycle:

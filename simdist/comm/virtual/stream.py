@@ -68,13 +68,12 @@ class VirtualStream(Stream):
         unheard: works that failed and that nobody has waited for yet.
     """
 
-    def __init__(self, comm: Communicator, scheduler: Scheduler, rank: int, rate: Callable[[int, int], float]) -> None:
+    def __init__(self, comm: Communicator, scheduler: Scheduler, fiber: Fiber) -> None:
         self.comm = comm
         self.scheduler = scheduler
-        self.fiber = Fiber(rank, comm.stream_name, daemon=True)
+        self.fiber = fiber
         self.unheard: list[VirtualWork] = []
         self._works: deque[VirtualWork] = deque()
-        self._rate = rate
         self._spawned = False
         self._idle = True
 
@@ -90,7 +89,7 @@ class VirtualStream(Stream):
                 self.scheduler.ready(self.fiber, self.fiber.clock_s)
             else:
                 self._spawned = True
-                self.scheduler.spawn(self.fiber, self._serve, self._rate)
+                self.scheduler.spawn(self.fiber, self._serve)
         return work
 
     def _serve(self) -> None:

@@ -15,7 +15,12 @@ __all__ = ["run_virtual"]
 
 
 def run_virtual(
-    program: Callable[..., Any], ranks: int, cluster: Cluster, args: tuple[Any, ...] = (), record: bool = True, check: bool = True
+    program: Callable[..., Any],
+    ranks: int,
+    cluster: Cluster,
+    args: tuple[Any, ...] = (),
+    record: bool = True,
+    check: bool = True,
 ) -> tuple[list[Any], list[Span], float]:
     """Run program(comm, *args) on virtual ranks of a modelled cluster.
 
@@ -38,7 +43,7 @@ def run_virtual(
         def body() -> None:
             results[rank] = program(comm, *args)
 
-        shared.scheduler.spawn(Fiber(rank, "main"), body, shared.rate(rank))
+        shared.scheduler.spawn(shared.fiber(rank, "main"), body)
 
     for rank in range(ranks):
         spawn(rank)
@@ -53,6 +58,8 @@ def run_virtual(
 def _told(fiber: Fiber, error: BaseException, ranks: int) -> BaseException:
     """The error of a rank, as its caller is to see it."""
     if isinstance(error, SystemExit):  # one rank's exit is not the caller's
-        error = RankFailed(f"{fiber.label()} of {ranks} called sys.exit({error.code!r})").with_traceback(error.__traceback__)
+        error = RankFailed(f"{fiber.label()} of {ranks} called sys.exit({error.code!r})").with_traceback(
+            error.__traceback__
+        )
     error.add_note(f"raised on {fiber.label()} of {ranks}, {fiber.clock_s:.9g} virtual seconds after the start")
     return error

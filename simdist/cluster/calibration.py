@@ -1,0 +1,52 @@
+"""Calibration: a cluster whose alpha, beta and gamma were measured."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from simdist.cluster.cluster import Cluster
+from simdist.cluster.device import Device
+from simdist.cluster.link import Link
+from simdist.cluster.presets import preset
+from simdist.errors import ArgumentError
+
+__all__ = ["calibrated", "fit_link"]
+
+_LEAST_LATENCY_S = 1e-8
+_MOST_BYTES_PER_S = 1e13
+
+
+def fit_link(messages: Iterable[tuple[int, float]]) -> Link:
+    """The link whose alpha + n * beta lies nearest to what messages of n bytes took.
+
+    Least squares of the relative error, because a fit of the absolute one would hear the longest messages
+    only and leave alpha to chance. Neither comes out below what could be measured.
+
+    Args:
+        messages: (bytes, seconds) of at least two sizes.
+
+    Raises:
+        ArgumentError: fewer than two sizes, or a time that is not positive.
+    """
+    size, seconds = np.array(sorted(messages), dtype=float).reshape(-1, 2).T
+    if len(set(size)) < 2:
+        raise ArgumentError(f"a link is fitted to messages of at least two sizes; got {sorted(set(size))}")
+    if seconds.min() <= 0:
+        raise ArgumentError(f"a message took {seconds.min()} s; needs more than 0")
+    terms = np.stack([1 / seconds, size / seconds], axis=1)
+    alpha_s, beta_s = np.linalg.lstsq(terms, np.ones(len(size)), rcond=None)[0]
+    return Link(max(float(alpha_s), _LEAST_LATENCY_S), 1 / max(float(beta_s), 1 / _MOST_BYTES_PER_S))
+
+
+def calibrated(messages: Iterable[tuple[int, float]], reductions: Iterable[tuple[int, float]]) -> Cluster:
+    """'this-machine' with its link and its memory as measured.
+
+    Args:
+        messages: (bytes, seconds) from one rank to another.
+        reductions: (bytes of one operand, seconds) of x += y.
+    """
+    guess = preset("this-machine")
+    link = fit_link(messages)
+    gamma_s = 1 / fit_link(reductions).bytes_per_s
+    device = Device(guess.device.name, guess.device.flops_per_s, 3 / gamma_s, guess.device.memory_bytes)
+    return guess.with_(name="this-machine (measured)", device=device, inside=link, between=link)

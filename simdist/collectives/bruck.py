@@ -1,0 +1,147 @@
+"""Bruck: ceil(lg p) rounds for every p, a power of two or not, by a turned view of the ranks.
+
+    p   ranks         r   this rank         d   the distance of a round: 1, 2, 4, … below p
+    n   items         Each rank counts from itself: place i of its buffer belongs to rank r + i, round the ring.
+
+So all ranks look alike, and none is left over. The price is a turn of the buffer at the beginning or the end.
+
+Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997, IEEE Trans. Parallel Distrib. Syst. 8(11), 1143-1156.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from simdist.arrays import Array, Chunks
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.registry import algorithm
+from simdist.comm import Communicator
+
+__all__ = ["bruck_all_gather", "bruck_all_to_all"]
+
+
+def _distances(p: int) -> Iterator[int]:
+    """1, 2, 4, … below p."""
+    return (1 << k for k in range((p - 1).bit_length()))
+
+
+# -- all-gather ---------------------------------------------------------------------------------------
+
+
+class _Turned:
+    """Chunks counted from one rank's own: where the run of the first m of them ends, for 0 <= m <= p."""
+
+    def __init__(self, chunks: Chunks, rank: int) -> None:
+        self._chunks, self._rank = chunks, rank
+        self.n = chunks[len(chunks) - 1].stop
+
+    def end(self, m: int) -> int:
+        """The length of the run of m chunks from the rank's own on, round the ring."""
+        turns, last = divmod(self._rank + m, len(self._chunks))
+        items: int = turns * self.n + self._chunks[last].start - self._chunks[self._rank].start
+        return items
+
+
+def _all_gather_cost(case: Case) -> Cost:
+    p, turned = case.ranks, _Turned(case.chunks, case.rank)
+    sent = [turned.end(min(d, p - d)) * case.itemsize for d in _distances(p)]
+    return Cost(steps=len(sent), messages=len(sent), sent_bytes=sum(sent))
+
+
+def _all_gather_formula(case: Case) -> Formula:
+    p, n = case.ranks, case.num_bytes
+    return Formula((p - 1).bit_length(), n * (p - 1) / p)
+
+
+@algorithm("all_gather", "bruck", cost=_all_gather_cost, formula=_all_gather_formula)
+def bruck_all_gather(x: Array, comm: Communicator, chunks: Chunks) -> None:
+    """Fill x, of which each rank holds its own chunk, with the chunks of all.
+
+    A rank sends what it has to the rank d before it and appends what the rank d after it has. On five ranks:
+
+        rank        0          1          2          3          4
+        starts    0          1          2          3          4
+        d = 1     0 1        1 2        2 3        3 4        4 0
+        d = 2     0 1 2 3    1 2 3 4    2 3 4 0    3 4 0 1    4 0 1 2
+        d = 4     0 1 2 3 4  1 2 3 4 0  2 3 4 0 1  3 4 0 1 2  4 0 1 2 3     the last round sends only what lacks
+        turned    0 1 2 3 4  0 1 2 3 4  0 1 2 3 4  0 1 2 3 4  0 1 2 3 4
+
+    Cost per rank: ceil(lg p) messages, n(p-1)/p bytes sent.
+    """
+    p, r = comm.size, comm.rank
+    turned, own = _Turned(chunks, r), chunks[r]
+    y = np.empty_like(x)
+    y[: turned.end(1)] = x[own]
+    for d in _distances(p):
+        m = min(d, p - d)
+        comm.sendrecv(y[: turned.end(m)], (r - d) % p, y[turned.end(d) : turned.end(d + m)], (r + d) % p)
+    tail = len(x) - own.start
+    x[own.start :] = y[:tail]
+    x[: own.start] = y[tail:]
+
+
+# -- all-to-all ---------------------------------------------------------------------------------------
+
+
+def _runs(p: int, d: int) -> list[tuple[slice, slice]]:
+    """The places below p that have the bit d, in runs of d.
+
+    Each run as two slices: where it lies when the runs are packed together, and where it lies among all places.
+    """
+    runs = [(i, min(i + d, p)) for i in range(d, p, 2 * d)]
+    return [(slice(d * k, d * k + j - i), slice(i, j)) for k, (i, j) in enumerate(runs)]
+
+
+def _rows(p: int, d: int) -> int:
+    """How many places below p have the bit d."""
+    return sum(places.stop - places.start for _, places in _runs(p, d))
+
+
+def _all_to_all_cost(case: Case) -> Cost:
+    p, row_bytes = case.ranks, case.num_bytes // case.ranks
+    rounds = (p - 1).bit_length()
+    return Cost(rounds, rounds, sum(_rows(p, d) for d in _distances(p)) * row_bytes)
+
+
+def _all_to_all_formula(case: Case) -> Formula:
+    rounds = (case.ranks - 1).bit_length()
+    return Formula(rounds, rounds * case.num_bytes / 2)
+
+
+@algorithm("all_to_all", "bruck", cost=_all_to_all_cost, formula=_all_to_all_formula)
+def bruck_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
+    """Fill row i of y with row r of rank i's x: rows hop towards their rank, bit by bit of how far they have to go.
+
+    The row at place i has to travel i ranks on. In the round of distance d those travel d whose i has that
+    bit, all together as one message. On four ranks, 12 meaning rank 1's row for rank 2:
+
+        rank        0            1            2            3
+        turned    00 01 02 03  11 12 13 10  22 23 20 21  33 30 31 32     place i is for rank r + i
+        d = 1        ^^    ^^  -> r + 1
+                  00 30 02 32  11 01 13 03  22 12 20 10  33 23 31 21
+        d = 2           ^^ ^^  -> r + 2
+                  00 30 20 10  11 01 31 21  22 12 02 32  33 23 13 03     place i is from rank r - i
+        turned    00 10 20 30  01 11 21 31  02 12 22 32  03 13 23 33
+
+    Few rounds, but a row travels once for each bit: for short rows.
+
+    Args:
+        x, y: shape (p, m), contiguous.
+
+    Cost per rank: ceil(lg p) messages, about n/2 bytes each: exactly so where p is a power of two, less
+    otherwise (the formula says n/2).
+    """
+    p, r = comm.size, comm.rank
+    z = np.empty_like(x)
+    z[: p - r] = x[r:]
+    z[p - r :] = x[:r]
+    for d in _distances(p):
+        give = np.empty_like(x, shape=(_rows(p, d), *x.shape[1:]))
+        take = np.empty_like(give)
+        for packed, places in _runs(p, d):
+            give[packed] = z[places]
+        comm.sendrecv(give, (r + d) % p, take, (r - d) % p)
+        for packed, places in _runs(p, d):
+            z[places] = take[packed]
+    y[r::-1] = z[: r + 1]
+    y[:r:-1] = z[r + 1 :]

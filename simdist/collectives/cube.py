@@ -1,0 +1,157 @@
+"""Cube: who meets whom when partners are 1, 2, 4, … places apart, so that what a rank knows doubles each round.
+
+    p   ranks         q   the largest power of two in p: how many places the cube has
+    r   this rank     d   the distance of a round: places meet whose numbers differ in the bit d alone
+
+    place      0   1   2   3   4   5   6   7
+    d = 1      1   0   3   2   5   4   7   6      meets
+    d = 2      2   3   0   1   6   7   4   5
+    d = 4      4   5   6   7   0   1   2   3
+
+Before the round of distance d a place stands for the run of d places that its number lies in, after it for
+2d. Doubling goes through the rounds forwards and joins the two runs; halving goes backwards and splits them.
+
+Where p is no power of two, the first p - q places seat two ranks: a host, who takes part, and a guest, who
+hands what it has to its host beforehand and is told the result afterwards.
+
+    rank       0     1     2     3     4     5        p = 6, q = 4
+    place      0 <-- '     1 <-- '     2     3        1 is the guest of 0, 3 is the guest of 2
+
+Formulas count these two as rounds of their own. They are upper bounds: a place without a guest need not wait
+for the others' to begin.
+
+Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19(1), 49-66.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from simdist.arrays import Array, Chunks, Reduction, partition
+from simdist.collectives.cost import Cost
+from simdist.comm import Communicator
+
+__all__ = ["Block", "Cube", "Round", "double", "fold_guest", "from_guest", "halve", "to_guest"]
+
+Block: TypeAlias = Callable[[int, int], slice]
+"""block(i, j): the part of the array that places i … j-1 stand for."""
+
+
+class Round(NamedTuple):
+    """One meeting: with which rank, and the runs of places (first, last + 1) that the two stand for before it."""
+
+    partner: int
+    mine: tuple[int, int]
+    theirs: tuple[int, int]
+
+
+class Cube:
+    """A rank's place among the q that meet, and whom it shares it with.
+
+    Attributes:
+        size: q.
+        place: this rank's, from 0 to q-1.
+        host, guest: the first and the last rank at this place; the same one where it seats only one.
+        is_guest, has_guest: whether this rank is the second of two at its place, or the first of two.
+        rounds: the meetings of this rank, at distance 1, 2, 4, …; a guest has none.
+        steps: rounds from the first message to the last: lg q, and one each to come from and go to a guest.
+    """
+
+    def __init__(self, ranks: int, rank: int) -> None:
+        bits = ranks.bit_length() - 1
+        self.size = 1 << bits
+        self.place = max(rank // 2, rank - (ranks - self.size))
+        self._seats = partition(ranks, self.size)
+        self.host, self.guest = self._seats.start(self.place), self._seats.start(self.place + 1) - 1
+        self.is_guest = rank != self.host
+        self.has_guest = rank != self.guest
+        self.rounds = [] if self.is_guest else [self._round(1 << k) for k in range(bits)]
+        self.steps = bits + 2 * (ranks > self.size)
+
+    def _round(self, d: int) -> Round:
+        other = self.place ^ d
+        mine, theirs = self.place // d * d, other // d * d
+        return Round(self._seats.start(other), (mine, mine + d), (theirs, theirs + d))
+
+    def of_ranks(self, chunks: Chunks) -> Block:
+        """What places stand for where each rank stands for its own chunk."""
+        start = self._seats.start
+        return lambda i, j: slice(chunks[start(i)].start, chunks[start(j) - 1].stop)
+
+    def widest(self) -> int:
+        """The ranks that the widest run of each round seats, all rounds together: p-1 where p is a power of two.
+
+        It is the first run, places 0 … d-1, and what it stands for is the longest message of the round.
+        """
+        return sum(self._seats.start(1 << k) for k in range(self.size.bit_length() - 1))
+
+    # -- counting -------------------------------------------------------------------------------------
+
+    def run_bytes(self, block: Block, itemsize: int) -> tuple[int, int]:
+        """The bytes of the runs (mine, theirs), all rounds together.
+
+        Doubling sends what is mine; halving sends what is theirs and folds what is mine.
+        """
+
+        def num_bytes(run: tuple[int, int]) -> int:
+            part = block(*run)
+            items: int = part.stop - part.start
+            return items * itemsize
+
+        return sum(num_bytes(r.mine) for r in self.rounds), sum(num_bytes(r.theirs) for r in self.rounds)
+
+    def with_guest(self, rounds: Cost, up: int, down: int, folded: int = 0) -> Cost:
+        """The cost of a rank's rounds and of what goes between host and guest.
+
+        Args:
+            up, down: bytes from guest to host, and back.
+            folded: those that the host folds.
+        """
+        if self.is_guest:
+            return Cost(rounds.steps, 1, up)
+        if self.has_guest:
+            return Cost(rounds.steps, rounds.messages + 1, rounds.sent_bytes + down, rounds.reduced_bytes + folded)
+        return rounds
+
+
+# -- talking ------------------------------------------------------------------------------------------
+
+
+def halve(x: Array, comm: Communicator, op: Reduction, cube: Cube, block: Block) -> None:
+    """Give away half of what this place stands for, fold the other half, and again, until one place is left."""
+    incoming = np.empty_like(x)
+    for partner, mine, theirs in reversed(cube.rounds):
+        keep, give = block(*mine), block(*theirs)
+        comm.sendrecv(x[give], partner, incoming[keep], partner)
+        op(x[keep], incoming[keep])
+
+
+def double(x: Array, comm: Communicator, cube: Cube, block: Block) -> None:
+    """Swap what this place stands for with what its partner stands for, and again with both."""
+    for partner, mine, theirs in cube.rounds:
+        comm.sendrecv(x[block(*mine)], partner, x[block(*theirs)], partner)
+
+
+def from_guest(x: Array, comm: Communicator, cube: Cube) -> None:
+    """Copy x from the guest to its host; nothing where there is no guest."""
+    if cube.is_guest:
+        comm.send(x, cube.host)
+    elif cube.has_guest:
+        comm.recv(x, cube.guest)
+
+
+def fold_guest(x: Array, comm: Communicator, op: Reduction, cube: Cube) -> None:
+    """Fold the guest's x into its host's; nothing where there is no guest."""
+    y = np.empty_like(x) if cube.has_guest and not cube.is_guest else x
+    from_guest(y, comm, cube)
+    if y is not x:
+        op(x, y)
+
+
+def to_guest(x: Array, comm: Communicator, cube: Cube) -> None:
+    """Copy x from the host to its guest; nothing where there is no guest."""
+    if cube.is_guest:
+        comm.recv(x, cube.host)
+    elif cube.has_guest:
+        comm.send(x, cube.guest)

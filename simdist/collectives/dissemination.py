@@ -1,0 +1,35 @@
+"""Barrier: nobody goes on before everybody has come.
+
+Source: Hensgen, Finkel, Manber 1988, Int. J. Parallel Programming 17(1), 1-17: dissemination.
+"""
+
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.registry import algorithm
+from simdist.comm import Communicator
+
+__all__ = ["dissemination_barrier"]
+
+
+def _rounds(case: Case) -> int:
+    return (case.ranks - 1).bit_length()
+
+
+def _cost(case: Case) -> Cost:
+    return Cost(_rounds(case), _rounds(case), 0)
+
+
+def _formula(case: Case) -> Formula:
+    return Formula(_rounds(case), 0)
+
+
+@algorithm("barrier", "dissemination", cost=_cost, formula=_formula)
+def dissemination_barrier(comm: Communicator) -> None:
+    """Return when all ranks have called this: what a rank has heard of doubles each round.
+
+        rank        0        1        2        3
+        step 1     -> 1     -> 2     -> 3     -> 0          0 knows of 3 0
+        step 2     -> 2     -> 3     -> 0     -> 1          0 knows of 1 2 3 0
+
+    Cost per rank: ceil(lg p) empty messages.
+    """
+    comm.barrier()

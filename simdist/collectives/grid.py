@@ -1,0 +1,79 @@
+"""Grid: an all-reduce in two dimensions, first within rows of ranks, then between them.
+
+    p   ranks, in rows of equal length          n   items
+    R   the length of a row                     C   the length of a column, p / R
+
+    reduce-scatter along the rows     each rank holds its row's sum of 1/R of the array
+    all-reduce along the columns      each rank holds everybody's sum of that part
+    all-gather along the rows         each rank holds everybody's sum of the whole
+
+A row and a column together have fewer ranks than the whole, so that there are fewer latencies than in one
+ring over all; the bytes are the same. What a row is, the caller says: a node, or a row of a torus.
+"""
+
+from typing import NamedTuple, cast
+
+from simdist.arrays import Array, Reduction, partition
+from simdist.collectives.cost import Case, Cost, Formula, in_turn
+from simdist.collectives.registry import find
+from simdist.comm import Communicator
+
+__all__ = ["Grid", "Phases", "rows_and_columns"]
+
+
+class Grid(NamedTuple):
+    """The two groups that a rank of a grid belongs to."""
+
+    row: Communicator
+    column: Communicator
+
+
+def rows_and_columns(comm: Communicator, name: str, row: int) -> Grid:
+    """This rank's row, and the column of those who sit at its place in the other rows.
+
+    Split once and kept with the communicator, under `name`.
+
+    Args:
+        row: the number of this rank's row.
+    """
+    if name not in comm.attached:
+        members = cast(Communicator, comm.split(row, comm.rank))
+        comm.attached[name] = Grid(members, cast(Communicator, comm.split(members.rank, row)))
+    return cast(Grid, comm.attached[name])
+
+
+class Phases(NamedTuple):
+    """The names of the three algorithms that an all-reduce on a grid is put together from."""
+
+    reduce_scatter: str = "ring"
+    all_reduce: str = "ring"
+    all_gather: str = "ring"
+
+    def run(self, x: Array, grid: Grid, op: Reduction) -> None:
+        """Replace x by its reduction over the grid."""
+        row, column = grid
+        chunks = partition(len(x), row.size)
+        find("reduce_scatter", self.reduce_scatter).run(x, row, op)
+        find("all_reduce", self.all_reduce).run(x[chunks[row.rank]], column, op)
+        find("all_gather", self.all_gather).run(x, row, chunks)
+
+    def cost(self, case: Case, row_size: int) -> Cost:
+        """What one rank does, where each row_size ranks are a row."""
+        row, place = divmod(case.rank, row_size)
+        whole = Case(row_size, case.num_bytes, place, itemsize=case.itemsize)
+        part = Case(case.ranks // row_size, whole.chunk_bytes(place), row, itemsize=case.itemsize)
+        return in_turn(
+            find("reduce_scatter", self.reduce_scatter).cost(whole),
+            find("all_reduce", self.all_reduce).cost(part),
+            find("all_gather", self.all_gather).cost(whole),
+        )
+
+    def formula(self, case: Case, row_size: int) -> Formula:
+        """The sum of the three published times."""
+        whole = Case(row_size, case.num_bytes, itemsize=case.itemsize)
+        part = Case(case.ranks // row_size, whole.chunk_bytes(0), itemsize=case.itemsize)
+        return in_turn(
+            find("reduce_scatter", self.reduce_scatter).formula(whole),
+            find("all_reduce", self.all_reduce).formula(part),
+            find("all_gather", self.all_gather).formula(whole),
+        )

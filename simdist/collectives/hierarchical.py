@@ -1,0 +1,134 @@
+"""Hierarchical: inside the node first, then between nodes, so that the slow links carry little.
+
+    p   ranks         k   ranks on a node         m   nodes
+    n   items
+
+Source: Jia et al. 2018, arXiv 1807.11205: hierarchical all-reduce, by leaders.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from typing import NamedTuple
+
+from simdist.arrays import Array, Reduction
+from simdist.collectives.cost import Case, Cost, Formula, in_turn
+from simdist.collectives.grid import Grid, Phases, rows_and_columns
+from simdist.collectives.registry import algorithm, find
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError, unknown_name
+
+__all__ = ["Leaders", "hierarchical_all_reduce"]
+
+
+class Leaders(NamedTuple):
+    """The names of the three algorithms where one rank of each node, the first, speaks for all.
+
+    It stands in for `Phases` where nodes have different numbers of ranks.
+    """
+
+    reduce: str = "binomial"
+    all_reduce: str = "ring"
+    broadcast: str = "binomial"
+
+    def run(self, x: Array, grid: Grid, op: Reduction) -> None:
+        """Replace x by its reduction over all ranks; a row is a node."""
+        node, leaders = grid
+        find("reduce", self.reduce).run(x, node, op, 0)
+        if node.rank == 0:
+            find("all_reduce", self.all_reduce).run(x, leaders, op)
+        find("broadcast", self.broadcast).run(x, node, 0)
+
+    def cost(self, case: Case, per_node: int) -> Cost:
+        """What one rank does, where the ranks fill nodes of per_node in order and the last may lack some."""
+        node, place = divmod(case.rank, per_node)
+        ranks = min(per_node, case.ranks - node * per_node)
+        inside = Case(ranks, case.num_bytes, place, itemsize=case.itemsize)
+        between = Case(-(-case.ranks // per_node), case.num_bytes, node, itemsize=case.itemsize)
+        phases = [find("reduce", self.reduce).cost(inside), find("broadcast", self.broadcast).cost(inside)]
+        if place == 0:
+            phases.append(find("all_reduce", self.all_reduce).cost(between))
+        mine = in_turn(*phases)
+        if case.rank == 0:
+            return mine
+        return mine._replace(steps=self.cost(replace(case, rank=0), per_node).steps)
+
+    def formula(self, case: Case, per_node: int) -> Formula:
+        """The sum of the three published times."""
+        inside = Case(per_node, case.num_bytes, itemsize=case.itemsize)
+        between = Case(-(-case.ranks // per_node), case.num_bytes, itemsize=case.itemsize)
+        return in_turn(
+            find("reduce", self.reduce).formula(inside),
+            find("all_reduce", self.all_reduce).formula(between),
+            find("broadcast", self.broadcast).formula(inside),
+        )
+
+
+def _plan(equal: bool, leaders: bool | None, inner: dict[str, str]) -> Phases | Leaders:
+    """The three phases: by leaders if that is asked for or the nodes are unequal."""
+    if leaders is False and not equal:
+        raise ArgumentError("leaders=False needs the same number of ranks on every node")
+    kind = Leaders if leaders or not equal else Phases
+    for phase in inner:
+        if phase not in kind._fields:
+            raise unknown_name("phase", phase, kind._fields)
+    return kind(**inner)
+
+
+def _planned(case: Case, leaders: bool | None, inner: dict[str, str]) -> tuple[Phases | Leaders, int]:
+    per_node = min(case.ranks_per_node or case.ranks, case.ranks)
+    return _plan(case.ranks % per_node == 0, leaders, inner), per_node
+
+
+def _cost(case: Case, leaders: bool | None = None, **inner: str) -> Cost:
+    plan, per_node = _planned(case, leaders, inner)
+    return plan.cost(case, per_node)
+
+
+def _formula(case: Case, leaders: bool | None = None, **inner: str) -> Formula:
+    plan, per_node = _planned(case, leaders, inner)
+    return plan.formula(case, per_node)
+
+
+@algorithm("all_reduce", "hierarchical", cost=_cost, formula=_formula)
+def hierarchical_all_reduce(
+    x: Array, comm: Communicator, op: Reduction, leaders: bool | None = None, **inner: str
+) -> None:
+    """Replace x by its reduction over all ranks: inside each node, between nodes, inside each node.
+
+    On eight ranks of two nodes:
+
+        node 0                        node 1
+        0 --- 1 --- 2 --- 3           4 --- 5 --- 6 --- 7      1.  reduce-scatter inside: i and i+4 hold their
+        |     |     |     |           |     |     |     |          node's sum of chunk i
+        +-----|-----|-----|-----------+     |     |     |      2.  all-reduce between: 0 with 4, 1 with 5, …,
+              +-----|-----|-----------------+     |     |          each pair for its own chunk
+                    +-----|-----------------------+     |      3.  all-gather inside: all hold all
+                          +-----------------------------+
+
+    By leaders, which is what nodes of unequal size get, 1 is a reduce to the first rank of the node, 2 an
+    all-reduce of the whole array among these, and 3 a broadcast.
+
+    Args:
+        x: shape (n,), contiguous, the same length and dtype on every rank; overwritten.
+        leaders: whether to go by leaders; by default only where nodes are unequal.
+        inner: which algorithm does each phase: reduce_scatter, all_reduce, all_gather; by leaders reduce,
+            all_reduce, broadcast.
+
+    Cost per rank, on rings: 2(k-1) + 2(m-1) messages; 2n(p-1)/p bytes sent, of which 2n/k (m-1)/m leave the
+    node; n(p-1)/p reduced.
+
+    Raises:
+        ArgumentError: leaders=False on unequal nodes; on every rank.
+        UnknownNameError: no such phase or algorithm; on every rank.
+    """
+    grid = rows_and_columns(comm, "nodes", comm.node)
+    plan = _plan(_equal(comm), leaders, inner)
+    plan.run(x, grid, op)
+
+
+def _equal(comm: Communicator) -> bool:
+    """Whether every node has the same number of ranks; counted once a communicator."""
+    key = "nodes are equal"
+    if key not in comm.attached:
+        comm.attached[key] = len(set(Counter(comm.nodes).values())) == 1
+    return bool(comm.attached[key])

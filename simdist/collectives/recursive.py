@@ -1,0 +1,143 @@
+"""Recursive doubling and halving: lg p rounds in which partners are 1, 2, 4, … ranks apart.
+
+    p   ranks            r   this rank           d   the distance of a round
+    n   items            c23                     chunks 2 and 3
+
+Few rounds, so short arrays are done soon. `cube` says who meets whom, and what becomes of ranks beyond a
+power of two.
+
+Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19(1), 49-66.
+"""
+
+import numpy as np
+
+from simdist.arrays import Array, Chunks, Reduction, partition
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.cube import Cube, double, fold_guest, from_guest, halve, to_guest
+from simdist.collectives.registry import algorithm
+from simdist.comm import Communicator
+
+__all__ = ["recursive_doubling_all_gather", "recursive_doubling_all_reduce", "recursive_halving_reduce_scatter"]
+
+
+# -- reduce-scatter -----------------------------------------------------------------------------------
+
+
+def _reduce_scatter_cost(case: Case) -> Cost:
+    cube, n = Cube(case.ranks, case.rank), case.num_bytes
+    mine, theirs = cube.run_bytes(cube.of_ranks(case.chunks), case.itemsize)
+    rounds = Cost(cube.steps, len(cube.rounds), theirs, mine)
+    return cube.with_guest(rounds, up=n, down=case.chunk_bytes(cube.guest), folded=n)
+
+
+def _reduce_scatter_formula(case: Case) -> Formula:
+    cube, n = Cube(case.ranks, 0), case.num_bytes
+    halving = n * cube.widest() / case.ranks
+    if cube.has_guest:
+        return Formula(cube.steps, n + halving + n / case.ranks, n + halving)
+    return Formula(cube.steps, halving, halving)
+
+
+@algorithm("reduce_scatter", "recursive_halving", cost=_reduce_scatter_cost, formula=_reduce_scatter_formula)
+def recursive_halving_reduce_scatter(x: Array, comm: Communicator, op: Reduction) -> None:
+    """Leave in chunk r of x the reduction over all ranks; the other chunks are working space.
+
+    Each round a rank gives away the half of its chunks that its partner's side keeps, and folds what it gets
+    into the other half. Four ranks, each "what -> to whom":
+
+        rank        0          1          2          3
+        d = 2     c23 -> 2   c23 -> 3   c01 -> 0   c01 -> 1
+        d = 1     c1 -> 1    c0 -> 0    c3 -> 3    c2 -> 2
+        holds     c0         c1         c2         c3
+
+    Cost per rank, p a power of two: lg p messages, n(p-1)/p bytes sent and as many reduced. Otherwise two
+    rounds more, in which a guest sends n bytes to its host and gets its chunk back.
+
+    Source: Thakur, Rabenseifner, Gropp 2005, the reduce-scatter for short arrays.
+    """
+    cube, chunks = Cube(comm.size, comm.rank), partition(len(x), comm.size)
+    fold_guest(x, comm, op, cube)
+    halve(x, comm, op, cube, cube.of_ranks(chunks))
+    to_guest(x[chunks[cube.guest]], comm, cube)
+
+
+# -- all-gather ---------------------------------------------------------------------------------------
+
+
+def _all_gather_cost(case: Case) -> Cost:
+    cube = Cube(case.ranks, case.rank)
+    mine, _ = cube.run_bytes(cube.of_ranks(case.chunks), case.itemsize)
+    rounds = Cost(cube.steps, len(cube.rounds), mine)
+    return cube.with_guest(rounds, up=case.chunk_bytes(cube.guest), down=case.num_bytes)
+
+
+def _all_gather_formula(case: Case) -> Formula:
+    cube, n = Cube(case.ranks, 0), case.num_bytes
+    doubling = n * cube.widest() / case.ranks
+    return Formula(cube.steps, n / case.ranks + doubling + n if cube.has_guest else doubling)
+
+
+@algorithm("all_gather", "recursive_doubling", cost=_all_gather_cost, formula=_all_gather_formula)
+def recursive_doubling_all_gather(x: Array, comm: Communicator, chunks: Chunks) -> None:
+    """Fill x, of which each rank holds its own chunk, with the chunks of all.
+
+    Each round partners swap all they hold:
+
+        rank        0          1          2          3
+        d = 1     c0 -> 1    c1 -> 0    c2 -> 3    c3 -> 2
+        d = 2     c01 -> 2   c01 -> 3   c23 -> 0   c23 -> 1
+        holds     all        all        all        all
+
+    Cost per rank, p a power of two: lg p messages, n(p-1)/p bytes sent. Otherwise two rounds more, in which
+    a guest sends its chunk to its host and gets all n bytes back.
+
+    Source: Thakur, Rabenseifner, Gropp 2005, the all-gather for short arrays; guests as in their all-reduce.
+    """
+    cube = Cube(comm.size, comm.rank)
+    from_guest(x[chunks[cube.guest]], comm, cube)
+    double(x, comm, cube, cube.of_ranks(chunks))
+    to_guest(x, comm, cube)
+
+
+# -- all-reduce ---------------------------------------------------------------------------------------
+
+
+def _all_reduce_cost(case: Case) -> Cost:
+    cube, n = Cube(case.ranks, case.rank), case.num_bytes
+    rounds = len(cube.rounds)
+    return cube.with_guest(Cost(cube.steps, rounds, rounds * n, rounds * n), up=n, down=n, folded=n)
+
+
+def _all_reduce_formula(case: Case) -> Formula:
+    cube, n = Cube(case.ranks, 0), case.num_bytes
+    return Formula(cube.steps, cube.steps * n, (len(cube.rounds) + cube.has_guest) * n)
+
+
+@algorithm("all_reduce", "recursive_doubling", cost=_all_reduce_cost, formula=_all_reduce_formula)
+def recursive_doubling_all_reduce(x: Array, comm: Communicator, op: Reduction) -> None:
+    """Replace x by its reduction over all ranks: partners swap the whole array, and both fold.
+
+    The least rounds that there can be for ranks that talk to one partner at a time, and the whole array in
+    each: for short arrays. Four ranks, s01 meaning the sum of ranks 0 and 1:
+
+        rank        0          1          2          3
+        d = 1     s0 -> 1    s1 -> 0    s2 -> 3    s3 -> 2
+        d = 2     s01 -> 2   s01 -> 3   s23 -> 0   s23 -> 1
+        holds     s0123      s0123      s0123      s0123
+
+    Cost per rank, p a power of two: lg p messages, n lg p bytes sent and as many reduced. Otherwise two
+    rounds more, in which a guest sends n bytes to its host and gets n back.
+
+    Source: Thakur, Rabenseifner, Gropp 2005, the all-reduce for short arrays.
+    """
+    cube = Cube(comm.size, comm.rank)
+    fold_guest(x, comm, op, cube)
+    total, y = x, np.empty_like(x)
+    for partner, _, _ in cube.rounds:
+        comm.sendrecv(total, partner, y, partner)
+        if partner < comm.rank:  # both fold the higher rank's into the lower's, and so get the same bits
+            total, y = y, total
+        op(total, y)
+    if total is not x:
+        np.copyto(x, total)
+    to_guest(x, comm, cube)

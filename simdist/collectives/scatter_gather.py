@@ -1,0 +1,96 @@
+"""Scatter and gather in place of a tree: a broadcast and a reduction of long arrays, in which all ranks work.
+
+    p   ranks            root   the rank that has it, or is to have it
+    n   items            c1     chunk 1 of p
+
+A binomial tree sends the whole array in every round. Here it is cut first, and each piece goes its own way:
+about 2n bytes in all, whatever p is.
+
+Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19(1), 49-66: the broadcast of
+long messages, after van de Geijn, and the reduce of long messages, after Rabenseifner.
+"""
+
+from operator import add
+
+from simdist.arrays import Array, Reduction, partition
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.registry import algorithm, find
+from simdist.collectives.ring import ring_all_gather, ring_reduce_scatter
+from simdist.collectives.tree import binomial_gather, binomial_scatter
+from simdist.comm import Communicator
+
+__all__ = ["reduce_scatter_gather", "scatter_all_gather"]
+
+
+# -- broadcast ----------------------------------------------------------------------------------------
+
+
+def _broadcast_cost(case: Case) -> Cost:
+    scatter, gather = find("scatter", "binomial"), find("all_gather", "ring")
+    return Cost(*map(add, scatter.cost(case), gather.cost(case)))
+
+
+def _broadcast_formula(case: Case) -> Formula:
+    scatter, gather = find("scatter", "binomial"), find("all_gather", "ring")
+    return Formula(*map(add, scatter.formula(case), gather.formula(case)))
+
+
+@algorithm("broadcast", "scatter_all_gather", cost=_broadcast_cost, formula=_broadcast_formula)
+def scatter_all_gather(x: Array, comm: Communicator, root: int) -> None:
+    """Replace x by root's: scatter its chunks down a binomial tree, then all-gather them round the ring.
+
+        rank        0         1         2         3
+        step 1    c23->2                                    scatter
+        step 2    c1 ->1              c3 ->3
+        holds     c0        c1        c2        c3
+        step 3    c0 ->     c1 ->     c2 ->     c3 ->       all-gather
+        step 4    c3 ->     c0 ->     c1 ->     c2 ->
+        step 5    c2 ->     c3 ->     c0 ->     c1 ->
+        holds     all       all       all       all
+
+    Cost: ceil(lg p) + p - 1 messages and 2n(p-1)/p bytes sent at root; less elsewhere.
+    """
+    chunks = partition(len(x), comm.size)
+    if not getattr(x.flags, "writeable", True):  # root's may be: the ring brings back to it what it has
+        x = x.copy()
+    x[chunks[comm.rank]] = binomial_scatter(x, comm, chunks, root)
+    ring_all_gather(x, comm, chunks)
+
+
+# -- reduce -------------------------------------------------------------------------------------------
+
+
+def _reduce_cost(case: Case) -> Cost:
+    scatter, gather = find("reduce_scatter", "ring"), find("gather", "binomial")
+    return Cost(*map(add, scatter.cost(case), gather.cost(case)))
+
+
+def _reduce_formula(case: Case) -> Formula:
+    scatter, gather = find("reduce_scatter", "ring"), find("gather", "binomial")
+    return Formula(*map(add, scatter.formula(case), gather.formula(case)))
+
+
+@algorithm("reduce", "reduce_scatter_gather", cost=_reduce_cost, formula=_reduce_formula)
+def reduce_scatter_gather(x: Array, comm: Communicator, op: Reduction, root: int) -> None:
+    """Leave in root's x the reduction over all ranks: reduce-scatter round the ring, then gather up a tree.
+
+        rank        0         1         2         3
+        step 1    c3 ->     c0 ->     c1 ->     c2 ->       reduce-scatter
+        step 2    c2 ->     c3 ->     c0 ->     c1 ->
+        step 3    c1 ->     c2 ->     c3 ->     c0 ->
+        holds     c0        c1        c2        c3
+        step 4              c1 ->0              c3 ->2      gather
+        step 5                        c23->0
+        holds     all
+
+    The papers halve recursively; the ring moves as many bytes, in p-1 rounds instead of lg p, and does so
+    for every p.
+
+    Cost: p - 1 messages, n(p-1)/p bytes sent and as many reduced; and, but for root, one message more with
+    the chunks of a branch of the tree.
+    """
+    chunks = partition(len(x), comm.size)
+    ring_reduce_scatter(x, comm, op)
+    full = binomial_gather(x[chunks[comm.rank]], comm, chunks, root)
+    if full is not None:
+        x[:] = full

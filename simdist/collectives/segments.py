@@ -1,0 +1,28 @@
+"""Segments: the pieces in which a pipeline passes an array on.
+
+While one rank sends segment i, the next one already passes on segment i-1. More segments fill the pipeline
+sooner and pay more latencies; s = sqrt(k n beta / alpha) of them are best where k steps pass before the last
+rank gets the first segment.
+"""
+
+from simdist.arrays import Partition, partition
+from simdist.errors import ArgumentError
+
+__all__ = ["SEGMENT_BYTES", "segments"]
+
+SEGMENT_BYTES = 1 << 18
+"""The size of a segment where none is given: long enough that a call costs little beside the transfer."""
+
+
+def segments(length: int, itemsize: int, segment_bytes: int = SEGMENT_BYTES) -> Partition:
+    """Cut `length` items into the fewest runs, as equal as can be, of at most `segment_bytes` each.
+
+    There is always one run, of no items where there are none, and no run of more than one item is too long.
+
+    Raises:
+        ArgumentError: segment_bytes is less than 1.
+    """
+    if segment_bytes < 1:
+        raise ArgumentError(f"segment_bytes is {segment_bytes}; needs at least 1")
+    items = max(1, segment_bytes // itemsize)
+    return partition(length, max(1, -(-length // items)))

@@ -1,0 +1,111 @@
+r"""Two trees: binary trees over the same ranks, whose inner ranks are leaves of each other's.
+
+           tree 0: odd ranks inside             tree 1: even ranks inside
+                      7                                    0
+                     /                                    /
+                    3                                    4
+                 /     \                              /     \
+                1       5                            2       6
+               / \     / \                          / \     / \
+              0   2   4   6                        1   3   5   7
+
+In each tree a rank sits at a place from 1 to p: rank r at place r + 1 of tree 0 and at place r of tree 1, where
+rank 0 has place p. The places read in order from left to right, and the odd ones are leaves. A place i whose
+lowest binary one is worth b hangs on i + b or i - b, whichever has its own lowest one right before that: 5 = 101
+on 6 = 110, 6 on 4 = 100, and 4 on 8 = 1000. Where i + b is beyond p, it hangs on i - b all the same.
+
+A rank sends at most two things up, one in each tree, and gets at most two, from its children in the one tree
+where it has any. The edges take turns: some are in use in even steps, the others in odd ones, such that what a
+rank sends up in its two trees falls into different steps, and what its two children send it too. Then nobody ever
+sends twice or receives twice in one step.
+
+Source: Sanders, Speck, Traeff 2009, Parallel Computing 35(12), 581-594: trees in order, one of them shifted by a
+rank, and their edges in two colours.
+"""
+
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+__all__ = ["Edge", "TwoTrees", "two_trees"]
+
+
+class Edge(NamedTuple):
+    """Between a rank's child and its parent: in which tree, who sits at the other end, when it is first used."""
+
+    tree: int
+    peer: int
+    first: int
+
+
+class TwoTrees:
+    """Who hangs on whom in both trees, and when each edge is first used on the way up.
+
+    Attributes:
+        above[r]: the edges to r's parents, two at most.
+        below[r]: the edges to r's children, two at most, and all in the same tree.
+        fill: how many steps one segment needs to the roots, at most 2 ceil(lg p).
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self._parent = [[-1] * ranks, [-1] * ranks]
+        self._children: list[list[list[int]]] = [[[] for _ in range(ranks)] for _ in range(2)]
+        for t, place in product(range(2), range(1, ranks + 1)):
+            rank, above = (place - 1 + t) % ranks, _place_above(place, ranks)
+            if above:
+                self._parent[t][rank] = (above - 1 + t) % ranks
+                self._children[t][self._parent[t][rank]].append(rank)
+        self.above: list[list[Edge]] = [[] for _ in range(ranks)]
+        self.below: list[list[Edge]] = [[] for _ in range(ranks)]
+        self.fill = 0
+        colour = self._paint(ranks)
+        for t in range(2):
+            self._time(t, self._parent[t].index(-1), colour[t])
+
+    def _paint(self, ranks: int) -> list[list[int]]:
+        """The colour, 0 or 1, of the edge above each rank in each tree.
+
+        An edge differs from the one above the same rank in the other tree, and from the one above its sibling.
+        Going from edge to edge by these two rules in turn one comes back after an even number of edges, if at
+        all: so two colours are enough.
+        """
+        colour = [[-1] * ranks, [-1] * ranks]
+        for start in product(range(2), range(ranks)):
+            todo = [(*start, 0)]
+            while todo:
+                t, rank, c = todo.pop()
+                parent = self._parent[t][rank]
+                if parent >= 0 and colour[t][rank] < 0:
+                    colour[t][rank] = c
+                    todo.append((1 - t, rank, 1 - c))
+                    todo += [(t, sibling, 1 - c) for sibling in self._children[t][parent] if sibling != rank]
+        return colour
+
+    def _time(self, t: int, rank: int, colour: list[int]) -> int:
+        """When `rank` first sends up: in the first step of its edge's colour after its children have sent."""
+        sent = [self._time(t, child, colour) for child in self._children[t][rank]]
+        ready, parent = max(sent, default=-1) + 1, self._parent[t][rank]
+        if parent < 0:
+            self.fill = max(self.fill, ready)
+            return ready
+        first = ready + (ready % 2 != colour[rank])
+        self.above[rank].append(Edge(t, parent, first))
+        self.below[parent].append(Edge(t, rank, first))
+        return first
+
+    def steps(self, num_segments: int) -> int:
+        """How many steps the way up takes: each segment follows two steps behind the one before."""
+        return self.fill + 2 * (num_segments - 1) if self.fill else 0
+
+
+def _place_above(place: int, places: int) -> int:
+    """The place that this one hangs on; 0 for the root."""
+    low = place & -place
+    above = (place - low) | 2 * low
+    return above if above <= places else place - low
+
+
+@lru_cache(maxsize=64)
+def two_trees(ranks: int) -> TwoTrees:
+    """The two trees over so many ranks; worked out once."""
+    return TwoTrees(ranks)

@@ -1,0 +1,350 @@
+"""Watch: a collective as it is executed, step by step: which rank holds whose contributions to what.
+
+Every number that the ranks work with tells where it belongs and who has gone into it. Rank r's item at place
+i starts as
+
+        8**p * i + 8**r            p ranks, up to 16
+
+and sums keep this readable: the digits to base 8 count the contributions, what is above them is i times
+their number. So wherever a number turns up, in the array, in a message or in working space, it explains
+itself, and an algorithm need not be known to be watched.
+
+Time goes in steps. On this cluster a message arrives one second after it has been sent, however long it is;
+a send keeps its rank for that second, and so does a receive. So step k ends at second k.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simdist.arrays import Array, Partition, partition, reduction
+from simdist.cluster import Cluster, Device, Link
+from simdist.collectives.registry import find
+from simdist.comm import ANY, Communicator, Request, Status, Stream
+from simdist.comm.virtual.world import run_virtual
+from simdist.errors import ArgumentError
+from simdist.trace import Span, Trace
+
+__all__ = ["State", "Watched", "states", "watched"]
+
+MOST_RANKS = 16
+_ITEMS_PER_CHUNK = 4  # enough for algorithms that cut chunks again, in halves or quarters
+_STEP = Link(latency_s=1.0, bytes_per_s=1e18)
+_CLUSTER = Cluster("steps", Device("at once", 1e18, 1e18, 1e18), inside=_STEP, between=_STEP)
+
+Contributors = tuple[int, ...]
+Pieces = tuple[Contributors, ...]
+
+
+class State(NamedTuple):
+    """What a rank holds at one moment.
+
+    Attributes:
+        rank: whose state it is.
+        step: how many steps are over.
+        holds: for each place of the array the pieces that are there: of each the ranks that have gone into
+            it, in order, one that has gone in twice named twice. A piece that is part of another is left out.
+        takes: (from whom, which places) of the message that has just come, if one has.
+        goal: for each place the pieces that its final value is made of: one sum of all, or rows side by side.
+        title: operation and algorithm.
+    """
+
+    rank: int
+    step: int
+    holds: tuple[Pieces, ...]
+    takes: tuple[tuple[int, tuple[int, ...]], ...]
+    goal: tuple[Pieces, ...]
+    title: str
+
+    def detail(self) -> str:
+        """As JSON, for a span's detail."""
+        return json.dumps([self.holds, self.takes, self.goal, self.title], separators=(",", ":"))
+
+    @classmethod
+    def of(cls, span: Span) -> "State":
+        """Read from the span that carries it."""
+        holds, takes, goal, title = json.loads(span.detail)
+        held, wanted = (tuple(tuple(map(tuple, pieces)) for pieces in places) for places in (holds, goal))
+        taken = tuple((int(src), tuple(places)) for src, places in takes)
+        return cls(span.rank, round(span.start_s), held, taken, wanted, title)
+
+
+def states(spans: Iterable[Span]) -> list[State]:
+    """All states on a record, in the order of steps and ranks.
+
+    Raises:
+        ArgumentError: there are none.
+    """
+    found = [State.of(s) for s in spans if s.name == "state"]
+    if not found:
+        raise ArgumentError("this record has no states; `watched` makes one that has")
+    return sorted(found, key=lambda s: (s.step, s.rank))
+
+
+class _Code:
+    """Numbers that tell their place and their contributors.
+
+    Args:
+        ranks: how many contribute, p.
+        places: how many places the array has.
+    """
+
+    def __init__(self, ranks: int, places: int) -> None:
+        self.ranks, self.places = ranks, places
+        self._base = 8**ranks
+
+    def of(self, rank: int) -> Array:
+        """What `rank` puts in: int64, shape (places,)."""
+        return self._base * np.arange(self.places, dtype=np.int64) + 8**rank
+
+    def read(self, values: Array) -> list[tuple[int, Contributors]]:
+        """The (place, contributors) of each of these numbers; what is none of the code's is left out."""
+        digits = values[:, None] % self._base // 8 ** np.arange(self.ranks) % 8
+        number = digits.sum(axis=1)
+        place, rest = np.divmod(values // self._base, np.maximum(number, 1))
+        good = (values > 0) & (number > 0) & (rest == 0) & (place < self.places)
+        ranks = np.arange(self.ranks)
+        return [(int(i), tuple(np.repeat(ranks, d).tolist())) for i, d in zip(place[good], digits[good], strict=True)]
+
+    def holdings(self, arrays: Iterable[Array]) -> tuple[Pieces, ...]:
+        """The pieces of each place that somebody holds who has these arrays."""
+        found: list[set[Contributors]] = [set() for _ in range(self.places)]
+        for values in arrays:
+            for place, who in self.read(values):
+                found[place].add(who)
+        return tuple(tuple(sorted(_largest(pieces))) for pieces in found)
+
+
+def _largest(pieces: set[Contributors]) -> set[Contributors]:
+    """Those that are not part of another."""
+    counts = {piece: Counter(piece) for piece in pieces}
+    return {a for a in pieces if not any(a != b and counts[a] <= counts[b] for b in pieces)}
+
+
+class _Watch:
+    """Sees all memory that one rank is known to have filled, and records what it holds."""
+
+    def __init__(self, comm: Communicator, code: _Code, goal: tuple[Pieces, ...], title: str) -> None:
+        self._comm, self._code, self._goal, self._title = comm, code, goal, title
+        self._filled: dict[tuple[int, int], Array] = {}
+        self._last: tuple[Pieces, ...] | None = None
+
+    def fill(self, x: Array) -> None:
+        """From now on this part of an array counts. Other memory may hold leftovers of other ranks."""
+        flat = x.reshape(-1)
+        self._filled[flat.__array_interface__["data"][0], flat.size] = flat
+
+    def take(self, x: Array, src: int) -> None:
+        """A message from the global rank src has come into x: it counts, and the state with it is recorded."""
+        self.fill(x)
+        self.look((src, tuple(sorted({i for i, _ in self._code.read(x)}))))
+
+    def look(self, *takes: tuple[int, tuple[int, ...]]) -> None:
+        """Record what the rank holds, if that is new."""
+        holds = self._code.holdings(self._filled.values())
+        if not takes and holds == self._last:
+            return
+        self._last = holds
+        now_s = self._comm.clock()
+        state = State(self._comm.rank, round(now_s), holds, takes, self._goal, self._title)
+        self._comm.recorder.add("states", "state", now_s, now_s, detail=state.detail())
+
+
+def _rest(comm: Communicator, until_s: float) -> None:
+    """Wait until then."""
+    rest_s = until_s - comm.clock()
+    if rest_s > 1e-6:
+        comm.compute(seconds=rest_s, name="wait")
+
+
+class _Sending(Request):
+    """A send that keeps its sender for a whole step."""
+
+    def __init__(self, request: Request, comm: Communicator) -> None:
+        self._request, self._comm = request, comm
+        self._end_s = comm.clock() + 1
+
+    def wait(self) -> Status:
+        """See Request."""
+        status = self._request.wait()
+        _rest(self._comm, self._end_s)
+        return status
+
+
+class _Receiving(Request):
+    """A receive whose array stays as it was until the receive is waited for, and counts from then on."""
+
+    def __init__(self, comm: Communicator, watch: _Watch, x: Array, src: int, tag: int, until_s: float = 0.0) -> None:
+        self._comm, self._watch, self._x, self._until_s = comm, watch, x, until_s
+        self._arrived = np.empty_like(x)
+        self._request = comm.irecv(self._arrived, src, tag)
+        self._status: Status | None = None
+
+    def wait(self) -> Status:
+        """See Request."""
+        if self._status is None:
+            self._status = self._request.wait()
+            _rest(self._comm, self._until_s)
+            items = self._status.num_bytes // self._x.itemsize
+            into = self._x.reshape(-1)[:items]
+            into[:] = self._arrived.reshape(-1)[:items]
+            self._watch.take(into, self._comm.ranks[self._status.src])
+        return self._status
+
+
+class Watched(Communicator):
+    """A communicator that records what its rank holds at every call.
+
+    Args:
+        comm: does the work.
+        watch: looks on.
+    """
+
+    def __init__(self, comm: Communicator, watch: _Watch) -> None:
+        self._comm, self._watch = comm, watch
+        self.rank, self.size, self.ranks = comm.rank, comm.size, comm.ranks
+        self.nodes, self.num_nodes, self.cluster = comm.nodes, comm.num_nodes, comm.cluster
+        self.context, self.stream_name, self.recorder = comm.context, comm.stream_name, comm.recorder
+        self.check, self.doing, self.attached = comm.check, comm.doing, comm.attached
+
+    def send(self, x: Array, dst: int, tag: int = 0) -> None:
+        """See Communicator."""
+        self.isend(x, dst, tag).wait()
+
+    def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
+        """See Communicator. It keeps its rank for a whole step, as a send does."""
+        self._watch.look()
+        return _Receiving(self._comm, self._watch, x, src, tag, self._comm.clock() + 1).wait()
+
+    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> Status:
+        """See Communicator."""
+        receiving, sending = self.irecv(y, src, 0), self.isend(x, dst, 0)
+        sending.wait()
+        return receiving.wait()
+
+    def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
+        """See Communicator."""
+        self._watch.fill(x)
+        self._watch.look()
+        return _Sending(self._comm.isend(x, dst, tag), self._comm)
+
+    def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
+        """See Communicator."""
+        self._watch.look()
+        return _Receiving(self._comm, self._watch, x, src, tag)
+
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """See Communicator."""
+        group = self._comm.split(color, key)
+        return None if group is None else Watched(group, self._watch)
+
+    @property
+    def shadow(self) -> Communicator:
+        """See Communicator."""
+        return Watched(self._comm.shadow, self._watch)
+
+    def stream(self, name: str) -> Stream:
+        """See Communicator. What happens there is not watched."""
+        return self._comm.stream(name)
+
+    def agree(self, what: str) -> None:
+        """See Communicator."""
+        self._comm.agree(what)
+
+    def exchange(self, note: str) -> list[str]:
+        """See Communicator."""
+        return self._comm.exchange(note)
+
+    def clock(self) -> float:
+        """See Communicator."""
+        return self._comm.clock()
+
+    def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
+        """See Communicator."""
+        self._comm.compute(seconds, flops, bytes, name)
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """See Communicator."""
+        return self._comm.empty(shape, dtype)
+
+
+def watched(
+    operation: str, algorithm: str, ranks: int, *, root: int = 0, ranks_per_node: int = 0, **options: Any
+) -> Trace:
+    """Perform a collective on virtual ranks, step by step; the record has spans "state" (see State).
+
+    Args:
+        operation, algorithm: "all_reduce", "ring"; any but barrier, which moves nothing.
+        ranks: 1 to 16.
+        root: of a rooted collective.
+        ranks_per_node: 0 for all on one node.
+        options: the algorithm's own.
+
+    Raises:
+        UnknownNameError: no such collective or algorithm.
+        ArgumentError: too many ranks, or a barrier.
+    """
+    find(operation, algorithm)
+    if operation == "barrier":
+        raise ArgumentError("a barrier moves no data: there is nothing to watch")
+    if not 1 <= ranks <= MOST_RANKS:
+        raise ArgumentError(f"cannot watch {ranks} ranks; 1 to {MOST_RANKS} can be told apart")
+    if not 0 <= root < ranks:
+        raise ArgumentError(f"root {root} is not one of ranks 0 to {ranks - 1}")
+    cluster = _CLUSTER.with_(devices_per_node=ranks_per_node or ranks)
+    _, spans, _ = run_virtual(_program, ranks, cluster, (operation, algorithm, root, options))
+    return Trace(spans, ranks)
+
+
+def _program(comm: Communicator, operation: str, algorithm: str, root: int, options: dict[str, Any]) -> None:
+    """One rank's part in the collective."""
+    p = comm.size
+    places = partition(p if operation == "all_to_all" else _ITEMS_PER_CHUNK * p, p)
+    code = _Code(p, places.n)
+    watch = _Watch(comm, code, _goal(operation, places, root), f"{operation} {algorithm}")
+    x = code.of(comm.rank)
+    chunk = places[comm.rank]
+    if operation == "broadcast" and comm.rank != root:
+        x[:] = 0
+    elif operation == "scatter" and comm.rank != root:
+        x = x[:0]
+    elif operation == "gather":
+        x = x[chunk].copy()
+    elif operation == "all_gather":
+        x[: chunk.start] = x[chunk.stop :] = 0
+    watch.fill(x)
+    watch.look()
+    run, group, chunks, op = find(operation, algorithm).run, Watched(comm, watch), list(places), reduction("sum")
+    match operation:
+        case "all_reduce" | "reduce_scatter":
+            run(x, group, op, **options)
+        case "reduce":
+            run(x, group, op, root, **options)
+        case "broadcast":
+            run(x, group, root, **options)
+        case "all_gather":
+            run(x, group, chunks, **options)
+        case "scatter" | "gather":
+            result = run(x, group, chunks, root, **options)
+            if result is not None:
+                watch.fill(result)
+        case "all_to_all":
+            y = np.zeros((p, 1), np.int64)
+            watch.fill(y)
+            run(x.reshape(p, 1), y, group, **options)
+    watch.look()
+
+
+def _goal(operation: str, places: Partition, root: int) -> tuple[Pieces, ...]:
+    """What the final value of each place is made of."""
+    if operation in ("broadcast", "scatter"):
+        return (((root,),),) * places.n
+    if operation in ("all_gather", "gather"):
+        return tuple(((rank,),) for rank, chunk in enumerate(places) for _ in range(chunk.start, chunk.stop))
+    everybody = range(places.p)
+    if operation == "all_to_all":
+        return (tuple((rank,) for rank in everybody),) * places.n
+    return ((tuple(everybody),),) * places.n

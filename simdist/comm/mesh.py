@@ -1,0 +1,84 @@
+"""Mesh: the ranks of a communicator as a grid with named axes."""
+
+import math
+from collections.abc import Mapping
+
+from simdist.comm.communicator import Communicator
+from simdist.errors import ArgumentError
+
+__all__ = ["AXES", "Mesh"]
+
+AXES = ("pp", "dp", "ep", "sp", "tp")
+"""The axes from the outermost to the innermost: neighbours in the last are neighbours in rank, so that
+tensor parallelism, which talks most, stays inside a node, and pipeline stages, which talk least, may be far."""
+
+
+class Mesh:
+    """A grid of ranks: `mesh.dp` is the communicator of those that differ from this one in dp alone.
+
+    Mesh(comm, dp=2, tp=2) on four ranks:
+
+                 tp 0    tp 1
+        dp 0    rank 0  rank 1        on rank 2:  mesh.tp has ranks 2, 3
+        dp 1    rank 2  rank 3                    mesh.dp has ranks 0, 2
+
+    Every rank of comm must build it, with the same sizes.
+
+    Args:
+        comm: the ranks to arrange.
+        sizes: by axis: pp (pipeline), dp (data), ep (expert), sp (sequence), tp (tensor); 1 where not given.
+
+    Attributes:
+        comm: as given.
+        sizes: by axis, all five.
+        coordinates: this rank's place, by axis.
+        pp, dp, ep, sp, tp: the communicator along that axis; its rank is the coordinate.
+
+    Raises:
+        ArgumentError: a size below 1, an unknown axis, or sizes that do not multiply to comm.size.
+    """
+
+    pp: Communicator
+    dp: Communicator
+    ep: Communicator
+    sp: Communicator
+    tp: Communicator
+
+    def __init__(self, comm: Communicator, **sizes: int) -> None:
+        self.comm = comm
+        self.sizes: Mapping[str, int] = _checked(sizes, comm.size)
+        self.coordinates = coordinates(comm.rank, self.sizes)
+        for axis in AXES:
+            setattr(self, axis, self.group(axis))
+
+    def group(self, *axes: str) -> Communicator:
+        """The communicator of the ranks that differ from this one in these axes alone, in the order of rank."""
+        color = 0
+        for axis in AXES:
+            if axis not in axes:
+                color = color * self.sizes[axis] + self.coordinates[axis]
+        group = self.comm.split(color, self.comm.rank)
+        if group is None:  # only a rank without a color has no group
+            raise ArgumentError(f"rank {self.comm.rank} has no place on axes {axes}")
+        return group
+
+
+def coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Where a rank sits in a grid of these sizes, by axis."""
+    places = {}
+    for axis in reversed(AXES):
+        rank, places[axis] = divmod(rank, sizes[axis])
+    return {axis: places[axis] for axis in AXES}
+
+
+def _checked(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
+    for axis, size in sizes.items():
+        if axis not in AXES:
+            raise ArgumentError(f"unknown axis {axis!r}; a mesh has {', '.join(AXES)}")
+        if size < 1:
+            raise ArgumentError(f"axis {axis} of size {size}; needs at least 1")
+    full = {axis: sizes.get(axis, 1) for axis in AXES}
+    if math.prod(full.values()) != ranks:
+        product = " x ".join(f"{axis} {size}" for axis, size in full.items() if size > 1) or "1"
+        raise ArgumentError(f"{product} = {math.prod(full.values())} ranks, but the communicator has {ranks}")
+    return full

@@ -1,0 +1,58 @@
+from contextvars import copy_context
+
+from simdist.arrays import Meter, charge, metered
+
+
+def test_nobody_listens_and_nothing_happens():
+    charge(flops=1, bytes=1)
+
+
+def test_counts_inside_its_block_only():
+    meter = Meter()
+    with metered(meter):
+        charge(flops=2, bytes=3)
+        charge(bytes=4)
+    charge(flops=100)
+    assert (meter.flops, meter.bytes) == (2, 7)
+
+
+def test_passes_on_to_the_meter_around_it():
+    outer, inner = Meter(), Meter()
+    with metered(outer):
+        charge(flops=1)
+        with metered(inner):
+            charge(flops=10)
+    assert (outer.flops, inner.flops) == (11, 10)
+
+
+def test_anything_that_can_be_charged_may_listen():
+    heard = []
+
+    class Ear:
+        def charge(self, flops, bytes):
+            heard.append((flops, bytes))
+
+    with metered(Ear()):
+        charge(flops=1)
+        with metered(Meter()):
+            charge(bytes=2)
+    assert heard == [(1, 0), (0, 2)]
+
+
+def test_each_context_has_its_own():
+    mine, inner = Meter(), Meter()
+    with metered(mine):
+        other = copy_context()
+        with metered(inner):
+            other.run(charge, 5)
+    assert (mine.flops, inner.flops) == (5, 0)
+
+
+def test_is_gone_after_an_exception():
+    meter = Meter()
+    try:
+        with metered(meter):
+            raise KeyError
+    except KeyError:
+        charge(flops=1)
+    assert meter.flops == 0

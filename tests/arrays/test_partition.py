@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simdist.arrays import partition
+from simdist.errors import ArgumentError
+
+SIZES = st.integers(0, 10_000)
+PARTS = st.integers(1, 300)
+
+
+@given(SIZES, PARTS)
+def test_cuts_as_numpy_does(n, p):
+    runs = np.array_split(np.arange(n), p)
+    assert [list(range(n))[cut] for cut in partition(n, p)] == [run.tolist() for run in runs]
+
+
+@given(SIZES, PARTS, st.data())
+def test_start_size_and_span_say_the_same_as_the_slices(n, p, data):
+    parts = partition(n, p)
+    i = data.draw(st.integers(0, p - 1))
+    j = data.draw(st.integers(i, p))
+    assert len(parts) == p
+    assert parts[i] == slice(parts.start(i), parts.start(i) + parts.size(i))
+    assert parts.span(i, j) == slice(parts.start(i), parts.start(j))
+    assert parts.largest == max(parts.size(k) for k in range(p))
+    assert parts.start(p) == n
+
+
+def test_the_example_of_the_docstring():
+    assert [[*range(10)][cut] for cut in partition(10, 4)] == [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
+
+
+@pytest.mark.parametrize(("n", "p"), [(-1, 2), (3, 0), (3, -1)])
+def test_refuses_what_cannot_be_cut(n, p):
+    with pytest.raises(ArgumentError, match=f"cannot cut {n} items into {p} parts"):
+        partition(n, p)
+
+
+@pytest.mark.parametrize("i", [-1, 4])
+def test_has_no_run_before_the_first_or_after_the_last(i):
+    with pytest.raises(IndexError, match=f"run {i} of a partition into 4"):
+        partition(10, 4)[i]

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+
+from simdist.arrays import Meter, metered, reduction, reductions
+from simdist.arrays.reduction import Reduction
+from simdist.errors import ArgumentError, UnknownNameError
+
+ORACLES = {
+    "sum": np.sum,
+    "prod": np.prod,
+    "min": np.min,
+    "max": np.max,
+    "lor": np.any,
+    "land": np.all,
+}
+
+
+def test_the_six_operations():
+    assert set(reductions()) == set(ORACLES)
+
+
+@pytest.mark.parametrize("op", ORACLES)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_])
+def test_folds_in_place_as_numpy_reduces(op, dtype):
+    rows = np.random.default_rng(0).integers(0, 3, (5, 50)).astype(dtype)
+    x = rows[0].copy()
+    for row in rows[1:]:
+        reduction(op)(x, row)
+    assert x.dtype == dtype
+    assert np.array_equal(x, ORACLES[op](rows, axis=0).astype(dtype))  # small whole numbers: exact in any dtype
+
+
+def test_charges_an_operation_an_item_and_three_passes_over_memory():
+    x = np.zeros(10, np.float32)
+    meter = Meter()
+    with metered(meter):
+        reduction("sum")(x, x)
+    assert (meter.flops, meter.bytes) == (10, 120)
+
+
+def test_takes_a_reduction_of_ones_own():
+    own = Reduction("gcd", np.gcd)
+    x = np.array([12, 18])
+    reduction(own)(x, np.array([8, 27]))
+    assert x.tolist() == [4, 9]
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(
+        UnknownNameError, match=r"unknown op 'summ'; did you mean 'sum'\?.* land, lor, max, min, prod, sum"
+    ):
+        reduction("summ")
+
+
+def test_refuses_what_is_no_name():
+    with pytest.raises(ArgumentError, match="op must be a name or a Reduction, not 3"):
+        reduction(3)

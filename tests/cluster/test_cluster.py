@@ -1,0 +1,46 @@
+import pytest
+
+from simdist.cluster import Cluster, Device, Link
+from simdist.errors import ArgumentError
+
+INSIDE, BETWEEN = Link(1.0, 10.0), Link(5.0, 2.0)
+
+
+def cluster(**changes):
+    """Nodes of four toy devices."""
+    toy = Device("toy", 100.0, 30.0, 1e9)
+    return Cluster("toy", toy, INSIDE, BETWEEN, devices_per_node=4).with_(**changes)
+
+
+def test_ranks_fill_the_nodes_in_order():
+    assert [cluster().node_of(rank) for rank in range(9)] == [0, 0, 0, 0, 1, 1, 1, 1, 2]
+
+
+def test_a_job_crosses_the_slow_link_only_where_it_leaves_a_node():
+    assert [cluster().link(ranks) for ranks in (1, 4, 5)] == [INSIDE, INSIDE, BETWEEN]
+
+
+def test_a_slow_rank_computes_by_its_factor_longer():
+    uneven = cluster(slow={2: 3.0})
+    assert [uneven.seconds(rank, 100, 0) for rank in (1, 2)] == [1.0, 3.0]
+
+
+def test_with_changes_a_copy():
+    first = cluster()
+    assert first.with_(jitter=0.5).jitter == 0.5
+    assert first.jitter == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"devices_per_node": 0}, "devices_per_node is 0; needs at least 1"),
+        ({"nics_per_node": 0}, "nics_per_node is 0; needs at least 1"),
+        ({"eager_bytes": -1}, "eager_bytes is -1; needs at least 0"),
+        ({"jitter": -0.1}, "jitter is -0.1; needs at least 0"),
+        ({"slow": {3: 0.0}}, "rank 3 cannot be slow by the factor 0.0"),
+    ],
+)
+def test_refuses_what_no_machine_is(changes, message):
+    with pytest.raises(ArgumentError, match=message):
+        cluster(**changes)

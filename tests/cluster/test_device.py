@@ -1,0 +1,17 @@
+import pytest
+
+from simdist.cluster import Device
+
+DEVICE = Device("toy", flops_per_s=100.0, memory_bytes_per_s=30.0, memory_bytes=1e9)
+
+
+@pytest.mark.parametrize(
+    ("flops", "num_bytes", "seconds"),
+    [(100, 0, 1.0), (0, 30, 1.0), (100, 60, 2.0), (500, 60, 5.0), (0, 0, 0.0)],
+)
+def test_takes_as_long_as_the_slower_of_arithmetic_and_memory(flops, num_bytes, seconds):
+    assert DEVICE.seconds(flops, num_bytes) == seconds
+
+
+def test_folds_a_byte_for_every_three_it_moves():
+    assert DEVICE.reduced_bytes_per_s == 10.0

@@ -1,0 +1,62 @@
+"""A message of 8 bytes takes 1 + 8/2 = 5 s inside a node of this cluster and 3 + 8/1 = 11 s between two."""
+
+import pytest
+
+from simdist.cluster import Cluster, Device, Link, Network
+
+TOY = Cluster("toy", Device("toy", 1.0, 4.0, 1e9), Link(1.0, 2.0), Link(3.0, 1.0), devices_per_node=2)
+
+
+def test_alone_it_takes_alpha_and_n_beta():
+    assert Network(TOY, 4).path(0, 1).carry(8, ready_s=10.0) == (14.0, 15.0)
+    assert Network(TOY, 4).path(0, 2).carry(8, ready_s=10.0) == (18.0, 21.0)
+    assert Network(TOY, 4).path(0, 1).carry(0, ready_s=10.0) == (10.0, 11.0)
+
+
+def test_a_message_to_oneself_is_a_copy_that_reads_and_writes():
+    assert Network(TOY, 2).path(1, 1).carry(8, ready_s=1.0) == (5.0, 5.0)
+
+
+def test_a_port_out_serves_one_message_after_the_other():
+    network = Network(TOY.with_(devices_per_node=4), 4)
+    assert network.path(0, 1).carry(8, ready_s=0.0) == (4.0, 5.0)
+    assert network.path(0, 2).carry(8, ready_s=0.0) == (8.0, 9.0)
+    assert network.path(0, 3).carry(8, ready_s=20.0) == (24.0, 25.0)
+
+
+def test_a_port_in_does_too():
+    network = Network(TOY.with_(devices_per_node=4), 4)
+    assert [network.path(src, 3).carry(8, ready_s=0.0)[1] for src in range(3)] == [5.0, 9.0, 13.0]
+
+
+def test_the_two_directions_of_a_port_are_apart():
+    network = Network(TOY, 2)
+    assert network.path(0, 1).carry(8, ready_s=0.0) == network.path(1, 0).carry(8, ready_s=0.0) == (4.0, 5.0)
+
+
+def test_ranks_of_a_node_share_its_nic_or_have_their_own():
+    shared, own = Network(TOY, 4), Network(TOY.with_(nics_per_node=2), 4)
+    assert [shared.path(rank, rank + 2).carry(8, ready_s=0.0)[1] for rank in (0, 1)] == [11.0, 19.0]
+    assert [own.path(rank, rank + 2).carry(8, ready_s=0.0)[1] for rank in (0, 1)] == [11.0, 11.0]
+
+
+def test_a_port_inside_is_free_while_the_nic_is_busy():
+    network = Network(TOY, 4)
+    network.path(0, 2).carry(8, ready_s=0.0)
+    assert network.path(0, 1).carry(8, ready_s=0.0) == (4.0, 5.0)
+
+
+def latencies(seed, jitter, count=200):
+    """The latencies of messages without bytes, one after the other."""
+    network = Network(TOY.with_(jitter=jitter, seed=seed), 2)
+    return [network.path(0, 1).carry(0, ready_s=100.0 * i)[1] - 100.0 * i for i in range(count)]
+
+
+def test_jitter_stretches_latency_within_its_bound_and_by_its_seed():
+    values = latencies(seed=1, jitter=0.5)
+    assert min(values) >= 1.0
+    assert max(values) <= 1.5
+    assert sum(values) / len(values) == pytest.approx(1.25, abs=0.05)
+    assert values == latencies(seed=1, jitter=0.5)
+    assert values != latencies(seed=2, jitter=0.5)
+    assert set(latencies(seed=1, jitter=0.0)) == {1.0}

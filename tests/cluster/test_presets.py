@@ -1,0 +1,41 @@
+import pytest
+
+from simdist.cluster import preset, presets
+from simdist.errors import UnknownNameError
+
+# TFLOP/s dense, memory GB/s, NVLink GB/s both ways, network GB/s a card: NVIDIA's data sheets.
+SHEETS = {
+    "v100": (125, 900, 300, 12.5),
+    "a100": (312, 2039, 600, 25),
+    "h100": (989.4, 3350, 900, 50),
+    "h200": (989, 4800, 900, 50),
+}
+
+
+def test_the_names():
+    assert set(presets()) == {"this-machine", *SHEETS}
+
+
+@pytest.mark.parametrize("name", SHEETS)
+def test_are_the_data_sheets(name):
+    cluster = preset(name)
+    tflops, memory, nvlink, card = SHEETS[name]
+    assert cluster.devices_per_node == 8
+    assert cluster.device.flops_per_s == pytest.approx(tflops * 1e12)
+    assert cluster.device.memory_bytes_per_s == pytest.approx(memory * 1e9)
+    assert cluster.inside.bytes_per_s == pytest.approx(nvlink * 1e9 / 2)  # a link has half of it each way
+    assert cluster.between.bytes_per_s == pytest.approx(card * 1e9)
+
+
+@pytest.mark.parametrize("name", ["this-machine", *SHEETS])
+def test_the_way_out_of_a_node_is_the_slower_one(name):
+    cluster = preset(name)
+    assert cluster.inside.latency_s < cluster.between.latency_s
+    assert cluster.inside.bytes_per_s > cluster.between.bytes_per_s
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(
+        UnknownNameError, match=r"unknown cluster 'h10'; did you mean 'h100'\? .*h100, h200, this-machine"
+    ):
+        preset("h10")

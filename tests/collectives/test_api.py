@@ -1,0 +1,304 @@
+"""What the collectives accept, what they refuse, and what they leave on the record."""
+
+import re
+
+import numpy as np
+import pytest
+
+import simdist as sd
+from oracle import OPERATIONS, every_algorithm
+from simdist import collectives
+from simdist.arrays import phantom
+from simdist.bench.trial import ROOTED, Trial, contribution, perform
+from simdist.cluster import Cluster, Device, Link, preset
+from simdist.collectives import (
+    algorithms,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    barrier,
+    broadcast,
+    cost,
+    formula,
+    gather,
+    reduce,
+    reduce_scatter,
+    scatter,
+)
+from simdist.errors import ArgumentError, ArrayError, CollectiveMismatch, UnknownNameError
+
+# -- shapes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", algorithms("all_gather"))
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 8])
+def test_all_gather_of_shards_of_any_lengths(spmd, name, p):
+    lengths = [(5 * r + 3) % 7 if r != 1 else 0 for r in range(p)]
+
+    def program(comm):
+        return all_gather(np.full(lengths[comm.rank], comm.rank), comm, name)
+
+    for full in spmd(program, p):
+        assert full.tolist() == [r for r in range(p) for _ in range(lengths[r])]
+
+
+@pytest.mark.parametrize("name", algorithms("gather"))
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 8])
+def test_gather_of_shards_of_any_lengths(spmd, name, p):
+    lengths = [(5 * r + 3) % 7 if r != 1 else 0 for r in range(p)]
+
+    def program(comm):
+        return gather(np.full(lengths[comm.rank], comm.rank), comm, p - 1, name)
+
+    *others, full = spmd(program, p)
+    assert others == [None] * (p - 1)
+    assert full.tolist() == [r for r in range(p) for _ in range(lengths[r])]
+
+
+def test_all_gather_into_an_array_of_ones_own(spmd):
+    def program(comm):
+        out = np.zeros(7)
+        mine = np.array_split(np.arange(7.0), comm.size)[comm.rank]
+        returned = all_gather(mine, comm, out=out)
+        return returned is out, out
+
+    for is_out, out in spmd(program, 3):
+        assert is_out
+        assert out.tolist() == list(range(7))
+
+
+def test_arrays_of_several_dimensions(spmd):
+    def program(comm):
+        x = np.arange(12.0).reshape(3, 4)
+        all_reduce(x, comm)
+        y = all_to_all(np.full((comm.size, 2, 5), comm.rank), comm)
+        return x, y
+
+    for x, y in spmd(program, 3):
+        assert np.array_equal(x, 3 * np.arange(12.0).reshape(3, 4))
+        assert np.array_equal(y, np.broadcast_to(np.arange(3).reshape(3, 1, 1), (3, 2, 5)))
+
+
+def test_a_ring_in_any_order_of_ranks(spmd):
+    def program(comm):
+        x = np.full(6, 10**comm.rank)
+        before = len(comm.recorder.rows)
+        all_reduce(x, comm, algorithm="ring", order=[2, 0, 3, 1])
+        return x, [span.peer for span in comm.recorder.spans()[before:] if span.name == "send"]
+
+    results = spmd(program, 4)
+    for rank, (x, peers) in enumerate(results):
+        assert x.tolist() == [1111] * 6
+        assert set(peers) == {{2: 0, 0: 3, 3: 1, 1: 2}[rank]}
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
+def test_nobody_leaves_a_barrier_before_the_last_has_come(p):
+    def program(comm):
+        comm.compute(seconds=float(comm.rank))
+        before = len(comm.recorder.rows)
+        barrier(comm)
+        sends = [span for span in comm.recorder.spans()[before:] if span.name == "send"]
+        return comm.clock(), len(sends)
+
+    for clock_s, messages in sd.run(program, p).results:
+        assert clock_s >= p - 1
+        assert messages == cost("barrier", "dissemination", ranks=p, num_bytes=0).messages
+
+
+# -- the record ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [3, 4, 8])
+@pytest.mark.parametrize(("operation", "name"), every_algorithm())
+def test_a_phantom_leaves_the_same_record(operation, name, p):
+    trial = Trial(operation, name, 5 * p + 2, "float32")
+
+    def program(comm, hollow):
+        x = contribution(trial, p, comm.rank)
+        perform(trial, comm, phantom(x.shape, x.dtype) if hollow else x)
+
+    real, hollow = (sd.run(program, p, args=(hollow,)) for hollow in (False, True))
+    assert list(real.trace) == list(hollow.trace)
+    assert real.elapsed_s == hollow.elapsed_s > 0
+
+
+@pytest.mark.parametrize(("operation", "name"), every_algorithm())
+def test_auto_says_what_it_picked(operation, name):
+    """Whatever the model finds fastest, the record names it; an algorithm named by hand is named too."""
+
+    def program(comm, algorithm):
+        before = len(comm.recorder.rows)
+        perform(Trial(operation, algorithm, 64), comm, contribution(Trial(operation, algorithm, 64), 4, comm.rank))
+        return [span.name for span in comm.recorder.spans()[before:] if span.name.startswith(f"{operation} ")]
+
+    picked = sd.run(program, 4, args=("auto",)).results
+    assert picked[0][-1].removeprefix(f"{operation} ") in algorithms(operation)
+    assert all(names == picked[0] for names in picked)
+    assert all(names[-1] == f"{operation} {name}" for names in sd.run(program, 4, args=(name,)).results)
+
+
+def test_auto_weighs_latency_against_bandwidth():
+    def program(comm, n):
+        all_reduce(phantom(n), comm)
+        return comm.recorder.spans()[-1].name.split()[1]
+
+    cluster = preset("this-machine")
+    for n in (1, 1 << 24):
+        (name,) = set(sd.run(program, 16, cluster=cluster, args=(n,)).results)
+        seconds = {
+            other: formula("all_reduce", other, ranks=16, num_bytes=4 * n).on(cluster, 16)
+            for other in algorithms("all_reduce")
+        }
+        assert seconds[name] == min(seconds.values())
+    assert sd.run(program, 16, args=(1,)).results != sd.run(program, 16, args=(1 << 24,)).results
+
+
+# -- what is refused ----------------------------------------------------------------------------------
+
+
+def refuses(error, message, call, p=2):
+    with pytest.raises(error, match=message):
+        sd.run(call, p)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_unknown_algorithm_lists_the_known_ones(operation):
+    known = re.escape(", ".join(sorted(["auto", *algorithms(operation)])))
+    trial = Trial(operation, "rign", 4)
+    refuses(
+        UnknownNameError,
+        f"unknown {operation} algorithm 'rign'.*{known}",
+        lambda comm: perform(trial, comm, contribution(trial, 2, comm.rank)),
+    )
+
+
+@pytest.mark.parametrize("call", [all_reduce, reduce_scatter, reduce])
+def test_an_unknown_op_lists_the_known_ones(call):
+    message = "unknown op 'avg' There are: land, lor, max, min, prod, sum"
+    refuses(UnknownNameError, message, lambda comm: call(np.zeros(4), comm, op="avg"))
+
+
+def test_an_unknown_collective_lists_the_known_ones():
+    with pytest.raises(
+        UnknownNameError, match=r"unknown collective 'allreduce'; did you mean 'all_reduce'\?.*broadcast"
+    ):
+        algorithms("allreduce")
+
+
+def calls(x):
+    """Every collective on x."""
+    return {
+        "all_reduce": lambda comm: all_reduce(x, comm),
+        "reduce_scatter": lambda comm: reduce_scatter(x, comm),
+        "all_gather": lambda comm: all_gather(x, comm),
+        "all_to_all": lambda comm: all_to_all(x, comm),
+        "broadcast": lambda comm: broadcast(x, comm),
+        "reduce": lambda comm: reduce(x, comm),
+        "scatter": lambda comm: scatter(x, comm),
+        "gather": lambda comm: gather(x, comm),
+    }
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_array_that_is_not_contiguous(operation):
+    x = np.zeros((2, 8))[:, ::2]
+    refuses(ArrayError, r"rank 0 .*not C-contiguous \(shape \(2, 4\), strides \(64, 16\)\)", calls(x)[operation])
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(("x", "message"), [([1.0, 2.0], "list"), (3.0, "float"), (None, "NoneType")])
+def test_what_is_no_array(operation, x, message):
+    refuses(ArrayError, f"rank 0 gave {message}.*needs an array", calls(x)[operation])
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_array_of_objects(operation):
+    refuses(ArrayError, "rank 0 .*Python objects", calls(np.array([None, {}]))[operation])
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "reduce_scatter", "reduce"])
+def test_a_read_only_array(operation):
+    x = np.zeros(4)
+    x.flags.writeable = False
+    refuses(ArrayError, r"rank 0 gave a read-only array of shape \(4,\)", calls(x)[operation])
+
+
+def test_read_only_is_good_enough_where_nothing_is_written(spmd):
+    def program(comm):
+        x = np.arange(4.0)
+        x.flags.writeable = False
+        if comm.rank == 1:
+            broadcast(x, comm, root=1)
+        else:
+            broadcast(np.zeros(4), comm, root=1)
+        return all_gather(x, comm), all_to_all(x.reshape(2, 2), comm)
+
+    for full, _ in spmd(program, 2):
+        assert full.tolist() == [0.0, 1.0, 2.0, 3.0] * 2
+
+
+@pytest.mark.parametrize("operation", ROOTED)
+@pytest.mark.parametrize(
+    ("root", "message"),
+    [(2, "root 2 .*ranks 0 to 1"), (-1, "root -1 .*ranks 0 to 1"), (0.0, "root .*not 0.0"), (True, "root .*not True")],
+)
+def test_a_wrong_root(operation, root, message):
+    call = getattr(collectives, operation)
+    refuses(ArgumentError, message, lambda comm: call(np.zeros(4), comm, root=root))
+
+
+def test_rows_that_are_not_as_many_as_ranks():
+    refuses(
+        ArrayError,
+        r"rank 0 gave an array of shape \(3, 2\); all_to_all over 2 ranks",
+        lambda comm: all_to_all(np.zeros((3, 2)), comm),
+    )
+
+
+def test_a_shard_that_does_not_fit_the_output():
+    refuses(
+        ArrayError,
+        "rank 0's shard has 4 items; its part of the output has 3",
+        lambda comm: all_gather(np.zeros(4), comm, out=np.zeros(6)),
+    )
+
+
+DISAGREEMENTS = {
+    "operation": lambda comm: (all_reduce if comm.rank else reduce_scatter)(np.zeros(4), comm, algorithm="ring"),
+    "algorithm": lambda comm: all_reduce(np.zeros(4), comm, algorithm="tree" if comm.rank else "ring"),
+    "op": lambda comm: all_reduce(np.zeros(4), comm, op="max" if comm.rank else "sum"),
+    "dtype": lambda comm: all_reduce(np.zeros(4, np.float32 if comm.rank else np.float64), comm, algorithm="ring"),
+    "shape": lambda comm: all_reduce(np.zeros(5 if comm.rank else 4), comm, algorithm="ring"),
+    "root": lambda comm: broadcast(np.zeros(4), comm, root=comm.rank, algorithm="binomial"),
+    "scatter's root": lambda comm: scatter(np.zeros(4), comm, root=comm.rank),
+    "gather's root": lambda comm: gather(np.zeros(4), comm, root=comm.rank, algorithm="binomial"),
+    "gathered dtype": lambda comm: all_gather(np.zeros(4, np.float32 if comm.rank else np.float64), comm, "ring"),
+}
+
+
+@pytest.mark.parametrize("what", DISAGREEMENTS)
+def test_ranks_that_disagree_all_hear_of_it(spmd, what):
+    """At the latest when they next wait for each other: a root need not wait for those that it sends to."""
+
+    def program(comm):
+        with pytest.raises(CollectiveMismatch) as caught:  # noqa: PT012
+            DISAGREEMENTS[what](comm)
+            comm.barrier()
+        return str(caught.value)
+
+    told = spmd(program, 3)
+    assert told[0] == told[1] == told[2]
+    assert "rank" in told[0]
+
+
+@pytest.mark.parametrize("p", [2, 3, 5, 8])
+@pytest.mark.parametrize(("operation", "name"), every_algorithm())
+def test_takes_no_more_rounds_than_it_promises(operation, name, p):
+    """Where a message takes a second, however long it is, and computing none, the clock counts rounds."""
+    free = 1e30
+    rounds = Cluster("rounds", Device("free", free, free, free), Link(1.0, free), Link(1.0, free), devices_per_node=99)
+    trial = Trial(operation, name, 64 * p, "float32")
+    took_s = sd.run(lambda comm: perform(trial, comm, contribution(trial, p, comm.rank)), p, cluster=rounds).elapsed_s
+    rows = p if operation == "all_to_all" else 1
+    assert 0 < took_s <= cost(operation, name, ranks=p, num_bytes=256 * p * rows, itemsize=4).steps + 1e-9

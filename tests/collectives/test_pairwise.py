@@ -1,0 +1,49 @@
+"""Pairwise exchange and the linear all-to-all: who talks to whom in which step, counts, formulas."""
+
+import numpy as np
+import pytest
+from anatomy import RANKS, dissect, hold, predicted, rounds, seconds
+
+PAIRWISE = [("reduce_scatter", "pairwise"), ("all_to_all", "pairwise")]
+
+
+@pytest.mark.parametrize("p", RANKS)
+@pytest.mark.parametrize(("operation", "name"), [*PAIRWISE, ("all_to_all", "linear")])
+def test_results_counts_and_steps(operation, name, p):
+    hold(operation, name, p)
+
+
+def test_reduce_scatter_sends_each_chunk_straight_to_its_owner():
+    # Ten items in chunks of 3, 3, 2, 2.
+    run = dissect("reduce_scatter", "pairwise", [np.ones(10, np.int8)] * 4)
+    chunk = [3, 3, 2, 2]
+    assert rounds(run) == [{(r, (r + k) % 4): chunk[(r + k) % 4] for r in range(4)} for k in (1, 2, 3)]
+
+
+def test_reduce_scatter_leaves_the_others_chunks_alone():
+    x = np.arange(10)
+    assert dissect("reduce_scatter", "pairwise", [x] * 3).results[1].tolist() == [12, 15, 18]
+    assert x.tolist() == list(range(10))
+
+
+def test_all_to_all_meets_one_partner_a_step():
+    run = dissect("all_to_all", "pairwise", [np.ones((4, 5), np.int8)] * 4)
+    assert rounds(run) == [{(r, (r + k) % 4): 5 for r in range(4)} for k in (1, 2, 3)]
+
+
+def test_linear_sends_all_at_once():
+    run = dissect("all_to_all", "linear", [np.ones((4, 5), np.int8)] * 4)
+    assert rounds(run) == [{(i, j): 5 for i in range(4) for j in range(4) if i != j}]
+
+
+@pytest.mark.parametrize("p", [2, 3, 8, 15])
+@pytest.mark.parametrize("num_bytes", [120, 120 * 100_003])
+@pytest.mark.parametrize(("operation", "name"), PAIRWISE)
+def test_takes_as_long_as_the_formula_says(operation, name, p, num_bytes):
+    assert seconds(operation, name, p, num_bytes) == pytest.approx(predicted(operation, name, p, num_bytes), rel=1e-9)
+
+
+def test_linear_saves_latencies_on_short_rows_and_crowds_ports_on_long_ones():
+    short, long = 8 * 16, 8 * 10**7
+    assert seconds("all_to_all", "linear", 8, short) < 0.2 * predicted("all_to_all", "linear", 8, short)
+    assert seconds("all_to_all", "linear", 8, long) > predicted("all_to_all", "linear", 8, long)

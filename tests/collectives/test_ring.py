@@ -1,0 +1,68 @@
+"""Ring: the pictures of the docstrings, counts, steps, formulas, and rings of other shapes."""
+
+import numpy as np
+import pytest
+from anatomy import RANKS, dissect, hold, predicted, rounds, seconds
+
+from simdist.collectives.ring import Ring
+from simdist.errors import ArgumentError
+
+OPERATIONS = ("reduce_scatter", "all_gather", "all_reduce")
+
+
+@pytest.mark.parametrize("p", RANKS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_results_counts_and_steps(operation, p):
+    hold(operation, "ring", p)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("order", [[3, 1, 4, 0, 2], [4, 3, 2, 1, 0]])
+def test_in_any_order(operation, order):
+    hold(operation, "ring", 5, order=order)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_all_talk_to_their_neighbours_alone(operation):
+    order = [0, 2, 3, 1]
+    run = dissect(operation, "ring", [np.ones(8, np.int8)] * 4, order=order)
+    assert {(s.rank, s.peer) for s in run.sends} == {(0, 2), (2, 3), (3, 1), (1, 0)}
+    assert all(len(messages) == 4 for messages in rounds(run))
+
+
+def test_a_chunk_sets_out_behind_its_owner_and_ends_at_home():
+    # Ten items in chunks of 3, 3, 2, 2: in step 1 ranks 0 … 3 send chunks 3, 0, 1, 2.
+    run = dissect("reduce_scatter", "ring", [np.ones(10, np.int8)] * 4)
+    sizes = [[messages[r, (r + 1) % 4] for r in range(4)] for messages in rounds(run)]
+    assert sizes == [[2, 3, 3, 2], [2, 2, 3, 3], [3, 2, 2, 3]]
+
+
+def test_a_rank_passes_on_what_it_has_just_received():
+    chunks = [slice(0, 1), slice(1, 3), slice(3, 7), slice(7, 15)]  # of 1, 2, 4 and 8 items
+    whole = np.arange(15, dtype=np.int8)
+    give = [np.where((whole >= c.start) & (whole < c.stop), whole, -1) for c in chunks]
+    run = dissect("all_gather", "ring", give, chunks=chunks)
+    sizes = [[messages[r, (r + 1) % 4] for r in range(4)] for messages in rounds(run)]
+    assert sizes == [[1, 2, 4, 8], [8, 1, 2, 4], [4, 8, 1, 2]]
+    assert all((x == whole).all() for x in run.results)
+
+
+@pytest.mark.parametrize("order", [[0, 1], [0, 1, 1], [1, 2, 3], []])
+def test_an_order_names_each_rank_once(order):
+    with pytest.raises(ArgumentError, match="each of the ranks 0 to 2"):
+        Ring(3, 0, order)
+
+
+@pytest.mark.parametrize("p", [2, 3, 8, 15])
+@pytest.mark.parametrize("num_bytes", [120, 120 * 100_003])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_takes_as_long_as_the_formula_says(operation, p, num_bytes):
+    assert seconds(operation, "ring", p, num_bytes) == pytest.approx(
+        predicted(operation, "ring", p, num_bytes), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize(("p", "num_bytes", "ms"), [(64, 10**8, 8.997), (8, 1024, 0.0701)])
+def test_published_figures(p, num_bytes, ms):
+    for found_s in (seconds("all_reduce", "ring", p, num_bytes), predicted("all_reduce", "ring", p, num_bytes)):
+        assert found_s * 1e3 == pytest.approx(ms, rel=1e-3)

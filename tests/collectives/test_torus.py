@@ -1,0 +1,60 @@
+"""The 2D torus: rows and columns, counts, steps, formula."""
+
+import numpy as np
+import pytest
+from anatomy import RANKS, costs, dissect, hold, predicted, seconds
+
+from simdist.errors import ArgumentError
+
+
+@pytest.mark.parametrize("p", [*RANKS, 12])
+def test_results_counts_and_steps(p):
+    hold("all_reduce", "torus", p)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 6, 12])
+def test_any_rows_that_divide(rows):
+    hold("all_reduce", "torus", 12, rows=rows)
+
+
+def test_talks_along_rows_then_columns_then_rows():
+    run = dissect("all_reduce", "torus", [np.ones(8, np.int8)] * 8)  # two rows of four
+    row = {(r, r // 4 * 4 + (r + 1) % 4) for r in range(8)}
+    column = {(r, (r + 4) % 8) for r in range(8)}
+    at = [{(s.rank, s.peer) for s in run.sends if s.start_s == second} for second in range(8)]
+    assert at == [row] * 3 + [column] * 2 + [row] * 3
+
+
+@pytest.mark.parametrize(("p", "messages"), [(4, 4), (6, 6), (7, 12), (9, 8), (12, 10), (16, 12)])
+def test_as_square_as_can_be(p, messages):
+    # 2(columns-1) + 2(rows-1): 4 = 2x2, 6 = 2x3, 7 = 1x7, 9 = 3x3, 12 = 3x4, 16 = 4x4
+    assert costs("all_reduce", "torus", p, 8)[0].messages == messages
+
+
+@pytest.mark.parametrize("p", [2, 3, 7])
+def test_a_prime_number_of_ranks_is_a_ring(p):
+    give = [np.ones(2 * p + 1, np.int8)] * p
+    torus, ring = dissect("all_reduce", "torus", give), dissect("all_reduce", "ring", give)
+    assert [(s.rank, s.peer, s.start_s, s.bytes) for s in torus.sends] == [
+        (s.rank, s.peer, s.start_s, s.bytes) for s in ring.sends
+    ]
+
+
+def test_moves_as_few_bytes_as_a_ring():
+    assert costs("all_reduce", "torus", 12, 1200)[5][2:] == costs("all_reduce", "ring", 12, 1200)[5][2:] == (2200, 1100)
+
+
+@pytest.mark.parametrize("rows", [0, -1, 4, 7])
+def test_rows_must_divide_the_ranks(rows):
+    with pytest.raises(ArgumentError, match=f"rows is {rows}, which does not divide the 6 ranks"):
+        dissect("all_reduce", "torus", [np.ones(3)] * 6, rows=rows)
+    with pytest.raises(ArgumentError, match=f"rows is {rows}"):
+        costs("all_reduce", "torus", 6, 8, rows=rows)
+
+
+@pytest.mark.parametrize("p", [2, 6, 12, 16])
+@pytest.mark.parametrize("num_bytes", [240, 240 * 100_003])
+def test_takes_as_long_as_the_formula_says(p, num_bytes):
+    assert seconds("all_reduce", "torus", p, num_bytes) == pytest.approx(
+        predicted("all_reduce", "torus", p, num_bytes), rel=1e-9
+    )

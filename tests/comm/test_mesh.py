@@ -1,0 +1,47 @@
+"""The mesh: who is whose neighbour along which axis."""
+
+import numpy as np
+import pytest
+
+from simdist.cluster import preset
+from simdist.comm import AXES, Mesh
+from simdist.comm.virtual.world import run_virtual
+from simdist.errors import ArgumentError
+
+
+def run(program, ranks):
+    return run_virtual(program, ranks, preset("this-machine"))[0]
+
+
+def test_axes_are_those_of_numpys_reshape():
+    sizes = {"pp": 2, "dp": 3, "tp": 2}
+    grid = np.arange(12).reshape(2, 3, 1, 1, 2)
+
+    def program(comm):
+        mesh = Mesh(comm, **sizes)
+        place = tuple(mesh.coordinates[axis] for axis in AXES)
+        assert grid[place] == comm.rank
+        for i, axis in enumerate(AXES):
+            along = list(place)
+            along[i] = slice(None)
+            group = getattr(mesh, axis)
+            assert list(group.ranks) == grid[tuple(along)].tolist()
+            assert group.rank == mesh.coordinates[axis]
+        plane = [slice(None) if axis in ("dp", "tp") else place[i] for i, axis in enumerate(AXES)]
+        assert list(mesh.group("dp", "tp").ranks) == grid[tuple(plane)].ravel().tolist()
+
+    run(program, 12)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ({"dp": 2, "tp": 3}, r"dp 2 x tp 3 = 6 ranks, but the communicator has 4"),
+        ({}, "1 = 1 ranks, but the communicator has 4"),
+        ({"dp": 4, "tp": 0}, "axis tp of size 0"),
+        ({"dp": 2, "cp": 2}, "unknown axis 'cp'"),
+    ],
+)
+def test_a_wrong_mesh_is_refused_with_its_arithmetic(sizes, says):
+    with pytest.raises(ArgumentError, match=says):
+        run(lambda comm: Mesh(comm, **sizes), 4)

@@ -1,0 +1,267 @@
+"""Messages between virtual ranks: what arrives, in which order, and when."""
+
+import numpy as np
+import pytest
+
+from simdist.cluster import Cluster, Device, Link
+from simdist.comm import ANY
+from simdist.comm.virtual.world import run_virtual
+from simdist.errors import ArgumentError, DeadlockError, MessageMismatch
+
+ALPHA, BETA = 1e-3, 1e-6
+SIMPLE = Cluster("simple", Device("d", 1e9, 1e9, 1e9), Link(ALPHA, 1 / BETA), Link(10 * ALPHA, 0.1 / BETA))
+LARGE = SIMPLE.eager_bytes + 8
+
+
+def run(program, ranks, cluster=SIMPLE):
+    results, spans, _ = run_virtual(program, ranks, cluster)
+    return results, spans
+
+
+@pytest.mark.parametrize("num_bytes", [0, 8, LARGE])
+def test_one_message_takes_alpha_plus_n_beta(num_bytes):
+    def program(comm):
+        x = np.full(num_bytes, comm.rank, np.uint8)
+        if comm.rank == 0:
+            comm.send(x, 1, tag=7)
+        else:
+            status = comm.recv(x, 0)
+            assert (status.src, status.tag, status.num_bytes) == (0, 7, num_bytes)
+            assert not x.any()
+        return comm.clock()
+
+    (sent_s, arrived_s), spans = run(program, 2)
+    assert sent_s == pytest.approx(num_bytes * BETA)
+    assert arrived_s == pytest.approx(ALPHA + num_bytes * BETA)
+    send, recv = sorted(spans, key=lambda s: s.rank)
+    assert (send.name, send.peer, send.bytes, send.tag) == ("send", 1, num_bytes, 7)
+    assert (recv.name, recv.peer, recv.bytes, recv.end_s) == ("recv", 0, num_bytes, arrived_s)
+
+
+def test_a_slower_link_between_nodes():
+    def program(comm):
+        x = np.zeros(1000, np.uint8)
+        comm.send(x, 2) if comm.rank == 0 else comm.rank == 2 and comm.recv(x, 0)
+        return comm.node, comm.num_nodes, comm.clock()
+
+    results, _ = run(program, 3, SIMPLE.with_(devices_per_node=2))
+    assert [r[:2] for r in results] == [(0, 2), (0, 2), (1, 2)]
+    assert results[2][2] == pytest.approx(10 * ALPHA + 1000 * 10 * BETA)
+
+
+def test_a_nic_shared_by_a_node_serialises_its_messages_and_two_nics_do_not():
+    def program(comm):
+        x = np.zeros(1000, np.uint8)
+        if comm.rank < 2:
+            comm.send(x, comm.rank + 2)
+        else:
+            comm.recv(x, comm.rank - 2)
+        return comm.clock()
+
+    shared, _ = run(program, 4, SIMPLE.with_(devices_per_node=2, nics_per_node=1))
+    own, _ = run(program, 4, SIMPLE.with_(devices_per_node=2, nics_per_node=2))
+    one = 10 * ALPHA + 1000 * 10 * BETA
+    assert own[2:] == pytest.approx([one, one])
+    assert shared[2:] == pytest.approx([one, one + 1000 * 10 * BETA])
+
+
+def test_a_receivers_port_takes_one_message_at_a_time():
+    def program(comm):
+        x = np.zeros(1000, np.uint8)
+        if comm.rank:
+            comm.send(x, 0)
+        else:
+            return [comm.recv(x, src) and comm.clock() for src in (1, 2, 3)]
+
+    results, _ = run(program, 4)
+    assert results[0] == pytest.approx([ALPHA + k * 1000 * BETA for k in (1, 2, 3)])
+
+
+def test_messages_of_a_pair_do_not_overtake_and_tags_choose_among_them():
+    def program(comm):
+        if comm.rank == 0:
+            for i, tag in enumerate([5, 6, 5, 6]):
+                comm.send(np.array([i]), 1, tag)
+        else:
+            got, x = [], np.zeros(1, int)
+            for tag in (6, 5, ANY, ANY):
+                comm.recv(x, 0, tag)
+                got.append(int(x[0]))
+            return got
+
+    assert run(program, 2)[0][1] == [1, 0, 2, 3]
+
+
+@pytest.mark.parametrize("size", [1, LARGE // 8 + 1])
+def test_any_source_takes_the_first_to_arrive(size):
+    # Rank 3 starts first though rank 1 is further in the list; rank 1's message is sent last.
+    def program(comm):
+        x = np.full(size, comm.rank)
+        if comm.rank == 0:
+            return [comm.recv(x).src for _ in range(3)]
+        comm.compute(seconds=10.0 / comm.rank)
+        comm.send(x, 0)
+
+    assert run(program, 4)[0][0] == [3, 2, 1]
+
+
+def test_any_source_waits_for_a_message_that_overtakes_one_in_flight():
+    # Rank 1's message is under way over the slow link when rank 2 sends a later one over the fast link.
+    def program(comm):
+        x = np.zeros(1)
+        if comm.rank == 0:
+            return [comm.recv(x).src for _ in range(2)]
+        if comm.rank == 2:
+            comm.send(x, 0)
+        else:
+            comm.compute(seconds=ALPHA)
+            comm.send(x, 0)
+
+    assert run(program, 3, SIMPLE.with_(devices_per_node=2))[0][0] == [1, 2]
+
+
+def test_a_large_send_waits_for_its_receive_and_a_small_one_does_not():
+    def program(comm, num_bytes):
+        x = np.zeros(num_bytes, np.uint8)
+        if comm.rank == 0:
+            comm.send(x, 1)
+        else:
+            comm.compute(seconds=1.0)
+            comm.recv(x, 0)
+        return comm.clock()
+
+    small = run_virtual(program, 2, SIMPLE, (8,))[0]
+    large = run_virtual(program, 2, SIMPLE, (LARGE,))[0]
+    assert small == pytest.approx([8 * BETA, 1.0])
+    assert large == pytest.approx([1.0 + LARGE * BETA, 1.0 + ALPHA + LARGE * BETA])
+
+
+def test_what_was_sent_is_what_was_there_when_it_was_sent():
+    def program(comm):
+        x = np.full(4, comm.rank)
+        if comm.rank == 0:
+            comm.send(x, 1)
+            x[:] = 99
+        else:
+            comm.compute(seconds=1.0)
+            comm.recv(x, 0)
+            return x.tolist()
+
+    assert run(program, 2)[0][1] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("size", [3, LARGE])
+def test_nonblocking_exchange_both_ways_at_once(size):
+    def program(comm):
+        x, y = np.full(size, comm.rank, np.uint8), np.zeros(size, np.uint8)
+        other = 1 - comm.rank
+        requests = [comm.irecv(y, other, 4), comm.isend(x, other, 4)]
+        statuses = [r.wait() for r in requests]
+        assert statuses[0] == requests[0].wait() == (other, 4, size)
+        return set(y.tolist()), comm.clock()
+
+    results, _ = run(program, 2)
+    assert [r[0] for r in results] == [{1}, {0}]
+    assert results[0][1] == results[1][1] == pytest.approx(ALPHA + size * BETA)
+
+
+def test_receives_posted_ahead_get_messages_in_the_order_of_posting():
+    def program(comm):
+        if comm.rank == 0:
+            for i in range(3):
+                comm.send(np.array([i]), 1)
+        else:
+            arrays = np.zeros((3, 1), int)
+            requests = [comm.irecv(a, 0) for a in arrays]
+            for r in reversed(requests):
+                r.wait()
+            return arrays[:, 0].tolist()
+
+    assert run(program, 2)[0][1] == [0, 1, 2]
+
+
+def test_sendrecv_of_large_messages_round_a_ring():
+    def program(comm):
+        x, y = np.full(LARGE, comm.rank, np.uint8), np.zeros(LARGE, np.uint8)
+        comm.sendrecv(x, (comm.rank + 1) % comm.size, y, (comm.rank - 1) % comm.size)
+        return int(y[-1]), comm.clock()
+
+    results, _ = run(program, 5)
+    assert [r[0] for r in results] == [4, 0, 1, 2, 3]
+    assert {r[1] for r in results} == {ALPHA + LARGE * BETA}
+
+
+def test_a_message_to_oneself():
+    def program(comm):
+        y = np.zeros(3)
+        comm.sendrecv(np.arange(3.0), 0, y, 0)
+        return y.tolist()
+
+    assert run(program, 1)[0][0] == [0, 1, 2]
+
+
+def test_a_longer_buffer_is_filled_from_its_start():
+    def program(comm):
+        if comm.rank == 0:
+            comm.send(np.arange(3), 1)
+        else:
+            x = np.full((2, 3), -1)
+            assert comm.recv(x).num_bytes == 24
+            return x.ravel().tolist()
+
+    assert run(program, 2)[0][1] == [0, 1, 2, -1, -1, -1]
+
+
+@pytest.mark.parametrize("posted_first", [True, False])
+@pytest.mark.parametrize("buffer", [np.zeros(2), np.zeros(9, np.float32)])
+def test_a_message_that_does_not_fit_is_told_to_its_receiver(posted_first, buffer):
+    def program(comm):
+        if comm.rank == 0:
+            comm.compute(seconds=1.0 if posted_first else 0.0)
+            comm.send(np.zeros(3), 1)
+        else:
+            comm.compute(seconds=0.0 if posted_first else 1.0)
+            comm.recv(buffer, 0)
+
+    with pytest.raises(MessageMismatch, match="3 x float64 from rank 0") as caught:
+        run(program, 2)
+    assert any("rank 1 of 2" in note for note in caught.value.__notes__)
+
+
+def test_no_such_peer():
+    for call in ("send", "recv"):
+        with pytest.raises(ArgumentError, match="ranks 0 to 1"):
+            run(lambda comm, call=call: getattr(comm, call)(np.zeros(1), 2), 2)
+
+
+def test_a_message_nobody_sends_on_this_communicator():
+    def program(comm):
+        half = comm.split(0)
+        if comm.rank == 0:
+            comm.send(np.zeros(1), 1)
+        else:
+            half.recv(np.zeros(1), 0)
+
+    with pytest.raises(DeadlockError, match="rank 1 waits to receive from rank 0; rank 0 has ended"):
+        run(program, 2)
+
+
+def test_jitter_is_seeded_and_stretches_latency_alone():
+    def program(comm):
+        x = np.zeros(0)
+        comm.send(x, 1) if comm.rank == 0 else comm.recv(x, 0)
+        return comm.clock()
+
+    def arrival(**changes):
+        return run(program, 2, SIMPLE.with_(**changes))[0][1]
+
+    assert arrival(jitter=0.5, seed=1) == arrival(jitter=0.5, seed=1) != arrival(jitter=0.5, seed=2)
+    assert ALPHA <= arrival(jitter=0.5, seed=1) <= 1.5 * ALPHA
+
+
+def test_a_slow_rank_computes_longer():
+    cluster = SIMPLE.with_(slow={1: 4.0})
+    results, _ = run(
+        lambda comm: (comm.compute(seconds=1.0), comm.compute(flops=2e9, bytes=1e9), comm.clock())[-1], 2, cluster
+    )
+    assert results == pytest.approx([3.0, 12.0])

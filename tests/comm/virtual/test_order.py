@@ -1,0 +1,239 @@
+"""Who goes on when: streams, groups, deadlocks, failures."""
+
+import numpy as np
+import pytest
+
+from simdist.cluster import preset
+from simdist.collectives import all_reduce, broadcast
+from simdist.comm.virtual.world import run_virtual
+from simdist.errors import CollectiveMismatch, DeadlockError, RankFailed
+
+HERE = preset("this-machine")
+
+
+def run(program, ranks):
+    return run_virtual(program, ranks, HERE)[0]
+
+
+def ring(x, comm):
+    all_reduce(x, comm, algorithm="ring")
+
+
+# -- streams ------------------------------------------------------------------------------------------
+
+
+def test_a_second_stream_hides_communication_behind_compute():
+    def program(comm):
+        side = comm.stream("communication")
+        x = np.ones(100_000)
+        work = side.start(ring, x, side.comm)
+        comm.compute(seconds=1.0)
+        busy_until = comm.clock()
+        work.wait()
+        return busy_until, comm.clock(), x[0]
+
+    assert run(program, 4) == [(1.0, 1.0, 4.0)] * 4
+
+
+def test_work_on_a_stream_is_in_order_and_starts_when_it_is_asked_for():
+    def program(comm):
+        side, times = comm.stream("side"), []
+
+        def busy(name):
+            side.comm.compute(seconds=2.0)
+            times.append((name, side.comm.clock()))
+            return name
+
+        works = [side.start(busy, "a")]
+        comm.compute(seconds=1.0)
+        works.append(side.start(busy, "b"))
+        assert [w.wait() for w in works] == ["a", "b"]
+        comm.compute(seconds=5.0)
+        side.start(busy, "c").wait()
+        return times, comm.clock()
+
+    assert run(program, 1)[0] == ([("a", 2.0), ("b", 4.0), ("c", 11.0)], 11.0)
+
+
+def test_a_collective_on_a_stream_and_one_on_the_main_line_do_not_mix():
+    def program(comm):
+        side = comm.stream("side")
+        x, y = np.full(7, 10**comm.rank), np.full(7, 2 * 10**comm.rank)
+        work = side.start(ring, x, side.comm)
+        ring(y, comm)
+        work.wait()
+        return x[0], y[0]
+
+    assert run(program, 3) == [(111, 222)] * 3
+
+
+def test_what_a_stream_raises_is_raised_by_wait_and_by_the_run_if_nobody_waits():
+    def heard(comm):
+        work = comm.stream("side").start(lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            work.wait()
+        return "went on"
+
+    def unheard(comm):
+        comm.stream("side").start(lambda: 1 / 0)
+
+    assert run(heard, 2) == ["went on"] * 2
+    with pytest.raises(ZeroDivisionError) as caught:
+        run(unheard, 2)
+    assert "stream side" in caught.value.__notes__[0]
+
+
+# -- groups -------------------------------------------------------------------------------------------
+
+
+def test_split_by_color_and_key():
+    def program(comm):
+        group = comm.split(comm.rank % 2, -comm.rank)
+        x = np.array([10**comm.rank])
+        ring(x, group)
+        return group.rank, list(group.ranks), int(x[0])
+
+    assert run(program, 5) == [
+        (2, [4, 2, 0], 10101),
+        (1, [3, 1], 1010),
+        (1, [4, 2, 0], 10101),
+        (0, [3, 1], 1010),
+        (0, [4, 2, 0], 10101),
+    ]
+
+
+def test_a_rank_without_a_color_has_no_group():
+    assert run(lambda comm: comm.split(None if comm.rank else 0) is None, 3) == [False, True, True]
+
+
+def test_groups_of_groups_know_global_ranks():
+    def program(comm):
+        return list(comm.split(comm.rank // 4).split(comm.rank % 2).ranks)
+
+    assert run(program, 8)[5] == [5, 7]
+
+
+def test_messages_of_the_program_and_of_a_collective_do_not_mix():
+    def program(comm):
+        pending = comm.irecv(np.zeros(1, int))  # from anybody: must not catch the collective's messages
+        x = np.full(3, 10**comm.rank)
+        ring(x, comm)
+        comm.send(np.array([comm.rank]), (comm.rank + 1) % comm.size)
+        return pending.wait().src, x[0]
+
+    assert run(program, 3) == [(2, 111), (0, 111), (1, 111)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
+def test_nobody_leaves_a_barrier_before_the_last_has_come(ranks):
+    def program(comm):
+        comm.compute(seconds=float(comm.rank))
+        comm.barrier()
+        return comm.clock()
+
+    assert min(run(program, ranks)) >= ranks - 1
+
+
+def test_exchange_gives_every_note_to_everyone():
+    assert run(lambda comm: comm.exchange(f"n{comm.rank}"), 3) == [["n0", "n1", "n2"]] * 3
+
+
+# -- failures -----------------------------------------------------------------------------------------
+
+
+def test_a_deadlock_names_the_cycle():
+    def program(comm):
+        if comm.rank < 3:
+            comm.recv(np.empty(1), src=(comm.rank + 1) % 3)
+
+    with pytest.raises(DeadlockError, match=r"(rank \d waits for ){3}rank \d") as caught:
+        run(program, 4)
+    assert "rank 2 waits to receive from rank 0" in str(caught.value)
+    assert "rank 3" not in str(caught.value)
+
+
+def test_blocking_sends_of_large_arrays_deadlock():
+    def program(comm):
+        x = np.zeros(100_000)
+        comm.send(x, 1 - comm.rank)
+        comm.recv(x, 1 - comm.rank)
+
+    with pytest.raises(DeadlockError, match="waits to send 800000 bytes to rank"):
+        run(program, 2)
+
+
+def test_every_rank_gets_the_deadlock_and_may_go_on():
+    def program(comm):
+        try:
+            comm.recv(np.empty(1))
+        except DeadlockError as error:
+            return str(error).splitlines()[0]
+
+    assert len(set(run(program, 3))) == 1
+
+
+@pytest.mark.parametrize("culprit", [0, 1, 3])
+def test_a_mismatch_is_the_same_on_all_ranks_and_says_who_said_what(culprit):
+    def program(comm):
+        x = np.ones(4)
+        try:
+            if comm.rank == culprit:
+                broadcast(x, comm, algorithm="linear") if culprit == 3 else all_reduce(x, comm, "max", "ring")
+            else:
+                ring(x, comm)
+        except CollectiveMismatch as error:
+            return str(error)
+
+    told = set(run(program, 4))
+    assert len(told) == 1
+    assert f"ranks {culprit}: " in told.pop()
+
+
+def test_swapped_order_is_a_mismatch():
+    def program(comm):
+        x = np.ones(4)
+        calls = [lambda: ring(x, comm), lambda: broadcast(x, comm)]
+        for call in calls if comm.rank else calls[::-1]:
+            call()
+
+    with pytest.raises(CollectiveMismatch):
+        run(program, 3)
+
+
+def test_a_failing_rank_ends_the_run_and_unwinds_the_others():
+    unwound = []
+
+    def program(comm):
+        try:
+            if comm.rank == 2:
+                comm.compute(seconds=1.0)
+                comm.send(np.empty(1), 2)
+                raise KeyError("mine")
+            comm.recv(np.empty(1))
+        finally:
+            unwound.append(comm.rank)
+
+    with pytest.raises(KeyError, match="mine") as caught:
+        run(program, 4)
+    assert sorted(unwound) == [0, 1, 2, 3]
+    assert "rank 2 of 4" in caught.value.__notes__[0]
+
+
+def test_a_virtual_rank_that_exits_does_not_take_the_caller_along():
+    def program(comm):
+        if comm.rank == 1:
+            raise SystemExit(3)
+        comm.recv(np.empty(1))
+
+    with pytest.raises(RankFailed, match=r"rank 1 of 3 called sys.exit\(3\)"):
+        run(program, 3)
+
+
+def test_a_run_inside_a_virtual_rank():
+    inner = lambda comm: comm.rank  # noqa: E731
+    assert run(lambda comm: run(inner, comm.rank + 1), 3) == [[0], [0, 1], [0, 1, 2]]
+
+
+def test_context_variables_of_the_caller_hold_in_the_ranks():
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        run(lambda comm: np.ones(1) / 0, 2)

@@ -1,0 +1,26 @@
+"""What the collectives' tests have in common."""
+
+from simdist.bench.trial import outcomes
+from simdist.collectives import algorithms
+
+DTYPES = ("float16", "float32", "float64", "int32", "int64", "bool")
+OPS = ("sum", "min", "max", "prod", "lor", "land")
+OPERATIONS = ("all_reduce", "reduce_scatter", "reduce", "all_gather", "all_to_all", "broadcast", "scatter", "gather")
+
+
+def every_algorithm(operations=OPERATIONS):
+    """(operation, algorithm) of all there are."""
+    return [(operation, name) for operation in operations for name in algorithms(operation)]
+
+
+def hold(comm, trials):
+    """The program: perform all trials, and fail unless results and traffic are as they must be.
+
+    Returns a fingerprint of each result on this rank, to compare between ranks and between worlds.
+    """
+    found = outcomes(comm, trials)
+    for trial, outcome in zip(trials, found, strict=True):
+        where = f"rank {comm.rank} of {comm.size}, {trial}"
+        assert outcome.counted == outcome.promised, where
+        assert outcome.error <= outcome.limit, where
+    return [outcome.digest for outcome in found]
