@@ -72,4 +72,5 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameEr
     names = sorted(known)
     near = get_close_matches(str(name), names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return UnknownNameError(f"unknown {kind} {name!r}{hint} There are: {', '.join(names)}")
+    there = f"There are: {', '.join(names)}" if names else "There are none"
+    return UnknownNameError(f"unknown {kind} {name!r}{hint or '.'} {there}")

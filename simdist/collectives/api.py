@@ -1,14 +1,15 @@
 """The collectives as programs call them: check, agree, choose an algorithm, perform it, record it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from simdist.arrays import Array, Reduction, empty, kind_of, partition, reduction
 from simdist.collectives.buffers import describe, flat, root_of
-from simdist.collectives.registry import Algorithm, choose, find
+from simdist.collectives.registry import choose, find
 from simdist.comm import Communicator
 from simdist.errors import ArrayError
 
@@ -28,18 +29,21 @@ Op = str | Reduction
 
 
 @contextmanager
-def _performing(
-    operation: str, algorithm: str, comm: Communicator, num_bytes: int, what: str
-) -> Iterator[tuple[Algorithm, Communicator]]:
-    """The algorithm and the communicator to run it on, once all ranks are known to ask for the same.
+def _call(
+    operation: str, algorithm: str, options: dict[str, Any], comm: Communicator, num_bytes: int, what: str
+) -> Iterator[tuple[Callable[..., Any], Communicator]]:
+    """What performs the operation, and the communicator to do it on, once all ranks are known to ask for the same.
 
     What `auto` picked shows in the name of the span.
     """
     chosen = choose(operation, comm, num_bytes) if algorithm == "auto" else find(operation, algorithm)
-    comm.agree(f"{operation} by {chosen.name} of {what}")
+    if options:
+        chosen.check_options(options)
+    how = "".join(f", {name} {value!r}" for name, value in options.items())
+    comm.agree(f"{operation} by {chosen.name} of {what}{how}")
     shadow = comm.shadow
     with shadow.span(f"{operation} {chosen.name}", num_bytes):
-        yield chosen, shadow
+        yield partial(chosen.run, **options), shadow
 
 
 def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "auto", **options: Any) -> None:
@@ -59,8 +63,9 @@ def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "a
         CollectiveMismatch: on all ranks, if they do not all call this with the same arguments.
     """
     items, fold = flat(x, comm), reduction(op)
-    with _performing("all_reduce", algorithm, comm, x.nbytes, f"{describe(x)}, op {fold.name}") as (chosen, shadow):
-        chosen.run(items, shadow, fold, **options)
+    what = f"{describe(x)}, op {fold.name}"
+    with _call("all_reduce", algorithm, options, comm, x.nbytes, what) as (run, shadow):
+        run(items, shadow, fold)
 
 
 def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "auto", **options: Any) -> Array:
@@ -77,8 +82,9 @@ def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str 
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
     """
     items, fold = flat(x, comm), reduction(op)
-    with _performing("reduce_scatter", algorithm, comm, x.nbytes, f"{describe(x)}, op {fold.name}") as (chosen, shadow):
-        chosen.run(items, shadow, fold, **options)
+    what = f"{describe(x)}, op {fold.name}"
+    with _call("reduce_scatter", algorithm, options, comm, x.nbytes, what) as (run, shadow):
+        run(items, shadow, fold)
     return items[partition(len(items), comm.size)[comm.rank]]
 
 
@@ -109,8 +115,9 @@ def all_gather(
         chunks = list(partition(len(full), comm.size))
         _require_length("shard", mine, chunks[comm.rank], comm)
     full[chunks[comm.rank]] = mine
-    with _performing("all_gather", algorithm, comm, full.nbytes, f"{full.dtype}[{len(full)}]") as (chosen, shadow):
-        chosen.run(full, shadow, chunks, **options)
+    what = f"{full.dtype}[{len(full)}]"
+    with _call("all_gather", algorithm, options, comm, full.nbytes, what) as (run, shadow):
+        run(full, shadow, chunks)
     return full if out is None else out
 
 
@@ -134,8 +141,8 @@ def all_to_all(x: Array, comm: Communicator, algorithm: str = "auto", **options:
         )
     y = np.empty_like(x)
     rows = comm.size, x.size // comm.size
-    with _performing("all_to_all", algorithm, comm, x.nbytes, describe(x)) as (chosen, shadow):
-        chosen.run(x.reshape(rows), y.reshape(rows), shadow, **options)
+    with _call("all_to_all", algorithm, options, comm, x.nbytes, describe(x)) as (run, shadow):
+        run(x.reshape(rows), y.reshape(rows), shadow)
     return y
 
 
@@ -153,8 +160,9 @@ def broadcast(x: Array, comm: Communicator, root: int = 0, algorithm: str = "aut
     """
     root = root_of(comm, root)
     items = flat(x, comm, writable=comm.rank != root)
-    with _performing("broadcast", algorithm, comm, x.nbytes, f"{describe(x)}, root {root}") as (chosen, shadow):
-        chosen.run(items, shadow, root, **options)
+    what = f"{describe(x)}, root {root}"
+    with _call("broadcast", algorithm, options, comm, x.nbytes, what) as (run, shadow):
+        run(items, shadow, root)
 
 
 def reduce(
@@ -175,8 +183,8 @@ def reduce(
     root = root_of(comm, root)
     items, fold = flat(x, comm), reduction(op)
     what = f"{describe(x)}, op {fold.name}, root {root}"
-    with _performing("reduce", algorithm, comm, x.nbytes, what) as (chosen, shadow):
-        chosen.run(items, shadow, fold, root, **options)
+    with _call("reduce", algorithm, options, comm, x.nbytes, what) as (run, shadow):
+        run(items, shadow, fold, root)
 
 
 def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str = "auto", **options: Any) -> Array:
@@ -203,8 +211,9 @@ def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str =
         items = empty(kind, 0, dtype)
     chunks = list(partition(int(length), comm.size))
     num_bytes = int(length) * items.dtype.itemsize
-    with _performing("scatter", algorithm, comm, num_bytes, f"{dtype}[{length}], root {root}") as (chosen, shadow):
-        shard: Array = chosen.run(items, shadow, chunks, root, **options)
+    what = f"{dtype}[{length}], root {root}"
+    with _call("scatter", algorithm, options, comm, num_bytes, what) as (run, shadow):
+        shard: Array = run(items, shadow, chunks, root)
     return shard
 
 
@@ -228,11 +237,9 @@ def gather(shard: Array, comm: Communicator, root: int = 0, algorithm: str = "au
     mine = flat(shard, comm, writable=False)
     chunks = _consecutive([int(note) for note in comm.exchange(str(len(mine)))])
     num_bytes = chunks[-1].stop * mine.dtype.itemsize
-    with _performing("gather", algorithm, comm, num_bytes, f"{mine.dtype}[{chunks[-1].stop}], root {root}") as (
-        chosen,
-        shadow,
-    ):
-        full: Array | None = chosen.run(mine, shadow, chunks, root, **options)
+    what = f"{mine.dtype}[{chunks[-1].stop}], root {root}"
+    with _call("gather", algorithm, options, comm, num_bytes, what) as (run, shadow):
+        full: Array | None = run(mine, shadow, chunks, root)
     return full
 
 
@@ -243,8 +250,8 @@ def barrier(comm: Communicator, algorithm: str = "auto") -> None:
         UnknownNameError: no such algorithm.
         CollectiveMismatch: on all ranks, if they do not all call this.
     """
-    with _performing("barrier", algorithm, comm, 0, "nothing") as (chosen, shadow):
-        chosen.run(shadow)
+    with _call("barrier", algorithm, {}, comm, 0, "nothing") as (run, shadow):
+        run(shadow)
 
 
 def _consecutive(lengths: Sequence[int]) -> list[slice]:

@@ -49,8 +49,8 @@ def double_tree_all_reduce(x: Array, comm: Communicator, op: Reduction, segment_
     """Replace x by its reduction over all ranks: each half goes up its tree, and comes down by the same steps
     backwards.
 
-    About lg p rounds, as trees need, and about 2n bytes, as rings move. On four ranks and with one segment a half,
-    "a" meaning half 0, which tree 0 handles, and "b" half 1:
+    About lg p rounds, as trees need, and about 2n bytes, as rings move. On four ranks, with one segment a half, "a"
+    being half 0 and "b" half 1; a further segment follows two steps behind:
 
         rank        0        1        2        3            tree 0     tree 1
         step 1    a -> 1                     b -> 2           3          0
@@ -62,11 +62,8 @@ def double_tree_all_reduce(x: Array, comm: Communicator, op: Reduction, segment_
         step 6             a -> 0   b -> 3
         holds     a b      a b      a b      a b
 
-    A further segment follows two steps behind.
-
     Args:
-        segment_bytes: how long a segment may be. The default is the same for all links, so that all ranks and
-            the cost agree without a measurement.
+        segment_bytes: how long a segment may be; the same for all links if not given, as of the chain.
 
     Cost per rank: s messages for each edge above it and as many for each below; at most 4s messages, 2n bytes
     sent and n reduced. At most 4(ceil(lg p) + s - 1) steps of one segment, n/2s bytes.

@@ -1,8 +1,9 @@
 """Registry: every algorithm of every collective, by name, with its cost beside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from inspect import signature
 from typing import Any, TypeVar
 
 from simdist.cluster import Link
@@ -31,6 +32,16 @@ class Algorithm:
     run: Callable[..., Any]
     cost: Callable[..., Cost]
     formula: Callable[..., Formula]
+
+    def check_options(self, options: Iterable[str]) -> None:
+        """Raise UnknownNameError for an option that `run` does not take."""
+        parameters = signature(self.run).parameters.values()
+        if any(p.kind is p.VAR_KEYWORD for p in parameters):  # it checks them itself
+            return
+        known = [p.name for p in parameters if p.default is not p.empty]
+        for name in options:
+            if name not in known:
+                raise unknown_name(f"option of {self.operation} {self.name}", name, known)
 
 
 _ALGORITHMS: dict[str, dict[str, Algorithm]] = {}

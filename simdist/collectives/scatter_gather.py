@@ -10,10 +10,8 @@ Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19
 long messages, after van de Geijn, and the reduce of long messages, after Rabenseifner.
 """
 
-from operator import add
-
 from simdist.arrays import Array, Reduction, partition
-from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.cost import Case, Cost, Formula, in_turn
 from simdist.collectives.registry import algorithm, find
 from simdist.collectives.ring import ring_all_gather, ring_reduce_scatter
 from simdist.collectives.tree import binomial_gather, binomial_scatter
@@ -27,12 +25,12 @@ __all__ = ["reduce_scatter_gather", "scatter_all_gather"]
 
 def _broadcast_cost(case: Case) -> Cost:
     scatter, gather = find("scatter", "binomial"), find("all_gather", "ring")
-    return Cost(*map(add, scatter.cost(case), gather.cost(case)))
+    return in_turn(scatter.cost(case), gather.cost(case))
 
 
 def _broadcast_formula(case: Case) -> Formula:
     scatter, gather = find("scatter", "binomial"), find("all_gather", "ring")
-    return Formula(*map(add, scatter.formula(case), gather.formula(case)))
+    return in_turn(scatter.formula(case), gather.formula(case))
 
 
 @algorithm("broadcast", "scatter_all_gather", cost=_broadcast_cost, formula=_broadcast_formula)
@@ -62,12 +60,12 @@ def scatter_all_gather(x: Array, comm: Communicator, root: int) -> None:
 
 def _reduce_cost(case: Case) -> Cost:
     scatter, gather = find("reduce_scatter", "ring"), find("gather", "binomial")
-    return Cost(*map(add, scatter.cost(case), gather.cost(case)))
+    return in_turn(scatter.cost(case), gather.cost(case))
 
 
 def _reduce_formula(case: Case) -> Formula:
     scatter, gather = find("reduce_scatter", "ring"), find("gather", "binomial")
-    return Formula(*map(add, scatter.formula(case), gather.formula(case)))
+    return in_turn(scatter.formula(case), gather.formula(case))
 
 
 @algorithm("reduce", "reduce_scatter_gather", cost=_reduce_cost, formula=_reduce_formula)

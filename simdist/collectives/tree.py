@@ -173,7 +173,7 @@ def binomial_gather(shard: Array, comm: Communicator, chunks: Chunks, root: int)
         step 3                                          c4567->0
         holds     all
 
-    Cost: each rank but root sends one message, with all chunks of its branch: at most n/2 bytes. Root copies
+    Cost: each rank but root sends one message, with all chunks of its branch, at most half of all. Root copies
     the result once if it is not rank 0.
     """
     tree = Binomial(comm.size, comm.rank, root)
@@ -205,7 +205,7 @@ def tree_all_reduce(x: Array, comm: Communicator, op: Reduction) -> None:
 
     Few rounds, but the whole array in each, and in most of them most ranks are idle.
 
-    Cost per rank: at most ceil(lg p) + 1 messages of n bytes; rank 0 reduces n ceil(lg p) bytes.
+    Cost per rank: at most ceil(lg p) messages of n bytes; rank 0 reduces n ceil(lg p) bytes.
     """
     binomial_reduce(x, comm, op, 0)
     binomial_broadcast(x, comm, 0)

@@ -1,133 +1,36 @@
 """Watch: a collective as it is executed, step by step: which rank holds whose contributions to what.
 
-Every number that the ranks work with tells where it belongs and who has gone into it. Rank r's item at place
-i starts as
-
-        8**p * i + 8**r            p ranks, up to 16
-
-and sums keep this readable: the digits to base 8 count the contributions, what is above them is i times
-their number. So wherever a number turns up, in the array, in a message or in working space, it explains
-itself, and an algorithm need not be known to be watched.
+The ranks work with numbers that explain themselves (see Contributions), so an algorithm need not be known to
+be watched.
 
 Time goes in steps. On this cluster a message arrives one second after it has been sent, however long it is;
 a send keeps its rank for that second, and so does a receive. So step k ends at second k.
 """
 
-import json
-from collections import Counter
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from simdist.arrays import Array, Partition, partition, reduction
 from simdist.cluster import Cluster, Device, Link
+from simdist.collectives.contributions import MOST_RANKS, Code, Pieces, State
 from simdist.collectives.registry import find
 from simdist.comm import ANY, Communicator, Request, Status, Stream
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError
-from simdist.trace import Span, Trace
+from simdist.trace import Trace
 
-__all__ = ["State", "Watched", "states", "watched"]
+__all__ = ["Watch", "Watched", "watched"]
 
-MOST_RANKS = 16
 _ITEMS_PER_CHUNK = 4  # enough for algorithms that cut chunks again, in halves or quarters
 _STEP = Link(latency_s=1.0, bytes_per_s=1e18)
 _CLUSTER = Cluster("steps", Device("at once", 1e18, 1e18, 1e18), inside=_STEP, between=_STEP)
 
-Contributors = tuple[int, ...]
-Pieces = tuple[Contributors, ...]
 
-
-class State(NamedTuple):
-    """What a rank holds at one moment.
-
-    Attributes:
-        rank: whose state it is.
-        step: how many steps are over.
-        holds: for each place of the array the pieces that are there: of each the ranks that have gone into
-            it, in order, one that has gone in twice named twice. A piece that is part of another is left out.
-        takes: (from whom, which places) of the message that has just come, if one has.
-        goal: for each place the pieces that its final value is made of: one sum of all, or rows side by side.
-        title: operation and algorithm.
-    """
-
-    rank: int
-    step: int
-    holds: tuple[Pieces, ...]
-    takes: tuple[tuple[int, tuple[int, ...]], ...]
-    goal: tuple[Pieces, ...]
-    title: str
-
-    def detail(self) -> str:
-        """As JSON, for a span's detail."""
-        return json.dumps([self.holds, self.takes, self.goal, self.title], separators=(",", ":"))
-
-    @classmethod
-    def of(cls, span: Span) -> "State":
-        """Read from the span that carries it."""
-        holds, takes, goal, title = json.loads(span.detail)
-        held, wanted = (tuple(tuple(map(tuple, pieces)) for pieces in places) for places in (holds, goal))
-        taken = tuple((int(src), tuple(places)) for src, places in takes)
-        return cls(span.rank, round(span.start_s), held, taken, wanted, title)
-
-
-def states(spans: Iterable[Span]) -> list[State]:
-    """All states on a record, in the order of steps and ranks.
-
-    Raises:
-        ArgumentError: there are none.
-    """
-    found = [State.of(s) for s in spans if s.name == "state"]
-    if not found:
-        raise ArgumentError("this record has no states; `watched` makes one that has")
-    return sorted(found, key=lambda s: (s.step, s.rank))
-
-
-class _Code:
-    """Numbers that tell their place and their contributors.
-
-    Args:
-        ranks: how many contribute, p.
-        places: how many places the array has.
-    """
-
-    def __init__(self, ranks: int, places: int) -> None:
-        self.ranks, self.places = ranks, places
-        self._base = 8**ranks
-
-    def of(self, rank: int) -> Array:
-        """What `rank` puts in: int64, shape (places,)."""
-        return self._base * np.arange(self.places, dtype=np.int64) + 8**rank
-
-    def read(self, values: Array) -> list[tuple[int, Contributors]]:
-        """The (place, contributors) of each of these numbers; what is none of the code's is left out."""
-        digits = values[:, None] % self._base // 8 ** np.arange(self.ranks) % 8
-        number = digits.sum(axis=1)
-        place, rest = np.divmod(values // self._base, np.maximum(number, 1))
-        good = (values > 0) & (number > 0) & (rest == 0) & (place < self.places)
-        ranks = np.arange(self.ranks)
-        return [(int(i), tuple(np.repeat(ranks, d).tolist())) for i, d in zip(place[good], digits[good], strict=True)]
-
-    def holdings(self, arrays: Iterable[Array]) -> tuple[Pieces, ...]:
-        """The pieces of each place that somebody holds who has these arrays."""
-        found: list[set[Contributors]] = [set() for _ in range(self.places)]
-        for values in arrays:
-            for place, who in self.read(values):
-                found[place].add(who)
-        return tuple(tuple(sorted(_largest(pieces))) for pieces in found)
-
-
-def _largest(pieces: set[Contributors]) -> set[Contributors]:
-    """Those that are not part of another."""
-    counts = {piece: Counter(piece) for piece in pieces}
-    return {a for a in pieces if not any(a != b and counts[a] <= counts[b] for b in pieces)}
-
-
-class _Watch:
+class Watch:
     """Sees all memory that one rank is known to have filled, and records what it holds."""
 
-    def __init__(self, comm: Communicator, code: _Code, goal: tuple[Pieces, ...], title: str) -> None:
+    def __init__(self, comm: Communicator, code: Code, goal: tuple[Pieces, ...], title: str) -> None:
         self._comm, self._code, self._goal, self._title = comm, code, goal, title
         self._filled: dict[tuple[int, int], Array] = {}
         self._last: tuple[Pieces, ...] | None = None
@@ -177,7 +80,7 @@ class _Sending(Request):
 class _Receiving(Request):
     """A receive whose array stays as it was until the receive is waited for, and counts from then on."""
 
-    def __init__(self, comm: Communicator, watch: _Watch, x: Array, src: int, tag: int, until_s: float = 0.0) -> None:
+    def __init__(self, comm: Communicator, watch: Watch, x: Array, src: int, tag: int, until_s: float = 0.0) -> None:
         self._comm, self._watch, self._x, self._until_s = comm, watch, x, until_s
         self._arrived = np.empty_like(x)
         self._request = comm.irecv(self._arrived, src, tag)
@@ -203,7 +106,7 @@ class Watched(Communicator):
         watch: looks on.
     """
 
-    def __init__(self, comm: Communicator, watch: _Watch) -> None:
+    def __init__(self, comm: Communicator, watch: Watch) -> None:
         self._comm, self._watch = comm, watch
         self.rank, self.size, self.ranks = comm.rank, comm.size, comm.ranks
         self.nodes, self.num_nodes, self.cluster = comm.nodes, comm.num_nodes, comm.cluster
@@ -219,11 +122,11 @@ class Watched(Communicator):
         self._watch.look()
         return _Receiving(self._comm, self._watch, x, src, tag, self._comm.clock() + 1).wait()
 
-    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> Status:
+    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
         """See Communicator."""
         receiving, sending = self.irecv(y, src, 0), self.isend(x, dst, 0)
         sending.wait()
-        return receiving.wait()
+        receiving.wait()
 
     def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
         """See Communicator."""
@@ -303,8 +206,8 @@ def _program(comm: Communicator, operation: str, algorithm: str, root: int, opti
     """One rank's part in the collective."""
     p = comm.size
     places = partition(p if operation == "all_to_all" else _ITEMS_PER_CHUNK * p, p)
-    code = _Code(p, places.n)
-    watch = _Watch(comm, code, _goal(operation, places, root), f"{operation} {algorithm}")
+    code = Code(p, places.n)
+    watch = Watch(comm, code, _goal(operation, places, root), f"{operation} {algorithm}")
     x = code.of(comm.rank)
     chunk = places[comm.rank]
     if operation == "broadcast" and comm.rank != root:

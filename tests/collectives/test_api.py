@@ -175,7 +175,7 @@ def test_an_unknown_algorithm_lists_the_known_ones(operation):
 
 @pytest.mark.parametrize("call", [all_reduce, reduce_scatter, reduce])
 def test_an_unknown_op_lists_the_known_ones(call):
-    message = "unknown op 'avg' There are: land, lor, max, min, prod, sum"
+    message = "unknown op 'avg'. There are: land, lor, max, min, prod, sum"
     refuses(UnknownNameError, message, lambda comm: call(np.zeros(4), comm, op="avg"))
 
 

@@ -1,6 +1,8 @@
 """World: a program on virtual ranks, in this process."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from simdist.cluster import Cluster
@@ -45,14 +47,26 @@ def run_virtual(
 
         shared.scheduler.spawn(shared.fiber(rank, "main"), body)
 
-    for rank in range(ranks):
-        spawn(rank)
-    shared.scheduler.run()
+    with _rare_collections():
+        for rank in range(ranks):
+            spawn(rank)
+        shared.scheduler.run()
     failure = shared.scheduler.failure or shared.unheard()
     if failure is not None:
         raise _told(*failure, ranks)
     spans = [span for recorder in recorders for span in recorder.spans()]
     return results, spans, max(f.clock_s for f in shared.scheduler.fibers)
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let Python look for cyclic garbage less often: with many ranks there is much to look through, and none."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 1000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _told(fiber: Fiber, error: BaseException, ranks: int) -> BaseException:
