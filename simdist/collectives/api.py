@@ -40,9 +40,9 @@ def _call(
     if options:
         chosen.check_options(options)
     how = "".join(f", {name} {value!r}" for name, value in options.items())
-    comm.agree(f"{operation} by {chosen.name} of {what}{how}")
     shadow = comm.shadow
     with shadow.span(f"{operation} {chosen.name}", num_bytes):
+        comm.agree(f"{operation} by {chosen.name} of {what}{how}")
         yield partial(chosen.run, **options), shadow
 
 

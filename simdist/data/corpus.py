@@ -1,0 +1,140 @@
+"""Corpus: a text as bytes, and its division into a part to train on and a part to be judged by."""
+
+import math
+import sysconfig
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simdist.errors import DataError
+
+__all__ = ["PYTHON", "Corpus", "Split", "load"]
+
+PYTHON = "python"
+"""The name of the text that every machine has: Python's own documentation and library sources."""
+
+Bytes = npt.NDArray[np.uint8]
+
+_SOURCE_BYTES = 4 << 20  # of the library's sources; more would only take longer to read
+_BLOCK_BYTES = 4096
+_FEWEST_BLOCKS = 20
+
+
+@dataclass(frozen=True)
+class Split:
+    """Some blocks of a text, and every window of `length` bytes that lies inside one of them.
+
+    Args:
+        text: shape (n,), uint8.
+        block_bytes: the text is cut every so many bytes.
+        blocks: which of the pieces belong here, shape (num_blocks,).
+        length: of a window. None crosses from one block into the next, which may belong elsewhere.
+    """
+
+    text: Bytes
+    block_bytes: int
+    blocks: npt.NDArray[np.int64]
+    length: int
+
+    @property
+    def num_windows(self) -> int:
+        """How many different windows there are."""
+        return len(self.blocks) * (self.block_bytes - self.length + 1)
+
+    def windows(self, which: npt.NDArray[np.int64]) -> Bytes:
+        """The windows of these numbers, 0 <= number < num_windows, as rows: shape (len(which), length)."""
+        block, offset = np.divmod(which, self.block_bytes - self.length + 1)
+        starts = self.blocks[block] * self.block_bytes + offset
+        rows: Bytes = self.text[starts[:, None] + np.arange(self.length)]
+        return rows
+
+    def evenly(self, most: int) -> npt.NDArray[np.int64]:
+        """The numbers of at most `most` windows, spread evenly over the split: the same at every call."""
+        count = min(most, self.num_windows)
+        return np.arange(count, dtype=np.int64) * self.num_windows // count
+
+    def unigram_entropy(self) -> float:
+        """Nats a byte that the best guess from the bytes' frequencies alone would lose here: -Σ f ln f.
+
+        A model that has learned anything about what follows what must lose less.
+        """
+        rows = self.text[: len(self.text) // self.block_bytes * self.block_bytes].reshape(-1, self.block_bytes)
+        counts = np.bincount(rows[self.blocks].ravel(), minlength=256)
+        frequencies = counts[counts > 0] / counts.sum()
+        return -math.fsum(frequencies * np.log(frequencies))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A text and where it comes from.
+
+    Args:
+        text: shape (n,), uint8.
+        name: for reports and errors.
+    """
+
+    text: Bytes
+    name: str
+
+    @property
+    def digest(self) -> str:
+        """The text's SHA-256, by which ranks can tell that they read the same."""
+        return sha256(self.text.data).hexdigest()
+
+    def split(self, length: int, validation_share: float, seed: int) -> tuple[Split, Split]:
+        """Blocks to train on and blocks to be judged by, drawn at random, for windows of `length` bytes.
+
+        Raises:
+            DataError: the text is too short to have twenty blocks that hold a window each.
+        """
+        least = _FEWEST_BLOCKS * length
+        if len(self.text) < least:
+            raise DataError(f"{self.name} has {len(self.text)} bytes; windows of {length} bytes need at least {least}")
+        num_blocks = max(_FEWEST_BLOCKS, len(self.text) // max(_BLOCK_BYTES, length))
+        order = np.random.default_rng(seed).permutation(num_blocks)
+        num_held = min(num_blocks - 1, max(1, round(num_blocks * validation_share)))
+        block_bytes = len(self.text) // num_blocks
+        held, rest = np.sort(order[:num_held]), np.sort(order[num_held:])
+        return Split(self.text, block_bytes, rest, length), Split(self.text, block_bytes, held, length)
+
+
+def load(source: str | Path) -> Corpus:
+    """The text of a file, or with "python" Python's own documentation and library sources.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    if str(source) == PYTHON:
+        return Corpus(np.frombuffer(_documentation() + _sources(), np.uint8), "Python's documentation and sources")
+    path = Path(source)
+    try:
+        return Corpus(np.frombuffer(path.read_bytes(), np.uint8), str(path))
+    except OSError as error:
+        raise DataError(f"cannot read the data file {path}: {error.strerror or error}") from error
+
+
+def _documentation() -> bytes:
+    """Every text of `help()`, by topic; nothing where a distribution leaves the module out."""
+    try:
+        topics: dict[str, Any] = import_module("pydoc_data.topics").topics
+    except (ImportError, AttributeError):
+        return b""
+    return "".join(str(topics[name]) for name in sorted(topics)).encode()
+
+
+def _sources() -> bytes:
+    """The standard library's top-level modules in the order of their names, up to a limit."""
+    text = bytearray()
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+        if len(text) >= _SOURCE_BYTES:
+            break
+        try:
+            text += path.read_bytes()
+        except OSError:
+            continue  # one file less is still a text
+    return bytes(text[:_SOURCE_BYTES])

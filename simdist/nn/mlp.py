@@ -1,0 +1,37 @@
+"""The multi-layer perceptron that guesses the next byte from the bytes before it."""
+
+from simdist.arrays import Array
+from simdist.nn.layers import Embedding, Gelu, Layer, Linear, Sequence
+from simdist.nn.model import Model
+
+__all__ = ["mlp"]
+
+_BYTES = 256
+
+
+def mlp(context_bytes: int, embedding_width: int, hidden_width: int, hidden_layers: int) -> Model:
+    r"""A neural language model: the window's bytes, embedded side by side, through hidden layers to 256 logits.
+
+        bytes    t h e _ r a n        context_bytes of them
+                 | | | | | | |        one table for all places
+        vectors  = = = = = = =        context_bytes * embedding_width numbers
+                  \ \ \|/ / /
+        hidden     =======            hidden_width numbers, hidden_layers times
+                      |
+        logits     256: what comes next?
+
+    Source: Bengio, Ducharme, Vincent, Jauvin 2003, J. Mach. Learn. Res. 3, 1137-1155: this architecture,
+    with tanh for the hidden layer where here it is GELU.
+    """
+    layers: list[Layer] = [Embedding("embedding", _BYTES, embedding_width)]
+    width = context_bytes * embedding_width
+    for i in range(hidden_layers):
+        layers += [Linear(f"hidden{i}", width, hidden_width, gain=2**0.5), Gelu()]
+        width = hidden_width
+    layers.append(Linear("logits", width, _BYTES, gain=0.1))  # small, so that all bytes begin about as likely
+    return Model(Sequence(layers), _next_byte)
+
+
+def _next_byte(windows: Array) -> tuple[Array, Array]:
+    """A window's last byte is the target, those before it are the inputs."""
+    return windows[:, :-1], windows[:, -1]

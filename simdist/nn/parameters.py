@@ -1,0 +1,109 @@
+"""Parameters: every weight of a model as a view into one flat vector, and every gradient into another."""
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.errors import ArgumentError, ArrayError
+
+__all__ = ["Parameter", "Parameters"]
+
+
+class Parameter:
+    """A named tensor that training changes. It owns no memory: `Parameters.bind` lends it two views.
+
+    Args:
+        name: unique in its model.
+        shape: weights are (in_features, out_features).
+        mean, std: of the normal distribution that its first values are drawn from.
+
+    Attributes:
+        data, gradient: the views, each of the parameter's shape.
+    """
+
+    __slots__ = ("data", "gradient", "mean", "name", "shape", "size", "std")
+
+    data: Array
+    gradient: Array
+
+    def __init__(self, name: str, shape: tuple[int, ...], mean: float = 0.0, std: float = 0.0) -> None:
+        self.name = name
+        self.shape = shape
+        self.size = math.prod(shape)
+        self.mean = mean
+        self.std = std
+
+    def draw(self, seed: int) -> Array:
+        """Its first values, float64. They hang on the seed and the name alone.
+
+        So a rank that holds another part of the model, or is one of another number, draws the same.
+        """
+        digest = hashlib.sha256(self.name.encode()).digest()
+        noise = np.random.Generator(np.random.Philox(key=[seed, int.from_bytes(digest[:8], "little")]))
+        return self.mean + self.std * noise.standard_normal(self.shape)
+
+
+class Parameters:
+    """Lays parameters out one after the other in a flat vector, in the order in which forward uses them.
+
+        flat     |--- embedding.table ---|---- hidden0.w ----|- hidden0.b -|---- …
+        spans    0                       8192                …
+
+    So a bucket of gradients, a shard or the whole model is one slice, and a reduction of it one message.
+
+    Attributes:
+        spans: name -> the parameter's slice of the flat vector.
+        size: the length of the flat vector.
+        data, gradient: the flat vectors last bound.
+
+    Raises:
+        ArgumentError: two parameters have the same name.
+    """
+
+    data: Array
+    gradient: Array
+
+    def __init__(self, parameters: Iterable[Parameter]) -> None:
+        self._parameters = list(parameters)
+        self.spans: dict[str, slice] = {}
+        self.size = 0
+        for parameter in self._parameters:
+            if parameter.name in self.spans:
+                raise ArgumentError(f"two parameters are named {parameter.name!r}; names must be unique in a model")
+            self.spans[parameter.name] = slice(self.size, self.size + parameter.size)
+            self.size += parameter.size
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self._parameters)
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def bind(self, data: Array, gradient: Array) -> None:
+        """Let every parameter look into these two flat vectors, from now on.
+
+        Args:
+            data, gradient: shape (size,), one dtype, contiguous; the caller's, who may bind others later.
+
+        Raises:
+            ArrayError: a vector is not as said.
+        """
+        for name, flat in (("data", data), ("gradient", gradient)):
+            if flat.shape != (self.size,) or flat.dtype != data.dtype:
+                raise ArrayError(
+                    f"{name} has shape {flat.shape} and dtype {flat.dtype}; "
+                    f"these parameters need shape ({self.size},) and dtype {data.dtype}"
+                )
+        self.data, self.gradient = data, gradient
+        for parameter in self._parameters:
+            span = self.spans[parameter.name]
+            parameter.data = data[span].reshape(parameter.shape)
+            parameter.gradient = gradient[span].reshape(parameter.shape)
+
+    def initialize(self, seed: int) -> None:
+        """Fill the bound data with first values; another dtype gets the same ones, rounded."""
+        for parameter in self._parameters:
+            parameter.data[...] = parameter.draw(seed)

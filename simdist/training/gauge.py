@@ -1,0 +1,101 @@
+"""Gauge: what training steps cost, read from the record."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from simdist.arrays import Meter, metered
+from simdist.comm import Communicator
+from simdist.parallel.data_parallel import GRADIENTS
+from simdist.trace import Span
+
+__all__ = ["STEP", "Gauge", "Tally"]
+
+STEP = "step"
+"""The span around a training step."""
+
+
+class Tally(NamedTuple):
+    """What some steps cost this rank.
+
+    Attributes:
+        steps, seconds: how many, and the time inside them.
+        communication_s: the part of it in which the main stream moved gradients, or waited for them.
+        messages, sent_bytes: what this rank sent for gradients.
+        flops: floating-point operations.
+    """
+
+    steps: int = 0
+    seconds: float = 0.0
+    communication_s: float = 0.0
+    messages: int = 0
+    sent_bytes: int = 0
+    flops: int = 0
+
+    @property
+    def communication_share(self) -> float:
+        """Of the time inside steps, between 0 and 1."""
+        return self.communication_s / self.seconds if self.seconds else 0.0
+
+    def per_second(self, count: float) -> float:
+        """The rate of something that happened `count` times in a step; 0 where no clock moved."""
+        return count * self.steps / self.seconds if self.seconds else 0.0
+
+
+class Gauge:
+    """Adds up this rank's steps, and keeps the record from growing without end.
+
+    Args:
+        comm: whose clock and record to read.
+        keep_steps: of how many of the last steps the record is kept; earlier ones are counted, then dropped.
+
+    Attributes:
+        total: what all steps so far cost.
+    """
+
+    def __init__(self, comm: Communicator, keep_steps: int) -> None:
+        self.total = Tally()
+        self._last = Tally()
+        self._comm = comm
+        self._rows = comm.recorder.rows
+        self._keep_steps = keep_steps
+        self._first = len(self._rows)
+        self._begins: list[int] = []  # where the rows of each kept step begin, counted from _first
+
+    @contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Measure what happens inside this block as one training step, and record it."""
+        comm, meter, begin = self._comm, Meter(), len(self._rows)
+        start_s = comm.clock()
+        with comm.span(STEP, detail=str(number)), metered(meter):
+            yield
+        self._add(comm.clock() - start_s, meter.flops, [Span._make(row) for row in self._rows[begin:]])
+        self._begins.append(begin - self._first)
+        self._drop()
+
+    def lap(self) -> Tally:
+        """What the steps since the last lap cost."""
+        now, then = self.total, self._last
+        self._last = now
+        return Tally._make(a - b for a, b in zip(now, then, strict=True))
+
+    def _add(self, seconds: float, flops: int, spans: list[Span]) -> None:
+        t = self.total
+        frames = [s for s in spans if s.name == GRADIENTS and s.stream == self._comm.stream_name]
+        sends = [s for s in spans if s.name == "send" and any(f.start_s <= s.start_s <= f.end_s for f in frames)]
+        self.total = Tally(
+            t.steps + 1,
+            t.seconds + seconds,
+            t.communication_s + sum(f.seconds for f in frames),
+            t.messages + len(sends),
+            t.sent_bytes + sum(s.bytes for s in sends),
+            t.flops + flops,
+        )
+
+    def _drop(self) -> None:
+        """Forget the oldest steps, and what came between them, beyond those to keep."""
+        surplus = len(self._begins) - self._keep_steps
+        if surplus > 0:
+            end = self._begins[surplus] if surplus < len(self._begins) else len(self._rows) - self._first
+            del self._rows[self._first : self._first + end]
+            self._begins = [begin - end for begin in self._begins[surplus:]]

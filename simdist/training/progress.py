@@ -1,0 +1,58 @@
+"""Progress: what a run shows while it runs."""
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from tqdm import tqdm
+
+from simdist.training.trainer import Line
+
+__all__ = ["Progress"]
+
+_HEAD = f"{'step':>7}  {'train':>7}  {'valid.':>7}  {'tokens/s':>11}  {'in comm.':>8}  {'sent a step':>13}"
+
+
+class Progress:
+    """The log's lines on standard output, and beneath them a bar where standard error is a terminal.
+
+    Args:
+        steps: how many there will be.
+    """
+
+    def __init__(self, steps: int) -> None:
+        # A bar in a file, or in what mpirun passes on, would be one long line.
+        self._bar: Any = tqdm(total=steps, unit="step", leave=False) if sys.stderr.isatty() else None
+        self._headed = False
+
+    def step(self, line: Line | None) -> None:
+        """A step is done; where it ended an interval, its line."""
+        if line is not None:
+            if not self._headed:
+                self._say(_HEAD)
+                self._headed = True
+            self._say(_text(line))
+        if self._bar is not None:
+            self._bar.update()
+
+    def _say(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.write(text)
+        else:
+            print(text, flush=True)
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _text(line: Line) -> str:
+    return (
+        f"{line.step:>7}  {line.train_loss:7.4f}  {line.validation_loss:7.4f}  {line.tokens_per_s:>11,.0f}  "
+        f"{line.communication_share:>8.0%}  {line.sent_bytes:>11,} B"
+    )

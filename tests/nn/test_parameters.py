@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+
+from simdist.errors import ArgumentError, ArrayError
+from simdist.nn import Parameter, Parameters
+
+
+def some():
+    return Parameters([Parameter("w", (3, 2), std=1.0), Parameter("b", (2,)), Parameter("scale", (2,), mean=1.0)])
+
+
+def test_views_share_the_flat_vectors():
+    parameters = some()
+    data, gradient = np.arange(10.0), np.zeros(10)
+    parameters.bind(data, gradient)
+    w, b, scale = parameters
+    assert parameters.spans == {"w": slice(0, 6), "b": slice(6, 8), "scale": slice(8, 10)}
+    np.testing.assert_array_equal(w.data, [[0, 1], [2, 3], [4, 5]])
+    np.testing.assert_array_equal(scale.data, [8, 9])
+    b.gradient += 5
+    w.gradient[1, 1] = 7
+    np.testing.assert_array_equal(gradient, [0, 0, 0, 7, 0, 0, 5, 5, 0, 0])
+
+
+def test_first_values_hang_on_seed_and_name_alone():
+    parameters, others = some(), Parameters([Parameter("w", (3, 2), std=1.0)])
+    parameters.bind(np.empty(10), np.empty(10))
+    others.bind(np.empty(6, np.float32), np.empty(6, np.float32))
+    parameters.initialize(4)
+    others.initialize(4)
+    w, b, scale = parameters
+    np.testing.assert_array_equal(others.data, w.data.ravel().astype(np.float32))
+    np.testing.assert_array_equal(b.data, [0, 0])
+    np.testing.assert_array_equal(scale.data, [1, 1])
+    assert not np.array_equal(w.draw(4), w.draw(5))
+    assert not np.array_equal(w.draw(4), Parameter("v", (3, 2), std=1.0).draw(4))
+
+
+def test_draws_have_the_spread_asked_for():
+    drawn = Parameter("w", (200, 100), mean=3.0, std=0.5).draw(0)
+    assert drawn.mean() == pytest.approx(3.0, abs=0.02)
+    assert drawn.std() == pytest.approx(0.5, abs=0.02)
+
+
+def test_names_are_unique():
+    with pytest.raises(ArgumentError, match="'w'"):
+        Parameters([Parameter("w", (1,)), Parameter("w", (2,))])
+
+
+@pytest.mark.parametrize(
+    ("data", "gradient", "what"),
+    [
+        (np.empty(9), np.empty(10), r"data has shape \(9,\)"),
+        (np.empty(10), np.empty((2, 5)), r"gradient has shape \(2, 5\)"),
+        (np.empty(10), np.empty(10, np.float32), "gradient .* float32.*need.* float64"),
+    ],
+)
+def test_vectors_must_fit(data, gradient, what):
+    with pytest.raises(ArrayError, match=what):
+        some().bind(data, gradient)

@@ -1,0 +1,25 @@
+import sys
+
+from simdist.training import Line, Progress
+
+LINE = Line(50, 2.5, 2.25, 0.1, 123456.7, 0.25, 1626624)
+
+
+def test_without_a_terminal_it_is_one_line_an_interval(capsys):
+    with Progress(100) as progress:
+        for i in range(100):
+            progress.step(LINE if i in (49, 99) else None)
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 3
+    assert out.splitlines()[1].split() == ["50", "2.5000", "2.2500", "123,457", "25%", "1,626,624", "B"]
+    assert err == ""
+
+
+def test_on_a_terminal_there_is_a_bar(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with Progress(2) as progress:
+        progress.step(LINE)
+        progress.step(None)
+    out, err = capsys.readouterr()
+    assert "2.5000" in out
+    assert "/2" in err

@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+
+from simdist.collectives import cost
+from simdist.data import load
+from simdist.errors import CollectiveMismatch, DataError
+from simdist.training import Config, Trainer
+
+SMALL = {"context_bytes": 4, "embedding_width": 4, "hidden_width": 16, "hidden_layers": 1, "dtype": "float64"}
+SMALL |= {"global_batch_size": 22, "steps": 12, "interval": 5, "validation_windows": 50, "algorithm": "ring"}
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A text that repeats itself, so that there is something to learn."""
+    file = tmp_path / "text"
+    file.write_bytes(b"the quick brown fox jumps over the lazy dog; " * 200)
+    return str(file)
+
+
+def history(comm, settings):
+    trainer = Trainer(comm, Config(**settings))
+    return [line and tuple(line) for line in trainer.run()], trainer.replica.weights
+
+
+@pytest.mark.parametrize("p", [2, 3, 4])
+def test_ranks_train_as_one(spmd, text, p):
+    settings = SMALL | {"data": text}
+    alone, weights = spmd(history, 1, settings)[0]
+    for found, replica in spmd(history, p, settings):
+        np.testing.assert_allclose(replica, weights, rtol=1e-12, atol=1e-12)
+        for line, expected in zip(found, alone, strict=True):
+            assert (line is None) == (expected is None)
+            if line:
+                assert line[:4] == pytest.approx(expected[:4], rel=1e-12)
+
+
+def test_a_line_comes_first_last_and_each_interval(spmd, text):
+    found, _ = spmd(history, 1, SMALL | {"data": text})[0]
+    assert len(found) == 12
+    assert [line[0] for line in found if line] == [1, 5, 10, 12]
+
+
+def test_losses_are_means_over_all_that_they_are_of(spmd, text):
+    settings = SMALL | {"data": text, "global_batch_size": 7}
+    singly = [line[1] for line in spmd(history, 1, settings | {"interval": 1})[0][0]]
+    for found, _ in spmd(history, 3, settings):
+        means = [line[1] for line in found if line]
+        assert means == pytest.approx([singly[0], np.mean(singly[1:5]), np.mean(singly[5:10]), np.mean(singly[10:])])
+
+
+def validate(comm, settings):
+    """The trainer's last validation loss, and the mean over the same windows one by one."""
+    trainer = Trainer(comm, Config(**settings))
+    last = [line for line in trainer.run() if line][-1].validation_loss
+    config = trainer.config
+    held = load(config.data).split(config.context_bytes + 1, config.validation_share, config.seed)[1]
+    numbers = held.evenly(config.validation_windows)
+    return last, np.mean(
+        [trainer.replica.model.forward(held.windows(numbers[i : i + 1]))[0] for i in range(len(numbers))]
+    )
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_validation_takes_every_window_once(spmd, text, p):
+    for found, expected in spmd(validate, p, SMALL | {"data": text, "steps": 1, "validation_windows": 1200}):
+        assert found == pytest.approx(expected, rel=1e-10)
+
+
+def test_it_learns(spmd, text):
+    def learn(comm):
+        trainer = Trainer(comm, Config(**SMALL | {"data": text, "steps": 150}))
+        return trainer.unigram_entropy, [line.validation_loss for line in trainer.run() if line][-1]
+
+    entropy, loss = spmd(learn, 2)[0]
+    assert loss < entropy / 2
+
+
+def test_bytes_on_the_record_are_those_of_the_cost(spmd, text):
+    def sent(comm):
+        trainer = Trainer(comm, Config(**SMALL | {"data": text}))
+        found = [line.sent_bytes for line in trainer.run() if line]
+        return found, trainer.replica.gradient.nbytes, trainer.gauge.total.messages
+
+    for rank, (found, num_bytes, messages) in enumerate(spmd(sent, 3)):
+        exact = cost("all_reduce", "ring", ranks=3, num_bytes=num_bytes, itemsize=8, rank=rank)
+        assert found == [exact.sent_bytes] * 4
+        assert messages == 12 * exact.messages
+
+
+def test_another_seed_trains_another_way(spmd, text):
+    one, other = (spmd(history, 1, SMALL | {"data": text, "seed": seed})[0][1] for seed in (0, 1))
+    assert not np.allclose(one, other)
+
+
+def test_ranks_must_train_alike(spmd, text):
+    def disagree(comm):
+        Trainer(comm, Config(**SMALL | {"data": text, "steps": 12 + comm.rank // 2}))
+
+    with pytest.raises(CollectiveMismatch, match="train on text"):
+        spmd(disagree, 3)
+
+
+def test_ranks_must_read_the_same(spmd, text, tmp_path):
+    def disagree(comm):
+        if comm.rank == 0:
+            (tmp_path / "mine").write_bytes(b"x" * 9000)
+        data = str(tmp_path / "mine") if comm.rank == 0 else text
+        Trainer(comm, Config(**SMALL | {"data": data}))
+
+    with pytest.raises(CollectiveMismatch):
+        spmd(disagree, 2)
+
+
+def test_a_short_text_is_an_error_on_all_ranks(spmd, tmp_path):
+    file = tmp_path / "short"
+    file.write_bytes(b"x" * 99)
+
+    def read(comm):
+        try:
+            Trainer(comm, Config(**SMALL | {"data": str(file)}))
+        except DataError as error:
+            return str(error)
+
+    assert all("has 99 bytes; windows of 5 bytes need at least 100" in told for told in spmd(read, 2))
