@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
+from anatomy import PAPER, RANKS
 
 from simdist.arrays import Meter, metered, partition, phantom, reduction
 from simdist.cluster import Cluster, Device, Link, Network
@@ -20,12 +21,8 @@ from simdist.trace import Span
 
 __all__ = ["CLUSTER", "PAPER", "RANKS", "Run", "hold", "hollow", "perform", "predicted", "seconds", "steps"]
 
-RANKS = (*range(1, 10), 16)
 SECOND = Link(0, 1)
 CLUSTER = Cluster("one port", Device("", 1e40, 1e40, 1e40), SECOND, SECOND, 1 << 20, eager_bytes=1 << 40)
-
-# alpha = 5 us, beta = 1/25e9, gamma = 1/200e9: a fold reads two operands and writes one.
-PAPER = Cluster("paper", Device("", 1e15, 600e9, 1e12), Link(5e-6, 25e9), Link(5e-6, 25e9), 1 << 20)
 
 
 class Second:
@@ -87,9 +84,9 @@ def perform(operation, name, p, *args, cluster=CLUSTER, network=OnePort, **optio
     return Run(list(results), [span for span in spans if span.name == "send"], list(reduced), seconds)
 
 
-def steps(operation, name, p, num_bytes, root=0, *, chunks=None, **options):
+def steps(operation, name, p, num_bytes, root=0, **options):
     """Step by step what is sent, as {(from, to): bytes}; a step in which nothing is sent is left out."""
-    run = perform(operation, name, p, *hollow(operation, p, num_bytes, root, chunks), **options)
+    run = perform(operation, name, p, *hollow(operation, p, num_bytes, root), **options)
     table: dict[int, dict[tuple[int, int], int]] = {}
     for span in run.sends:
         messages = table.setdefault(round(span.end_s), {})
@@ -98,9 +95,9 @@ def steps(operation, name, p, num_bytes, root=0, *, chunks=None, **options):
     return [table[k] for k in sorted(table)]
 
 
-def hollow(operation, p, num_bytes, root=0, chunks=None):
+def hollow(operation, p, num_bytes, root=0):
     """The arguments of each rank, with arrays that hold no numbers."""
-    x, chunks = phantom(num_bytes, np.uint8), list(chunks or partition(num_bytes, p))
+    x, chunks = phantom(num_bytes, np.uint8), list(partition(num_bytes, p))
     arrays = [x[c] for c in chunks] if operation == "gather" else [x] * p
     more = {
         "all_reduce": [reduction("sum")],

@@ -35,7 +35,9 @@ class Recorder:
     ) -> None:
         """Keep one span; the arguments are Span's."""
         if self.on:
-            self.rows.append((self.rank, stream, name, start_s, end_s, num_bytes, peer, tag, context, micro_batch, detail))
+            self.rows.append(
+                (self.rank, stream, name, start_s, end_s, num_bytes, peer, tag, context, micro_batch, detail)
+            )
 
     def spans(self) -> list[Span]:
         """What has been written so far."""

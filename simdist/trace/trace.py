@@ -5,8 +5,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from simdist.arrays import Array
 from simdist.trace import chrome
+from simdist.trace.match import match
 from simdist.trace.span import Span
+from simdist.trace.statistics import RankStatistics, statistics, traffic
 
 __all__ = ["Trace"]
 
@@ -28,6 +31,22 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.spans)
+
+    def sends(self, rank: int | None = None) -> list[Span]:
+        """The messages that a rank sent, or all ranks, in the order in which it began them."""
+        return [s for s in self.spans if s.name == "send" and rank in (None, s.rank)]
+
+    def messages(self) -> list[tuple[Span, Span]]:
+        """Each send with the receive that took it."""
+        return [(self.spans[i], self.spans[j]) for i, j in match(self.spans)]
+
+    def traffic(self) -> Array:
+        """How many bytes each rank sent to each: int64, shape (ranks, ranks), by sender and receiver."""
+        return traffic(self.spans, self.ranks)
+
+    def statistics(self) -> list[RankStatistics]:
+        """What each rank did with its time, and what it sent and received."""
+        return statistics(self.spans, self.ranks)
 
     def save(self, path: str | Path) -> None:
         """Write Chrome's trace format, as JSON: open it at ui.perfetto.dev or in chrome://tracing."""

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from oracle import OPERATIONS, OPS, every_algorithm
+
 from simdist.arrays import partition
 from simdist.bench.trial import REDUCING, Trial, contribution, perform
 

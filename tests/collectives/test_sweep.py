@@ -6,9 +6,9 @@ bytes reduced. On real ranks a fourth: the bits are those of the virtual world.
 
 import numpy as np
 import pytest
+from oracle import DTYPES, OPERATIONS, OPS, every_algorithm, hold
 
 import simdist as sd
-from oracle import DTYPES, OPERATIONS, OPS, every_algorithm, hold
 from simdist.bench.trial import REDUCING, ROOTED, Trial
 from simdist.cluster import preset
 from simdist.collectives import algorithms, all_reduce

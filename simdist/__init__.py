@@ -1,0 +1,57 @@
+"""Distributed training, written out by hand: a rank is a function of its communicator.
+
+One program, two worlds:
+
+    import simdist as sd
+    from simdist.collectives import all_reduce
+
+    def program(comm):
+        x = np.full(8, 10**comm.rank, dtype=np.int64)
+        all_reduce(x, comm, algorithm="ring")
+        return x
+
+    sd.run(program, ranks=4)                  # virtual ranks, in this process
+    sd.run(program, ranks=4, world="mpi")     # four processes under mpirun
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from simdist import environment
+from simdist.errors import (
+    ArgumentError,
+    ArrayError,
+    CollectiveMismatch,
+    DataError,
+    DeadlineError,
+    DeadlockError,
+    MessageMismatch,
+    RankFailed,
+    SimdistError,
+    UnknownNameError,
+    WorldUnavailable,
+)
+from simdist.launch import Run, run, world
+
+try:
+    __version__ = version("simdist")
+except PackageNotFoundError:  # a checkout that is not installed
+    __version__ = "0+unknown"
+
+__all__ = [
+    "ArgumentError",
+    "ArrayError",
+    "CollectiveMismatch",
+    "DataError",
+    "DeadlineError",
+    "DeadlockError",
+    "MessageMismatch",
+    "RankFailed",
+    "Run",
+    "SimdistError",
+    "UnknownNameError",
+    "WorldUnavailable",
+    "__version__",
+    "environment",
+    "run",
+    "world",
+]

@@ -1,0 +1,1 @@
+"""What the collectives cost, measured and verified: `simdist verify` and `simdist bench`."""

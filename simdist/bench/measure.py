@@ -1,0 +1,155 @@
+"""Measure: how long collectives take, on real ranks, on virtual ones and by formula, side by side."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array, phantom
+from simdist.bench.jobs import per_rank
+from simdist.bench.trial import Trial, perform
+from simdist.cluster import Cluster
+from simdist.cluster.calibration import calibrated
+from simdist.collectives import formula
+from simdist.comm import Communicator
+from simdist.comm.ping_pong import ping_pong
+
+__all__ = ["Row", "bus_bytes_per_s", "measure_machine", "median_seconds", "rows"]
+
+_PING_PONG_SIZES = tuple(8**k for k in range(1, 8))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One algorithm at one size on so many ranks.
+
+    Attributes:
+        measured_s: wall-clock time, the median of the repeats; None where only the virtual world was asked.
+        predicted_s: by the virtual world, on a model of the cluster.
+        formula_s: by the published formula, with the same alpha, beta and gamma.
+        bus_bytes_per_s: of the measured time, or where there is none of the predicted one.
+    """
+
+    operation: str
+    algorithm: str
+    ranks: int
+    num_bytes: int
+    measured_s: float | None
+    predicted_s: float
+    formula_s: float
+    bus_bytes_per_s: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def measure_machine(ranks: int) -> Cluster | None:
+    """This machine as `ranks` real ranks find it by ping-pong; None on ranks other than 0 of a job at hand."""
+    found = per_rank(_ping_pong, max(ranks, 2), (), "mpi", record=False, check=False)
+    if found is None:
+        return None
+    size, message_s, reduction_s = np.nanmedian(found, axis=0)
+    return calibrated(list(zip(size, message_s, strict=True)), list(zip(size, reduction_s, strict=True)))
+
+
+def _ping_pong(comm: Communicator) -> Array:
+    """Rows of sizes, seconds of messages, seconds of reductions; NaN for messages on a rank without a partner."""
+    found = ping_pong(comm, _PING_PONG_SIZES)
+    messages = dict(found.messages)
+    return np.array([[n, messages.get(n, np.nan), seconds] for n, seconds in found.reductions]).T
+
+
+def rows(
+    operation: str,
+    names: Sequence[str],
+    ranks: int,
+    sizes: Sequence[int],
+    where: str,
+    cluster: Cluster,
+    repeats: int = 20,
+) -> list[Row] | None:
+    """A row for every size and algorithm; None on ranks other than 0 of a job at hand.
+
+    Args:
+        sizes: bytes of the whole array; rounded up to whole float32 items, and for all_to_all to whole rows.
+        where: "mpi" measures; "virtual" does not.
+        cluster: what predictions and formulas take for granted.
+    """
+    lengths = [-(-size // 4) for size in sizes]
+    if operation == "all_to_all":
+        lengths = [-(-length // ranks) for length in lengths]
+    measured = None
+    if where == "mpi":
+        found = per_rank(_time, ranks, (operation, names, lengths, repeats, False), "mpi", record=False, check=False)
+        if found is None:
+            return None
+        measured = median_seconds(found)
+    arguments = operation, names, lengths, 1, True
+    predicted = median_seconds(per_rank(_time, ranks, arguments, "virtual", cluster=cluster, record=False, check=False))
+    return [
+        _row(operation, name, ranks, 4 * length * (ranks if operation == "all_to_all" else 1), cluster, seconds)
+        for i, length in enumerate(lengths)
+        for j, name in enumerate(names)
+        for seconds in [(None if measured is None else float(measured[i, j]), float(predicted[i, j]))]
+    ]
+
+
+def _row(
+    operation: str, name: str, ranks: int, num_bytes: int, cluster: Cluster, seconds: tuple[float | None, float]
+) -> Row:
+    measured_s, predicted_s = seconds
+    per_node = cluster.devices_per_node if ranks > cluster.devices_per_node else 0
+    case = formula(operation, name, ranks=ranks, num_bytes=num_bytes, itemsize=4, ranks_per_node=per_node)
+    published = case.on(cluster, ranks)
+    bus = bus_bytes_per_s(operation, ranks, num_bytes, predicted_s if measured_s is None else measured_s)
+    return Row(operation, name, ranks, num_bytes, measured_s, predicted_s, published, bus)
+
+
+def _time(
+    comm: Communicator, operation: str, names: Sequence[str], lengths: Sequence[int], repeats: int, hollow: bool
+) -> Array:
+    """When this rank began and ended, shape (lengths, names, repeats, 2).
+
+    The algorithms take turns, so that all get the same noise. The time is that of a call from Python; of
+    all_gather, scatter and gather also that of telling each other the lengths.
+
+    Args:
+        repeats: after one round that does not count, unless the arrays are hollow.
+        hollow: with phantom arrays.
+    """
+    warm_up = 0 if hollow else 1
+    times_s = np.zeros((len(lengths), len(names), repeats + warm_up, 2))
+    for i, length in enumerate(lengths):
+        shape = (comm.size, length) if operation == "all_to_all" else length
+        x = phantom(shape) if hollow else np.zeros(shape, np.float32)
+        for repeat in range(repeats + warm_up):
+            for j, name in enumerate(names):
+                trial = Trial(operation, name, length, "float32")
+                comm.barrier()
+                start_s = comm.clock()
+                perform(trial, comm, x)
+                times_s[i, j, repeat] = start_s, comm.clock()
+    return times_s[:, :, warm_up:]
+
+
+def median_seconds(found: Array) -> Array:
+    """From when the last rank began to when the last one ended, the median of the repeats.
+
+    Args:
+        found: when each rank began and ended, shape (ranks, …, repeats, 2), on a clock that they share.
+    """
+    start_s, end_s = np.moveaxis(found.max(axis=0), -1, 0)
+    return np.median(end_s - start_s, axis=-1)
+
+
+def bus_bytes_per_s(operation: str, ranks: int, num_bytes: int, seconds: float) -> float:
+    """The rate at which an ideal algorithm would have to drive every link, by the convention of nccl-tests.
+
+    num_bytes / seconds times 2(p-1)/p for all_reduce; (p-1)/p for reduce_scatter, all_gather, all_to_all, scatter and
+    gather, of the whole array; 1 for broadcast and reduce.
+    """
+    share = (ranks - 1) / ranks
+    factor = {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0}.get(operation, share)
+    return factor * num_bytes / seconds if seconds else 0.0

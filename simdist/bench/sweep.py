@@ -1,0 +1,120 @@
+"""Sweep: a collective over sizes and numbers of ranks; measured beside predicted beside formula."""
+
+import json
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from simdist.bench.measure import Row, measure_machine, rows
+from simdist.cluster import Cluster, preset, presets
+from simdist.collectives import algorithms
+from simdist.collectives.registry import find
+from simdist.errors import ArgumentError
+from simdist.plots import Crossover, crossovers, sweep
+from simdist.plots.style import seconds, size
+
+__all__ = ["add_arguments", "execute", "fastest"]
+
+_SOURCES = ("measured", "predicted", "formula")
+_SIZES = tuple(4**k * 1024 for k in range(7))
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line of `simdist bench`."""
+    parser.description = "Time a collective: measured, predicted by the virtual world, and by its formula."
+    add = parser.add_argument
+    add("operation", nargs="?", default="all_reduce", help="all_reduce, broadcast, … (all_reduce)")
+    add("--ranks", type=int, nargs="+", default=[2, 4], metavar="P", help="how many (2 4)")
+    add("--sizes", type=_size, nargs="+", default=_SIZES, metavar="BYTES", help="such as 512 64K 4M (1K to 4M)")
+    add("--algorithms", nargs="+", metavar="NAME", help="which of them (all)")
+    add("--world", choices=["mpi", "virtual"], default="mpi", help="mpi measures; virtual predicts only (mpi)")
+    machine = "what to predict for (mpi: measured, by ping-pong; virtual: this-machine)"
+    add("--cluster", choices=["measured", *presets()], help=machine)
+    add("--repeats", type=int, default=20, metavar="N", help="of N measurements the median counts (20)")
+    add("--out", type=Path, metavar="FILE", help="write all figures there, as JSON")
+    add("--picture", type=Path, metavar="FILE", help="draw them there: .png, .svg or .pdf")
+
+
+def _size(text: str) -> int:
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
+    digits = text if unit == 1 else text[:-1]
+    if not digits.isdecimal():
+        raise ArgumentTypeError(f"{text!r} is no size: give bytes, or a number with K, M or G")
+    return int(digits) * unit
+
+
+def execute(args: Namespace) -> int:
+    """Measure and print, one table for each number of ranks."""
+    names = args.algorithms or algorithms(args.operation)
+    for name in names:
+        find(args.operation, name)
+    if min(args.ranks) < 1 or args.repeats < 1:
+        raise ArgumentError(f"--ranks {args.ranks} and --repeats {args.repeats} need to be at least 1")
+    source = args.cluster or ("measured" if args.world == "mpi" else "this-machine")
+    found: list[Row] = []
+    written: list[dict[str, Any]] = []
+    for ranks in args.ranks:
+        cluster = measure_machine(ranks) if source == "measured" else preset(source)
+        model = cluster or preset("this-machine")
+        table = rows(args.operation, names, ranks, args.sizes, args.world, model, args.repeats)
+        if cluster is not None and table is not None:  # else rank 0 of this job prints
+            print(_report(table, cluster), end="\n\n", flush=True)
+            written.append(_as_json(table, cluster))
+            found += table
+    if args.out is not None and written:
+        every = {"operation": args.operation, "world": args.world, "runs": written}
+        args.out.write_text(json.dumps(every, indent=1) + "\n")
+        print(f"figures written to {args.out}")
+    if args.picture is not None and found:
+        sweep(found).savefig(args.picture)
+        print(f"picture drawn to {args.picture}")
+    return 0
+
+
+def _seconds(row: Row, source: str) -> float | None:
+    return {"measured": row.measured_s, "predicted": row.predicted_s, "formula": row.formula_s}[source]
+
+
+def fastest(table: Sequence[Row], source: str) -> list[Crossover]:
+    """Which algorithm is the fastest from which size on, as "measured", "predicted" or by "formula"."""
+    lines: dict[str, dict[int, float]] = {}
+    for row in table:
+        time_s = _seconds(row, source)
+        if time_s is not None:
+            lines.setdefault(row.algorithm, {})[row.num_bytes] = time_s
+    return crossovers(lines)
+
+
+def _report(table: Sequence[Row], cluster: Cluster) -> str:
+    first = table[0]
+    link, gamma = cluster.link(first.ranks), cluster.device.reduced_bytes_per_s
+    lines = [
+        f"{first.operation} on {first.ranks} ranks of {cluster.name}: alpha {seconds(link.latency_s)}, "
+        f"1/beta {link.bytes_per_s / 1e9:.3g} GB/s, 1/gamma {gamma / 1e9:.3g} GB/s",
+        f"{'size':>10}  {'algorithm':<20}{'measured':>11}{'predicted':>11}{'formula':>11}{'busbw GB/s':>12}",
+    ]
+    for row in table:
+        head = size(row.num_bytes) if row.algorithm == first.algorithm else ""
+        times = [_seconds(row, source) for source in _SOURCES]
+        columns = "".join(f"{'–' if time_s is None else seconds(time_s):>11}" for time_s in times)
+        lines.append(f"{head:>10}  {row.algorithm:<20}{columns}{row.bus_bytes_per_s / 1e9:>12.3g}")
+    for source in _SOURCES:
+        changes = fastest(table, source)
+        if changes:
+            told = [changes[0].algorithm, *(f"{c.algorithm} from {size(c.num_bytes)}" for c in changes[1:])]
+            lines.append(f"fastest, {source}: {', '.join(told)}")
+    return "\n".join(lines)
+
+
+def _as_json(table: Sequence[Row], cluster: Cluster) -> dict[str, Any]:
+    link = cluster.link(table[0].ranks)
+    return {
+        "ranks": table[0].ranks,
+        "cluster": cluster.name,
+        "alpha_s": link.latency_s,
+        "bytes_per_s": link.bytes_per_s,
+        "reduced_bytes_per_s": cluster.device.reduced_bytes_per_s,
+        "rows": [row.as_dict() for row in table],
+        "fastest": {source: [change._asdict() for change in fastest(table, source)] for source in _SOURCES},
+    }

@@ -1,0 +1,193 @@
+"""Trial: one call of a collective, with what NumPy says of its result and `cost` of its traffic.
+
+What rank r puts in follows from the trial and r alone, so every rank can work out what it must get.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from functools import reduce as fold
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simdist import collectives
+from simdist.arrays import Array, Meter, metered, partition, reduction
+from simdist.collectives import cost
+from simdist.comm import Communicator
+from simdist.trace import Span
+
+__all__ = [
+    "REDUCING",
+    "ROOTED",
+    "Outcome",
+    "Traffic",
+    "Trial",
+    "contribution",
+    "expected",
+    "outcome",
+    "outcomes",
+    "perform",
+]
+
+REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+ROOTED = ("broadcast", "reduce", "scatter", "gather")
+
+
+class Trial(NamedTuple):
+    """One call of a collective.
+
+    Attributes:
+        operation, algorithm: "all_reduce", "ring".
+        length: items of the whole array; for all_to_all of a row, one for each rank.
+        dtype, op, root: as of the collectives; where the operation has no op or root they are not looked at.
+    """
+
+    operation: str
+    algorithm: str
+    length: int
+    dtype: str = "float64"
+    op: str = "sum"
+    root: int = 0
+
+
+class Traffic(NamedTuple):
+    """What one rank sent and reduced."""
+
+    messages: int
+    sent_bytes: int
+    reduced_bytes: int
+
+
+class Outcome(NamedTuple):
+    """What one rank found.
+
+    Attributes:
+        error: the largest difference from NumPy, relative to NumPy's value for floats; infinite where shape
+            or dtype are not right.
+        limit: how large it may be: 0, but for rounding in sums and products of floats.
+        counted, promised: the traffic on the record, and by `cost`.
+        digest: a fingerprint of the result; empty where this rank gets none.
+    """
+
+    error: float
+    limit: float
+    counted: Traffic
+    promised: Traffic
+    digest: str
+
+    @property
+    def good(self) -> bool:
+        """Whether result and traffic are as they must be."""
+        return self.error <= self.limit and self.counted == self.promised
+
+
+def contribution(trial: Trial, ranks: int, rank: int) -> Array:
+    """What `rank` puts in: random, with a share of zeros for the logical operations."""
+    shape = (ranks, trial.length) if trial.operation == "all_to_all" else (trial.length,)
+    random = np.random.default_rng([rank, trial.length, ranks])
+    kind = np.dtype(trial.dtype).kind
+    x: Array
+    if kind == "b":
+        x = random.random(shape) < 0.5
+    elif kind == "i":
+        x = random.integers(-999, 1000, shape)
+    else:  # near one, so that a product of sixteen neither overflows nor vanishes in float16
+        x = random.uniform(0.75, 1.5, shape)
+    if trial.op in ("lor", "land"):
+        x = x * (random.random(shape) < 0.6)
+    return x.astype(trial.dtype)
+
+
+def expected(trial: Trial, ranks: int, rank: int) -> Array | None:
+    """What `rank` must get, by NumPy; None where it gets nothing."""
+    puts = [contribution(trial, ranks, r) for r in range(ranks)]
+    cuts = partition(trial.length, ranks)
+    match trial.operation:
+        case "all_reduce" | "reduce" | "reduce_scatter":
+            whole = fold(reduction(trial.op).ufunc, puts).astype(trial.dtype)
+        case "all_gather" | "gather":
+            whole = np.concatenate([x[cut] for x, cut in zip(puts, cuts, strict=True)])
+        case "all_to_all":
+            whole = np.stack([x[rank] for x in puts])
+        case _:
+            whole = puts[trial.root]
+    if trial.operation in ("reduce", "gather") and rank != trial.root:
+        return None
+    return whole[cuts[rank]] if trial.operation in ("reduce_scatter", "scatter") else whole
+
+
+def perform(trial: Trial, comm: Communicator, x: Array) -> Array | None:
+    """Call the collective on x, which is overwritten; what this rank gets."""
+    call: Any = getattr(collectives, trial.operation)
+    mine = partition(trial.length, comm.size)[comm.rank]
+    options: dict[str, Any] = {"algorithm": trial.algorithm}
+    if trial.operation in ROOTED:
+        options["root"] = trial.root
+    if trial.operation in REDUCING:
+        options["op"] = trial.op
+    match trial.operation:
+        case "all_reduce" | "broadcast" | "reduce":
+            call(x, comm, **options)
+            return None if trial.operation == "reduce" and comm.rank != trial.root else x
+        case "all_gather" | "gather":
+            return call(x[mine].copy(), comm, **options)
+        case "scatter":
+            return call(x if comm.rank == trial.root else None, comm, **options)
+    return call(x, comm, **options)
+
+
+def outcome(trial: Trial, comm: Communicator) -> Outcome:
+    """Perform the trial and compare. All ranks of comm must call it."""
+    x = contribution(trial, comm.size, comm.rank)
+    before = len(comm.recorder.rows)
+    meter = Meter()
+    with metered(meter):
+        got = perform(trial, comm, x)
+    sent = [span.bytes for span in (Span._make(row) for row in comm.recorder.rows[before:]) if span.name == "send"]
+    return Outcome(
+        error=_error(got, expected(trial, comm.size, comm.rank)),
+        limit=_limit(trial, comm.size),
+        counted=Traffic(len(sent), sum(sent), meter.bytes // 3),  # a fold reads two operands and writes one
+        promised=_promised(trial, comm),
+        digest="" if got is None else hashlib.sha256(got.tobytes()).hexdigest()[:16],
+    )
+
+
+def _error(got: Array | None, want: Array | None) -> float:
+    if got is None or want is None:
+        return 0.0 if got is want else np.inf
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return np.inf
+    if want.dtype.kind != "f":
+        return float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0.0))
+    different = got != want
+    if not np.isfinite(got).all():
+        return np.inf
+    off = np.abs(got[different].astype(np.float64) - want[different])
+    return float((off / np.maximum(np.abs(want[different]), np.finfo(want.dtype).tiny)).max(initial=0.0))
+
+
+def _limit(trial: Trial, ranks: int) -> float:
+    rounds = trial.operation in REDUCING and trial.op in ("sum", "prod") and trial.dtype.startswith("float")
+    return 2 * ranks * float(np.finfo(trial.dtype).eps) if rounds else 0.0
+
+
+def _promised(trial: Trial, comm: Communicator) -> Traffic:
+    itemsize = np.dtype(trial.dtype).itemsize
+    rows = comm.size if trial.operation == "all_to_all" else 1
+    found = cost(
+        trial.operation,
+        trial.algorithm,
+        ranks=comm.size,
+        num_bytes=trial.length * rows * itemsize,
+        rank=comm.rank,
+        root=trial.root,
+        itemsize=itemsize,
+        ranks_per_node=0 if comm.num_nodes == 1 else max(map(list(comm.nodes).count, comm.nodes)),
+    )
+    return Traffic(found.messages, found.sent_bytes, found.reduced_bytes)
+
+
+def outcomes(comm: Communicator, trials: Iterable[Iterable[Any]]) -> list[Outcome]:
+    """The outcomes of several trials, given as plain tuples: a program for `sd.run`."""
+    return [outcome(Trial(*trial), comm) for trial in trials]

@@ -1,0 +1,213 @@
+"""Guard: makes the end of one rank, however it comes, the end of the job, and never the wait of the others.
+
+On an exception its traceback is printed, and the job ends. A rank that leaves waits for the others to end
+their programs: if it leaves with an exit code other than 0, or if another turns out to wait for it, the job
+ends within 3 s. A death is seen by the others, and by the launcher.
+"""
+
+import atexit
+import faulthandler
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+from simdist import environment
+from simdist.comm.board import FAILED, LEFT, Board
+from simdist.comm.line import EXIT, NOT_THE_PROGRAM
+from simdist.comm.watchdog import GRACE_S, Watchdog
+from simdist.errors import RankFailed, SimdistError
+
+__all__ = ["BOARD", "LAUNCHER", "Guard", "guard", "shared_files", "traceback_of"]
+
+BOARD = "SIMDIST_BOARD"
+LAUNCHER = "SIMDIST_LAUNCHER_PID"
+
+# What the MPIs keep in shared memory and leave behind when they are ended.
+_SHARED = re.compile(r"/dev/shm/(?:mpich_shm_|sm_segment\.|vader_segment\.|osc_|Intel_MPI)\S*$", re.MULTILINE)
+
+
+class Guard:
+    """Watches over this process, from now until it ends.
+
+    Attributes:
+        watchdog: the thread that does so.
+        abort: ends the job by MPI, with an exit code; None before MPI runs.
+        meet: starts to wait for all ranks of the job to end: returns a function that tells whether they have.
+        drains: what to wait for before this rank has ended: the work on its streams.
+        frees: what to free when all have ended, in this order, which is the same on all ranks.
+        quiet: print no tracebacks: somebody else shows them.
+        patience_s: how long somebody else is given to end the job before this process does.
+    """
+
+    def __init__(self) -> None:
+        rank, size, _ = environment.place() or (0, 1, 1)
+        launcher_pid = int(os.environ.get(LAUNCHER, 0))
+        self.watchdog = Watchdog(rank, size, environment.timeout_s(), self.end, _print, launcher_pid)
+        self.abort: Callable[[int], Any] | None = None
+        self.meet: Callable[[], Callable[[], bool]] | None = None
+        self.drains: list[Callable[[], Any]] = []
+        self.frees: list[Callable[[], Any]] = []
+        self.quiet = False
+        self.patience_s = 0.0
+        self._pid = os.getpid()
+        self._exit = sys.exit
+        self._noted = 0, -1  # an exit code, and how many messages there had been
+        if BOARD in os.environ:
+            board = Board(Path(os.environ[BOARD]), rank)
+            board.take(rank)
+            self.watchdog.board = board
+        self._install()
+        self.watchdog.start()
+
+    def _install(self) -> None:
+        sys.excepthook = self._uncaught
+        threading.excepthook = self._uncaught_in_thread
+        sys.exit = self._exiting
+        atexit.register(self._depart)
+        if not faulthandler.is_enabled():
+            faulthandler.enable(file=2)  # a crash in native code prints where Python was
+        main_thread = threading.current_thread() is threading.main_thread()
+        if main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            # Python's own handler does not run while the rank is blocked inside MPI.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    # -- failing ---------------------------------------------------------------------------------------
+
+    def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self.fail(error.with_traceback(trace))
+
+    def _uncaught_in_thread(self, args: Any) -> None:
+        if args.exc_value is not None and not issubclass(args.exc_type, SystemExit):
+            self.fail(args.exc_value)
+
+    def fail(self, error: BaseException) -> None:
+        """Print what this rank raised, and end the job."""
+        if os.getpid() != self._pid:  # a child of this rank, which may fail as it likes
+            traceback.print_exception(error)
+            return
+        rank, size = self.watchdog.rank, self.watchdog.size
+        if not self.quiet:
+            lines = traceback_of(error).splitlines()
+            head = f"simdist: rank {rank} of {size} failed with {type(error).__name__}, and the job ends"
+            _write("\n".join([head, *(f"[rank {rank}] {line}" for line in lines)]))
+        if self.watchdog.board is not None:
+            self.watchdog.board.leave(FAILED, 1)
+        self.end(1)
+
+    def end(self, code: int) -> NoReturn:
+        """End the job with this exit code; from any thread."""
+        code = code or 1
+        if not self.watchdog.orphaned:
+            time.sleep(self.patience_s)
+        lifeline = threading.Timer(2.0, os._exit, [code])  # should MPI not manage
+        lifeline.daemon = True
+        lifeline.start()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):
+                continue
+        for name in shared_files():
+            Path(name).unlink(missing_ok=True)
+        if self.watchdog.abandoned:  # who would have tidied up
+            shutil.rmtree(Path(os.environ[BOARD]).parent, ignore_errors=True)
+        if self.abort is not None:
+            self.abort(code)
+        os._exit(code)
+
+    # -- leaving -----------------------------------------------------------------------------------------
+
+    def _exiting(self, status: str | int | None = None, /) -> NoReturn:
+        """sys.exit, noting the code."""
+        self.note_exit(status)
+        self._exit(status)
+
+    def note_exit(self, status: object) -> None:
+        """Remember the exit code that the program is about to leave with."""
+        code = 0 if status is None else status & 0xFF if isinstance(status, int) else 1
+        self._noted = code, self._messages()
+
+    def _messages(self) -> int:
+        return sum(line.count for line in self.watchdog.lines)
+
+    def _depart(self) -> None:
+        """At this process's end: wait for the other ranks, so that none is left waiting for this one."""
+        if os.getpid() != self._pid:
+            return
+        noted, messages = self._noted
+        code = noted if messages == self._messages() else 0  # else the exit was caught, and the program went on
+        board = self.watchdog.board
+        try:
+            for drain in () if code else self.drains:
+                drain()
+        except BaseException as error:  # of work on a stream that nobody has waited for
+            self.fail(error)
+        if board is not None:
+            board.leave(LEFT, code)
+        if self.meet is not None:
+            self._await_others(self.meet(), code)
+        self.watchdog.stop()
+        if self.abort is not None and self.watchdog.timeout_s < float("inf"):
+            # What is left to do is MPI's; Python cannot watch over it any more.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(max(60, int(self.watchdog.timeout_s)))
+
+    def _await_others(self, ended: Callable[[], bool], code: int) -> None:
+        line = self.watchdog.lines[0]
+        line.waiting = EXIT, None, None, 0
+        start_s, pause_s = time.monotonic(), 1e-4
+        while not ended():
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.01)
+            if code and time.monotonic() - start_s > 2 * GRACE_S:
+                error = RankFailed(f"rank {self.watchdog.rank} left with exit code {code} while others were at work")
+                self.watchdog.conclude(error, code)
+        line.waiting = None
+        for free in self.frees:
+            free()
+
+
+@cache
+def guard() -> Guard:
+    """The one guard of this process; the first call sets it up."""
+    return Guard()
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback as text, from the first line that is the program's own."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(NOT_THE_PROGRAM):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
+
+
+def shared_files() -> list[str]:
+    """The files in shared memory that MPI holds for this process and that a sudden end would leave behind."""
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return []
+    return sorted(set(_SHARED.findall(maps)))
+
+
+def _print(error: SimdistError) -> None:
+    _write(f"simdist: {type(error).__name__}: {error}")
+
+
+def _write(text: str) -> None:
+    """To stderr, in one piece, so that the ranks' lines do not mix."""
+    try:
+        sys.stderr.flush()
+        os.write(2, f"{text}\n".encode())
+    except (OSError, ValueError, AttributeError):
+        return

@@ -1,0 +1,65 @@
+"""Join: how a process becomes one of the ranks of its job."""
+
+import faulthandler
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from simdist.comm.guard import Guard
+from simdist.comm.mpi import MPI, MpiCommunicator
+from simdist.comm.mpi_group import MpiGroup
+from simdist.comm.nodes import common_zero, node_indices, open_board, pretended
+from simdist.errors import WorldUnavailable
+from simdist.trace import Recorder
+
+__all__ = ["join"]
+
+
+def join(guard: Guard) -> MpiCommunicator:
+    """The communicator of all ranks of the job that this process is part of.
+
+    Every rank must call it, once.
+
+    Raises:
+        WorldUnavailable: the launcher and the library are of different MPIs.
+    """
+    watchdog = guard.watchdog
+    if not MPI.Is_initialized():
+        with _deadline(watchdog.start_timeout_s):
+            MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    guard.abort = MPI.COMM_WORLD.Abort
+    world = MPI.COMM_WORLD.Dup()
+    if world.Get_size() != watchdog.size:
+        library = MPI.Get_library_version().split("\n")[0]
+        raise WorldUnavailable(
+            f"the launcher says that there are {watchdog.size} ranks, the MPI library ({library}) sees "
+            f"{world.Get_size()}: start the job with the mpirun of that library"
+        )
+    neighbours = world.Split_type(MPI.COMM_TYPE_SHARED)
+    nodes = node_indices(world, neighbours)
+    open_board(watchdog, neighbours)
+    zero_s = common_zero(world, neighbours, nodes)
+    farewell = world.Dup()
+    guard.meet = lambda: farewell.Ibarrier().Test
+    watchdog.lines[0].waiting = None
+    if watchdog.board is not None:
+        watchdog.board.beat(watchdog.lines[0].words(None))
+    recorder = Recorder(watchdog.rank)
+    group = MpiGroup(MPI, world, "world", range(world.Get_size()), pretended(nodes))
+    return MpiCommunicator(group, guard, watchdog.lines[0], recorder, zero_s)
+
+
+@contextmanager
+def _deadline(timeout_s: float) -> Iterator[None]:
+    """Print where this process is and end it, unless the block ends in time.
+
+    MPI's start holds Python's lock, so here the watchdog cannot watch.
+    """
+    stderr = os.dup(2)  # the real one, whatever stands in for it
+    if timeout_s < float("inf"):
+        faulthandler.dump_traceback_later(timeout_s, exit=True, file=stderr)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        os.close(stderr)

@@ -1,0 +1,99 @@
+"""Line: what one stream of this rank waits for, for the watchdog to see."""
+
+import runpy
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+from simdist.comm.communicator import ANY
+from simdist.comm.mismatch import listed
+
+__all__ = ["EXIT", "NOT_THE_PROGRAM", "START", "WORK", "Line", "Wait", "awaited"]
+
+Wait = tuple[str, Any, Any, int]
+"""(what, communicator, peers, tag): peers is a rank of the communicator, (dst, src) of a sendrecv, ANY, or
+None for all. A new tuple for every wait: the watchdog tells a long wait from many short ones by identity."""
+
+WORK = "work"  # waits for another stream of its own rank, which has a deadline of its own
+START = "the start of MPI"  # which may take longer than a message
+EXIT = "exit"  # its program has ended, and it waits for the others to end
+
+
+class Line:
+    """A stream as it looks from outside: the thread behind it, and what it waits for.
+
+    Attributes:
+        name: the stream.
+        waiting: what it waits for; None while it computes.
+        count: how many messages it has sent and received.
+        failure: an error that ended a piece of its work and that nobody has heard of.
+    """
+
+    __slots__ = ("count", "failure", "name", "thread_id", "waiting")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.waiting: Wait | None = None
+        self.count = 0
+        self.failure: BaseException | None = None
+        self.thread_id = threading.get_ident()
+
+    def words(self, wait: Wait | None) -> str:
+        """What it does, in words."""
+        if wait is None:
+            return "is at work, in no wait"
+        what, comm, peers, tag = wait
+        if what == EXIT:
+            return "has ended its program and waits for the others to end theirs"
+        if what == WORK:
+            return f"waits for work on its stream {peers!r}"
+        if comm is None:
+            return f"waits in {what} for the other ranks of the job"
+        ranks = comm.ranks
+        if peers is None:
+            others = listed(r for r in ranks if r != ranks[comm.rank])
+            return f"waits in {what} on {comm.context!r} for {others}{self._where(comm, 0)}"
+        if what == "sendrecv":
+            dst, src = (ranks[peer] for peer in peers)
+            return f"waits to send to rank {dst} and receive from rank {src}{self._where(comm, 0)}"
+        peer = "any rank" if peers == ANY else f"rank {ranks[peers]}"
+        return f"waits to {'send to' if what == 'send' else 'receive from'} {peer}{self._where(comm, tag)}"
+
+    def _where(self, comm: Any, tag: int) -> str:
+        """The rest of the sentence: the tag, the operation, how far it has come, the communicator."""
+        text = f" with tag {tag}" if tag not in (0, ANY) else ""
+        if comm.doing:
+            text += f" in {comm.doing}, after {self.count - comm.entered} of its messages"
+        return text + (f" (stream {self.name!r})" if self.name != "main" else "")
+
+    def stack(self, most: int = 8) -> str:
+        """Where its thread is, in the program's own files."""
+        frame = sys._current_frames().get(self.thread_id)
+        frames = [f for f in traceback.extract_stack(frame) if not f.filename.startswith(NOT_THE_PROGRAM)]
+        return "".join(traceback.format_list(frames[-most:])) if frame else ""
+
+
+NOT_THE_PROGRAM = (
+    *(str(Path(__file__).parent.parent / layer) for layer in ("comm", "launch")),
+    *(threading.__file__, runpy.__file__, "<frozen "),
+)
+"""How the names of the files begin that a program's traceback can do without."""
+
+
+def awaited(wait: Wait) -> tuple[bool, list[int]]:
+    """Whose end would leave this wait without hope: (whether all of them have to end, their global ranks)."""
+    what, comm, peers, _ = wait
+    if comm is None or what in (WORK, EXIT):
+        return True, []
+    ranks = comm.ranks
+    me = ranks[comm.rank]
+    if peers is None:
+        return False, [r for r in ranks if r != me]
+    if what == "sendrecv":
+        # Only the receive: a message to a rank that has left may have gone before it left.
+        return False, [ranks[peers[1]]]
+    if peers == ANY:
+        return True, [r for r in ranks if r != me]
+    return False, [ranks[peers]]

@@ -1,0 +1,332 @@
+"""MPI: real ranks, over the upper-case buffer calls of mpi4py, which this file alone imports.
+
+Arrays travel as the bytes they are, under MPI.BYTE: so every dtype of NumPy's does, and nothing is pickled.
+Importing this file loads MPI; `join` starts it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from time import perf_counter
+from typing import Any
+
+import mpi4py
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.cluster import Cluster, preset
+from simdist.comm.communicator import ANY, Communicator, Request, Status
+from simdist.comm.guard import Guard, shared_files
+from simdist.comm.line import Line
+from simdist.comm.mpi_errors import check_array, explain, too_long
+from simdist.comm.mpi_group import NOTE_BYTES, MpiGroup
+from simdist.comm.mpi_request import Receiving, Sending
+from simdist.comm.thread_stream import ThreadStream
+from simdist.errors import ArgumentError, MessageMismatch, WorldUnavailable
+from simdist.trace import Recorder
+
+__all__ = ["MPI", "MpiCommunicator"]
+
+mpi4py.rc(initialize=False, finalize=True)  # to be said before MPI is loaded; `join` starts it
+MPI: Any = import_module("mpi4py.MPI")
+"""mpi4py's module, for those who help to set up the world."""
+
+_BYTE = MPI.BYTE
+
+
+class MpiCommunicator(Communicator):
+    """One rank's view of a group of real ranks.
+
+    Around each call of MPI there is only what the watchdog and the record need: the name of the wait,
+    cleared afterwards, and one row. Every wait has the watchdog's deadline.
+
+    Args:
+        group: the members.
+        guard: what watches over this process.
+        line: the stream that it is used on.
+        recorder: where the spans go.
+        zero_s: what this process's clock showed when the job's began.
+    """
+
+    def __init__(
+        self,
+        group: MpiGroup,
+        guard: Guard,
+        line: Line,
+        recorder: Recorder,
+        zero_s: float,
+        cluster: Cluster | None = None,
+        check: bool = True,
+    ) -> None:
+        self.rank = group.rank
+        self.size = group.size
+        self.ranks = group.ranks
+        self.nodes = group.nodes
+        self.num_nodes = len(set(group.nodes))
+        self.context = group.context
+        self.cluster = cluster or preset("this-machine")
+        self.stream_name = line.name
+        self.recorder = recorder
+        self.check = check
+        self.doing = ""
+        self.attached: dict[str, Any] = {}
+        self.guard = guard
+        self.line = line
+        self.entered = 0
+        self._group = group
+        self._mpi = group.mpi
+        self._zero_s = zero_s
+        self._status = MPI.Status()
+        self._shadow: MpiCommunicator | None = None
+        self._own_mail: list[Sending] = []
+
+    # -- messages -------------------------------------------------------------------------------------
+
+    def send(self, x: Array, dst: int, tag: int = 0) -> None:
+        """See Communicator. A small message is buffered; a large one waits until its receive is posted."""
+        start_s = perf_counter()
+        if not 0 <= dst < self.size:
+            self.check_peer("dst", dst)
+        if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
+            check_array("send", x, self.rank)
+        if dst == self.rank:
+            self._send_to_self(x, tag)
+            return
+        line = self.line
+        line.waiting = "send", self, dst, tag
+        try:
+            self._mpi.Send((x, _BYTE), dst, tag)
+        except Exception as error:
+            raise self._failure(error, "send", x, dst, tag) from None
+        finally:
+            line.waiting = None
+        self.note("send", start_s, x.nbytes, dst, tag)
+
+    def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
+        """See Communicator."""
+        start_s = perf_counter()
+        if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
+            check_array("recv", x, self.rank)
+        source = src
+        if not 0 <= src < self.size:
+            source = self._source(src)
+        line, status = self.line, self._status
+        line.waiting = "recv", self, src, tag
+        try:
+            self._mpi.Recv((x, _BYTE), source, MPI.ANY_TAG if tag == ANY else tag, status)
+        except Exception as error:
+            raise self._failure(error, "recv", x, src, tag) from None
+        finally:
+            line.waiting = None
+        return self.received("recv", start_s, x, status)
+
+    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
+        """See Communicator."""
+        start_s = perf_counter()
+        if not 0 <= dst < self.size or not 0 <= src < self.size:
+            self.check_peer("dst", dst)
+            self.check_peer("src", src)
+        if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
+            check_array("sendrecv", x, self.rank)
+        if type(y) is not np.ndarray or not y.flags.c_contiguous or y.dtype.hasobject:
+            check_array("sendrecv", y, self.rank)
+        line, status = self.line, self._status
+        line.waiting = "sendrecv", self, (dst, src), 0
+        try:
+            self._mpi.Sendrecv((x, _BYTE), dst, 0, (y, _BYTE), src, 0, status)
+        except Exception as error:
+            raise self._failure(error, "sendrecv", y, src, 0) from None
+        finally:
+            line.waiting = None
+        line.count += 2
+        num_bytes = status.Get_count(_BYTE)
+        if num_bytes > y.nbytes:
+            raise self._too_long("sendrecv", y, src)
+        recorder = self.recorder
+        if recorder.on:
+            end_s = perf_counter() - self._zero_s
+            start_s -= self._zero_s
+            me, stream, context, ranks = recorder.rank, self.stream_name, self.context, self.ranks
+            rows = recorder.rows
+            rows.append((me, stream, "send", start_s, end_s, x.nbytes, ranks[dst], 0, context, -1, ""))
+            rows.append((me, stream, "recv", start_s, end_s, num_bytes, ranks[src], 0, context, -1, ""))
+
+    def isend(self, x: Array, dst: int, tag: int = 0) -> Sending:
+        """See Communicator."""
+        self.check_peer("dst", dst)
+        check_array("isend", x, self.rank)
+        start_s = perf_counter()
+        try:
+            request = self._mpi.Isend((x, _BYTE), dst, tag)
+        except Exception as error:
+            raise self._failure(error, "isend", x, dst, tag) from None
+        return Sending(self, request, x, dst, tag, start_s)
+
+    def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
+        """See Communicator."""
+        check_array("irecv", x, self.rank)
+        source = self._source(src)
+        start_s = perf_counter()
+        try:
+            request = self._mpi.Irecv((x, _BYTE), source, MPI.ANY_TAG if tag == ANY else tag)
+        except Exception as error:
+            raise self._failure(error, "irecv", x, src, tag) from None
+        return Receiving(self, request, x, src, tag, start_s)
+
+    def finish(self, what: str, request: Any, x: Array, peer: int, tag: int) -> Any:
+        """Wait for a request under way."""
+        status = MPI.Status()
+        self.line.waiting = what, self, peer, tag
+        try:
+            request.Wait(status)
+        except Exception as error:
+            raise self._failure(error, what, x, peer, tag) from None
+        finally:
+            self.line.waiting = None
+        return status
+
+    def _send_to_self(self, x: Array, tag: int) -> None:
+        """MPI need not keep a message to oneself until it is received; so this does."""
+        start_s = perf_counter()
+        kept = [sending for sending in self._own_mail if not sending.over]
+        self._own_mail = [*kept, self.isend(x.copy(), self.rank, tag)]
+        self.note("send", start_s, x.nbytes, self.rank, tag)
+
+    def note(self, name: str, start_s: float, num_bytes: int, peer: int, tag: int) -> None:
+        """Record a message that ends now."""
+        self.line.count += 1
+        recorder = self.recorder
+        if recorder.on:
+            start_s -= self._zero_s
+            end_s = perf_counter() - self._zero_s
+            me, stream, peer = recorder.rank, self.stream_name, self.ranks[peer]
+            recorder.rows.append((me, stream, name, start_s, end_s, num_bytes, peer, tag, self.context, -1, ""))
+
+    def received(self, what: str, start_s: float, x: Array, status: Any) -> Status:
+        """Record a receive that ends now; what came, in simdist's words."""
+        src, tag, num_bytes = status.Get_source(), status.Get_tag(), status.Get_count(_BYTE)
+        if num_bytes > x.nbytes:  # Open MPI cuts off what a rank sends to itself without a word
+            raise self._too_long(what, x, src)
+        self.note("recv", start_s, num_bytes, src, tag)
+        return Status(src, tag, num_bytes)
+
+    # -- groups ---------------------------------------------------------------------------------------
+
+    def split(self, color: int | None, key: int = 0) -> "MpiCommunicator | None":
+        """See Communicator."""
+        for name, value in {"color": 0 if color is None else color, "key": key}.items():
+            if not isinstance(value, (int, np.integer)):
+                raise ArgumentError(f"{name} {value!r} on rank {self.rank}: needs a whole number")
+        with self._together("split"):
+            group = self._group.split(color, key)
+        return None if group is None else self._kin(group, self.line)
+
+    @property
+    def shadow(self) -> "MpiCommunicator":
+        """See Communicator."""
+        if self._shadow is None:
+            self._shadow = self._twin(".collective", self.line)
+            self._shadow.attached = self.attached
+        self._shadow.doing = self.doing
+        return self._shadow
+
+    def stream(self, name: str) -> ThreadStream:
+        """See Communicator. Its work is done by a thread, with communicators that no other thread uses."""
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise WorldUnavailable(f"a second stream on rank {self.rank}: this MPI lets one thread alone call it")
+        line = self.guard.watchdog.line(name)
+        stream = ThreadStream(self._twin(f".{name}", line), line, self.line)
+        self.guard.drains.append(stream.drain)
+        return stream
+
+    def _twin(self, name: str, line: Line) -> "MpiCommunicator":
+        """The same ranks, under another name and on a communicator of MPI's of its own."""
+        with self._together(f"the making of {self.context + name!r}"):
+            return self._kin(self._group.twin(name), line)
+
+    def _kin(self, group: MpiGroup, line: Line) -> "MpiCommunicator":
+        return MpiCommunicator(group, self.guard, line, self.recorder, self._zero_s, self.cluster, self.check)
+
+    def agree(self, what: str) -> None:
+        """See Communicator. Costs one all-reduce of 16 bytes by MPI."""
+        if self.check and self.size > 1:
+            line = self.line
+            line.waiting = what, self, None, 0
+            try:
+                self._group.agree(what)
+            except MPI.Exception as error:
+                raise self._failure(error, what, None, ANY, ANY) from None
+            finally:
+                line.waiting = None
+
+    def exchange(self, note: str) -> list[str]:
+        """See Communicator."""
+        data = note.encode()
+        if len(data) > NOTE_BYTES:
+            raise ArgumentError(f"a note of {len(data)} bytes on rank {self.rank}; at most {NOTE_BYTES}")
+        with self._together("an exchange of notes"):
+            return self._group.notes(data)
+
+    @contextmanager
+    def _together(self, what: str) -> Iterator[None]:
+        """For a set-up call of all ranks: see that all of them make it, and name it to the watchdog."""
+        self.line.waiting = what, self, None, 0
+        try:
+            self._group.agree(what)
+            yield
+        except MPI.Exception as error:
+            raise self._failure(error, what, None, ANY, ANY) from None
+        finally:
+            self.line.waiting = None
+
+    # -- time and memory ------------------------------------------------------------------------------
+
+    def clock(self) -> float:
+        """Seconds since the job began."""
+        return perf_counter() - self._zero_s
+
+    def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
+        """Nothing: here computing takes the time that it takes."""
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """See Communicator. A window of MPI's over the node's ranks, which lives until the job ends."""
+        with self._together("empty"):
+            x, free = self._group.shared_array(shape, dtype)
+        self.guard.frees.append(free)
+        if self.guard.watchdog.board is not None:
+            self.guard.watchdog.board.name_files(shared_files())
+        return x
+
+    @contextmanager
+    def span(self, name: str, num_bytes: int = 0, micro_batch: int = -1, detail: str = "") -> Iterator[None]:
+        """See Communicator. Also counts its messages, for the watchdog's report."""
+        outer, self.entered = self.entered, self.line.count
+        try:
+            with super().span(name, num_bytes, micro_batch, detail):
+                yield
+        finally:
+            self.entered = outer
+
+    # -- errors ---------------------------------------------------------------------------------------
+
+    def abort(self, code: int) -> None:
+        """End the whole job at once with this exit code; does not return."""
+        self.guard.end(code)
+
+    def _source(self, src: int) -> int:
+        """The source as MPI calls it."""
+        if src == ANY:
+            any_source: int = MPI.ANY_SOURCE
+            return any_source
+        self.check_peer("src", src)
+        return src
+
+    def _too_long(self, what: str, x: Array, src: int) -> MessageMismatch:
+        return too_long(f"{what} on rank {self.rank} of {self.context!r}", x, src)
+
+    def _failure(self, error: Exception, what: str, x: Array, peer: int, tag: int) -> Exception:
+        """What MPI or mpi4py raised, in simdist's words."""
+        kind = ""
+        if isinstance(error, MPI.Exception):
+            kind = {MPI.ERR_TRUNCATE: "length", MPI.ERR_TAG: "tag"}.get(error.Get_error_class(), "other")
+        return explain(error, kind, f"{what} on rank {self.rank} of {self.context!r}", x, peer, tag)

@@ -1,0 +1,55 @@
+"""Errors between real ranks: what MPI and mpi4py raise, in simdist's words."""
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.comm.communicator import ANY
+from simdist.errors import ArgumentError, ArrayError, MessageMismatch, RankFailed
+
+__all__ = ["check_array", "explain", "too_long"]
+
+_MOST_BYTES = (1 << 31) - 1  # of a message, for an MPI older than the fourth standard
+
+
+def check_array(what: str, x: Array, rank: int) -> None:
+    """See that x can be sent or received as the bytes it is.
+
+    Raises:
+        ArrayError: it is no NumPy array, not contiguous, or made of objects.
+    """
+    if not isinstance(x, np.ndarray):
+        raise ArrayError(f"{what} of a {type(x).__name__} on rank {rank}: between real ranks travel NumPy arrays alone")
+    if x.dtype.hasobject:
+        raise ArrayError(f"{what} of dtype {x.dtype} on rank {rank}: objects have no bytes that could travel")
+    if not x.flags.c_contiguous:
+        raise ArrayError(f"{what} of shape {x.shape} with strides {x.strides} on rank {rank}: needs to be contiguous")
+
+
+def too_long(call: str, x: Array, peer: int) -> MessageMismatch:
+    """The error for a message from `peer` that is longer than the array x posted for it."""
+    sender = "any rank" if peer == ANY else f"rank {peer}"
+    return MessageMismatch(
+        f"{call}: the message from {sender} is longer than the {x.nbytes} bytes ({x.dtype}, shape {x.shape}) "
+        "that it was to be received into"
+    )
+
+
+def explain(error: Exception, kind: str, call: str, x: Array, peer: int, tag: int) -> Exception:
+    """The error to raise for one of MPI's or mpi4py's.
+
+    Args:
+        kind: of MPI's errors: "length", "tag", "other"; empty for one of mpi4py's.
+        call: what failed, and on which rank.
+        x, peer, tag: of the message, where there is one.
+    """
+    if kind == "length":
+        return too_long(call, x, peer)
+    if kind == "tag" or isinstance(error, OverflowError):
+        return ArgumentError(f"{call}: MPI does not take the tag {tag}; it takes 0 to 32767 at least")
+    if kind and isinstance(x, np.ndarray) and x.nbytes > _MOST_BYTES:
+        return ArrayError(f"{call}: {x.nbytes} bytes at once; this MPI takes {_MOST_BYTES} at most: send it in pieces")
+    if kind:
+        return RankFailed(f"{call}, with {'any rank' if peer == ANY else f'rank {peer}'}: MPI says: {error}")
+    if isinstance(x, np.ndarray) and not x.flags.writeable:
+        return ArrayError(f"{call}: the array to receive into is read-only")
+    return error

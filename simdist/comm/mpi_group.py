@@ -1,0 +1,113 @@
+"""Group: the members of a real communicator, and the calls of MPI's in which all of them take part."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.comm.mismatch import mismatch
+from simdist.errors import ArgumentError
+
+__all__ = ["NOTE_BYTES", "MpiGroup"]
+
+NOTE_BYTES = 1000
+"""How long a note may be that ranks show each other."""
+
+
+class MpiGroup:
+    """Some ranks of the job. Every member must make each of these calls, in the same order.
+
+    Args:
+        library: mpi4py's MPI.
+        mpi: MPI's own communicator, which nobody else uses.
+        context: the group's name.
+        ranks, nodes: the global rank and the node of each member.
+    """
+
+    def __init__(self, library: Any, mpi: Any, context: str, ranks: Sequence[int], nodes: Sequence[int]) -> None:
+        self.library = library
+        self.mpi = mpi
+        self.context = context
+        self.ranks = tuple(ranks)
+        self.nodes = tuple(nodes)
+        self.rank: int = mpi.Get_rank()
+        self.size: int = mpi.Get_size()
+        self._splits = 0
+        self._neighbours: Any = None
+        self._heard = bytearray(16)
+        self._hear = [self._heard, 2, library.INT64_T]
+
+    # -- agreeing ---------------------------------------------------------------------------------------
+
+    def agree(self, what: str) -> None:
+        """Go on when all members say the same.
+
+        They compare hashes h of it: the bitwise AND of all h and that of all ~h are complements of each
+        other if, and only if, all h are equal. Only if they are not do the texts travel.
+
+        Cost: one all-reduce of 16 bytes.
+
+        Raises:
+            CollectiveMismatch: on all members.
+        """
+        said = _fingerprint(what)
+        self.mpi.Allreduce((said, 2, self.library.INT64_T), self._hear, self.library.BAND)
+        if self._heard != said:
+            raise mismatch(self.context, self.notes(what.encode()[:NOTE_BYTES]))
+
+    def notes(self, data: bytes) -> list[str]:
+        """Every member's text, of at most NOTE_BYTES bytes."""
+        mine = np.zeros(NOTE_BYTES, np.uint8)
+        mine[: len(data)] = np.frombuffer(data, np.uint8)
+        every = np.empty((self.size, NOTE_BYTES), np.uint8)
+        self.mpi.Allgather(mine, every)
+        return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in every]
+
+    # -- groups -------------------------------------------------------------------------------------------
+
+    def twin(self, name: str) -> "MpiGroup":
+        """The same members under another name, whose messages match only each other."""
+        return MpiGroup(self.library, self.mpi.Dup(), self.context + name, self.ranks, self.nodes)
+
+    def split(self, color: int | None, key: int) -> "MpiGroup | None":
+        """The members that gave the same color, ordered by key, then rank; None where color is None."""
+        every = np.empty((self.size, 3), np.int64)
+        self.mpi.Allgather(np.array([color is not None, color or 0, key], np.int64), every)
+        self._splits += 1
+        if color is None:
+            self.mpi.Split(self.library.UNDEFINED, 0)
+            return None
+        alike = [(k, r) for r, (colored, c, k) in enumerate(every.tolist()) if colored and c == color]
+        members = [r for _, r in sorted(alike)]
+        # MPI wants colors and keys from 0 on: the first member and the place among them will do.
+        mpi = self.mpi.Split(members[0], members.index(self.rank))
+        ranks, nodes = [self.ranks[m] for m in members], [self.nodes[m] for m in members]
+        return MpiGroup(self.library, mpi, f"{self.context}/{self._splits}:{color}", ranks, nodes)
+
+    # -- memory -------------------------------------------------------------------------------------------
+
+    def shared_array(self, shape: int | tuple[int, ...], dtype: Any) -> tuple[Array, Callable[[], None]]:
+        """An array in memory that the node's members can reach, and what frees it, which all of them must call."""
+        dtype = np.dtype(dtype)
+        if dtype.hasobject:
+            raise ArgumentError(f"empty of dtype {dtype} on rank {self.rank}: objects cannot be shared")
+        if self._neighbours is None:
+            self._neighbours = self.mpi.Split(self.nodes[self.rank], self.rank)
+        num_bytes = prod((shape,) if isinstance(shape, int) else shape) * dtype.itemsize
+        # Whole cache lines, so that no two ranks write to the same one.
+        window = self.library.Win.Allocate_shared(-(-num_bytes // 64) * 64, 1, comm=self._neighbours)
+        if num_bytes == 0:
+            return np.empty(shape, dtype), window.Free
+        memory, _ = window.Shared_query(self._neighbours.Get_rank())
+        return np.ndarray(shape, dtype, buffer=memory), window.Free
+
+
+@lru_cache(maxsize=1024)
+def _fingerprint(what: str) -> bytes:
+    """64 bits of a hash of the text, and their complement."""
+    h = int.from_bytes(blake2b(what.encode(), digest_size=8).digest(), "little")
+    return h.to_bytes(8, "little") + (~h % (1 << 64)).to_bytes(8, "little")

@@ -1,0 +1,68 @@
+"""Requests: sends and receives under way between real ranks."""
+
+from typing import TYPE_CHECKING, Any
+
+from simdist.arrays import Array
+from simdist.comm.communicator import Request, Status
+
+if TYPE_CHECKING:
+    from simdist.comm.mpi import MpiCommunicator
+
+__all__ = ["Receiving", "Sending"]
+
+
+class Sending(Request):
+    """A send under way.
+
+    Args:
+        comm: what it was asked of.
+        request: MPI's own request.
+        x, dst, tag: as given.
+        start_s: when, on this process's clock.
+    """
+
+    __slots__ = ("_comm", "_done", "_dst", "_request", "_start_s", "_tag", "_x")
+
+    def __init__(self, comm: "MpiCommunicator", request: Any, x: Array, dst: int, tag: int, start_s: float) -> None:
+        self._comm = comm
+        self._request = request
+        self._x = x
+        self._dst = dst
+        self._tag = tag
+        self._start_s = start_s
+        self._done: Status | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether the array may be changed by now."""
+        return bool(self._request.Test())
+
+    def wait(self) -> Status:
+        """Block until the array may be changed; the status names the receiver."""
+        if self._done is None:
+            self._comm.finish("send", self._request, self._x, self._dst, self._tag)
+            self._comm.note("send", self._start_s, self._x.nbytes, self._dst, self._tag)
+            self._done = Status(self._dst, self._tag, self._x.nbytes)
+        return self._done
+
+
+class Receiving(Request):
+    """A receive under way; the arguments are those of `Sending`, with src for dst."""
+
+    __slots__ = ("_comm", "_done", "_request", "_src", "_start_s", "_tag", "_x")
+
+    def __init__(self, comm: "MpiCommunicator", request: Any, x: Array, src: int, tag: int, start_s: float) -> None:
+        self._comm = comm
+        self._request = request
+        self._x = x
+        self._src = src
+        self._tag = tag
+        self._start_s = start_s
+        self._done: Status | None = None
+
+    def wait(self) -> Status:
+        """Block until the message is there."""
+        if self._done is None:
+            status = self._comm.finish("recv", self._request, self._x, self._src, self._tag)
+            self._done = self._comm.received("recv", self._start_s, self._x, status)
+        return self._done

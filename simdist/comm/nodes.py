@@ -1,0 +1,105 @@
+"""Nodes: which ranks share a machine, and how far their clocks are apart.
+
+The communicators here are MPI's own, handed in by the one file that imports mpi4py.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simdist import environment
+from simdist.comm.board import Board
+from simdist.comm.guard import shared_files
+from simdist.comm.watchdog import Watchdog
+
+__all__ = ["common_zero", "node_indices", "open_board", "pretended"]
+
+
+def node_indices(world: Any, neighbours: Any) -> list[int]:
+    """The node of every rank: nodes are numbered by their lowest rank.
+
+    Args:
+        world: all ranks.
+        neighbours: those that share memory with this one.
+    """
+    lowest = np.array([world.Get_rank()])
+    neighbours.Bcast(lowest)
+    every = np.empty(world.Get_size(), lowest.dtype)
+    world.Allgather(lowest, every)
+    number = {rank: i for i, rank in enumerate(sorted(set(every.tolist())))}
+    return [number[rank] for rank in every.tolist()]
+
+
+def pretended(nodes: Sequence[int]) -> Sequence[int]:
+    """The nodes as SIMDIST_RANKS_PER_NODE pretends them; as they are where it is not set."""
+    ranks_per_node = environment.pretended_ranks_per_node()
+    return nodes if ranks_per_node is None else [rank // ranks_per_node for rank in range(len(nodes))]
+
+
+def open_board(watchdog: Watchdog, neighbours: Any) -> None:
+    """Give the ranks of a node a board in common, unless their launcher has; its file is gone when this returns."""
+    if watchdog.board is None:
+        note = np.zeros(4096, np.uint8)
+        if neighbours.Get_rank() == 0:
+            path = os.fsencode(Board.temporary(neighbours.Get_size()))
+            note[: len(path)] = np.frombuffer(path, np.uint8)
+        neighbours.Bcast(note)
+        file = Path(os.fsdecode(note.tobytes().rstrip(b"\0")))
+        board = Board(file, neighbours.Get_rank())
+        board.take(watchdog.rank)
+        watchdog.board = board
+        neighbours.Barrier()
+        if neighbours.Get_rank() == 0:
+            file.unlink()
+            file.parent.rmdir()
+    watchdog.board.name_files(shared_files())
+
+
+def common_zero(
+    world: Any, neighbours: Any, nodes: Sequence[int], clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """What this rank's clock showed at one and the same moment on all ranks, the zero of the job's clock.
+
+    The ranks of a node have one clock. Between nodes, the lowest rank of each asks rank 0 for the time and
+    takes the answer that came back fastest: it is wrong by half of that at most.
+    """
+    rank = world.Get_rank()
+    ahead_s = np.zeros(1)
+    for leader in sorted({nodes.index(node) for node in nodes} - {0}):
+        if rank == 0:
+            _tell_time(world, leader, clock)
+        elif rank == leader:
+            ahead_s[0] = _ask_time(world, clock)
+    neighbours.Bcast(ahead_s)
+    zero_s = np.array([clock()])
+    world.Bcast(zero_s)
+    return float(zero_s[0] + ahead_s[0])
+
+
+_ROUNDS = 32
+
+
+def _tell_time(world: Any, asker: int, clock: Callable[[], float]) -> None:
+    note = np.zeros(1)
+    for _ in range(_ROUNDS):
+        world.Recv(note, asker)
+        note[0] = clock()
+        world.Send(note, asker)
+
+
+def _ask_time(world: Any, clock: Callable[[], float]) -> float:
+    """How far this clock is ahead of rank 0's."""
+    note = np.zeros(1)
+    best_s, ahead_s = float("inf"), 0.0
+    for _ in range(_ROUNDS):
+        asked_s = clock()
+        world.Send(note, 0)
+        world.Recv(note, 0)
+        back_s = clock()
+        if back_s - asked_s < best_s:
+            best_s, ahead_s = back_s - asked_s, (asked_s + back_s) / 2 - float(note[0])
+    return ahead_s

@@ -1,0 +1,180 @@
+"""Solo: a world of one rank, without MPI."""
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.cluster import preset
+from simdist.comm.communicator import ANY, Communicator, Request, Status
+from simdist.comm.line import Line
+from simdist.comm.mpi_errors import check_array, too_long
+from simdist.comm.thread_stream import ThreadStream
+from simdist.errors import ArgumentError, ArrayError, DeadlockError
+from simdist.trace import Recorder
+
+__all__ = ["SoloCommunicator"]
+
+
+class SoloCommunicator(Communicator):
+    """The only rank of its world: it can send to itself, and has nobody to wait for.
+
+    Args:
+        line: the stream that it is used on.
+        parent: what it was made from; None for the world.
+        context: its name.
+    """
+
+    rank = 0
+    size = 1
+    ranks: Sequence[int] = (0,)
+    nodes: Sequence[int] = (0,)
+    num_nodes = 1
+
+    def __init__(
+        self, line: Line | None = None, parent: "SoloCommunicator | None" = None, context: str = "world"
+    ) -> None:
+        self.line = line or Line("main")
+        self.cluster = parent.cluster if parent else preset("this-machine")
+        self.recorder = parent.recorder if parent else Recorder(0)
+        self.check = parent.check if parent else True
+        self.context = context
+        self.stream_name = self.line.name
+        self.doing = ""
+        self.attached: dict[str, Any] = {}
+        self._zero_s: float = parent._zero_s if parent else perf_counter()
+        self._mail: list[tuple[int, Array]] = []  # sent and not yet received: tag and data
+        self._shadow: SoloCommunicator | None = None
+        self._splits = 0
+
+    # -- messages -------------------------------------------------------------------------------------
+
+    def send(self, x: Array, dst: int, tag: int = 0) -> None:
+        """See Communicator. The message is kept until it is received."""
+        self.isend(x, dst, tag).wait()
+
+    def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
+        """See Communicator.
+
+        Raises:
+            DeadlockError: this rank has sent itself no such message, and is the only one.
+        """
+        return self.irecv(x, src, tag).wait()
+
+    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
+        """See Communicator."""
+        self.send(x, dst)
+        self.recv(y, src, 0)
+
+    def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
+        """See Communicator."""
+        self.check_peer("dst", dst)
+        check_array("send", x, 0)
+        if tag < 0:
+            raise ArgumentError(f"send with tag {tag} on rank 0: needs at least 0")
+        start_s = self.clock()
+        self._mail.append((tag, x.copy()))
+        self._note("send", start_s, x.nbytes, tag)
+        return _Done(Status(dst, tag, x.nbytes))
+
+    def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
+        """See Communicator. The message is taken when it is waited for."""
+        if src != ANY:
+            self.check_peer("src", src)
+        check_array("recv", x, 0)
+        if not x.flags.writeable:
+            raise ArrayError("recv on rank 0: the array to receive into is read-only")
+        return _Taking(self, x, tag, self.clock())
+
+    def take(self, x: Array, tag: int, start_s: float) -> Status:
+        """Move the oldest message with this tag into x."""
+        i = next((i for i, (sent, _) in enumerate(self._mail) if tag in (sent, ANY)), None)
+        if i is None:
+            with_tag = "" if tag == ANY else f" with tag {tag}"
+            raise DeadlockError(f"rank 0 waits for a message{with_tag} from itself, the only rank, and has sent none")
+        sent, data = self._mail.pop(i)
+        if data.nbytes > x.nbytes:
+            raise too_long(f"recv on rank 0 of {self.context!r}", x, 0)
+        x.reshape(-1).view(np.uint8)[: data.nbytes] = data.reshape(-1).view(np.uint8)
+        self._note("recv", start_s, data.nbytes, sent)
+        return Status(0, sent, data.nbytes)
+
+    def _note(self, name: str, start_s: float, num_bytes: int, tag: int) -> None:
+        self.recorder.add(self.stream_name, name, start_s, self.clock(), num_bytes, 0, tag, self.context)
+
+    # -- groups ---------------------------------------------------------------------------------------
+
+    def split(self, color: int | None, key: int = 0) -> "SoloCommunicator | None":
+        """See Communicator."""
+        self._splits += 1
+        if color is None:
+            return None
+        return SoloCommunicator(self.line, self, f"{self.context}/{self._splits}:{color}")
+
+    @property
+    def shadow(self) -> "SoloCommunicator":
+        """See Communicator."""
+        if self._shadow is None:
+            self._shadow = SoloCommunicator(self.line, self, f"{self.context}.collective")
+            self._shadow.attached = self.attached
+        self._shadow.doing = self.doing
+        return self._shadow
+
+    def stream(self, name: str) -> ThreadStream:
+        """See Communicator."""
+        line = Line(name)
+        return ThreadStream(SoloCommunicator(line, self, f"{self.context}.{name}"), line, self.line)
+
+    def agree(self, what: str) -> None:
+        """Nobody could disagree."""
+
+    def exchange(self, note: str) -> list[str]:
+        """See Communicator."""
+        return [note]
+
+    # -- time and memory ------------------------------------------------------------------------------
+
+    def clock(self) -> float:
+        """Seconds since this world was made."""
+        return perf_counter() - self._zero_s
+
+    def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
+        """Nothing: here computing takes the time that it takes."""
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """See Communicator."""
+        return np.empty(shape, dtype)
+
+    def abort(self, code: int) -> None:
+        """End this process at once with this exit code."""
+        raise SystemExit(code)
+
+
+class _Done(Request):
+    """A send that is over."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+
+    def wait(self) -> Status:
+        """What was sent."""
+        return self._status
+
+
+class _Taking(Request):
+    """A receive that takes its message when it is waited for."""
+
+    def __init__(self, comm: SoloCommunicator, x: Array, tag: int, start_s: float) -> None:
+        self._comm = comm
+        self._x = x
+        self._tag = tag
+        self._start_s = start_s
+        self._done: Status | None = None
+
+    def wait(self) -> Status:
+        """Take it."""
+        if self._done is None:
+            self._done = self._comm.take(self._x, self._tag, self._start_s)
+        return self._done

@@ -1,0 +1,97 @@
+"""Stream: a second line of work of a real rank, on a thread of its own."""
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from simdist.comm.communicator import Communicator, Stream, Work
+from simdist.comm.line import WORK, Line
+
+__all__ = ["ThreadStream", "ThreadWork"]
+
+
+class ThreadWork(Work):
+    """A call under way on a thread, or done.
+
+    Args:
+        line: how the thread looks to the watchdog, which hears there of a failure that nobody waits for.
+        asker: the stream that waits.
+    """
+
+    def __init__(self, call: Callable[[], Any], line: Line, asker: Line) -> None:
+        self._call = call
+        self._line = line
+        self._asker = asker
+        self._done = threading.Event()
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def perform(self) -> None:
+        """Do it; what it raises is kept for `wait`."""
+        try:
+            self._result = self._call()
+        except BaseException as error:
+            self._line.failure = self._error = error
+        self._done.set()
+
+    def wait(self) -> Any:
+        """Block until it is done; return what it returned or raise what it raised."""
+        if not self._done.is_set():
+            self._asker.waiting = WORK, None, self._line.name, 0
+            try:
+                self._done.wait()
+            finally:
+                self._asker.waiting = None
+        if self._error is not None:
+            if self._line.failure is self._error:
+                self._line.failure = None
+            raise self._error
+        return self._result
+
+
+class ThreadStream(Stream):
+    """Does what it is given, in order, on a thread. The thread starts with the first piece of work.
+
+    Args:
+        comm: the communicator's twin on this stream, which no other thread may use.
+        line: how this stream looks to the watchdog.
+        asker: the stream that this one was made on.
+    """
+
+    def __init__(self, comm: Communicator, line: Line, asker: Line) -> None:
+        self.comm = comm
+        self._line = line
+        self._asker = asker
+        self._works: SimpleQueue[ThreadWork | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ThreadWork:
+        """Call function(*args, **kwargs) on this stream, after all that was started there before."""
+        work = ThreadWork(lambda: function(*args, **kwargs), self._line, self._asker)
+        if self._thread is None:
+            # A daemon: an exception on the main thread must end the process, whatever this thread waits for.
+            self._thread = threading.Thread(target=self._serve, name=f"simdist {self._line.name}", daemon=True)
+            self._thread.start()
+        self._works.put(work)
+        return work
+
+    def drain(self) -> None:
+        """Wait for all its work, and end the thread.
+
+        Raises:
+            BaseException: what a piece of work raised that nobody has waited for.
+        """
+        if self._thread is not None:
+            self._works.put(None)
+            self._asker.waiting = WORK, None, self._line.name, 0
+            self._thread.join()
+            self._asker.waiting = None
+            self._thread = None
+        if self._line.failure is not None:
+            raise self._line.failure
+
+    def _serve(self) -> None:
+        self._line.thread_id = threading.get_ident()
+        while (work := self._works.get()) is not None:
+            work.perform()

@@ -1,0 +1,295 @@
+"""Watchdog: a thread beside each rank's program that sees to it that nobody waits for ever.
+
+The program says what it waits for by one assignment (see `Line`), and nothing else. The watchdog looks five
+times a second whether that is still the same wait, and at the board, where all ranks of the node say what
+they do. It ends the job, and says why, when
+
+    a wait outlasts the deadline                            DeadlineError
+    a wait is for a rank whose program has ended            DeadlockError, RankFailed
+    a rank has died, or left with an exit code but 0        RankFailed
+    work failed on a stream while its rank is blocked       RankFailed
+    the process that started this one is gone               (nobody is left to be told)
+
+It runs while the program is blocked inside MPI, which lets go of Python's lock there.
+"""
+
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive
+from simdist.comm.ends import Ends
+from simdist.comm.line import EXIT, START, WORK, Line, Wait, awaited
+from simdist.comm.mismatch import listed
+from simdist.errors import DeadlineError, DeadlockError, RankFailed, SimdistError
+
+__all__ = ["GRACE_S", "Watchdog"]
+
+TICK_S = 0.2
+GRACE_S = 1.0
+"""For how long a wait for a rank that has left may still be answered by what that rank sent before."""
+_ANSWER_S = 0.8  # for how long ranks may take to report where they are
+_STUCK_S = 5.0  # after which an end that another rank announced is made here
+
+
+class Watchdog:
+    """Watches over this rank.
+
+    Args:
+        rank, size: in the job.
+        timeout_s: how long a wait may last.
+        end: ends the job with an exit code; does not return.
+        tell: says why the job ends.
+        launcher_pid: the process without which this one has nothing to do, besides its parent; 0 for none.
+
+    Attributes:
+        lines: the streams it watches; lines[0] is the main one.
+        board: what the ranks of the node say, once there is one.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        timeout_s: float,
+        end: Callable[[int], None],
+        tell: Callable[[SimdistError], None],
+        launcher_pid: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.size = size
+        self.timeout_s = timeout_s
+        self.end = end
+        self.tell = tell
+        self.lines = [Line("main")]
+        self.board: Board | None = None
+        self._launcher_pid = launcher_pid
+        self._parent_pid = os.getppid()
+        self._seen: dict[Line, tuple[Wait, float]] = {}  # of each stream: its wait, and for how long by now
+        self._conceded_s = 0.0  # when
+        self._concluding = threading.Lock()
+        self._answered = False
+        self._ends = Ends()  # of the node's other ranks
+        self._dead: set[int] = set()
+        self._stopped = False
+
+    @property
+    def start_timeout_s(self) -> float:
+        """How long MPI may take to start, which depends on how busy the machine is."""
+        return max(30.0, self.timeout_s)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        threading.Thread(target=self._watch, name="simdist watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._stopped = True
+
+    def line(self, name: str) -> Line:
+        """A new stream to watch, that of the calling thread."""
+        line = Line(name)
+        self.lines.append(line)
+        return line
+
+    # -- the rounds ------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        last_s = time.monotonic()
+        while not self._stopped:
+            self._sleep()
+            now_s = time.monotonic()
+            # A pause of the whole job (a laptop's lid, a stop and a continue) is not held against a wait.
+            passed_s, last_s = min(now_s - last_s, 5 * TICK_S), now_s
+            if not self._stopped:
+                self._look(passed_s)
+
+    def _sleep(self) -> None:
+        """Until the next round, or until a rank of this node dies."""
+        for slot in self._ends.wait(TICK_S):
+            self._dead.add(slot)
+            if self.board is not None:
+                self._see_death(self.board, slot)  # first of all: mpirun is about to kill this process too
+
+    def _look(self, passed_s: float) -> None:
+        if self.orphaned:
+            self.end(1)
+        for line in self.lines:
+            wait = line.waiting
+            before = self._seen.get(line)
+            if wait is None:
+                self._seen.pop(line, None)
+            elif before is None or before[0] is not wait:
+                self._seen[line] = wait, 0.0
+            else:
+                self._seen[line] = wait, before[1] + passed_s
+        if self.board is not None:
+            self.board.beat(self._doing())
+            if self.board.asked and not self._answered:
+                self._answered = True
+                self.board.answer(self._report())
+            if FAILED in self.board.states():  # another rank has told, or is telling, and ends the job
+                self._concede()
+                return
+            self._befriend(self.board)
+            self._see_others(self.board)
+        self._see_waits()
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the process that started this one is gone."""
+        return os.getppid() != self._parent_pid or self.abandoned
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the process that started the job is gone."""
+        return self._launcher_pid != 0 and not alive(self._launcher_pid)
+
+    def _concede(self) -> None:
+        """Leave the end to the rank that announced it; for a while."""
+        now_s = time.monotonic()
+        self._conceded_s = self._conceded_s or now_s
+        if now_s - self._conceded_s > _STUCK_S:
+            self.end(1)
+
+    def _befriend(self, board: Board) -> None:
+        """Be woken when one of the node's other ranks ends."""
+        if len(self._ends) < len(board) - 1:
+            for i, state in enumerate(board.states()):
+                if (
+                    state != ABSENT
+                    and i != board.mine
+                    and i not in self._ends
+                    and not self._ends.add(i, board.slot(i).pid)
+                ):
+                    self._dead.add(i)
+
+    def _see_others(self, board: Board) -> None:
+        mine = board.mine
+        states = board.states()
+        for i, state in enumerate(states):
+            if i == mine:
+                continue
+            if i in self._dead:
+                self._see_death(board, i)
+            elif state == LEFT and mine is not None and states[mine] == AT_WORK:
+                slot = board.slot(i)
+                if slot.code and slot.since_s > GRACE_S:
+                    self.conclude(RankFailed(f"rank {slot.rank} left with exit code {slot.code}"), slot.code)
+
+    def _see_death(self, board: Board, i: int) -> None:
+        states = board.states()
+        if states[i] == AT_WORK and FAILED not in states:
+            slot = board.slot(i)
+            self.conclude(RankFailed(f"rank {slot.rank} of {self.size} (process {slot.pid}) has died"), 1, brief=True)
+
+    def _see_waits(self) -> None:
+        main = self._seen.get(self.lines[0])
+        for line in self.lines:
+            if line in self._seen:
+                self._see_wait(line, *self._seen[line])
+            if line.failure is not None and main and main[0][0] != WORK and main[1] > GRACE_S:
+                text = "".join(traceback.format_exception(line.failure))
+                self.conclude(RankFailed(f"work on stream {line.name!r} of rank {self.rank} failed:\n{text}"), 1)
+
+    def _see_wait(self, line: Line, wait: Wait, waited_s: float) -> None:
+        if waited_s > GRACE_S and (gone := self._gone(wait)):
+            words = f"rank {self.rank} {line.words(wait)}, but rank {gone.rank} has left"
+            if gone.code:
+                self.conclude(RankFailed(f"{words} with exit code {gone.code}"), gone.code)
+            self.conclude(DeadlockError(f"{words}: its program has ended"), 1)
+        limit_s = self.start_timeout_s if wait[0] == START else self.timeout_s
+        if waited_s > limit_s and wait[0] not in (WORK, EXIT):
+            words = f"rank {self.rank} {line.words(wait)}, for {waited_s:.1f} s by now"
+            self.conclude(DeadlineError(f"{words}; the deadline is {limit_s:g} s"), 1)
+        if wait[0] == EXIT and self.board is not None:
+            for slot in self.board.slots():
+                if slot.state == AT_WORK and slot.silent_s > self.timeout_s:
+                    self.conclude(RankFailed(f"rank {slot.rank} {_silence(slot)}"), 1)
+
+    def _gone(self, wait: Wait) -> Slot | None:
+        """A rank without which this wait has no end, and whose program has ended."""
+        if self.board is None or LEFT not in self.board.states():
+            return None
+        every, ranks = awaited(wait)
+        left = {s.rank: s for s in self.board.slots() if s.state == LEFT and s.since_s > GRACE_S}
+        gone = [left[r] for r in ranks if r in left]
+        return gone[0] if gone and (len(gone) == len(ranks) or not every) else None
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def conclude(self, error: SimdistError, code: int, brief: bool = False) -> None:
+        """Say why the job ends, once a node, with what every rank is doing; then end it.
+
+        Args:
+            brief: say only why, and at once.
+        """
+        if not self._concluding.acquire(blocking=False):
+            return
+        board = self.board
+        if board is not None:
+            if not board.claim():
+                self._concluding.release()
+                self._concede()
+                return
+            if not brief:
+                self._hear_all(board)
+        self.tell(error if brief else type(error)(f"{error}\n{self._everybody()}"))
+        if board is not None:
+            board.leave(FAILED, code)
+        self.end(code)
+
+    def _hear_all(self, board: Board) -> None:
+        """Let the ranks report where they are."""
+        board.answer(self._report())
+        board.ask()
+        last_s = time.monotonic() + _ANSWER_S
+        while board.missing(2 * GRACE_S) and time.monotonic() < last_s:
+            time.sleep(0.01)
+
+    def _doing(self) -> str:
+        """What the streams of this rank do, in words."""
+        texts = []
+        for line in self.lines:
+            wait, waited_s = self._seen.get(line, (None, 0.0))
+            if wait is not None or line is self.lines[0]:
+                texts.append(line.words(wait) + (f", for {waited_s:.1f} s" if wait else ""))
+        return "; ".join(texts)
+
+    def _report(self) -> str:
+        """Where the streams of this rank are in the program."""
+        busy = [line for line in self.lines if line is self.lines[0] or line in self._seen]
+        return "".join(("" if line.name == "main" else f"  stream {line.name!r}:\n") + line.stack() for line in busy)
+
+    def _everybody(self) -> str:
+        """What every rank of the node does, and where it is."""
+        if self.board is None:
+            return self._report()
+        slots = sorted(self.board.slots(), key=lambda s: s.rank)
+        rows = ["What the ranks do:" if len(slots) == self.size else f"What the {len(slots)} ranks of this node do:"]
+        rows += [f"  rank {s.rank} {_state(s)}" for s in slots if s.state != ABSENT]
+        if ABSENT in self.board.states():
+            rows.append(f"  {sum(s.state == ABSENT for s in slots)} of the ranks have not come yet")
+        for report in dict.fromkeys(s.report for s in slots if s.report):
+            rows.append(f"In the program, {listed(s.rank for s in slots if s.report == report)}:")
+            rows.append(report.rstrip())
+        return "\n".join(rows)
+
+
+def _state(slot: Slot) -> str:
+    if slot.state == LEFT:
+        return f"has left, with exit code {slot.code}, {slot.since_s:.1f} s ago"
+    if slot.state == FAILED:
+        return "has failed"
+    if not alive(slot.pid):
+        return f"has died; it last said that it {slot.doing}"
+    return _silence(slot) if slot.silent_s > 2 * GRACE_S else slot.doing
+
+
+def _silence(slot: Slot) -> str:
+    return (
+        f"(process {slot.pid}) has not been heard of for {slot.silent_s:.1f} s: it was stopped, or is in native "
+        f"code that holds Python's lock; it last said that it {slot.doing}"
+    )

@@ -1,0 +1,97 @@
+"""Environment: what the variables around this process say about its place in a job.
+
+It imports neither NumPy nor MPI, so that it can be asked, and can share the cores out among the node's
+ranks, before either is loaded.
+"""
+
+import math
+import os
+from collections.abc import Mapping, MutableMapping
+
+from simdist.errors import ArgumentError
+
+__all__ = [
+    "JOB_VARIABLES",
+    "THREAD_VARIABLES",
+    "num_cores",
+    "place",
+    "pretended_ranks_per_node",
+    "share_cores",
+    "timeout_s",
+]
+
+# What each launcher tells the ranks it starts: (rank, ranks in the job, ranks on this node).
+_PLACES = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI's mpirun
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),  # MPICH's and Intel's mpirun, srun --mpi=pmi2
+    ("PMIX_RANK", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"),  # srun --mpi=pmix
+)
+
+JOB_VARIABLES = (
+    *("PMI_", "PMIX_", "HYDI_", "HYDRA_", "MPI_LOCAL", "PRTE_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE"),
+    *("OMPI_WORLD_", "OMPI_NUM_APP_CTX", "OMPI_FILE_LOCATION", "OMPI_COMMAND", "OMPI_ARGV", "OMPI_MCA_num_procs"),
+    *("OMPI_MCA_initial_wdir", "OMPI_MCA_PREFIXES", "OMPI_TOOL_NAME", "SLURM_", "PBS_", "LSB_", "PE_HOSTFILE"),
+)
+"""How the names begin that tie a process to a job or to an allocation; one that starts a job of its own drops them."""
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Where the libraries under NumPy read how many threads they may use."""
+
+
+def place(variables: Mapping[str, str] = os.environ) -> tuple[int, int, int] | None:
+    """(rank, ranks in the job, ranks on this node) as the launcher told; None outside a job.
+
+    What a launcher does not tell counts as 1 rank.
+    """
+    for rank, size, local_size in _PLACES:
+        if rank in variables:
+            return int(variables[rank]), int(variables.get(size, 1)), int(variables.get(local_size, 1))
+    return None
+
+
+def num_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def share_cores(variables: MutableMapping[str, str], ranks: int, cores: int) -> None:
+    """Give each of a node's ranks its share of the cores as threads, at least one, unless the user has said.
+
+    Libraries read this once, when they are loaded: call it before the first import of NumPy.
+    """
+    for name in THREAD_VARIABLES:
+        variables.setdefault(name, str(max(1, cores // max(1, ranks))))
+
+
+def timeout_s(variables: Mapping[str, str] = os.environ) -> float:
+    """How long a rank may wait before the job ends: SIMDIST_TIMEOUT_S, or 30 s; `inf` is for ever.
+
+    Raises:
+        ArgumentError: it is no number above 0.
+    """
+    text = variables.get("SIMDIST_TIMEOUT_S", "30")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise ArgumentError(f"SIMDIST_TIMEOUT_S is {text!r}; needs a number of seconds above 0")
+    return seconds
+
+
+def pretended_ranks_per_node(variables: Mapping[str, str] = os.environ) -> int | None:
+    """SIMDIST_RANKS_PER_NODE: after how many ranks a new node is to be pretended; None where it is not set.
+
+    Raises:
+        ArgumentError: it is no whole number above 0.
+    """
+    text = variables.get("SIMDIST_RANKS_PER_NODE")
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ArgumentError(f"SIMDIST_RANKS_PER_NODE is {text!r}; needs a whole number of at least 1")
+    return int(text)
+
+
+if (_here := place()) is not None:  # on import, which `simdist` does before anything that imports NumPy
+    share_cores(os.environ, _here[2], num_cores())

@@ -1,0 +1,8 @@
+"""How a program gets its ranks: virtual ones in this process, or processes under mpirun."""
+
+from simdist.comm.world import world
+from simdist.launch.mpirun import in_job
+from simdist.launch.run import Run, run
+from simdist.launch.script import launch_script
+
+__all__ = ["Run", "in_job", "launch_script", "run", "world"]

@@ -1,0 +1,214 @@
+"""Job: ranks under mpirun on this machine, from their start until nothing is left of them."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive, kill
+from simdist.comm.ends import Ends
+from simdist.comm.guard import BOARD, LAUNCHER
+from simdist.launch.mpirun import find_mpirun
+
+__all__ = ["Death", "Job"]
+
+_PATIENCE_S = 2.0  # for what should happen at once
+_START_S = 120.0  # until the first rank has come
+
+
+class Death(NamedTuple):
+    """A rank that ended in the middle of its program.
+
+    Attributes:
+        rank, pid: which.
+        at_s: when, on the monotonic clock.
+        how: in words, as far as is known.
+    """
+
+    rank: int
+    pid: int
+    at_s: float
+    how: str
+
+
+class Job:
+    """A job; a context manager, at whose end the ranks are gone, and so are its folder and their shared memory.
+
+    Args:
+        ranks: how many.
+        timeout_s: after which silence of all ranks the job is ended.
+
+    Attributes:
+        folder: private to this user; the job's own.
+        board: what the ranks say they do.
+        deaths: the ranks that ended in the middle of their programs, the first one first.
+    """
+
+    def __init__(self, ranks: int, timeout_s: float) -> None:
+        self.ranks = ranks
+        self.deaths: list[Death] = []
+        self._timeout_s = timeout_s
+        self._mpirun = find_mpirun()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ends = Ends()
+        self._started_s = 0.0
+
+    def __enter__(self) -> "Job":
+        self.folder = Path(tempfile.mkdtemp(prefix="simdist-"))
+        path = self.folder / "board"
+        Board.create(path, self.ranks)
+        self.board = Board(path)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._stop()
+        finally:
+            self._ends.close()
+            for slot in self.board.slots():
+                for name in slot.files:
+                    Path(name).unlink(missing_ok=True)
+            self.board.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self, words: Sequence[str], output: Any = None, timeout_s: float | None = None) -> None:
+        """Run `words` on every rank.
+
+        Args:
+            output: where the launcher writes, and the ranks unless they choose otherwise; None for where this
+                process does.
+            timeout_s: how long a rank may wait; as the environment says where it is not given.
+        """
+        variables = self._mpirun.variables(self.ranks, self.folder)
+        if timeout_s is not None:
+            variables["SIMDIST_TIMEOUT_S"] = repr(float(timeout_s))
+        variables |= {BOARD: str(self.folder / "board"), LAUNCHER: str(os.getpid())}
+        self._started_s = time.monotonic()
+        self._process = subprocess.Popen(
+            self._mpirun.command(self.ranks, words),
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C is for this process, which ends the job properly
+        )
+
+    def poll(self, wait_s: float = 0.05) -> int | None:
+        """The exit code of the job; None while it runs.
+
+        Args:
+            wait_s: how long to wait for something to happen.
+        """
+        if self._process is None:
+            return None
+        self._befriend()
+        for rank in self._ends.wait(wait_s):
+            self._see_end(rank)
+        code = self._process.poll()
+        if code is None:
+            if not self._overdue():
+                return None
+            self._stop()
+            return self._failure_code() or 1
+        for rank in self._ends.wait(0.0):
+            self._see_end(rank)
+        return (128 - code if code < 0 else code) or self._failure_code()
+
+    def _failure_code(self) -> int:
+        """Not 0 where a rank failed: a launcher's own word is not always to be relied on."""
+        if self.deaths:
+            return 1
+        return max((slot.code for slot in self.board.slots() if slot.state in (LEFT, FAILED)), default=0)
+
+    # -- the ranks' processes ------------------------------------------------------------------------------
+
+    def _befriend(self) -> None:
+        """Hear of it when a rank's process ends."""
+        if len(self._ends) < self.ranks:
+            for slot in self.board.slots():
+                if slot.pid and slot.rank not in self._ends and not self._ends.add(slot.rank, slot.pid):
+                    self._see_end(slot.rank)
+
+    def _see_end(self, rank: int) -> None:
+        slot = self.board.slot(rank)
+        if slot.state == AT_WORK and not alive(slot.pid) and not any(d.rank == rank for d in self.deaths):
+            self.deaths.append(Death(rank, slot.pid, time.monotonic(), _how(slot.pid)))
+
+    def _overdue(self) -> bool:
+        """Whether the job ought to have ended by itself by now."""
+        now_s = time.monotonic()
+        slots = self.board.slots()
+        if all(s.state == ABSENT for s in slots):
+            return now_s - self._started_s > _START_S
+        if self.deaths and now_s - self.deaths[0].at_s > _PATIENCE_S:
+            return True
+        ended = [s for s in slots if s.state in (LEFT, FAILED)]
+        if any(s.state == FAILED and s.since_s > _PATIENCE_S for s in ended):
+            return True
+        if len(ended) == len(slots):
+            return all(s.since_s > 30 * _PATIENCE_S for s in ended)
+        return all(s.silent_s > self._timeout_s + 3 * _PATIENCE_S for s in slots if s.state == AT_WORK)
+
+    # -- the end -------------------------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        """Let no process of the job be left."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._signal(signal.SIGTERM)
+            try:
+                self._process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                self._signal(signal.SIGKILL)
+                self._process.wait(10.0)
+        for slot in self.board.slots():
+            if slot.pid and self._is_mine(slot):
+                kill(slot.pid)
+
+    def _signal(self, number: int) -> None:
+        try:
+            os.killpg(self._process.pid, number) if self._process else None
+        except ProcessLookupError:
+            return
+
+    def _is_mine(self, slot: Slot) -> bool:
+        """Whether a rank's process still is that, and not another with the same number."""
+        try:
+            return str(self.folder).encode() in Path(f"/proc/{slot.pid}/environ").read_bytes()
+        except OSError:
+            return False
+
+
+def _how(pid: int) -> str:
+    """How a process that nobody has collected yet has ended, in words; empty where that cannot be told any more."""
+    try:
+        status = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])
+    except (OSError, ValueError):
+        return ""
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    return signal_words(number) if number else f"ended itself with exit code {os.WEXITSTATUS(status)}"
+
+
+def signal_words(number: int) -> str:
+    """'was killed by signal 9 (SIGKILL)'."""
+    try:
+        name = f" ({signal.Signals(number).name})"
+    except ValueError:
+        name = ""
+    return f"was killed by signal {number}{name}"
+
+
+def signal_in(text: str) -> int:
+    """The signal that a launcher says has ended a rank; 0 where it says none."""
+    found = re.search(r"signal (\d+)", text)
+    return int(found[1]) if found else 0

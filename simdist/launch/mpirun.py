@@ -1,0 +1,99 @@
+"""Mpirun: the program that starts ranks, whichever MPI it belongs to."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import simdist
+from simdist import environment
+from simdist.errors import WorldUnavailable
+
+__all__ = ["Mpirun", "find_mpirun", "in_job"]
+
+_KINDS = {"Open MPI": "openmpi", "OpenRTE": "openmpi", "prterun": "openmpi", "Intel": "intel", "HYDRA": "mpich"}
+_OPTIONS = {
+    "openmpi": ("--oversubscribe", "--bind-to", "none"),  # more ranks than cores, and none tied to one
+    "mpich": ("-launcher", "fork"),
+    "intel": (),
+    "unknown": (),
+}
+_OPEN_MPI = {
+    **dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),  # as in a container
+    **dict.fromkeys(("PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
+    "OMPI_MCA_mpi_yield_when_idle": "1",  # a rank that waits lets one run that does not
+    "OMPI_MCA_osc": "^ucx",  # this way to one-sided communication may crash when MPI ends
+}
+
+
+def in_job() -> bool:
+    """Whether this process is a rank that mpirun has started."""
+    return environment.place() is not None
+
+
+@dataclass(frozen=True)
+class Mpirun:
+    """A launcher of ranks.
+
+    Attributes:
+        path: the program.
+        kind: whose it is: "openmpi", "mpich", "intel" or "unknown".
+    """
+
+    path: Path
+    kind: str
+
+    def command(self, ranks: int, words: Sequence[str]) -> list[str]:
+        """The command line that runs `words` on so many ranks of this machine."""
+        return [str(self.path), *_OPTIONS[self.kind], "-n", str(ranks), *words]
+
+    def variables(self, ranks: int, folder: Path) -> dict[str, str]:
+        """The environment for it: this process's, without what ties that to a job, and with what the ranks need.
+
+        Args:
+            folder: where the launcher may keep its files.
+        """
+        variables = {k: v for k, v in os.environ.items() if not k.startswith(environment.JOB_VARIABLES)}
+        environment.share_cores(variables, ranks, environment.num_cores())
+        if self.kind == "openmpi":
+            for name, value in _OPEN_MPI.items():
+                variables.setdefault(name, value)
+            variables |= {"PRTE_MCA_prte_tmpdir_base": str(folder), "OMPI_MCA_orte_tmpdir_base": str(folder)}
+        home = Path(simdist.__file__).parent.parent
+        if home.name not in ("site-packages", "dist-packages"):  # not installed, or installed from a checkout
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(home), variables.get("PYTHONPATH", "")]))
+        return variables
+
+
+@cache
+def find_mpirun() -> Mpirun:
+    """The launcher beside this Python, or else the first on the PATH.
+
+    Raises:
+        WorldUnavailable: there is none.
+    """
+    beside = Path(sys.executable).parent
+    for name in ("mpirun", "mpiexec"):
+        found = shutil.which(name, path=str(beside))
+        if found:
+            return Mpirun(Path(found), _kind(found))
+    for name in ("mpirun", "mpiexec"):
+        found = shutil.which(name)
+        if found:
+            return Mpirun(Path(found), _kind(found))
+    raise WorldUnavailable("no MPI is installed: there is no mpirun; install one: pip install 'simdist[mpi]'")
+
+
+def _kind(path: str) -> str:
+    """Whose launcher this is, by what it says of itself."""
+    try:
+        said = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise WorldUnavailable(f"{path} does not run: {error}") from error
+    return next((kind for word, kind in _KINDS.items() if word in said.stdout + said.stderr), "unknown")

@@ -1,0 +1,78 @@
+"""Parcel: a program and its arguments as bytes, for processes that can import less than this one.
+
+Its bytes are written to a file in a private folder and read there by the same user, never sent.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from simdist.errors import ArgumentError
+
+__all__ = ["packed", "unpacked"]
+
+
+def packed(content: Any) -> bytes:
+    """The bytes of anything: functions of a notebook, a script or a test travel with their code.
+
+    Raises:
+        ArgumentError: something in it cannot travel, such as an open file.
+    """
+    with _by_value(_strangers()):
+        try:
+            return bytes(cloudpickle.dumps(content))
+        except Exception as error:
+            raise ArgumentError(f"this cannot travel to another process: {error}") from error
+
+
+def unpacked(data: bytes) -> Any:
+    """What was packed."""
+    return cloudpickle.loads(data)
+
+
+@contextmanager
+def _by_value(modules: list[ModuleType]) -> Iterator[None]:
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _strangers() -> list[ModuleType]:
+    """The modules that another process, with the same path, would not find under their names."""
+    roots = {str(Path(entry).absolute()) for entry in sys.path} | {str(Path(__file__).parents[2])}
+    return [m for name, m in sys.modules.copy().items() if _is_stranger(name, m, roots)]
+
+
+def _is_stranger(name: str, module: Any, roots: set[str]) -> bool:
+    file = getattr(module, "__file__", None)
+    if (
+        name == "__main__"
+        or not isinstance(module, ModuleType)
+        or not str(file).endswith(".py")
+        or module.__name__ != name
+    ):
+        return False
+    stem = name.replace(".", "/")
+    for tail in (f"/{stem}.py", f"/{stem}/__init__.py"):
+        if str(file).endswith(tail) and str(file).removesuffix(tail) in roots:
+            return False
+    return not _found(name.partition(".")[0])
+
+
+def _found(package: str) -> bool:
+    """Whether one of the ways in which this process imports finds the package anew, as that of an editable install."""
+    for finder in sys.meta_path:
+        spec = finder.find_spec(package, None) if hasattr(finder, "find_spec") else None
+        if spec is not None:
+            loaded = sys.modules.get(package)
+            return spec.origin == getattr(loaded, "__file__", None)
+    return False

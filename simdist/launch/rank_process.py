@@ -1,0 +1,129 @@
+"""Rank process: what mpirun runs once per rank, on behalf of `sd.run` and `simdist run`.
+
+`python -m simdist.launch.rank_process` performs the task in the job's folder;
+`python -m simdist.launch.rank_process script.py …` or `… -m module …` runs a script.
+"""
+
+import io
+import json
+import os
+import runpy
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from simdist.comm.guard import BOARD, Guard, guard, traceback_of
+from simdist.comm.world import world
+from simdist.errors import RankFailed, SimdistError
+from simdist.launch.parcel import packed, unpacked
+
+__all__ = ["main"]
+
+
+def main(argv: list[str]) -> None:
+    """Be one rank: of a script, if there is one, and of the folder's task otherwise."""
+    keeper = guard()
+    if argv:
+        run_script(keeper, argv)
+    else:
+        Task(keeper, Path(os.environ[BOARD]).parent).perform()
+
+
+def run_script(keeper: Guard, argv: list[str]) -> None:
+    """Run a script or a module as `python` would, under guard from its first line on."""
+    try:
+        if argv[0] == "-m":
+            sys.argv = argv[1:]
+            sys.path[0] = str(Path.cwd())
+            runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = argv
+            sys.path[0] = str(Path(argv[0]).resolve().parent)
+            runpy.run_path(argv[0], run_name="__main__")
+    except SystemExit as leaving:
+        keeper.note_exit(leaving.code)
+        raise
+
+
+class Task:
+    """A program to be called with the communicator, from and to files in the job's private folder.
+
+    What is pickled here was written by the same user, in a folder that only this user can enter.
+    """
+
+    def __init__(self, keeper: Guard, folder: Path) -> None:
+        self._keeper = keeper
+        self._rank = keeper.watchdog.rank
+        self._folder = folder
+        keeper.quiet = True  # the process that started the job shows what went wrong, and ends it
+        keeper.patience_s = 3.0
+        keeper.watchdog.tell = self.leave_verdict
+
+    def perform(self) -> None:
+        """Do it and leave the result, or the failure."""
+        self._write_to_files()
+        try:
+            known = set(sys.path)
+            sys.path += [p for p in json.loads((self._folder / "path.json").read_text()) if p not in known]
+            facts, result = self._call()
+            self._leave("result.pickle", result)
+            self._leave("facts.json", json.dumps(facts).encode())
+        except SystemExit as error:
+            left = RankFailed(f"rank {self._rank} called sys.exit({error.code!r})")
+            self._fail(left.with_traceback(error.__traceback__))
+        except BaseException as error:
+            self._fail(error)
+
+    def _call(self) -> tuple[dict[str, Any], bytes]:
+        task = unpacked((self._folder / "task.pickle").read_bytes())
+        comm: Any = world()
+        comm.recorder.on = task["record"]
+        comm.check = task["check"]
+        comm.cluster = task["cluster"] or comm.cluster
+        comm.exchange("ready")
+        start_s = comm.clock()
+        result = task["program"](comm, *task["args"])
+        facts = {"start_s": start_s, "end_s": comm.clock(), "rows": comm.recorder.rows}
+        return facts, packed(result)
+
+    def _write_to_files(self) -> None:
+        """Let this rank's output, also that of libraries, go to files of its own, which the parent passes on."""
+        for stream, name in ((sys.stdout, "out"), (sys.stderr, "err")):
+            stream.flush()
+            file = os.open(self._folder / f"rank-{self._rank}.{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(file, stream.fileno())
+            os.close(file)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)
+
+    # -- failing ---------------------------------------------------------------------------------------
+
+    def _fail(self, error: BaseException) -> None:
+        self.leave_failure(error, traceback_of(error))
+        self._keeper.fail(error)
+
+    def leave_verdict(self, error: SimdistError) -> None:
+        """Leave what the watchdog found."""
+        self.leave_failure(error, "")
+
+    def leave_failure(self, error: BaseException, trace: str) -> None:
+        """Leave an error for the parent to raise."""
+        summary = f"{type(error).__name__}: {error}"
+        try:
+            self._leave("failure.pickle", packed(error))
+        except Exception as problem:  # the parent will do with the text
+            summary += f" (which cannot be pickled: {problem})"
+        failure = {"rank": self._rank, "at_s": time.monotonic(), "summary": summary, "trace": trace}
+        self._leave("failure.json", json.dumps(failure).encode())
+
+    def _leave(self, name: str, data: bytes) -> None:
+        """Write a file that is either not there or whole."""
+        path = self._folder / f"rank-{self._rank}.{name}"
+        part = path.with_suffix(".part")
+        part.write_bytes(data)
+        part.rename(path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

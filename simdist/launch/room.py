@@ -1,0 +1,64 @@
+"""Room: how many ranks this machine can hold."""
+
+import os
+from pathlib import Path
+
+from simdist.errors import ArgumentError
+
+__all__ = ["BYTES_PER_RANK", "check_room"]
+
+BYTES_PER_RANK = {"virtual": 30 << 10, "mpi": 60 << 20}
+"""What a rank needs before its program has made a single array, as measured: a greenlet's stack and its
+mailboxes; a process with NumPy and MPI in it."""
+
+
+def check_room(ranks: int, world: str) -> None:
+    """See that so many ranks fit this machine's memory and, where they are processes, its number of processes.
+
+    Raises:
+        ArgumentError: they do not; the message gives the estimate and the limit.
+    """
+    need, have = ranks * BYTES_PER_RANK[world], _available_bytes()
+    if have is not None and need > have:
+        raise ArgumentError(
+            f"{ranks} ranks of world {world!r} need about {need / 1e9:.1f} GB, {BYTES_PER_RANK[world] >> 10} KiB each; "
+            f"this machine has {have / 1e9:.1f} GB free, enough for {have // BYTES_PER_RANK[world]}"
+        )
+    most = _most_processes()
+    if world == "mpi" and most is not None and ranks > most:
+        raise ArgumentError(f"{ranks} ranks of world 'mpi' are as many processes; this machine allows {most}")
+
+
+def _available_bytes() -> int | None:
+    """The memory that is free, by the kernel and by the limit of the container; None where nobody says."""
+    found = []
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            found.append(int(line.split()[1]) << 10)
+    limit, used = _number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")
+    if limit is not None and used is not None:
+        found.append(max(0, limit - used))
+    return min(found, default=None)
+
+
+def _most_processes() -> int | None:
+    """How many processes there may be; None where nobody says."""
+    found = [_number("/proc/sys/kernel/pid_max"), _number("/sys/fs/cgroup/pids.max")]
+    if hasattr(os, "getuid") and os.getuid() != 0:  # root is not held to this one
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+        found.append(None if soft == resource.RLIM_INFINITY else soft)
+    return min((n for n in found if n is not None), default=None)
+
+
+def _number(path: str) -> int | None:
+    lines = _lines(path)
+    return int(lines[0]) if lines and lines[0].isdecimal() else None
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,202 @@
+"""Run: a program on so many ranks of a world, and what came of it."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from simdist.cluster import Cluster, preset
+from simdist.comm.virtual.world import run_virtual
+from simdist.errors import ArgumentError, RankFailed, WorldUnavailable, unknown_name
+from simdist.launch.job import Job, signal_in, signal_words
+from simdist.launch.mpirun import in_job
+from simdist.launch.parcel import packed, unpacked
+from simdist.launch.room import BYTES_PER_RANK, check_room
+from simdist.trace import Span, Trace
+
+__all__ = ["Run", "run"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of a run.
+
+    Attributes:
+        results: what the program returned, by rank.
+        trace: the record of all ranks.
+        elapsed_s: from the start of the first rank to the end of the last; virtual seconds in the virtual
+            world, wall seconds under MPI.
+    """
+
+    results: list[Any]
+    trace: Trace
+    elapsed_s: float
+
+
+def run(
+    program: Callable[..., Any],
+    ranks: int = 4,
+    *,
+    world: str = "virtual",
+    cluster: Cluster | None = None,
+    args: tuple[Any, ...] = (),
+    timeout_s: float = 30.0,
+    record: bool = True,
+    check: bool = True,
+) -> Run:
+    """Run program(comm, *args) once per rank.
+
+    Args:
+        program: any function, also one defined in a notebook's cell; its first argument is the communicator.
+        world: "virtual": greenlets in this process, on a modelled cluster; "mpi": processes under mpirun.
+        cluster: the machine: that which a virtual run models, and by which `auto` chooses; 'this-machine'
+            where it is not given.
+        timeout_s: in the MPI world, how long a rank may wait before the job ends. (In the virtual world a
+            deadlock is seen at once.)
+        record: whether to keep the spans of messages and operations.
+        check: whether collectives compare what the ranks ask for.
+
+    Returns:
+        the results by rank, the trace, and how long it took.
+
+    Raises:
+        Exception: what the first rank to fail raised, with a note that says which and where.
+        RankFailed: a rank was killed or left in the middle of its program.
+        DeadlockError, DeadlineError: ranks waited in vain.
+        WorldUnavailable: no MPI, or this is already a rank of an MPI job.
+        ArgumentError: ranks below 1 or too many for this machine, an unknown world, no function.
+    """
+    if not callable(program):
+        raise ArgumentError(f"program is {program!r}; needs a function of a communicator")
+    if world not in BYTES_PER_RANK:
+        raise unknown_name("world", world, BYTES_PER_RANK)
+    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
+        raise ArgumentError(f"ranks is {ranks!r}; needs a whole number of at least 1")
+    if not timeout_s > 0:
+        raise ArgumentError(f"timeout_s is {timeout_s!r}; needs more than 0")
+    check_room(ranks, world)
+    if world == "virtual":
+        results, spans, elapsed_s = run_virtual(program, ranks, cluster or preset("this-machine"), args, record, check)
+        return Run(results, Trace(spans, ranks), elapsed_s)
+    if in_job():
+        raise WorldUnavailable("this process is already a rank of an MPI job: call program(sd.world()) on every rank")
+    task = {"program": program, "args": args, "cluster": cluster, "record": record, "check": check}
+    return _run_mpi(task, ranks, timeout_s)
+
+
+def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float) -> Run:
+    """Start the ranks, hand them the task through a private folder, and fetch what they leave there."""
+    with Job(ranks, timeout_s) as job:
+        (job.folder / "task.pickle").write_bytes(packed(task))
+        (job.folder / "path.json").write_text(json.dumps([str(Path(entry).absolute()) for entry in sys.path]))
+        with (job.folder / "mpirun.out").open("wb") as output:
+            job.start([sys.executable, "-m", "simdist.launch.rank_process"], output, timeout_s)
+        relays = [
+            _Relay(job.folder / f"rank-{rank}.{name}", stream)
+            for rank in range(ranks)
+            for name, stream in (("out", sys.stdout), ("err", sys.stderr))
+        ]
+        while (code := job.poll()) is None and not _failures(job):
+            for relay in relays:
+                relay.pass_on()
+        for relay in relays:
+            relay.pass_on(last=True)
+        if code != 0:
+            job.poll(0.0)  # a death may be behind the failure
+            raise _first_failure(job)
+        return _collect(job)
+
+
+class _Relay:
+    """Passes on what a rank writes to a file.
+
+    Args:
+        path: the file, which may not exist yet.
+        stream: this process's stdout or stderr: Python's, so that notebooks and test runners see it.
+    """
+
+    def __init__(self, path: Path, stream: TextIO) -> None:
+        self._path = path
+        self._stream = stream
+        self._position = 0
+
+    def pass_on(self, last: bool = False) -> None:
+        """Whatever is new, in whole lines until the last time."""
+        try:
+            if self._path.stat().st_size == self._position:
+                return
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        whole = len(data) if last else data.rfind(b"\n") + 1
+        self._position += whole
+        self._stream.write(data[:whole].decode(errors="replace"))
+        self._stream.flush()
+
+
+# -- what the ranks have left in the folder -----------------------------------------------------------
+
+
+def _failures(job: Job) -> list[Path]:
+    return list(job.folder.glob("rank-*.failure.json"))
+
+
+def _first_failure(job: Job) -> BaseException:
+    """The error of the rank that failed first."""
+    told = sorted((json.loads(path.read_text()) for path in _failures(job)), key=lambda failure: failure["at_s"])
+    death = job.deaths[0] if job.deaths else None
+    if death is not None and (
+        not told or death.at_s < told[0]["at_s"] or f"{death.pid}) has died" in told[0]["summary"]
+    ):
+        how = death.how
+        launcher = _tail(job.folder / "mpirun.out")
+        if not how:
+            how = signal_words(number) if (number := signal_in(launcher)) else "has died"
+        text = f"rank {death.rank} of {job.ranks} (process {death.pid}) {how} in the middle of its program"
+        return RankFailed(f"{text}{_titled('the last that it wrote', _tail(job.folder / f'rank-{death.rank}.err'))}")
+    if told:
+        return _raised(job, told[0])
+    launcher = _tail(job.folder / "mpirun.out")
+    return RankFailed(f"the job of {job.ranks} ranks ended without results{_titled('its launcher says', launcher)}")
+
+
+def _raised(job: Job, failure: dict[str, Any]) -> BaseException:
+    """A rank's own exception, as far as it could travel."""
+    rank = failure["rank"]
+    path = job.folder / f"rank-{rank}.failure.pickle"
+    try:
+        error = unpacked(path.read_bytes())
+    except Exception as problem:
+        error = RankFailed(f"rank {rank} raised {failure['summary']} ({type(problem).__name__} on the way)")
+    if failure["trace"]:
+        error.add_note(f"raised on rank {rank} of {job.ranks}:\n{failure['trace']}")
+    return error if isinstance(error, BaseException) else RankFailed(str(error))
+
+
+def _tail(path: Path, most: int = 2000) -> str:
+    try:
+        return path.read_bytes()[-most:].decode(errors="replace").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _titled(title: str, text: str) -> str:
+    return f"; {title}:\n{text}" if text else ""
+
+
+def _collect(job: Job) -> Run:
+    results, spans, starts_s, ends_s = [], [], [], []
+    for rank in range(job.ranks):
+        try:
+            facts = json.loads((job.folder / f"rank-{rank}.facts.json").read_text())
+            results.append(unpacked((job.folder / f"rank-{rank}.result.pickle").read_bytes()))
+        except FileNotFoundError:
+            raise RankFailed(f"rank {rank} of {job.ranks} left without a result") from None
+        spans += [Span(*row) for row in facts["rows"]]
+        starts_s.append(facts["start_s"])
+        ends_s.append(facts["end_s"])
+    return Run(results, Trace(spans, job.ranks), max(ends_s) - min(starts_s))

@@ -1,0 +1,82 @@
+"""Script: any script on real ranks, as `mpirun -n 4 python script.py` would, with an end that is sure."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from simdist import environment
+from simdist.errors import ArgumentError, WorldUnavailable
+from simdist.launch.job import Job
+from simdist.launch.mpirun import in_job
+from simdist.launch.room import check_room
+
+__all__ = ["launch_script"]
+
+
+class _Stopped(BaseException):
+    """A signal asked for the end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def launch_script(ranks: int, argv: Sequence[str]) -> int:
+    """Run a script on `ranks` processes of this machine under mpirun, until it ends.
+
+    Its output goes where this process's goes; its input is empty. An exception, an exit code or the death
+    of one rank ends all; so do Ctrl-C and SIGTERM, and the death of this process.
+
+    Args:
+        argv: the script and its arguments, or "-m", a module and its arguments.
+
+    Returns:
+        the exit code of the job: not 0 where any rank failed.
+
+    Raises:
+        WorldUnavailable: no MPI, or this is already a rank of an MPI job.
+        ArgumentError: no such script, ranks below 1 or too many for this machine.
+    """
+    if not isinstance(ranks, int) or ranks < 1:
+        raise ArgumentError(f"ranks is {ranks!r}; needs a whole number of at least 1")
+    if not argv or (argv[0] != "-m" and not Path(argv[0]).is_file()) or list(argv) == ["-m"]:
+        raise ArgumentError(f"no script to run: {' '.join(argv) or 'none given'}")
+    if in_job():
+        raise WorldUnavailable("this process is already a rank of an MPI job, and cannot start another")
+    check_room(ranks, "mpi")
+    try:
+        with _ending_on_signals(), Job(ranks, environment.timeout_s()) as job:
+            sys.stdout.flush()
+            job.start([sys.executable, "-m", "simdist.launch.rank_process", *argv])
+            while (code := job.poll()) is None:
+                pass
+            for death in job.deaths[:1]:
+                how = death.how or "has died"
+                print(f"simdist: rank {death.rank} of {ranks} (process {death.pid}) {how}", file=sys.stderr)
+            return code
+    except _Stopped as stopped:
+        return 128 + stopped.number
+
+
+@contextmanager
+def _ending_on_signals() -> Iterator[None]:
+    """Turn the signals that ask for an end into an exception inside this block, so that the ranks end too."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _Stopped(number)
+
+    if threading.current_thread() is not threading.main_thread():  # the only one that hears signals
+        yield
+        return
+    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if os.name == "posix" else [])]
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

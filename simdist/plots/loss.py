@@ -1,0 +1,91 @@
+"""Loss: how training went."""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from simdist.errors import ArgumentError
+from simdist.plots import style
+
+__all__ = ["loss_curve"]
+
+
+def loss_curve(
+    steps: Sequence[int],
+    train: Sequence[float],
+    validation: Sequence[float] | None = None,
+    reference: Mapping[str, float] | None = None,
+    *,
+    unit: str = "nats a byte",
+    width: float = style.COLUMN,
+) -> Figure:
+    """Loss over steps, of training and of validation.
+
+    Args:
+        steps: the step of each figure.
+        train, validation: as long as steps; nan or None where nothing was measured.
+        reference: what to compare with, such as {"unigram entropy": 3.1}; each becomes a level line.
+        unit: of the loss.
+        width: of the figure, in inches.
+
+    Raises:
+        ArgumentError: lengths differ, or there is nothing to draw.
+    """
+    curves = {"training": train} | ({"validation": validation} if validation is not None else {})
+    for name, values in curves.items():
+        if len(values) != len(steps):
+            raise ArgumentError(f"{len(values)} {name} losses for {len(steps)} steps")
+    points = {name: _finite(steps, values) for name, values in curves.items()}
+    points = {name: found for name, found in points.items() if found}
+    if not points:
+        raise ArgumentError("no finite loss to draw")
+    with style.styled():
+        fig = style.figure(width, 2.3)
+        ax = fig.subplots()
+        looks: dict[str, dict[str, Any]] = {
+            "training": {"color": "#77AADD", "linewidth": 1.0},
+            "validation": {"color": style.DONE, "marker": "o"},
+        }
+        for name, found in points.items():
+            ax.plot(*zip(*found, strict=True), label=name, **looks[name])
+        for name, level in (reference or {}).items():
+            ax.axhline(level, color=style.ACCENT, linewidth=0.9, linestyle="--")
+            ax.text(
+                1,
+                level,
+                f"{name} {level:.3g}",
+                transform=ax.get_yaxis_transform(),
+                ha="right",
+                va="bottom",
+                fontsize=6.5,
+                color=style.ACCENT,
+            )
+        ax.set(xlabel="step", ylabel=f"loss ({unit})")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
+        lost = len(steps) - len(points.get("training", ()))
+        note = f"{lost} of {style.number(len(steps), 'training loss')} left out: not finite." if lost else ""
+        style.legend(fig, ax.get_lines()[: len(points)], note)
+        style.title(fig, _finding(points, reference or {}))
+    return fig
+
+
+def _finite(steps: Sequence[int], values: Sequence[float | None]) -> list[tuple[int, float]]:
+    return [(step, value) for step, value in zip(steps, values, strict=True) if value is not None and isfinite(value)]
+
+
+def _finding(points: Mapping[str, Sequence[tuple[int, float]]], reference: Mapping[str, float]) -> str:
+    """The picture in a sentence."""
+    name = "validation" if "validation" in points else "training"
+    (first, before), (last, after) = points[name][0], points[name][-1]
+    if first == last:
+        return f"{name.capitalize()} loss is {after:.3g} at step {last}"
+    verb = "falls" if after < before else "rises" if after > before else "stays"
+    text = f"{name.capitalize()} loss {verb} from {before:.3g} to {after:.3g} by step {last}"
+    if len(reference) == 1:
+        ((what, level),) = reference.items()
+        text += f", {abs(after - level):.2g} {'below' if after < level else 'above'} the {what}"
+    return text

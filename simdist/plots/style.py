@@ -1,0 +1,219 @@
+"""Style: how all of simdist's pictures look: sizes, colours, units, words.
+
+One colour for one thing in every picture. The palette is safe for colour-blind readers (after Okabe and Ito,
+and Paul Tol), and what stands side by side differs in lightness too, so it survives a grey printer:
+computing is cool and goes from dark to light, messages are warm, waiting is grey and hatched.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from simdist.errors import ArgumentError
+
+__all__ = [
+    "ACCENT",
+    "COLUMN",
+    "DONE",
+    "FAINT",
+    "INK",
+    "PAGE",
+    "colour",
+    "figure",
+    "ink_on",
+    "legend",
+    "number",
+    "rank_colour",
+    "seconds",
+    "series",
+    "size",
+    "styled",
+    "tint",
+    "title",
+    "unit_of_time",
+]
+
+COLUMN = 3.4
+"""Width in inches of a column of a two-column paper."""
+PAGE = 7.0
+"""Width in inches of a page."""
+
+INK = "#222222"
+FAINT = "#DDDDDD"
+ACCENT = "#D55E00"
+"""What has just changed."""
+DONE = "#14344A"
+"""What is complete."""
+
+_COLOURS = {
+    "compute": "#0072B2",
+    "forward": "#0072B2",
+    "backward": "#44BB99",
+    "weight gradient": "#EEDD88",
+    "update": "#B8D4EC",
+    "send": "#D55E00",
+    "recv": "#F0A73A",
+    "wait": "#DDDDDD",
+    "all_reduce": "#882255",
+    "reduce_scatter": "#AA3377",
+    "all_gather": "#D27BB5",
+    "all_to_all": "#332288",
+    "broadcast": "#999933",
+    "reduce": "#8C6D31",
+    "scatter": "#C0B86A",
+    "gather": "#B5651D",
+    "barrier": "#666666",
+    "other": "#BBBBBB",
+}
+
+_RANKS = ["#77AADD", "#EEDD88", "#FFAABB", "#99DDC4", "#EE8866", "#BBCC33", "#AAAADD", "#D9C2A7"]
+_SERIES = ["#0072B2", "#D55E00", "#009E73", "#AA4499", "#E69F00", "#14344A", "#56B4E9", "#999933", "#882255", "#666666"]
+_MARKERS = "osD^vP*X<>"
+
+_RC: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 7.0,
+    "axes.titlesize": 7.5,
+    "axes.labelsize": 7.0,
+    "axes.edgecolor": "#888888",
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "xtick.major.width": 0.5,
+    "ytick.major.width": 0.5,
+    "legend.fontsize": 6.5,
+    "legend.frameon": False,
+    "figure.dpi": 200.0,
+    "hatch.linewidth": 0.5,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 3.5,
+    "text.parse_math": False,  # names come from programs and files: a dollar is a dollar
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw inside this block; settings of the user's are as before after it."""
+    with rc_context(_RC):
+        yield
+
+
+def figure(width: float, height: float) -> Figure:
+    """An empty figure, of no window and no pyplot.
+
+    Args:
+        width, height: in inches.
+
+    Raises:
+        ArgumentError: it is too narrow to be read.
+    """
+    if width < 2:
+        raise ArgumentError(f"a figure {width} inches wide cannot be read; needs at least 2")
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def title(fig: Figure, text: str) -> None:
+    """What the picture shows, as a sentence over it, broken where the figure ends."""
+    fig.suptitle(_wrapped(text, fig, 8.5), fontsize=8.0, fontweight="bold", x=0.01, ha="left")
+
+
+def legend(fig: Figure, handles: Sequence[Any], note: str = "", letters: int = 12) -> None:
+    """The key under the picture, and above it, in small letters, what the picture leaves out.
+
+    Args:
+        handles: each with its label.
+        note: nothing is written where it is empty.
+        letters: about how long the labels are.
+    """
+    fits = max(2, int(fig.get_figwidth() * 72 / (24 + 4.2 * letters)))
+    rows = -(-len(handles) // fits)
+    key = fig.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=-(-len(handles) // rows) if rows else 1,
+        handlelength=1.4,
+        columnspacing=1.2,
+        title=_wrapped(note, fig, 6.0) if note else None,
+        title_fontproperties={"size": 6.0, "style": "italic"},
+    )
+    key.get_title().set_multialignment("center")
+
+
+def _wrapped(text: str, fig: Figure, points: float) -> str:
+    """text in lines that fit the figure, at about 0.56 of its size to a letter."""
+    room = int(fig.get_figwidth() * 72 / (0.56 * points))
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > room:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return "\n".join(lines)
+
+
+def colour(kind: str) -> str:
+    """The colour of a kind of span (see simdist.trace.kind)."""
+    return _COLOURS.get(kind, _COLOURS["other"])
+
+
+def tint(colour: str, share: float) -> Any:
+    """A colour mixed with white: `share` of it, the rest white."""
+    r, g, b = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return tuple(1 - share * (1 - part) for part in (r, g, b))
+
+
+def ink_on(colour: str) -> str:
+    """White or black, whichever can be read on this colour."""
+    r, g, b = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "white" if 0.299 * r + 0.587 * g + 0.114 * b < 140 else INK
+
+
+def rank_colour(rank: int) -> str:
+    """The light colour of a rank's contribution: black letters can be read on it."""
+    return _RANKS[rank % len(_RANKS)]
+
+
+def series(i: int) -> dict[str, Any]:
+    """Colour and marker of the i-th of several lines."""
+    return {"color": _SERIES[i % len(_SERIES)], "marker": _MARKERS[i % len(_MARKERS)]}
+
+
+def unit_of_time(seconds: float) -> tuple[float, str]:
+    """The unit in which times of this size read best: its length in seconds, and its sign."""
+    for length, sign in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= length:
+            return length, sign
+    return 1e-9, "ns"
+
+
+def seconds(time_s: float, digits: int = 3) -> str:
+    """A time as people write it: 1.5 ms."""
+    length, sign = unit_of_time(time_s)
+    return f"{_rounded(time_s / length, digits)} {sign}"
+
+
+def size(num_bytes: float, digits: int = 3) -> str:
+    """Bytes as people write them: 512 B, 64 KiB, 1.5 MiB."""
+    for length, sign in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if num_bytes >= length:
+            return f"{_rounded(num_bytes / length, digits)} {sign}"
+    return f"{_rounded(num_bytes, digits)} B"
+
+
+def _rounded(value: float, digits: int) -> str:
+    """To so many digits, but never as a power of ten."""
+    return f"{float(f'{value:.{digits}g}'):.10g}"
+
+
+def number(count: int, noun: str) -> str:
+    """A count and its noun: 1 message, 2,000 messages."""
+    return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith('s') else 's'}"

@@ -1,0 +1,201 @@
+"""Sweep: how long collectives take over sizes and numbers of ranks: measured, predicted and by formula."""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Any, NamedTuple, Protocol
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from simdist.errors import ArgumentError
+from simdist.plots import style
+
+__all__ = ["Crossover", "Measurement", "crossovers", "sweep"]
+
+
+class Measurement(Protocol):
+    """One algorithm at one size on so many ranks; a time that is not known is None."""
+
+    @property
+    def operation(self) -> str: ...  # noqa: D102
+    @property
+    def algorithm(self) -> str: ...  # noqa: D102
+    @property
+    def ranks(self) -> int: ...  # noqa: D102
+    @property
+    def num_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def measured_s(self) -> float | None: ...  # noqa: D102
+    @property
+    def predicted_s(self) -> float | None: ...  # noqa: D102
+    @property
+    def formula_s(self) -> float | None: ...  # noqa: D102
+
+
+class Crossover(NamedTuple):
+    """From `num_bytes` on, `algorithm` is the fastest."""
+
+    num_bytes: float
+    algorithm: str
+
+
+Line = dict[int, float]
+"""Seconds by size."""
+
+_SOURCES: dict[str, dict[str, Any]] = {
+    "measured": {"linestyle": "-", "linewidth": 1.2, "zorder": 4},
+    "predicted": {"linestyle": "--", "linewidth": 0.9, "marker": "", "zorder": 3},
+    "formula": {"linestyle": "-", "linewidth": 3.5, "marker": "", "alpha": 0.25, "zorder": 2},
+}
+
+
+_SAID = {"predicted": "as predicted", "formula": "by formula"}
+
+
+def crossovers(lines: dict[str, Line]) -> list[Crossover]:
+    """Which algorithm is the fastest from which size on; the first from the smallest size.
+
+    Between two sizes times are taken as straight lines over the bytes, as the formulas are.
+
+    Args:
+        lines: the times of each algorithm; a size that one of them lacks is passed over.
+    """
+    sizes = sorted(set.intersection(*(set(line) for line in lines.values()))) if lines else []
+    if not sizes:
+        return []
+    best = [min(lines, key=lambda name: (lines[name][size], name)) for size in sizes]
+    found = [Crossover(sizes[0], best[0])]
+    for (a, b), (old, new) in zip(pairwise(sizes), pairwise(best), strict=True):
+        if old != new:
+            behind, ahead = lines[new][a] - lines[old][a], lines[old][b] - lines[new][b]
+            found.append(Crossover(a + (b - a) * behind / (behind + ahead) if behind + ahead else b, new))
+    return found
+
+
+def sweep(
+    measurements: Iterable[Measurement], *, algorithms: Sequence[str] | None = None, width: float = style.PAGE
+) -> Figure:
+    """Time over size, a panel for each number of ranks, a colour for each algorithm; crossover points are marked.
+
+    The marks are those of the measured times, or of the predicted ones where nothing was measured, or of the
+    formulas.
+
+    Args:
+        measurements: of one operation, in any order.
+        algorithms: which to draw; all where not given.
+        width: of the figure, in inches.
+
+    Raises:
+        ArgumentError: nothing to draw, or several operations.
+    """
+    rows = [m for m in measurements if algorithms is None or m.algorithm in algorithms]
+    operations = {m.operation for m in rows}
+    if len(operations) != 1:
+        raise ArgumentError(f"a sweep shows one operation, and these are {len(operations)}: {sorted(operations)}")
+    names = list(dict.fromkeys(m.algorithm for m in rows))
+    counts = sorted({m.ranks for m in rows})
+    with style.styled():
+        beside = max(1, min(len(counts), int(width / 2.3)))
+        down = -(-len(counts) // beside)
+        fig = style.figure(width, 0.85 + 2.2 * down)
+        axes = fig.subplots(down, beside, squeeze=False, sharex=True, sharey=True)
+        findings = []
+        for ax, ranks in zip(axes.flat, counts, strict=False):
+            findings.append(_panel(ax, [m for m in rows if m.ranks == ranks], names, ranks))
+        for ax in axes.flat[len(counts) :]:
+            ax.set_axis_off()
+        for ax in axes[:, 0]:
+            ax.set_ylabel("time")
+        for ax in axes[-1]:
+            ax.set_xlabel("size of the array")
+        empty = sum(m.num_bytes == 0 for m in rows)
+        note = f"{style.number(empty, 'figure')} for an empty array left out: a log scale has no 0." if empty else ""
+        style.legend(fig, _handles(rows, names), note, letters=16)
+        style.title(fig, f"Fastest {operations.pop()} on {_join(findings)}{_accuracy(rows)}")
+    return fig
+
+
+def _lines(rows: Sequence[Measurement], source: str) -> dict[str, Line]:
+    """The times of each algorithm from one source, where they are known and can be drawn."""
+    found: dict[str, Line] = {}
+    for m in rows:
+        seconds = {"measured": m.measured_s, "predicted": m.predicted_s, "formula": m.formula_s}[source]
+        if seconds is not None and seconds > 0 and m.num_bytes > 0:
+            found.setdefault(m.algorithm, {})[m.num_bytes] = seconds
+    return found
+
+
+def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: int) -> str:
+    """One number of ranks; returns what is to be seen, in words."""
+    ax.set(xscale="log", yscale="log")
+    marked: dict[str, Line] = {}
+    by = ""
+    for source, look in _SOURCES.items():
+        lines = _lines(rows, source)
+        if lines and not marked:
+            marked, by = lines, f", fastest {_SAID[source]}" if source in _SAID else ""
+        for name, line in lines.items():
+            ax.plot(sorted(line), [line[size] for size in sorted(line)], **{**style.series(names.index(name)), **look})
+    ax.xaxis.set_major_locator(LogLocator(base=4, numticks=7))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda size, _: style.size(size)))
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda time_s, _: style.seconds(time_s)))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+        axis.set_minor_locator(NullLocator())
+    ax.tick_params(axis="x", labelrotation=30)
+    ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
+    ax.set_axisbelow(True)
+    found = crossovers(marked)
+    _regimes(ax, found, names)
+    ax.set_title(f"{style.number(ranks, 'rank')}{by}", pad=3 + 6.5 * max(0, len(found) - 1))
+    return f"{style.number(ranks, 'rank')}: {_told(found)}"
+
+
+def _regimes(ax: Axes, found: Sequence[Crossover], names: Sequence[str]) -> None:
+    """Behind the lines the colour of the fastest; over the axes the name of each that takes over."""
+    left, right = ax.get_xlim()
+    ends = [change.num_bytes for change in found[1:]] + [right]
+    for i, (change, end) in enumerate(zip(found, ends, strict=True)):
+        colour = style.series(names.index(change.algorithm))["color"]
+        start = change.num_bytes if i else left
+        ax.axvspan(start, end, color=style.tint(colour, 0.09), linewidth=0, zorder=0)
+        if i:
+            ax.axvline(start, color=colour, linewidth=0.8, zorder=1)
+            ax.annotate(
+                f"{change.algorithm} from {style.size(start, 2)}", (start, 1), xycoords=("data", "axes fraction"),
+                xytext=(0, 2 + 6.5 * (len(found) - 1 - i)), textcoords="offset points", fontsize=5.5, color=colour,
+                ha="right" if start * start > left * right else "left",
+            )  # fmt: skip
+    ax.set_xlim(left, right)
+
+
+def _told(found: Sequence[Crossover]) -> str:
+    if not found:
+        return "no size in common"
+    return ", ".join([found[0].algorithm, *(f"{c.algorithm} from {style.size(c.num_bytes, 2)}" for c in found[1:])])
+
+
+def _join(findings: Sequence[str]) -> str:
+    """All findings, or the first and the last of many."""
+    return "; on ".join(findings if len(findings) <= 2 else [findings[0], findings[-1]])
+
+
+def _accuracy(rows: Sequence[Measurement]) -> str:
+    """How far predictions are off, where there are measurements."""
+    ratios = [m.measured_s / m.predicted_s for m in rows if m.measured_s and m.predicted_s]
+    if not ratios:
+        return ""
+    return f". Measured and predicted differ by a factor of {median(max(r, 1 / r) for r in ratios):.2g} (median)"
+
+
+def _handles(rows: Sequence[Measurement], names: Sequence[str]) -> list[Line2D]:
+    """The key: a colour for each algorithm, a line for each source."""
+    key = [Line2D([], [], linewidth=1.4, label=name, **style.series(i)) for i, name in enumerate(names)]
+    for source, look in _SOURCES.items():
+        if _lines(rows, source):
+            key.append(Line2D([], [], **{"color": style.INK, "label": source, **look}))
+    return key

@@ -1,0 +1,74 @@
+"""Traffic: who sent how many bytes to whom."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from simdist.arrays import Array
+from simdist.errors import ArgumentError
+from simdist.plots import style
+from simdist.trace import Trace
+from simdist.trace.statistics import traffic as count
+
+__all__ = ["traffic"]
+
+_SHADES = LinearSegmentedColormap.from_list("bytes", ["#E8F1F8", "#77AADD", "#0072B2", style.DONE])
+_MOST_RANKS_WRITTEN = 10
+
+
+def traffic(trace: Trace, *, width: float = style.COLUMN) -> Figure:
+    """A map of the bytes sent, senders down, receivers across; pairs that sent nothing stay white.
+
+    Raises:
+        ArgumentError: the trace has no messages.
+    """
+    matrix = count(trace.spans, trace.ranks)
+    messages = sum(s.name == "send" for s in trace)
+    if not messages:
+        raise ArgumentError("this trace has no messages to draw")
+    sent = np.ma.masked_equal(matrix, 0)
+    p = trace.ranks
+    with style.styled():
+        fig = style.figure(width, width - 0.4)
+        ax = fig.subplots()
+        low, high = (int(sent.min()), int(sent.max())) if sent.count() else (0, 1)
+        logarithmic = low > 0 and high > 100 * low
+        norm = LogNorm(low, high) if logarithmic else Normalize(0, high)
+        image = ax.imshow(sent, cmap=_SHADES, norm=norm, interpolation="nearest")
+        bar = fig.colorbar(image, ax=ax, shrink=0.8, format=FuncFormatter(lambda n, _: style.size(n)))
+        if not logarithmic:
+            bar.set_ticks(np.linspace(0, high, 5).tolist())
+        bar.ax.minorticks_off()
+        bar.outline.set_visible(False)
+        ax.set(xlabel="to rank", ylabel="from rank")
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(MaxNLocator(integer=True, nbins=min(p, 12)))
+        ax.spines[:].set_visible(True)
+        if p <= _MOST_RANKS_WRITTEN:
+            _write(ax, matrix, high, (width - 1.3) * 72 / p)
+        style.title(fig, _finding(matrix, messages))
+    return fig
+
+
+def _write(ax: Axes, matrix: Array, high: int, room: float) -> None:
+    """The bytes in each cell, which has so much room in points."""
+    points = min(6.5, room / 5)
+    for (src, dst), num_bytes in np.ndenumerate(matrix):
+        if num_bytes and points >= 3.5:
+            colour = "white" if num_bytes > 0.45 * high else style.INK
+            text = style.size(num_bytes).replace(" ", "\n")
+            ax.text(dst, src, text, ha="center", va="center", fontsize=points, color=colour)
+
+
+def _finding(matrix: Array, messages: int) -> str:
+    """The picture in a sentence."""
+    p = len(matrix)
+    partners = np.count_nonzero(matrix, axis=1)
+    low, high = int(partners.min()), int(partners.max())
+    whom = f"{low}" if low == high else f"{low} to {high}"
+    return (
+        f"{style.size(int(matrix.sum()))} in {style.number(messages, 'message')}: each of {style.number(p, 'rank')} "
+        f"sends to {whom} of the others, at most {style.size(int(matrix.max()))} to one"
+    )

@@ -1,0 +1,112 @@
+"""Activity: at which moments a stream computes, communicates and waits, however its spans nest and overlap."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.trace.kind import COLLECTIVES, COMPUTING, MESSAGES, kind
+from simdist.trace.layout import Layout
+from simdist.trace.match import match
+from simdist.trace.span import Span
+
+__all__ = ["Activity", "Interval", "activities", "covered"]
+
+Interval: TypeAlias = tuple[float, float]
+
+
+def covered(intervals: Sequence[Interval], t: Array) -> Array:
+    """Whether each stretch t[i] to t[i+1] lies inside one of the intervals, whose ends are all among t.
+
+    Args:
+        t: float64, shape (n,), ascending.
+
+    Returns:
+        bool, shape (n-1,); (0,) where n is 0.
+    """
+    if not intervals or len(t) < 2:
+        return np.zeros(max(0, len(t) - 1), dtype=bool)
+    ends = np.searchsorted(t, np.array(intervals, dtype=np.float64))
+    opened, closed = (np.bincount(ends[:, i], minlength=len(t)) for i in (0, 1))
+    return np.cumsum(opened - closed)[:-1] > 0
+
+
+class Activity:
+    """What one stream does when.
+
+    It communicates inside a collective, folding included, and while a message is on its way beneath which
+    it does not compute. It waits as long as the rank at the other end of a message has not begun.
+    """
+
+    __slots__ = ("collectives", "computing", "messages", "waiting")
+
+    def __init__(self) -> None:
+        self.messages: list[Interval] = []
+        self.collectives: list[Interval] = []
+        self.computing: list[Interval] = []
+        self.waiting: list[Interval] = []
+
+    def add(self, span: Span, encloses: bool, late: Interval | None) -> None:
+        """Count a span in.
+
+        Args:
+            encloses: whether others lie inside it: if its name says nothing of what it is, it is a mere frame.
+            late: for how long the other end of a message was not there.
+        """
+        what, interval = kind(span.name), (span.start_s, span.end_s)
+        if what in MESSAGES:
+            self.messages.append(interval)
+        elif what in COLLECTIVES:
+            self.collectives.append(interval)
+        elif what == "wait":
+            self.waiting.append(interval)
+        elif what in COMPUTING or not encloses:
+            self.computing.append(interval)
+        if late is not None:
+            self.waiting.append(late)
+
+    def marks(self) -> list[float]:
+        """All moments at which something begins or ends."""
+        lists = (self.messages, self.collectives, self.computing, self.waiting)
+        return [mark for intervals in lists for interval in intervals for mark in interval]
+
+    def between(self, start_s: float, end_s: float) -> "Activity":
+        """What of it falls into this time."""
+        part = Activity()
+        for name in Activity.__slots__:
+            inside = [(max(a, start_s), min(b, end_s)) for a, b in getattr(self, name) if a < end_s and b > start_s]
+            setattr(part, name, inside)
+        return part
+
+    def split(self, t: Array) -> tuple[Array, Array, Array]:
+        """Which of the stretches of t it computes, which it communicates or waits, and which it waits.
+
+        Args:
+            t: float64, ascending, with all of `marks` in it.
+        """
+        collective, waiting = covered(self.collectives, t), covered(self.waiting, t)
+        computing = covered(self.computing, t) & ~collective
+        communicating = (collective | covered(self.messages, t) | waiting) & ~computing
+        return computing, communicating, waiting & ~computing
+
+
+def activities(spans: Sequence[Span]) -> dict[tuple[int, str], Activity]:
+    """The activity of every (rank, stream) that a record has spans of."""
+    encloses, late = Layout.of(spans).encloses, dict(_late(spans))
+    found: dict[tuple[int, str], Activity] = defaultdict(Activity)
+    for i, s in enumerate(spans):
+        if kind(s.name) != "state":
+            found[s.rank, s.stream].add(s, encloses[i], late.get(i))
+    return dict(found)
+
+
+def _late(spans: Sequence[Span]) -> Iterable[tuple[int, Interval]]:
+    """The index of each message span whose other end was not there yet, and for how long it was not."""
+    for i, j in match(spans):
+        send, recv = spans[i], spans[j]
+        if recv.start_s < send.start_s:
+            yield j, (recv.start_s, min(recv.end_s, send.start_s))
+        elif send.start_s < recv.start_s < send.end_s:  # else it has left without waiting
+            yield i, (send.start_s, recv.start_s)

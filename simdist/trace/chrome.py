@@ -1,0 +1,170 @@
+"""Chrome: the record as a file in Chrome's trace format, which Perfetto shows.
+
+A process per rank, a thread per lane of each of its streams (see Layout), an arrow from each send to the
+receive that took it. Times on the tracks are in whole nanoseconds, so that slices which touch do so exactly;
+beside them each slice carries its span's fields as they are, and nothing is lost.
+
+Format: Trace Event Format, as JSON: {"traceEvents": [...], "otherData": {...}}.
+"""
+
+import json
+import secrets
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from simdist.errors import ArgumentError, DataError
+from simdist.trace.kind import kind
+from simdist.trace.layout import Layout, nanoseconds
+from simdist.trace.match import match
+from simdist.trace.span import Span
+
+__all__ = ["read", "write"]
+
+_FORMAT = "simdist trace 1"
+_quote = lru_cache(maxsize=4096)(json.dumps)  # of the same few names, a million times
+_LINE = '{{"name":{},"cat":{},"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"args":{{{}}}}}'
+
+
+def write(spans: Sequence[Span], ranks: int, path: Path) -> None:
+    """Write the record to a file, which appears at once and whole, or not at all.
+
+    Args:
+        spans: any order, but of two with the same start and end on one stream the outer one first.
+        ranks: how many ranks took part, those without spans included.
+
+    Raises:
+        DataError: it cannot be written there.
+        ArgumentError: a time is infinite or no number.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            head = json.dumps({"format": _FORMAT, "ranks": ranks})
+            file.write(f'{{"displayTimeUnit":"ns","otherData":{head},"traceEvents":[\n')
+            for i, event in enumerate(_events(spans, ranks)):
+                file.write(f",\n{event}" if i else event)
+            file.write("\n]}\n")
+        temporary.replace(path)
+    except OSError as error:
+        raise DataError(f"cannot write the trace {path}: {error.strerror}") from error
+    except (OverflowError, ValueError) as error:
+        raise ArgumentError(f"cannot write a trace with times that are not finite: {error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _events(spans: Sequence[Span], ranks: int) -> Iterator[str]:
+    """The file's events, one JSON object each: names first, then slices, each followed by its end of an arrow."""
+    lanes = Layout.of(spans).lane
+    threads = _threads(spans, lanes, ranks)
+    yield from _names(threads, ranks)
+    arrows = dict(chain.from_iterable(((i, n), (j, n)) for n, (i, j) in enumerate(match(spans), 1)))
+    for i, s in enumerate(spans):
+        tid = threads[s.rank, s.stream, lanes[i]]
+        start, end = nanoseconds(s.start_s), nanoseconds(s.end_s)
+        dur = (end - start) / 1000
+        yield _LINE.format(_quote(s.name), _quote(kind(s.name)), s.rank, tid, start / 1000, dur, _fields(s))
+        if i in arrows:  # right behind its slice, so that a reader that goes by order binds it to this one
+            bound = '"ph":"s"' if s.name == "send" else '"ph":"f","bp":"e"'
+            at = (start if s.name == "send" else max(start, end - 1)) / 1000
+            yield f'{{"name":"message","cat":"message",{bound},"id":{arrows[i]},"pid":{s.rank},"tid":{tid},"ts":{at}}}'
+
+
+def _threads(spans: Sequence[Span], lanes: Sequence[int], ranks: int) -> dict[tuple[int, str, int], int]:
+    """A number for each (rank, stream, lane): unlike any rank's and any other, because viewers mix them up."""
+    seen = {"main": 0}  # streams in the order of their appearance
+    for s in spans:
+        seen.setdefault(s.stream, len(seen))
+    order = {(s.rank, seen[s.stream], lane): s.stream for s, lane in zip(spans, lanes, strict=True)}
+    return {(rank, order[rank, n, lane], lane): ranks + i for i, (rank, n, lane) in enumerate(sorted(order), 1)}
+
+
+def _names(threads: dict[tuple[int, str, int], int], ranks: int) -> Iterator[str]:
+    """What the viewer calls processes and threads, and their order."""
+
+    def meta(what: str, pid: int, tid: int, args: dict[str, Any]) -> str:
+        return json.dumps({"name": what, "ph": "M", "pid": pid, "tid": tid, "args": args})
+
+    for rank in range(ranks):
+        yield meta("process_name", rank, ranks, {"name": f"rank {rank}"})
+        yield meta("process_sort_index", rank, ranks, {"sort_index": rank})
+    for (rank, stream, lane), tid in threads.items():
+        name = f"{stream}, in flight {lane}" if lane else stream
+        yield meta("thread_name", rank, tid, {"name": name})
+        yield meta("thread_sort_index", rank, tid, {"sort_index": tid})
+
+
+def _fields(s: Span) -> str:
+    """The span's fields as the inside of a JSON object: all that its place on the track does not tell exactly."""
+    text = f'"stream":{_quote(s.stream)},"start_s":{float(s.start_s)!r},"end_s":{float(s.end_s)!r}'
+    if s.bytes:
+        text += f',"bytes":{int(s.bytes)}'
+    if s.peer != -1:
+        text += f',"peer":{int(s.peer)}'
+    if s.tag:
+        text += f',"tag":{int(s.tag)}'
+    if s.context:
+        text += f',"context":{_quote(s.context)}'
+    if s.micro_batch != -1:
+        text += f',"micro_batch":{int(s.micro_batch)}'
+    if s.detail:
+        text += f',"detail":{json.dumps(s.detail)}'
+    return text
+
+
+def read(path: Path) -> tuple[list[Span], int]:
+    """The spans that `write` put into a file, exactly and in its order, and the number of ranks.
+
+    Raises:
+        DataError: it cannot be read, or is no trace of simdist's.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            content = json.load(file, object_hook=_unpack)
+        header = content["otherData"]
+        if header["format"] != _FORMAT:
+            raise ValueError(f"its format is {header['format']!r}, not {_FORMAT!r}")
+        return _checked(content["traceEvents"], header["ranks"]), header["ranks"]
+    except OSError as error:
+        raise DataError(f"cannot read the trace {path}: {error.strerror}") from error
+    except KeyError as error:
+        raise DataError(f"{path} is not a trace of simdist's: it has no {error}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"{path} is not a trace of simdist's: {error}") from error
+
+
+def _unpack(item: dict[str, Any]) -> Any:
+    """A slice as its span, at once, because a million dictionaries would not fit; of other events nothing."""
+    if "ph" not in item:
+        return item
+    if item["ph"] != "X":
+        return None
+    a = item["args"]
+    return Span(
+        rank=int(item["pid"]),
+        stream=sys.intern(a["stream"]),
+        name=sys.intern(item["name"]),
+        start_s=float(a["start_s"]),
+        end_s=float(a["end_s"]),
+        bytes=int(a.get("bytes", 0)),
+        peer=int(a.get("peer", -1)),
+        tag=int(a.get("tag", 0)),
+        context=sys.intern(a.get("context", "")),
+        micro_batch=int(a.get("micro_batch", -1)),
+        detail=str(a.get("detail", "")),
+    )
+
+
+def _checked(events: Iterable[Any], ranks: object) -> list[Span]:
+    """The spans among the events, all of them by ranks that exist."""
+    if not isinstance(ranks, int) or ranks < 1:
+        raise ValueError(f"it claims to be of {ranks!r} ranks")
+    spans = [event for event in events if isinstance(event, Span)]
+    for s in spans:
+        if not 0 <= s.rank < ranks:
+            raise ValueError(f"it has a span of rank {s.rank}, but ranks 0 to {ranks - 1}")
+    return spans

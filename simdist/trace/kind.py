@@ -1,0 +1,42 @@
+"""Kind: what sort of thing a span is, read from its name, so that counts and colours always agree."""
+
+import re
+from functools import lru_cache
+
+__all__ = ["COLLECTIVES", "COMPUTING", "MESSAGES", "kind"]
+
+MESSAGES = ("send", "recv")
+
+COLLECTIVES = (
+    "all_reduce",
+    "reduce_scatter",
+    "all_gather",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "scatter",
+    "gather",
+    "barrier",
+)
+
+COMPUTING = ("compute", "forward", "backward", "weight gradient", "update")
+
+_PIPELINE = re.compile(r"\d*([FBIW])\d+")
+_LETTERS = {"F": "forward", "B": "backward", "I": "backward", "W": "weight gradient"}
+
+
+@lru_cache(maxsize=4096)
+def kind(name: str) -> str:
+    """One of MESSAGES, COLLECTIVES, COMPUTING, "wait", "state", or "other".
+
+    The first word decides: "all_reduce ring" is an all_reduce. A pipeline's actions, such as F0 and 2W1, are
+    known by their letter. What is "other" depends on what it holds: with nothing recorded inside, it is
+    computing under a name of its own; else it is a frame, such as a training step, around what it holds.
+    """
+    word = name.partition(" ")[0]
+    if name in COMPUTING or word in MESSAGES or word in COLLECTIVES or word in ("wait", "state"):
+        return name if name in COMPUTING else word
+    action = _PIPELINE.fullmatch(word)
+    if action:
+        return _LETTERS[action[1]]
+    return word if word in COMPUTING else "other"

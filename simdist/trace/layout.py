@@ -1,0 +1,129 @@
+"""Layout: where a span lies when the record is drawn, so that nothing hides anything else."""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from simdist.trace.kind import MESSAGES
+from simdist.trace.span import Span
+
+__all__ = ["Layout", "nanoseconds"]
+
+
+def nanoseconds(seconds: float) -> int:
+    """Whole nanoseconds: the grain of drawn time, in which what touches touches exactly."""
+    return round(seconds * 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The lane, the depth and the role of every span; the lists go by its index in the record.
+
+    A stream's operations nest, and lie on its lane 0. A message lies there too where it fits between their
+    marks. What is in flight at the same time gets a lane of its own, the first that is free:
+
+        lane 0    [ all_reduce .................. ]
+                    [ send ]    [ send ]   [ recv ]
+        lane 1      [ recv  ]   [ recv   ]
+
+    Attributes:
+        lane: 0 for the stream's own; on no lane do two spans overlap unless one encloses the other.
+        depth: how many operations on lane 0 enclose it.
+        encloses: whether anything lies inside it.
+    """
+
+    lane: list[int]
+    depth: list[int]
+    encloses: list[bool]
+
+    @classmethod
+    def of(cls, spans: Sequence[Span]) -> "Layout":
+        """Lay out a record. Of two spans with the same start and end, the first counts as the outer one."""
+        layout = cls([0] * len(spans), [0] * len(spans), [False] * len(spans))
+        streams: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for i, s in enumerate(spans):
+            streams[s.rank, s.stream].append(i)
+        for indices in streams.values():
+            layout._place(spans, indices)
+        return layout
+
+    def _place(self, spans: Sequence[Span], indices: list[int]) -> None:
+        """Lay out one stream."""
+        start = {i: nanoseconds(spans[i].start_s) for i in indices}
+        end = {i: nanoseconds(spans[i].end_s) for i in indices}
+        operations: list[int] = []
+        flying: list[int] = []
+        for i in indices:
+            (flying if spans[i].name in MESSAGES else operations).append(i)
+        operations.sort(key=lambda i: (start[i], -end[i]))
+        stays, strays = self._nest(operations, start, end)
+        flying = sorted(flying + strays, key=lambda i: (start[i], spans[i].name != "send", end[i]))
+        self._fly(flying, stays, start, end)
+
+    def _nest(self, operations: list[int], start: dict[int, int], end: dict[int, int]) -> tuple[list[int], list[int]]:
+        """Which operations nest on lane 0, and which do not."""
+        stays: list[int] = []
+        strays: list[int] = []
+        open_: list[int] = []
+        for i in operations:
+            while open_ and end[open_[-1]] <= start[i]:
+                open_.pop()
+            if open_ and end[i] > end[open_[-1]]:
+                strays.append(i)
+                continue
+            if open_:
+                self.encloses[open_[-1]] = True
+            self.depth[i] = len(open_)
+            open_.append(i)
+            stays.append(i)
+        return stays, strays
+
+    def _fly(self, flying: list[int], stays: list[int], start: dict[int, int], end: dict[int, int]) -> None:
+        """Give each of these, in the order of their starts, the first lane on which it overlaps nothing."""
+        marks = sorted([start[i] for i in stays] + [end[i] for i in stays])
+        free: list[int] = []
+        busy: list[tuple[int, int]] = []  # (until when, lane), soonest first
+        lanes = free_at_0 = 0
+        enclosing = _Enclosing(stays, start, end)
+        for i in flying:
+            outer = enclosing.of(i)
+            if outer:
+                self.encloses[outer[-1]] = True
+            self.depth[i] = len(outer)
+            if free_at_0 <= start[i] and bisect_right(marks, start[i]) >= bisect_left(marks, end[i]):
+                free_at_0 = end[i]
+                continue
+            while busy and busy[0][0] <= start[i]:
+                heappush(free, heappop(busy)[1])
+            if not free:
+                lanes += 1
+                free.append(lanes)
+            self.lane[i] = heappop(free)
+            heappush(busy, (end[i], self.lane[i]))
+
+
+class _Enclosing:
+    """The operations open at a moment; asked in the order of time."""
+
+    def __init__(self, operations: list[int], start: dict[int, int], end: dict[int, int]) -> None:
+        self._coming = operations[::-1]
+        self._open: list[int] = []
+        self._start, self._end = start, end
+
+    def of(self, i: int) -> list[int]:
+        """Those that are open when span i starts, outermost first, as far as they also outlast it."""
+        while self._coming and self._start[self._coming[-1]] <= self._start[i]:
+            arriving = self._coming.pop()
+            self._close(self._start[arriving])
+            self._open.append(arriving)
+        self._close(self._start[i])
+        open_ = self._open
+        while open_ and self._end[open_[-1]] < self._end[i]:
+            open_ = open_[:-1]
+        return open_
+
+    def _close(self, moment: int) -> None:
+        while self._open and self._end[self._open[-1]] <= moment:
+            self._open.pop()

@@ -1,0 +1,146 @@
+"""Statistics: what each rank did with its time, and what it sent and received."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.trace.activity import Activity, activities, covered
+from simdist.trace.kind import kind
+from simdist.trace.span import Span
+
+__all__ = ["RankStatistics", "Shares", "Total", "shares", "statistics", "traffic"]
+
+
+class Total(NamedTuple):
+    """All spans of one name together; spans that overlap count each for itself."""
+
+    num_spans: int = 0
+    seconds: float = 0.0
+    num_bytes: int = 0
+
+
+class Shares(NamedTuple):
+    """How a rank's streams together spend their time.
+
+    Attributes:
+        computing_s: some stream computes.
+        communicating_s: some stream communicates or waits, and none computes.
+        waiting_s: the part of communicating_s in which the rank at the other end had not begun.
+        hidden_s: one stream communicates while another computes, or a message is on its way beneath computing.
+        hidden_share: by stream other than "main": how much of its communicating lies beneath the computing
+            of "main", from 0 to 1.
+    """
+
+    computing_s: float
+    communicating_s: float
+    waiting_s: float
+    hidden_s: float
+    hidden_share: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RankStatistics:
+    """One rank's part in a run.
+
+    Attributes:
+        elapsed_s: from the first start to the last end on any rank: computing_s, communicating_s and other_s.
+        shares: how it spent that time.
+        operations: totals by the name of the span.
+    """
+
+    rank: int
+    elapsed_s: float
+    shares: Shares
+    operations: Mapping[str, Total]
+
+    @property
+    def computing_s(self) -> float:
+        """Some stream computes."""
+        return self.shares.computing_s
+
+    @property
+    def communicating_s(self) -> float:
+        """Some stream communicates or waits, and none computes."""
+        return self.shares.communicating_s
+
+    @property
+    def waiting_s(self) -> float:
+        """The part of communicating_s in which the rank at the other end had not begun."""
+        return self.shares.waiting_s
+
+    @property
+    def other_s(self) -> float:
+        """Nothing on the record tells what it did."""
+        return max(0.0, self.elapsed_s - self.computing_s - self.communicating_s)
+
+    @property
+    def busy_share(self) -> float:
+        """The part of the time in which it computed, or communicated with somebody who was there."""
+        busy_s = self.computing_s + self.communicating_s - self.waiting_s
+        return busy_s / self.elapsed_s if self.elapsed_s else 0.0
+
+    @property
+    def sent(self) -> Total:
+        """All messages sent."""
+        return self.operations.get("send", Total())
+
+    @property
+    def received(self) -> Total:
+        """All messages received."""
+        return self.operations.get("recv", Total())
+
+
+def statistics(spans: Sequence[Span], ranks: int) -> list[RankStatistics]:
+    """What every rank did, by rank."""
+    streams: dict[int, dict[str, Activity]] = defaultdict(dict)
+    for (rank, stream), activity in activities(spans).items():
+        streams[rank][stream] = activity
+    sums: dict[tuple[int, str], list[float]] = defaultdict(lambda: [0, 0.0, 0])
+    for s in spans:
+        if kind(s.name) != "state":
+            total = sums[s.rank, s.name]
+            total[0] += 1
+            total[1] += s.seconds
+            total[2] += s.bytes
+    operations: dict[int, dict[str, Total]] = defaultdict(dict)
+    for (rank, name), (count, seconds, num_bytes) in sums.items():
+        operations[rank][name] = Total(int(count), seconds, int(num_bytes))
+    elapsed_s = max((s.end_s for s in spans), default=0.0) - min((s.start_s for s in spans), default=0.0)
+    return [RankStatistics(r, elapsed_s, shares(streams[r]), operations[r]) for r in range(ranks)]
+
+
+def shares(streams: Mapping[str, Activity]) -> Shares:
+    """How the streams of one rank, by name, spend their time together."""
+    t = np.unique(np.array([mark for a in streams.values() for mark in a.marks()], dtype=np.float64))
+    nothing = covered([], t)
+    computing, communicating, waiting, beneath = nothing, nothing, nothing, nothing
+    parts = {name: activity.split(t) for name, activity in streams.items()}
+    for name, (computes, communicates, waits) in parts.items():
+        computing, communicating, waiting = computing | computes, communicating | communicates, waiting | waits
+        beneath = beneath | (computes & covered(streams[name].messages, t))
+
+    def seconds(stretches: Array) -> float:
+        return float(np.diff(t)[stretches].sum())
+
+    main = parts["main"][0] if "main" in parts else nothing
+    hidden_share = {
+        name: seconds(communicates & main) / seconds(communicates)
+        for name, (_, communicates, _) in parts.items()
+        if name != "main" and seconds(communicates) > 0
+    }
+    hidden = beneath | (communicating & computing)
+    exposed = communicating & ~computing
+    return Shares(seconds(computing), seconds(exposed), seconds(waiting & exposed), seconds(hidden), hidden_share)
+
+
+def traffic(spans: Sequence[Span], ranks: int) -> Array:
+    """How many bytes each rank sent to each: int64, shape (ranks, ranks), by sender and receiver."""
+    matrix = np.zeros((ranks, ranks), dtype=np.int64)
+    for s in spans:
+        if s.name == "send":
+            matrix[s.rank, s.peer] += s.bytes
+    return matrix

@@ -1,0 +1,107 @@
+import json
+from argparse import ArgumentParser
+
+import pytest
+
+from simdist.bench import sweep
+from simdist.bench.measure import Row, bus_bytes_per_s, rows
+from simdist.cluster import Cluster, Device, Link, calibrated, preset
+from simdist.comm.ping_pong import ping_pong
+from simdist.errors import ArgumentError, UnknownNameError
+from simdist.launch import run
+
+
+def simdist_bench(*words):
+    parser = ArgumentParser()
+    sweep.add_arguments(parser)
+    return sweep.execute(parser.parse_args(words))
+
+
+def row(algorithm, num_bytes, seconds):
+    return Row("all_reduce", algorithm, 4, num_bytes, seconds, seconds, seconds, 0.0)
+
+
+# The figures of nccl-tests' own documentation: bandwidth of the bus from that of the algorithm.
+@pytest.mark.parametrize(
+    ("operation", "factor"),
+    [
+        ("all_reduce", 2 * 7 / 8),
+        ("reduce_scatter", 7 / 8),
+        ("all_gather", 7 / 8),
+        ("all_to_all", 7 / 8),
+        ("broadcast", 1),
+        ("reduce", 1),
+    ],
+)
+def test_bus_bandwidth_is_that_of_nccl_tests(operation, factor):
+    assert bus_bytes_per_s(operation, 8, 10**9, 0.5) == pytest.approx(2e9 * factor)
+
+
+def test_one_algorithm_overtakes_another_where_the_lines_cross():
+    found = [row("quick", n, 1.0 + n) for n in (0, 10, 20)] + [row("wide", n, 8.0 + n / 2) for n in (0, 10, 20)]
+    assert sweep.fastest(found, "measured") == [(0, "quick"), (14, "wide")]
+
+
+def test_nobody_overtakes_where_one_is_always_fastest():
+    found = [row("a", n, 1.0) for n in (1, 2)] + [row("b", n, 2.0) for n in (1, 2)]
+    assert sweep.fastest(found, "formula") == [(1, "a")]
+
+
+def test_no_figures_no_crossovers():
+    assert sweep.fastest([row("a", 1, None)], "measured") == []
+
+
+def test_the_virtual_world_keeps_to_the_formula_where_the_formula_is_exact():
+    """The ring's chunks are equal where p divides the length, so nothing is left out of its formula."""
+    for found in rows("all_reduce", ["ring"], 4, [1 << 12, 1 << 20], "virtual", preset("this-machine")):
+        assert found.predicted_s == pytest.approx(found.formula_s, rel=1e-9)
+        assert found.measured_s is None
+
+
+def test_calibration_of_a_virtual_cluster_finds_it_again():
+    """alpha, beta and gamma are known here, so the measurement itself is put to the test."""
+    toy = Cluster("toy", Device("toy", 1e15, 9e9, 1e9), Link(4e-6, 2e9), Link(4e-6, 2e9), eager_bytes=1 << 30)
+    for measured in run(ping_pong, 5, cluster=toy, args=([0, 64, 4096, 1 << 20], 2)).results[:4]:
+        found = calibrated(*measured)
+        assert found.inside.latency_s == pytest.approx(4e-6)
+        assert found.inside.bytes_per_s == pytest.approx(2e9)
+        assert found.device.reduced_bytes_per_s == pytest.approx(3e9)
+
+
+def test_prints_all_columns_and_writes_them(tmp_path, capsys):
+    file = tmp_path / "figures.json"
+    words = (
+        "all_reduce --world virtual --ranks 4 8 --sizes 512 64K 16M --algorithms ring recursive_doubling --cluster h100"
+    )
+    assert simdist_bench(*words.split(), "--out", str(file), "--picture", str(tmp_path / "sweep.png")) == 0
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    out = capsys.readouterr().out
+    assert "all_reduce on 4 ranks of h100" in out
+    assert "fastest, formula: recursive_doubling, ring from" in out
+    written = json.loads(file.read_text())
+    assert [found["ranks"] for found in written["runs"]] == [4, 8]
+    for found in written["runs"]:
+        assert [(r["num_bytes"], r["algorithm"]) for r in found["rows"]] == [
+            (size, name) for size in (512, 65536, 1 << 24) for name in ("ring", "recursive_doubling")
+        ]
+        assert found["fastest"]["measured"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        (["--algorithms", "rign"], UnknownNameError, "unknown all_reduce algorithm 'rign'"),
+        (["allreduce"], UnknownNameError, "unknown collective 'allreduce'"),
+        (["--ranks", "0"], ArgumentError, "need to be at least 1"),
+        (["--repeats", "0"], ArgumentError, "need to be at least 1"),
+    ],
+)
+def test_refuses_what_it_cannot_time(words, error, message):
+    with pytest.raises(error, match=message):
+        simdist_bench(*words, "--world", "virtual")
+
+
+def test_refuses_what_is_no_size(capsys):
+    with pytest.raises(SystemExit):
+        simdist_bench("--sizes", "4Q")
+    assert "'4Q' is no size" in capsys.readouterr().err

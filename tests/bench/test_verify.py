@@ -1,0 +1,95 @@
+from argparse import ArgumentParser
+
+import numpy as np
+import pytest
+
+from simdist.bench import verify
+from simdist.bench.trial import Trial, contribution, expected, outcomes
+from simdist.collectives import algorithms, registry
+from simdist.collectives.registry import Algorithm, find
+from simdist.errors import ArgumentError
+from simdist.launch import run
+
+
+def simdist_verify(*words):
+    parser = ArgumentParser()
+    verify.add_arguments(parser)
+    return verify.execute(parser.parse_args(words))
+
+
+def test_every_algorithm_has_its_line_and_all_are_right(capsys):
+    assert simdist_verify("--max-ranks", "3") == 0
+    lines = capsys.readouterr().out.splitlines()
+    for operation in verify.OPERATIONS:
+        for name in algorithms(operation):
+            found = [line.split() for line in lines if line.split()[:2] == [operation, name]]
+            assert [words[2] for words in found] == ["1", "2", "3"]
+            assert all(words[-1] == "✓" for words in found)
+            assert all(words[4] == words[5].strip("()") for words in found)  # messages
+            assert all(words[6] == words[7].strip("()") for words in found)  # bytes
+
+
+def lose_a_contribution(x, comm, op, right):
+    if comm.rank == 1:
+        x[:] = 0
+    right(x, comm, op)
+
+
+def send_too_much(x, comm, op, right):
+    comm.barrier()
+    right(x, comm, op)
+
+
+@pytest.mark.parametrize(("fault", "told"), [(lose_a_contribution, "✗ result"), (send_too_much, "✗ traffic")])
+def test_a_fault_is_told_and_makes_the_exit_code(fault, told, capsys, monkeypatch):
+    good = find("all_reduce", "ring")
+
+    def wrong(x, comm, op):
+        fault(x, comm, op, good.run)
+
+    bad = Algorithm(good.operation, good.name, wrong, good.cost, good.formula)
+    monkeypatch.setitem(registry._ALGORITHMS["all_reduce"], "ring", bad)
+    assert simdist_verify("--max-ranks", "2") == 1
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if told in line]
+    assert line.split()[:3] == ["all_reduce", "ring", "2"]
+    assert "1 of " in out.splitlines()[-1]
+
+
+def test_refuses_no_ranks():
+    with pytest.raises(ArgumentError, match="--max-ranks is 0; needs at least 1"):
+        simdist_verify("--max-ranks", "0")
+
+
+@pytest.mark.parametrize("operation", verify.OPERATIONS)
+def test_what_ranks_get_by_numpy(operation):
+    """The oracle itself, on a case small enough to write down: ranks 0, 1, 2 and rows of their contributions."""
+    p, n = 3, 4
+    trial = Trial(operation, "auto", n, "int64", "max", root=1)
+    puts = [contribution(trial, p, rank) for rank in range(p)]
+    got = [expected(trial, p, rank) for rank in range(p)]
+    cuts = [slice(0, 2), slice(2, 3), slice(3, 4)]
+    match operation:
+        case "all_reduce" | "reduce" | "reduce_scatter":
+            whole = np.max(puts, axis=0)
+        case "all_gather" | "gather":
+            whole = np.concatenate([x[cut] for x, cut in zip(puts, cuts, strict=True)])
+        case "broadcast" | "scatter":
+            whole = puts[1]
+        case _:
+            whole = np.swapaxes(puts, 0, 1)
+    for rank in range(p):
+        if operation in ("reduce", "gather") and rank != 1:
+            assert got[rank] is None
+        elif operation in ("reduce_scatter", "scatter"):
+            assert np.array_equal(got[rank], whole[cuts[rank]])
+        else:
+            assert np.array_equal(got[rank], whole[rank] if operation == "all_to_all" else whole)
+
+
+def test_an_outcome_sees_every_kind_of_fault():
+    (good,) = run(outcomes, 2, args=([("all_reduce", "ring", 5)],)).results[0]
+    assert good.good
+    assert not good._replace(error=1.0).good
+    assert not good._replace(counted=good.counted._replace(sent_bytes=0)).good
+    assert not good._replace(counted=good.counted._replace(reduced_bytes=0)).good

@@ -1,0 +1,379 @@
+"""What every communicator promises, in both worlds: under plain pytest on virtual ranks, under mpirun on real ones."""
+
+import numpy as np
+import pytest
+from jobs import needs_mpi
+
+import simdist as sd
+from simdist.comm import ANY, Status
+from simdist.errors import ArgumentError, ArrayError, CollectiveMismatch, MessageMismatch
+
+DTYPES = [np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_, np.complex128, np.uint8]
+RANKS = 3
+LARGE = 200_000  # items: far beyond what any world keeps until it is asked for
+
+
+def raised(function, *args):
+    """What calling it raises: kind and text."""
+    try:
+        function(*args)
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return "", ""
+
+
+def named(group, comm):
+    """What a group is called beyond the name of the communicator that it was made from."""
+    assert group.context.startswith(comm.context)
+    return group.context.removeprefix(comm.context)
+
+
+# -- messages -------------------------------------------------------------------------------------------
+
+
+def test_every_dtype_and_shape_arrives_as_it_was_sent(spmd):
+    def program(comm):
+        same = []
+        for dtype in DTYPES:
+            for shape in [(), (0,), (5,), (2, 3), (3, 0, 2)]:
+                x = np.asarray(np.arange(np.prod(shape, dtype=int)).reshape(shape) + comm.rank).astype(dtype)
+                y = np.zeros(shape, dtype)
+                comm.sendrecv(x, (comm.rank + 1) % comm.size, y, (comm.rank - 1) % comm.size)
+                left = np.asarray(np.arange(y.size).reshape(shape) + (comm.rank - 1) % comm.size).astype(dtype)
+                same.append(np.array_equal(y, left))
+        return all(same)
+
+    assert spmd(program, RANKS) == [True] * RANKS
+
+
+def test_a_receive_tells_what_came(spmd):
+    def program(comm):
+        if comm.rank == 0:
+            comm.send(np.arange(3.0), 1, tag=7)
+            return None
+        if comm.rank > 1:
+            return None
+        y = np.full(5, -1.0)
+        status = comm.recv(y, src=ANY, tag=ANY)
+        return tuple(status), y
+
+    told, y = spmd(program, 2)[1]
+    assert Status(*told) == Status(src=0, tag=7, num_bytes=24)
+    assert y.tolist() == [0, 1, 2, -1, -1]
+
+
+def test_messages_of_one_tag_keep_their_order_and_tags_choose(spmd):
+    def program(comm):
+        if comm.rank == 0:
+            for i in range(6):
+                comm.send(np.array([i]), 1, tag=i % 2)
+            return None
+        y, got = np.zeros(1, int), []
+        for tag in (1, 1, 0, 1, 0, 0):
+            comm.recv(y, 0, tag)
+            got.append(int(y[0]))
+        return got
+
+    assert spmd(program, 2)[1] == [1, 3, 0, 5, 2, 4]
+
+
+def test_from_any_source_every_message_comes_once(spmd):
+    def program(comm):
+        if comm.rank:
+            comm.send(np.array([10 + comm.rank]), 0, tag=comm.rank)
+            return None
+        y, got = np.zeros(1, int), []
+        for _ in range(comm.size - 1):
+            status = comm.recv(y)
+            got.append((status.src, status.tag, int(y[0])))
+        return sorted(got)
+
+    assert spmd(program, RANKS)[0] == [(r, r, 10 + r) for r in range(1, RANKS)]
+
+
+@pytest.mark.parametrize("items", [1, LARGE])
+def test_what_is_asked_for_at_once_may_cross(spmd, items):
+    def program(comm):
+        x = np.full(items, comm.rank)
+        incoming = {r: np.empty_like(x) for r in range(comm.size) if r != comm.rank}
+        requests = [comm.isend(x, r, tag=3) for r in incoming]
+        requests += [comm.irecv(y, r, tag=3) for r, y in incoming.items()]
+        told = [tuple(request.wait()) for request in requests]
+        again = [tuple(request.wait()) for request in requests]
+        return told == again, all((y == r).all() for r, y in incoming.items()), told
+
+    for rank, (same, right, told) in enumerate(spmd(program, RANKS)):
+        others = [r for r in range(RANKS) if r != rank]
+        assert (same, right) == (True, True)
+        assert told == [(r, 3, 8 * items) for r in others] * 2
+
+
+def test_large_messages_cross_in_sendrecv(spmd):
+    def program(comm):
+        x, y = np.full(LARGE, comm.rank), np.empty(LARGE, int)
+        comm.sendrecv(x, (comm.rank + 1) % comm.size, y, (comm.rank - 1) % comm.size)
+        return bool((y == (comm.rank - 1) % comm.size).all())
+
+    assert all(spmd(program, RANKS))
+
+
+def test_a_rank_may_send_to_itself(spmd):
+    def program(comm):
+        x, y = np.array([1.0, comm.rank]), np.zeros(2)
+        for tag in (1, 2):
+            comm.send(x, comm.rank, tag)
+        x[:] = -1
+        for tag in (2, 1):
+            comm.recv(y, comm.rank, tag)
+        comm.sendrecv(y.copy(), comm.rank, y, comm.rank)
+        return y
+
+    assert [y.tolist() for y in spmd(program, 2)] == [[1, 0], [1, 1]]
+
+
+def test_a_message_that_does_not_fit_is_refused(spmd):
+    def program(comm):
+        if comm.rank == 0:
+            for _ in range(3):
+                comm.isend(np.zeros(100), 1).wait()
+            return []
+        return [
+            raised(comm.recv, np.zeros(10), 0),
+            raised(comm.recv, np.zeros(10)),
+            raised(lambda: comm.irecv(np.zeros(10), 0).wait()),
+        ]
+
+    for kind, text in spmd(program, 2)[1]:
+        assert kind == MessageMismatch.__name__
+        assert "rank 0" in text or "any rank" in text
+
+
+def test_ranks_that_are_not_there_are_refused(spmd):
+    def program(comm):
+        x = np.zeros(1)
+        return [
+            raised(comm.send, x, comm.size),
+            raised(comm.send, x, ANY),
+            raised(comm.recv, x, comm.size),
+            raised(comm.recv, x, -2),
+            raised(comm.sendrecv, x, 0, x, -1),
+            raised(comm.isend, x, 99),
+            raised(comm.irecv, x, 99),
+        ]
+
+    for kinds in spmd(program, 2):
+        assert [kind for kind, _ in kinds] == [ArgumentError.__name__] * 7
+        assert "ranks 0 to 1" in kinds[0][1]
+
+
+@pytest.mark.mpi
+def test_arrays_that_cannot_travel_are_refused(spmd):
+    def program(comm):
+        table, fixed = np.zeros((4, 4)), np.zeros(4)
+        fixed.flags.writeable = False
+        calls = [
+            (comm.send, table[:, 1], 0),
+            (comm.send, table.T, 0),
+            (comm.isend, np.array([None]), 0),
+            (comm.recv, fixed, 0),
+            (comm.irecv, fixed, 0),
+            (comm.sendrecv, table[0], 0, fixed, 0),
+            (comm.recv, [1, 2], 0),
+        ]
+        return [raised(*call) for call in calls]
+
+    for told in spmd(program, 2):
+        assert [kind for kind, _ in told] == [ArrayError.__name__] * 7
+        for (_, text), word in zip(
+            told, ["strides", "strides", "objects", "read-only", "read-only", "read-only", "list"], strict=True
+        ):
+            assert word in text
+
+
+@pytest.mark.mpi
+def test_tags_that_mpi_does_not_take_are_refused(spmd):
+    def program(comm):
+        x = np.zeros(1)
+        return [raised(comm.send, x, 0, -5), raised(comm.recv, x, 0, -5), raised(comm.isend, x, 0, 1 << 40)]
+
+    for told in spmd(program, 2):
+        assert [kind for kind, _ in told] == [ArgumentError.__name__] * 3
+
+
+# -- groups ---------------------------------------------------------------------------------------------
+
+
+def test_split_orders_by_key_and_leaves_out_who_has_no_color(spmd):
+    def program(comm):
+        halves = comm.split(-5 if comm.rank % 2 else 7, key=-comm.rank)
+        some = comm.split(None if comm.rank == 0 else 3)
+        y = np.zeros(1, int)
+        halves.sendrecv(np.array([comm.rank]), (halves.rank + 1) % halves.size, y, (halves.rank - 1) % halves.size)
+        described = None if some is None else (some.rank, list(some.ranks), named(some, comm))
+        return halves.rank, list(halves.ranks), named(halves, comm), int(y[0]), described
+
+    assert spmd(program, 4) == [
+        (1, [2, 0], "/1:7", 2, None),
+        (1, [3, 1], "/1:-5", 3, (0, [1, 2, 3], "/2:3")),
+        (0, [2, 0], "/1:7", 0, (1, [1, 2, 3], "/2:3")),
+        (0, [3, 1], "/1:-5", 1, (2, [1, 2, 3], "/2:3")),
+    ]
+
+
+def test_groups_and_shadows_do_not_hear_each_other(spmd):
+    def program(comm):
+        group, shadow, y = comm.split(0), comm.shadow, np.zeros(1, int)
+        if comm.rank == 0:
+            comm.send(np.array([1]), 1)
+            shadow.send(np.array([2]), 1)
+            group.send(np.array([3]), 1)
+            return named(shadow, comm), named(group.shadow, comm)
+        got = []
+        if comm.rank == 1:
+            for c in (group, shadow, comm):
+                c.recv(y)
+                got.append(int(y[0]))
+        return got, named(group.shadow, comm)
+
+    results = spmd(program, 2)
+    assert results[0] == (".collective", "/1:0.collective")
+    assert results[1][0] == [3, 2, 1]
+
+
+def test_a_stream_works_in_order_beside_the_main_one(spmd):
+    def program(comm):
+        side = comm.stream("communication")
+        order, y, z = [], np.zeros(1, int), np.zeros(1, int)
+        after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+
+        def work(i):
+            side.comm.sendrecv(np.array([100 + i]), after, y, before)
+            order.append(int(y[0]))
+            return i
+
+        works = [side.start(work, i) for i in range(4)]
+        for i in range(4):
+            comm.sendrecv(np.array([i]), after, z, before)
+        results = [w.wait() for w in works] + [works[0].wait()]
+        with pytest.raises(ZeroDivisionError):
+            side.start(divmod, 1, 0).wait()
+        return order, results, named(side.comm, comm), side.comm.stream_name
+
+    for order, results, context, name in spmd(program, RANKS):
+        assert order == [100, 101, 102, 103]
+        assert results == [0, 1, 2, 3, 0]
+        assert (context, name) == (".communication", "communication")
+
+
+def test_ranks_that_disagree_hear_of_it_together(spmd):
+    def program(comm):
+        def call():
+            comm.agree(f"broadcast from {0 if comm.rank else 2}")
+            comm.barrier()
+
+        return raised(call)
+
+    results = spmd(program, RANKS)
+    assert len(set(results)) == 1
+    kind, text = results[0]
+    assert kind == CollectiveMismatch.__name__
+    assert all(words in text for words in ("broadcast from 2", "broadcast from 0", "'world"))
+
+
+def test_ranks_agree_or_are_not_asked(spmd):
+    def program(comm):
+        for call in ("broadcast from 0", "", "x" * 5000):
+            comm.agree(call)
+        comm.barrier()
+        comm.check = False
+        comm.agree(f"anything {comm.rank}")
+        comm.check = True
+        return True
+
+    assert spmd(program, RANKS) == [True] * RANKS
+
+
+def test_notes_are_exchanged(spmd):
+    def program(comm):
+        notes = [comm.exchange(f"Grüße von {comm.rank}"), comm.exchange(""), comm.exchange("x" * 1000)]
+        return notes, raised(comm.exchange, "y" * 1001)[0]
+
+    for notes, kind in spmd(program, RANKS):
+        assert notes == [[f"Grüße von {r}" for r in range(RANKS)], [""] * RANKS, ["x" * 1000] * RANKS]
+        assert kind in (ArgumentError.__name__, "")  # virtual ranks may say more
+
+
+# -- time and memory ------------------------------------------------------------------------------------
+
+
+def test_all_ranks_have_one_clock(spmd):
+    def program(comm):
+        comm.barrier()
+        before = comm.clock()
+        comm.barrier()
+        after = comm.clock()
+        return before, after
+
+    times = spmd(program, RANKS)
+    # Every rank came out of the second barrier after every rank had gone into it.
+    assert max(before for before, _ in times) <= min(after for _, after in times)
+
+
+def test_memory_for_peers_is_an_array_like_any_other(spmd):
+    def program(comm):
+        x = comm.empty((2, comm.rank), np.float32)
+        x[...] = comm.rank
+        y = comm.empty(5, np.int64)
+        y[:] = comm.rank
+        comm.barrier()
+        return x.shape, bool((x == comm.rank).all()), y, y.flags.writeable, y.flags.c_contiguous
+
+    for rank, (shape, same, y, writeable, contiguous) in enumerate(spmd(program, RANKS)):
+        assert shape == (2, rank)
+        assert (same, writeable, contiguous) == (True, True, True)
+        assert y.tolist() == [rank] * 5
+
+
+# -- the record: the same in both worlds ----------------------------------------------------------------
+
+
+def talk(comm):
+    """A bit of everything that leaves spans."""
+    x, y = np.zeros(4), np.zeros(4)
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    comm.sendrecv(x, after, y, before)
+    with comm.span("phase", 32, micro_batch=2, detail="first"):
+        request = comm.irecv(y[:2], before, 5)
+        comm.send(x[:1], after, 5)
+        request.wait()
+    half = comm.split(comm.rank % 2)
+    if half.size > 1:
+        half.sendrecv(x, 1 - half.rank, y, 1 - half.rank)
+    side = comm.stream("side")
+    side.start(side.comm.sendrecv, x[:3], after, y[:3], before).wait()
+    comm.barrier()
+
+
+@needs_mpi
+def test_both_worlds_keep_the_same_record():
+    worlds = {world: sd.run(talk, 4, world=world) for world in ("virtual", "mpi")}
+    rows = {
+        world: sorted(
+            (s.rank, s.stream, s.name, s.bytes, s.peer, s.tag, s.context, s.micro_batch, s.detail) for s in run.trace
+        )
+        for world, run in worlds.items()
+    }
+    assert rows["mpi"] == rows["virtual"]
+    assert len(rows["mpi"]) == 4 * 13
+    for span in worlds["mpi"].trace:
+        assert 0 <= span.start_s <= span.end_s <= span.start_s + 60
+
+
+@needs_mpi
+def test_a_receive_never_ends_before_its_send_began():
+    spans = sd.run(talk, 4, world="mpi").trace.spans
+    sends = [s for s in spans if s.name == "send" and s.context == "world.collective"]
+    receives = [s for s in spans if s.name == "recv" and s.context == "world.collective"]
+    for receive in receives:
+        begun = [s.start_s for s in sends if (s.rank, s.peer) == (receive.peer, receive.rank)]
+        assert min(begun) <= receive.end_s

@@ -1,0 +1,102 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import simdist as sd
+from simdist.collectives import all_gather, all_reduce, broadcast
+from simdist.comm import ANY, Status
+from simdist.comm.solo import SoloCommunicator
+from simdist.errors import ArgumentError, ArrayError, DeadlockError, MessageMismatch
+
+
+@pytest.fixture
+def comm():
+    return SoloCommunicator()
+
+
+def test_without_mpirun_the_world_is_one_rank_and_mpi_is_not_loaded():
+    code = "import simdist as sd, sys; c = sd.world(); print(c.size, c.rank, c is sd.world(), 'mpi4py' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["1", "0", "True", "False"]
+
+
+def test_collectives_of_one_leave_things_as_they_are(comm):
+    x = np.arange(5)
+    all_reduce(x, comm)
+    broadcast(x, comm)
+    assert all_gather(x, comm).tolist() == x.tolist() == [0, 1, 2, 3, 4]
+    comm.barrier()
+
+
+def test_messages_to_itself_arrive_by_tag_and_in_order(comm):
+    for i in range(4):
+        comm.send(np.array([i]), 0, tag=i % 2)
+    y = np.zeros(1, int)
+    got = []
+    for tag in (1, ANY, 0, 1):
+        got.append((comm.recv(y, 0, tag).tag, int(y[0])))
+    assert got == [(1, 1), (0, 0), (0, 2), (1, 3)]
+
+
+def test_a_message_is_a_copy(comm):
+    x, y = np.zeros(3), np.ones(3)
+    request = comm.irecv(y)
+    comm.send(x, 0)
+    x[:] = 7
+    assert request.wait() == request.wait() == Status(0, 0, 24)
+    assert y.tolist() == [0, 0, 0]
+
+
+def test_waiting_for_nobody_is_a_deadlock(comm):
+    with pytest.raises(DeadlockError, match="with tag 3 from itself"):
+        comm.recv(np.zeros(1), 0, 3)
+
+
+def test_what_cannot_be_is_refused(comm):
+    fixed = np.zeros(1)
+    fixed.flags.writeable = False
+    with pytest.raises(ArgumentError):
+        comm.send(np.zeros(1), 1)
+    with pytest.raises(ArgumentError):
+        comm.send(np.zeros(1), 0, -3)
+    with pytest.raises(ArrayError):
+        comm.send(np.zeros((3, 3))[:, 0], 0)
+    with pytest.raises(ArrayError):
+        comm.recv(fixed)
+    comm.send(np.zeros(3), 0)
+    with pytest.raises(MessageMismatch):
+        comm.recv(np.zeros(2))
+
+
+def test_groups_and_streams_have_mail_of_their_own(comm):
+    side, group, y = comm.stream("side"), comm.split(4), np.zeros(1, int)
+    comm.send(np.array([1]), 0)
+    group.send(np.array([2]), 0)
+    side.start(side.comm.send, np.array([3]), 0).wait()
+    comm.shadow.send(np.array([4]), 0)
+    got = []
+    for c in (comm.shadow, side.comm, group, comm):
+        c.recv(y)
+        got.append(int(y[0]))
+    assert got == [4, 3, 2, 1]
+    assert [c.context for c in (comm.shadow, side.comm, group)] == ["world.collective", "world.side", "world/1:4"]
+    assert comm.split(None) is None
+    assert {span.stream for span in comm.recorder.spans()} == {"main", "side"}
+
+
+def test_work_on_a_stream_hands_back_what_it_raised(comm):
+    side = comm.stream("side")
+    with pytest.raises(ZeroDivisionError):
+        side.start(divmod, 1, 0).wait()
+    assert side.start(divmod, 7, 2).wait() == (3, 1)
+
+
+def test_the_world_runs_a_program_of_any_size():
+    def program(comm):
+        x = np.arange(3.0)
+        all_reduce(x, comm, algorithm="ring")
+        return x
+
+    assert program(sd.world()).tolist() == sd.run(program, 1).results[0].tolist()

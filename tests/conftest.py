@@ -1,0 +1,86 @@
+"""What every test can ask for: `spmd`, which runs a program on ranks, virtual or real (see harness.py).
+
+Under mpirun the tests that take `spmd` run, on all ranks together; rank 0 reports for all.
+"""
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from harness import RealRanks, VirtualRanks
+
+import simdist as sd
+from simdist.launch import in_job
+
+_RANKS = pytest.StashKey[VirtualRanks | RealRanks]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Join the job, if this is one; all ranks but 0 fall silent."""
+    if not in_job():
+        config.stash[_RANKS] = VirtualRanks()
+        return
+    config.stash[_RANKS] = ranks = RealRanks(sd.world())
+    folder = TemporaryDirectory(prefix="simdist-tests-")  # tmp_path in a place of each rank's own
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = folder.name
+    config.add_cleanup(folder.cleanup)
+    if ranks.rank > 0:
+        for name in ("lfplugin", "nfplugin"):  # what pytest remembers of this run is what rank 0 saw
+            config.pluginmanager.unregister(name=name)
+        config.get_terminal_writer()._file = io.StringIO()
+
+
+@pytest.fixture(scope="session")
+def spmd(request: pytest.FixtureRequest) -> VirtualRanks | RealRanks:
+    """spmd(program, p, *args) -> what program(comm, *args) returns on each of p ranks."""
+    return request.config.stash[_RANKS]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of this world, and see that all ranks have the same ones."""
+    ranks = config.stash[_RANKS]
+    if isinstance(ranks, VirtualRanks):
+        kept = [item for item in items if item.get_closest_marker("mpi") is None]
+    else:
+        kept = [item for item in items if "spmd" in getattr(item, "fixturenames", ())]
+    dropped = set(items) - set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item in dropped])
+    items[:] = kept
+    if isinstance(ranks, RealRanks):
+        listing = "\n".join(item.nodeid for item in items)
+        summary = f"{len(items)} tests, {hashlib.sha256(listing.encode()).hexdigest()[:8]}"
+        found = [text and text.decode() for text in ranks.meet("collection", summary.encode())]
+        if len(set(found)) > 1:
+            pytest.exit(f"the ranks found different tests: {', '.join(map(str, found))}", returncode=3)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A test that failed on one rank has failed on all."""
+    report: Any = yield
+    ranks = item.config.stash[_RANKS]
+    last = call.when == "call" or (call.when == "setup" and not report.passed)
+    if isinstance(ranks, RealRanks) and last:
+        failures = ranks.verdict(report.longreprtext if report.failed else "")
+        if failures:
+            report.outcome = "failed"
+            same = len(set(failures.values())) == 1 and len(failures) == ranks.size
+            report.longrepr = "\n\n".join(
+                f"on {'all ranks' if same else f'rank {rank}'}:\n{text}"
+                for rank, text in list(failures.items())[: 1 if same else None]
+            )
+    return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A session that failed on one rank (in a fixture's end, say) has failed on all."""
+    ranks = session.config.stash.get(_RANKS, None)
+    if isinstance(ranks, RealRanks):
+        session.exitstatus = max(int(status or 1) for status in ranks.meet("exit", b"%d" % exitstatus))

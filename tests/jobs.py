@@ -1,0 +1,45 @@
+"""Jobs that tests start: `simdist run` in a session of its own, with an end."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+
+needs_mpi = pytest.mark.skipif(MPIRUN is None, reason="no MPI here: pip install 'simdist[mpi]' brings one")
+
+
+class Done(NamedTuple):
+    """How a job ended, and all it said."""
+
+    code: int
+    output: str
+
+
+def job(ranks, *command, timeout_s=120.0, folder=ROOT, **variables):
+    """Start so many ranks of a script or `-m` module; kill them all if they outlast their time."""
+    words = [sys.executable, "-m", "simdist", "run", "-n", str(ranks), *map(str, command)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), **variables}
+    process = subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        pytest.fail(f"{' '.join(words)} did not end within {timeout_s} s:\n{output[-5000:]}")
+    return Done(process.returncode, output)

@@ -1,0 +1,110 @@
+"""Colours that can be told apart, and words for figures."""
+
+import subprocess
+import sys
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from simdist.errors import ArgumentError
+from simdist.plots import style
+from simdist.trace.kind import COLLECTIVES, COMPUTING, MESSAGES
+
+# How eyes without cones for red, or for green, see linear RGB: Machado, Oliveira and Fernandes 2009, severity 1.
+EYES = {
+    "full": np.eye(3),
+    "without red": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "without green": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+}
+
+
+def linear(colour):
+    c = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb):
+    """Linear RGB as CIELAB, where distances are about what an eye makes of them."""
+    xyz = np.array([[0.4125, 0.3576, 0.1804], [0.2127, 0.7152, 0.0722], [0.0193, 0.1192, 0.9503]]) @ np.clip(rgb, 0, 1)
+    f = np.cbrt(xyz / [0.9505, 1.0, 1.0888])
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def lightness(colour):
+    return lab(linear(colour))[0]
+
+
+def test_every_kind_has_a_colour_of_its_own():
+    kinds = [*COLLECTIVES, *MESSAGES, "wait", "forward", "backward", "weight gradient", "update"]
+    assert len({style.colour(kind) for kind in kinds}) == len(kinds)
+    assert style.colour("compute") == style.colour("forward")
+    assert style.colour("something else") == style.colour("other")
+
+
+@pytest.mark.parametrize("group", [("forward", "backward", "weight gradient"), ("send", "recv"), ("forward", "wait")])
+def test_what_stands_side_by_side_differs_on_a_grey_printer(group):
+    for a, b in combinations(group, 2):
+        assert abs(lightness(style.colour(a)) - lightness(style.colour(b))) > 15
+
+
+@pytest.mark.parametrize("eye", EYES)
+def test_kinds_differ_for_colour_blind_readers_too(eye):
+    kinds = ["forward", "backward", "weight gradient", "send", "recv", "wait", "all_reduce", "all_to_all"]
+    for a, b in combinations(kinds, 2):
+        seen = [lab(EYES[eye] @ linear(style.colour(kind))) for kind in (a, b)]
+        assert np.linalg.norm(seen[0] - seen[1]) > 15, (a, b)
+
+
+@pytest.mark.parametrize("kind", [*COLLECTIVES, *COMPUTING, *MESSAGES])
+def test_letters_on_a_colour_can_be_read(kind):
+    ink = {"white": "#FFFFFF"}.get(style.ink_on(style.colour(kind)), style.INK)
+    assert abs(lightness(ink) - lightness(style.colour(kind))) > 40
+
+
+def test_a_rank_has_a_light_colour():
+    assert all(lightness(style.rank_colour(rank)) > 65 for rank in range(20))
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1020 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (1023 * 1024, "1020 KiB"),
+        (5 * 2**30, "5 GiB"),
+        (2**42, "4 TiB"),
+    ],
+)
+def test_sizes(num_bytes, text):
+    assert style.size(num_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 ns"), (2e-9, "2 ns"), (1.234e-6, "1.23 µs"), (0.25, "250 ms"), (90, "90 s"), (1234, "1230 s")],
+)
+def test_times(seconds, text):
+    assert style.seconds(seconds) == text
+
+
+def test_counts():
+    assert style.number(1, "rank") == "1 rank"
+    assert style.number(2000, "rank") == "2,000 ranks"
+    assert style.number(0, "loss") == "0 losses"
+
+
+def test_too_narrow():
+    with pytest.raises(ArgumentError, match="1 inches wide"):
+        style.figure(1, 1)
+
+
+def test_drawing_needs_no_pyplot_and_no_display():
+    code = "import sys, simdist.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

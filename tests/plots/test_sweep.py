@@ -1,0 +1,105 @@
+"""The sweep: crossover points against the roots of the formulas, and what the picture says."""
+
+from typing import NamedTuple
+
+import pytest
+
+from simdist.errors import ArgumentError
+from simdist.plots import Crossover, crossovers, style, sweep
+
+
+class Figures(NamedTuple):
+    operation: str
+    algorithm: str
+    ranks: int
+    num_bytes: int
+    measured_s: float | None = None
+    predicted_s: float | None = None
+    formula_s: float | None = None
+
+
+SIZES = [4**k for k in range(3, 14)]
+ALPHA, BETA = 1e-5, 1e-9
+LATENCIES = {"ring": lambda p: 2 * (p - 1), "doubling": lambda p: (p - 1).bit_length()}
+BYTES = {"ring": lambda p: 2 * (p - 1) / p, "doubling": lambda p: (p - 1).bit_length()}
+
+
+def seconds(name, p, n):
+    return LATENCIES[name](p) * ALPHA + BYTES[name](p) * n * BETA
+
+
+def crossing(p):
+    return (LATENCIES["ring"](p) - LATENCIES["doubling"](p)) * ALPHA / (BYTES["doubling"](p) - BYTES["ring"](p)) / BETA
+
+
+def figures(p, **factors):
+    """Times by the formula, each source off by a factor."""
+    return [
+        Figures("all_reduce", name, p, n, **{f"{source}_s": f * seconds(name, p, n) for source, f in factors.items()})
+        for name in ("ring", "doubling")
+        for n in SIZES
+    ]
+
+
+@pytest.mark.parametrize("p", [4, 8, 16])
+def test_straight_lines_cross_where_the_formulas_do(p):
+    lines = {name: {n: seconds(name, p, n) for n in SIZES} for name in LATENCIES}
+    first, second = crossovers(lines)
+    assert first == Crossover(SIZES[0], "doubling")
+    assert second.algorithm == "ring"
+    assert second.num_bytes == pytest.approx(crossing(p))
+
+
+def test_one_algorithm_does_not_cross():
+    assert crossovers({"ring": {1: 2.0, 2: 3.0}}) == [Crossover(1, "ring")]
+
+
+def test_sizes_that_one_lacks_are_passed_over():
+    assert crossovers({"a": {1: 1.0, 2: 1.0, 4: 9.0}, "b": {1: 2.0, 4: 2.0}}) == [
+        Crossover(1, "a"),
+        Crossover(1 + 3 / 8, "b"),
+    ]
+    assert crossovers({"a": {1: 1.0}, "b": {2: 1.0}}) == []
+    assert crossovers({}) == []
+
+
+@pytest.mark.parametrize("width", [style.COLUMN, style.PAGE])
+def test_the_picture(draw, width):
+    rows = [row for p in (4, 8, 16) for row in figures(p, measured=1.5, predicted=1.0, formula=1.0)]
+    picture = draw(sweep, rows, width=width)
+    assert [ax.get_title() for ax in picture.axes] == ["4 ranks", "8 ranks", "16 ranks"]
+    assert picture.key == ["ring", "doubling", "measured", "predicted", "formula"]
+    for ax, p in zip(picture.axes, (4, 8, 16), strict=True):
+        assert f"ring from {style.size(crossing(p), 2)}" in [t.get_text() for t in ax.texts]
+        assert len([line for line in ax.lines if len(line.get_xdata()) == len(SIZES)]) == 6
+    assert picture.title.startswith(
+        f"Fastest all_reduce on 4 ranks: doubling, ring from {style.size(crossing(4), 2)}; on 16 ranks"
+    )
+    assert picture.title.endswith("Measured and predicted differ by a factor of 1.5 (median)")
+
+
+def test_without_measurements_the_marks_are_the_predictions(draw):
+    picture = draw(sweep, figures(8, predicted=1.0))
+    assert picture.axes[0].get_title() == "8 ranks, fastest as predicted"
+    assert picture.key == ["ring", "doubling", "predicted"]
+    picture = draw(sweep, figures(8, formula=1.0))
+    assert picture.axes[0].get_title() == "8 ranks, fastest by formula"
+
+
+def test_chosen_algorithms(draw):
+    picture = draw(sweep, figures(8, formula=1.0), algorithms=["ring"])
+    assert picture.title == "Fastest all_reduce on 8 ranks: ring"
+
+
+def test_an_empty_array_is_left_out_and_it_says_so(draw):
+    rows = [*figures(8, formula=1.0), Figures("all_reduce", "ring", 8, 0, formula_s=1e-5)]
+    assert draw(sweep, rows).note == "1 figure for an empty array left out: a log scale has no 0."
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [([], r"these are 0"), ([*figures(4, formula=1.0), Figures("broadcast", "chain", 4, 8, 1.0)], "these are 2")],
+)
+def test_what_cannot_be_drawn(rows, fault):
+    with pytest.raises(ArgumentError, match=fault):
+        sweep(rows)

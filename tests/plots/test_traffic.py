@@ -1,0 +1,54 @@
+"""The map of who sent how much to whom."""
+
+import numpy as np
+import pytest
+
+import simdist as sd
+from simdist.collectives import all_reduce
+from simdist.errors import ArgumentError
+from simdist.plots import style, traffic
+from simdist.trace import Span, Trace
+
+
+def program(comm, name):
+    all_reduce(np.ones(4096, np.float32), comm, algorithm=name)
+
+
+def shown(picture):
+    """The bytes behind the colours; 0 where nothing is shown."""
+    return np.ma.filled(picture.axes[0].images[0].get_array(), 0)
+
+
+@pytest.mark.parametrize("width", [style.COLUMN, style.PAGE])
+def test_a_ring(draw, width):
+    picture = draw(traffic, sd.run(program, ranks=4, args=("ring",)).trace, width=width)
+    expected = np.zeros((4, 4))
+    for rank in range(4):
+        expected[rank, (rank + 1) % 4] = 6 * 4096
+    assert (shown(picture) == expected).all()
+    assert picture.title == "96 KiB in 24 messages: each of 4 ranks sends to 1 of the others, at most 24 KiB to one"
+    assert picture.words.count("24 KiB") == 4 + 1  # and on the scale
+
+
+def test_many_ranks_without_figures(draw):
+    picture = draw(traffic, sd.run(program, ranks=16, args=("recursive_doubling",)).trace)
+    assert (np.count_nonzero(shown(picture), axis=1) == 4).all()
+    assert picture.title.startswith("1 MiB in 64 messages: each of 16 ranks sends to 4 of the others")
+    assert not picture.axes[0].texts
+
+
+def test_very_different_amounts_and_empty_messages(draw):
+    spans = [Span(0, "main", "send", 0.0, 1.0, 10, 1), Span(1, "main", "send", 0.0, 1.0, 10**7, 2)]
+    spans.append(Span(2, "main", "send", 0.0, 1.0, 0, 0))
+    picture = draw(traffic, Trace(spans, 3))
+    assert shown(picture)[1, 2] == 10**7
+    assert "sends to 0 to 1 of the others" in picture.title
+
+
+def test_empty_messages_alone(draw):
+    assert draw(traffic, Trace([Span(0, "main", "send", 0.0, 1.0, 0, 1)], 2)).title.startswith("0 B in 1 message")
+
+
+def test_a_trace_without_messages():
+    with pytest.raises(ArgumentError, match="no messages"):
+        traffic(Trace([Span(0, "main", "compute", 0.0, 1.0)], 1))

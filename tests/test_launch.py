@@ -1,0 +1,326 @@
+"""Starting ranks: what comes back, what is refused, and that nothing is left behind."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jobs import ROOT, needs_mpi
+
+import simdist as sd
+from simdist import environment
+from simdist.collectives import all_reduce
+from simdist.comm.board import alive
+from simdist.errors import ArgumentError, DeadlineError, RankFailed, UnknownNameError, WorldUnavailable
+from simdist.launch import launch_script, mpirun, room
+
+
+class Refusal(Exception):
+    """An exception that only this file knows."""
+
+
+class Pair:
+    """A class that only this file knows."""
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def __call__(self, comm):
+        return self.a * comm.rank + self.b
+
+
+def digits(comm, n=8):
+    x = np.full(n, 10**comm.rank, dtype=np.int64)
+    all_reduce(x, comm, algorithm="ring")
+    return x
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path_factory, monkeypatch):
+    """The launcher's folders are in a place of their own here; in the end none is left, and no process of theirs."""
+    folder = tmp_path_factory.mktemp("launch")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield
+    assert list(folder.iterdir()) == []
+    for process in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            assert str(folder).encode() not in process.read_bytes()
+
+
+# -- what comes back ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("world", ["virtual", pytest.param("mpi", marks=needs_mpi)])
+def test_a_run_gives_results_trace_and_time(world):
+    run = sd.run(digits, ranks=4, world=world, args=(6,))
+    assert [x.tolist() for x in run.results] == [[1111] * 6] * 4
+    assert run.trace.ranks == 4
+    sends = [s for s in run.trace if s.name == "send" and s.context == "world.collective"]
+    assert len(sends) == 4 * 6
+    assert run.elapsed_s > 0
+
+
+@needs_mpi
+def test_both_worlds_give_the_same_bits():
+    def program(comm):
+        x = np.random.default_rng(comm.rank).standard_normal(1000)
+        all_reduce(x, comm, algorithm="ring")
+        return x.tobytes()
+
+    assert sd.run(program, 3, world="mpi").results == sd.run(program, 3).results
+
+
+@needs_mpi
+def test_programs_and_results_of_any_kind_travel(capsys):
+    offset = np.arange(3)
+
+    def closure(comm, pair, words, **more):
+        print(f"rank {comm.rank} says hello")
+        print(f"rank {comm.rank} complains", file=sys.stderr)
+        return Pair(comm.rank + pair.a, offset + comm.rank), words, {"x": None}
+
+    results = sd.run(closure, 2, world="mpi", args=(Pair(10, 0), ("a", "b"))).results
+    assert [type(pair) for pair, *_ in results] == [Pair, Pair]
+    assert [pair.a for pair, *_ in results] == [10, 11]
+    assert [pair.b.tolist() for pair, *_ in results] == [[0, 1, 2], [1, 2, 3]]
+    assert results[0][1:] == (("a", "b"), {"x": None})
+    written = capsys.readouterr()
+    assert sorted(written.out.splitlines()) == ["rank 0 says hello", "rank 1 says hello"]
+    assert sorted(written.err.splitlines()) == ["rank 0 complains", "rank 1 complains"]
+    assert sd.run(Pair(3, 4), 2, world="mpi").results == [4, 7]
+    assert [x[0] for x in sd.run(partial(digits, n=1), 2, world="mpi").results] == [11, 11]
+
+
+@needs_mpi
+def test_options_reach_the_ranks(monkeypatch):
+    monkeypatch.setenv("SIMDIST_RANKS_PER_NODE", "2")
+    for name in environment.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+    def program(comm):
+        digits(comm)
+        threads = {os.environ[name] for name in environment.THREAD_VARIABLES}
+        return list(comm.nodes), comm.num_nodes, comm.check, comm.cluster.name, sd.world() is comm, threads
+
+    cluster = sd.cluster.preset("a100")
+    run = sd.run(program, 3, world="mpi", record=False, check=False, cluster=cluster)
+    threads = {str(max(1, environment.num_cores() // 3))}
+    assert run.results == [([0, 0, 1], 2, False, "a100", True, threads)] * 3
+    assert len(run.trace) == 0
+
+
+@needs_mpi
+def test_a_ranks_own_exception_is_raised_here():
+    def program(comm):
+        comm.barrier()
+        if comm.rank == 1:
+            raise Refusal("no", 3)
+        comm.barrier()
+
+    with pytest.raises(Refusal, match="no") as caught:
+        sd.run(program, 3, world="mpi")
+    assert caught.value.args == ("no", 3)
+    (note,) = caught.value.__notes__
+    assert "rank 1 of 3" in note
+    assert 'raise Refusal("no", 3)' in note
+    assert "rank_process" not in note
+
+
+@needs_mpi
+def test_what_cannot_travel_is_told_in_words():
+    class Odd(Exception):
+        def __init__(self, a, b):
+            super().__init__(f"{a} and {b}")
+
+    def program(comm):
+        raise Odd(1, 2)
+
+    with pytest.raises(RankFailed, match="1 and 2"):
+        sd.run(program, 1, world="mpi")
+    with pytest.raises(ArgumentError, match="cannot travel"):
+        sd.run(lambda comm: sys._getframe(), 1, world="mpi")
+    with pytest.raises(ArgumentError, match="cannot travel"):
+        sd.run(digits, 1, world="mpi", args=(sys._getframe(),))
+
+
+@needs_mpi
+def test_a_deadline_of_ones_own():
+    start_s = time.monotonic()
+    with pytest.raises(DeadlineError, match="the deadline is 1 s") as caught:
+        sd.run(lambda comm: comm.recv(np.zeros(1), 1 - comm.rank), 2, world="mpi", timeout_s=1)
+    assert time.monotonic() - start_s < 30
+    assert "rank 0 waits to receive from rank 1" in str(caught.value)
+    assert "rank 1 waits to receive from rank 0" in str(caught.value)
+    assert "comm.recv(np.zeros(1), 1 - comm.rank)" in str(caught.value)
+
+
+@needs_mpi
+def test_a_notebook_without_a_main_file_can_start_ranks():
+    code = """
+import simdist as sd
+class Cell: pass
+def program(comm):
+    return Cell, comm.rank
+print([(c is Cell, r) for c, r in sd.run(program, 2, world="mpi").results])
+"""
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=code,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout.strip() == "[(True, 0), (True, 1)]", done.stderr
+
+
+@needs_mpi
+def test_an_interrupt_ends_the_ranks(tmp_path):
+    code = f"""
+import os, time, simdist as sd
+def program(comm):
+    open(f"{tmp_path}/{{comm.rank}}", "w").write(str(os.getpid()))
+    comm.barrier()
+    time.sleep(60)
+try:
+    sd.run(program, 2, world="mpi")
+except KeyboardInterrupt:
+    print("interrupted")
+print(sd.run(lambda comm: comm.size, 2, world="mpi").results)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    try:
+        until(lambda: len(list(tmp_path.iterdir())) == 2 and all(p.read_text() for p in tmp_path.iterdir()))
+        process.send_signal(2)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert out.split("\n")[:2] == ["interrupted", "[2, 2]"]
+    assert not any(alive(int(path.read_text())) for path in tmp_path.iterdir())
+
+
+def until(condition, timeout_s=60.0):
+    """Wait until it holds."""
+    end_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+# -- what is refused ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [0, -1, 2.0, "4", None, True])
+def test_ranks_are_a_whole_number_from_one_on(ranks):
+    for world in ("virtual", "mpi"):
+        with pytest.raises(ArgumentError, match=re.escape(repr(ranks))):
+            sd.run(digits, ranks, world=world)
+    if ranks is not True:
+        with pytest.raises(ArgumentError, match=re.escape(repr(ranks))):
+            launch_script(ranks, [__file__])
+
+
+def test_other_bad_arguments_are_refused():
+    with pytest.raises(UnknownNameError, match="mpi, virtual"):
+        sd.run(digits, world="mars")
+    with pytest.raises(ArgumentError, match="needs a function"):
+        sd.run(3)
+    with pytest.raises(ArgumentError, match="timeout_s"):
+        sd.run(digits, world="mpi", timeout_s=0)
+    with pytest.raises(ArgumentError, match="no script"):
+        launch_script(2, ["/no/such/script.py"])
+    with pytest.raises(ArgumentError, match="none given"):
+        launch_script(2, [])
+
+
+def test_more_ranks_than_the_machine_holds_are_refused():
+    for world in ("virtual", "mpi"):
+        with pytest.raises(ArgumentError, match="GB"):
+            sd.run(digits, 10**9, world=world)
+
+
+def test_more_processes_than_the_machine_allows_are_refused(monkeypatch):
+    monkeypatch.setattr(room, "_available_bytes", lambda: None)
+    monkeypatch.setattr(room, "_most_processes", lambda: 100)
+    with pytest.raises(ArgumentError, match="allows 100"):
+        sd.run(digits, 101, world="mpi")
+    room.check_room(100, "mpi")
+    room.check_room(101, "virtual")
+
+
+def test_without_an_mpi_one_sentence_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    mpirun.find_mpirun.cache_clear()
+    try:
+        with pytest.raises(WorldUnavailable, match=r"pip install 'simdist\[mpi\]'"):
+            sd.run(digits, world="mpi")
+    finally:
+        mpirun.find_mpirun.cache_clear()
+
+
+def test_a_rank_of_a_job_starts_no_other(monkeypatch):
+    monkeypatch.setenv("PMI_RANK", "0")
+    with pytest.raises(WorldUnavailable, match=r"program\(sd.world\(\)\)"):
+        sd.run(digits, world="mpi")
+    with pytest.raises(WorldUnavailable):
+        launch_script(2, [__file__])
+
+
+@needs_mpi
+def test_a_library_that_does_not_belong_to_the_launcher_is_noticed():
+    code = "import simdist as sd; sd.world()"
+    variables = os.environ | {"PMI_RANK": "1", "PMI_SIZE": "3", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, env=variables)
+    assert done.returncode != 0
+    assert "start the job with the mpirun of that library" in done.stderr
+
+
+# -- the environment -------------------------------------------------------------------------------------
+
+
+def test_the_place_in_a_job_is_read_from_what_launchers_say():
+    place = environment.place
+    assert place({}) is None
+    assert place({"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "3"}) == (2, 4, 3)
+    open_mpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    assert place({**open_mpi, "PMIX_RANK": "1"}) == (1, 2, 2)
+    assert place({"PMIX_RANK": "5", "SLURM_NTASKS": "8", "SLURM_NTASKS_PER_NODE": "4"}) == (5, 8, 4)
+
+
+def test_cores_are_shared_unless_the_user_has_said():
+    variables = {"OMP_NUM_THREADS": "7"}
+    environment.share_cores(variables, ranks=4, cores=10)
+    assert variables == {"OMP_NUM_THREADS": "7", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
+    few = {}
+    environment.share_cores(few, ranks=4, cores=2)
+    assert set(few.values()) == {"1"}
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "nan", "soon"])
+def test_bad_deadlines_are_refused(text):
+    with pytest.raises(ArgumentError, match="SIMDIST_TIMEOUT_S"):
+        environment.timeout_s({"SIMDIST_TIMEOUT_S": text})
+
+
+@pytest.mark.parametrize("text", ["", "0", "-2", "1.5", "two"])
+def test_bad_numbers_of_ranks_per_node_are_refused(text):
+    with pytest.raises(ArgumentError, match="SIMDIST_RANKS_PER_NODE"):
+        environment.pretended_ranks_per_node({"SIMDIST_RANKS_PER_NODE": text})
+
+
+def test_deadlines_and_nodes_are_read():
+    assert environment.timeout_s({}) == 30
+    assert environment.timeout_s({"SIMDIST_TIMEOUT_S": "2.5"}) == 2.5
+    assert environment.timeout_s({"SIMDIST_TIMEOUT_S": "inf"}) == float("inf")
+    assert environment.pretended_ranks_per_node({}) is None
+    assert environment.pretended_ranks_per_node({"SIMDIST_RANKS_PER_NODE": "2"}) == 2

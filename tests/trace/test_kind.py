@@ -1,0 +1,41 @@
+"""What a span is, by its name."""
+
+import pytest
+
+from simdist.collectives import algorithms
+from simdist.collectives.registry import find
+from simdist.trace.kind import COLLECTIVES, kind
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("send", "send"),
+        ("recv", "recv"),
+        ("compute", "compute"),
+        ("forward", "forward"),
+        ("weight gradient", "weight gradient"),
+        ("F0", "forward"),
+        ("2F11", "forward"),
+        ("B3", "backward"),
+        ("1I0", "backward"),
+        ("W7", "weight gradient"),
+        ("all_reduce ring", "all_reduce"),
+        ("wait for stream", "wait"),
+        ("state", "state"),
+        ("step", "other"),
+        ("sender", "other"),
+        ("F", "other"),
+        ("", "other"),
+        ("Fast 3", "other"),
+    ],
+)
+def test_names(name, what):
+    assert kind(name) == what
+
+
+@pytest.mark.parametrize("operation", COLLECTIVES)
+def test_every_collective_is_known_by_the_name_that_its_spans_have(operation):
+    for name in algorithms(operation):
+        found = find(operation, name)
+        assert kind(f"{found.operation} {found.name}") == operation
