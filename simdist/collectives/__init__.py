@@ -1,8 +1,8 @@
 """Collectives by hand, over send and receive: every algorithm by name, its cost beside it."""
 
-# Importing a family registers its algorithms, listed in this order.
+# Importing a family registers its algorithms. They are listed in this order, and of two that would take as
+# long `auto` takes the first: so the simplest, which need the most memory, come last.
 from simdist.collectives import (  # noqa: F401, I001
-    linear,
     tree,
     chain,
     scatter_gather,
@@ -16,6 +16,7 @@ from simdist.collectives import (  # noqa: F401, I001
     hierarchical,
     torus,
     dissemination,
+    linear,
 )
 from simdist.collectives.api import (
     all_gather,

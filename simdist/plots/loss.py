@@ -16,7 +16,7 @@ __all__ = ["loss_curve"]
 def loss_curve(
     steps: Sequence[int],
     train: Sequence[float],
-    validation: Sequence[float] | None = None,
+    validation: Sequence[float | None] | None = None,
     reference: Mapping[str, float] | None = None,
     *,
     unit: str = "nats a byte",
@@ -35,46 +35,40 @@ def loss_curve(
         ArgumentError: lengths differ, or there is nothing to draw.
     """
     curves = {"training": train} | ({"validation": validation} if validation is not None else {})
-    for name, values in curves.items():
-        if len(values) != len(steps):
-            raise ArgumentError(f"{len(values)} {name} losses for {len(steps)} steps")
-    points = {name: _finite(steps, values) for name, values in curves.items()}
-    points = {name: found for name, found in points.items() if found}
+    points = {name: found for name, values in curves.items() if (found := _finite(steps, values, name))}
     if not points:
         raise ArgumentError("no finite loss to draw")
     with style.styled():
         fig = style.figure(width, 2.3)
         ax = fig.subplots()
-        looks: dict[str, dict[str, Any]] = {
-            "training": {"color": "#77AADD", "linewidth": 1.0},
-            "validation": {"color": style.DONE, "marker": "o"},
-        }
-        for name, found in points.items():
-            ax.plot(*zip(*found, strict=True), label=name, **looks[name])
+        lines = [ax.plot(*zip(*found, strict=True), label=name, **_LOOKS[name])[0] for name, found in points.items()]
         for name, level in (reference or {}).items():
             ax.axhline(level, color=style.ACCENT, linewidth=0.9, linestyle="--")
-            ax.text(
-                1,
-                level,
-                f"{name} {level:.3g}",
-                transform=ax.get_yaxis_transform(),
-                ha="right",
-                va="bottom",
-                fontsize=6.5,
-                color=style.ACCENT,
-            )
+            where = ax.get_yaxis_transform()
+            ax.text(1, level, f"{name} {level:.3g}", transform=where, ha="right", va="bottom", color=style.ACCENT)
         ax.set(xlabel="step", ylabel=f"loss ({unit})")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
-        lost = len(steps) - len(points.get("training", ()))
-        note = f"{lost} of {style.number(len(steps), 'training loss')} left out: not finite." if lost else ""
-        style.legend(fig, ax.get_lines()[: len(points)], note)
+        style.legend(fig, lines, _left_out(len(steps), len(points.get("training", ()))))
         style.title(fig, _finding(points, reference or {}))
     return fig
 
 
-def _finite(steps: Sequence[int], values: Sequence[float | None]) -> list[tuple[int, float]]:
+_LOOKS: dict[str, dict[str, Any]] = {
+    "training": {"color": "#77AADD", "linewidth": 1.0},
+    "validation": {"color": style.DONE, "marker": "o"},
+}
+
+
+def _finite(steps: Sequence[int], values: Sequence[float | None], name: str) -> list[tuple[int, float]]:
+    """The (step, loss) of all losses that were measured and are finite."""
+    if len(values) != len(steps):
+        raise ArgumentError(f"{len(values)} {name} losses for {len(steps)} steps")
     return [(step, value) for step, value in zip(steps, values, strict=True) if value is not None and isfinite(value)]
+
+
+def _left_out(steps: int, drawn: int) -> str:
+    return f"{steps - drawn} of {style.number(steps, 'training loss')} left out: not finite." if drawn < steps else ""
 
 
 def _finding(points: Mapping[str, Sequence[tuple[int, float]]], reference: Mapping[str, float]) -> str:

@@ -124,7 +124,7 @@ def figure(width: float, height: float) -> Figure:
 
 def title(fig: Figure, text: str) -> None:
     """What the picture shows, as a sentence over it, broken where the figure ends."""
-    fig.suptitle(_wrapped(text, fig, 8.5), fontsize=8.0, fontweight="bold", x=0.01, ha="left")
+    fig.suptitle(_wrapped(text, fig, 8.9), fontsize=8.0, fontweight="bold", x=0.01, ha="left")
 
 
 def legend(fig: Figure, handles: Sequence[Any], note: str = "", letters: int = 12) -> None:

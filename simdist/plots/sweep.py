@@ -111,9 +111,7 @@ def sweep(
             ax.set_ylabel("time")
         for ax in axes[-1]:
             ax.set_xlabel("size of the array")
-        empty = sum(m.num_bytes == 0 for m in rows)
-        note = f"{style.number(empty, 'figure')} for an empty array left out: a log scale has no 0." if empty else ""
-        style.legend(fig, _handles(rows, names), note, letters=16)
+        style.legend(fig, _handles(rows, names), _left_out(rows), letters=16)
         style.title(fig, f"Fastest {operations.pop()} on {_join(findings)}{_accuracy(rows)}")
     return fig
 
@@ -190,6 +188,11 @@ def _accuracy(rows: Sequence[Measurement]) -> str:
     if not ratios:
         return ""
     return f". Measured and predicted differ by a factor of {median(max(r, 1 / r) for r in ratios):.2g} (median)"
+
+
+def _left_out(rows: Sequence[Measurement]) -> str:
+    empty = sum(m.num_bytes == 0 for m in rows)
+    return f"{style.number(empty, 'figure')} for an empty array left out: a log scale has no 0." if empty else ""
 
 
 def _handles(rows: Sequence[Measurement], names: Sequence[str]) -> list[Line2D]:

@@ -9,7 +9,8 @@ Where a row is white, nothing was recorded.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -112,6 +113,14 @@ def _bars(ax: Axes, view: View) -> dict[str, str]:
             labels.append((view.points(s), s, (left + right) / 2, y, style.ink_on(style.colour(what))))
         else:
             boxes[0, "other"].append((left, right, y - 0.48, y + 0.48))
+    _paint(ax, view, boxes)
+    _write(ax, labels)
+    order = [*COMPUTING, *COLLECTIVES, *MESSAGES, "wait"]
+    return {what: _WORDS.get(what, what) for what in sorted({what for front, what in boxes if front}, key=order.index)}
+
+
+def _paint(ax: Axes, view: View, boxes: Mapping[tuple[int, str], Sequence[Box]]) -> None:
+    """Draw the boxes of each kind; a white edge parts those that are wide enough for one."""
     gap = view.x(view.start_s + 2.5 / 72 / (view.width - MARGIN) * (view.end_s - view.start_s))  # 2.5 points
     for (front, what), found in sorted(boxes.items()):
         colour = style.colour(what)
@@ -123,26 +132,28 @@ def _bars(ax: Axes, view: View) -> dict[str, str]:
         if what in _HATCH:
             bars.set(hatch=_HATCH[what], edgecolor="#888888")
         ax.add_collection(bars)
-    _write(ax, labels)
-    order = [*COMPUTING, *COLLECTIVES, *MESSAGES, "wait"]
-    return {what: _WORDS.get(what, what) for what in sorted({what for front, what in boxes if front}, key=order.index)}
 
 
 def _flights(spans: Sequence[Span]) -> dict[int, tuple[int, int]]:
-    """For each message the lane that it gets among those in flight with it, and how many lanes its row has, up to 8."""
-    waiting: dict[tuple[int, str, str], list[int]] = defaultdict(list)
+    """For each message the lane that it gets among those in flight with it, and how many lanes its row has."""
+    rows: dict[tuple[int, str, str], list[int]] = defaultdict(list)
     for i, s in enumerate(spans):
         if s.name in MESSAGES:
-            waiting[s.rank, s.stream, s.name].append(i)
-    found = {}
-    for indices in waiting.values():
-        free_s: list[float] = []
-        lane = {}
+            rows[s.rank, s.stream, s.name].append(i)
+    found: dict[int, tuple[int, int]] = {}
+    for indices in rows.values():
+        lane, lanes = {}, 0
+        free: list[int] = []
+        busy: list[tuple[float, int]] = []  # (until when, lane), soonest first
         for i in sorted(indices, key=lambda i: (spans[i].start_s, spans[i].end_s)):
-            fits = [k for k, end_s in enumerate(free_s) if end_s <= spans[i].start_s]
-            lane[i] = fits[0] if fits else min(len(free_s), 7)
-            free_s[lane[i] : lane[i] + 1] = [spans[i].end_s]
-        found.update({i: (k, len(free_s)) for i, k in lane.items()})
+            while busy and busy[0][0] <= spans[i].start_s:
+                heappush(free, heappop(busy)[1])
+            if not free:
+                heappush(free, lanes)
+                lanes += 1
+            lane[i] = heappop(free)
+            heappush(busy, (spans[i].end_s, lane[i]))
+        found.update({i: (k, lanes) for i, k in lane.items()})
     return found
 
 

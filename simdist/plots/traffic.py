@@ -38,8 +38,7 @@ def traffic(trace: Trace, *, width: float = style.COLUMN) -> Figure:
         norm = LogNorm(low, high) if logarithmic else Normalize(0, high)
         image = ax.imshow(sent, cmap=_SHADES, norm=norm, interpolation="nearest")
         bar = fig.colorbar(image, ax=ax, shrink=0.8, format=FuncFormatter(lambda n, _: style.size(n)))
-        if not logarithmic:
-            bar.set_ticks(np.linspace(0, high, 5).tolist())
+        bar.set_ticks((np.geomspace(low, high, 5) if logarithmic else np.linspace(0, high, 5)).tolist())
         bar.ax.minorticks_off()
         bar.outline.set_visible(False)
         ax.set(xlabel="to rank", ylabel="from rank")

@@ -118,6 +118,13 @@ def test_sends_lie_above_receives_and_those_at_once_share_the_height(draw):
     assert all(a[1] <= b[0] for a, b in pairwise(rows))
 
 
+def test_thirty_receives_at_once_do_not_hide_each_other(draw):
+    spans = [span("recv", 0.1 * k, 10 + k, peer=0) for k in range(30)]
+    (ax,) = draw(timeline, Trace(spans, 1)).axes
+    rows = sorted((top, bottom) for _, _, top, bottom in boxes(ax, "recv"))
+    assert all(a[1] <= b[0] for a, b in pairwise(rows))
+
+
 def test_names_where_they_fit(draw):
     picture = draw(timeline, Trace([span("attention", 0, 95), span("norm", 95, 96), span("F0", 96, 100)], 1))
     assert "attention" in picture.words

@@ -48,10 +48,14 @@ class VirtualWork(Work):
         """Block the calling fiber until it is done; what it returned, or raise what it raised."""
         scheduler = self._stream.scheduler
         fiber = scheduler.running
+        start_s = fiber.clock_s
         if not self._done:
             self._waiters.append(fiber)
             scheduler.block(self)
-        fiber.clock_s = max(fiber.clock_s, self._end_s)
+        if start_s < self._end_s:
+            fiber.clock_s = self._end_s
+            comm = self._stream.comm
+            comm.recorder.add(fiber.stream, f"wait for {comm.stream_name}", start_s, self._end_s)
         if self.error is not None:
             if self in self._stream.unheard:
                 self._stream.unheard.remove(self)

@@ -55,6 +55,17 @@ def test_work_on_a_stream_is_in_order_and_starts_when_it_is_asked_for():
     assert run(program, 1)[0] == ([("a", 2.0), ("b", 4.0), ("c", 11.0)], 11.0)
 
 
+def test_a_wait_for_a_stream_is_on_the_record():
+    def program(comm):
+        work = comm.stream("side").start(lambda: comm.compute(seconds=2.0))
+        comm.compute(seconds=0.5)
+        work.wait()
+        work.wait()
+
+    waits = [s for s in run_virtual(program, 1, HERE)[1] if s.name.startswith("wait")]
+    assert [(s.stream, s.name, s.start_s, s.end_s) for s in waits] == [("main", "wait for side", 0.5, 2.0)]
+
+
 def test_a_collective_on_a_stream_and_one_on_the_main_line_do_not_mix():
     def program(comm):
         side = comm.stream("side")
