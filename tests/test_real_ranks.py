@@ -12,7 +12,7 @@ pytestmark = needs_mpi
 
 def run_tests(ranks, *arguments, **options):
     """pytest on real ranks."""
-    return job(ranks, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, **options)
+    return job(ranks, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", *arguments, **options)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])

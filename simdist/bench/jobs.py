@@ -11,7 +11,12 @@ from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.launch import in_job, run, world
 
-__all__ = ["per_rank"]
+__all__ = ["given_ranks", "per_rank"]
+
+
+def given_ranks(where: str) -> list[int]:
+    """How many ranks the job at hand has, if it is to do the work; nothing where jobs are started as needed."""
+    return [world().size] if where == "mpi" and in_job() else []
 
 
 def per_rank(

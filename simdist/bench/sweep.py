@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from simdist.bench.jobs import given_ranks
 from simdist.bench.measure import Row, measure_machine, rows
 from simdist.cluster import Cluster, preset, presets
 from simdist.collectives import algorithms
@@ -25,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.description = "Time a collective: measured, predicted by the virtual world, and by its formula."
     add = parser.add_argument
     add("operation", nargs="?", default="all_reduce", help="all_reduce, broadcast, … (all_reduce)")
-    add("--ranks", type=int, nargs="+", default=[2, 4], metavar="P", help="how many (2 4)")
+    add("--ranks", type=int, nargs="+", metavar="P", help="how many (2 4; under mpirun all)")
     add("--sizes", type=_size, nargs="+", default=_SIZES, metavar="BYTES", help="such as 512 64K 4M (1K to 4M)")
     add("--algorithms", nargs="+", metavar="NAME", help="which of them (all)")
     add("--world", choices=["mpi", "virtual"], default="mpi", help="mpi measures; virtual predicts only (mpi)")
@@ -49,12 +50,13 @@ def execute(args: Namespace) -> int:
     names = args.algorithms or algorithms(args.operation)
     for name in names:
         find(args.operation, name)
-    if min(args.ranks) < 1 or args.repeats < 1:
-        raise ArgumentError(f"--ranks {args.ranks} and --repeats {args.repeats} need to be at least 1")
+    counts = args.ranks or given_ranks(args.world) or [2, 4]
+    if min(counts) < 1 or args.repeats < 1:
+        raise ArgumentError(f"--ranks {counts} and --repeats {args.repeats} need to be at least 1")
     source = args.cluster or ("measured" if args.world == "mpi" else "this-machine")
     found: list[Row] = []
     written: list[dict[str, Any]] = []
-    for ranks in args.ranks:
+    for ranks in counts:
         cluster = measure_machine(ranks) if source == "measured" else preset(source)
         model = cluster or preset("this-machine")
         table = rows(args.operation, names, ranks, args.sizes, args.world, model, args.repeats)

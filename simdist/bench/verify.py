@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array, reductions
-from simdist.bench.jobs import per_rank
+from simdist.bench.jobs import given_ranks, per_rank
 from simdist.bench.trial import REDUCING, ROOTED, Trial, outcomes
 from simdist.collectives import algorithms
 from simdist.comm import Communicator
@@ -26,13 +26,15 @@ _HEAD = (
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of `simdist verify`."""
     parser.description = "Perform every collective by every algorithm and compare with NumPy and with its cost."
-    parser.add_argument("--max-ranks", type=int, default=None, metavar="P", help="1 to P ranks (9; in the mpi world 4)")
+    parser.add_argument("--max-ranks", type=int, metavar="P", help="1 to P ranks (9; mpi: 4, under mpirun all)")
     parser.add_argument("--world", choices=["virtual", "mpi"], default="virtual", help="virtual ranks or real ones")
 
 
 def execute(args: Namespace) -> int:
     """Print the table; 1 where a line has a fault."""
-    most = args.max_ranks if args.max_ranks is not None else 9 if args.world == "virtual" else 4
+    most = args.max_ranks
+    if most is None:
+        most = 9 if args.world == "virtual" else (given_ranks(args.world) or [4])[0]
     if most < 1:
         raise ArgumentError(f"--max-ranks is {most}; needs at least 1")
     faults = rows = 0

@@ -43,7 +43,7 @@ def _call(
     shadow = comm.shadow
     with shadow.span(f"{operation} {chosen.name}", num_bytes):
         comm.agree(f"{operation} by {chosen.name} of {what}{how}")
-        yield partial(chosen.run, **options), shadow
+        yield partial(chosen.run, **options) if options else chosen.run, shadow
 
 
 def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "auto", **options: Any) -> None:

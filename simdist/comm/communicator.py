@@ -205,3 +205,9 @@ class Communicator(ABC):
         """Raise ArgumentError unless 0 <= rank < size; `role` says what the rank was given as."""
         if not 0 <= rank < self.size:
             raise ArgumentError(f"{role} {rank} on rank {self.rank}: this communicator has ranks 0 to {self.size - 1}")
+
+    def check_split(self, color: object, key: object) -> None:
+        """Raise ArgumentError unless color (where it is not None) and key are whole numbers."""
+        for name, value in {"color": 0 if color is None else color, "key": key}.items():
+            if not isinstance(value, (int, np.integer)):
+                raise ArgumentError(f"{name} {value!r} on rank {self.rank}: needs a whole number")

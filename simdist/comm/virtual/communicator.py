@@ -8,9 +8,8 @@ from simdist.arrays import Array
 from simdist.cluster import Path
 from simdist.comm.communicator import ANY, Communicator, Request, Status, Stream
 from simdist.comm.virtual.group import Group
-from simdist.comm.virtual.mailbox import Hope, Mailbox, Message, Receipt, copy_message
+from simdist.comm.virtual.mailbox import Hope, Mailbox, Message, Receipt
 from simdist.comm.virtual.request import AnyReceiving, Receiving, Sending
-from simdist.comm.virtual.scheduler import Fiber
 from simdist.comm.virtual.shared import Shared
 from simdist.comm.virtual.stream import VirtualStream
 from simdist.trace import Recorder
@@ -77,16 +76,11 @@ class VirtualCommunicator(Communicator):
             sending.wait()
             return
         fiber = scheduler.running
-        sent_s = self._dispatch(x, dst, 0, fiber.clock_s)
+        start_s = fiber.clock_s
+        sent_s = self._dispatch(x, dst, 0, start_s)
         if self._rows is not None:
-            self.note("send", fiber.clock_s, sent_s, x.nbytes, self.ranks[dst], 0)
-        mailbox = self._mailbox
-        message = mailbox.take(src, 0) if mailbox.messages else None
-        if message is not None and message.sending is None:  # the usual case, without a receipt
-            copy_message(message.data, y, src, 0)
-            self._arrive(fiber, fiber.clock_s, message.ready_s, src, 0, y.nbytes)
-        else:
-            self._await(y, src, 0, message)
+            self.note("send", start_s, sent_s, x.nbytes, self.ranks[dst], 0)
+        self.finish(self._post(y, src, 0), start_s)
         if fiber.clock_s < sent_s:
             fiber.clock_s = sent_s
 
@@ -113,14 +107,7 @@ class VirtualCommunicator(Communicator):
         start_s = self.scheduler.running.clock_s
         if src == ANY:
             return AnyReceiving(self, x, tag, start_s)
-        self.check_peer("src", src)
-        receipt = Receipt(self.group, self.doing, x, src, tag)
-        message = self._mailbox.take(src, tag)
-        if message is None:
-            self._mailbox.receipts.append(receipt)
-        else:
-            self._accept(message, receipt)
-        return Receiving(self, receipt, start_s)
+        return Receiving(self, self._post(x, src, tag), start_s)
 
     # The four ways in which a message and a receive can meet. Times are those of the call that makes them.
 
@@ -135,7 +122,7 @@ class VirtualCommunicator(Communicator):
             if mailbox.hopes:
                 self._wake(mailbox, tag, arrival_s)
         else:
-            receipt.fill(x, src, tag, arrival_s)
+            receipt.fill(x, tag, arrival_s)
             if receipt.fiber is not None:
                 self.scheduler.ready(receipt.fiber, arrival_s)
         return sent_s
@@ -149,7 +136,7 @@ class VirtualCommunicator(Communicator):
     def _deliver(self, x: Array, path: Path, src: int, tag: int, receipt: Receipt) -> float:
         """Carry a large message, now that both sides are ready; when it has left."""
         sent_s, arrival_s = path.carry(x.nbytes, self.scheduler.running.clock_s)
-        receipt.fill(x, src, tag, arrival_s)
+        receipt.fill(x, tag, arrival_s)
         if receipt.fiber is not None:
             self.scheduler.ready(receipt.fiber, arrival_s)
         return sent_s
@@ -157,7 +144,7 @@ class VirtualCommunicator(Communicator):
     def _accept(self, message: Message, receipt: Receipt) -> None:
         """Give a message taken from the mailbox to a receive."""
         if message.sending is None:
-            receipt.fill(message.data, message.src, message.tag, message.ready_s)
+            receipt.fill(message.data, message.tag, message.ready_s)
         else:
             path = self._shared.network.path(self.ranks[message.src], self._global_rank)
             message.sending.leave(self._deliver(message.data, path, message.src, message.tag, receipt))
@@ -168,40 +155,37 @@ class VirtualCommunicator(Communicator):
         route = self._shared.network.path(self._global_rank, self.ranks[dst]), self.group.mailboxes[dst]
         return self._routes.setdefault(dst, route)
 
-    def _await(self, y: Array, src: int, tag: int, message: Message | None) -> Status:
-        """Receive from a known source what is not there yet, or has only announced itself."""
-        self.check_peer("src", src)
-        start_s = self.scheduler.running.clock_s
-        receipt = Receipt(self.group, self.doing, y, src, tag)
+    def _post(self, y: Array, src: int, tag: int) -> Receipt:
+        """Post a receive from a known source; it may meet its message at once."""
+        if not 0 <= src < self.size:
+            self.check_peer("src", src)
+        receipt, mailbox = Receipt(self, y, src, tag), self._mailbox
+        message = mailbox.take(src, tag) if mailbox.messages else None
         if message is None:
-            self._mailbox.receipts.append(receipt)
+            mailbox.receipts.append(receipt)
         else:
             self._accept(message, receipt)
-        return self.finish(receipt, start_s)
+        return receipt
 
-    def finish(self, receipt: Receipt, start_s: float) -> Status:
-        """Wait for a posted receive to be filled, and record it."""
+    def finish(self, receipt: Receipt, start_s: float) -> None:
+        """Wait until a posted receive is filled, move the clock on to the arrival, and record it."""
         fiber = self.scheduler.running
         if not receipt.done:
             receipt.fiber = fiber
             try:
                 self.scheduler.block(receipt)
             except BaseException:
-                self._mailbox.receipts.remove(receipt)
+                if not receipt.done:
+                    self._mailbox.receipts.remove(receipt)
                 raise
         if receipt.error is not None:
             raise receipt.error
-        status = receipt.status
-        self._arrive(fiber, start_s, receipt.arrival_s, *status)
-        return status
-
-    def _arrive(self, fiber: Fiber, start_s: float, arrival_s: float, src: int, tag: int, num_bytes: int) -> None:
-        """Move the clock on to a message's arrival, and record it."""
+        arrival_s = receipt.arrival_s
         if fiber.clock_s < arrival_s:
             fiber.clock_s = arrival_s
         if self._rows is not None:
             end_s = arrival_s if arrival_s > start_s else start_s
-            self.note("recv", start_s, end_s, num_bytes, self.ranks[src], tag)
+            self.note("recv", start_s, end_s, receipt.num_bytes, self.ranks[receipt.src], receipt.tag)
 
     def take_any(self, y: Array, tag: int, start_s: float) -> Status:
         """Receive what arrives first, from whomever.
@@ -226,9 +210,10 @@ class VirtualCommunicator(Communicator):
             return self.take_any(y, tag, start_s)
         fiber.clock_s = max(fiber.clock_s, message.ready_s)
         mailbox.take(message.src, message.tag)
-        receipt = Receipt(self.group, self.doing, y, message.src, message.tag)
+        receipt = Receipt(self, y, message.src, message.tag)
         self._accept(message, receipt)
-        return self.finish(receipt, start_s)
+        self.finish(receipt, start_s)
+        return Status(receipt.src, receipt.tag, receipt.num_bytes)
 
     def note(self, name: str, start_s: float, end_s: float, num_bytes: int, peer: int, tag: int) -> None:
         """Record a message."""
@@ -241,7 +226,8 @@ class VirtualCommunicator(Communicator):
 
     def split(self, color: int | None, key: int = 0) -> "VirtualCommunicator | None":
         """See Communicator. The call itself takes no time, but all leave it at the time of the last to come."""
-        notes = self.exchange("" if color is None else f"{color} {key}")
+        self.check_split(color, key)
+        notes = self.exchange("" if color is None else f"{int(color)} {int(key)}")
         number = self._count("split")
         if color is None:
             return None

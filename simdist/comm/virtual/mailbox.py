@@ -4,14 +4,18 @@ A message that is small enough is under way as soon as it is sent ("eager"): it 
 arrival. A larger one only announces itself and waits, uncopied, until a receive is posted ("rendezvous").
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simdist.arrays import Array
-from simdist.comm.communicator import ANY, Status
+from simdist.comm.communicator import ANY
 from simdist.comm.virtual.scheduler import Fiber
-from simdist.errors import MessageMismatch, SimdistError
+from simdist.errors import MessageMismatch
 
-__all__ = ["Hope", "Mailbox", "Message", "Receipt", "copy_message", "where"]
+if TYPE_CHECKING:
+    from simdist.comm.virtual.communicator import VirtualCommunicator
+    from simdist.comm.virtual.group import Group
+
+__all__ = ["Hope", "Mailbox", "Message", "Receipt", "where"]
 
 
 class Message:
@@ -37,59 +41,60 @@ class Receipt:
     """A posted receive from one known source, and what came of it.
 
     Attributes:
-        group, doing: where it was posted, and during which operation.
+        comm: the communicator that it was posted on.
         array: where the data go.
+        src, tag: what it is for; once done, what came.
+        num_bytes, arrival_s: how much came, and when.
         done: whether its message has met it.
-        status, arrival_s: what came, and when.
         error: why it could not be taken.
         fiber: who is blocked until it comes, if anybody is.
     """
 
-    __slots__ = ("array", "arrival_s", "doing", "done", "error", "fiber", "group", "src", "status", "tag")
+    __slots__ = ("array", "arrival_s", "comm", "done", "error", "fiber", "num_bytes", "src", "tag")
 
-    def __init__(self, group: Any, doing: str, array: Array, src: int, tag: int) -> None:
-        self.group = group
-        self.doing = doing
+    def __init__(self, comm: "VirtualCommunicator", array: Array, src: int, tag: int) -> None:
+        self.comm = comm
         self.array = array
         self.src = src
         self.tag = tag
-        self.done = False
-        self.status: Status
+        self.num_bytes = 0
         self.arrival_s = 0.0
-        self.error: SimdistError | None = None
+        self.done = False
+        self.error: MessageMismatch | None = None
         self.fiber: Fiber | None = None
+
+    @property
+    def group(self) -> "Group":
+        """Whose ranks it waits for."""
+        return self.comm.group
 
     def waits_for(self) -> tuple[str, list[int]]:
         """In words, and the rank that could end the wait."""
         rank = self.group.ranks[self.src]
-        return f"waits to receive from rank {rank}{where(self.tag, self.doing)}", [rank]
+        return f"waits to receive from rank {rank}{where(self.tag, self.comm.doing)}", [rank]
 
-    def fill(self, data: Array, src: int, tag: int, arrival_s: float) -> None:
+    def fill(self, data: Array, tag: int, arrival_s: float) -> None:
         """Take the message: copy data, or keep the reason why not."""
-        try:
-            copy_message(data, self.array, src, tag)
-        except MessageMismatch as error:
-            self.error = error
-        self.done = True
-        self.status = Status(src, tag, data.nbytes)
+        array = self.array
+        if data.dtype is array.dtype and data.shape == array.shape:
+            array[...] = data
+        else:
+            self.error = fit(data, array, self.src, tag)
+        self.tag = tag
+        self.num_bytes = data.nbytes
         self.arrival_s = arrival_s
+        self.done = True
 
 
-def copy_message(data: Array, array: Array, src: int, tag: int) -> None:
-    """Copy a message into the array posted for it, which may be longer.
-
-    Raises:
-        MessageMismatch: it is too long, or of another dtype.
-    """
-    if data.dtype is array.dtype and data.shape == array.shape:
-        array[...] = data
-        return
+def fit(data: Array, array: Array, src: int, tag: int) -> MessageMismatch | None:
+    """Copy a message into the array posted for it, which may be longer; or say why that cannot be."""
     if data.dtype != array.dtype or data.size > array.size:
-        raise MessageMismatch(
+        return MessageMismatch(
             f"a message of {data.size} x {data.dtype} from rank {src} with tag {tag} "
             f"does not fit a receive of {array.size} x {array.dtype}"
         )
     array.reshape(-1)[: data.size] = data.reshape(-1)
+    return None
 
 
 class Hope:
@@ -164,8 +169,8 @@ class Mailbox:
 
     def awaiting(self, src: int, tag: int) -> Receipt | None:
         """The oldest posted receive that a message from src with this tag meets, taken out."""
-        for i, receipt in enumerate(self.receipts):
-            if receipt.src == src and receipt.tag in (tag, ANY):
-                del self.receipts[i]
+        for receipt in self.receipts:
+            if receipt.src == src and (receipt.tag == tag or receipt.tag == ANY):
+                self.receipts.remove(receipt)
                 return receipt
         return None

@@ -66,7 +66,9 @@ class Receiving(Request):
     def wait(self) -> Status:
         """Block until the message is there."""
         if self._done is None:
-            self._done = self._comm.finish(self._receipt, self._start_s)
+            receipt = self._receipt
+            self._comm.finish(receipt, self._start_s)
+            self._done = Status(receipt.src, receipt.tag, receipt.num_bytes)
         return self._done
 
 

@@ -19,13 +19,11 @@ __all__ = ["Fiber", "Scheduler", "Waiting"]
 
 
 class Waiting(Protocol):
-    """What a fiber waits for.
+    """What a fiber waits for."""
 
-    Attributes:
-        group: the group whose ranks it waits for, if any.
-    """
-
-    group: Any
+    @property
+    def group(self) -> Any:
+        """The group whose ranks it waits for, if any."""
 
     def waits_for(self) -> tuple[str, list[int]]:
         """In words, and the global ranks that could end the wait."""
@@ -104,7 +102,8 @@ class Scheduler:
         self.failure: tuple[Fiber, BaseException] | None = None
         self._queues: dict[float, deque[Fiber]] = {}
         self._idle = idle
-        self._hub = getcurrent()
+        self._hub = Fiber(-1, "hub", 0.0, 0.0)  # where the run was started; it goes on when nobody else can
+        self._hub.greenlet = getcurrent()
         self._context = copy_context()  # what was set around the run holds in every fiber
         self._ending = False
 
@@ -120,10 +119,10 @@ class Scheduler:
                 pass
             except BaseException as error:
                 if self.failure is None:
-                    self.failure = fiber, error
+                    self.fail(fiber, error)
             fiber.done = True
 
-        fiber.greenlet = greenlet(run, self._hub)
+        fiber.greenlet = greenlet(run, self._hub.greenlet)
         fiber.greenlet.gr_context = self._context.copy()
         self.fibers.append(fiber)
         # Entered now and left at once: a greenlet inherits the depth of recursion of whoever enters it first,
@@ -166,20 +165,28 @@ class Scheduler:
 
         Raises: whatever the scheduler was given to raise in it.
         """
-        fiber = self.running
-        fiber.waiting = waiting
-        self._switch(fiber)
-        fiber.waiting = None
-        if fiber.error is not None:
-            error, fiber.error = fiber.error, None
+        if self._ending:
+            raise GreenletExit
+        me = self.running
+        me.waiting = waiting
+        self._switch(me)
+        me.waiting = None
+        if me.error is not None:
+            error, me.error = me.error, None
             raise error
+
+    def fail(self, fiber: Fiber, error: BaseException) -> None:
+        """End the run: nobody else goes on."""
+        self.failure = fiber, error
+        self.times.clear()
+        self._queues.clear()
 
     def run(self) -> None:
         """Run all fibers to their ends, or until one fails; no fiber is left."""
         try:
             while self.failure is None:
                 fiber = self._next()
-                if fiber is not None:
+                if fiber is not self._hub:
                     self.running = fiber
                     fiber.greenlet.switch()
                 elif not self.stuck() or not self._idle():
@@ -192,19 +199,13 @@ class Scheduler:
         return [f for f in self.fibers if not f.done and not (f.daemon and f.waiting is None)]
 
     def _switch(self, me: Fiber) -> None:
-        if self._ending:
-            raise GreenletExit
-        fiber = None if self.failure else self._next()
-        if fiber is me:
-            return
-        if fiber is None:
-            self._hub.switch()
-        else:
+        fiber = self._next()
+        if fiber is not me:
             self.running = fiber
             fiber.greenlet.switch()
 
-    def _next(self) -> Fiber | None:
-        """The fiber that is due first, taken off its queue."""
+    def _next(self) -> Fiber:
+        """The fiber that is due first, taken off its queue; the hub where none is due."""
         times, queues = self.times, self._queues
         while times:
             time_s = times[0]
@@ -215,7 +216,7 @@ class Scheduler:
             if fiber.due_s == time_s:  # else it has been called for an earlier time and went on then
                 fiber.due_s = None
                 return fiber
-        return None
+        return self._hub
 
     def _end(self) -> None:
         """Unwind the fibers that have not ended, so that their `finally` blocks run."""

@@ -40,7 +40,7 @@ class Shared:
         stuck = [(f, f.waiting) for f in self.scheduler.stuck() if f.waiting is not None]
         disputes = {waiting.group.family: waiting.text() for _, waiting in stuck if isinstance(waiting, Agreement)}
         if failure is not None:
-            self.scheduler.failure = failure
+            self.scheduler.fail(*failure)
         elif disputes:
             for fiber, waiting in stuck:
                 if waiting.group is not None and waiting.group.family in disputes:

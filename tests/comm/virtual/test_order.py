@@ -6,7 +6,7 @@ import pytest
 from simdist.cluster import preset
 from simdist.collectives import all_reduce, broadcast
 from simdist.comm.virtual.world import run_virtual
-from simdist.errors import CollectiveMismatch, DeadlockError, RankFailed
+from simdist.errors import ArgumentError, CollectiveMismatch, DeadlockError, RankFailed
 
 HERE = preset("this-machine")
 
@@ -115,6 +115,11 @@ def test_split_by_color_and_key():
 
 def test_a_rank_without_a_color_has_no_group():
     assert run(lambda comm: comm.split(None if comm.rank else 0) is None, 3) == [False, True, True]
+
+
+def test_a_color_that_is_no_whole_number():
+    with pytest.raises(ArgumentError, match="color 'red' on rank 0: needs a whole number"):
+        run(lambda comm: comm.split("red"), 2)
 
 
 def test_groups_of_groups_know_global_ranks():
