@@ -1,6 +1,29 @@
 """Update rules on flat vectors, and learning rates over time."""
 
-from simdist.optim.schedule import warmup_cosine
+from simdist.optim.adam import Adam
+from simdist.optim.adamw import AdamW
+from simdist.optim.adamw8bit import AdamW8bit
+from simdist.optim.lamb import LAMB
+from simdist.optim.lars import LARS
+from simdist.optim.norm import Combine, largest, norms
+from simdist.optim.optimizer import Optimizer
+from simdist.optim.schedule import Schedule, scaled_learning_rate, warmup_cosine
 from simdist.optim.sgd import SGD
+from simdist.optim.spans import Spans
 
-__all__ = ["SGD", "warmup_cosine"]
+__all__ = [
+    "LAMB",
+    "LARS",
+    "SGD",
+    "Adam",
+    "AdamW",
+    "AdamW8bit",
+    "Combine",
+    "Optimizer",
+    "Schedule",
+    "Spans",
+    "largest",
+    "norms",
+    "scaled_learning_rate",
+    "warmup_cosine",
+]

@@ -1,24 +1,86 @@
 """Schedule: the learning rate at each step of a run."""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
-__all__ = ["warmup_cosine"]
+from simdist.errors import ArgumentError, unknown_name
+
+__all__ = ["Schedule", "scaled_learning_rate", "warmup_cosine"]
+
+_SHAPES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The learning rate as a function of the step, from 0: `Schedule(peak=0.1, steps=100)(step)`.
+
+        peak              .---.
+                        /       `.
+                      /            `.               it climbs in a line, then falls in the shape that is asked for
+        start       /                 `--
+                   |  warmup  |
+
+    Args:
+        peak: the highest rate; above 0.
+        steps: of the whole run; later ones get what the last would.
+        shape: after the warm-up "cosine" (half a wave), "linear" or "constant".
+        warmup_steps: after so many the rate is at its peak.
+        start: the rate before the first step; 0 unless given.
+        floor: what the rate falls to, as a share of peak.
+
+    Raises:
+        ArgumentError: an argument is outside of its limits.
+
+    Source: Goyal et al. 2017, arXiv 1706.02677, section 2.2 (gradual warm-up); Loshchilov and Hutter 2017,
+    arXiv 1608.03983, equation 5 (cosine).
+    """
+
+    peak: float
+    steps: int
+    shape: str = "cosine"
+    warmup_steps: int = 0
+    start: float = 0.0
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.shape not in _SHAPES:
+            raise unknown_name("shape of a schedule", self.shape, _SHAPES)
+        if not self.peak > 0 or self.steps < 1 or self.warmup_steps < 0:
+            raise ArgumentError(
+                f"peak is {self.peak}, steps {self.steps}, warmup_steps {self.warmup_steps}; "
+                "needs peak > 0, steps >= 1, warmup_steps >= 0"
+            )
+        if not 0 <= self.start <= self.peak or not 0 <= self.floor <= 1:
+            raise ArgumentError(
+                f"start is {self.start} and floor {self.floor}; needs 0 <= start <= peak = {self.peak}, 0 <= floor <= 1"
+            )
+
+    def __call__(self, step: int) -> float:
+        """The learning rate of this step."""
+        if step < self.warmup_steps:
+            return self.start + (self.peak - self.start) * (step + 1) / self.warmup_steps
+        done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+        return self.peak * (self.floor + (1 - self.floor) * _SHAPES[self.shape](min(1.0, done)))
 
 
 def warmup_cosine(step: int, steps: int, peak: float, warmup_steps: int, floor: float = 0.0) -> float:
-    """The learning rate of step 0 … steps-1: it climbs to `peak` in a line, then falls to `floor` * peak in
-    half a cosine wave.
+    """The learning rate of one step of the Schedule of this shape."""
+    return Schedule(peak, steps, "cosine", warmup_steps, floor=floor)(step)
 
-        peak            .--.
-                      /      `.
-                    /           `.
-        floor     /                `--
-                  | warmup |
 
-    Source: Goyal et al. 2017, arXiv 1706.02677, section 2.2 (warm-up); Loshchilov and Hutter 2017,
-    arXiv 1608.03983, equation 5 (cosine).
+def scaled_learning_rate(global_batch_size: int, learning_rate: float = 0.1, batch_size: int = 256) -> float:
+    """The rate for a batch on k workers of n each, kn in all, from one that suits a batch of `batch_size`.
+
+    k times the batch is a step in the place of k steps, so it goes k times as far: 0.1 · kn/256 for ResNet-50.
+    Early in training that is too far, so warm up: `Schedule(peak=…, start=learning_rate, warmup_steps=…)`.
+
+    Source: Goyal et al. 2017, arXiv 1706.02677, sections 2.1 and 5.1.
     """
-    if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    done = (step - warmup_steps) / max(1, steps - warmup_steps)
-    return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * min(1.0, done))) / 2)
+    if global_batch_size < 1 or batch_size < 1:
+        raise ArgumentError(f"batch sizes are {global_batch_size} and {batch_size}; need at least 1")
+    return learning_rate * global_batch_size / batch_size

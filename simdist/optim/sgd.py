@@ -1,58 +1,68 @@
-"""SGD: stochastic gradient descent with momentum."""
+"""SGD: stochastic gradient descent, with momentum."""
+
+from collections.abc import Iterable
 
 import numpy as np
 
 from simdist.arrays import Array, charge
-from simdist.errors import ArgumentError, ArrayError
+from simdist.errors import ArgumentError
+from simdist.optim.optimizer import Optimizer
 
 __all__ = ["SGD"]
 
-# So much of each vector fits a core's cache at once, so memory is passed over once and not once an operation.
-_BLOCK_BYTES = 1 << 17
 
-
-class SGD:
-    """v ← momentum · v + gradient;  weights ← weights - learning_rate · v.
-
-    It updates whatever flat vector it was made for: a whole model's or the shard of one.
+class SGD(Optimizer):
+    """v ← momentum · v + gradient + weight_decay · weights;  weights ← weights - learning_rate · v.
 
     Args:
-        like: a vector of the length and dtype of the weights.
+        like, decay, start: as of `Optimizer`.
         momentum: at least 0 and below 1.
+        weight_decay: at least 0; here an L2 penalty, a part of the gradient.
 
     Attributes:
-        state: name -> flat vector of the length of the weights; here the velocity v, zero at first.
+        state: "velocity", v, zero at first; nothing without momentum.
+
+    Cost a step, per weight: 4 operations; weights and velocity are read and written, the gradient is read.
 
     Source: Sutskever, Martens, Dahl, Hinton 2013, ICML, section 2, with the learning rate outside of v.
     """
 
-    def __init__(self, like: Array, momentum: float = 0.9) -> None:
+    def __init__(
+        self,
+        like: Array,
+        momentum: float = 0.9,
+        *,
+        weight_decay: float = 0.0,
+        decay: Iterable[slice] | None = None,
+        start: int = 0,
+    ) -> None:
         if not 0 <= momentum < 1:
             raise ArgumentError(f"momentum is {momentum}; needs at least 0 and less than 1")
+        if not weight_decay >= 0:
+            raise ArgumentError(f"weight_decay is {weight_decay}; needs at least 0")
+        super().__init__(like, decay, start)
         self.momentum = momentum
-        self.state: dict[str, Array] = {"velocity": np.zeros_like(like)}
-        self._block = max(1, _BLOCK_BYTES // like.itemsize)
-        self._scratch = np.empty_like(like, shape=min(self._block, len(like)))
+        self.weight_decay = weight_decay
+        if momentum:
+            self.state = {"velocity": np.zeros_like(like)}
 
-    def step(self, weights: Array, gradient: Array, learning_rate: float) -> None:
-        """Change the weights, in place, by one step along the velocity.
-
-        Cost: 4 operations an element; weights and velocity are read and written, the gradient is read.
-
-        Raises:
-            ArrayError: a vector's length is not that of the velocity.
-        """
-        velocity = self.state["velocity"]
-        if weights.shape != velocity.shape or gradient.shape != velocity.shape:
-            raise ArrayError(
-                f"weights of shape {weights.shape} and a gradient of {gradient.shape}; this SGD needs {velocity.shape}"
-            )
-        for start in range(0, len(velocity), self._block):
-            block = slice(start, start + self._block)
-            v, w = velocity[block], weights[block]
-            change = self._scratch[: len(v)]
-            v *= self.momentum
-            v += gradient[block]
-            np.multiply(v, learning_rate, out=change)
-            w -= change
-        charge(4 * velocity.size, 5 * velocity.nbytes)
+    def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
+        velocity = self.state.get("velocity")
+        for block in self._blocks():
+            w, g = weights[block], self._read(gradient, block, scale, copy=self.weight_decay > 0)
+            change = self._spare[0][: len(w)]
+            if self.weight_decay:
+                for part in self._decayed(block):
+                    np.multiply(w[part], self.weight_decay, out=change[part])
+                    np.add(g[part], change[part], out=g[part])
+            if velocity is not None:
+                v = velocity[block]
+                np.multiply(v, self.momentum, out=v)
+                np.add(v, g, out=v)
+                g = v
+            np.multiply(g, rate, out=change)
+            np.subtract(w, change, out=w)
+        charge(
+            (4 if self.momentum else 2) * weights.size,
+            (4 if self.momentum else 2) * weights.nbytes + gradient.nbytes,
+        )

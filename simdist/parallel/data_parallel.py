@@ -5,7 +5,7 @@ from typing import Any
 from simdist.arrays import Array
 from simdist.collectives import all_reduce, broadcast
 from simdist.comm import Communicator
-from simdist.nn import Model
+from simdist.nn import Model, Noise
 
 __all__ = ["GRADIENTS", "DataParallel"]
 
@@ -52,7 +52,7 @@ class DataParallel:
         """The flat vector of all gradients."""
         return self.model.parameters.gradient
 
-    def backward(self, windows: Array, scale: float) -> float:
+    def backward(self, windows: Array, scale: float, noise: Noise | None = None) -> float:
         """Leave in `gradient` the derivatives of scale * the loss summed over the windows of all ranks.
 
         With scale = 1 / (targets in the global batch) that is the gradient of the batch's mean loss, however
@@ -60,13 +60,14 @@ class DataParallel:
 
         Args:
             windows: this rank's part of the batch, shape (n, length), uint8.
+            noise: which windows of the batch these are, for dropout; without it nothing is dropped.
 
         Returns:
             The loss summed over this rank's own windows, in nats.
         """
         self.gradient[...] = 0
         with self.comm.span("forward"):
-            total, context = self.model.forward(windows)
+            total, context = self.model.forward(windows, noise)
         with self.comm.span("backward"):
             self.model.backward(context, scale)
         with self.comm.span(GRADIENTS, self.gradient.nbytes):

@@ -2,7 +2,8 @@ from itertools import pairwise
 
 import pytest
 
-from simdist.optim import warmup_cosine
+from simdist.errors import ArgumentError, UnknownNameError
+from simdist.optim import Schedule, scaled_learning_rate, warmup_cosine
 
 
 def test_it_climbs_in_a_line_and_falls_in_a_cosine():
@@ -20,3 +21,39 @@ def test_it_ends_at_the_floor():
 def test_a_run_may_be_all_warm_up():
     assert [warmup_cosine(step, 2, 1.0, 4) for step in range(2)] == [0.25, 0.5]
     assert warmup_cosine(0, 1, 1.0, 0) == 1.0
+
+
+def test_linear_falls_in_a_line():
+    schedule = Schedule(2.0, 104, "linear", warmup_steps=4, floor=0.5)
+    assert [schedule(step) for step in (0, 3, 4, 54, 104, 200)] == pytest.approx([0.5, 2.0, 2.0, 1.5, 1.0, 1.0])
+
+
+def test_constant_stays():
+    schedule = Schedule(2.0, 10, "constant", warmup_steps=2)
+    assert [schedule(step) for step in range(10)] == [1.0, *[2.0] * 9]
+
+
+def test_cosine_is_warmup_cosine():
+    schedule = Schedule(2.0, 50, warmup_steps=5, floor=0.1)
+    assert [schedule(step) for step in range(60)] == [warmup_cosine(step, 50, 2.0, 5, 0.1) for step in range(60)]
+
+
+@pytest.mark.parametrize(("k", "peak"), [(1, 0.0125), (8, 0.1), (256, 3.2)])
+def test_large_batches_as_goyal_et_al_trained(k, peak):
+    """n = 32 a worker: 0.1 * kn / 256, reached in 5 epochs from the rate of one worker."""
+    assert scaled_learning_rate(32 * k) == pytest.approx(peak)
+    schedule = Schedule(scaled_learning_rate(32 * k), 90, "constant", warmup_steps=5, start=scaled_learning_rate(32))
+    climb = [schedule(epoch) for epoch in range(6)]
+    steps = [b - a for a, b in pairwise([0.0125, *climb[:5]])]
+    assert steps == pytest.approx([(peak - 0.0125) / 5] * 5)
+    assert climb[4:] == pytest.approx([peak, peak])
+
+
+def test_arguments_have_limits():
+    for wrong in ({"peak": 0}, {"steps": 0}, {"warmup_steps": -1}, {"start": 2.0}, {"floor": -0.1}, {"floor": 1.1}):
+        with pytest.raises(ArgumentError, match=f"{next(iter(wrong))}"):
+            Schedule(**{"peak": 1.0, "steps": 10, **wrong})
+    with pytest.raises(UnknownNameError, match="did you mean 'cosine'"):
+        Schedule(1.0, 10, "cosin")
+    with pytest.raises(ArgumentError, match="batch sizes"):
+        scaled_learning_rate(0)

@@ -41,3 +41,38 @@ def test_momentum_has_limits(momentum):
 def test_lengths_must_fit():
     with pytest.raises(ArrayError, match=r"\(4,\)"):
         SGD(np.zeros(3)).step(np.zeros(3), np.zeros(4), 0.1)
+
+
+@pytest.mark.parametrize("momentum", [0, 0.9])
+@pytest.mark.parametrize("weight_decay", [0, 0.3])
+def test_it_steps_as_pytorch_does(momentum, weight_decay):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=1000)
+    theirs = [torch.nn.Parameter(torch.tensor(part)) for part in (weights[:600], weights[600:])]
+    groups = [{"params": theirs[0], "weight_decay": weight_decay}, {"params": theirs[1], "weight_decay": 0}]
+    oracle = torch.optim.SGD(groups, lr=0.01, momentum=momentum)
+    sgd = SGD(weights, momentum, weight_decay=weight_decay, decay=[slice(0, 600)])
+    for _ in range(50):
+        gradient = rng.normal(size=1000)
+        sgd.step(weights, gradient, 0.01)
+        for parameter, part in zip(theirs, (gradient[:600], gradient[600:]), strict=True):
+            parameter.grad = torch.tensor(part)
+        oracle.step()
+    expected = np.concatenate([parameter.detach().numpy() for parameter in theirs])
+    np.testing.assert_allclose(weights, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_without_momentum_it_remembers_nothing():
+    weights, gradient = np.ones(5), np.arange(5.0)
+    sgd = SGD(weights, 0)
+    for _ in range(2):
+        sgd.step(weights, gradient, 0.25)
+    np.testing.assert_array_equal(weights, 1 - 0.5 * gradient)
+    assert sgd.state == {}
+
+
+def test_what_decays():
+    weights = np.ones(5)
+    SGD(weights, weight_decay=0.5, decay=[slice(11, 13)], start=10).step(weights, np.zeros(5), 0.5)
+    np.testing.assert_array_equal(weights, [1, 0.75, 0.75, 1, 1])

@@ -1,0 +1,63 @@
+"""Dynamic code: numbers of -1 to 1 as one byte each, precise near zero as well as near one."""
+
+from functools import cache
+
+import numpy as np
+
+from simdist.arrays import Array
+
+__all__ = ["DynamicCode", "dynamic_code"]
+
+_DECADES = 7
+_DROPPED_BITS = 12  # of a float32's 23 bits of fraction; what is left, 20 bits, is looked up in a table
+
+
+class DynamicCode:
+    """256 numbers, in decades of which each has twice as many as the one below.
+
+        signed      10⁻⁶ … 10⁻⁵: 1   …   0.01 … 0.1: 32   0.1 … 1: 64,   the same below zero, 0 and 1
+        unsigned    10⁻⁶ … 10⁻⁵: 2   …   0.01 … 0.1: 64   0.1 … 1: 128,  0 and 1
+
+    The numbers of a decade are the middles of as many equal parts of it. The lowest of the signed ones, -0.993,
+    is -1 here, so that the largest number of a block comes back exactly, whatever its sign, and so that coding
+    again what was decoded changes nothing.
+
+    Attributes:
+        values: the numbers, float32, ascending; a number's code is its place.
+
+    Source: Dettmers et al. 2022, arXiv 2110.02861, section 2 (dynamic quantization), with the numbers of the
+    library that came with it.
+    """
+
+    def __init__(self, signed: bool) -> None:
+        values = [0.0, 1.0]
+        for decade in range(_DECADES):
+            edges = np.linspace(0.1, 1, 2 ** (decade + (not signed)) + 1)
+            middles = (edges[:-1] + edges[1:]) / 2 * 10.0 ** (decade + 1 - _DECADES)
+            values.extend(middles)
+            if signed:
+                values.extend(-middles)
+        values.sort()
+        values[0] = -1.0 if signed else 0.0
+        self.values = np.array(values, np.float32)
+        bits = np.arange(1 << (32 - _DROPPED_BITS), dtype=np.uint32) << _DROPPED_BITS
+        centers = (bits | 1 << (_DROPPED_BITS - 1)).view(np.float32)
+        limits = (self.values[:-1] + self.values[1:]) / 2
+        self._table = np.searchsorted(limits, centers).astype(np.uint8)
+
+    def encode(self, x: Array, out: Array) -> None:
+        """Leave in `out`, uint8, the codes of the numbers nearest to x, float32, from -1 to 1.
+
+        Of two that are equally near, to 1 in 4096 of x, it may be either.
+        """
+        out[...] = self._table.take(x.view(np.uint32) >> _DROPPED_BITS, mode="clip")
+
+    def decode(self, codes: Array, out: Array) -> None:
+        """Leave in `out` the numbers that the codes stand for."""
+        out[...] = self.values.take(codes)
+
+
+@cache
+def dynamic_code(signed: bool) -> DynamicCode:
+    """The code of this kind; its tables, a MiB, are made once."""
+    return DynamicCode(signed)

@@ -1,0 +1,58 @@
+"""Moments: the running means of a gradient and of its square, which Adam and its kin divide by each other."""
+
+import math
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.errors import ArgumentError
+
+__all__ = ["Moments"]
+
+
+class Moments:
+    """m ← β₁ m + (1 - β₁) g,  v ← β₂ v + (1 - β₂) g²,  and the direction m̂ / (√v̂ + ε).
+
+    The hats take back that m and v began at zero: m̂ = m / (1 - β₁ᵗ), v̂ = v / (1 - β₂ᵗ) after step t. They are
+    numbers, not vectors, so they go to where they cost nothing:
+
+        m̂ / (√v̂ + ε)  =  correction · m / (√v + ε √(1 - β₂ᵗ)),   correction = √(1 - β₂ᵗ) / (1 - β₁ᵗ)
+
+    Args:
+        betas: β₁ and β₂, at least 0 and below 1.
+        epsilon: above 0.
+
+    Raises:
+        ArgumentError: an argument is outside of its limits.
+
+    Source: Kingma and Ba 2015, arXiv 1412.6980, algorithm 1 and the end of section 2.
+    """
+
+    def __init__(self, betas: tuple[float, float], epsilon: float) -> None:
+        for name, beta in zip(("betas[0]", "betas[1]"), betas, strict=True):
+            if not 0 <= beta < 1:
+                raise ArgumentError(f"{name} is {beta}; needs at least 0 and less than 1")
+        if not epsilon > 0:
+            raise ArgumentError(f"epsilon is {epsilon}; needs more than 0")
+        self.betas = betas
+        self.epsilon = epsilon
+
+    def update(self, m: Array, v: Array, g: Array, spare: Array) -> None:
+        """Take g into m and v, in place: 7 operations an item, `spare` is working space of their shape."""
+        beta1, beta2 = self.betas
+        np.subtract(g, m, out=spare)
+        np.multiply(spare, 1 - beta1, out=spare)
+        np.add(m, spare, out=m)
+        np.multiply(g, g, out=spare)
+        np.multiply(spare, 1 - beta2, out=spare)
+        np.multiply(v, beta2, out=v)
+        np.add(v, spare, out=v)
+
+    def direction(self, m: Array, v: Array, num_steps: int, factor: float, out: Array) -> None:
+        """Leave factor · m̂ / (√v̂ + ε) in `out`: 4 operations an item."""
+        beta1, beta2 = self.betas
+        root = math.sqrt(1 - beta2**num_steps)
+        np.sqrt(v, out=out)
+        np.add(out, self.epsilon * root, out=out)
+        np.divide(m, out, out=out)
+        np.multiply(out, factor * root / (1 - beta1**num_steps), out=out)

@@ -1,0 +1,127 @@
+"""Optimizer: a rule that changes weights by their gradient."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from simdist.arrays import Array, kind_of
+from simdist.errors import ArgumentError, ArrayError
+from simdist.optim.spans import Spans
+
+__all__ = ["Optimizer"]
+
+# So much of each vector fits a core's cache together with the others' share, so memory is passed over once and
+# not once an operation.
+_BLOCK_BYTES = 1 << 17
+
+
+class Optimizer(ABC):
+    """An update rule on one flat vector, or on a shard of one: both give the same bits.
+
+        whole    |------------------------------------------|
+        shard               a |=============| b               Rule(weights[a:b], start=a, …)
+
+    A rule works in place, block after block, with a block or two of working space.
+
+    Args:
+        like: a vector of the length and dtype of the weights that it is to change.
+        decay: where in the whole vector weight decay applies; everywhere if None.
+        start: where in the whole vector `like` begins.
+
+    Attributes:
+        state: name -> flat vector of what the rule remembers. Each may be replaced by another array of its
+            shape and dtype, one on disk for example.
+        num_steps: how many steps have been made; a part of the state.
+        start: as given.
+        alignment: a shard that begins and ends at multiples of this gives the bits that the whole would.
+
+    Raises:
+        ArrayError: like is no flat vector of floats.
+    """
+
+    alignment = 1
+
+    def __init__(self, like: Array, decay: Iterable[slice] | None = None, start: int = 0) -> None:
+        if like.ndim != 1 or like.dtype.kind != "f":
+            raise ArrayError(f"weights of shape {like.shape} and dtype {like.dtype}; needs one flat vector of floats")
+        if start < 0:
+            raise ArgumentError(f"start is {start}; needs at least 0")
+        self.state: dict[str, Array] = {}
+        self.num_steps = 0
+        self.start = start
+        self._shape: tuple[int, ...] = like.shape
+        self._decay = None if decay is None else Spans(decay).cut(start, start + len(like))
+        # A phantom has no memory to pass over, and may be very long.
+        self._block = max(1, len(like) if kind_of(like) == "phantom" else _BLOCK_BYTES // like.itemsize)
+        self._spare = [np.empty_like(like, shape=min(self._block, len(like))) for _ in range(2)]
+
+    def step(self, weights: Array, gradient: Array, learning_rate: float, gradient_scale: float = 1.0) -> None:
+        """Change the weights, in place, by one step; the gradient stays as it is.
+
+        Args:
+            weights: shape and dtype of `like`.
+            gradient: the same shape; of another dtype it is converted block by block.
+            learning_rate: of this step.
+            gradient_scale: what the gradient is multiplied by as it is read: to clip it, or to take a loss
+                scale back, without a pass over memory of its own.
+
+        Raises:
+            ArrayError: a vector's shape is not that of `like`.
+        """
+        if weights.shape != self._shape or gradient.shape != self._shape:
+            raise ArrayError(
+                f"weights of shape {weights.shape} and a gradient of {gradient.shape}; "
+                f"this {type(self).__name__} needs {self._shape}"
+            )
+        self.num_steps += 1
+        self._update(weights, gradient, learning_rate, gradient_scale)
+
+    @abstractmethod
+    def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
+        """Make step number num_steps, and charge the meter for it."""
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def vectors(self) -> dict[str, Array]:
+        """The state as vectors with one item a weight, which may be cut elsewhere and joined again."""
+        return self.state
+
+    def restore(self, vectors: Mapping[str, Array], num_steps: int) -> None:
+        """Take over what `vectors` gave, on this rule or on one for another shard, after so many steps.
+
+        Raises:
+            ArrayError: a vector is missing, unknown or of another length; nothing is changed then.
+        """
+        self._check_vectors(vectors, self.state)
+        for name, vector in vectors.items():
+            self.state[name][...] = vector
+        self.num_steps = num_steps
+
+    def _check_vectors(self, vectors: Mapping[str, Array], names: Iterable[str]) -> None:
+        if set(vectors) != set(names):
+            raise ArrayError(f"{type(self).__name__} keeps {sorted(names)}; was given {sorted(vectors)}")
+        for name, vector in vectors.items():
+            if vector.shape != self._shape:
+                raise ArrayError(f"{name} has shape {vector.shape}; this {type(self).__name__} needs {self._shape}")
+
+    # -- for the rules --------------------------------------------------------------------------------
+
+    def _blocks(self) -> Iterable[slice]:
+        """The vector, a block at a time."""
+        size = self._shape[0]
+        return (slice(i, min(i + self._block, size)) for i in range(0, size, self._block))
+
+    def _decayed(self, block: slice) -> list[slice]:
+        """Where weight decay applies inside `block`, counted from its start."""
+        return [slice(0, block.stop - block.start)] if self._decay is None else self._decay.within(block)
+
+    def _read(self, gradient: Array, block: slice, scale: float, copy: bool = False) -> Array:
+        """A block of the gradient, scaled, in the dtype of the weights; a view of it where that will do."""
+        g, spare = gradient[block], self._spare[1][: block.stop - block.start]
+        if g.dtype != spare.dtype or (copy and scale == 1):
+            np.copyto(spare, g)
+            g = spare
+        if scale != 1:
+            g = np.multiply(g, scale, out=spare)
+        return g

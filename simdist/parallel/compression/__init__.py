@@ -1,0 +1,9 @@
+"""Gradient compression: sums over ranks of which fewer bytes travel, with memory for what was left out."""
+
+from simdist.parallel.compression.compressor import Compressor
+from simdist.parallel.compression.power_sgd import PowerSGD
+from simdist.parallel.compression.quantized import Quantized
+from simdist.parallel.compression.top_k import TopK
+from simdist.parallel.compression.uncompressed import Uncompressed
+
+__all__ = ["Compressor", "PowerSGD", "Quantized", "TopK", "Uncompressed"]

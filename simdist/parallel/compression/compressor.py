@@ -1,0 +1,108 @@
+"""Compressor: a sum over ranks of which fewer bytes travel."""
+
+import math
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.collectives import all_reduce, cost
+from simdist.collectives.registry import choose
+from simdist.comm import Communicator
+from simdist.errors import ArrayError
+from simdist.optim import largest
+
+__all__ = ["Compressor"]
+
+
+class Compressor(ABC):
+    """Sums a gradient over ranks, approximately, and remembers what it left out.
+
+        gradient + residual  =  sent + residual for the next time
+
+    So nothing is lost, only late: over any number of steps, the sums applied and the residuals of all ranks
+    add up to all gradients (up to rounding). The residual is of the gradient alone: divide by a loss scale
+    first, and keep the learning rate out.
+
+    A gradient with an Inf or NaN makes the result NaN on all ranks, and does not enter the residual of its
+    own rank; those of the others keep what was not applied.
+
+    Args:
+        like: a flat vector of the length and dtype, float32 or float64, of what is to be reduced: a whole
+            gradient or a bucket. One compressor serves one slice of the gradient.
+
+    Attributes:
+        state: name -> what this rank remembers between steps; differs from rank to rank.
+        sent_bytes: what this rank has sent so far, exactly as on the record.
+        plain_bytes: what it would have sent by the ring all-reduce.
+
+    Raises:
+        ArrayError: like is not as said.
+    """
+
+    name: str
+
+    def __init__(self, like: Array) -> None:
+        if like.ndim != 1 or like.dtype.kind != "f" or like.itemsize not in (4, 8):
+            raise ArrayError(
+                f"a gradient of shape {like.shape} and dtype {like.dtype}; "
+                "compression needs a flat vector of float32 or float64"
+            )
+        self.state: dict[str, Array] = {}
+        self.sent_bytes = 0
+        self.plain_bytes = 0
+        self._shape: tuple[int, ...] = like.shape
+        self._dtype = like.dtype
+
+    @property
+    def saved_share(self) -> float:
+        """The part of the bytes of the ring all-reduce that was not sent; 0 before the first."""
+        return 1 - self.sent_bytes / self.plain_bytes if self.plain_bytes else 0.0
+
+    def reduce(self, x: Array, comm: Communicator) -> None:
+        """Replace x, on every rank, by about its sum over all ranks; the same bits everywhere. All must call.
+
+        Raises:
+            ArrayError: x has not the shape and dtype of `like`.
+        """
+        if x.shape != self._shape or x.dtype != self._dtype:
+            raise ArrayError(
+                f"rank {comm.rank} gave a gradient of shape {x.shape} and dtype {x.dtype}; "
+                f"this compressor needs {self._shape} and {self._dtype}"
+            )
+        self.plain_bytes += _sent("all_reduce", "ring", x, comm)
+        with comm.span(f"reduce by {self.name}", x.nbytes):
+            self._reduce(x, comm)
+
+    @abstractmethod
+    def _reduce(self, x: Array, comm: Communicator) -> None:
+        """The sum, and the residual."""
+
+    def _take(self, x: Array) -> bool:
+        """Add x to the residual, if it is finite; returns whether it is."""
+        finite = math.isfinite(largest(x))
+        if finite:
+            np.add(self.state["residual"], x, out=self.state["residual"])
+        return finite
+
+    def _all_reduce(self, x: Array, comm: Communicator) -> None:
+        """The exact sum of a vector, counted."""
+        name = choose("all_reduce", comm, x.nbytes).name
+        all_reduce(x, comm, algorithm=name)
+        self._count("all_reduce", name, x, comm)
+
+    def _count(self, operation: str, algorithm: str, x: Array, comm: Communicator) -> None:
+        """Add what this rank sends in a collective whose whole array is x."""
+        self.sent_bytes += _sent(operation, algorithm, x, comm)
+
+
+def _sent(operation: str, algorithm: str, x: Array, comm: Communicator) -> int:
+    return cost(
+        operation,
+        algorithm,
+        ranks=comm.size,
+        num_bytes=x.nbytes,
+        rank=comm.rank,
+        itemsize=x.itemsize,
+        ranks_per_node=comm.size // comm.num_nodes,
+    ).sent_bytes

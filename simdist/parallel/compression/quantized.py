@@ -1,0 +1,129 @@
+"""Quantized: every item travels as one byte."""
+
+import numpy as np
+
+from simdist.arrays import Array, charge, kind_of
+from simdist.collectives import all_gather, all_to_all
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+from simdist.parallel.compression.compressor import Compressor
+
+__all__ = ["Quantized"]
+
+_LEVELS = 127
+_SCALE_BYTES = 4
+
+
+class Quantized(Compressor):
+    """The sum of items that were rounded to 8 bits, in blocks with a scale each.
+
+        rank 0    |  chunk 0  |  chunk 1  |        1. each rank rounds its chunks and sends each to its owner,
+        rank 1    |  chunk 0  |  chunk 1  |           in one all-to-all
+                        |           |              2. the owner adds them up, in the order of ranks,
+                     rank 0      rank 1            3. rounds the sum, and all gather all sums
+
+    Rounding after each addition, as a ring would have to, would blur p times over; here it happens twice. Both
+    errors are kept for the next step: each rank's own, and the owner's of its sum.
+
+    Args:
+        like: as of `Compressor`.
+        block: about how many items share a scale, at least 1.
+
+    Attributes:
+        state: "residual", of the length of the gradient; "sum_residual", of a chunk's, once it is known on how
+            many ranks; on another number of ranks it begins at zero.
+
+    Cost per rank: 2(p-1) b (m + 4) bytes, where a chunk of ceil(n/p) items makes b = ceil(n/p/block) blocks of
+    m = ceil(n/p/b): about 2n(p-1)/p, an s-th of the all-reduce's for items of s bytes.
+
+    Source: Dettmers 2016, arXiv 1511.04561 (8 bits in place of 32); Tang et al. 2019, arXiv 1905.05957
+    (the errors of both passes fed back).
+    """
+
+    name = "8 bits"
+
+    def __init__(self, like: Array, block: int = 1024) -> None:
+        if block < 1:
+            raise ArgumentError(f"block is {block}; needs at least 1")
+        super().__init__(like)
+        self.block = block
+        self.state = {"residual": np.zeros_like(like)}
+
+    def _reduce(self, x: Array, comm: Communicator) -> None:
+        p, n, residual = comm.size, x.size, self.state["residual"]
+        blocks, items = self._layout(n, p)
+        packets = np.empty_like(x, shape=(p, blocks, items + _SCALE_BYTES), dtype=np.uint8)
+        sums = np.empty_like(packets)
+        charge(16 * n, 12 * x.nbytes)
+        if kind_of(x) == "phantom":
+            self._all_to_all(packets, comm)
+            self._all_gather(sums[comm.rank], sums, comm)
+            return
+        work = np.zeros_like(x, shape=(p, blocks, items))
+        flat = work.reshape(-1)
+        finite = self._take(x)
+        flat[:n] = residual if finite else np.nan
+        _encode(work, packets)
+        received = self._all_to_all(packets, comm)
+        own = self._sum(received, x)
+        _encode(own, sums[comm.rank])
+        self._all_gather(sums[comm.rank], sums, comm)
+        rounded = np.empty_like(work)
+        _decode(sums, rounded)
+        x[...] = rounded.reshape(-1)[:n]
+        if np.isfinite(rounded).all():
+            np.subtract(own, rounded[comm.rank], out=self.state["sum_residual"])
+            _decode(packets, rounded)
+            np.subtract(flat[:n], rounded.reshape(-1)[:n], out=residual)
+        else:
+            x[...] = np.nan
+
+    def _sum(self, received: Array, x: Array) -> Array:
+        """What this rank owns of the sum, with what was left of it last time; nothing is taken from the state."""
+        parts = np.empty_like(x, shape=(*received.shape[:2], received.shape[2] - _SCALE_BYTES))
+        _decode(received, parts)
+        if self.state.get("sum_residual", parts).shape != parts.shape[1:]:
+            self.state["sum_residual"] = np.zeros_like(parts[0])
+        total = self.state["sum_residual"].copy()
+        for part in parts:
+            np.add(total, part, out=total)
+        return total
+
+    def _layout(self, n: int, p: int) -> tuple[int, int]:
+        """How many blocks a chunk has, and how many items a block."""
+        chunk = -(-n // p)
+        blocks = -(-chunk // self.block)
+        return blocks, -(-chunk // blocks) if blocks else 0
+
+    def _all_to_all(self, packets: Array, comm: Communicator) -> Array:
+        received = all_to_all(packets, comm, "pairwise")
+        self._count("all_to_all", "pairwise", packets, comm)
+        return received
+
+    def _all_gather(self, shard: Array, out: Array, comm: Communicator) -> None:
+        all_gather(shard, comm, "ring", out=out)
+        self._count("all_gather", "ring", out, comm)
+
+
+def _encode(x: Array, packets: Array) -> None:
+    """Round blocks, the last axis of x, to -127 … 127 of a scale, which comes after them in the packet.
+
+    A block that holds an Inf or NaN gets it for its scale. One too small for float32 is all zeros.
+    """
+    items = x.shape[-1]
+    with np.errstate(over="ignore"):  # what float32 cannot hold counts as infinite
+        scales = (np.abs(x).max(axis=-1, keepdims=True, initial=0) / _LEVELS).astype(np.float32)
+    usable = np.isfinite(scales) & (scales >= np.finfo(np.float32).tiny)
+    codes = np.zeros_like(x)
+    np.divide(x, scales, out=codes, where=usable)
+    np.rint(codes, out=codes)
+    packets[..., :items].view(np.int8)[...] = codes
+    packets[..., items:] = scales.view(np.uint8)
+
+
+def _decode(packets: Array, out: Array) -> None:
+    """The numbers that the packets stand for: nan where the scale is not finite."""
+    items = out.shape[-1]
+    scales = np.ascontiguousarray(packets[..., items:]).view(np.float32)
+    out[...] = packets[..., :items].view(np.int8)
+    np.multiply(out, np.where(np.isfinite(scales), scales, np.float32(np.nan)), out=out)

@@ -1,0 +1,123 @@
+"""Loss scale: a factor that keeps small gradients above what float16 can hold, and large ones below."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from simdist.arrays import Array, charge
+from simdist.collectives import all_reduce
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+from simdist.optim import largest
+
+__all__ = ["LossScale"]
+
+
+class LossScale:
+    """The factor by which the loss is multiplied before backward, and the gradient divided after it.
+
+        scale = LossScale(comm)
+        backward(scale.value * loss)
+        if finite := scale.agree(gradient):             # on all ranks or on none
+            optimizer.step(weights, gradient, rate, gradient_scale=1 / scale.value)
+        scale.update(finite)
+
+    It looks for the largest factor that works: an Inf or NaN on any rank makes all skip the step and halve it,
+    and after `interval` good steps in a row it doubles.
+
+        value     8  8  8  16  16   8  8  8  16        interval = 3
+        finite    y  y  y  y   no   y  y  y  …
+
+    Args:
+        comm: the ranks that train together.
+        value: the first factor. Powers of two change no bits of a gradient that is in range.
+        interval: good steps in a row before it doubles; at least 1.
+        least, most: the limits of the factor.
+
+    Attributes:
+        value: the factor now; the same on all ranks.
+        good_steps: how many in a row since it last changed.
+        skipped_steps: how many in all.
+        skipped_in_a_row: how many since the last good one. If this grows while value is at its least, the
+            numbers are at fault and not the scale.
+
+    Raises:
+        ArgumentError: an argument is outside of its limits.
+
+    Source: Micikevicius et al. 2018, arXiv 1710.03740, section 3.2: scaling, and skipping the update on
+    overflow. When to halve and to double is as in PyTorch's GradScaler.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        value: float = 2.0**16,
+        *,
+        interval: int = 2000,
+        least: float = 1.0,
+        most: float = 2.0**24,
+    ) -> None:
+        if not 0 < least <= value <= most < math.inf or interval < 1:
+            raise ArgumentError(
+                f"value is {value}, least {least}, most {most}, interval {interval}; "
+                "needs 0 < least <= value <= most, finite, and interval >= 1"
+            )
+        self.comm = comm
+        self.interval = interval
+        self.least = least
+        self.most = most
+        self.value = value
+        self.good_steps = 0
+        self.skipped_steps = 0
+        self.skipped_in_a_row = 0
+
+    def agree(self, gradient: Array) -> bool:
+        """Whether the gradient is finite on all ranks; all must call, and all get the same answer.
+
+        Args:
+            gradient: what this rank has of it, all or a shard, before or after it is reduced; any real dtype.
+
+        Cost per rank: an all-reduce of 1 byte. The gradient is read once.
+        """
+        charge(gradient.size, gradient.nbytes)
+        wrong = np.array([not math.isfinite(largest(gradient))])
+        all_reduce(wrong, self.comm, "lor")
+        return not wrong[0]
+
+    def update(self, finite: bool) -> None:
+        """Set the factor for the next step, by what `agree` found in this one."""
+        if finite:
+            self.good_steps += 1
+            self.skipped_in_a_row = 0
+            if self.good_steps >= self.interval:
+                self.good_steps = 0
+                self.value = min(2 * self.value, self.most)
+        else:
+            self.good_steps = 0
+            self.skipped_steps += 1
+            self.skipped_in_a_row += 1
+            self.value = max(self.value / 2, self.least)
+
+    def state(self) -> dict[str, float]:
+        """All that a checkpoint has to keep; the same on all ranks."""
+        return {name: getattr(self, name) for name in _STATE}
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Take over what `state` gave.
+
+        Raises:
+            ArgumentError: a number is missing, unknown or outside of its limits; nothing is changed then.
+        """
+        if set(state) != set(_STATE):
+            raise ArgumentError(f"a loss scale keeps {', '.join(_STATE)}; was given {', '.join(state) or 'nothing'}")
+        counts = [state[name] for name in _STATE[1:]]
+        if not self.least <= state["value"] <= self.most or any(not 0 <= n < math.inf or n % 1 for n in counts):
+            raise ArgumentError(
+                f"{dict(state)} is no loss scale; needs {self.least} <= value <= {self.most} and counts of 0 or more"
+            )
+        self.value = float(state["value"])
+        self.good_steps, self.skipped_steps, self.skipped_in_a_row = (int(n) for n in counts)
+
+
+_STATE = ("value", "good_steps", "skipped_steps", "skipped_in_a_row")

@@ -1,0 +1,188 @@
+"""What all rules have in common."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from simdist.arrays import Meter, metered, partition, phantom
+from simdist.collectives import all_reduce
+from simdist.errors import ArgumentError, ArrayError
+from simdist.optim import LAMB, LARS, SGD, Adam, AdamW, AdamW8bit
+from simdist.optim.norm import alone
+
+SIZE = 90_000  # more than two blocks
+LAYERS = [slice(0, 20_000), slice(20_000, 20_064), slice(20_064, 60_001), slice(60_001, 89_000)]
+DECAY = [LAYERS[0], LAYERS[2]]
+BLOCK = 64
+
+RULES = {
+    "sgd": partial(SGD, weight_decay=0.1, decay=DECAY),
+    "plain sgd": partial(SGD, momentum=0),
+    "adam": partial(Adam, weight_decay=0.1, decay=DECAY),
+    "adamw": partial(AdamW, weight_decay=0.1, decay=DECAY),
+    "adamw8bit": partial(AdamW8bit, weight_decay=0.1, decay=DECAY, block=BLOCK),
+    "lars": partial(LARS, layers=LAYERS, weight_decay=0.1, decay=DECAY),
+    "lamb": partial(LAMB, layers=LAYERS, weight_decay=0.1, decay=DECAY),
+}
+every_rule = pytest.mark.parametrize("name", RULES)
+
+
+def make(name, like, start=0, combine=alone):
+    more = {"combine": combine} if name in ("lars", "lamb") else {}
+    return RULES[name](like, start=start, **more)
+
+
+def vectors(dtype, steps=3):
+    """Weights and gradients; the scale of the gradient differs from layer to layer."""
+    rng = np.random.default_rng(7)
+    scale = np.repeat([1.0, 1e-3, 30.0, 1e-6, 1.0], np.diff([0, *(span.stop for span in LAYERS), SIZE]))
+    return rng.normal(size=SIZE).astype(dtype), (scale * rng.normal(size=(steps, SIZE))).astype(dtype)
+
+
+def train(name, dtype, span=slice(0, SIZE), combine=alone):
+    weights, gradients = vectors(dtype)
+    weights = weights[span].copy()
+    rule = make(name, weights, span.start, combine)
+    for step, gradient in enumerate(gradients):
+        kept = gradient.copy()
+        rule.step(weights, gradient[span], 0.1 / (step + 1))
+        np.testing.assert_array_equal(gradient, kept)
+    return weights, rule
+
+
+def shard(comm, name, dtype):
+    blocks = partition(-(-SIZE // BLOCK), comm.size)[comm.rank]
+    span = slice(blocks.start * BLOCK, min(blocks.stop * BLOCK, SIZE))
+    if name != "adamw8bit":  # all others may be cut anywhere
+        span = partition(SIZE, comm.size)[comm.rank]
+    return train(name, dtype, span, lambda values, op: all_reduce(values, comm, op))[0]
+
+
+@every_rule
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("p", [1, 2, 3, 4])
+def test_shards_give_the_bits_of_the_whole(spmd, p, dtype, name):
+    expected, rule = train(name, dtype)
+    assert rule.alignment == (BLOCK if name == "adamw8bit" else 1)
+    np.testing.assert_array_equal(np.concatenate(spmd(shard, p, name, dtype)), expected)
+    assert np.abs(expected - vectors(dtype)[0]).max() > 1e-3
+
+
+@every_rule
+def test_a_gradient_may_be_scaled_as_it_is_read(name):
+    weights, gradients = vectors(np.float64)
+    scaled, plain = weights.copy(), weights
+    one, two = make(name, weights), make(name, weights)
+    for gradient in gradients:
+        one.step(scaled, 8 * gradient, 0.1, gradient_scale=0.125)  # powers of two change no bits
+        two.step(plain, gradient, 0.1)
+    np.testing.assert_array_equal(scaled, plain)
+
+
+@every_rule
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_gradient_may_be_of_fewer_bits(name, dtype):
+    if dtype == "bfloat16":
+        dtype = pytest.importorskip("ml_dtypes").bfloat16
+    weights, gradients = vectors(np.float32)
+    short, plain = weights.copy(), weights
+    one, two = make(name, weights), make(name, weights)
+    for gradient in gradients.astype(dtype):
+        one.step(short, gradient, 0.1, gradient_scale=0.5)
+        two.step(plain, gradient.astype(np.float32), 0.1, gradient_scale=0.5)
+    np.testing.assert_array_equal(short, plain)
+
+
+@every_rule
+def test_state_moves_to_other_shards(name):
+    weights, whole = train(name, np.float32)
+    gradient = vectors(np.float32)[1][0]
+    kept, cut = {key: x.copy() for key, x in whole.vectors().items()}, 700 * BLOCK
+    resumed = weights.copy()
+    # The shards of LARS and LAMB have to talk.
+    spans = [slice(0, SIZE)] if name in ("lars", "lamb") else [slice(0, cut), slice(cut, SIZE)]
+    for span in spans:
+        rule = make(name, resumed[span], span.start)
+        rule.restore({key: x[span] for key, x in kept.items()}, whole.num_steps)
+        rule.step(resumed[span], gradient[span], 0.05)
+        assert rule.num_steps == 4
+    whole.step(weights, gradient, 0.05)
+    np.testing.assert_array_equal(resumed, weights)
+
+
+@every_rule
+def test_state_that_does_not_fit_changes_nothing(name):
+    weights, rule = train(name, np.float32)
+    before = {key: x.copy() for key, x in rule.state.items()}
+    good = rule.vectors()
+    wrong = [{**good, "other": weights}] + ([{key: x[1:] for key, x in good.items()}, {}] if good else [])
+    for given in wrong:
+        with pytest.raises(ArrayError):
+            rule.restore(given, 9)
+    assert rule.num_steps == 3
+    for key, x in before.items():
+        np.testing.assert_array_equal(rule.state[key], x)
+
+
+@every_rule
+def test_state_may_live_elsewhere(name, tmp_path):
+    weights, gradients = vectors(np.float32)
+    offloaded, here, there = weights.copy(), make(name, weights), make(name, weights)
+    for key, x in there.state.items():
+        there.state[key] = np.memmap(tmp_path / key, x.dtype, "w+", shape=x.shape)
+        there.state[key][...] = x
+    for gradient in gradients:
+        here.step(weights, gradient, 0.1)
+        there.step(offloaded, gradient, 0.1)
+    np.testing.assert_array_equal(offloaded, weights)
+
+
+@every_rule
+def test_phantoms_cost_what_numbers_cost(name):
+    costs = []
+    for weights, gradient in (
+        (phantom(SIZE), phantom(SIZE)),
+        (np.ones(SIZE, np.float32), np.ones(SIZE, np.float32)),
+    ):
+        rule = make(name, weights)
+        with metered(meter := Meter()):
+            rule.step(weights, gradient, 0.1)
+        costs.append((meter.flops, meter.bytes, sum(x.nbytes for x in rule.state.values())))
+        assert {key: x.shape for key, x in rule.vectors().items()} == dict.fromkeys(rule.vectors(), (SIZE,))
+    assert costs[0] == costs[1]
+    assert costs[0][0] > 0 and costs[0][1] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "num_bytes"),
+    [("plain sgd", 0), ("sgd", 4), ("lars", 4), ("adam", 8), ("adamw", 8), ("lamb", 8), ("adamw8bit", 2 + 8 / BLOCK)],
+)
+def test_bytes_of_state(name, num_bytes):
+    rule = make(name, np.zeros(64 * BLOCK, np.float32))
+    assert sum(x.nbytes for x in rule.state.values()) == 64 * BLOCK * num_bytes
+
+
+@every_rule
+def test_nothing_to_do(name):
+    weights = np.zeros(0, np.float32)
+    rule = make(name, weights, 640)
+    rule.step(weights, weights, 0.1)
+    assert all(x.shape == (0,) for x in rule.vectors().values())
+
+
+@every_rule
+def test_shapes_must_fit(name):
+    with pytest.raises(ArrayError, match=r"\(4,\)"):
+        make(name, np.zeros(3)).step(np.zeros(3), np.zeros(4), 0.1)
+    for like in (np.zeros((2, 2)), np.zeros(3, np.int32)):
+        with pytest.raises(ArrayError, match="flat vector of floats"):
+            make(name, like)
+    with pytest.raises(ArgumentError, match="start is -1"):
+        make(name, np.zeros(3), -1)
+
+
+@every_rule
+def test_decay_has_limits(name):
+    with pytest.raises(ArgumentError, match=r"weight_decay is -0\.1"):
+        RULES[name](np.zeros(3), weight_decay=-0.1)

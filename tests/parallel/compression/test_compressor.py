@@ -1,0 +1,158 @@
+"""What all compressors have in common. The oracle is the sum of what the ranks put in, by NumPy."""
+
+import numpy as np
+import pytest
+
+import simdist as sd
+from simdist.arrays import phantom
+from simdist.errors import ArrayError
+from simdist.parallel.compression import PowerSGD, Quantized, TopK, Uncompressed
+
+MATRICES = [(slice(0, 200), (20, 10)), (slice(210, 330), (8, 5, 3))]
+SIZE = 337
+
+KINDS = {
+    "uncompressed": Uncompressed,
+    "top-k": lambda like: TopK(like, 0.1),
+    "8 bits": lambda like: Quantized(like, 50),
+    "PowerSGD": lambda like: PowerSGD(like, MATRICES, rank=2),
+}
+every_kind = pytest.mark.parametrize("name", KINDS)
+with_memory = pytest.mark.parametrize("name", ["top-k", "8 bits", "PowerSGD"])
+
+
+def gradient(rank, step, dtype="float64"):
+    return np.random.default_rng((rank, step)).normal(size=SIZE).astype(dtype)
+
+
+def reduce_some(comm, name, steps, dtype="float64", bad=()):
+    """The sums applied, what is left on this rank, and bytes: on the record, counted, of the plain ring."""
+    compressor = KINDS[name](np.empty(SIZE, dtype))
+    first, applied = len(comm.recorder.rows), []
+    for step in range(steps):
+        x = gradient(comm.rank, step, dtype)
+        if (step, comm.rank) in bad:
+            x[[0, 5, 336]] = np.nan, np.inf, -np.inf
+        compressor.reduce(x, comm)
+        applied.append(x)
+    sent = sum(span.bytes for span in comm.recorder.spans()[first:] if span.name == "send")
+    state = {key: value.copy() for key, value in compressor.state.items() if "residual" in key}
+    return np.array(applied), state, (sent, compressor.sent_bytes, compressor.plain_bytes)
+
+
+def left_over(found):
+    """The residuals of all ranks together: those of sums lie one after the other."""
+    total = np.zeros(SIZE)
+    for _, state, _ in found:
+        total += state.get("residual", 0)
+    sums = [state["sum_residual"].reshape(-1) for _, state, _ in found if "sum_residual" in state]
+    if sums:
+        total += np.concatenate(sums)[:SIZE]
+    return total
+
+
+@every_kind
+@pytest.mark.parametrize("p", [1, 2, 3, 4])
+def test_nothing_is_lost(spmd, p, name):
+    found = spmd(reduce_some, p, name, 6)
+    given = sum(gradient(rank, step) for rank in range(p) for step in range(6))
+    np.testing.assert_allclose(found[0][0].sum(axis=0) + left_over(found), given, rtol=0, atol=1e-12)
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("p", [2, 3, 4])
+def test_all_ranks_get_the_same_bits(spmd, p, dtype, name):
+    found = spmd(reduce_some, p, name, 3, dtype)
+    again = spmd(reduce_some, p, name, 3, dtype)
+    for (applied, *_), (repeated, *_) in zip(found, again, strict=True):
+        assert applied.dtype == dtype
+        assert applied.tobytes() == repeated.tobytes() == found[0][0].tobytes()
+
+
+@every_kind
+@pytest.mark.parametrize("p", [1, 2, 3, 4])
+def test_the_record_shows_what_is_counted(spmd, p, name):
+    for rank, (_, _, (recorded, sent, plain)) in enumerate(spmd(reduce_some, p, name, 2)):
+        assert recorded == sent, rank
+        assert plain == pytest.approx(2 * 2 * SIZE * 8 * (p - 1) / p, abs=2 * 2 * 8 * 2)
+        if name != "uncompressed" and p > 1:
+            assert sent < 0.6 * plain
+
+
+@with_memory
+def test_what_is_not_finite_spreads_and_is_forgotten(spmd, name):
+    bad = ((1, 0), (3, 0), (3, 2))
+    found = spmd(reduce_some, 3, name, 5, "float64", bad)
+    for applied, state, _ in found:
+        np.testing.assert_array_equal(np.isnan(applied).all(axis=1), [False, True, False, True, False])
+        assert np.isfinite(applied[[0, 2, 4]]).all()
+        assert all(np.isfinite(residual).all() for residual in state.values())
+    given = sum(gradient(rank, step) for rank in range(3) for step in range(5) if (step, rank) not in bad)
+    applied = found[0][0][[0, 2, 4]].sum(axis=0)
+    np.testing.assert_allclose(applied + left_over(found), given, rtol=0, atol=1e-12)
+
+
+def descend(comm, name, steps):
+    """Gradient descent on a quadratic of which each rank knows a part: how far from the minimum it ends."""
+    rng = np.random.default_rng(0)
+    curvature, centers = rng.uniform(0.5, 1, size=SIZE), rng.normal(size=(comm.size, SIZE))
+    w, compressor = np.zeros(SIZE), KINDS[name](np.empty(SIZE))
+    for step in range(steps):
+        x = curvature * (w - centers[comm.rank]) / comm.size
+        compressor.reduce(x, comm)
+        w -= 0.2 * (1 - step / steps) * x
+    return float(np.linalg.norm(w - centers.mean(axis=0)) / np.linalg.norm(centers.mean(axis=0)))
+
+
+@every_kind
+def test_it_finds_a_minimum(spmd, name):
+    near = {"uncompressed": 1e-9, "8 bits": 1e-4, "top-k": 0.02, "PowerSGD": 1e-8}[name]
+    found = spmd(descend, 4, name, 400)
+    assert len(set(found)) == 1
+    assert found[0] < near
+
+
+def hollow(comm, name, size):
+    x = phantom(size, np.float32)
+    compressor = KINDS[name](x)
+    compressor.reduce(x, comm)
+    numbers = KINDS[name](np.zeros(size, np.float32))
+    numbers.reduce(np.zeros(size, np.float32), comm)
+    return compressor.sent_bytes, numbers.sent_bytes
+
+
+@every_kind
+@pytest.mark.parametrize("size", [SIZE, 1000])
+def test_phantoms_send_what_numbers_send(name, size):
+    for sent, expected in sd.run(hollow, 3, args=(name, size)).results:
+        assert sent == expected > 0
+
+
+def tiny(comm, name, size):
+    compressor = {**KINDS, "PowerSGD": lambda like: PowerSGD(like, [])}[name](np.zeros(size))
+    x = np.full(size, comm.rank + 1.0)
+    compressor.reduce(x, comm)
+    return x, compressor.saved_share
+
+
+@every_kind
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_fewer_items_than_ranks(spmd, name, size):
+    for x, _ in spmd(tiny, 4, name, size):
+        assert x.shape == (size,)
+        if size == 1:
+            np.testing.assert_allclose(x, 10)
+
+
+@every_kind
+def test_what_does_not_fit(name):
+    def wrong(comm, x):
+        KINDS[name](np.zeros(SIZE)).reduce(x, comm)
+
+    for x in (np.zeros(SIZE + 1), np.zeros(SIZE, np.float32)):
+        with pytest.raises(ArrayError, match="rank 0 gave"):
+            sd.run(wrong, 1, args=(x,))
+    for like in (np.zeros((2, SIZE)), np.zeros(SIZE, np.float16), np.zeros(SIZE, np.int64)):
+        with pytest.raises(ArrayError, match="float32 or float64"):
+            KINDS[name](like)

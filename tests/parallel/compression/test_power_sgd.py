@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+
+from simdist.collectives import algorithms, cost
+from simdist.errors import ArgumentError
+from simdist.parallel.compression import PowerSGD
+
+N, M = 30, 12
+MATRICES = [(slice(5, 5 + N * M), (N, M)), (slice(5 + N * M, 5 + N * M + 24), (2, 3, 4))]
+SIZE = 5 + N * M + 24 + 3
+
+
+def reduce_once(comm, rank, kind):
+    rng = np.random.default_rng(comm.rank)
+    x = rng.normal(size=SIZE)
+    if kind == "low rank":  # all ranks' matrices have the same two directions
+        for span, shape in MATRICES:
+            common = np.random.default_rng(9).normal(size=(shape[0], 2))
+            x[span] = (common @ rng.normal(size=(2, np.prod(shape[1:])))).reshape(-1)
+    kept = x.copy()
+    compressor = PowerSGD(x, MATRICES, rank=rank)
+    compressor.reduce(x, comm)
+    return kept, x, compressor.state["residual"], compressor.sent_bytes
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4])
+def test_full_rank_gives_the_sum(spmd, p):
+    found = spmd(reduce_once, p, 100, "any")
+    total = sum(kept for kept, *_ in found)
+    for _, x, _, _ in found:
+        np.testing.assert_allclose(x, total, rtol=0, atol=1e-12)
+
+
+def test_a_sum_of_low_rank_is_exact(spmd):
+    found = spmd(reduce_once, 3, 2, "low rank")
+    total = sum(kept for kept, *_ in found)
+    for _, x, residual, _ in found:
+        np.testing.assert_allclose(x, total, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(residual, 0, rtol=0, atol=1e-12)
+
+
+def test_what_is_no_matrix_is_summed_as_it_is(spmd):
+    found = spmd(reduce_once, 3, 1, "any")
+    total = sum(kept for kept, *_ in found)
+    for _, x, residual, _ in found:
+        for rest in (slice(0, 5), slice(SIZE - 3, SIZE)):
+            np.testing.assert_allclose(x[rest], total[rest], rtol=1e-14)
+            np.testing.assert_array_equal(residual[rest], 0)
+        for (span, shape), r in zip(MATRICES, (1, 1), strict=True):
+            assert np.linalg.matrix_rank(x[span].reshape(shape[0], -1)) == r
+            assert np.abs(x - total)[span].max() > 0.1
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_bytes_are_those_stated(spmd, p):
+    """A ring on both messages: the algorithm is whatever `auto` finds, so it is asked what each sends."""
+    items = (N * 2 + 2 * 2 + 8, M * 2 + 12 * 2)
+    least = sum(2 * 8 * n * (p - 1) / p for n in items)
+    for rank, (*_, sent) in enumerate(spmd(reduce_once, p, 2, "any")):
+        known = [
+            {
+                cost("all_reduce", name, ranks=p, num_bytes=8 * n, itemsize=8, rank=rank).sent_bytes
+                for name in algorithms("all_reduce")
+            }
+            for n in items
+        ]
+        assert sent in {a + b for a in known[0] for b in known[1]}
+        assert sent >= least - 16 * p
+
+
+def iterate(comm, steps):
+    """The same matrix again and again: how far the sum is from it, along the way."""
+    u, s, v = np.linalg.svd(np.random.default_rng(1).normal(size=(20, 20)))
+    matrix = (u * s * 0.5 ** np.arange(20)) @ v
+    compressor, off = PowerSGD(np.zeros(400), [(slice(0, 400), (20, 20))], rank=3), []
+    for _ in range(steps):
+        compressor.state["residual"][...] = 0
+        x = matrix.reshape(-1) * (comm.rank + 1)
+        compressor.reduce(x, comm)
+        off.append(np.linalg.norm(x.reshape(20, 20) / 3 - matrix))
+    best = np.linalg.norm((s * 0.5 ** np.arange(20))[3:])
+    return off, best
+
+
+def test_it_finds_the_best_directions_step_by_step(spmd):
+    """From one step to the next Q is kept, so this is a power iteration: it ends at the truncated SVD."""
+    off, best = spmd(iterate, 2, 12)[0]
+    assert off[0] > 1.05 * best
+    assert best <= off[-1] * (1 + 1e-12) < 1.001 * best
+
+
+def after_zero(comm):
+    compressor, sums = PowerSGD(np.zeros(12), [(slice(0, 12), (4, 3))], rank=3), []
+    for value in (0.0, 1.0):
+        x = np.arange(12) * value
+        compressor.reduce(x, comm)
+        sums.append(x)
+    return sums
+
+
+def test_a_gradient_of_zero_does_not_stop_it(spmd):
+    nothing, something = spmd(after_zero, 2)[0]
+    np.testing.assert_array_equal(nothing, 0)
+    np.testing.assert_allclose(something, 2.0 * np.arange(12), rtol=0, atol=1e-12)
+
+
+def test_arguments_have_limits():
+    like = np.zeros(12)
+    for matrices, message in (
+        ([(slice(0, 12), (4, 4))], "has 12 items"),
+        ([(slice(4, 16), (4, 3))], "ends at 16"),
+        ([(slice(0, 8), (4, 2)), (slice(4, 12), (4, 2))], "overlap"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            PowerSGD(like, matrices)
+    with pytest.raises(ArgumentError, match="rank is 0"):
+        PowerSGD(like, [], rank=0)

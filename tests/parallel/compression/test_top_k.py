@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from simdist.collectives import all_reduce
+from simdist.errors import ArgumentError
+from simdist.parallel.compression import TopK
+
+
+def both(comm, share, dtype):
+    x = np.random.default_rng(comm.rank).integers(-1000, 1000, size=101).astype(dtype)
+    plain = x.copy()
+    all_reduce(plain, comm)
+    top = TopK(x, share)
+    top.reduce(x, comm)
+    return x, plain, top.num_items, top.sent_bytes
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("p", [1, 2, 3, 4])
+def test_all_items_give_the_sum(spmd, p, dtype):
+    for x, plain, k, sent in spmd(both, p, 1.0, dtype):
+        np.testing.assert_array_equal(x, plain)  # whole numbers: no rounding
+        assert k == 101
+        assert sent == (p - 1) * 101 * (4 + x.itemsize)
+
+
+def test_bytes_are_those_stated(spmd):
+    for _, _, k, sent in spmd(both, 4, 0.05, "float32"):
+        assert k == 6  # 5.05, rounded up
+        assert sent == 3 * 6 * 8
+
+
+def pictured(comm):
+    """The docstring's picture, on rank 0."""
+    x = np.array([0.1, -2.0, 0.3, 0.1, 1.5, -0.2]) * (comm.rank == 0)
+    top = TopK(x, 2 / 6)
+    top.reduce(x, comm)
+    return x, top.state["residual"]
+
+
+def test_the_largest_are_sent_and_the_others_kept(spmd):
+    (x, residual), (same, _) = spmd(pictured, 2)
+    np.testing.assert_array_equal(x, [0, -2.0, 0, 0, 1.5, 0])
+    np.testing.assert_array_equal(same, x)
+    np.testing.assert_array_equal(residual, [0.1, 0, 0.3, 0.1, 0, -0.2])
+
+
+def patient(comm):
+    top, came = TopK(np.zeros(4), 0.25), []
+    for _ in range(12):
+        x = np.array([1.0, 0.0, 0.25, 0.0])
+        top.reduce(x, comm)
+        came.append(x[2])
+    return came
+
+
+def test_what_is_small_comes_late(spmd):
+    came = spmd(patient, 2)[0]
+    assert came[0] == 0
+    assert set(came) - {0.0}
+    assert sum(came) >= 2 * 12 * 0.25 - 2 * 2
+
+
+@pytest.mark.parametrize("share", [0, -0.5, 1.1, float("nan")])
+def test_the_share_has_limits(share):
+    with pytest.raises(ArgumentError, match="share is"):
+        TopK(np.zeros(3), share)
