@@ -1,14 +1,17 @@
 """Phantom: an array with a shape and a dtype and no numbers, for what is too big to hold.
 
-It answers to NumPy's own functions (`np.add(x, y, out=x)`, `np.empty_like(x)`, slicing, `reshape`), so the
-code above cannot tell, and need not, that nothing is computed.
+It answers to NumPy's own functions (`np.add(x, y, out=x)`, `np.matmul(x, w)`, `np.empty_like(x)`), to
+arithmetic, slicing and `reshape`, so the code above cannot tell, and need not, that nothing is computed.
+Where a shape hangs on numbers (`nonzero`), it takes the largest that there can be.
 """
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from simdist.errors import ArrayError
 
@@ -17,7 +20,7 @@ __all__ = ["Phantom", "phantom"]
 Shape = tuple[int, ...]
 
 
-class Phantom:
+class Phantom(NDArrayOperatorsMixin):
     """The shape and the dtype of an array that is not there.
 
     Args:
@@ -44,9 +47,17 @@ class Phantom:
     def __repr__(self) -> str:
         return f"Phantom({self.shape}, {self.dtype})"
 
+    def __float__(self) -> float:
+        if self.size != 1:
+            raise ArrayError(f"only an array of one number is a number; this one has shape {self.shape}")
+        return math.nan
+
     def __getitem__(self, key: Any) -> "Phantom":
         if isinstance(key, slice) and len(self.shape) == 1:  # the case of every collective, without a detour
             return Phantom((len(range(*key.indices(self.shape[0]))),), self.dtype)
+        keys = key if isinstance(key, tuple) else (key,)
+        if any(hasattr(k, "dtype") for k in keys):
+            return Phantom(self._picked(keys), self.dtype)
         return Phantom(self._hollow()[key].shape, self.dtype)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -54,9 +65,25 @@ class Phantom:
         if np.broadcast_shapes(there, np.shape(value)) != there:
             raise ArrayError(f"cannot broadcast shape {np.shape(value)} into shape {there}")
 
+    def _picked(self, keys: tuple[Any, ...]) -> Shape:
+        """The shape of what arrays of indices, one for each of the first axes, pick out."""
+        if not all(hasattr(k, "dtype") and k.dtype.kind in "iu" for k in keys) or len(keys) > len(self.shape):
+            raise ArrayError(f"a phantom of shape {self.shape} takes slices or arrays of integers, not {keys}")
+        return np.broadcast_shapes(*(k.shape for k in keys)) + self.shape[len(keys) :]
+
+    # -- as of NumPy --------------------------------------------------------------------------------
+
     def reshape(self, *shape: Any) -> "Phantom":
         """As of NumPy."""
         return Phantom(self._hollow().reshape(*shape).shape, self.dtype)
+
+    def transpose(self, *axes: Any) -> "Phantom":
+        """As of NumPy."""
+        return Phantom(self._hollow().transpose(*axes).shape, self.dtype)
+
+    def swapaxes(self, one: int, other: int) -> "Phantom":
+        """As of NumPy."""
+        return Phantom(self._hollow().swapaxes(one, other).shape, self.dtype)
 
     def copy(self) -> "Phantom":
         """As of NumPy."""
@@ -66,25 +93,102 @@ class Phantom:
         """As of NumPy."""
         return Phantom(self.shape, dtype)
 
+    def sum(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> "Phantom":
+        """As of NumPy."""
+        return Phantom(_reduced(np.add, self, axis, keepdims=keepdims), _dtype(np.add, "reduce", (self.dtype,), dtype))
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> "Phantom":
+        """As of NumPy."""
+        return Phantom(_reduced(np.maximum, self, axis, keepdims=keepdims), self.dtype)
+
+    def nonzero(self) -> tuple["Phantom", ...]:
+        """As of NumPy, if no number were zero."""
+        return tuple(Phantom(self.size, np.intp) for _ in self.shape)
+
+    # -- NumPy's protocols --------------------------------------------------------------------------
+
     def _hollow(self) -> Any:
         """A NumPy array of this shape that holds one item, so that NumPy itself works out shapes."""
         return np.broadcast_to(np.empty((), self.dtype), self.shape)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **_: Any) -> Any:
-        if method != "__call__":
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
+        if method not in _SHAPES:
             return NotImplemented
-        shape = np.broadcast_shapes(*(np.shape(x) for x in inputs))
-        if out is not None:
-            if shape != out[0].shape:
-                raise ArrayError(f"{ufunc.__name__} of shapes that give {shape} into {out[0].shape}")
-            return out[0]
-        kinds = [np.empty(0, x.dtype) if hasattr(x, "dtype") else x for x in inputs]
-        return Phantom(shape, ufunc(*kinds).dtype)
+        shape = _SHAPES[method](ufunc, *inputs, **options)
+        if out is None:
+            return Phantom(shape, _dtype(ufunc, method, tuple(map(_kind, inputs)), options.get("dtype")))
+        if not isinstance(out[0], Phantom):
+            raise ArrayError(f"{ufunc.__name__} of a phantom into an array that holds numbers")
+        if shape != out[0].shape and np.broadcast_shapes(shape, out[0].shape) != out[0].shape:
+            raise ArrayError(f"{ufunc.__name__} of shapes that give {shape} into {out[0].shape}")
+        return out[0]
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
         if function not in _FUNCTIONS:
             return NotImplemented
         return _FUNCTIONS[function](*args, **kwargs)
+
+
+# -- universal functions ------------------------------------------------------------------------------
+
+
+def _shape(x: Any) -> Shape:
+    return x.shape if hasattr(x, "shape") else np.shape(x)
+
+
+def _kind(x: Any) -> Any:
+    return x.dtype if hasattr(x, "dtype") else type(x)
+
+
+@lru_cache(maxsize=4096)
+def _dtype(ufunc: np.ufunc, method: str, kinds: tuple[Any, ...], wanted: Any) -> Any:
+    """What a ufunc of such operands returns; a Python number counts as one, and not as an array."""
+    if method != "__call__":
+        return ufunc.reduce(np.ones((1, 1), kinds[0]), dtype=wanted).dtype
+    operands = [np.ones((1, 1), kind) if isinstance(kind, np.dtype) else kind(1) for kind in kinds]
+    return ufunc(*operands, dtype=wanted).dtype
+
+
+def _broadcast(ufunc: np.ufunc, *inputs: Any, where: Any = True, **_: Any) -> Shape:
+    shapes = [_shape(x) for x in inputs]
+    if ufunc.signature is not None:
+        return _GENERAL[ufunc](*shapes)
+    if where is not True:
+        shapes.append(_shape(where))
+    return shapes[0] if all(shape == shapes[0] for shape in shapes) else np.broadcast_shapes(*shapes)
+
+
+def _reduced(ufunc: np.ufunc, x: Phantom, axis: Any = 0, dtype: Any = None, keepdims: bool = False, **_: Any) -> Shape:
+    axes = range(x.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+    gone = {range(x.ndim)[i] for i in axes}
+    return tuple(1 if i in gone else n for i, n in enumerate(x.shape) if keepdims or i not in gone)
+
+
+def _reduced_at(ufunc: np.ufunc, x: Phantom, indices: Any, axis: int = 0, **_: Any) -> Shape:
+    shape = list(x.shape)
+    shape[axis] = len(indices)
+    return tuple(shape)
+
+
+_SHAPES: dict[str, Callable[..., Shape]] = {"__call__": _broadcast, "reduce": _reduced, "reduceat": _reduced_at}
+
+
+def _matmul_shape(x: Shape, y: Shape) -> Shape:
+    if len(x) < 2 or len(y) < 2 or x[-1] != y[-2]:
+        raise ArrayError(f"matmul of shapes {x} and {y}: needs matrices, one as wide as the other is high")
+    return (*np.broadcast_shapes(x[:-2], y[:-2]), x[-2], y[-1])
+
+
+def _vecdot_shape(x: Shape, y: Shape) -> Shape:
+    if not x or not y or x[-1] != y[-1]:
+        raise ArrayError(f"vecdot of shapes {x} and {y}: the last axes differ")
+    return np.broadcast_shapes(x[:-1], y[:-1])
+
+
+_GENERAL: dict[Any, Callable[[Shape, Shape], Shape]] = {np.matmul: _matmul_shape, np.vecdot: _vecdot_shape}
+
+
+# -- other functions ----------------------------------------------------------------------------------
 
 
 def _empty_like(x: Phantom, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None) -> Phantom:
@@ -102,14 +206,21 @@ def _concatenate(arrays: Any, axis: int = 0) -> Phantom:
     return Phantom(tuple(joined), np.result_type(*(x.dtype for x in arrays)))
 
 
+def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Phantom:
+    return Phantom(minlength, np.intp)
+
+
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.empty_like: _empty_like,
-    np.zeros_like: _empty_like,
-    np.copyto: _copyto,
+    np.argsort: lambda x, **_: Phantom(x.shape, np.intp),
+    np.array_equal: lambda x, y: x.shape == y.shape,
+    np.bincount: _bincount,
     np.concatenate: _concatenate,
+    np.copyto: _copyto,
+    np.cumsum: lambda x: Phantom(x.size, x.dtype),
+    np.empty_like: _empty_like,
     np.shape: lambda x: x.shape,
     np.size: lambda x: x.size,
-    np.array_equal: lambda x, y: x.shape == y.shape,
+    np.zeros_like: _empty_like,
 }
 
 

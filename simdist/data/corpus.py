@@ -63,10 +63,29 @@ class Split:
 
         A model that has learned anything about what follows what must lose less.
         """
-        rows = self.text[: len(self.text) // self.block_bytes * self.block_bytes].reshape(-1, self.block_bytes)
-        counts = np.bincount(rows[self.blocks].ravel(), minlength=256)
-        frequencies = counts[counts > 0] / counts.sum()
-        return -math.fsum(frequencies * np.log(frequencies))
+        return _entropy(np.bincount(self._rows().ravel(), minlength=256))
+
+    def bigram_entropy(self) -> float:
+        """Nats a byte that the best guess from the byte before it alone would lose here.
+
+        With f(a, b) the frequency of b after a: -Σ f(a, b) ln (f(a, b) / Σ f(a, ·)). A model that has learned
+        anything from what lies further back must lose less.
+        """
+        rows = self._rows()
+        pairs = rows[:, :-1].astype(np.int64) * 256 + rows[:, 1:]
+        return _entropy(np.bincount(pairs.ravel(), minlength=1 << 16)) - _entropy(np.bincount(rows[:, :-1].ravel()))
+
+    def _rows(self) -> Bytes:
+        """The blocks, one a row."""
+        whole = self.text[: len(self.text) // self.block_bytes * self.block_bytes]
+        rows: Bytes = whole.reshape(-1, self.block_bytes)[self.blocks]
+        return rows
+
+
+def _entropy(counts: npt.NDArray[np.int64]) -> float:
+    """In nats, of what was counted so often."""
+    frequencies = counts[counts > 0] / max(1, counts.sum())
+    return -math.fsum(frequencies * np.log(frequencies))
 
 
 @dataclass(frozen=True)

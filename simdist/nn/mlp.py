@@ -1,5 +1,7 @@
 """The multi-layer perceptron that guesses the next byte from the bytes before it."""
 
+import math
+
 from simdist.arrays import Array
 from simdist.nn.layers import Embedding, Gelu, Layer, Linear, Sequence
 from simdist.nn.model import Model
@@ -26,9 +28,11 @@ def mlp(context_bytes: int, embedding_width: int, hidden_width: int, hidden_laye
     layers: list[Layer] = [Embedding("embedding", _BYTES, embedding_width)]
     width = context_bytes * embedding_width
     for i in range(hidden_layers):
-        layers += [Linear(f"hidden{i}", width, hidden_width, gain=2**0.5), Gelu()]
+        layers += [Linear(f"hidden{i}", width, hidden_width, std=math.sqrt(2 / width)), Gelu()]
         width = hidden_width
-    layers.append(Linear("logits", width, _BYTES, gain=0.1))  # small, so that all bytes begin about as likely
+    layers.append(
+        Linear("logits", width, _BYTES, std=0.1 / math.sqrt(width))
+    )  # small, so that all bytes begin about as likely
     return Model(Sequence(layers), _next_byte)
 
 

@@ -82,3 +82,80 @@ def test_refuses_shapes_that_do_not_fit():
 def test_a_function_it_does_not_know_is_refused_rather_than_guessed():
     with pytest.raises(TypeError, match="no implementation found"):
         np.sort(phantom(3))
+
+
+@pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": -1, "keepdims": True}, {"axis": (0, 2)}], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_sums_and_maxima_as_numpy_does(options, dtype):
+    x, y = pair(3, 4, 5, dtype=dtype)
+    for name in ("sum", "max"):
+        found = getattr(y, name)(**options)
+        expected = np.asarray(getattr(x, name)(**options))
+        assert same(expected, found), name
+    assert same(np.add.reduce(x, axis=1), np.add.reduce(y, axis=1))
+
+
+def test_products_of_matrices_as_numpy_does():
+    x, y = pair(2, 1, 3, 4)
+    w, v = pair(5, 4, 6, dtype=np.float64)
+    assert same(np.matmul(x, w), np.matmul(y, v))
+    assert same(np.matmul(x, w), np.matmul(x, v))
+    assert same(np.vecdot(x, x), np.vecdot(y, y))
+    out = phantom((2, 5, 3, 6))
+    assert np.matmul(y, v, out=out) is out
+    for wrong in (phantom((3, 6)), phantom(4)):
+        with pytest.raises(ArrayError, match="matmul of shapes"):
+            np.matmul(y, wrong)
+    with pytest.raises(ArrayError, match="vecdot of shapes"):
+        np.vecdot(y, phantom(3))
+
+
+def test_arrays_of_indices_as_numpy_does():
+    x, y = pair(7, 3)
+    which, shadow = np.array([[0, 6], [2, 2]]), phantom((2, 2), np.int64)
+    assert same(x[which], y[which])
+    assert same(x[which], y[shadow])
+    rows, columns = np.arange(7), np.zeros(7, np.uint8)
+    assert same(x[rows, columns], y[rows, columns])
+    y[shadow] += 1
+    with pytest.raises(ArrayError, match="slices or arrays of integers"):
+        y[which > 1]
+    with pytest.raises(ArrayError, match="slices or arrays of integers"):
+        y[which, :]
+
+
+def test_turns_as_numpy_does():
+    x, y = pair(2, 3, 4)
+    assert same(x.transpose(0, 2, 1), y.transpose(0, 2, 1))
+    assert same(x.swapaxes(-1, -2), y.swapaxes(-1, -2))
+
+
+def test_operators_and_comparisons_as_numpy_does():
+    x, y = pair(3, 4)
+    assert same(2 * x + x[0], 2 * y + y[0])
+    assert same(x < 1, y < 1)
+    assert same(-x, -y)
+    before = y
+    y += np.ones(4)
+    assert y is before
+
+
+def test_runs_are_summed_and_counted_as_numpy_does():
+    x, y = pair(5, 3)
+    assert same(np.add.reduceat(x, [0, 2], axis=0), np.add.reduceat(y, [0, 2], axis=0))
+    which, shadow = np.array([0, 1, 1]), phantom(3, np.int64)
+    assert same(np.bincount(which, minlength=9), np.bincount(shadow, minlength=9))
+    assert same(np.argsort(which), np.argsort(shadow))
+    assert same(np.cumsum(which), np.cumsum(shadow))
+    assert [i.shape for i in shadow.nonzero()] == [(3,)]
+
+
+def test_a_number_that_is_not_there_is_not_a_number():
+    assert np.isnan(float(phantom((3, 2)).sum()))
+    with pytest.raises(ArrayError, match="only an array of one number"):
+        float(phantom(2))
+
+
+def test_nothing_goes_from_a_phantom_into_numbers():
+    with pytest.raises(ArrayError, match="array that holds numbers"):
+        np.add(phantom(3), 1, out=np.zeros(3))

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from simdist.data import PYTHON, Corpus, load
+from simdist.data import PYTHON, Corpus, Split, load
 from simdist.errors import DataError
 
 
@@ -93,3 +93,16 @@ def test_evenly_spread_windows():
     assert (len(some), some[0]) == (100, 0)
     assert len(set(np.diff(some))) <= 2
     np.testing.assert_array_equal(held.evenly(10**9), np.arange(held.num_windows))
+
+
+def test_bigram_entropy_is_what_the_best_guess_from_the_byte_before_loses():
+    text = np.frombuffer(b"abababacabababac" * 100, np.uint8)
+    split = Split(text, 40, np.arange(0, 40, 3), 4)
+    rows = [text[40 * i : 40 * i + 40] for i in split.blocks]
+    after = {}
+    for row in rows:
+        for one, other in zip(row[:-1].tolist(), row[1:].tolist(), strict=True):
+            after.setdefault(one, []).append(other)
+    lost = [-np.log(followers.count(x) / len(followers)) for followers in after.values() for x in followers]
+    assert split.bigram_entropy() == pytest.approx(np.mean(lost))
+    assert 0 < split.bigram_entropy() < split.unigram_entropy()

@@ -67,9 +67,9 @@ def test_embedding():
 
 def test_gelu():
     x, weigh = RNG.normal(size=(4, 6)) * 3, RNG.normal(size=(4, 6))
-    y, t = f.gelu(x)
+    y, derivative = f.gelu(x)
     near(y, [[v / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))) for v in row] for row in x])
-    near(f.gelu_backward(x, t, weigh), slope(lambda: float((f.gelu(x)[0] * weigh).sum()), x))
+    near(f.gelu_backward(derivative, weigh), slope(lambda: float((f.gelu(x)[0] * weigh).sum()), x))
 
 
 def test_cross_entropy():
@@ -108,3 +108,123 @@ def test_a_matrix_product_is_charged():
         f.linear(x, w, b)
     assert meter.flops == 2 * 5 * 3 * 4 + 5 * 4
     assert meter.bytes == 4 * ((15 + 12 + 20) + (20 + 20 + 4))
+
+
+def test_layer_norm():
+    x, gain, bias = RNG.normal(size=(2, 3, 5)) * 4 + 2, RNG.normal(size=5), RNG.normal(size=5)
+    weigh = RNG.normal(size=x.shape)
+    y, z, r = f.layer_norm(x, gain, bias)
+    variance = x.var(axis=-1, keepdims=True)
+    near(y, (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(variance + 1e-5) * gain + bias)
+
+    def value():
+        return float((f.layer_norm(x, gain, bias)[0] * weigh).sum())
+
+    dgain, dbias = np.ones(5), np.ones(5)
+    f.layer_norm_backward_weight(z, weigh, dgain, dbias)
+    near(f.layer_norm_backward_input(z, r, gain, weigh), slope(value, x))
+    near(dgain, 1 + slope(value, gain))
+    near(dbias, 1 + slope(value, bias))
+
+
+def plain_attention(qkv, heads, keep, share):
+    """As the paper writes it, a head and a query at a time."""
+    n, t, width = qkv.shape
+    d = width // (3 * heads)
+    split, y = qkv.reshape(n, t, heads, 3, d), np.zeros((n, t, heads, d))
+    for i, h, query in np.ndindex(n, heads, t):
+        scores = np.array([split[i, query, h, 0] @ split[i, key, h, 1] for key in range(query + 1)]) / math.sqrt(d)
+        p = np.exp(scores) / np.exp(scores).sum()
+        if keep is not None:
+            p = p * keep[i, h, : query + 1, query] / (1 - share)
+        y[i, query, h] = p @ split[i, : query + 1, h, 2]
+    return y.reshape(n, t, heads * d)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_attention(share):
+    qkv, weigh = RNG.normal(size=(2, 4, 18)), RNG.normal(size=(2, 4, 6))
+    keep = RNG.random((2, 3, 4, 4)) >= share if share else None
+    y, p = f.attention(qkv, 3, keep, share)
+    near(y, plain_attention(qkv, 3, keep, share))
+    near(p.sum(axis=2), np.ones((2, 3, 4)))
+    dqkv = f.attention_backward(qkv, y, p, weigh, keep, share)
+    near(dqkv, slope(lambda: float((f.attention(qkv, 3, keep, share)[0] * weigh).sum()), qkv))
+
+
+def test_dropout_and_its_backward():
+    x, keep = RNG.normal(size=(3, 4)), RNG.random((3, 4)) < 0.75
+    near(f.dropout(x, keep, 0.25), np.where(keep, x / 0.75, 0))
+    near(f.dropout(np.ones((3, 4)), keep, 0.25), slope(lambda: float(f.dropout(x, keep, 0.25).sum()), x))
+
+
+def test_positions():
+    x, table, weigh = RNG.normal(size=(2, 3, 4)), RNG.normal(size=(6, 4)), RNG.normal(size=(2, 3, 4))
+    near(f.positions(x.copy(), table, first=2), x + table[2:5])
+    dtable = np.zeros_like(table)
+    f.positions_backward(weigh, dtable, first=2)
+    near(dtable, slope(lambda: float((f.positions(x.copy(), table, first=2) * weigh).sum()), table))
+
+
+def test_blocks_make_no_difference():
+    """Arrays of several blocks each, against the same rows one at a time."""
+    x, gain = RNG.normal(size=(700, 256)), RNG.normal(size=256)
+    whole, alone = f.layer_norm(x, gain, gain), [f.layer_norm(row[None], gain, gain) for row in x]
+    for i in range(3):
+        np.testing.assert_allclose(whole[i], np.concatenate([parts[i] for parts in alone]), rtol=1e-13)
+    for i in range(2):
+        np.testing.assert_allclose(f.gelu(x)[i], np.concatenate([f.gelu(row)[i][None] for row in x]), rtol=1e-13)
+
+
+def test_nothing_changes_what_it_is_given():
+    qkv, x, gain = RNG.normal(size=(2, 3, 12)), RNG.normal(size=(2, 3, 4)), RNG.normal(size=4)
+    given = [qkv, x, gain]
+    before = [a.copy() for a in given]
+    y, p = f.attention(qkv, 2)
+    f.attention_backward(qkv, y, p, x)
+    f.layer_norm(x, gain, gain)
+    f.gelu(x)
+    f.linear(x, RNG.normal(size=(4, 2)))
+    f.cross_entropy(gain[None], np.array([1]))
+    for a, b in zip(given, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+X, W, B, KEEP = np.ones((2, 3, 4)), np.ones((4, 5)), np.ones(4), np.ones((2, 3, 4), bool)
+QKV, Y, P = np.ones((2, 3, 12)), np.ones((2, 3, 4)), np.ones((2, 2, 3, 3))
+TOKENS, ROWS = np.zeros((2, 3), np.uint8), np.arange(2)
+
+
+@pytest.mark.parametrize(
+    ("operation", "args", "flops"),
+    [
+        (f.add, (X.copy(), X), 24),
+        (f.product, (X, W), 2 * 6 * 4 * 5),
+        (f.linear, (X, W, np.ones(5)), 2 * 6 * 4 * 5 + 6 * 5),
+        (f.linear_backward_input, (np.ones((2, 3, 5)), W), 2 * 6 * 4 * 5),
+        (f.linear_backward_weight, (X, np.ones((2, 3, 5)), W.copy(), np.ones(5)), 2 * 6 * 4 * 5 + 20 + 30 + 5),
+        (f.embedding, (TOKENS, W), 0),
+        (f.embedding_backward, (TOKENS, X, np.ones((9, 4))), 24),
+        (f.positions, (X.copy(), np.ones((3, 4))), 24),
+        (f.positions_backward, (X, np.ones((3, 4))), 24 + 12),
+        (f.gelu, (X,), 15 * 24),
+        (f.gelu_backward, (X, X), 24),
+        (f.layer_norm, (X, B, B), 7 * 24),
+        (f.layer_norm_backward_input, (X, np.ones((6, 1)), B, X), 8 * 24),
+        (f.layer_norm_backward_weight, (X, X, B.copy(), B.copy()), 3 * 24),
+        (f.dropout, (X, KEEP, 0.5), 2 * 24),
+        (f.kept, (X.shape, X, 1, (ROWS, np.arange(3)), 0, 0.5), 9 * 24),
+        (f.attention, (QKV, 2), 2 * (2 * 2 * 2 * 9 * 2) + 7 * 36),
+        (f.attention_backward, (QKV, Y, P, Y), 4 * (2 * 2 * 2 * 9 * 2) + 3 * 36 + 2 * 24),
+        (f.cross_entropy, (np.ones((6, 5)), np.zeros(6, int)), 5 * 30),
+        (f.cross_entropy_backward, (np.ones((6, 5)), np.zeros(6, int), 1.0), 30),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_every_operation_is_charged(operation, args, flops):
+    meter = Meter()
+    with metered(meter):
+        operation(*args)
+    assert meter.flops == flops
+    largest = max(a.nbytes for a in args if isinstance(a, np.ndarray))
+    assert meter.bytes >= (KEEP.nbytes if operation is f.kept else largest)

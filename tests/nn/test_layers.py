@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from simdist.nn import Embedding, Gelu, Linear, Parameters, Sequence
+from simdist.nn.layers import Attention, Dropout, LayerNorm, Recompute, Residual, TextEmbedding
 
 RNG = np.random.default_rng(3)
 
@@ -46,11 +47,58 @@ def test_the_halves_of_backward_make_the_whole():
     np.testing.assert_allclose(parameters.gradient, gradient_of(x1, dy1) + gradient_of(x2, dy2), rtol=1e-13)
 
 
-@pytest.mark.parametrize("layer", [Linear("l", 4, 3), Gelu()], ids=["linear", "gelu"])
-def test_both_backwards_give_the_same_input_gradient(layer):
-    if layer.parameters:
-        Parameters(layer.parameters).bind(RNG.normal(size=15), np.zeros(15))
-    x = RNG.normal(size=(5, 4))
+LAYERS = {
+    "linear": Linear("l", 6, 3),
+    "gelu": Gelu(),
+    "norm": LayerNorm("n", 6),
+    "attention": Attention("a", 2),
+    "dropout": Dropout("d", 0.5),
+    "residual": Residual(Linear("l", 6, 6)),
+    "recompute": Recompute(Linear("l", 6, 3)),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=list(LAYERS))
+def test_both_backwards_give_the_same_and_change_nothing_they_were_given(layer):
+    own = Parameters(layer.parameters)
+    own.bind(RNG.normal(size=own.size), np.zeros(own.size))
+    x = RNG.normal(size=(2, 5, 6))
     y, context = layer.forward(x)
     dy = RNG.normal(size=y.shape)
-    np.testing.assert_array_equal(layer.backward(context, dy), layer.backward_input(context, dy)[0])
+    copies = x.copy(), dy.copy()
+    dx, pending = layer.backward_input(context, dy)
+    assert not own.gradient.any()
+    layer.backward_weight(context, pending)
+    halves = own.gradient.copy()
+    own.gradient[...] = 0
+    np.testing.assert_array_equal(layer.backward(layer.forward(x)[1], dy), dx)
+    np.testing.assert_array_equal(own.gradient, halves)
+    np.testing.assert_array_equal(x, copies[0])
+    np.testing.assert_array_equal(dy, copies[1])
+
+
+def test_integers_have_no_derivative():
+    layer = TextEmbedding("t", 7, 4, 3, 1.0)
+    own = Parameters(layer.parameters)
+    own.bind(RNG.normal(size=own.size), np.zeros(own.size))
+    tokens = np.array([[1, 1, 6], [0, 1, 2]], np.uint8)
+    y, context = layer.forward(tokens)
+    np.testing.assert_array_equal(y[1, 2], layer.tokens.data[2] + layer.places.data[2])
+    assert layer.backward(context, np.ones_like(y)).size == 0
+    np.testing.assert_array_equal(layer.tokens.gradient[:, 0], [1, 3, 1, 0, 0, 0, 1])
+    np.testing.assert_array_equal(layer.places.gradient[:, 0], [2, 2, 2, 0])
+
+
+def test_a_shared_parameter_is_listed_once_and_completed_last():
+    one = Linear("one", 3, 3)
+    layers = Sequence([one, Gelu(), one, Linear("two", 3, 2, bias=False)])
+    assert [p.name for p in layers.parameters] == ["one.w", "one.b", "two.w"]
+    assert [[p.name for p in own] for own in layers.completes] == [["one.w", "one.b"], [], [], ["two.w"]]
+
+
+def test_backward_lets_go_of_what_it_has_used():
+    layers, _ = stack()
+    x, dy = batch()
+    _, context = layers.forward(x)
+    layers.backward(context, dy)
+    assert context == []

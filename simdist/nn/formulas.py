@@ -1,0 +1,50 @@
+"""Formulas: how many parameters and operations a GPT has, exactly, and as Megatron-LM's paper counts them.
+
+l  layers      h  width      V  vocabulary      s  tokens of a sequence      B  sequences
+"""
+
+from simdist.nn.shape import Shape
+
+__all__ = ["matmul_flops", "megatron_flops", "megatron_parameters", "num_parameters"]
+
+
+def num_parameters(shape: Shape) -> int:
+    """How many parameters `gpt(shape)` has.
+
+    a block        qkv 3h² + 3h, attended h² + h, hidden 4h² + 4h, thought 4h² + h, two norms 4h
+    around them    tokens Vh, places sh, last norm 2h, and Vh again for logits that are not tied
+    """
+    h, tables = shape.width, (1 if shape.tied else 2) * shape.vocabulary + shape.context
+    return shape.layers * (12 * h**2 + 13 * h) + tables * h + 2 * h
+
+
+def matmul_flops(shape: Shape, sequences: int) -> int:
+    """The operations in the matrix products of one forward and backward of so many full-length sequences.
+
+    forward     a block 24 B s h² + 4 B s² h (its linear maps, its attention), the logits 2 B s h V
+    backward    twice that, once for the inputs and once for the weights or the other factor
+    again       what is recomputed: 4 B s² h a block when selective, all of its forward when full
+    """
+    b, s, h = sequences, shape.context, shape.width
+    attention = 4 * b * s**2 * h
+    block = 24 * b * s * h**2 + attention
+    again = {"none": 0, "selective": attention, "full": block}[shape.recompute]
+    return shape.layers * (3 * block + again) + 6 * b * s * h * shape.vocabulary
+
+
+def megatron_parameters(layers: float, width: float, vocabulary: float, context: float) -> float:
+    """P = 12 l h² (1 + 13 / (12 h) + (V + s) / (12 l h)): tied logits, and no norm after the last block.
+
+    Source: Narayanan et al. 2021, arXiv 2104.04473, equation 2.
+    """
+    h, v, s = width, vocabulary, context
+    return 12 * layers * h**2 * (1 + 13 / (12 * h) + (v + s) / (12 * layers * h))
+
+
+def megatron_flops(layers: float, width: float, vocabulary: float, context: float, sequences: float) -> float:
+    """F = 96 B s l h² (1 + s / (6 h) + V / (16 l h)): an iteration's, with full recomputation.
+
+    Source: Narayanan et al. 2021, arXiv 2104.04473, equation 3.
+    """
+    h, v, s = width, vocabulary, context
+    return 96 * sequences * s * layers * h**2 * (1 + s / (6 * h) + v / (16 * layers * h))

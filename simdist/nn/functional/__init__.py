@@ -1,0 +1,43 @@
+"""The operations of a model, forward and backward, as plain functions: the one place where a model computes.
+
+    x, y    inputs and outputs, the last axis the features    dx, dy    the loss's derivatives by them
+    w, b    weights (in_features, out_features), bias         dw, db    the same; a backward function adds to them
+
+What a function returns is the caller's own. Of what it is given it changes only what it adds to: dw, db, and the
+first argument of `add` and `positions`.
+
+Each function charges the meter: a multiplication and an addition are one operation each, a transcendental
+function is one, and each operand counts as read or written once.
+"""
+
+from simdist.nn.functional.activation import gelu, gelu_backward
+from simdist.nn.functional.heads import attention, attention_backward
+from simdist.nn.functional.lookup import embedding, embedding_backward, positions, positions_backward
+from simdist.nn.functional.loss import cross_entropy, cross_entropy_backward
+from simdist.nn.functional.mask import dropout, kept
+from simdist.nn.functional.matrix import linear, linear_backward_input, linear_backward_weight, product
+from simdist.nn.functional.norm import layer_norm, layer_norm_backward_input, layer_norm_backward_weight
+from simdist.nn.functional.residual import add
+
+__all__ = [
+    "add",
+    "attention",
+    "attention_backward",
+    "cross_entropy",
+    "cross_entropy_backward",
+    "dropout",
+    "embedding",
+    "embedding_backward",
+    "gelu",
+    "gelu_backward",
+    "kept",
+    "layer_norm",
+    "layer_norm_backward_input",
+    "layer_norm_backward_weight",
+    "linear",
+    "linear_backward_input",
+    "linear_backward_weight",
+    "positions",
+    "positions_backward",
+    "product",
+]

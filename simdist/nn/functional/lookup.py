@@ -1,0 +1,49 @@
+"""Lookup: vectors that stand for entries and for places."""
+
+import numpy as np
+
+from simdist.arrays import Array, charge
+
+__all__ = ["embedding", "embedding_backward", "positions", "positions_backward"]
+
+
+def embedding(indices: Array, table: Array) -> Array:
+    """The table's rows at these indices: (…,) integers and (entries, width) give (…, width)."""
+    y = table[indices]
+    charge(0, indices.nbytes + 2 * y.nbytes)
+    return y
+
+
+def embedding_backward(indices: Array, dy: Array, dtable: Array) -> None:
+    """Add each row of dy to the row of dtable that it came from.
+
+    Sorted by index, the rows of one entry lie in one run, and the runs are summed in one pass; the order of
+    the sums is always the same.
+    """
+    flat = indices.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    lengths = np.bincount(flat, minlength=len(dtable))
+    entries = lengths.nonzero()[0]
+    starts = (np.cumsum(lengths) - lengths)[entries]
+    dtable[entries] += np.add.reduceat(dy.reshape(-1, dtable.shape[1])[order], starts, axis=0)
+    charge(dy.size, 3 * dy.nbytes + 3 * len(entries) * dtable.shape[1] * dtable.itemsize)
+
+
+def positions(x: Array, table: Array, first: int = 0) -> Array:
+    """Add to each token the vector of its place, in place, and return x.
+
+    Args:
+        x: shape (samples, tokens, width), the caller's own.
+        table: shape (places, width).
+        first: the place of x's first token.
+    """
+    np.add(x, table[first : first + x.shape[1]], out=x)
+    charge(x.size, 2 * x.nbytes + x.shape[1] * table.shape[1] * table.itemsize)
+    return x
+
+
+def positions_backward(dy: Array, dtable: Array, first: int = 0) -> None:
+    """Add to the vector of each place what all samples found for it."""
+    there = dtable[first : first + dy.shape[1]]
+    there += dy.sum(axis=0)
+    charge(dy.size + there.size, dy.nbytes + 3 * there.nbytes)

@@ -1,0 +1,37 @@
+"""Loss: the softmax of logits and its cross-entropy with what was to be guessed."""
+
+import numpy as np
+
+from simdist.arrays import Array, charge
+
+__all__ = ["cross_entropy", "cross_entropy_backward"]
+
+
+def cross_entropy(logits: Array, targets: Array) -> tuple[float, Array]:
+    """The sum over the examples of -log softmax(logits)[target], and the softmax itself.
+
+    Each row is shifted by its largest logit first, so no exponential overflows and each sum is at least 1.
+
+    Args:
+        logits: shape (examples, classes).
+        targets: shape (examples,), integers below classes.
+
+    Returns:
+        The sum in nats, added up in float64; and the probabilities, of the logits' shape.
+    """
+    p = logits - logits.max(axis=1, keepdims=True)
+    rows = np.arange(len(targets))
+    hit = p[rows, targets]
+    np.exp(p, out=p)
+    totals = p.sum(axis=1, keepdims=True)
+    p /= totals
+    charge(5 * logits.size, 2 * logits.nbytes)
+    return float((np.log(totals[:, 0]) - hit).sum(dtype=np.float64)), p
+
+
+def cross_entropy_backward(p: Array, targets: Array, scale: float) -> Array:
+    """The derivatives of scale · `cross_entropy` by the logits: scale (p - 1 at the target)."""
+    d = p * scale
+    d[np.arange(len(targets)), targets] -= scale
+    charge(p.size, 2 * p.nbytes)
+    return d

@@ -1,0 +1,97 @@
+"""Mask: dropout, by masks that hang on where an element stands, and on nothing else."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from simdist.arrays import Array, charge
+from simdist.arrays.blocks import blocks
+
+__all__ = ["dropout", "kept"]
+
+
+def dropout(x: Array, keep: Array, share: float) -> Array:
+    """Returns x where `keep` is true, scaled up by 1 / (1 - share), and else zero. Its backward is itself.
+
+    Source: Srivastava, Hinton, Krizhevsky, Sutskever, Salakhutdinov 2014, J. Mach. Learn. Res. 15, 1929-1958.
+    """
+    y = np.multiply(x, keep)
+    y *= 1 / (1 - share)
+    charge(2 * x.size, 2 * x.nbytes + keep.nbytes)
+    return y
+
+
+def kept(
+    shape: tuple[int, ...], like: Array, key: int, counters: Iterable[Array], first_column: int, share: float
+) -> Array:
+    """Which elements of an array stay when a share of them is dropped: a function of key and place alone.
+
+    A counter-based generator: an element's random number is a hash of its row's counters and its column, so
+    any part of the mask, made anywhere, is that part of the whole mask.
+
+        key, sample --mix--> , head --mix--> , token --mix--> a, b        64 bits a row
+        a ^ column · golden --mix--> ^ b --mix--> 32 bits an element      kept if they are at least share · 2³²
+
+    Args:
+        shape: of the array that elements are dropped from.
+        like: an array of its kind.
+        key: 64 bits.
+        counters: what numbers the rows; arrays of integers, one for each axis before the last.
+        first_column: the number of the last axis's first element.
+        share: at least 0 and below 1.
+
+    Returns:
+        Booleans of this shape.
+
+    Source: Salmon, Moraes, Dror, Shaw 2011, SC '11 (counter-based generators); Steele, Lea, Flood 2014,
+    OOPSLA '14 (the 64-bit mix).
+    """
+    *axes, columns = shape
+    keep = np.empty_like(like, shape=(math.prod(axes), columns), dtype=np.bool_)
+    a, b = _row_keys(like, key, axes, counters)
+    column = np.empty_like(like, shape=columns, dtype=np.uint32)
+    column[...] = np.arange(first_column, first_column + columns, dtype=np.uint32)
+    column *= _GOLDEN_32
+    threshold = min(round(share * 2**32), 2**32 - 1)
+    for part in blocks(len(keep), columns * 4, like=like):
+        np.greater_equal(_hash(a[part], b[part], column), threshold, out=keep[part])
+    charge(9 * keep.size, keep.nbytes)
+    return keep.reshape(shape)
+
+
+def _hash(a: Array, b: Array, column: Array) -> Array:
+    """32 bits for each row and column, of which the upper ones are the better."""
+    h = np.bitwise_xor(a, column)
+    h ^= h >> 16
+    h *= 0x7FEB352D
+    h ^= b
+    h ^= h >> 15
+    h *= 0x846CA68B
+    return h
+
+
+_GOLDEN_32 = 0x9E3779B1
+_GOLDEN_64 = 0x9E3779B97F4A7C15
+
+
+def _row_keys(like: Array, key: int, axes: list[int], counters: Iterable[Array]) -> tuple[Array, Array]:
+    """Two numbers of 32 bits for each row, each of shape (rows, 1)."""
+    state: Array = key
+    for i, counter in enumerate(counters):
+        here = np.empty_like(like, shape=[n if i == j else 1 for j, n in enumerate(axes)], dtype=np.uint64)
+        here[...] = np.asarray(counter, dtype=np.uint64).reshape(here.shape)
+        here *= _GOLDEN_64
+        state = _mix(here ^ state)
+    flat = state.reshape(-1, 1)
+    return flat.astype(np.uint32), (flat >> 32).astype(np.uint32)
+
+
+def _mix(x: Array) -> Array:
+    """Let every bit of 64 hang on every other."""
+    x ^= x >> 30
+    x *= 0xBF58476D1CE4E5B9
+    x ^= x >> 27
+    x *= 0x94D049BB133111EB
+    x ^= x >> 31
+    return x

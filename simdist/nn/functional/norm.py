@@ -1,0 +1,77 @@
+"""Norm: layer normalization."""
+
+import numpy as np
+
+from simdist.arrays import Array, charge
+from simdist.arrays.blocks import blocks
+
+__all__ = ["layer_norm", "layer_norm_backward_input", "layer_norm_backward_weight"]
+
+_EPSILON = 1e-5  # keeps a row of equal numbers from being divided by zero
+
+
+def layer_norm(x: Array, gain: Array, bias: Array) -> tuple[Array, Array, Array]:
+    """Returns y = z · gain + bias with z = (x - mean) r and r = 1 / √(variance + 1e-5), each row by itself.
+
+    Args:
+        x: shape (…, width).
+        gain, bias: shape (width,).
+
+    Returns:
+        y and z, of x's shape; r, of shape (rows, 1).
+
+    Source: Ba, Kiros, Hinton 2016, arXiv 1607.06450, section 3.
+    """
+    x_rows, width = _rows(x), x.shape[-1]
+    y, z = np.empty_like(x_rows), np.empty_like(x_rows)
+    r, average = np.empty_like(x, shape=(len(x_rows), 1)), _average(x)
+    for part in blocks(len(x_rows), width * x.itemsize, like=x):
+        zs, ys, rs = z[part], y[part], r[part]
+        np.subtract(x_rows[part], np.vecdot(x_rows[part], average)[:, None], out=zs)
+        rs[:, 0] = np.vecdot(zs, zs)
+        rs *= 1 / width
+        rs += _EPSILON
+        np.sqrt(rs, out=rs)
+        np.divide(1, rs, out=rs)
+        zs *= rs
+        np.multiply(zs, gain, out=ys)
+        ys += bias
+    charge(7 * x.size, 3 * x.nbytes)
+    return y.reshape(x.shape), z.reshape(x.shape), r
+
+
+def layer_norm_backward_input(z: Array, r: Array, gain: Array, dy: Array) -> Array:
+    """Returns dx = r (g - mean(g) - z mean(g z)) with g = dy · gain, each row by itself; z, r as of `layer_norm`."""
+    z_rows, dy_rows, width = _rows(z), _rows(dy), z.shape[-1]
+    dx, average = np.empty_like(z_rows), _average(z)
+    for part in blocks(len(dx), width * z.itemsize, like=z):
+        zs, g = z_rows[part], dx[part]
+        np.multiply(dy_rows[part], gain, out=g)
+        mean, along = np.vecdot(g, average), np.vecdot(g, zs)
+        along *= 1 / width
+        g -= mean[:, None]
+        g -= zs * along[:, None]
+        g *= r[part]
+    charge(8 * z.size, 3 * z.nbytes)
+    return dx.reshape(z.shape)
+
+
+def layer_norm_backward_weight(z: Array, dy: Array, dgain: Array, dbias: Array) -> None:
+    """Add the column sums of dy · z to dgain and those of dy to dbias."""
+    z_rows, dy_rows = _rows(z), _rows(dy)
+    for part in blocks(len(z_rows), z.shape[-1] * z.itemsize, like=z):
+        dgain += (dy_rows[part] * z_rows[part]).sum(axis=0)
+        dbias += dy_rows[part].sum(axis=0)
+    charge(3 * z.size, 2 * z.nbytes)
+
+
+def _rows(x: Array) -> Array:
+    """All axes before the last as one."""
+    return x.reshape(-1, x.shape[-1])
+
+
+def _average(x: Array) -> Array:
+    """What a row's product with is its mean; NumPy adds up short rows at a quarter of the speed."""
+    average = np.empty_like(x, shape=x.shape[-1])
+    average[...] = 1 / x.shape[-1]
+    return average

@@ -1,0 +1,28 @@
+"""Layers: forward and backward of one step of a model, on parameters it holds and a context it hands out."""
+
+from simdist.nn.layers.activation import Dropout, Gelu
+from simdist.nn.layers.attention import Attention
+from simdist.nn.layers.embedding import Embedding, TextEmbedding
+from simdist.nn.layers.layer import Layer, Weightless
+from simdist.nn.layers.linear import Linear, TiedLinear
+from simdist.nn.layers.norm import LayerNorm
+from simdist.nn.layers.observer import Observer
+from simdist.nn.layers.sequence import Sequence
+from simdist.nn.layers.wrapper import Recompute, Residual
+
+__all__ = [
+    "Attention",
+    "Dropout",
+    "Embedding",
+    "Gelu",
+    "Layer",
+    "LayerNorm",
+    "Linear",
+    "Observer",
+    "Recompute",
+    "Residual",
+    "Sequence",
+    "TextEmbedding",
+    "TiedLinear",
+    "Weightless",
+]

@@ -1,0 +1,56 @@
+"""Activation: layers that work on each element by itself."""
+
+from simdist.arrays import Array
+from simdist.errors import ArgumentError
+from simdist.nn import functional as f
+from simdist.nn.layers.layer import Weightless
+from simdist.nn.noise import Noise
+
+__all__ = ["Dropout", "Gelu", "dropped_share"]
+
+
+class Gelu(Weightless):
+    """The Gaussian error linear unit."""
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
+        """The context is the slope."""
+        return f.gelu(x)
+
+    def backward_input(self, context: Array, dy: Array) -> tuple[Array, None]:
+        """Returns dy times the slope."""
+        return f.gelu_backward(context, dy), None
+
+
+class Dropout(Weightless):
+    """Drops a share of the elements, while there is noise, and scales up the others.
+
+    Args:
+        name: unique in its model; masks hang on it.
+        share: at least 0 and below 1.
+    """
+
+    def __init__(self, name: str, share: float) -> None:
+        self.name = name
+        self.share = dropped_share(share)
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array | None]:
+        """The context is the mask, or None where nothing is dropped."""
+        if noise is None or not self.share:
+            return x, None
+        keep = noise.features(self.name, x, self.share)
+        return f.dropout(x, keep, self.share), keep
+
+    def backward_input(self, context: Array | None, dy: Array) -> tuple[Array, None]:
+        """Drops the same elements of dy."""
+        return (dy if context is None else f.dropout(dy, context, self.share)), None
+
+
+def dropped_share(share: float) -> float:
+    """The share itself.
+
+    Raises:
+        ArgumentError: it is not at least 0 and below 1.
+    """
+    if not 0 <= share < 1:
+        raise ArgumentError(f"dropout is {share}; needs at least 0 and less than 1")
+    return share

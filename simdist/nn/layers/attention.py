@@ -1,0 +1,46 @@
+"""Attention: what lies between the projection to queries, keys and values and the projection of what they give."""
+
+from typing import NamedTuple
+
+from simdist.arrays import Array
+from simdist.nn import functional as f
+from simdist.nn.layers.activation import dropped_share
+from simdist.nn.layers.layer import Weightless
+from simdist.nn.noise import Noise
+
+__all__ = ["Attention"]
+
+
+class _Context(NamedTuple):
+    qkv: Array
+    y: Array
+    p: Array
+    keep: Array | None
+
+
+class Attention(Weightless):
+    """Causal self-attention of some heads on (n, t, heads * 3 * d) queries, keys and values.
+
+    It has no weights, but holds t * t probabilities a head: what selective recomputation makes anew.
+
+    Args:
+        name: unique in its model; dropout's masks hang on it.
+        heads: how many there are in its input.
+        dropout: the share of the probabilities that is dropped.
+    """
+
+    def __init__(self, name: str, heads: int, dropout: float = 0.0) -> None:
+        self.name = name
+        self.heads = heads
+        self.dropout = dropped_share(dropout)
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
+        """The context is all that took part."""
+        keep = noise.scores(self.name, x, self.heads, self.dropout) if noise is not None and self.dropout else None
+        y, p = f.attention(x, self.heads, keep, self.dropout)
+        return y, _Context(x, y, p, keep)
+
+    def backward_input(self, context: _Context, dy: Array) -> tuple[Array, None]:
+        """The whole of backward."""
+        qkv, y, p, keep = context
+        return f.attention_backward(qkv, y, p, dy, keep, self.dropout), None

@@ -1,0 +1,62 @@
+"""Layer: one step of a model."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from simdist.arrays import Array
+from simdist.nn.noise import Noise
+from simdist.nn.parameters import Parameter
+
+__all__ = ["Layer", "Weightless"]
+
+
+class Layer(ABC):
+    """One step of a model. Nothing of a batch is kept on it, so many batches may be in flight at once.
+
+        y, context = layer.forward(x)              context: whatever backward needs of this batch
+        dx = layer.backward(context, dy)           adds to the parameters' gradients, uses the context up
+
+    Backward also comes in its two halves, so that the half that others wait for can go first:
+
+        dx, pending = layer.backward_input(context, dy)
+        layer.backward_weight(context, pending)    at any time later; uses the context up
+
+    No layer changes x or dy. What it returns is the caller's own, unless it is x or dy itself.
+
+    Attributes:
+        parameters: those that it uses, in the order in which forward does.
+    """
+
+    parameters: tuple[Parameter, ...]
+
+    @abstractmethod
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Any]:
+        """The output for a batch, and the context that backward takes back.
+
+        Args:
+            x: samples along the first axis, features along the last.
+            noise: which samples these are, for dropout; without it nothing is dropped.
+        """
+
+    def backward(self, context: Any, dy: Array) -> Array:
+        """The derivatives by the layer's input; those by its parameters are added to their gradients."""
+        dx, pending = self.backward_input(context, dy)
+        self.backward_weight(context, pending)
+        return dx
+
+    @abstractmethod
+    def backward_input(self, context: Any, dy: Array) -> tuple[Array, Any]:
+        """The derivatives by the layer's input, and what `backward_weight` needs besides the context."""
+
+    @abstractmethod
+    def backward_weight(self, context: Any, pending: Any) -> None:
+        """Add the derivatives by the parameters to their gradients; pending is from `backward_input`."""
+
+
+class Weightless(Layer):
+    """A layer without parameters: its backward is `backward_input`, with nothing pending."""
+
+    parameters = ()
+
+    def backward_weight(self, context: Any, pending: Any) -> None:
+        """Nothing is left to do."""

@@ -1,0 +1,68 @@
+"""Linear: y = x @ w + b."""
+
+import math
+
+from simdist.arrays import Array
+from simdist.nn import functional as f
+from simdist.nn.layers.layer import Layer
+from simdist.nn.noise import Noise
+from simdist.nn.parameters import Parameter
+
+__all__ = ["Linear", "TiedLinear"]
+
+
+class Linear(Layer):
+    """y = x @ w + b, and biases start at zero.
+
+    Args:
+        std: the weights' first standard deviation. With 1 / √in_features, which it is if not given, the
+            outputs vary about as much as the inputs.
+        bias: whether there is a b.
+    """
+
+    def __init__(
+        self, name: str, in_features: int, out_features: int, *, std: float | None = None, bias: bool = True
+    ) -> None:
+        spread = 1 / math.sqrt(in_features) if std is None else std
+        self.w = Parameter(f"{name}.w", (in_features, out_features), std=spread)
+        self.b = Parameter(f"{name}.b", (out_features,)) if bias else None
+        self.parameters = (self.w,) if self.b is None else (self.w, self.b)
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
+        """The context is x."""
+        return f.linear(x, self.w.data, None if self.b is None else self.b.data), x
+
+    def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
+        """Returns dy @ w.T; dy itself is pending."""
+        return f.linear_backward_input(dy, self.w.data), dy
+
+    def backward_weight(self, context: Array, pending: Array) -> None:
+        """Add x.T @ dy and the sum of dy."""
+        db = None if self.b is None else self.b.gradient
+        f.linear_backward_weight(context, pending, self.w.gradient, db)
+
+
+class TiedLinear(Layer):
+    """y = x @ table.T: the logits of a model that reads and writes with one table.
+
+    Args:
+        table: shape (out_features, in_features), of the embedding that it is shared with.
+
+    Source: Press and Wolf 2017, arXiv 1608.05859.
+    """
+
+    def __init__(self, table: Parameter) -> None:
+        self.table = table
+        self.parameters = (table,)
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
+        """The context is x."""
+        return f.linear(x, self.table.data.T), x
+
+    def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
+        """Returns dy @ table; dy itself is pending."""
+        return f.linear_backward_input(dy, self.table.data.T), dy
+
+    def backward_weight(self, context: Array, pending: Array) -> None:
+        """Add dy.T @ x."""
+        f.linear_backward_weight(pending, context, self.table.gradient)

@@ -1,0 +1,77 @@
+"""Sequence: layers one after the other."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from simdist.arrays import Array
+from simdist.nn.layers.layer import Layer
+from simdist.nn.layers.observer import Observer
+from simdist.nn.noise import Noise
+from simdist.nn.parameters import Parameter
+
+__all__ = ["Sequence"]
+
+
+class Sequence(Layer):
+    """Layers one after the other: the context is the list of theirs.
+
+    Backward takes it apart from its end, so that the memory of a layer's activations is free once they are used.
+
+    Attributes:
+        layers: in order.
+        parameters: of all layers, each once, in order of first use.
+        completes: for each layer, the parameters whose gradients are complete after its backward: those that
+            no earlier layer uses.
+    """
+
+    def __init__(self, layers: Iterable[Layer]) -> None:
+        self.layers = tuple(layers)
+        seen: set[Parameter] = set()
+        self.completes: list[tuple[Parameter, ...]] = []
+        for layer in self.layers:
+            self.completes.append(tuple(p for p in layer.parameters if p not in seen))
+            seen.update(layer.parameters)
+        self.parameters = tuple(p for own in self.completes for p in own)
+
+    def forward(
+        self, x: Array, noise: Noise | None = None, observer: Observer | None = None
+    ) -> tuple[Array, list[Any]]:
+        """Each layer's output is the next one's input."""
+        observer = observer or Observer()
+        contexts = []
+        for layer in self.layers:
+            observer.before_forward(layer)
+            x, context = layer.forward(x, noise)
+            observer.after_forward(layer)
+            contexts.append(context)
+        return x, contexts
+
+    def backward(self, context: list[Any], dy: Array, observer: Observer | None = None) -> Array:
+        """From the last layer to the first."""
+        observer = observer or Observer()
+        for layer, own in zip(reversed(self.layers), reversed(self.completes), strict=True):
+            observer.before_backward(layer)
+            dy = layer.backward(context.pop(), dy)
+            observer.after_backward(layer)
+            observer.gradients_complete(own)
+        return dy
+
+    def backward_input(
+        self, context: list[Any], dy: Array, observer: Observer | None = None
+    ) -> tuple[Array, list[Any]]:
+        """From the last layer to the first; pending are theirs, in the order of the layers."""
+        observer = observer or Observer()
+        pending = []
+        for layer, inner in zip(reversed(self.layers), reversed(context), strict=True):
+            observer.before_backward(layer)
+            dy, rest = layer.backward_input(inner, dy)
+            observer.after_backward(layer)
+            pending.append(rest)
+        return dy, pending[::-1]
+
+    def backward_weight(self, context: list[Any], pending: list[Any], observer: Observer | None = None) -> None:
+        """From the last layer to the first."""
+        observer = observer or Observer()
+        for layer, own in zip(reversed(self.layers), reversed(self.completes), strict=True):
+            layer.backward_weight(context.pop(), pending.pop())
+            observer.gradients_complete(own)

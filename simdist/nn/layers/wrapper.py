@@ -1,0 +1,70 @@
+"""Wrapper: layers around another layer."""
+
+from typing import Any
+
+from simdist.arrays import Array
+from simdist.nn import functional as f
+from simdist.nn.layers.layer import Layer
+from simdist.nn.noise import Noise
+
+__all__ = ["Recompute", "Residual"]
+
+
+class Residual(Layer):
+    """y = x + layer(x); the layer's output must be its own."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+        self.parameters = layer.parameters
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Any]:
+        """The context is the inner layer's."""
+        y, context = self.layer.forward(x, noise)
+        return f.add(y, x), context
+
+    def backward(self, context: Any, dy: Array) -> Array:
+        """Both ways around."""
+        return f.add(self.layer.backward(context, dy), dy)
+
+    def backward_input(self, context: Any, dy: Array) -> tuple[Array, Any]:
+        """Both ways around; pending is the inner layer's."""
+        dx, pending = self.layer.backward_input(context, dy)
+        return f.add(dx, dy), pending
+
+    def backward_weight(self, context: Any, pending: Any) -> None:
+        """The inner layer's."""
+        self.layer.backward_weight(context, pending)
+
+
+class Recompute(Layer):
+    """A layer that keeps nothing but its input, and runs forward again when backward comes.
+
+    Forward draws the same noise again, so the gradients are the same, bit for bit.
+
+    Cost: a second forward, for the memory of its activations.
+
+    Source: Chen, Xu, Zhang, Guestrin 2016, arXiv 1604.06174; selective: Korthikanti et al. 2022,
+    arXiv 2205.05198, section 5.
+    """
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+        self.parameters = layer.parameters
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, tuple[Array, Noise | None]]:
+        """The context is what went in."""
+        return self.layer.forward(x, noise)[0], (x, noise)
+
+    def backward(self, context: tuple[Array, Noise | None], dy: Array) -> Array:
+        """Forward again, then backward."""
+        return self.layer.backward(self.layer.forward(*context)[1], dy)
+
+    def backward_input(self, context: tuple[Array, Noise | None], dy: Array) -> tuple[Array, tuple[Any, Any]]:
+        """Forward again; its context is pending, with what the inner layer leaves so."""
+        inner = self.layer.forward(*context)[1]
+        dx, pending = self.layer.backward_input(inner, dy)
+        return dx, (inner, pending)
+
+    def backward_weight(self, context: tuple[Array, Noise | None], pending: tuple[Any, Any]) -> None:
+        """The inner layer's."""
+        self.layer.backward_weight(*pending)

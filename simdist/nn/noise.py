@@ -1,0 +1,63 @@
+"""Noise: what dropout's masks hang on."""
+
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.errors import ArrayError
+from simdist.nn import functional as f
+
+__all__ = ["Noise"]
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """Which elements of a batch, among all that all ranks ever see, the ones at hand are.
+
+    A mask is a function of these and of the layer's name alone. So a batch, its micro-batches, and any part
+    of it by tokens, heads or features draw the same, wherever and in whatever order they are drawn.
+
+    Args:
+        seed, step: of the run; at least 0.
+        samples: the number of each sample at hand in the global batch, shape (samples,).
+        first_token, first_head, first_feature: what comes before the part at hand along each axis.
+        first_key: in attention, the same for the tokens looked at; `first_token` is for those that look.
+    """
+
+    seed: int
+    step: int
+    samples: Array
+    first_token: int = 0
+    first_head: int = 0
+    first_feature: int = 0
+    first_key: int = 0
+
+    def part(self, which: slice) -> "Noise":
+        """The noise of some of the samples."""
+        return replace(self, samples=self.samples[which])
+
+    def features(self, layer: str, x: Array, share: float) -> Array:
+        """Which activations a layer keeps: booleans of the shape of x, (samples, tokens, features)."""
+        self._check(x)
+        tokens = np.arange(self.first_token, self.first_token + x.shape[1])
+        return f.kept(x.shape, x, self._key(layer), (self.samples, tokens), self.first_feature, share)
+
+    def scores(self, layer: str, x: Array, heads: int, share: float) -> Array:
+        """Which of a layer's attention probabilities stay: booleans of shape (samples, heads, keys, queries).
+
+        Args:
+            x: the layer's input, shape (samples, tokens, features); its tokens look at each other.
+        """
+        self._check(x)
+        n, t, _ = x.shape
+        rows = self.samples, np.arange(self.first_head, self.first_head + heads), np.arange(t) + self.first_key
+        return f.kept((n, heads, t, t), x, self._key(layer), rows, self.first_token, share)
+
+    def _check(self, x: Array) -> None:
+        if len(self.samples) != x.shape[0]:
+            raise ArrayError(f"noise for {len(self.samples)} samples and activations of {x.shape[0]}")
+
+    def _key(self, layer: str) -> int:
+        return int.from_bytes(sha256(f"{self.seed} {self.step} {layer}".encode()).digest()[:8], "little")

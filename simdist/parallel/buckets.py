@@ -1,0 +1,84 @@
+"""Buckets: gradients reduced a part at a time, while the backward pass still finds the others.
+
+    flat gradient     |---- first layers ----|---- … ----|---- last layers ----|
+    complete                                                       <-- backward
+    buckets           |----- 2 -----|------- 1 -------|---------- 0 -----------|
+
+Backward completes gradients from the end of the flat vector to its beginning. As soon as the next
+`bucket_bytes` are complete they go to a second stream, where they are reduced:
+
+    main              | backward of last layers | … of middle layers | … of first layers | wait | update
+    communication                               | reduce bucket 0    | bucket 1 | bucket 2 |
+
+Source: Li et al. 2020, PyTorch Distributed, arXiv 2006.15704, sections 3.2.3 and 4.2.
+"""
+
+from simdist.arrays import Array
+from simdist.collectives import all_reduce
+from simdist.comm import Communicator, Work
+from simdist.nn import Observer, Parameter, Parameters
+
+__all__ = ["Buckets"]
+
+
+class Buckets(Observer):
+    """Reduces a model's gradients during backward: give it to `model.backward` as observer, then `finish`.
+
+        buckets = Buckets(model.parameters, comm)
+        total, context = model.forward(windows)
+        model.backward(context, scale, buckets)
+        buckets.finish()                            # now the gradients are the sums over all ranks
+
+    To accumulate over several batches give it to the last one's backward alone: what was added before is
+    reduced along. A parameter that a backward does not reach counts as complete at `finish`.
+
+    Args:
+        parameters: bound to flat vectors, in the order of forward.
+        comm: the ranks that share the batch; all of them must make it, and get a second stream.
+        bucket_bytes: how much is reduced at once, at least; the last bucket of a pass may be smaller.
+        algorithm: of the all-reduce.
+
+    Cost per rank and pass: that of one all-reduce a bucket, so the bytes of one all-reduce of everything, and
+    its latency as many times as there are buckets.
+    """
+
+    def __init__(
+        self, parameters: Parameters, comm: Communicator, bucket_bytes: int = 1 << 20, algorithm: str = "auto"
+    ) -> None:
+        self._parameters = parameters
+        self._bucket_bytes = bucket_bytes
+        self._algorithm = algorithm
+        self._side = comm.stream("communication")
+        self._works: list[Work] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is complete."""
+        # The parameters not yet complete, the last of them at the end; and where the complete ones that are
+        # not yet on their way end in the flat vector.
+        self._open = [p.name for p in self._parameters]
+        self._early: set[str] = set()
+        self._edge = self._parameters.size
+
+    def gradients_complete(self, parameters: tuple[Parameter, ...]) -> None:
+        """Send off what is complete up to the end of the vector, if that fills a bucket."""
+        self._early.update(p.name for p in parameters)
+        while self._open and self._open[-1] in self._early:
+            self._early.remove(self._open.pop())
+        start = self._parameters.spans[self._open[-1]].stop if self._open else 0
+        if (self._edge - start) * self._parameters.gradient.itemsize >= self._bucket_bytes:
+            self._send_off(start)
+
+    def finish(self) -> None:
+        """Reduce the rest, and return when every bucket is reduced; then ready for the next pass."""
+        if self._edge > 0:
+            self._send_off(0)
+        for work in self._works:
+            work.wait()
+        self._works.clear()
+        self._begin()
+
+    def _send_off(self, start: int) -> None:
+        bucket: Array = self._parameters.gradient[start : self._edge]
+        self._works.append(self._side.start(all_reduce, bucket, self._side.comm, algorithm=self._algorithm))
+        self._edge = start

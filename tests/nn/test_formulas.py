@@ -1,0 +1,62 @@
+"""The counts against the model itself, and against the figures that Megatron-LM's paper gives."""
+
+import numpy as np
+import pytest
+
+from simdist.nn import Shape, gpt
+from simdist.nn.formulas import matmul_flops, megatron_flops, megatron_parameters, num_parameters
+
+SHAPES = [
+    Shape(layers=2, width=8, heads=2, context=5, recompute="full"),
+    Shape(layers=3, width=24, heads=4, context=16, vocabulary=11, tied=False, recompute="selective"),
+    Shape(layers=1, width=6, heads=1, context=7, vocabulary=100),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_parameters_are_those_of_the_model(shape):
+    assert gpt(shape).parameters.size == num_parameters(shape)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_meter_counts_the_products_of_an_iteration(shape, monkeypatch):
+    events = []
+
+    def matmul(x, w, *, multiply=np.matmul, **options):
+        y = multiply(x, w, **options)
+        events.append(("product", 2 * y.size * x.shape[-1]))
+        return y
+
+    monkeypatch.setattr("numpy.matmul", matmul)
+    monkeypatch.setattr("simdist.nn.functional.matrix.charge", lambda flops, _: events.append(("charge", flops)))
+    model = gpt(shape)
+    size = model.parameters.size
+    model.parameters.bind(np.zeros(size), np.zeros(size))
+    _, context = model.forward(np.zeros((3, shape.context + 1), np.uint8))
+    model.backward(context, 1.0)
+    products = [i for i, (what, _) in enumerate(events) if what == "product"]
+    assert sum(events[i][1] for i in products) == matmul_flops(shape, 3)
+    assert all(events[i + 1] == ("charge", events[i][1]) for i in products), "each is charged as soon as it is made"
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_megatrons_parameters_are_this_models_but_for_the_last_norm_and_untied_logits(shape):
+    counted = megatron_parameters(shape.layers, shape.width, shape.vocabulary, shape.context)
+    untied = 0 if shape.tied else shape.vocabulary * shape.width
+    assert num_parameters(shape) - 2 * shape.width - untied == round(counted)
+    assert counted == pytest.approx(round(counted), abs=1e-6)
+
+
+def test_megatrons_operations_are_this_models_with_full_recomputation():
+    shape = SHAPES[0]
+    assert megatron_flops(shape.layers, shape.width, shape.vocabulary, shape.context, 4) == pytest.approx(
+        matmul_flops(shape, 4), rel=1e-14
+    )
+
+
+@pytest.mark.parametrize(
+    ("billions", "width", "layers"),
+    [(1.7, 2304, 24), (3.6, 3072, 30), (7.5, 4096, 36), (18.4, 6144, 40), (39.1, 8192, 48)],
+)
+def test_the_papers_table(billions, width, layers):
+    assert round(megatron_parameters(layers, width, 51200, 2048) / 1e9, 1) == billions

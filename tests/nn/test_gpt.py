@@ -1,0 +1,287 @@
+"""The whole GPT against finite differences, and, where PyTorch is installed, against its autograd."""
+
+import numpy as np
+import pytest
+
+from simdist.arrays import Meter, metered, phantom
+from simdist.errors import ArgumentError, ArrayError, UnknownNameError
+from simdist.nn import Noise, Observer, Shape, gpt
+
+SMALL = Shape(layers=2, width=8, heads=2, context=5)
+RECOMPUTED = [Shape(2, 8, 2, 5, dropout=0.3, recompute=how) for how in ("none", "selective", "full")]
+
+
+def bound(shape, dtype=np.float64, seed=0):
+    model = gpt(shape)
+    size = model.parameters.size
+    model.parameters.bind(np.empty(size, dtype), np.zeros(size, dtype))
+    model.parameters.initialize(seed)
+    return model
+
+
+def windows(n, shape=SMALL, seed=5):
+    return np.random.default_rng(seed).integers(shape.vocabulary, size=(n, shape.context + 1), dtype=np.uint8)
+
+
+def noise(n, **more):
+    return Noise(seed=3, step=4, samples=np.arange(n) + 7, **more)
+
+
+def gradient_of(model, batch, *told):
+    model.parameters.gradient[...] = 0
+    total, context = model.forward(batch, *told)
+    model.backward(context, 0.5)
+    return total, model.parameters.gradient.copy()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("told", [(), (noise(3),)], ids=["whole", "dropout"])
+def test_gradient_against_finite_differences(tied, told):
+    model = bound(Shape(2, 8, 2, 5, vocabulary=11, dropout=0.3, tied=tied))
+    batch = windows(3, Shape(1, 1, 1, 5, vocabulary=11))
+    flat = model.parameters.data
+    flat += np.random.default_rng(2).normal(size=flat.size) * 0.3  # away from where biases and gains are trivial
+    _, gradient = gradient_of(model, batch, *told)
+    for name, span in model.parameters.spans.items():
+        for i in np.random.default_rng(1).integers(span.start, span.stop, size=8):
+            kept, values = flat[i], []
+            for flat[i] in (kept + 1e-5, kept - 1e-5):
+                values.append(model.forward(batch, *told)[0] / 2)
+            flat[i] = kept
+            slope = (values[0] - values[1]) / 2e-5
+            assert gradient[i] == pytest.approx(slope, rel=1e-5, abs=1e-7), name
+
+
+def test_untrained_it_takes_all_bytes_for_about_as_likely():
+    total, _ = bound(SMALL).forward(windows(50))
+    assert total / 250 == pytest.approx(np.log(256), abs=0.05)
+
+
+def test_it_sees_no_future():
+    model, batch = bound(SMALL), windows(2)
+    other = batch.copy()
+    other[:, 3:] += 1
+    logits, later = (model.layers.forward(x[:, :-1])[0] for x in (batch, other))
+    np.testing.assert_array_equal(logits[:, :3], later[:, :3])
+    assert not np.allclose(logits[:, 3:], later[:, 3:])
+
+
+def test_fewer_tokens_than_places_are_enough_and_more_are_too_many():
+    model, batch = bound(SMALL), windows(2)
+    whole, part = (model.layers.forward(x)[0] for x in (batch[:, :5], batch[:, :3]))
+    np.testing.assert_allclose(whole[:, :3], part, rtol=1e-12)
+    with pytest.raises(ArrayError, match="6 tokens; this model has 5 places"):
+        model.layers.forward(batch)
+
+
+@pytest.mark.parametrize("told", [(), (noise(4),)], ids=["whole", "dropout"])
+def test_recomputation_gives_the_same_bits(told):
+    found = [gradient_of(bound(shape), windows(4), *told) for shape in RECOMPUTED]
+    for total, gradient in found[1:]:
+        assert total == found[0][0]
+        np.testing.assert_array_equal(gradient, found[0][1])
+
+
+@pytest.mark.parametrize("shape", RECOMPUTED, ids=lambda shape: shape.recompute)
+def test_the_halves_of_backward_make_the_whole(shape):
+    model, batches = bound(shape), (windows(3), windows(3, seed=6))
+    whole = sum(gradient_of(model, batch, noise(3))[1] for batch in batches)
+    model.parameters.gradient[...] = 0
+    contexts = [model.forward(batch, noise(3))[1] for batch in batches]
+    pending = [model.backward_input(context, 0.5) for context in contexts]
+    assert not model.parameters.gradient.any(), "weight gradients are for the other half"
+    for context, rest in zip(contexts, pending, strict=True):
+        model.backward_weight(context, rest)
+    np.testing.assert_allclose(model.parameters.gradient, whole, rtol=1e-11, atol=1e-14)
+
+
+def test_parts_of_a_batch_add_up_to_the_whole_with_the_same_dropout():
+    model, batch = bound(RECOMPUTED[0]), windows(5)
+    total, whole = gradient_of(model, batch, noise(5))
+    assert total != model.forward(batch)[0]
+    parts = [slice(0, 2), slice(2, 2), slice(2, 5)]
+    found = [gradient_of(model, batch[part], noise(5).part(part)) for part in parts]
+    assert sum(part for part, _ in found) == pytest.approx(total, rel=1e-12)
+    np.testing.assert_allclose(sum(gradient for _, gradient in found), whole, rtol=1e-10, atol=1e-13)
+
+
+def test_float32_stays_float32_from_end_to_end():
+    class Types(Observer):
+        def after_backward(self, layer):
+            found.extend(p.gradient.dtype for p in layer.parameters)
+
+    found = []
+    model = bound(RECOMPUTED[0], np.float32)
+    _, context = model.forward(windows(3), noise(3))
+    assert {x.dtype for x in arrays(context) if x.dtype.kind == "f"} == {np.dtype(np.float32)}
+    assert model.backward_input(context, 0.5, Types()) is not None
+    assert set(found) == {np.dtype(np.float32)}
+
+
+def arrays(context):
+    """Every array that a context holds."""
+    if isinstance(context, tuple | list):
+        return [x for item in context for x in arrays(item)]
+    return [context] if hasattr(context, "dtype") else []
+
+
+def test_full_recomputation_keeps_nothing_of_a_block_but_its_input():
+    kept = {}
+    for shape in RECOMPUTED:
+        context = bound(shape).forward(windows(4), noise(4))[1]
+        kept[shape.recompute] = sum({id(x): x.nbytes for x in arrays(context[0][1:-1])}.values())
+    samples_and_input = 4 * 5 * 8 * 8
+    assert kept["full"] == 2 * samples_and_input
+    assert kept["none"] - kept["selective"] == 2 * (9 * 4 * 2 * 5 * 5)  # p in float64, and a byte of its mask
+
+
+class Diary(Observer):
+    def __init__(self, model):
+        self.number = {id(layer): i for i, layer in enumerate(model.layers.layers)}
+        self.lines = []
+
+    def before_forward(self, layer):
+        self.lines.append(f"f{self.number[id(layer)]}")
+
+    def after_forward(self, layer):
+        self.lines.append(f"F{self.number[id(layer)]}")
+
+    def before_backward(self, layer):
+        self.lines.append(f"b{self.number[id(layer)]}")
+
+    def after_backward(self, layer):
+        self.lines.append(f"B{self.number[id(layer)]}")
+
+    def gradients_complete(self, parameters):
+        self.lines.append([p.name for p in parameters])
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_an_observer_hears_of_every_layer_and_of_every_gradient_once(halves):
+    model = bound(SMALL)
+    diary = Diary(model)
+    _, context = model.forward(windows(1), None, diary)
+    assert diary.lines == ["f0", "F0", "f1", "F1", "f2", "F2", "f3", "F3"]
+    diary.lines.clear()
+    if halves:
+        model.backward_weight(context, model.backward_input(context, 1.0, diary), diary)
+    else:
+        model.backward(context, 1.0, diary)
+    said = [line for line in diary.lines if isinstance(line, str)]
+    assert said == ["b3", "B3", "b2", "B2", "b1", "B1", "b0", "B0"]
+    told = [line for line in diary.lines if isinstance(line, list)]
+    assert told[0] == ["norm.gain", "norm.bias"]
+    assert told[-1] == ["embedding.tokens", "embedding.places"], "the tied table gets its last part here"
+    assert [name for names in told[::-1] for name in names] == list(model.parameters.spans)
+    assert diary.lines[-1] == told[-1]
+
+
+def test_a_gradient_said_to_be_complete_does_not_change_any_more():
+    class Snapshots(Observer):
+        def gradients_complete(self, parameters):
+            found.extend((p, p.gradient.copy()) for p in parameters)
+
+    found = []
+    model = bound(SMALL)
+    model.backward(model.forward(windows(2))[1], 1.0, Snapshots())
+    assert len(found) == len(model.parameters)
+    for parameter, then in found:
+        np.testing.assert_array_equal(parameter.gradient, then, err_msg=parameter.name)
+
+
+def test_first_values_are_those_of_gpt_2():
+    model = bound(Shape(layers=8, width=64, heads=2, context=32))
+    spread = {p.name: float(p.data.std()) for p in model.parameters}
+    assert spread["block3.qkv.w"] == pytest.approx(0.02, rel=0.05)
+    assert spread["block7.thought.w"] == pytest.approx(0.02 / 4, rel=0.05)
+    assert spread["block0.hidden.b"] == 0
+    assert next(p for p in model.parameters if p.name == "norm.gain").data.tolist() == [1] * 64
+
+
+@pytest.mark.parametrize("shape", RECOMPUTED, ids=lambda shape: shape.recompute)
+def test_without_numbers_it_costs_the_same(shape):
+    meters = []
+    for kind in ("numpy", "phantom"):
+        model, batch = gpt(shape), windows(3)
+        size = model.parameters.size
+        model.parameters.bind(*(np.zeros((2, size), np.float32) if kind == "numpy" else [phantom(size)] * 2))
+        meters.append(Meter())
+        with metered(meters[-1]):
+            total, context = model.forward(batch if kind == "numpy" else phantom(batch.shape, np.uint8), noise(3))
+            model.backward(context, 1.0)
+        assert np.isnan(total) == (kind == "phantom")
+    assert meters[0].flops == meters[1].flops
+    assert meters[0].bytes == pytest.approx(meters[1].bytes, rel=0.1)  # a phantom text uses every token
+
+
+def test_a_shape_must_be_possible():
+    with pytest.raises(ArgumentError, match="width is 10 and heads is 4"):
+        Shape(1, 10, 4, 8)
+    with pytest.raises(ArgumentError, match="context is 0; needs at least 1"):
+        Shape(1, 8, 4, 0)
+    with pytest.raises(ArgumentError, match="dropout is 1"):
+        gpt(Shape(1, 8, 4, 8, dropout=1.0))
+    with pytest.raises(UnknownNameError, match="did you mean 'full'"):
+        Shape(1, 8, 4, 8, recompute="ful")
+
+
+# -- PyTorch ------------------------------------------------------------------------------------------
+
+
+def in_pytorch(torch, shape, weights, batch):
+    """The same model written with PyTorch's own layers' functions; returns the summed loss."""
+    functional = torch.nn.functional
+    tokens = torch.tensor(batch.astype(np.int64))
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    n, t, h = len(inputs), shape.context, shape.width
+    x = weights["embedding.tokens"][inputs] + weights["embedding.places"]
+    for i in range(shape.layers):
+        w = {name.removeprefix(f"block{i}."): value for name, value in weights.items()}
+        y = functional.layer_norm(x, (h,), w["norm1.gain"], w["norm1.bias"])
+        qkv = (y @ w["qkv.w"] + w["qkv.b"]).reshape(n, t, shape.heads, 3, h // shape.heads).permute(3, 0, 2, 1, 4)
+        y = functional.scaled_dot_product_attention(*qkv, is_causal=True)
+        x = x + y.transpose(1, 2).reshape(n, t, h) @ w["attended.w"] + w["attended.b"]
+        y = functional.layer_norm(x, (h,), w["norm2.gain"], w["norm2.bias"])
+        y = functional.gelu(y @ w["hidden.w"] + w["hidden.b"], approximate="tanh")
+        x = x + y @ w["thought.w"] + w["thought.b"]
+    x = functional.layer_norm(x, (h,), weights["norm.gain"], weights["norm.bias"])
+    logits = x @ (weights["embedding.tokens"].T if shape.tied else weights["logits.w"])
+    return functional.cross_entropy(logits.reshape(n * t, -1), targets.reshape(-1), reduction="sum")
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_gradients_against_pytorch(tied):
+    torch = pytest.importorskip("torch")
+    shape = Shape(layers=3, width=24, heads=3, context=17, tied=tied)
+    model, batch = bound(shape), windows(6, shape)
+    total, context = model.forward(batch)
+    model.backward(context, 1.0)
+    weights = {p.name: torch.tensor(p.data, requires_grad=True) for p in model.parameters}
+    loss = in_pytorch(torch, shape, weights, batch)
+    loss.backward()
+    assert total == pytest.approx(loss.item(), rel=1e-12)
+    for p in model.parameters:
+        np.testing.assert_allclose(p.gradient, weights[p.name].grad.numpy(), rtol=1e-10, atol=1e-10, err_msg=p.name)
+
+
+def test_fifty_steps_of_training_against_pytorch():
+    torch = pytest.importorskip("torch")
+    shape = Shape(layers=2, width=16, heads=2, context=12)
+    model = bound(shape)
+    weights = {p.name: torch.tensor(p.data, requires_grad=True) for p in model.parameters}
+    sgd = torch.optim.SGD(weights.values(), lr=0.5)
+    first, last = 0.0, 0.0
+    for step in range(50):
+        batch = windows(4, shape, seed=step % 3)
+        model.parameters.gradient[...] = 0
+        total, context = model.forward(batch)
+        model.backward(context, 1 / 48)
+        model.parameters.data -= 0.5 * model.parameters.gradient
+        sgd.zero_grad()
+        loss = in_pytorch(torch, shape, weights, batch) / 48
+        loss.backward()
+        sgd.step()
+        last = total / 48
+        first = first or last
+        assert last == pytest.approx(loss.item(), rel=1e-9), f"step {step}"
+    assert last < first - 0.5
