@@ -11,10 +11,12 @@ from typing import Any
 from simdist.collectives import algorithms
 from simdist.data import PYTHON
 from simdist.errors import ArgumentError, DataError, unknown_name
+from simdist.nn.shape import RECOMPUTATIONS
 from simdist.training.models import models
 
 __all__ = ["Config", "Option", "options", "read_toml"]
 
+_LOGITS = ("tied", "untied")
 _KINDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a string"}
 
 
@@ -52,15 +54,21 @@ class Config:
 
     Raises:
         ArgumentError: a value lies outside its limits.
-        UnknownNameError: there is no such model, algorithm or dtype.
+        UnknownNameError: there is no such model, algorithm, dtype, recomputation or way to logits.
     """
 
     model: str = _option("model", "mlp", f"what to train: {', '.join(models())}")
     context_bytes: int = _option("model", 16, "how many bytes it sees", least=1, alias="context")
-    embedding_width: int = _option("model", 32, "numbers that stand for a byte", least=1)
-    hidden_width: int = _option("model", 256, "numbers in a hidden layer", least=1)
-    hidden_layers: int = _option("model", 2, "how many hidden layers")
     dtype: str = _option("model", "float32", "of weights and gradients: float32, float64")
+    embedding_width: int = _option("the mlp", 32, "numbers that stand for a byte", least=1)
+    hidden_width: int = _option("the mlp", 256, "numbers in a hidden layer", least=1)
+    hidden_layers: int = _option("the mlp", 2, "how many hidden layers")
+    layers: int = _option("the gpt", 4, "how many blocks of attention and perceptron")
+    width: int = _option("the gpt", 256, "numbers that stand for a byte; a multiple of the heads", least=1)
+    heads: int = _option("the gpt", 4, "heads of attention in each block", least=1)
+    dropout: float = _option("the gpt", 0.0, "the share of activations dropped in training", below=1)
+    logits: str = _option("the gpt", "tied", f"from the embedding's table or their own: {', '.join(_LOGITS)}")
+    recompute: str = _option("the gpt", "none", f"activations made again in backward: {', '.join(RECOMPUTATIONS)}")
     data: str = _option(
         "text", PYTHON, f'a file; "{PYTHON}" is Python\'s own documentation and sources', metavar="FILE"
     )
@@ -88,6 +96,8 @@ class Config:
             ("model", self.model, models()),
             ("dtype", self.dtype, ["float32", "float64"]),
             ("all_reduce algorithm", self.algorithm, _all_reduces()),
+            ("logits", self.logits, _LOGITS),
+            ("recomputation", self.recompute, RECOMPUTATIONS),
         ):
             if name not in known:
                 raise unknown_name(kind, name, known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simdist.errors import unknown_name
-from simdist.nn import Model, mlp
+from simdist.nn import Model, Shape, gpt, mlp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,20 @@ def _mlp(config: Config) -> Model:
     return mlp(config.context_bytes, config.embedding_width, config.hidden_width, config.hidden_layers)
 
 
-_MODELS: dict[str, Callable[[Config], Model]] = {"mlp": _mlp}
+def _gpt(config: Config) -> Model:
+    shape = Shape(
+        layers=config.layers,
+        width=config.width,
+        heads=config.heads,
+        context=config.context_bytes,
+        dropout=config.dropout,
+        tied=config.logits == "tied",
+        recompute=config.recompute,
+    )
+    return gpt(shape)
+
+
+_MODELS: dict[str, Callable[[Config], Model]] = {"gpt": _gpt, "mlp": _mlp}
 
 
 def models() -> list[str]:

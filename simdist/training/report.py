@@ -66,7 +66,7 @@ def report(trainer: Trainer, line: Line, trace: Trace, cluster: Cluster) -> Repo
     summary = [
         f"{config.model}, {trainer.replica.weights.size:,} parameters in {config.dtype}, {ranks}",
         f"{total.steps} steps of {config.global_batch_size} windows in {total.seconds:.1f} s: "
-        f"{total.per_second(config.global_batch_size):,.0f} tokens/s, "
+        f"{total.per_second(trainer.targets_per_step):,.0f} tokens/s, "
         f"{total.per_second(total.flops / total.steps) / 1e9:.1f} GFLOP/s a rank, "
         f"{total.communication_share:.0%} of the time in communication",
         f"validation loss {line.validation_loss:.3f} nats a byte; "

@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from simdist.arrays import partition
+from simdist.arrays.memory import keep_freed_memory
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 from simdist.data import Batches, load
+from simdist.nn import Noise
 from simdist.optim import SGD, warmup_cosine
 from simdist.parallel import DataParallel
 from simdist.trace import Trace
@@ -21,7 +23,7 @@ from simdist.training.record import gather_trace
 
 __all__ = ["Line", "Trainer"]
 
-_VALIDATION_WINDOWS = 512  # at a time, so that its activations take no more memory than a step's
+_VALIDATION_BYTES = 512  # to be predicted at a time at least, so that NumPy has something to do at once
 
 
 class Line(NamedTuple):
@@ -71,6 +73,7 @@ class Trainer:
         self.comm = comm
         self.config = config
         self._first_span = len(comm.recorder.rows)
+        keep_freed_memory()
         corpus = load(config.data)
         # The file may have another name on another node; what is in it must be the same.
         settings = sha256(replace(config, data="").toml().encode()).hexdigest()
@@ -78,7 +81,9 @@ class Trainer:
         text, self._validation = corpus.split(config.context_bytes + 1, config.validation_share, config.seed)
         self.unigram_entropy = self._validation.unigram_entropy()
         self._batches = Batches(text, config.global_batch_size, config.seed)
-        self.replica = DataParallel(build(config), comm, config.dtype, config.seed, config.algorithm)
+        model = build(config)
+        self.targets_per_step = config.global_batch_size * model.targets_per_window
+        self.replica = DataParallel(model, comm, config.dtype, config.seed, config.algorithm)
         self._optimizer = SGD(self.replica.weights, config.momentum)
         self.gauge = Gauge(comm, config.trace_steps)
 
@@ -103,7 +108,11 @@ class Trainer:
         """One step; returns the loss summed over this rank's part of the batch."""
         comm, replica = self.comm, self.replica
         windows = self._batches.part(step, comm.rank, comm.size)
-        total = replica.backward(windows, 1 / self.config.global_batch_size)
+        samples = np.arange(self.config.global_batch_size)[
+            partition(self.config.global_batch_size, comm.size)[comm.rank]
+        ]
+        noise = Noise(self.config.seed, step, samples)
+        total = replica.backward(windows, 1 / self.targets_per_step, noise)
         with comm.span("update"):
             self._optimizer.step(replica.weights, replica.gradient, self._learning_rate(step))
         return total
@@ -114,26 +123,27 @@ class Trainer:
     def _line(self, done: int, total: float) -> Line:
         """The log's line after so many steps; `total` is this rank's training loss since the last one."""
         lap = self.gauge.lap()
-        train_loss, validation_loss = self._mean_losses(total, lap.steps * self.config.global_batch_size)
+        train_loss, validation_loss = self._mean_losses(total, lap.steps * self.targets_per_step)
         return Line(
             step=done,
             train_loss=train_loss,
             validation_loss=validation_loss,
             learning_rate=self._learning_rate(done - 1),
-            tokens_per_s=lap.per_second(self.config.global_batch_size),
+            tokens_per_s=lap.per_second(self.targets_per_step),
             communication_share=lap.communication_share,
             sent_bytes=lap.sent_bytes // lap.steps,
         )
 
     def _mean_losses(self, total: float, count: int) -> tuple[float, float]:
         """The means over all ranks: of the training loss, summed here to `total`, and of the validation loss."""
-        comm, split = self.comm, self._validation
+        comm, split, model = self.comm, self._validation, self.replica.model
         numbers = split.evenly(self.config.validation_windows)
         own = numbers[partition(len(numbers), comm.size)[comm.rank]]
         sums = np.array([total, 0.0])
         with comm.span("validation"):
-            for start in range(0, len(own), _VALIDATION_WINDOWS):
-                windows = split.windows(own[start : start + _VALIDATION_WINDOWS])
-                sums[1] += self.replica.model.forward(windows)[0]
+            # As many at a time as in a step, so that its activations take no more memory than a step's.
+            at_once = max(self.config.global_batch_size // comm.size, _VALIDATION_BYTES // model.targets_per_window, 1)
+            for start in range(0, len(own), at_once):
+                sums[1] += model.forward(split.windows(own[start : start + at_once]))[0]
             all_reduce(sums, comm)
-        return float(sums[0]) / count, float(sums[1]) / len(numbers)
+        return float(sums[0]) / count, float(sums[1]) / (len(numbers) * model.targets_per_window)

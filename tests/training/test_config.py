@@ -9,6 +9,7 @@ from simdist.training import Config, read_toml
     [
         ({"steps": 0}, "steps is 0; needs at least 1"),
         ({"global_batch_size": -5}, "global_batch_size is -5; needs at least 1"),
+        ({"dropout": 1.0}, "dropout is 1.0; needs at least 0 and less than 1"),
         ({"momentum": 1.0}, "momentum is 1.0; needs at least 0 and less than 1"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"learning_rate": float("inf")}, "learning_rate is inf"),
@@ -27,6 +28,8 @@ def test_values_have_limits(setting, message):
         ({"model": "mpl"}, "unknown model 'mpl'; did you mean 'mlp'"),
         ({"algorithm": "rign"}, "unknown all_reduce algorithm 'rign'; did you mean 'ring'"),
         ({"dtype": "float16"}, "unknown dtype 'float16'"),
+        ({"logits": "tide"}, "unknown logits 'tide'; did you mean 'tied'"),
+        ({"recompute": "all"}, "unknown recomputation 'all'"),
     ],
 )
 def test_names_must_be_known(setting, message):

@@ -1,5 +1,8 @@
 import pytest
 
+from simdist.errors import ArgumentError
+from simdist.nn import Shape
+from simdist.nn.formulas import num_parameters
 from simdist.training import Config
 from simdist.training.models import build, models
 
@@ -13,3 +16,14 @@ def test_the_sizes_are_those_of_the_config():
     small = Config(context_bytes=3, embedding_width=5, hidden_width=7, hidden_layers=2)
     expected = 256 * 5 + (15 * 7 + 7) + (7 * 7 + 7) + (7 * 256 + 256)
     assert build(small).parameters.size == expected
+
+
+@pytest.mark.parametrize("logits", ["tied", "untied"])
+def test_the_sizes_of_a_gpt_are_those_of_the_config(logits):
+    found = build(Config(model="gpt", layers=3, width=12, heads=2, context_bytes=7, logits=logits))
+    assert found.parameters.size == num_parameters(Shape(3, 12, 2, 7, tied=logits == "tied"))
+
+
+def test_a_gpt_must_be_possible():
+    with pytest.raises(ArgumentError, match="width is 10 and heads is 4"):
+        build(Config(model="gpt", width=10))

@@ -10,6 +10,9 @@ SMALL = {"context_bytes": 4, "embedding_width": 4, "hidden_width": 16, "hidden_l
 SMALL |= {"global_batch_size": 22, "steps": 12, "interval": 5, "validation_windows": 50, "algorithm": "ring"}
 
 
+GPT = SMALL | {"model": "gpt", "layers": 2, "width": 16, "heads": 2, "context_bytes": 12, "dropout": 0.1}
+
+
 @pytest.fixture
 def text(tmp_path):
     """A text that repeats itself, so that there is something to learn."""
@@ -23,9 +26,10 @@ def history(comm, settings):
     return [line and tuple(line) for line in trainer.run()], trainer.replica.weights
 
 
+@pytest.mark.parametrize("model", [SMALL, GPT], ids=["mlp", "gpt"])
 @pytest.mark.parametrize("p", [2, 3, 4])
-def test_ranks_train_as_one(spmd, text, p):
-    settings = SMALL | {"data": text}
+def test_ranks_train_as_one(spmd, text, p, model):
+    settings = model | {"data": text}
     alone, weights = spmd(history, 1, settings)[0]
     for found, replica in spmd(history, p, settings):
         np.testing.assert_allclose(replica, weights, rtol=1e-12, atol=1e-12)
@@ -56,14 +60,15 @@ def validate(comm, settings):
     config = trainer.config
     held = load(config.data).split(config.context_bytes + 1, config.validation_share, config.seed)[1]
     numbers = held.evenly(config.validation_windows)
-    return last, np.mean(
-        [trainer.replica.model.forward(held.windows(numbers[i : i + 1]))[0] for i in range(len(numbers))]
-    )
+    model = trainer.replica.model
+    losses = [model.forward(held.windows(numbers[i : i + 1]))[0] for i in range(len(numbers))]
+    return last, np.mean(losses) / model.targets_per_window
 
 
+@pytest.mark.parametrize("model", [SMALL, GPT], ids=["mlp", "gpt"])
 @pytest.mark.parametrize("p", [1, 2])
-def test_validation_takes_every_window_once(spmd, text, p):
-    for found, expected in spmd(validate, p, SMALL | {"data": text, "steps": 1, "validation_windows": 1200}):
+def test_validation_takes_every_window_once(spmd, text, p, model):
+    for found, expected in spmd(validate, p, model | {"data": text, "steps": 1, "validation_windows": 1200}):
         assert found == pytest.approx(expected, rel=1e-10)
 
 
@@ -73,6 +78,21 @@ def test_it_learns(spmd, text):
         return trainer.unigram_entropy, [line.validation_loss for line in trainer.run() if line][-1]
 
     entropy, loss = spmd(learn, 2)[0]
+    assert loss < entropy / 2
+
+
+def test_a_gpt_learns_what_no_pair_of_bytes_tells(spmd, text):
+    """The text repeats itself, so all that is to be guessed is where in it a window begins."""
+
+    def learn(comm):
+        told = {"data": text, "steps": 200, "dropout": 0.0, "context_bytes": 24}
+        trainer = Trainer(comm, Config(**GPT | told))
+        lines = [line for line in trainer.run() if line]
+        split = load(text).split(25, 0.1, 0)[1]
+        return split.bigram_entropy(), lines[0].train_loss, lines[-1].validation_loss
+
+    entropy, first, loss = spmd(learn, 2)[0]
+    assert first == pytest.approx(np.log(256), abs=0.3)
     assert loss < entropy / 2
 
 
