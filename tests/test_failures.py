@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -83,7 +84,6 @@ elif what == "exit-caught":
         comm.barrier()
     if comm.rank == 0:
         time.sleep(4)
-    sys.exit(0)
 elif what == "clean":
     sys.exit(0)
 elif what == "kill" and mine:
@@ -115,7 +115,7 @@ elif what == "too-long":
         comm.send(np.empty(2), who)
 elif what == "wait":
     time.sleep(60)
-if what not in ("all-exit", "clean"):
+if what not in ("all-exit", "clean", "exit-caught"):
     all_reduce(x, comm)
     comm.barrier()
 """
@@ -212,9 +212,12 @@ JOBS = {
 def jobs(tmp_path_factory):
     """jobs(name) -> the outcome of that job. All run in the background, a few at a time: they wait a lot."""
 
+    base = tmp_path_factory.mktemp("jobs")
+
     def run(name):
         what, rank = JOBS[name]
-        folder = tmp_path_factory.mktemp("job")
+        folder = base / name.replace(" ", "-")
+        folder.mkdir()
         words = ["early.py", folder] if what == "early" else ["script.py", folder, what, str(rank)]
         done = outcome(folder, start(folder, list(map(str, words)), plain=name.startswith("plain")))
         left = [str(path) for path in (folder / "tmp").glob("simdist-*")]
@@ -378,6 +381,26 @@ def test_the_end_of_the_launcher_is_the_end_of_the_ranks(tmp_path, number):
         assert done.code == (-number if number == signal.SIGKILL else 128 + number)
         assert time.time() - sent_s < LIMIT_S
         until(lambda: not list((tmp_path / "tmp").glob("simdist-*")))
+    finally:
+        for pid in [process.pid, *pids(tmp_path)]:
+            with_group(pid)
+        process.wait()
+
+
+def test_the_end_of_mpirun_is_the_end_of_the_ranks_even_of_one_that_is_stopped(tmp_path):
+    process = start(tmp_path, ["script.py", str(tmp_path), "wait", "0"])
+    try:
+        until(lambda: (tmp_path / "fault").exists())
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(pids(tmp_path)[1], signal.SIGSTOP)
+        sent_s = time.time()
+        os.kill(int(child), signal.SIGKILL)
+        done = outcome(tmp_path, process, sent_s)
+        print(f"{done.seconds:.2f} s\n{done.output}")
+        assert done.code == 128 + signal.SIGKILL
+        assert done.seconds < LIMIT_S
+        until(lambda: not any(map(alive, done.pids)), 10.0)
+        assert not list((tmp_path / "tmp").glob("simdist-*"))
     finally:
         for pid in [process.pid, *pids(tmp_path)]:
             with_group(pid)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -131,6 +132,28 @@ def test_a_ranks_own_exception_is_raised_here():
     assert "rank 1 of 3" in note
     assert 'raise Refusal("no", 3)' in note
     assert "rank_process" not in note
+
+
+@needs_mpi
+def test_a_killed_rank_is_named_and_leaves_no_shared_memory(tmp_path):
+    def program(comm):
+        comm.empty(1000, np.float64)
+        if comm.rank == 0:
+            lines = Path("/proc/self/maps").read_text().splitlines()
+            names = {line.split()[-1] for line in lines if "/dev/shm/" in line and "(deleted)" not in line}
+            (tmp_path / "names").write_text("\n".join(names))
+        comm.barrier()
+        if comm.rank == 1:
+            print("my last words", file=sys.stderr)
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.barrier()
+
+    with pytest.raises(RankFailed, match=r"rank 1 of 3 \(process \d+\) was killed by signal 9 \(SIGKILL\)") as caught:
+        sd.run(program, 3, world="mpi")
+    assert "my last words" in str(caught.value)
+    names = (tmp_path / "names").read_text().split()
+    assert names
+    assert [name for name in names if Path(name).exists()] == []
 
 
 @needs_mpi

@@ -14,11 +14,14 @@ class Ends:
 
     On Linux the kernel tells of an end at once, and of several in their order, which matters: where one rank
     dies, its launcher kills the others a few milliseconds later. Elsewhere each process is looked at in turn.
+
+    A process that dies closes its files first. So a pipe that it alone can write to tells of its end before
+    anything else does, mpirun included.
     """
 
     def __init__(self) -> None:
         self._pids: dict[int, int] = {}  # by slot
-        self._slots: dict[int, int] = {}  # by descriptor
+        self._slots: dict[int, int] = {}  # by descriptor, of a process or a pipe
         self._epoll = select.epoll() if hasattr(select, "epoll") and hasattr(os, "pidfd_open") else None
 
     def __contains__(self, slot: int) -> bool:
@@ -41,6 +44,12 @@ class Ends:
             self._epoll.register(fd, select.EPOLLIN)
         return True
 
+    def add_pipe(self, slot: int, fd: int) -> None:
+        """Wait also for this pipe, of which this is the reading end, to lose the process that writes to it."""
+        self._slots[fd] = slot
+        if self._epoll is not None:
+            self._epoll.register(fd, select.EPOLLHUP)
+
     def wait(self, timeout_s: float) -> list[int]:
         """The slots of those that have ended since the last time, as soon as there is one or the time is over."""
         if self._epoll is None:
@@ -50,7 +59,7 @@ class Ends:
         for fd, _ in ended:
             self._epoll.unregister(fd)
             os.close(fd)
-        return [slot for _, slot in ended]
+        return list(dict.fromkeys(slot for _, slot in ended))
 
     def close(self) -> None:
         """Wait no more."""

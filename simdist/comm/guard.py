@@ -23,11 +23,11 @@ from typing import Any, NoReturn
 
 from simdist import environment
 from simdist.comm.board import FAILED, LEFT, Board
-from simdist.comm.line import EXIT, NOT_THE_PROGRAM
+from simdist.comm.line import EXIT, traceback_of
 from simdist.comm.watchdog import GRACE_S, Watchdog
 from simdist.errors import RankFailed, SimdistError
 
-__all__ = ["BOARD", "LAUNCHER", "Guard", "guard", "shared_files", "traceback_of"]
+__all__ = ["BOARD", "LAUNCHER", "Guard", "guard", "shared_files"]
 
 BOARD = "SIMDIST_BOARD"
 LAUNCHER = "SIMDIST_LAUNCHER_PID"
@@ -63,9 +63,11 @@ class Guard:
         self._exit = sys.exit
         self._noted = 0, -1  # an exit code, and how many messages there had been
         if BOARD in os.environ:
-            board = Board(Path(os.environ[BOARD]), rank)
-            board.take(rank)
-            self.watchdog.board = board
+            path = Path(os.environ[BOARD])
+            self.watchdog.board = Board(path, rank)
+            self.watchdog.board.take(rank)
+            # Never written to, but closed when this process ends: so the launcher knows who ended first.
+            self._pipe = os.open(path.with_name(f"pipe-{rank}"), os.O_WRONLY | os.O_NONBLOCK)
         self._install()
         self.watchdog.start()
 
@@ -108,10 +110,8 @@ class Guard:
         """End the job with this exit code; from any thread."""
         code = code or 1
         if not self.watchdog.orphaned:
-            time.sleep(self.patience_s)
-        lifeline = threading.Timer(2.0, os._exit, [code])  # should MPI not manage
-        lifeline.daemon = True
-        lifeline.start()
+            time.sleep(self.patience_s + 0.1)  # so that what has been said is out before mpirun adds its own
+        signal.alarm(3)  # ends the process should MPI not manage
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -168,7 +168,7 @@ class Guard:
         start_s, pause_s = time.monotonic(), 1e-4
         while not ended():
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 0.01)
+            pause_s = min(2 * pause_s, 0.002)  # often enough for what MPI has under way
             if code and time.monotonic() - start_s > 2 * GRACE_S:
                 error = RankFailed(f"rank {self.watchdog.rank} left with exit code {code} while others were at work")
                 self.watchdog.conclude(error, code)
@@ -181,14 +181,6 @@ class Guard:
 def guard() -> Guard:
     """The one guard of this process; the first call sets it up."""
     return Guard()
-
-
-def traceback_of(error: BaseException) -> str:
-    """The traceback as text, from the first line that is the program's own."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(NOT_THE_PROGRAM):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
 
 
 def shared_files() -> list[str]:

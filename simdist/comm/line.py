@@ -10,7 +10,7 @@ from typing import Any
 from simdist.comm.communicator import ANY
 from simdist.comm.mismatch import listed
 
-__all__ = ["EXIT", "NOT_THE_PROGRAM", "START", "WORK", "Line", "Wait", "awaited"]
+__all__ = ["EXIT", "START", "WORK", "Line", "Wait", "awaited", "traceback_of"]
 
 Wait = tuple[str, Any, Any, int]
 """(what, communicator, peers, tag): peers is a rank of the communicator, (dst, src) of a sendrecv, ANY, or
@@ -71,11 +71,11 @@ class Line:
     def stack(self, most: int = 8) -> str:
         """Where its thread is, in the program's own files."""
         frame = sys._current_frames().get(self.thread_id)
-        frames = [f for f in traceback.extract_stack(frame) if not f.filename.startswith(NOT_THE_PROGRAM)]
+        frames = [f for f in traceback.extract_stack(frame) if not f.filename.startswith(_NOT_THE_PROGRAM)]
         return "".join(traceback.format_list(frames[-most:])) if frame else ""
 
 
-NOT_THE_PROGRAM = (
+_NOT_THE_PROGRAM = (
     *(str(Path(__file__).parent.parent / layer) for layer in ("comm", "launch")),
     *(threading.__file__, runpy.__file__, "<frozen "),
 )
@@ -97,3 +97,11 @@ def awaited(wait: Wait) -> tuple[bool, list[int]]:
     if peers == ANY:
         return True, [r for r in ranks if r != me]
     return False, [ranks[peers]]
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback as text, from the first line that is the program's own."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))

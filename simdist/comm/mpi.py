@@ -214,9 +214,7 @@ class MpiCommunicator(Communicator):
 
     def split(self, color: int | None, key: int = 0) -> "MpiCommunicator | None":
         """See Communicator."""
-        for name, value in {"color": 0 if color is None else color, "key": key}.items():
-            if not isinstance(value, (int, np.integer)):
-                raise ArgumentError(f"{name} {value!r} on rank {self.rank}: needs a whole number")
+        self.check_split(color, key)
         with self._together("split"):
             group = self._group.split(color, key)
         return None if group is None else self._kin(group, self.line)

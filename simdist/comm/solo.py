@@ -108,6 +108,7 @@ class SoloCommunicator(Communicator):
 
     def split(self, color: int | None, key: int = 0) -> "SoloCommunicator | None":
         """See Communicator."""
+        self.check_split(color, key)
         self._splits += 1
         if color is None:
             return None

@@ -15,12 +15,14 @@ class ThreadWork(Work):
     """A call under way on a thread, or done.
 
     Args:
+        comm: the communicator of the thread's stream.
         line: how the thread looks to the watchdog, which hears there of a failure that nobody waits for.
         asker: the stream that waits.
     """
 
-    def __init__(self, call: Callable[[], Any], line: Line, asker: Line) -> None:
+    def __init__(self, call: Callable[[], Any], comm: Communicator, line: Line, asker: Line) -> None:
         self._call = call
+        self._comm = comm
         self._line = line
         self._asker = asker
         self._done = threading.Event()
@@ -38,11 +40,14 @@ class ThreadWork(Work):
     def wait(self) -> Any:
         """Block until it is done; return what it returned or raise what it raised."""
         if not self._done.is_set():
+            start_s = self._comm.clock()
             self._asker.waiting = WORK, None, self._line.name, 0
             try:
                 self._done.wait()
             finally:
                 self._asker.waiting = None
+            name = f"wait for {self._line.name}"
+            self._comm.recorder.add(self._asker.name, name, start_s, self._comm.clock())
         if self._error is not None:
             if self._line.failure is self._error:
                 self._line.failure = None
@@ -68,7 +73,7 @@ class ThreadStream(Stream):
 
     def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ThreadWork:
         """Call function(*args, **kwargs) on this stream, after all that was started there before."""
-        work = ThreadWork(lambda: function(*args, **kwargs), self._line, self._asker)
+        work = ThreadWork(lambda: function(*args, **kwargs), self.comm, self._line, self._asker)
         if self._thread is None:
             # A daemon: an exception on the main thread must end the process, whatever this thread waits for.
             self._thread = threading.Thread(target=self._serve, name=f"simdist {self._line.name}", daemon=True)

@@ -16,12 +16,11 @@ It runs while the program is blocked inside MPI, which lets go of Python's lock 
 import os
 import threading
 import time
-import traceback
 from collections.abc import Callable
 
 from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive
 from simdist.comm.ends import Ends
-from simdist.comm.line import EXIT, START, WORK, Line, Wait, awaited
+from simdist.comm.line import EXIT, START, WORK, Line, Wait, awaited, traceback_of
 from simdist.comm.mismatch import listed
 from simdist.errors import DeadlineError, DeadlockError, RankFailed, SimdistError
 
@@ -156,15 +155,13 @@ class Watchdog:
 
     def _befriend(self, board: Board) -> None:
         """Be woken when one of the node's other ranks ends."""
-        if len(self._ends) < len(board) - 1:
-            for i, state in enumerate(board.states()):
-                if (
-                    state != ABSENT
-                    and i != board.mine
-                    and i not in self._ends
-                    and not self._ends.add(i, board.slot(i).pid)
-                ):
-                    self._dead.add(i)
+        if len(self._ends) == len(board) - 1:
+            return
+        for i, state in enumerate(board.states()):
+            if state == ABSENT or i == board.mine or i in self._ends:
+                continue
+            if not self._ends.add(i, board.slot(i).pid):
+                self._dead.add(i)
 
     def _see_others(self, board: Board) -> None:
         mine = board.mine
@@ -191,8 +188,8 @@ class Watchdog:
             if line in self._seen:
                 self._see_wait(line, *self._seen[line])
             if line.failure is not None and main and main[0][0] != WORK and main[1] > GRACE_S:
-                text = "".join(traceback.format_exception(line.failure))
-                self.conclude(RankFailed(f"work on stream {line.name!r} of rank {self.rank} failed:\n{text}"), 1)
+                words = f"work on stream {line.name!r} of rank {self.rank} failed"
+                self.conclude(RankFailed(f"{words}:\n{traceback_of(line.failure)}"), 1)
 
     def _see_wait(self, line: Line, wait: Wait, waited_s: float) -> None:
         if waited_s > GRACE_S and (gone := self._gone(wait)):

@@ -65,6 +65,10 @@ class Job:
         path = self.folder / "board"
         Board.create(path, self.ranks)
         self.board = Board(path)
+        for rank in range(self.ranks):
+            pipe = self.folder / f"pipe-{rank}"
+            os.mkfifo(pipe, 0o600)
+            self._ends.add_pipe(rank, os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
         return self
 
     def __exit__(
@@ -140,8 +144,16 @@ class Job:
 
     def _see_end(self, rank: int) -> None:
         slot = self.board.slot(rank)
-        if slot.state == AT_WORK and not alive(slot.pid) and not any(d.rank == rank for d in self.deaths):
-            self.deaths.append(Death(rank, slot.pid, time.monotonic(), _how(slot.pid)))
+        if slot.state != AT_WORK or any(death.rank == rank for death in self.deaths):
+            return
+        if FAILED in self.board.states():  # this one has been ended for that
+            return
+        now_s = time.monotonic()
+        while alive(slot.pid):  # its files are closed, and what is left of it takes a moment
+            if time.monotonic() > now_s + 0.5:
+                return
+            time.sleep(0.0005)
+        self.deaths.append(Death(rank, slot.pid, now_s, _how(slot.pid)))
 
     def _overdue(self) -> bool:
         """Whether the job ought to have ended by itself by now."""

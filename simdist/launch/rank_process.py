@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from simdist.comm.guard import BOARD, Guard, guard, traceback_of
+from simdist.comm.guard import BOARD, Guard, guard
+from simdist.comm.line import traceback_of
 from simdist.comm.world import world
 from simdist.errors import RankFailed, SimdistError
 from simdist.launch.parcel import packed, unpacked

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,14 +69,7 @@ def run(
         WorldUnavailable: no MPI, or this is already a rank of an MPI job.
         ArgumentError: ranks below 1 or too many for this machine, an unknown world, no function.
     """
-    if not callable(program):
-        raise ArgumentError(f"program is {program!r}; needs a function of a communicator")
-    if world not in BYTES_PER_RANK:
-        raise unknown_name("world", world, BYTES_PER_RANK)
-    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
-        raise ArgumentError(f"ranks is {ranks!r}; needs a whole number of at least 1")
-    if not timeout_s > 0:
-        raise ArgumentError(f"timeout_s is {timeout_s!r}; needs more than 0")
+    _check(program, ranks, world, timeout_s)
     check_room(ranks, world)
     if world == "virtual":
         results, spans, elapsed_s = run_virtual(program, ranks, cluster or preset("this-machine"), args, record, check)
@@ -84,6 +78,18 @@ def run(
         raise WorldUnavailable("this process is already a rank of an MPI job: call program(sd.world()) on every rank")
     task = {"program": program, "args": args, "cluster": cluster, "record": record, "check": check}
     return _run_mpi(task, ranks, timeout_s)
+
+
+def _check(program: object, ranks: object, world: str, timeout_s: float) -> None:
+    """Refuse arguments outside their limits."""
+    if not callable(program):
+        raise ArgumentError(f"program is {program!r}; needs a function of a communicator")
+    if world not in BYTES_PER_RANK:
+        raise unknown_name("world", world, BYTES_PER_RANK)
+    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
+        raise ArgumentError(f"ranks is {ranks!r}; needs a whole number of at least 1")
+    if not timeout_s > 0:
+        raise ArgumentError(f"timeout_s is {timeout_s!r}; needs more than 0")
 
 
 def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float) -> Run:
@@ -104,7 +110,10 @@ def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float) -> Run:
         for relay in relays:
             relay.pass_on(last=True)
         if code != 0:
-            job.poll(0.0)  # a death may be behind the failure
+            job.poll(0.0)  # a death may be behind the failure, and then mpirun may know more of it
+            last_s = time.monotonic() + 0.5
+            while job.deaths and job.poll() is None and time.monotonic() < last_s:
+                pass
             raise _first_failure(job)
         return _collect(job)
 

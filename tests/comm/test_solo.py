@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -84,6 +85,14 @@ def test_groups_and_streams_have_mail_of_their_own(comm):
     assert [c.context for c in (comm.shadow, side.comm, group)] == ["world.collective", "world.side", "world/1:4"]
     assert comm.split(None) is None
     assert {span.stream for span in comm.recorder.spans()} == {"main", "side"}
+
+
+def test_waiting_for_work_is_on_the_record(comm):
+    side = comm.stream("side")
+    side.start(time.sleep, 0.05).wait()
+    (span,) = comm.recorder.spans()
+    assert (span.stream, span.name, span.rank) == ("main", "wait for side", 0)
+    assert 0 < span.seconds < 60
 
 
 def test_work_on_a_stream_hands_back_what_it_raised(comm):

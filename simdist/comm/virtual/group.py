@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from simdist.comm.mismatch import listed, mismatch
 from simdist.comm.virtual.mailbox import Mailbox
 from simdist.comm.virtual.scheduler import Fiber, Scheduler
+from simdist.errors import CollectiveMismatch
 
 __all__ = ["Agreement", "Exchange", "Group"]
 
@@ -24,18 +26,13 @@ class Agreement:
         """In words, for a rank that found itself contradicted."""
         return "waits for the others to say what they call", list(self.group.ranks)
 
-    def text(self) -> str:
+    def error(self) -> CollectiveMismatch:
         """The verdict, the same for every rank."""
-        rows = [f"  ranks {_list(ranks)}: {what}" for what, ranks in self.said.items()]
-        silent = sorted(set(range(self.group.size)) - {r for ranks in self.said.values() for r in ranks})
-        if silent:
-            rows.append(f"  ranks {_list(silent)}: did not call anything")
-        return f"the ranks of {self.group.context!r} call different collectives:\n" + "\n".join(rows)
-
-
-def _list(ranks: list[int], most: int = 12) -> str:
-    shown = ", ".join(map(str, sorted(ranks)[:most]))
-    return shown if len(ranks) <= most else f"{shown}, … ({len(ranks)} in all)"
+        calls = ["nothing"] * self.group.size
+        for what, ranks in self.said.items():
+            for rank in ranks:
+                calls[rank] = what
+        return mismatch(self.group.context, calls)
 
 
 class Exchange:
@@ -52,7 +49,7 @@ class Exchange:
     def waits_for(self) -> tuple[str, list[int]]:
         """In words, and who has not come yet."""
         ranks = [self.group.ranks[r] for r in sorted(self.missing)]
-        return f"waits in a set-up call on {self.group.context!r} for ranks {_list(ranks)}", ranks
+        return f"waits in a set-up call on {self.group.context!r} for {listed(ranks)}", ranks
 
 
 class Group:

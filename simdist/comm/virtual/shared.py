@@ -38,13 +38,13 @@ class Shared:
         """Nobody can go on: find the cause, and let those who wait in vain know it."""
         failure = self.unheard()
         stuck = [(f, f.waiting) for f in self.scheduler.stuck() if f.waiting is not None]
-        disputes = {waiting.group.family: waiting.text() for _, waiting in stuck if isinstance(waiting, Agreement)}
+        disputes = {waiting.group.family: waiting.error() for _, waiting in stuck if isinstance(waiting, Agreement)}
         if failure is not None:
             self.scheduler.fail(*failure)
         elif disputes:
             for fiber, waiting in stuck:
                 if waiting.group is not None and waiting.group.family in disputes:
-                    self._raise_in(fiber, CollectiveMismatch(disputes[waiting.group.family]))
+                    self._raise_in(fiber, CollectiveMismatch(*disputes[waiting.group.family].args))
         else:
             report = _report(stuck, {f.rank for f in self.scheduler.fibers if f.done and f.stream == "main"})
             for fiber, _ in stuck:

@@ -202,7 +202,7 @@ def test_a_mismatch_is_the_same_on_all_ranks_and_says_who_said_what(culprit):
 
     told = set(run(program, 4))
     assert len(told) == 1
-    assert f"ranks {culprit}: " in told.pop()
+    assert f"rank {culprit}: " in told.pop()
 
 
 def test_swapped_order_is_a_mismatch():

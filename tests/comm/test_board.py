@@ -1,0 +1,143 @@
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, alive, kill
+from simdist.comm.ends import Ends
+
+
+@pytest.fixture
+def path(tmp_path):
+    Board.create(tmp_path / "board", 3)
+    return tmp_path / "board"
+
+
+@pytest.fixture
+def sleeper():
+    """A process that sleeps."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_what_one_writes_all_can_read(path):
+    writer, reader = Board(path, 1), Board(path)
+    assert [slot.state for slot in reader.slots()] == [ABSENT] * 3
+    writer.take(5)
+    writer.beat("computes")
+    writer.name_files(["/dev/shm/a", "/dev/shm/b"])
+    slot = reader.slot(1)
+    assert (slot.rank, slot.pid, slot.state, slot.doing) == (5, os.getpid(), AT_WORK, "computes")
+    assert slot.files == ["/dev/shm/a", "/dev/shm/b"]
+    assert 0 <= slot.silent_s < 60
+    writer.leave(LEFT, 3)
+    assert reader.states() == [ABSENT, LEFT, ABSENT]
+    assert reader.slot(1).code == 3
+    path.unlink()
+    writer.leave(FAILED, 1)
+    assert reader.states()[1] == FAILED
+    writer.close()
+    reader.close()
+
+
+def test_the_file_is_this_users_alone(path):
+    assert path.stat().st_mode & 0o077 == 0
+    with pytest.raises(FileExistsError):
+        Board.create(path, 1)
+    other = Board.temporary(2)
+    assert other.parent.stat().st_mode & 0o077 == 0
+    other.unlink()
+    other.parent.rmdir()
+
+
+def test_a_long_text_is_cut(path):
+    board = Board(path, 0)
+    board.beat("ü" * 10_000)
+    assert board.slot(0).doing.startswith("ü" * 500)
+    board.close()
+
+
+def test_reports_are_asked_for_and_given(path):
+    one, two = Board(path, 0), Board(path, 1)
+    one.take(0)
+    two.take(1)
+    assert not two.asked
+    one.ask()
+    one.answer("here")
+    assert two.asked
+    assert one.missing(silent_s=60) == 1
+    two.answer("there")
+    assert one.missing(silent_s=60) == 0
+    assert [slot.report for slot in one.slots()] == ["here", "there", ""]
+    one.close()
+    two.close()
+
+
+def test_one_process_alone_can_claim_the_last_word(path):
+    board = Board(path, 0)
+    assert board.claim()
+    code = (
+        f"from pathlib import Path; from simdist.comm.board import Board; print(Board(Path({str(path)!r}), 1).claim())"
+    )
+    claim = [sys.executable, "-c", code]
+    assert subprocess.run(claim, capture_output=True, text=True, timeout=60, check=True).stdout == "False\n"
+    board.close()
+    assert subprocess.run(claim, capture_output=True, text=True, timeout=60, check=True).stdout == "True\n"
+
+
+def test_a_process_that_nobody_has_collected_is_not_alive(sleeper):
+    assert alive(os.getpid())
+    assert alive(sleeper.pid)
+    kill(sleeper.pid)
+    end_s = time.monotonic() + 30
+    while alive(sleeper.pid):
+        assert time.monotonic() < end_s
+    sleeper.wait()
+    assert not alive(sleeper.pid)
+    kill(sleeper.pid)
+
+
+def test_ends_are_told_once_and_at_once(sleeper):
+    ends = Ends()
+    assert ends.add(7, sleeper.pid)
+    assert 7 in ends
+    assert ends.wait(0.0) == []
+    sleeper.kill()
+    assert ends.wait(30.0) == [7]
+    assert ends.wait(0.0) == []
+    sleeper.wait()
+    assert not ends.add(8, sleeper.pid)
+    assert len(ends) == 2
+    ends.close()
+
+
+def test_ends_are_told_in_their_order():
+    sleepers = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) for _ in range(3)]
+    ends = Ends()
+    for i, process in enumerate(sleepers):
+        ends.add(i, process.pid)
+    for i in (2, 0, 1):
+        sleepers[i].kill()
+        sleepers[i].wait()
+    assert ends.wait(30.0) == [2, 0, 1]
+    ends.close()
+
+
+def test_a_pipe_tells_of_the_end_of_who_writes_to_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    ends = Ends()
+    ends.add_pipe(4, reading)
+    assert ends.wait(0.0) == []  # nobody has come yet
+    code = f"import sys; file = open({str(tmp_path / 'pipe')!r}, 'w'); print(flush=True); sys.stdin.read()"
+    writer = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    writer.stdout.readline()
+    assert ends.wait(0.0) == []
+    writer.kill()
+    assert ends.wait(30.0) == [4]
+    writer.communicate()
+    ends.close()

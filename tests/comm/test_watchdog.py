@@ -1,0 +1,199 @@
+"""What the watchdog concludes from waits and from the board; the rounds are made here, one by one."""
+
+import numpy as np
+import pytest
+from jobs import needs_mpi
+
+import simdist as sd
+from simdist.comm import ANY
+from simdist.comm.board import FAILED, LEFT, Board
+from simdist.comm.line import EXIT, WORK, Line, awaited
+from simdist.comm.mismatch import listed, mismatch
+from simdist.comm.nodes import common_zero, pretended
+from simdist.comm.watchdog import Watchdog
+from simdist.errors import DeadlineError, DeadlockError, RankFailed
+
+
+class Group:
+    """As much of a communicator as a wait shows."""
+
+    rank, ranks, context, doing, entered = 1, (4, 5, 6), "world/1:0", "", 0
+
+
+class Ended(Exception):
+    """The job has ended, with this code."""
+
+
+@pytest.fixture
+def boards(tmp_path):
+    """A board of three ranks: those of the others, and a watchdog for rank 5."""
+    Board.create(tmp_path / "board", 3)
+    boards = [Board(tmp_path / "board", i) for i in range(3)]
+    for rank, board in enumerate(boards, 4):
+        board.take(rank)
+    yield boards
+    for board in boards:
+        board.close()
+
+
+@pytest.fixture
+def watchdog(boards):
+    told = []
+
+    def end(code):
+        raise Ended(code, *told)
+
+    watchdog = Watchdog(5, 7, timeout_s=2.0, end=end, tell=told.append)
+    watchdog.board = boards[1]
+    yield watchdog
+    watchdog._ends.close()
+
+
+def rounds(watchdog, seconds):
+    """As many rounds as would take so long."""
+    for _ in range(round(seconds / 0.5)):
+        watchdog._look(0.5)
+
+
+def left_long_ago(board, code):
+    board.leave(LEFT, code)
+    board._write(since_s=0.0)
+
+
+def test_a_wait_is_put_into_words():
+    line, group = Line("main"), Group()
+    assert line.words(None) == "is at work, in no wait"
+    assert line.words(("recv", group, 2, 9)) == "waits to receive from rank 6 with tag 9"
+    assert line.words(("recv", group, ANY, ANY)) == "waits to receive from any rank"
+    assert line.words(("send", group, 0, 0)) == "waits to send to rank 4"
+    assert line.words(("sendrecv", group, (0, 2), 0)) == "waits to send to rank 4 and receive from rank 6"
+    assert line.words(("split", group, None, 0)) == "waits in split on 'world/1:0' for ranks 4, 6"
+    line.count, group.entered, group.doing = 12, 9, "all_reduce ring"
+    assert (
+        line.words(("recv", group, 2, 0)) == "waits to receive from rank 6 in all_reduce ring, after 3 of its messages"
+    )
+
+
+def test_whose_end_leaves_a_wait_without_hope():
+    group = Group()
+    assert awaited(("recv", group, 2, 0)) == (False, [6])
+    assert awaited(("recv", group, ANY, 0)) == (True, [4, 6])
+    assert awaited(("sendrecv", group, (0, 2), 0)) == (False, [6])
+    assert awaited(("split", group, None, 0)) == (False, [4, 6])
+    assert awaited((EXIT, None, None, 0)) == awaited((WORK, None, "side", 0)) == (True, [])
+
+
+def test_one_wait_may_last_as_long_as_the_deadline(watchdog):
+    watchdog.lines[0].waiting = "recv", Group(), 2, 0
+    rounds(watchdog, 2.0)
+    with pytest.raises(Ended) as end:
+        rounds(watchdog, 1.0)
+    code, error = end.value.args
+    assert (code, type(error)) == (1, DeadlineError)
+    assert "rank 5 waits to receive from rank 6" in str(error)
+    assert "What the 3 ranks of this node do:" in str(error)
+
+
+def test_many_short_waits_are_no_long_one(watchdog):
+    for _ in range(20):
+        watchdog.lines[0].waiting = "recv", Group(), 2, 0
+        rounds(watchdog, 1.5)
+
+
+def test_streams_are_watched_apart(watchdog):
+    watchdog.line("side")
+    side = watchdog.line("side")
+    side.waiting = "recv", Group(), 0, 0
+    watchdog.lines[0].waiting = WORK, None, "side", 0
+    with pytest.raises(Ended) as end:
+        rounds(watchdog, 3.0)
+    assert "rank 5 waits to receive from rank 4 (stream 'side')" in str(end.value.args[1])
+
+
+@pytest.mark.parametrize(
+    ("peers", "hopeless"), [(2, True), (0, False), (None, True), (ANY, False), ((0, 2), True), ((2, 0), False)]
+)
+def test_a_wait_for_a_rank_that_has_left(watchdog, boards, peers, hopeless):
+    left_long_ago(boards[2], 0)
+    watchdog.lines[0].waiting = "sendrecv" if isinstance(peers, tuple) else "recv", Group(), peers, 0
+    if not hopeless:
+        rounds(watchdog, 2.0)
+        return
+    with pytest.raises(Ended) as end:
+        rounds(watchdog, 2.0)
+    code, error = end.value.args
+    assert (code, type(error)) == (1, DeadlockError)
+    assert "rank 6 has left: its program has ended" in str(error)
+
+
+def test_from_any_rank_when_all_have_left(watchdog, boards):
+    left_long_ago(boards[0], 0)
+    left_long_ago(boards[2], 0)
+    watchdog.lines[0].waiting = "recv", Group(), ANY, 0
+    with pytest.raises(Ended):
+        rounds(watchdog, 2.0)
+
+
+def test_a_rank_that_left_with_a_code(watchdog, boards):
+    boards[0].leave(LEFT, 3)
+    rounds(watchdog, 1.0)
+    left_long_ago(boards[0], 3)
+    with pytest.raises(Ended) as end:
+        rounds(watchdog, 0.5)
+    code, error = end.value.args
+    assert (code, type(error)) == (3, RankFailed)
+    assert str(error).startswith("rank 4 left with exit code 3\n")
+
+
+def test_a_failure_on_a_stream_while_its_rank_is_blocked(watchdog):
+    side = watchdog.line("side")
+    side.failure = KeyError("lost")
+    rounds(watchdog, 5.0)  # the main stream computes, and may yet ask
+    watchdog.lines[0].waiting = "recv", Group(), 2, 0
+    with pytest.raises(Ended) as end:
+        rounds(watchdog, 2.0)
+    assert "work on stream 'side' of rank 5 failed" in str(end.value.args[1])
+    assert "KeyError: 'lost'" in str(end.value.args[1])
+
+
+def test_where_another_has_told_this_one_is_silent(watchdog, boards):
+    boards[0].leave(FAILED, 1)
+    watchdog.lines[0].waiting = "recv", Group(), 2, 0
+    rounds(watchdog, 10.0)
+
+
+def test_a_rank_in_no_wait_may_compute_for_ever(watchdog):
+    rounds(watchdog, 100.0)
+    watchdog.lines[0].waiting = EXIT, None, None, 0
+    rounds(watchdog, 100.0)
+
+
+def test_ranks_are_listed():
+    assert listed([3]) == "rank 3"
+    assert listed([2, 0]) == "ranks 0, 2"
+    assert listed(range(100)).endswith("11, … (100 in all)")
+    assert str(mismatch("world", ["a", "b", "a"])).splitlines()[1:] == ["  ranks 0, 2: a", "  rank 1: b"]
+
+
+def test_nodes_are_pretended(monkeypatch):
+    assert pretended([0, 0, 1]) == [0, 0, 1]
+    monkeypatch.setenv("SIMDIST_RANKS_PER_NODE", "2")
+    assert pretended([0, 0, 0, 0, 0]) == [0, 0, 1, 1, 2]
+
+
+@needs_mpi
+def test_clocks_of_several_nodes_are_brought_together():
+    def program(comm):
+        nodes = [0, 1, 1, 2]
+        mpi = comm._group.mpi
+        neighbours = mpi.Split(nodes[comm.rank], comm.rank)
+        ahead_s = 1000.0 * nodes[comm.rank]  # as if each node had been started at another time
+
+        def clock():
+            return comm.clock() + ahead_s
+
+        zero_s = common_zero(mpi, neighbours, nodes, clock)
+        return zero_s - ahead_s
+
+    zeros = sd.run(program, 4, world="mpi").results
+    assert np.ptp(zeros) < 0.1
