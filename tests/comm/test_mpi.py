@@ -359,7 +359,9 @@ def test_both_worlds_keep_the_same_record():
     worlds = {world: sd.run(talk, 4, world=world) for world in ("virtual", "mpi")}
     rows = {
         world: sorted(
-            (s.rank, s.stream, s.name, s.bytes, s.peer, s.tag, s.context, s.micro_batch, s.detail) for s in run.trace
+            (s.rank, s.stream, s.name, s.bytes, s.peer, s.tag, s.context, s.micro_batch, s.detail)
+            for s in run.trace
+            if not s.name.startswith("wait")  # whether there is anything to wait for is a matter of time
         )
         for world, run in worlds.items()
     }
