@@ -20,7 +20,10 @@ from simdist import environment
 from simdist.errors import (
     ArgumentError,
     ArrayError,
+    CheckpointError,
+    CheckpointMismatch,
     CollectiveMismatch,
+    CorruptCheckpoint,
     DataError,
     DeadlineError,
     DeadlockError,
@@ -40,7 +43,10 @@ except PackageNotFoundError:  # a checkout that is not installed
 __all__ = [
     "ArgumentError",
     "ArrayError",
+    "CheckpointError",
+    "CheckpointMismatch",
     "CollectiveMismatch",
+    "CorruptCheckpoint",
     "DataError",
     "DeadlineError",
     "DeadlockError",

@@ -10,7 +10,10 @@ from difflib import get_close_matches
 __all__ = [
     "ArgumentError",
     "ArrayError",
+    "CheckpointError",
+    "CheckpointMismatch",
     "CollectiveMismatch",
+    "CorruptCheckpoint",
     "DataError",
     "DeadlineError",
     "DeadlockError",
@@ -41,6 +44,18 @@ class ArrayError(ArgumentError):
 
 class DataError(SimdistError, OSError):
     """A data file that cannot be read or holds too little."""
+
+
+class CheckpointError(SimdistError, OSError):
+    """A checkpoint that cannot be written or read; raised on all ranks alike, and those written before are intact."""
+
+
+class CorruptCheckpoint(CheckpointError):
+    """A checkpoint that is not as it was written: cut, changed, incomplete or forged; nothing was loaded from it."""
+
+
+class CheckpointMismatch(CheckpointError):
+    """A sound checkpoint of something else: other names, shapes or dtypes than asked for; nothing was loaded."""
 
 
 class CollectiveMismatch(SimdistError):

@@ -1,0 +1,33 @@
+"""Checkpoints: what a run is at the end of a step, on disk; read again by any number of ranks, however split.
+
+tensors = flat_shard(weights, parameters) | flat_shard(m, parameters, prefix="adamw.m/") | …
+save("checkpoints", comm, step, tensors, extra)
+step, extra = load("checkpoints", comm, tensors)        # later, elsewhere; fills the arrays behind the tensors
+"""
+
+from simdist.training.checkpoint.box import Box
+from simdist.training.checkpoint.disk import Disk
+from simdist.training.checkpoint.export import export
+from simdist.training.checkpoint.load import Loaded, load
+from simdist.training.checkpoint.manifest import Manifest
+from simdist.training.checkpoint.save import save
+from simdist.training.checkpoint.source import read_manifest
+from simdist.training.checkpoint.steps import latest, steps
+from simdist.training.checkpoint.tensors import Piece, Place, ShardedTensor, flat_shard
+
+__all__ = [
+    "Box",
+    "Disk",
+    "Loaded",
+    "Manifest",
+    "Piece",
+    "Place",
+    "ShardedTensor",
+    "export",
+    "flat_shard",
+    "latest",
+    "load",
+    "read_manifest",
+    "save",
+    "steps",
+]

@@ -1,0 +1,144 @@
+"""Box: a part of a tensor that is a range of indices along each axis."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from simdist.errors import ArgumentError
+
+__all__ = ["Box", "disjoint"]
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Indices start <= i < stop along each axis of a tensor. Of a single number, which has no axes, all of it.
+
+    Args:
+        spans: (start, stop), one an axis.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def whole(cls, shape: Shape) -> "Box":
+        """All of a tensor."""
+        return cls(tuple((0, length) for length in shape))
+
+    @classmethod
+    def of(cls, index: Iterable[slice], shape: Shape) -> "Box":
+        """What tensor[index] is a view of; axes that the index does not name are taken whole.
+
+        Raises:
+            ArgumentError: it has more axes than the tensor, or a step.
+        """
+        slices = tuple(index)
+        if len(slices) > len(shape) or any(s.step not in (None, 1) for s in slices):
+            raise ArgumentError(f"{slices} is no box in a tensor of shape {shape}: one slice an axis, without steps")
+        slices += (slice(None),) * (len(shape) - len(slices))
+        ends = [s.indices(length)[:2] for s, length in zip(slices, shape, strict=True)]
+        return cls(tuple((start, max(start, stop)) for start, stop in ends))
+
+    @classmethod
+    def stretch(cls, start: int, stop: int, shape: Shape) -> list["Box"]:
+        """Items start … stop-1 of a tensor in C order, as boxes that follow each other in that order.
+
+            . . # #     the end of a row
+            # # # #     whole rows
+            # # # #
+            # . . .     the beginning of a row
+
+        So a tensor of n axes takes 2n-1 boxes at most.
+        """
+        if start >= stop:
+            return []
+        if not shape:
+            return [cls(())]
+        rest = shape[1:]
+        row = math.prod(rest)
+        (first, head), (last, tail) = divmod(start, row), divmod(stop, row)
+        if first == last:
+            return cls._in_row(first, head, tail, rest)
+        boxes = cls._in_row(first, head, row, rest) if head else []
+        first += head > 0
+        if first < last:
+            boxes.append(cls(((first, last), *cls.whole(rest).spans)))
+        return boxes + cls._in_row(last, 0, tail, rest)
+
+    @classmethod
+    def _in_row(cls, row: int, start: int, stop: int, rest: Shape) -> list["Box"]:
+        return [cls(((row, row + 1), *box.spans)) for box in cls.stretch(start, stop, rest)]
+
+    @property
+    def shape(self) -> Shape:
+        """Its extent along each axis."""
+        return tuple(stop - start for start, stop in self.spans)
+
+    @property
+    def size(self) -> int:
+        """How many items it holds."""
+        return math.prod(self.shape)
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether it lies inside a tensor of this shape."""
+        return len(self.spans) == len(shape) and all(
+            0 <= start <= stop <= length for (start, stop), length in zip(self.spans, shape, strict=True)
+        )
+
+    def common(self, other: "Box") -> "Box | None":
+        """What both hold; None where that is nothing."""
+        pairs = zip(self.spans, other.spans, strict=True)
+        spans = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in pairs)
+        return Box(spans) if all(start < stop for start, stop in spans) else None
+
+    def without(self, other: "Box") -> "list[Box]":
+        """What of it the other does not hold, as boxes that do not overlap: two an axis at most."""
+        common = self.common(other)
+        if common is None:
+            return [self]
+        rest: list[Box] = []
+        for axis, ((start, stop), (first, last)) in enumerate(zip(self.spans, common.spans, strict=True)):
+            for side in ((start, first), (last, stop)):
+                if side[0] < side[1]:  # cut off along this axis; further axes cut what is left
+                    rest.append(Box((*common.spans[:axis], side, *self.spans[axis + 1 :])))
+        return rest
+
+    def rows(self, part: "Box") -> "tuple[int, Box]":
+        """The whole rows of it that hold `part`, a part of it, and how many of its items come before them."""
+        if not self.spans:
+            return 0, self
+        rows = Box(part.spans[:1] + self.spans[1:])
+        return (part.spans[0][0] - self.spans[0][0]) * (rows.size // rows.shape[0]), rows
+
+    def holds(self, part: "Box") -> bool:
+        """Whether all of the other is in it."""
+        return self.common(part) == part
+
+    def within(self, outer: "Box") -> tuple[slice, ...]:
+        """Where it lies in an array that holds `outer`."""
+        pairs = zip(self.spans, outer.spans, strict=True)
+        return tuple(slice(start - origin, stop - origin) for (start, stop), (origin, _) in pairs)
+
+    def inside(self, outer: "Box") -> "Box":
+        """It as seen from the tensor, if it is now seen from `outer`, itself a box of that tensor."""
+        pairs = zip(self.spans, outer.spans, strict=True)
+        return Box(tuple((start + origin, stop + origin) for (start, stop), (origin, _) in pairs))
+
+    def __str__(self) -> str:
+        return "[" + ", ".join(f"{start}:{stop}" for start, stop in self.spans) + "]"
+
+
+def disjoint(boxes: Iterable[Box]) -> tuple[Box, Box] | None:
+    """None if no two of these boxes of one tensor, none of them empty, have an item in common; else two that have.
+
+    Goes along the first axis and compares only those that reach as far: O(n lg n) where they are rows.
+    """
+    near: list[Box] = []
+    for box in sorted(boxes, key=lambda box: box.spans):
+        near = [other for other in near if not box.spans or other.spans[0][1] > box.spans[0][0]]
+        for other in near:
+            if box.common(other):
+                return other, box
+        near.append(box)
+    return None

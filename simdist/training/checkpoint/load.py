@@ -1,0 +1,154 @@
+"""Load: all ranks read what each of them wants of one checkpoint, or none of them anything."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simdist.arrays import Array, kind_of
+from simdist.collectives import broadcast
+from simdist.comm import Communicator
+from simdist.errors import ArrayError, CheckpointMismatch, CorruptCheckpoint
+from simdist.training.checkpoint.box import Box
+from simdist.training.checkpoint.disk import DISK, Disk
+from simdist.training.checkpoint.source import Source, manifest_bytes
+from simdist.training.checkpoint.steps import folder_of, step_of, steps
+from simdist.training.checkpoint.tensors import ShardedTensor
+from simdist.training.checkpoint.together import by_one, together
+
+__all__ = ["Loaded", "load"]
+
+
+class Loaded(NamedTuple):
+    """What was loaded beside the tensors: the step, and the extra that was saved with it."""
+
+    step: int
+    extra: Any
+
+
+def load(
+    root: str | Path,
+    comm: Communicator,
+    tensors: Mapping[str, ShardedTensor],
+    step: int | None = None,
+    *,
+    fallback: bool = False,
+    disk: Disk = DISK,
+) -> Loaded:
+    """Fill the pieces of these tensors, on all ranks, from a checkpoint by any number of ranks.
+
+        saved by 2     |------- shard 0 -------|------- shard 1 -------|
+        wanted by 3    |--- rank 0 ---|--- rank 1 ----|---- rank 2 ----|     rank 1 reads from both shards
+
+    First every shard's SHA-256 is checked, each node's ranks sharing the files out; then each rank reads, from
+    the shards that have some of it, the rows that it wants. The pieces are filled when all ranks have
+    everything, so a failure leaves them as they are.
+
+    Args:
+        root: as of `save`.
+        comm: all of its ranks must call.
+        tensors: by name, what this rank wants; other tensors of the checkpoint are left alone.
+        step: which one; the latest where it is None.
+        fallback: if a checkpoint is corrupt, try the one before.
+
+    Cost: each node reads the checkpoint once, and each rank once more what it wants, into memory of that size.
+
+    Raises:
+        CorruptCheckpoint: on all ranks: a file is missing, cut, changed, of another checkpoint or no file.
+        CheckpointMismatch: on all ranks: a tensor is not in it, or has another shape or dtype there.
+        CheckpointError: on all ranks: there is no checkpoint, or a rank cannot read it.
+        ArrayError: on all ranks: a piece cannot be written to.
+        CollectiveMismatch: on all ranks, if they do not load the same step.
+    """
+    root = Path(root)
+    comm.agree(f"load step {step}, fallback {fallback}")
+    with comm.span(f"load step {'latest' if step is None else step}"):
+        folder = _chosen(root, step, comm, disk)
+        while True:
+            try:
+                return _load(folder, comm, tensors, disk)
+            except CorruptCheckpoint:
+                if not fallback:
+                    raise
+                older = _before(root, step_of(folder), comm, disk)
+                if older is None:
+                    raise
+                folder = older
+
+
+def _chosen(root: Path, step: int | None, comm: Communicator, disk: Disk) -> Path:
+    """Where the checkpoint of this step, or the latest, is: as rank 0 sees it."""
+    return root / by_one(comm, lambda: folder_of(root, step, disk).name)
+
+
+def _before(root: Path, step: int, comm: Communicator, disk: Disk) -> Path | None:
+    """Where the one before this step is."""
+    older = by_one(comm, lambda: str(max((other for other in steps(root, disk) if other < step), default="")))
+    return _chosen(root, int(older), comm, disk) if older else None
+
+
+def _load(folder: Path, comm: Communicator, tensors: Mapping[str, ShardedTensor], disk: Disk) -> Loaded:
+    # All ranks come to the same conclusions about the manifest, for it is rank 0 that reads it.
+    source = Source.of(folder, _told_manifest(folder, comm, disk), disk)
+    together(comm, lambda: _verify(source, comm))
+    together(comm, lambda: _compare(source, tensors))
+    staged: list[tuple[Array, Array]] = []
+    together(comm, lambda: _stage(source, tensors, staged, comm))
+    for target, found in staged:
+        target[...] = found
+    return Loaded(source.manifest.step, source.manifest.extra)
+
+
+def _told_manifest(folder: Path, comm: Communicator, disk: Disk) -> bytes:
+    read: list[bytes] = []
+
+    def look() -> str:
+        read.append(manifest_bytes(folder, disk))
+        return str(len(read[0]))
+
+    length = int(by_one(comm, look))
+    data = np.frombuffer(read[0], np.uint8).copy() if read else np.empty(length, np.uint8)
+    broadcast(data, comm)
+    return data.tobytes()
+
+
+def _verify(source: Source, comm: Communicator) -> str:
+    """Check this rank's part of the files: those that fall to it among the ranks of its node."""
+    neighbours = [rank for rank, node in enumerate(comm.nodes) if node == comm.node]
+    with comm.span("verify shards"):
+        for shard in source.manifest.shards[neighbours.index(comm.rank) :: len(neighbours)]:
+            source.verify(shard)
+    return ""
+
+
+def _compare(source: Source, tensors: Mapping[str, ShardedTensor]) -> str:
+    """See that what this rank wants is there, and has somewhere to go."""
+    folder, known = source.folder, source.manifest.tensors
+    for name, tensor in tensors.items():
+        if name not in known:
+            raise CheckpointMismatch(f"{folder} has no tensor {name!r}; it has {', '.join(list(known)[:8])}, …")
+        shape, dtype = known[name]
+        if (shape, dtype) != (tensor.shape, tensor.dtype):
+            raise CheckpointMismatch(
+                f"{name!r} is {dtype.name}{list(shape)} in {folder}; {tensor.dtype.name}{list(tensor.shape)} is wanted"
+            )
+        for box, data in tensor.pieces:
+            if kind_of(data) != "numpy" or not data.flags.writeable:
+                raise ArrayError(f"the array for {box} of {name!r} is no writable array in host memory")
+    return ""
+
+
+def _stage(
+    source: Source, tensors: Mapping[str, ShardedTensor], staged: list[tuple[Array, Array]], comm: Communicator
+) -> str:
+    """Read what this rank wants into new arrays, which are listed beside those that they are for."""
+    wanted: dict[str, list[tuple[Box, Array]]] = {}
+    for name, tensor in tensors.items():
+        for box, data in tensor.pieces:
+            found = np.empty(box.shape, tensor.dtype)
+            staged.append((data, found))
+            wanted.setdefault(name, []).append((box, found))
+    with comm.span("read shards", sum(found.nbytes for _, found in staged)):
+        source.read(wanted)
+    return ""

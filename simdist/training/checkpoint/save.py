@@ -1,0 +1,150 @@
+"""Save: all ranks write one checkpoint together."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.collectives import all_gather
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError, CheckpointError
+from simdist.training.checkpoint.box import Box
+from simdist.training.checkpoint.disk import DISK, Disk
+from simdist.training.checkpoint.manifest import MANIFEST, Manifest, Shard, shard_name
+from simdist.training.checkpoint.plan import Pieces, Plan, holdings, plan
+from simdist.training.checkpoint.safetensors import write
+from simdist.training.checkpoint.steps import begin, commit, draft_of, prune, tidy
+from simdist.training.checkpoint.tensors import ShardedTensor
+from simdist.training.checkpoint.together import by_one, together
+
+__all__ = ["save"]
+
+
+def save(
+    root: str | Path,
+    comm: Communicator,
+    step: int,
+    tensors: Mapping[str, ShardedTensor],
+    extra: Any = None,
+    *,
+    keep: int | None = None,
+    disk: Disk = DISK,
+) -> None:
+    """Write what all ranks hold together as root/step-N.
+
+        all ranks     what each holds   ->  who writes what; items that several hold are written by one
+        rank 0        make step-N.tmp
+        all ranks     shard-00000.safetensors, shard-00001.safetensors, …       each synced
+        rank 0        manifest.json, synced   ->  rename step-N.tmp to step-N   ->  remove the oldest
+
+    A crash at any moment leaves the checkpoints that were there, and this one whole or not at all. One of the
+    same step is replaced.
+
+    Args:
+        root: a folder that all ranks reach, for the checkpoints of one run at a time; made if it is not there.
+        comm: all of its ranks must call.
+        step: how many steps are done.
+        tensors: by name, what this rank holds; a rank that holds nothing of one need not name it. Names have
+            no "[". Those of weights are the parameters'; state beside them has a "/" in its name.
+        extra: whatever else it takes to go on (the config, counters, the state of a generator), the same on
+            all ranks, made of what JSON gives back as it was.
+        keep: after that, only so many of the latest checkpoints stay, this one among them; all if None.
+
+    Cost: each item is written once, by one of its holders, so that ranks write about the same number of bytes.
+
+    Raises:
+        ArgumentError: on all ranks: the pieces do not make up the tensors, or something cannot be saved.
+        CheckpointError: on all ranks: a rank could not write; what there is of it, unless complete, is removed.
+        CollectiveMismatch: on all ranks, if they do not save the same step.
+    """
+    root = Path(root)
+    comm.agree(f"save step {step}, keep {keep}")
+    with comm.span(f"save step {step}"):
+        agreed = _agreed_plan(comm, step, tensors, extra, keep)
+        draft = Manifest(step, comm.size, extra, agreed.tensors, ())
+        try:
+            by_one(comm, lambda: begin(root, step, disk))
+            digests = together(comm, lambda: _write(comm, root, draft, agreed.shares[comm.rank], tensors, disk))
+            by_one(comm, lambda: _finish(root, draft, agreed.shares, digests, disk))
+        except CheckpointError:
+            if comm.rank == 0:
+                with suppress(OSError):
+                    tidy(root, disk)
+            raise
+        if keep is not None:
+            most = keep
+            by_one(comm, lambda: prune(root, step, most, disk))
+
+
+def _agreed_plan(
+    comm: Communicator, step: int, tensors: Mapping[str, ShardedTensor], extra: Any, keep: int | None
+) -> Plan:
+    """Tell each other what each rank holds, and come to a plan."""
+    texts: list[bytes] = []
+
+    def prepare() -> str:
+        if type(step) is not int or not 0 <= step < 10**18:
+            raise ArgumentError(f"step is {step!r}; needs a whole number of at least 0")
+        if keep is not None and (type(keep) is not int or keep < 1):
+            raise ArgumentError(f"keep is {keep!r}; needs a whole number of at least 1, or None")
+        texts.append(json.dumps(holdings(tensors)).encode() + b"\n")
+        return _digest(extra)
+
+    digests = together(comm, prepare)
+    for rank, digest in enumerate(digests):
+        if digest != digests[0]:
+            raise ArgumentError(f"rank {rank} gave another extra than rank 0; it must be the same on all ranks")
+    full = all_gather(np.frombuffer(texts[0], np.uint8), comm)
+    return plan([json.loads(line) for line in full.tobytes().splitlines()])
+
+
+def _digest(extra: Any) -> str:
+    try:
+        text = json.dumps(extra, allow_nan=False)
+        same = json.loads(text) == extra
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"extra cannot be saved as JSON: {error}") from error
+    if not same:
+        raise ArgumentError("extra does not come back from JSON as it was: use lists for tuples and text for keys")
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _write(
+    comm: Communicator,
+    root: Path,
+    draft: Manifest,
+    share: Pieces,
+    tensors: Mapping[str, ShardedTensor],
+    disk: Disk,
+) -> str:
+    """Write this rank's shard, if it has one; its SHA-256."""
+    if not share:
+        return ""
+    shard = Shard(shard_name(comm.rank), "", share)
+    layout = draft.layout(shard)
+    with comm.span("write shard", layout.num_bytes):
+        arrays = (_items(tensors[name], box) for name, box in share)
+        return write(disk, draft_of(root, draft.step) / shard.file, layout, arrays)
+
+
+def _items(tensor: ShardedTensor, box: Box) -> Array:
+    """The items in a box, of which the plan knows that this rank holds them in one piece."""
+    return next(data[box.within(whole)] for whole, data in tensor.pieces if whole.holds(box))
+
+
+def _finish(root: Path, draft: Manifest, shares: list[Pieces], digests: list[str], disk: Disk) -> None:
+    """Write the manifest, and let the checkpoint count."""
+    shards = tuple(
+        Shard(shard_name(rank), digest, share)
+        for rank, (digest, share) in enumerate(zip(digests, shares, strict=True))
+        if share
+    )
+    manifest = Manifest(draft.step, draft.num_ranks, draft.extra, draft.tensors, shards)
+    with disk.new_file(draft_of(root, draft.step) / MANIFEST) as fd:
+        disk.write(fd, manifest.encode())
+    commit(root, draft.step, disk)

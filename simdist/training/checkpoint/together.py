@@ -1,0 +1,54 @@
+"""Together: what fails on one rank fails on all of them, alike."""
+
+from collections.abc import Callable
+
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError, ArrayError, CheckpointError, CheckpointMismatch, CorruptCheckpoint
+
+__all__ = ["by_one", "together"]
+
+_KINDS = {kind.__name__: kind for kind in (CheckpointError, CorruptCheckpoint, CheckpointMismatch, ArgumentError)}
+_KINDS[ArrayError.__name__] = ArrayError
+
+_TEXT_BYTES = 900  # of a note's 1000
+
+
+def together(comm: Communicator, action: Callable[[], str]) -> list[str]:
+    """Do something on every rank, then tell each other how it went.
+
+    Args:
+        action: returns a note for the other ranks, of less than 1000 bytes. Where it raises one of simdist's
+            errors about checkpoints and arguments, or an OSError (which counts as a CheckpointError), no rank
+            goes on.
+
+    Returns:
+        the notes, by rank.
+
+    Raises:
+        CheckpointError, ArgumentError: on all ranks the same, that of the first rank that failed, which it names.
+    """
+    failure: Exception | None = None
+    note = ""
+    try:
+        note = f"={action()}"
+    except (OSError, ArgumentError) as error:
+        failure = error
+        names = (kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS)
+        kind = next(names, CheckpointError.__name__)
+        text = f"rank {comm.rank}: {error}".encode()[:_TEXT_BYTES].decode(errors="ignore")
+        note = f"!{kind} {text}"
+    notes = comm.exchange(note)
+    for other in notes:
+        if other.startswith("!"):
+            kind, _, text = other[1:].partition(" ")
+            raise _KINDS[kind](text) from failure
+    return [other[1:] for other in notes]
+
+
+def by_one(comm: Communicator, action: Callable[[], str | None]) -> str:
+    """Have rank 0 do something, on behalf of all; its note, if it has one. All ranks must call.
+
+    Raises:
+        CheckpointError, ArgumentError: as of `together`.
+    """
+    return together(comm, lambda: (action() or "") if comm.rank == 0 else "")[0]

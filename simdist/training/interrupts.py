@@ -1,0 +1,118 @@
+"""Interrupts: signals that ask for an end, heard at the end of a step and by all ranks at once."""
+
+import os
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+
+from simdist.collectives import all_reduce
+from simdist.comm import Communicator
+
+__all__ = ["Interrupts"]
+
+_PATIENCE_S = 1.0  # mpirun and the terminal may both pass on one Ctrl-C; what comes later is another
+
+
+class Interrupts:
+    """Inside this block signals wait for the end of the step, where all ranks learn of them.
+
+        with Interrupts() as interrupts:
+            for step in range(steps):
+                train()
+                if interrupts.agreed(comm):         # the same on all ranks, whichever of them heard it
+                    save(…)
+                    break
+
+    A second Ctrl-C or SIGTERM, a second or more after the first and before the step is over, does at once
+    what it would have done without this. Outside the main thread, which alone hears signals, nothing is heard.
+
+    Args:
+        signals: which ones; SIGINT, SIGTERM and SIGUSR1 where none are given.
+    """
+
+    def __init__(self, *signals: signal.Signals) -> None:
+        self.signals = signals or (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+        self._bells: list[_Bell] = []
+        self._heeded: list[int] = []
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            self._bells = [_Bell.hang(number) for number in self.signals]
+            self._heeded = [bell.rings for bell in self._bells]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        for bell in self._bells:
+            bell.leave()
+        self._bells = []
+
+    def agreed(self, comm: Communicator) -> list[signal.Signals]:
+        """The signals that came to any rank since the last call. All ranks must call.
+
+        One that comes to several ranks, to some a little later, may be heard at the ends of two steps.
+
+        Cost: an all-reduce of a byte a signal.
+        """
+        before = [bell.rings for bell in self._bells]
+        heard = np.zeros(len(self.signals), np.uint8)
+        heard[: len(before)] = [now > then for now, then in zip(before, self._heeded, strict=True)]
+        all_reduce(heard, comm, op="max")
+        # What came meanwhile is answered now if it is among what was heard, else the next time.
+        self._heeded = [
+            bell.rings if now else then for bell, now, then in zip(self._bells, heard, before, strict=False)
+        ]
+        for bell in self._bells:
+            bell.first_s = None
+        return [number for number, now in zip(self.signals, heard, strict=True) if now]
+
+
+class _Bell:
+    """The handler of one signal: counts it. Virtual ranks, which share one process, share it too.
+
+    Attributes:
+        rings: how often the signal came.
+        first_s: when it came first since it was last heeded; None where it has not.
+    """
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+        self.rings = 0
+        self.first_s: float | None = None
+        self._users = 1
+        self._before: Any = None
+
+    @classmethod
+    def hang(cls, number: signal.Signals) -> "_Bell":
+        """Put one in place, or join the users of the one that is."""
+        there = signal.getsignal(number)
+        if isinstance(there, _Bell):
+            there._users += 1
+            return there
+        bell = cls(number)
+        bell._before = signal.signal(number, bell)
+        return bell
+
+    def leave(self) -> None:
+        """The last user puts back what was there before."""
+        self._users -= 1
+        if self._users == 0:
+            self._restore()
+
+    def _restore(self) -> None:
+        # None stands for a handler that Python has not put there and cannot put back.
+        signal.signal(self.number, signal.SIG_DFL if self._before is None else self._before)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        now_s = time.monotonic()
+        self.rings += 1
+        if self.first_s is None:
+            self.first_s = now_s
+        elif self.number != signal.SIGUSR1 and now_s - self.first_s >= _PATIENCE_S:
+            self._restore()
+            os.kill(os.getpid(), self.number)
