@@ -18,7 +18,10 @@ __all__ = [
     "DeadlineError",
     "DeadlockError",
     "MessageMismatch",
+    "PeerLost",
     "RankFailed",
+    "ReplicaDrift",
+    "ScheduleError",
     "SimdistError",
     "UnknownNameError",
     "WorldUnavailable",
@@ -40,6 +43,10 @@ class UnknownNameError(ArgumentError):
 
 class ArrayError(ArgumentError):
     """An array that cannot be used as it is: not contiguous, read-only, of the wrong shape or dtype."""
+
+
+class ScheduleError(ArgumentError):
+    """A pipeline schedule that cannot be carried out; the message shows its rows, the place marked."""
 
 
 class DataError(SimdistError, OSError):
@@ -74,8 +81,16 @@ class DeadlineError(SimdistError, TimeoutError):
     """A wait outlasted its deadline."""
 
 
+class ReplicaDrift(SimdistError):
+    """Copies of a model that should be the same are not; raised on all ranks, naming those that drifted."""
+
+
 class RankFailed(SimdistError):
     """A rank ended without a result: killed, exited, or raised something that cannot travel."""
+
+
+class PeerLost(RankFailed):
+    """A rank that a message was to come from, or go to, has died, and the job may go on without it."""
 
 
 class WorldUnavailable(SimdistError):

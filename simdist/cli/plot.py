@@ -6,7 +6,10 @@ from typing import Any
 
 from simdist.collectives.watch import watched
 from simdist.errors import ArgumentError, DataError, unknown_name
-from simdist.plots import collective_steps, timeline, traffic
+from simdist.parallel import pipeline
+from simdist.parallel.pipeline.formulas import formula
+from simdist.parallel.pipeline.schedules import options
+from simdist.plots import collective_steps, pipeline_schedule, timeline, traffic
 from simdist.plots.style import PAGE
 from simdist.trace import Trace
 
@@ -17,14 +20,16 @@ _FORMATS = (".png", ".svg", ".pdf")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to draw, and where to."""
-    parser.usage = "simdist plot (TRACE.json | collective OPERATION ALGORITHM) [-o FILE] [options]"
+    parser.usage = "simdist plot (TRACE.json | collective OPERATION ALGORITHM | schedule NAME) [-o FILE] [options]"
     parser.epilog = (
         "Draws a recorded run: simdist plot trace.json -o run.png. "
         "Or a collective, step by step, as it is executed on virtual ranks: "
-        "simdist plot collective all_reduce ring --ranks 4 -o ring.png."
+        "simdist plot collective all_reduce ring --ranks 4 -o ring.png. "
+        "Or a pipeline's schedule, simulated: simdist plot schedule zb-h1 --stages 4 --micro-batches 8. "
+        f"Schedules: {', '.join(pipeline.schedules())}, or a text file with one."
     )
     parser.add_argument(
-        "subject", nargs="+", metavar="WHAT", help="a file that Trace.save wrote, or the word collective"
+        "subject", nargs="+", metavar="WHAT", help="a file that Trace.save wrote, or the word collective, or schedule"
     )
     parser.add_argument(
         "-o", "--out", type=Path, metavar="FILE", help="ends in .png, .svg or .pdf (named after WHAT, .png)"
@@ -34,12 +39,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     trace.add_argument("--kind", choices=["timeline", "traffic"], default="timeline", help="(timeline)")
     trace.add_argument("--start", type=float, metavar="SECONDS", help="leave out what was before")
     trace.add_argument("--end", type=float, metavar="SECONDS", help="leave out what came after")
-    trace.add_argument("--arrows", action="store_true", help="from each send to its receive")
+    trace.add_argument("--arrows", action="store_true", help="from each send to its receive; of a schedule too")
     collective = parser.add_argument_group("of a collective")
     collective.add_argument("--ranks", type=int, default=4, metavar="N", help="1 to 16 (4)")
     collective.add_argument("--root", type=int, default=0, metavar="RANK", help="of a rooted one (0)")
     collective.add_argument("--steps", type=int, nargs="+", metavar="K", help="0 is the start (all, or 16 of more)")
     collective.add_argument("--ranks-per-node", type=int, default=0, metavar="N", help="(all on one)")
+    _add_schedule_arguments(parser.add_argument_group("of a schedule"))
+
+
+def _add_schedule_arguments(schedule: Any) -> None:
+    schedule.add_argument("--stages", type=int, default=4, metavar="P", help="ranks in line (4)")
+    schedule.add_argument("--micro-batches", type=int, default=8, metavar="M", help="(8)")
+    schedule.add_argument(
+        "--chunks", type=int, metavar="V", help="stages a rank, where the schedule leaves it open (2)"
+    )
+    schedule.add_argument("--times", type=float, nargs=3, default=[1.0, 1.0, 1.0], metavar=("TF", "TB", "TW"))
+    schedule.add_argument("--communication", type=float, default=0.0, metavar="T", help="of a message (0)")
+    schedule.add_argument(
+        "--overlapped", type=float, metavar="T", help="of a forward and a backward at once (their sum)"
+    )
+    schedule.add_argument("--against", metavar="NAME", help="draw this one too, below, on the same axis")
+    schedule.add_argument("--memory", action="store_true", help="draw what ranks keep over time")
+    schedule.add_argument("--text", action="store_true", help="print the schedule; draw it only if -o says where")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -52,19 +74,79 @@ def execute(args: argparse.Namespace) -> int:
         _require_format(out)
         record = watched(words[1], words[2], args.ranks, root=args.root, ranks_per_node=args.ranks_per_node)
         figure = collective_steps(record, width=args.width, steps=args.steps)
+    elif words[0] == "schedule":
+        return _schedule(args)
     elif len(words) == 1:
         source = Path(words[0])
         out = args.out or source.with_name(f"{source.stem}-{args.kind}.png")
         _require_format(out)
         figure = _of_trace(Trace.load(source), args)
     else:
-        raise unknown_name("subject", words[0], ["collective"])
+        raise unknown_name("subject", words[0], ["collective", "schedule"])
+    _write(figure, out)
+    return 0
+
+
+def _write(figure: Any, out: Path) -> None:
     try:
         figure.savefig(out)
     except OSError as error:
         raise DataError(f"cannot write {out}: {error.strerror}") from error
     print(f"drawn: {out}")
+
+
+def _schedule(args: argparse.Namespace) -> int:
+    """Simulate schedules, print what they take, and draw them."""
+    if len(args.subject) != 2:
+        raise ArgumentError(f"plot schedule takes the name of one schedule, not {args.subject[1:]}")
+    names = [args.subject[1], *([args.against] if args.against else [])]
+    out = args.out or Path(f"{Path(names[0]).stem}-{args.stages}-{args.micro_batches}.png")
+    _require_format(out)
+    forward, backward_input, backward_weight = args.times
+    times = pipeline.Times(forward, backward_input, backward_weight, args.communication, args.overlapped)
+    runs = []
+    for name in names:
+        schedule = _schedule_of(name, args)
+        report = pipeline.validate(schedule)
+        runs.append(pipeline.simulate(schedule, times))
+        if args.text:
+            print(pipeline.to_text(schedule), end="")
+        _print_figures(runs[-1], report, args)
+    if args.out or not args.text:
+        memory = pipeline.Memory() if args.memory else None
+        traces = {run.schedule.name: run.trace() for run in runs}
+        _write(pipeline_schedule(traces, memory=memory, arrows=args.arrows, unit="", width=args.width), out)
     return 0
+
+
+def _schedule_of(name: str, args: argparse.Namespace) -> pipeline.Schedule:
+    """The schedule of this name, or in this file."""
+    if name.endswith(".txt"):
+        try:
+            return pipeline.parse(Path(name).read_text(encoding="utf-8"), Path(name).stem)
+        except OSError as error:
+            raise DataError(f"cannot read {name}: {error.strerror}") from error
+    takes = args.chunks is not None and (name == args.subject[1] or "chunks" in options(name))
+    return pipeline.schedule(
+        name, stages=args.stages, micro_batches=args.micro_batches, **({"chunks": args.chunks} if takes else {})
+    )
+
+
+def _print_figures(run: pipeline.Simulation, report: pipeline.Report, args: argparse.Namespace) -> None:
+    """What a schedule takes, simulated beside what its paper says."""
+    schedule = run.schedule
+    own = [run.own_bubble, run.own_bubble_rate, *report.in_flight]
+    said: list[float | None] = [None] * len(own)
+    if schedule.name in pipeline.schedules() and not args.subject[1].endswith(".txt"):
+        shape = {"stages": args.stages, "micro_batches": args.micro_batches, "chunks": len(schedule.placement[0])}
+        found = formula(schedule.name, times=run.times, **shape)
+        said = [found.bubble, found.bubble_rate, *found.memory]
+    print(f"{schedule.name}: makespan {run.makespan:.6g}, idle {run.bubble_rate:.4f} of it")
+    print(f"  {'':40} {'simulated':>10} {'formula':>10}")
+    words = ["bubble of the longest rank's own span", "the same as a part of it"]
+    words += [f"micro-batches that rank {rank} keeps at most" for rank in range(schedule.num_ranks)]
+    for word, value, formula_says in zip(words, own, said, strict=True):
+        print(f"  {word:40} {value:10.4f} {'-' if formula_says is None else f'{formula_says:.4f}':>10}")
 
 
 def _of_trace(trace: Trace, args: argparse.Namespace) -> Any:

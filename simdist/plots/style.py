@@ -216,4 +216,4 @@ def _rounded(value: float, digits: int) -> str:
 
 def number(count: int, noun: str) -> str:
     """A count and its noun: 1 message, 2,000 messages."""
-    return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith('s') else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith(('s', 'ch')) else 's'}"

@@ -76,3 +76,45 @@ def test_what_cannot_be_drawn(words, error, fault, tmp_path, monkeypatch):
     with pytest.raises(error, match=fault):
         command(*words)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_schedule(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command("schedule", "zb-h1", "--stages", 4, "--micro-batches", 8) == 0
+    assert is_png(tmp_path / "zb-h1-4-8.png")
+    assert "the longest rank's own span        3.0000     3.0000" in capsys.readouterr().out
+    words = ["--memory", "--arrows", "--times", 1, 2, 0.5, "--communication", 0.1, "--chunks", 3, "-o", "two.svg"]
+    assert command("schedule", "interleaved-1f1b", "--against", "zb-v", *words) == 0
+    assert (tmp_path / "two.svg").exists()
+
+
+def test_a_schedule_as_text_and_from_text(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command("schedule", "gpipe", "--stages", 2, "--micro-batches", 2, "--text") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("# gpipe: 2 ranks, 2 micro-batches, flush\nF0 F1 B1 B0\nF0 F1 B1 B0\n")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "mine.txt").write_text("F0 F1 B0 B1\nF0 B0 F1 B1\n")
+    assert command("schedule", "mine.txt", "-o", "mine.png") == 0
+    assert is_png(tmp_path / "mine.png")
+    (tmp_path / "mine.txt").write_text("F0 F1 B0 B1\nF0 B0 F1\n")
+    with pytest.raises(ArgumentError, match="micro-batch 1 needs F1 and B1"):
+        command("schedule", "mine.txt")
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "fault"),
+    [
+        (["schedule"], ArgumentError, "takes the name of one schedule"),
+        (["schedule", "zbh1"], UnknownNameError, "did you mean 'zb-h1'"),
+        (["schedule", "gpipe", "--chunks", "2"], UnknownNameError, "unknown option of gpipe 'chunks'"),
+        (["schedule", "gpipe", "--stages", "0"], ArgumentError, "stages=0"),
+        (["schedule", "gpipe", "--against", "nowhere.txt"], DataError, r"cannot read nowhere\.txt"),
+        (["schedule", "gpipe", "--times", "1", "-1", "1"], ArgumentError, "backward_input is -1"),
+    ],
+)
+def test_schedules_that_cannot_be_drawn(words, error, fault, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=fault):
+        command(*words)
+    assert not list(tmp_path.iterdir())

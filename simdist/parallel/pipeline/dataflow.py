@@ -1,0 +1,74 @@
+"""Dataflow: what follows from a schedule's actions: who makes which value, who needs it, so who sends what to whom.
+
+rank 0    F0 ------.                   .----> B0      a value that is made on one rank and needed on another is a
+                   | activation        | gradient     message; made and needed on the same, as where a V-shape
+rank 1             `----> F0  B0 ------'              turns, it just stays there
+"""
+
+from typing import NamedTuple
+
+from simdist.parallel.pipeline.action import Action, Value
+from simdist.parallel.pipeline.schedule import Schedule
+
+__all__ = ["Message", "Step", "gives", "needs", "steps"]
+
+
+class Message(NamedTuple):
+    """A value on its way from the rank that makes it to the rank that needs it."""
+
+    value: Value
+    src: int
+    dst: int
+
+
+class Step(NamedTuple):
+    """A place in a rank's row.
+
+    Attributes:
+        action: what is done there.
+        receives: what has to come from other ranks before.
+        sends: what goes to other ranks after.
+    """
+
+    action: Action
+    receives: tuple[Message, ...]
+    sends: tuple[Message, ...]
+
+
+def needs(schedule: Schedule, rank: int, action: Action) -> list[Value]:
+    """What an action of this rank waits for."""
+    stages = schedule.placement[rank]
+    return [value for part in action.parts if (value := part.needs(stages[part.chunk])) is not None]
+
+
+def gives(schedule: Schedule, rank: int, action: Action) -> list[Value]:
+    """What is there after an action of this rank."""
+    stages = schedule.placement[rank]
+    return [value for part in action.parts for value in part.gives(stages[part.chunk], schedule.num_stages)]
+
+
+def steps(schedule: Schedule) -> list[list[Step]]:
+    """For each rank its row, each action with the messages before and after it.
+
+    Both ends of a message are there, each on its rank. Messages between two ranks may be needed in another order
+    than they are made in: tell them apart by their values.
+    """
+    made: dict[Value, int] = {}
+    needed: dict[Value, int] = {}
+    ends = []
+    for rank, row in enumerate(schedule.rows):
+        ends.append([(action, needs(schedule, rank, action), gives(schedule, rank, action)) for action in row])
+        for _, takes, leaves in ends[-1]:
+            needed.update(dict.fromkeys(takes, rank))
+            made.update(dict.fromkeys(leaves, rank))
+    return [
+        [
+            Step(
+                action,
+                tuple(Message(value, made[value], rank) for value in takes if made.get(value, rank) != rank),
+                tuple(Message(value, rank, needed[value]) for value in leaves if needed.get(value, rank) != rank),
+            )
+            for action, takes, leaves in row
+        ]
+        for rank, row in enumerate(ends)
+    ]

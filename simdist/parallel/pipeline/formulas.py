@@ -1,0 +1,155 @@
+"""Formulas: what the papers say of their schedules, to stand beside what is simulated and measured.
+
+    p  ranks     m  micro-batches     v  chunks a rank     r  a rank, from 0; papers count workers i = r + 1
+    F, B, W      TF, TB and TW: B is the gradient of the input alone
+
+| schedule                       | bubble                    | memory of rank r                    | source     |
+|--------------------------------|---------------------------|-------------------------------------|------------|
+| naive                          | m (p-1)(F+B+W)            | M_B                                 |            |
+| gpipe                          | (p-1)(F+B+W)              | m M_B                               | 1811.06965 |
+| 1f1b                           | (p-1)(F+B+W)              | (p-r) M_B                           | 2104.04473 |
+| eager-1f1b                     | (p-1)(F+B+W)              | (2(p-r)-1) M_B                      | 2211.05322 |
+| interleaved-1f1b               | (p-1)(F+B+W)/v            | (p + (p-1-2r)/v) M_B                | 2104.04473 |
+| breadth-first                  | (p-1)(F+B+W)/v            | m M_B                               | 2211.05953 |
+| zb-h1                          | (p-1)(F+B-W)              | (p-r) M_B + r M_W                   | 2401.10241 |
+| zb-h2                          | (p-1)(F+B-2W)             | (2(p-r)-1) M_B + 2r M_W             | 2401.10241 |
+| zb-v                           | 0 if F=B=W                | p M_B                               | 2401.10241 |
+| v-half                         | (p-1)(F+B+W)/2 if F=B=W   | ⌊(p+2)/2⌋ M_B                       | 2405.15362 |
+| v-min                          | 2(p-1)(F+B+W)/3 if F=B=W  | ⌊(p+4)/3⌋ M_B                       | 2405.15362 |
+| dualpipe                       | (p/2-1)(F&B+B-2W)         | (p+1) M_B                           | 2412.19437 |
+| dualpipe-v, of 2p half stages  | (p-1)(F&B+B-2W)/2         | (p+1/2) M_B                         | 2412.19437 |
+| pipedream                      | none in the long run      | (p-r) M_B, p-r versions of weights  | 1806.03377 |
+| pipedream-vertical-sync        | none in the long run      | (p-r) M_B, p versions               | 1806.03377 |
+| pipedream-2bw                  | none in the long run      | (p-r) M_B, 2 versions               | 2006.09503 |
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from simdist.errors import ArgumentError, unknown_name
+from simdist.parallel.pipeline.memory import Memory
+from simdist.parallel.pipeline.times import Times
+
+__all__ = ["Case", "Formula", "formula"]
+
+
+class Formula(NamedTuple):
+    """What a paper says, where there are micro-batches enough to fill the pipeline.
+
+    Attributes:
+        bubble: how long the rank with the longest span is idle in it, in the unit of the times; None where the paper
+            says nothing of such times.
+        bubble_rate: that as a part of the whole, bubble / (bubble + m (F + B + W)).
+        memory: for each rank, the most that it keeps.
+        weight_versions: for each rank, how many versions of its weights it keeps.
+    """
+
+    bubble: float | None
+    bubble_rate: float | None
+    memory: tuple[float, ...]
+    weight_versions: tuple[int, ...]
+
+
+class Case(NamedTuple):
+    """What the formulas are about; the letters are those above, `pair` is F&B."""
+
+    p: int
+    m: int
+    v: int
+    f: float
+    b: float
+    w: float
+    pair: float
+
+    @property
+    def whole(self) -> float:
+        """F + B + W."""
+        return self.f + self.b + self.w
+
+    def if_equal(self, bubble: float) -> float | None:
+        """This bubble, where F = B = W."""
+        return bubble if self.f == self.b == self.w else None
+
+
+_Bubble = Callable[[Case], float | None]
+_Kept = Callable[[Case, int], tuple[float, float]]  # how many M_B, and how many M_W, on rank r
+
+
+def formula(
+    name: str, *, stages: int, micro_batches: int, times: Times, memory: Memory | None = None, chunks: int = 2
+) -> Formula:
+    """What the paper of a schedule says.
+
+    Args:
+        stages, micro_batches, chunks: as of the schedule.
+        times: one number for all stages; Tcomm is left out of account, as it is in the papers.
+        memory: M_B and M_W; 1 where not given.
+
+    Raises:
+        UnknownNameError: there are no formulas for such a schedule.
+        ArgumentError: the times differ from stage to stage.
+    """
+    if name not in _FORMULAS:
+        raise unknown_name("schedule", name, _FORMULAS)
+    f, b, w = times.forward, times.backward_input, times.backward_weight
+    if not (isinstance(f, (int, float)) and isinstance(b, (int, float)) and isinstance(w, (int, float))):
+        raise ArgumentError("the papers' formulas are about equal stages; these times differ from stage to stage")
+    pair = f + b + w if times.overlapped is None else times.overlapped
+    case, memory = Case(stages, micro_batches, chunks, f, b, w, pair), memory or Memory()
+    bubble_of, kept = _FORMULAS[name]
+    bubble = bubble_of(case)
+    return Formula(
+        bubble,
+        None if bubble is None else bubble / (bubble + case.m * case.whole),
+        tuple(b * memory.backward + w * memory.weight for b, w in (kept(case, r) for r in range(stages))),
+        tuple(_VERSIONS.get(name, _one)(case, r) for r in range(stages)),
+    )
+
+
+def _one(case: Case, r: int) -> int:
+    return 1
+
+
+_VERSIONS: dict[str, Callable[[Case, int], int]] = {
+    "pipedream": lambda c, r: c.p - r,
+    "pipedream-vertical-sync": lambda c, r: c.p,
+    "pipedream-2bw": lambda c, r: 2,
+}
+
+
+def _fill(c: Case) -> float:
+    """The bubble of a pipeline that is filled and drained once, a whole stage at a time."""
+    return (c.p - 1) * c.whole
+
+
+def _warm(c: Case, r: int) -> tuple[float, float]:
+    """What rank r of 1F1B keeps: its warm-up and one more."""
+    return min(c.m, c.p - r), 0
+
+
+def _warm_twice(c: Case, r: int) -> tuple[float, float]:
+    return min(c.m, 2 * (c.p - r) - 1), 0
+
+
+def _none(c: Case) -> None:
+    return None
+
+
+_FORMULAS: dict[str, tuple[_Bubble, _Kept]] = {
+    "naive": (lambda c: c.m * _fill(c), lambda c, r: (1, 0)),
+    "gpipe": (_fill, lambda c, r: (c.m, 0)),
+    "1f1b": (_fill, _warm),
+    "eager-1f1b": (_fill, _warm_twice),
+    "interleaved-1f1b": (lambda c: _fill(c) / c.v, lambda c, r: (min(c.m, c.p + (c.p - 1 - 2 * r) / c.v), 0)),
+    "breadth-first": (lambda c: _fill(c) / c.v, lambda c, r: (c.m, 0)),
+    "zb-h1": (lambda c: (c.p - 1) * (c.f + c.b - c.w), lambda c, r: (c.p - r, r)),
+    "zb-h2": (lambda c: (c.p - 1) * (c.f + c.b - 2 * c.w), lambda c, r: (2 * (c.p - r) - 1, 2 * r)),
+    "zb-v": (lambda c: c.if_equal(0.0), lambda c, r: (c.p, 0)),
+    "v-half": (lambda c: c.if_equal(_fill(c) / 2), lambda c, r: ((c.p + 2) // 2, 0)),
+    "v-min": (lambda c: c.if_equal(2 * _fill(c) / 3), lambda c, r: ((c.p + 4) // 3, 0)),
+    "dualpipe": (lambda c: (c.p / 2 - 1) * (c.pair + c.b - 2 * c.w), lambda c, r: (c.p + 1, 0)),
+    "dualpipe-v": (lambda c: (c.p - 1) * (c.pair + c.b - 2 * c.w) / 2, lambda c, r: (c.p + 0.5, 0)),
+    "pipedream": (_none, _warm),
+    "pipedream-vertical-sync": (_none, _warm),
+    "pipedream-2bw": (_none, _warm),
+}

@@ -1,0 +1,38 @@
+"""Placement: which stages of the model are on which rank.
+
+    linear(4)            looped(4, 2)          v_shape(4)           bidirectional(4)
+
+    rank  0  1  2  3     rank  0  1  2  3      rank  0  1  2  3     rank  0  1  2  3
+          0  1  2  3           0  1  2  3            0  1  2  3           0  1  2  3     first half of the batch ->
+                               4  5  6  7            7  6  5  4           3  2  1  0     <- second half
+
+A rank's chunks are its stages in ascending order. Under `bidirectional` every stage is on two ranks, each of which
+sees half of the micro-batches: their gradients have to be added up.
+"""
+
+from typing import TypeAlias
+
+__all__ = ["Placement", "bidirectional", "linear", "looped", "v_shape"]
+
+Placement: TypeAlias = tuple[tuple[int, ...], ...]
+"""For each rank its stages, ascending."""
+
+
+def linear(ranks: int) -> Placement:
+    """Stage s on rank s."""
+    return tuple((r,) for r in range(ranks))
+
+
+def looped(ranks: int, chunks: int) -> Placement:
+    """Round after round: stage s on rank s mod p."""
+    return tuple(tuple(range(r, ranks * chunks, ranks)) for r in range(ranks))
+
+
+def v_shape(ranks: int) -> Placement:
+    """Down the ranks and up again, so that a rank has an early stage and a late one; the loss is on rank 0."""
+    return tuple((r, 2 * ranks - 1 - r) for r in range(ranks))
+
+
+def bidirectional(ranks: int) -> Placement:
+    """Two copies of the model, one down the ranks and one up; for an even number of ranks."""
+    return tuple((min(r, ranks - 1 - r), max(r, ranks - 1 - r)) for r in range(ranks))

@@ -1,0 +1,126 @@
+"""Play: let the ranks of a schedule go through their rows, each action as soon as what it needs is there.
+
+Messages are sent in one of two ways:
+
+    buffered    a send takes no time of its rank, and what it carries arrives Tcomm later (MPI_Isend)
+    blocking    a send and its receive wait for each other, then hold both ranks for Tcomm (MPI_Ssend); a rank
+                receives what an action needs before it, and sends what it made after it, in order
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from simdist.errors import unknown_name
+from simdist.parallel.pipeline.action import Value
+from simdist.parallel.pipeline.dataflow import Message, Step, gives, needs, steps
+from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.times import Clockwork, Times
+
+__all__ = ["SENDS", "Course", "play"]
+
+
+@dataclass
+class Course:
+    """How it went.
+
+    Attributes:
+        start, end: of every action, by rank and place in its row, as far as the ranks came.
+        met: when a message was handed over; where sends are buffered, Tcomm after it was made.
+        waiting: for each rank that did not reach the end of its row the message that it waits to get, or to be rid of;
+            from itself, if nobody ever comes to send it.
+    """
+
+    start: list[list[float]]
+    end: list[list[float]]
+    met: dict[Value, float] = field(default_factory=dict)
+    waiting: dict[int, Message] = field(default_factory=dict)
+
+
+def play(schedule: Schedule, times: Times, sends: str = "buffered") -> Course:
+    """Go through all rows.
+
+    Args:
+        sends: "buffered" or "blocking".
+
+    Raises:
+        UnknownNameError: there is no such way to send.
+        ArgumentError: times of another number of stages.
+    """
+    if sends not in SENDS:
+        raise unknown_name("way to send", sends, SENDS)
+    return SENDS[sends](schedule, times)
+
+
+def _buffered(schedule: Schedule, times: Times) -> Course:
+    rows, clockwork = schedule.rows, Clockwork(schedule, times)
+    course = Course([[] for _ in rows], [[] for _ in rows])
+    made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
+    asked: dict[Value, int] = {}  # which rank waits for it
+    runnable = deque(range(len(rows)))
+    while runnable:
+        rank = runnable.popleft()
+        start, end = course.start[rank], course.end[rank]
+        for action in rows[rank][len(end) :]:
+            moment = end[-1] if end else 0.0
+            for value in needs(schedule, rank, action):
+                if value not in made:
+                    asked[value] = rank
+                    break
+                when, where = made[value]
+                moment = max(moment, when if where == rank else when + times.communication)
+            else:
+                start.append(moment)
+                end.append(moment + clockwork.of(rank, action))
+                for value in gives(schedule, rank, action):
+                    made[value] = end[-1], rank
+                    if value in asked:
+                        runnable.append(asked.pop(value))
+                continue
+            break
+    if asked:
+        rows_of = {value: rank for rank, row in enumerate(rows) for a in row for value in gives(schedule, rank, a)}
+        course.waiting = {rank: Message(value, rows_of.get(value, rank), rank) for value, rank in asked.items()}
+    return course
+
+
+def _blocking(schedule: Schedule, times: Times) -> Course:
+    course = Course([[] for _ in schedule.rows], [[] for _ in schedule.rows])
+    clock = [0.0] * schedule.num_ranks
+    clockwork, rows = Clockwork(schedule, times), steps(schedule)
+    ways = [_way(schedule, rank, row, clockwork, clock, course) for rank, row in enumerate(rows)]
+    first: dict[Message, int] = {}  # the rank that came to one end of a message and waits for the other
+    runnable = deque(range(len(ways)))
+    while runnable:
+        rank = runnable.popleft()
+        message = next(ways[rank], None)
+        if message is not None and message in first:
+            other = first.pop(message)
+            clock[rank] = clock[other] = max(clock[rank], clock[other]) + times.communication
+            course.met[message.value] = clock[rank]
+            runnable += (rank, other)
+        elif message is not None:
+            first[message] = rank
+    course.waiting = {rank: message for message, rank in first.items()}
+    return course
+
+
+def _way(
+    schedule: Schedule, rank: int, row: list[Step], clockwork: Clockwork, clock: list[float], course: Course
+) -> Iterator[Message]:
+    """A rank's way through its row: gives each message at which it has to meet another rank."""
+    mine: set[Value] = set()
+    for action, receives, sends in row:
+        yield from receives
+        mine.update(message.value for message in receives)
+        for value in needs(schedule, rank, action):
+            if value not in mine:
+                yield Message(value, rank, rank)  # nobody comes to meet it
+        course.start[rank].append(clock[rank])
+        clock[rank] += clockwork.of(rank, action)
+        course.end[rank].append(clock[rank])
+        mine.update(gives(schedule, rank, action))
+        yield from sends
+
+
+SENDS = {"buffered": _buffered, "blocking": _blocking}

@@ -1,0 +1,95 @@
+"""Schedule: who does what in which order; the data that validator, executor, simulator and picture all read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from typing import Any
+
+from simdist.errors import ArgumentError
+from simdist.parallel.pipeline.action import Action, Part
+from simdist.parallel.pipeline.placement import Placement, linear
+from simdist.parallel.pipeline.weights import FLUSH, Weights
+
+__all__ = ["Schedule"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A pipeline's schedule: for each rank its row of actions, done in this order, each as soon as what it needs is
+    there. What is sent to whom follows from it (`simdist.parallel.pipeline.dataflow`).
+
+        mine = Schedule("mine", [[Forward(0), Forward(1), Backward(0), Backward(1)],
+                                 [Forward(0), Backward(0), Forward(1), Backward(1)]])
+        validate(mine)                      # raises, or tells memory, weight versions, messages
+        print(mine)                         # F0 F1 B0 B1
+                                            # F0 B0 F1 B1
+
+    Nothing is checked here: `validate` does that, before anything runs.
+
+    Args:
+        name: what it is called.
+        rows: for each rank its actions.
+        placement: for each rank its stages, ascending; stage r on rank r where not given.
+        num_micro_batches: as many as the rows name where not given.
+        weights: when a stage updates its weights, and which version of them a micro-batch sees.
+    """
+
+    name: str
+    rows: Sequence[Sequence[Action]]
+    placement: Placement = ()
+    num_micro_batches: int = 0
+    weights: Weights = FLUSH
+
+    def __post_init__(self) -> None:
+        fill: dict[str, Any] = {"rows": tuple(tuple(row) for row in self.rows)}
+        if not self.rows:
+            raise ArgumentError(f"schedule {self.name} has no rows; needs one a rank")
+        if not self.placement:
+            fill["placement"] = linear(len(self.rows))
+        elif len(self.placement) != len(self.rows):
+            raise ArgumentError(f"{len(self.rows)} rows, but a placement on {len(self.placement)} ranks")
+        if not self.num_micro_batches:
+            named = (part.micro_batch for row in self.rows for action in row for part in action.parts)
+            fill["num_micro_batches"] = 1 + max(named, default=-1)
+        for name, value in fill.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks, p: a row each."""
+        return len(self.rows)
+
+    @cached_property
+    def num_stages(self) -> int:
+        """Stages of the model, S."""
+        return 1 + max((stage for stages in self.placement for stage in stages), default=-1)
+
+    @cached_property
+    def is_linear(self) -> bool:
+        """Whether stage r, and no other, is on rank r."""
+        return self.placement == linear(len(self.rows))
+
+    @property
+    def share(self) -> float:
+        """A stage as a part of what a rank holds when the model is cut into p: 1 where S = p, 1/2 where S = 2p."""
+        return self.num_ranks / self.num_stages
+
+    def stage(self, rank: int, part: Part) -> int:
+        """The stage on which this rank does a part of an action."""
+        return self.placement[rank][part.chunk]
+
+    def label(self, rank: int, action: Action) -> str:
+        """An action of this rank as text: F0, or F8&B0; unless the schedule is linear with its stage before, 2F0."""
+        return "&".join(f"{'' if self.is_linear else self._stage_text(rank, part)}{part}" for part in action.parts)
+
+    def _stage_text(self, rank: int, part: Part) -> str:
+        """The stage, or a question mark where there is no such chunk."""
+        stages = self.placement[rank]
+        return str(stages[part.chunk]) if 0 <= part.chunk < len(stages) else "?"
+
+    def __str__(self) -> str:
+        """The rows as text, one a line, in columns."""
+        labels = [[self.label(r, action) for action in row] for r, row in enumerate(self.rows)]
+        widths = [max(map(len, column)) for column in zip_longest(*labels, fillvalue="")]
+        return "\n".join(" ".join(map(str.ljust, row, widths)).rstrip() for row in labels)

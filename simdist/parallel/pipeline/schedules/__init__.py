@@ -1,0 +1,14 @@
+"""Every schedule by name, a family a file: pure functions of stages and micro-batches."""
+
+# Importing a family registers its schedules; they are listed in this order.
+from simdist.parallel.pipeline.schedules import (  # noqa: F401, I001
+    fill_drain,
+    one_f_one_b,
+    pipedream,
+    zero_bubble,
+    v_shape,
+    dualpipe,
+)
+from simdist.parallel.pipeline.schedules.registry import named, options, schedule, schedules
+
+__all__ = ["named", "options", "schedule", "schedules"]

@@ -1,0 +1,59 @@
+"""PipeDream: 1F1B without a flush. A stage updates its weights while others still work on micro-batches that have
+seen the old ones, so it has to keep versions; which a micro-batch sees is told by `simdist.parallel.pipeline.weights`.
+"""
+
+from simdist.errors import ArgumentError
+from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.schedules.one_f_one_b import one_f_one_b
+from simdist.parallel.pipeline.schedules.registry import named
+from simdist.parallel.pipeline.weights import Weights
+
+__all__ = ["pipedream", "pipedream_2bw", "pipedream_vertical_sync"]
+
+
+def _without_flush(name: str, stages: int, micro_batches: int, weights: Weights) -> Schedule:
+    """The rows of 1F1B, whose pipeline never empties but at the end of all."""
+    return Schedule(name, one_f_one_b(stages, micro_batches).rows, weights=weights)
+
+
+@named("pipedream")
+def pipedream(stages: int, micro_batches: int) -> Schedule:
+    """An update after every backward; a micro-batch's forward and backward on a stage see the same version of it.
+
+    w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+2), …, w_n(t)) on n stages; stage i keeps n-i+1 versions.
+
+    Source: Harlap et al. 2018, PipeDream, arXiv 1806.03377: weight stashing.
+    """
+    return _without_flush("pipedream", stages, micro_batches, Weights("stashing", 1))
+
+
+@named("pipedream-vertical-sync")
+def pipedream_vertical_sync(stages: int, micro_batches: int) -> Schedule:
+    """An update after every backward; a micro-batch sees the same version on all stages.
+
+    w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+1), …, w_n(t-n+1)) on n stages.
+
+    Source: Harlap et al. 2018, PipeDream, arXiv 1806.03377: vertical sync.
+    """
+    return _without_flush("pipedream-vertical-sync", stages, micro_batches, Weights("vertical sync", 1))
+
+
+@named("pipedream-2bw")
+def pipedream_2bw(stages: int, micro_batches: int, group: int = 0) -> Schedule:
+    """An update after every group of micro-batches, of which each sees the version before the newest: two are kept.
+
+    W(t+1) = W(t) - ν ∇f(W(t-1)), where t counts groups: SGD, one step late.
+
+    Args:
+        group: micro-batches to an update, as many as stages where not given; fewer cannot be: when a group enters,
+            the one before the last must have left.
+
+    Raises:
+        ArgumentError: the group has fewer micro-batches than there are stages.
+
+    Source: Narayanan et al. 2021, arXiv 2006.09503, section 3.1.
+    """
+    group = group or stages
+    if group < stages:
+        raise ArgumentError(f"pipedream-2bw with groups of {group} on {stages} stages; needs at least {stages}")
+    return _without_flush("pipedream-2bw", stages, micro_batches, Weights("2bw", group))

@@ -1,0 +1,64 @@
+"""Registry: every schedule by name."""
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any, TypeVar
+
+from simdist.errors import ArgumentError, unknown_name
+from simdist.parallel.pipeline.schedule import Schedule
+
+__all__ = ["named", "options", "schedule", "schedules"]
+
+Maker = TypeVar("Maker", bound=Callable[..., Schedule])
+
+_MAKERS: dict[str, Callable[..., Schedule]] = {}
+
+
+def named(name: str) -> Callable[[Maker], Maker]:
+    """Register the function below, which makes a schedule from stages, micro-batches and options of its own."""
+
+    def register(maker: Maker) -> Maker:
+        _MAKERS[name] = maker
+        return maker
+
+    return register
+
+
+def schedules() -> list[str]:
+    """The names of all schedules."""
+    return list(_MAKERS)
+
+
+def options(name: str) -> list[str]:
+    """What a schedule takes besides stages and micro-batches.
+
+    Raises:
+        UnknownNameError: there is no such schedule; the message lists those there are.
+    """
+    if name not in _MAKERS:
+        raise unknown_name("schedule", name, _MAKERS)
+    return [option for option in signature(_MAKERS[name]).parameters if option not in ("stages", "micro_batches")]
+
+
+def schedule(name: str, *, stages: int, micro_batches: int, **others: int) -> Schedule:
+    """The schedule of this name.
+
+    Args:
+        stages: how many ranks stand in line, p. What cuts the model finer than that says so.
+        micro_batches: how many go through, m; fewer than stages are welcome.
+        others: options of the schedule's own: chunks, where a rank may have any number; group, micro-batches to an
+            update.
+
+    Raises:
+        UnknownNameError: no such schedule or option; the message lists those there are.
+        ArgumentError: a number is below 1, or not one for which the schedule is defined.
+    """
+    known = options(name)
+    for option in others:
+        if option not in known:
+            raise unknown_name(f"option of {name}", option, known)
+    numbers: dict[str, Any] = {"stages": stages, "micro_batches": micro_batches, **others}
+    for what, number in numbers.items():
+        if number < 1:
+            raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
+    return _MAKERS[name](**numbers)

@@ -1,0 +1,50 @@
+"""Rows: what the rows of many schedules are put together from."""
+
+from collections.abc import Iterable, Sequence
+
+from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward
+
+__all__ = ["alternate", "backwards", "forwards", "only", "split"]
+
+
+def forwards(micro_batches: int) -> list[Action]:
+    """Row F0 F1 F2 …, to the last."""
+    return [Forward(i) for i in range(micro_batches)]
+
+
+def backwards(micro_batches: int) -> list[list[Action]]:
+    """Row [B0] [B1] [B2] …, to the last."""
+    return [[Backward(i)] for i in range(micro_batches)]
+
+
+def split(micro_batches: int, lag: int) -> list[list[Action]]:
+    """Backwards in halves, each W so many micro-batches behind its I: with lag 1, [I0] [I1 W0] [I2 W1] … and W's."""
+    halves: list[list[Action]] = [
+        [BackwardInput(i), *([BackwardWeight(i - lag)] if i >= lag else [])] for i in range(micro_batches)
+    ]
+    rest: list[Action] = [BackwardWeight(i) for i in range(max(0, micro_batches - lag), micro_batches)]
+    return [*halves, rest]
+
+
+def alternate(warm_up: int, forwards: Sequence[Action], backwards: Sequence[Sequence[Action]]) -> list[Action]:
+    """So many forwards, then a forward and a backward in turn, then what is left of the backwards.
+
+    alternate(2, F0 F1 F2 F3, B0 B1 B2 B3)  =  F0 F1 | F2 B0 F3 B1 | B2 B3
+    """
+    row = list(forwards[:warm_up])
+    for i, backward in enumerate(backwards, warm_up):
+        row += [*forwards[i : i + 1], *backward]
+    return row
+
+
+def only(micro_batches: int, row: Iterable[Action]) -> list[Action]:
+    """The row without the micro-batches from this number on; of a pair the part that is left.
+
+    So a schedule that its paper defines for certain numbers of micro-batches is made for the next such number, and
+    what is too much left out. It can be carried out as before: no micro-batch needs another.
+    """
+    kept: list[Action] = []
+    for action in row:
+        parts = [part for part in action.parts if part.micro_batch < micro_batches]
+        kept += [action] if len(parts) == len(action.parts) else parts
+    return kept

@@ -1,0 +1,81 @@
+"""Zero bubble: backward in halves. Only the gradient of the input, I, is waited for; those of the weights, W, fill
+what would be bubbles.
+
+    p  stages     m  micro-batches     r  this rank, from 0
+
+Source: Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241. What is I here is B there.
+"""
+
+from collections import Counter
+
+from simdist.parallel.pipeline.action import Action
+from simdist.parallel.pipeline.placement import v_shape
+from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.schedules.registry import named
+from simdist.parallel.pipeline.schedules.rows import alternate, forwards, only, split
+from simdist.parallel.pipeline.text import LETTERS
+
+__all__ = ["zb_h1", "zb_h2", "zb_v"]
+
+
+@named("zb-h1")
+def zb_h1(stages: int, micro_batches: int) -> Schedule:
+    """1F1B in halves, W r micro-batches behind: a third of the bubble, at the memory of 1F1B's first rank.
+
+    Source: section 2, ZB-H1.
+    """
+    p, m = stages, micro_batches
+    return Schedule("zb-h1", [alternate(p - 1 - r, forwards(m), split(m, r)) for r in range(p)])
+
+
+@named("zb-h2")
+def zb_h2(stages: int, micro_batches: int) -> Schedule:
+    """Twice the warm-up and twice the lag: no bubble where TF = TB = TW, at twice the memory.
+
+    Source: section 2, ZB-H2.
+    """
+    p, m = stages, micro_batches
+    return Schedule("zb-h2", [alternate(2 * (p - 1 - r), forwards(m), split(m, 2 * r)) for r in range(p)])
+
+
+@named("zb-v")
+def zb_v(stages: int, micro_batches: int) -> Schedule:
+    """Two chunks a rank, in a V: no bubble where TF = TB = TW, at the memory of 1F1B's first rank, on all ranks.
+
+    The loss is on rank 0, so its backward starts where the forward has come back. Chunk 0 and 1 of this rank:
+
+        rank 0    F⁰ × 2p-1                F¹I¹W¹ × p       F⁰I⁰W⁰F¹I¹W¹ …    I⁰W⁰ × p
+        rank r    F⁰ × 2(p-r)-1  F¹F⁰ × r  F¹I¹W¹ × p-r     F⁰I⁰W⁰F¹I¹W¹ …    I⁰I¹ × r  I⁰W⁰ × p-r, and W's
+
+    The warm-up takes 2p-1 micro-batches; of fewer, those that are there.
+
+    Source: section 6, ZB-V.
+    """
+    p, m = stages, micro_batches
+    return Schedule("zb-v", [only(m, _v_row(p, r, max(m, 2 * p - 1))) for r in range(p)], v_shape(p), m)
+
+
+def _v_row(p: int, r: int, m: int) -> list[Action]:
+    done: Counter[str] = Counter()
+    row: list[Action] = []
+
+    def then(*words: str) -> None:
+        """The next micro-batch of each of these, such as F0: a forward of chunk 0."""
+        for word in words:
+            row.append(LETTERS[word[0]](done[word], int(word[1])))
+            done[word] += 1
+
+    for _ in range(2 * (p - r) - 1):
+        then("F0")
+    for _ in range(r):
+        then("F1", "F0")
+    for _ in range(p - r):
+        then("F1", "I1", "W1")
+    while done["F1"] < m:
+        then(*["F0"] * (done["F0"] < m), "I0", "W0", "F1", "I1", "W1")
+    for _ in range(r):
+        then("I0", "I1")
+    for _ in range(p - r):
+        then("I0", "W0")
+    then(*["W1"] * (m - done["W1"]), *["W0"] * (m - done["W0"]))
+    return row

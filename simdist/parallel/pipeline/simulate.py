@@ -1,0 +1,130 @@
+"""Simulate: a schedule in time, on ranks that do nothing else."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simdist.parallel.pipeline.dataflow import steps
+from simdist.parallel.pipeline.memory import Memory, levels
+from simdist.parallel.pipeline.play import Course, play
+from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.times import Times
+from simdist.parallel.pipeline.validate import refuse_deadlock
+from simdist.trace import Span, Trace
+
+__all__ = ["Simulation", "simulate"]
+
+
+def simulate(schedule: Schedule, times: Times | None = None, *, sends: str = "buffered") -> "Simulation":
+    """When every action of a schedule begins and ends: in the order of its row, as soon as what it needs is there.
+
+    Args:
+        schedule: a valid one: nothing but deadlock is noticed here.
+        times: of the actions; where not given TF = TB = TW = 1, and messages take no time.
+        sends: "buffered", which take no time of their rank, or "blocking", which wait for their receives.
+
+    Raises:
+        ScheduleError: the ranks wait for each other.
+        ArgumentError: times of another number of stages.
+    """
+    times = times or Times()
+    course = play(schedule, times, sends)
+    if course.waiting:
+        refuse_deadlock(schedule, course, sends)
+    return Simulation(schedule, times, course)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """How a schedule went, in the unit of the times that it was given.
+
+    Attributes:
+        schedule, times: what was simulated.
+        course: when every action began and ended, by rank and place in its row.
+    """
+
+    schedule: Schedule
+    times: Times
+    course: Course
+
+    @property
+    def makespan(self) -> float:
+        """From the first action of all to the last."""
+        return max((end[-1] for end in self.course.end if end), default=0.0)
+
+    def busy(self, rank: int) -> float:
+        """How long a rank is at work."""
+        return sum(end - start for start, end in zip(self.course.start[rank], self.course.end[rank], strict=True))
+
+    def span(self, rank: int) -> float:
+        """From a rank's first action to its last."""
+        start, end = self.course.start[rank], self.course.end[rank]
+        return end[-1] - start[0] if end else 0.0
+
+    def utilisation(self, rank: int) -> float:
+        """The part of the makespan that a rank is at work."""
+        return self.busy(rank) / self.makespan if self.makespan else 1.0
+
+    @property
+    def bubble(self) -> float:
+        """How long a rank is idle within the makespan, on average: GPipe's, and DualPipe's."""
+        return self.makespan - sum(map(self.busy, self._ranks)) / self.schedule.num_ranks
+
+    @property
+    def bubble_rate(self) -> float:
+        """That as a part of the makespan."""
+        return self.bubble / self.makespan if self.makespan else 0.0
+
+    @property
+    def own_bubble(self) -> float:
+        """How long the rank with the longest span is idle within it: that of the zero-bubble papers. It leaves out
+        how long a rank waits for its first micro-batch, where it may still be in the step before.
+        """
+        rank = max(self._ranks, key=self.span)
+        return self.span(rank) - self.busy(rank)
+
+    @property
+    def own_bubble_rate(self) -> float:
+        """That as a part of the longest span: (cost - m (TF + TB + TW)) / cost."""
+        longest = max(map(self.span, self._ranks))
+        return self.own_bubble / longest if longest else 0.0
+
+    def memory(self, rank: int, memory: Memory | None = None) -> list[tuple[float, float]]:
+        """What a rank keeps over time: (moment, level from then on), from 0 on."""
+        curve = [(0.0, 0.0)]
+        found = levels(self.schedule, rank, memory or Memory())
+        for start, end, level in zip(self.course.start[rank], self.course.end[rank], found, strict=True):
+            curve += [(start, level.during), (end, level.after)]
+        return curve
+
+    @property
+    def _ranks(self) -> range:
+        return range(self.schedule.num_ranks)
+
+    # -- the record -----------------------------------------------------------------------------------
+
+    def trace(self) -> Trace:
+        """The record of it, as a run has one; a unit of time becomes a second."""
+        return Trace([*self._actions(), *self._messages()], self.schedule.num_ranks)
+
+    def _actions(self) -> Iterator[Span]:
+        for rank, row in enumerate(self.schedule.rows):
+            for action, start, end in zip(row, self.course.start[rank], self.course.end[rank], strict=True):
+                micro_batch = action.parts[0].micro_batch
+                yield Span(rank, "main", self.schedule.label(rank, action), start, end, micro_batch=micro_batch)
+
+    def _messages(self) -> Iterator[Span]:
+        """A send from when its value is made until it arrives; a receive from when its rank has nothing else to do."""
+        rows = steps(self.schedule)
+        arrives: dict[object, float] = {}
+        tags: dict[object, int] = {}
+        for rank, row in enumerate(rows):
+            for step, end in zip(row, self.course.end[rank], strict=True):
+                for value, _, dst in step.sends:
+                    arrives[value] = self.course.met.get(value, end + self.times.communication)
+                    tags[value] = len(tags)
+                    yield Span(rank, "main", "send", end, arrives[value], 0, dst, tags[value], "", value.micro_batch)
+        for rank, row in enumerate(rows):
+            for step, free in zip(row, [0.0, *self.course.end[rank]], strict=False):
+                for value, src, _ in step.receives:
+                    end = max(free, arrives[value])
+                    yield Span(rank, "main", "recv", free, end, 0, src, tags[value], "", value.micro_batch)

@@ -1,0 +1,127 @@
+"""Text: schedules written down and read back, and the grid that shows where one is wrong.
+
+    # zb-h1: 3 ranks, 3 micro-batches, flush
+    F0 F1 F2 I0 W0 I1 W1 I2 W2
+    F0 F1 I0 F2 I1 W0 I2 W1 W2
+    F0 I0 F1 I1 F2 I2 W0 W1 W2
+
+A row a rank, an action a word: F, B, I or W and the micro-batch. Unless rank r has stage r and nothing else, the
+stage stands before, 2F0, and a line tells which ranks have which: # stages 0 5 | 1 4 | 2 3. A pair done at once is
+joined by &. A rank that does nothing has a dash. Lines that begin with # may be left out.
+"""
+
+import re
+from collections.abc import Collection
+
+from simdist.errors import ScheduleError
+from simdist.parallel.pipeline.action import (
+    Action,
+    Backward,
+    BackwardInput,
+    BackwardWeight,
+    Forward,
+    Overlapped,
+    Part,
+)
+from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.weights import Weights
+
+__all__ = ["LETTERS", "grid", "is_action", "parse", "to_text"]
+
+LETTERS: dict[str, type[Part]] = {"F": Forward, "B": Backward, "I": BackwardInput, "W": BackwardWeight}
+
+_WORD = re.compile(r"(\d*)([FBIW])(\d+)")
+_STAGES = re.compile(r"# stages ([\d |]+)")
+_HEAD = re.compile(r"# (.*): \d+ ranks?, (\d+) micro-batch(?:es)?, ([a-z0-9 ]+?)(?: every (\d+))?")
+
+
+def is_action(word: str) -> bool:
+    """Whether a word, such as the name of a span, is that of an action."""
+    return all(_WORD.fullmatch(part) for part in word.split("&"))
+
+
+def to_text(schedule: Schedule) -> str:
+    """The whole schedule: a line about it, then its rows. `parse` gives it back."""
+    m, p, weights = schedule.num_micro_batches, schedule.num_ranks, schedule.weights
+    count = f"{p} rank{'s'[: p != 1]}, {m} micro-batch{'es' if m != 1 else ''}"
+    every = f" every {weights.group}" if weights.group else ""
+    lines = [f"# {schedule.name}: {count}, {weights.policy}{every}"]
+    if not schedule.is_linear:
+        lines.append(f"# stages {' | '.join(' '.join(map(str, stages)) for stages in schedule.placement)}")
+    return "\n".join(lines + [row or "-" for row in str(schedule).split("\n")]) + "\n"
+
+
+def parse(text: str, name: str = "schedule") -> Schedule:
+    """The schedule that a text describes; whether it can run is for `validate` to say.
+
+    Args:
+        text: as `to_text` writes it, or rows alone.
+        name: of the schedule, where the text gives none.
+
+    Raises:
+        ScheduleError: a word is no action, or the rows do not say which stages are meant.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    rows = [line.split() for line in lines if not line.startswith("#")]
+    if not rows:
+        raise ScheduleError("a schedule's text needs a row for each rank, such as F0 B0; this one has none")
+    words = [[_read(word, rank) for word in row if word != "-"] for rank, row in enumerate(rows)]
+    placement = tuple(
+        tuple(sorted({stage for word in row for _, stage, _ in word})) or (r,) for r, row in enumerate(words)
+    )
+    for line in lines:
+        if told := _STAGES.fullmatch(line):
+            placement = tuple(tuple(map(int, stages.split())) for stages in told[1].split("|"))
+    if len(placement) != len(rows):
+        raise ScheduleError(f"{len(rows)} rows, but the line # stages tells those of {len(placement)} ranks")
+    actions = [[_action(word, rank, placement[rank]) for word in row] for rank, row in enumerate(words)]
+    for line in lines:
+        if head := _HEAD.fullmatch(line):
+            name, micro_batches, policy, group = head.groups()
+            return Schedule(name, actions, placement, int(micro_batches), Weights(policy, int(group or 0)))
+    return Schedule(name, actions, placement)
+
+
+def _read(word: str, rank: int) -> list[tuple[str, int, int]]:
+    """The letter, stage and micro-batch of each part of a word."""
+    parts = [_WORD.fullmatch(part) for part in word.split("&")]
+    known = [(part[2], int(part[1] or rank), int(part[3])) for part in parts if part]
+    letters = "".join(letter for letter, _, _ in known)
+    if len(known) < len(parts) or letters not in (*LETTERS, "FB", "FI"):
+        raise ScheduleError(
+            f"{word!r} in the row of rank {rank} is no action: needs F, B, I or W and a micro-batch, such as F0, "
+            "with the stage before where ranks have several, 2F0, or a forward and a backward at once, F1&B0"
+        )
+    return known
+
+
+def _action(word: list[tuple[str, int, int]], rank: int, stages: tuple[int, ...]) -> Action:
+    for letter, stage, micro_batch in word:
+        if stage not in stages:
+            raise ScheduleError(f"{stage}{letter}{micro_batch} in the row of rank {rank}, which has stages {stages}")
+    parts = [LETTERS[letter](micro_batch, stages.index(stage)) for letter, stage, micro_batch in word]
+    match parts:
+        case [Forward() as forward, (Backward() | BackwardInput()) as backward]:
+            return Overlapped(forward, backward)
+    return parts[0]
+
+
+def grid(schedule: Schedule, marks: Collection[tuple[int, int]]) -> str:
+    """The rows with >marks< around places in them, cut to what is near.
+
+    Args:
+        marks: (rank, place in its row); one past its end is where something is missing.
+    """
+    top = max(0, min(rank for rank, _ in marks) - 3)
+    shown = range(top, min(schedule.num_ranks, top + 16))
+    start = max(0, min(place for _, place in marks) - 12)
+    lines = []
+    for rank in shown:
+        row = schedule.rows[rank]
+        words = [schedule.label(rank, action) for action in row[start : start + 40]]
+        if (rank, start + len(words)) in marks:
+            words.append("")
+        words = [f">{word}<" if (rank, start + i) in marks else word for i, word in enumerate(words)]
+        cut = " …" if start + 40 < len(row) else ""
+        lines.append(f"  rank {rank:{len(str(shown[-1]))}}  {'… ' if start else ''}{' '.join(words)}{cut}")
+    return "\n".join(lines)

@@ -1,0 +1,89 @@
+"""Times: how long a pipeline's actions take."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from simdist.errors import ArgumentError
+from simdist.parallel.pipeline.action import (
+    Action,
+    Backward,
+    BackwardInput,
+    BackwardWeight,
+    Forward,
+    Overlapped,
+    Part,
+)
+from simdist.parallel.pipeline.schedule import Schedule
+
+__all__ = ["Clockwork", "Times"]
+
+Seconds = float | Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long actions take, in any one unit: the T of the papers.
+
+    Args:
+        forward, backward_input, backward_weight: TF, TB, TW, of the p-th part of the model, whatever the schedule:
+            a stage of a schedule that cuts it into S = vp takes 1/v of it. A sequence is as it is: the time of each
+            of the S stages. A whole Backward takes TB + TW.
+        communication: Tcomm, from the end of an action until what it made can be used on another rank.
+        overlapped: F&B, of a forward and a whole backward at once, cut as the others are; their sum where not given.
+
+    Raises:
+        ArgumentError: a time is negative or not finite.
+    """
+
+    forward: Seconds = 1.0
+    backward_input: Seconds = 1.0
+    backward_weight: Seconds = 1.0
+    communication: float = 0.0
+    overlapped: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            given = getattr(self, name)
+            for value in [0.0] if given is None else [given] if isinstance(given, (int, float)) else given:
+                if not 0 <= value < inf:
+                    raise ArgumentError(f"{name} is {value}; needs a finite time, 0 or more")
+
+
+class Clockwork:
+    """The times of one schedule's actions.
+
+    Raises:
+        ArgumentError: there is another number of times than of stages.
+    """
+
+    def __init__(self, schedule: Schedule, times: Times) -> None:
+        self._placement = schedule.placement
+        self._pair = None if times.overlapped is None else times.overlapped * schedule.share
+        forward, inputs, weights = (
+            _of_stages(name, getattr(times, name), schedule)
+            for name in ("forward", "backward_input", "backward_weight")
+        )
+        whole = [i + w for i, w in zip(inputs, weights, strict=True)]
+        self._of: dict[type[Part], list[float]] = {
+            Forward: forward,
+            Backward: whole,
+            BackwardInput: inputs,
+            BackwardWeight: weights,
+        }
+
+    def of(self, rank: int, action: Action) -> float:
+        """How long an action of this rank takes."""
+        if self._pair is not None and isinstance(action, Overlapped) and isinstance(action.backward, Backward):
+            return self._pair
+        stages, of = self._placement[rank], self._of
+        return sum(of[type(part)][stages[part.chunk]] for part in action.parts)
+
+
+def _of_stages(name: str, given: Seconds, schedule: Schedule) -> list[float]:
+    """The time of each stage."""
+    if isinstance(given, (int, float)):
+        return [given * schedule.share] * schedule.num_stages
+    if len(given) != schedule.num_stages:
+        raise ArgumentError(f"{name} has {len(given)} times; {schedule.name} has {schedule.num_stages} stages")
+    return list(given)

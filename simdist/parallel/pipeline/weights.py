@@ -1,0 +1,54 @@
+"""Weights: which version of its weights a stage uses for which micro-batch.
+
+Version 0 are the first weights; version u is there when the stage has done its u-th update. A stage does one after
+the last gradient of every group of micro-batches:
+
+    flush            one group: all micro-batches see version 0, and the pipeline is empty before the update
+    stashing         a forward takes the stage's newest version, and it is kept for the backward
+    vertical sync    a micro-batch takes on all stages the version that was newest on stage 0 when it entered
+    2bw              group g takes version g-1 on all stages, so two versions are enough
+
+Source: Harlap et al. 2018, PipeDream, arXiv 1806.03377: weight stashing, vertical sync; Narayanan et al. 2021,
+Memory-Efficient Pipeline-Parallel DNN Training, arXiv 2006.09503, section 3: 2BW, flush.
+"""
+
+from dataclasses import dataclass
+
+from simdist.errors import ArgumentError, unknown_name
+
+__all__ = ["FLUSH", "POLICIES", "Weights"]
+
+POLICIES = ("flush", "stashing", "vertical sync", "2bw")
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A policy of weight versions.
+
+    Args:
+        policy: one of POLICIES.
+        group: micro-batches between two updates of a stage; 0 for all of them, as under flush.
+
+    Raises:
+        ArgumentError: there is no such policy, or the group does not go with it.
+    """
+
+    policy: str = "flush"
+    group: int = 0
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise unknown_name("policy of weight versions", self.policy, POLICIES)
+        if self.group < 0 or (self.group == 0) != (self.policy == "flush"):
+            raise ArgumentError(
+                f"{self.policy} with {self.group} micro-batches between updates: needs "
+                + ("0, which means all" if self.policy == "flush" else "at least 1")
+            )
+
+    def group_of(self, micro_batch: int) -> int:
+        """The group it belongs to, from 0."""
+        return micro_batch // self.group if self.group else 0
+
+
+FLUSH = Weights()
+"""One update, after all micro-batches."""

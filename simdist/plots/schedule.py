@@ -1,0 +1,297 @@
+"""Schedule: the picture of a pipeline, a row a rank, from the record of its run or of its simulation.
+
+    cell     an action, true to scale, with its micro-batch; paler for later stages of the rank
+    strip    below in a cell: the weights' gradients, where they are found in one with those of the input
+    half     a cell: two actions at once
+    white    idle
+
+Below it, if asked for, what each rank keeps over time.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from simdist.errors import ArgumentError
+from simdist.parallel.pipeline import Memory, Schedule, parse
+from simdist.parallel.pipeline.memory import levels
+from simdist.parallel.pipeline.text import is_action
+from simdist.plots import style
+from simdist.trace import Span, Trace
+from simdist.trace.kind import kind
+from simdist.trace.match import match
+
+__all__ = ["pipeline_schedule"]
+
+_MOST_NUMBERS = 3_000
+_MOST_ARROWS = 2_000
+_MARGIN = 0.75  # inches beside the rows
+_STRIP = 0.22  # of a cell's height
+_PALEST = 0.4
+
+
+def pipeline_schedule(
+    runs: Mapping[str, Trace],
+    *,
+    memory: Memory | None = None,
+    arrows: bool = False,
+    unit: str = "s",
+    width: float = style.PAGE,
+) -> Figure:
+    """One or several pipelines, one above the other on the same axis.
+
+    Args:
+        runs: name -> record, whose spans of pipeline actions are drawn: F0, 2B1, F3&B0.
+        memory: what a micro-batch takes; draws what each rank keeps over time.
+        arrows: whether to draw a line from where each message is made to where it is taken.
+        unit: of the time; seconds are written as ms or µs where that reads better.
+        width: of the figure, in inches.
+
+    Raises:
+        ArgumentError: nothing to draw.
+    """
+    pictures = [_Run.of(name, trace) for name, trace in runs.items()]
+    if not pictures:
+        raise ArgumentError("no runs to draw; give one at least")
+    panels = [(run, kept) for run in pictures for kept in ([None, memory] if memory else [None])]
+    heights = [_inches(run) for run, _ in panels]
+    end = max(run.end for run in pictures)
+    length, sign = style.unit_of_time(end) if unit == "s" else (1.0, unit)
+    notes: list[str] = []
+    with style.styled():
+        fig = style.figure(width, 0.95 + sum(heights) + 0.33 * len(panels))
+        axes = fig.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        for ax, (run, kept) in zip(axes, panels, strict=True):
+            scale = _Scale(length, sign, (width - _MARGIN) * 72 / end * length, _inches(run) * 72 / len(run.cells))
+            notes += _kept(ax, run, kept, scale) if kept else _cells(ax, run, scale)
+            notes += _arrows(ax, run, scale) if arrows and not kept else []
+            _frame(ax, run, _kept_title(kept) if kept else _title(run, scale), last=ax is axes[-1])
+        axes[-1].set(xlim=(0, end / length), xlabel=f"time ({sign})" if sign else "time")
+        style.legend(fig, _key(), " ".join(dict.fromkeys(notes)), letters=18)
+        style.title(fig, _finding(pictures))
+    return fig
+
+
+_WORDS = {"F": "forward", "I": "backward", "W": "weights' gradients"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """A part of an action, and which of how many at once it is."""
+
+    letter: str
+    micro_batch: int
+    chunk: int
+    start: float
+    end: float
+    half: int
+    halves: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What is drawn of a record.
+
+    Attributes:
+        schedule: the rows that the record has.
+        times: from when to when each action went, in the same places.
+        cells: rank -> its cells, in order.
+        end: of the last action; the first of all begins at 0.
+    """
+
+    name: str
+    trace: Trace
+    schedule: Schedule
+    times: list[list[tuple[float, float]]]
+    cells: list[list[_Cell]]
+    origin: float
+    end: float
+
+    @classmethod
+    def of(cls, name: str, trace: Trace) -> "_Run":
+        spans: list[list[Span]] = [[] for _ in range(trace.ranks)]
+        for s in trace:
+            if is_action(s.name):
+                spans[s.rank].append(s)
+        if not any(spans):
+            raise ArgumentError(f"{name}: no actions of a pipeline, such as F0, in the record to draw")
+        schedule = parse("\n".join(" ".join(s.name for s in row) or "-" for row in spans), name)
+        origin = min(s.start_s for row in spans for s in row)
+        times = [[(s.start_s - origin, s.end_s - origin) for s in row] for row in spans]
+        cells = [
+            [
+                _Cell(part.letter, part.micro_batch, part.chunk, start, end, half, len(action.parts))
+                for action, (start, end) in zip(row, when, strict=True)
+                for half, part in enumerate(action.parts)
+            ]
+            for row, when in zip(schedule.rows, times, strict=True)
+        ]
+        end = max(end for row in times for _, end in row)
+        return cls(name, trace, schedule, times, cells, origin, end or 1.0)
+
+    @property
+    def bubble_rate(self) -> float:
+        """The part of the time that ranks are idle, from the first action of all to the last."""
+        busy = sum(end - start for row in self.times for start, end in row)
+        return 1 - busy / (self.end * len(self.times))
+
+    @property
+    def own_bubble_rate(self) -> float:
+        """That of the rank with the longest span, from its own first action to its last."""
+        row = max((row for row in self.times if row), key=lambda row: row[-1][1] - row[0][0])
+        span = row[-1][1] - row[0][0]
+        return 1 - sum(end - start for start, end in row) / span if span else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Seconds to one on the axis, and its sign; points on paper to one on it, and to a row."""
+
+    length: float
+    sign: str
+    points: float
+    row_points: float
+
+
+def _inches(run: _Run) -> float:
+    """How high the rows are, all together."""
+    return len(run.cells) * max(0.06, min(0.22, 4.0 / len(run.cells)))
+
+
+# -- cells --------------------------------------------------------------------------------------------
+
+
+def _colour(letter: str, chunk: int = 0) -> Any:
+    return style.tint(style.colour(kind(f"{letter}0")), max(_PALEST, 1 - 0.45 * chunk))
+
+
+def _key() -> list[Patch]:
+    return [Patch(facecolor=_colour(letter), label=word) for letter, word in _WORDS.items()]
+
+
+def _cells(ax: Axes, run: _Run, scale: _Scale) -> list[str]:
+    """Draw every action, and its number where there is room; returns what is to be said of it."""
+    boxes: dict[tuple[str, int], list[list[tuple[float, float]]]] = defaultdict(list)
+    numbers: list[tuple[float, float, float, _Cell]] = []
+    for y, row in enumerate(run.cells):
+        for c in row:
+            high = 0.9 / c.halves
+            left, right, top = c.start / scale.length, c.end / scale.length, y - 0.45 + c.half * high
+            boxes[c.letter, c.chunk].append(_box(left, right, top, top + high))
+            if c.letter == "B":
+                boxes["W", c.chunk].append(_box(left, right, top + (1 - _STRIP) * high, top + high))
+            middle = top + high * (0.5 - _STRIP / 2 * (c.letter == "B"))
+            numbers.append((right - left, (left + right) / 2, middle, c))
+    wide = scale.points * max(number[0] for number in numbers) > 3
+    for (letter, chunk), corners in sorted(boxes.items()):
+        edge = "white" if wide else "none"
+        colour = _colour(letter, chunk)
+        ax.add_collection(PolyCollection(corners, facecolors=[colour], edgecolors=edge, linewidths=0.4, zorder=2))
+    paler = any(chunk for _, chunk in boxes)
+    return _write(ax, numbers, scale) + (["Paler cells are of the rank's later stages."] if paler else [])
+
+
+def _box(left: float, right: float, top: float, bottom: float) -> list[tuple[float, float]]:
+    return [(left, top), (right, top), (right, bottom), (left, bottom)]
+
+
+def _write(ax: Axes, numbers: Sequence[tuple[float, float, float, _Cell]], scale: _Scale) -> list[str]:
+    """The numbers of the micro-batches, where they fit."""
+    digits = len(str(max(c.micro_batch for *_, c in numbers)))
+    narrow = min(wide for wide, *_ in numbers)
+    size = min(5.5, scale.points * narrow / (0.62 * digits + 0.25), 0.72 * scale.row_points)
+    if size < 3.4 or len(numbers) > _MOST_NUMBERS:
+        return ["The cells are too small for the numbers of their micro-batches."]
+    for _, x, y, c in numbers:
+        points = min(size, 0.8 * scale.row_points / c.halves)
+        ink = "white" if c.letter == "F" and c.chunk == 0 else style.INK
+        ax.text(x, y, str(c.micro_batch), ha="center", va="center_baseline", fontsize=max(3.4, points), color=ink)
+    return []
+
+
+def _arrows(ax: Axes, run: _Run, scale: _Scale) -> list[str]:
+    """A line from where each message is made to where it is taken."""
+    spans = run.trace.spans
+    pairs = match(spans)
+    lines, heads = [], []
+    for i, j in pairs[:_MOST_ARROWS]:
+        send, recv = spans[i], spans[j]
+        side = 0.45 if recv.rank > send.rank else -0.45
+        end = ((max(recv.end_s, send.end_s) - run.origin) / scale.length, recv.rank - side)
+        lines.append([((send.start_s - run.origin) / scale.length, send.rank + side), end])
+        heads.append(end)
+    if lines:
+        ax.add_collection(LineCollection(lines, colors=style.ACCENT, linewidths=0.5, zorder=4))
+        ax.scatter([x for x, _ in heads], [y for _, y in heads], s=2.5, color=style.ACCENT, zorder=5, linewidths=0)
+    too_many = f"{_MOST_ARROWS:,} of {len(pairs):,} messages have an arrow."
+    return [too_many] if len(pairs) > _MOST_ARROWS else []
+
+
+# -- memory -------------------------------------------------------------------------------------------
+
+
+def _kept(ax: Axes, run: _Run, memory: Memory, scale: _Scale) -> list[str]:
+    """What each rank keeps over time, as high as its row where it is the most of all; and the most, in numbers."""
+    curves = [_curve(run, rank, memory) for rank in range(len(run.cells))]
+    most = max(level for curve in curves for _, level in curve) or 1.0
+    for rank, curve in enumerate(curves):
+        x = [moment / scale.length for (a, _), (b, _) in pairwise(curve) for moment in (a, b)]
+        y = [rank + 0.45 - 0.9 * level / most for _, level in curve[:-1] for _ in range(2)]
+        ax.fill_between(x, y, rank + 0.45, color=style.tint(style.DONE, 0.55), linewidth=0, zorder=2)
+        text = f"{max(level for _, level in curve):.4g}"
+        if scale.row_points > 5:
+            ax.text(1.005, rank, text, transform=ax.get_yaxis_transform(), va="center", fontsize=5.5)
+    return []
+
+
+def _curve(run: _Run, rank: int, memory: Memory) -> list[tuple[float, float]]:
+    """(moment, level from then on)."""
+    curve = [(0.0, 0.0)]
+    for (start, end), level in zip(run.times[rank], levels(run.schedule, rank, memory), strict=True):
+        curve += [(start, level.during), (end, level.after)]
+    return [*curve, (run.end, curve[-1][1])]
+
+
+# -- around it ----------------------------------------------------------------------------------------
+
+
+def _frame(ax: Axes, run: _Run, title: str, last: bool) -> None:
+    """The title, and the names of the rows."""
+    rows = len(run.cells)
+    shown = range(0, rows, max(1, -(-rows // 40)))
+    ax.set_yticks(shown, [f"rank {rank}" for rank in shown])
+    ax.set_ylim(rows - 0.45, -0.55)
+    ax.tick_params(axis="y", length=0, labelsize=max(3.5, min(6.0, 200 / rows)))
+    ax.spines["left"].set_visible(False)
+    ax.tick_params(axis="x", labelbottom=last)
+    ax.set_title(title, loc="left", fontsize=6.5, pad=2)
+
+
+def _title(run: _Run, scale: _Scale) -> str:
+    own = run.own_bubble_rate
+    took = f"{run.end / scale.length:.4g} {scale.sign}".strip()
+    return f"{run.name}: {took}; idle {run.bubble_rate:.1%} of it, or {own:.1%} of the longest rank's own time"
+
+
+def _kept_title(memory: Memory) -> str:
+    what = "micro-batches" if memory == Memory() else "memory"
+    return f"{what} that each rank keeps, and how much at most"
+
+
+def _finding(pictures: Sequence[_Run]) -> str:
+    """The picture in a sentence."""
+    first = pictures[0]
+    ranks = style.number(len(first.cells), "rank")
+    head = f"{first.name} on {ranks}, {style.number(first.schedule.num_micro_batches, 'micro-batch')}"
+    if len(pictures) == 1:
+        return f"{head}: idle {first.bubble_rate:.1%} of the time"
+    words = {True: "longer", False: "shorter"}
+    versus = (f"{abs(1 - first.end / o.end):.1%} {words[first.end > o.end]} than {o.name}" for o in pictures[1:])
+    return f"{head}: {', '.join(versus)}"

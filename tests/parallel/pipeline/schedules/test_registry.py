@@ -1,0 +1,71 @@
+"""Schedules by name."""
+
+import pytest
+
+from simdist.errors import ArgumentError, UnknownNameError
+from simdist.parallel.pipeline import Schedule, schedule, schedules
+from simdist.parallel.pipeline.schedules import options
+
+
+def test_all_are_there():
+    assert schedules() == [
+        "naive", "gpipe", "breadth-first", "1f1b", "eager-1f1b", "interleaved-1f1b", "pipedream",
+        "pipedream-vertical-sync", "pipedream-2bw", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe",
+        "dualpipe-v",
+    ]  # fmt: skip
+
+
+def test_options():
+    assert options("interleaved-1f1b") == ["chunks"]
+    assert options("gpipe") == []
+    assert schedule("breadth-first", stages=2, micro_batches=2, chunks=3).num_stages == 6
+
+
+def test_the_same_every_time():
+    for name in schedules():
+        assert schedule(name, stages=4, micro_batches=9) == schedule(name, stages=4, micro_batches=9)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "error", "fault"),
+    [
+        ("zbh1", {}, UnknownNameError, "did you mean 'zb-h1'.*There are: 1f1b, breadth-first, dualpipe"),
+        ("gpipe", {"chunks": 2}, UnknownNameError, "unknown option of gpipe 'chunks'"),
+        ("gpipe", {"stages": 0}, ArgumentError, "gpipe with stages=0; needs at least 1"),
+        ("gpipe", {"micro_batches": -1}, ArgumentError, "micro_batches=-1"),
+        ("breadth-first", {"chunks": 0}, ArgumentError, "chunks=0"),
+        ("dualpipe", {"stages": 5}, ArgumentError, "dualpipe on 5 stages: needs an even number"),
+    ],
+)
+def test_what_there_is_not(name, numbers, error, fault):
+    with pytest.raises(error, match=fault):
+        schedule(name, **{"stages": 4, "micro_batches": 8} | numbers)
+
+
+def test_rows():
+    def rows(name, p, m):
+        return str(schedule(name, stages=p, micro_batches=m)).split("\n")
+
+    assert rows("naive", 1, 2) == ["F0 B0 F1 B1"]
+    assert rows("gpipe", 1, 3) == ["F0 F1 F2 B2 B1 B0"]
+    assert " ".join(rows("1f1b", 3, 4)[0].split()) == "F0 F1 F2 B0 F3 B1 B2 B3"
+    assert " ".join(rows("eager-1f1b", 2, 4)[0].split()) == "F0 F1 F2 B0 F3 B1 B2 B3"
+    assert " ".join(rows("breadth-first", 2, 2)[1].split()) == "1F0 1F1 3F0 3F1 3B0 3B1 1B0 1B1"
+
+
+def test_megatrons_order():
+    # arXiv 2104.04473, figure 4, below: 4 devices, 8 micro-batches, 2 chunks; device 1.
+    first = str(schedule("interleaved-1f1b", stages=4, micro_batches=8)).split("\n")[0].split()
+    forwards = [word for word in first if "F" in word]
+    assert forwards == [f"{4 * chunk}F{i}" for half in (0, 4) for chunk in (0, 1) for i in range(half, half + 4)]
+    assert " ".join(first[:14]) == "0F0 0F1 0F2 0F3 4F0 4F1 4F2 4F3 0F4 0F5 0F6 4B0 0F7 4B1"
+
+
+def test_where_stages_do_not_divide_micro_batches_the_last_round_is_not_full():
+    one = schedule("interleaved-1f1b", stages=4, micro_batches=6)
+    full = schedule("interleaved-1f1b", stages=4, micro_batches=8)
+    assert [action for action in full.rows[0] if action.micro_batch < 6] == list(one.rows[0])
+
+
+def test_a_schedule_of_ones_own_is_data():
+    assert isinstance(schedule("dualpipe", stages=2, micro_batches=1), Schedule)

@@ -1,0 +1,214 @@
+"""The simulation, against a relaxation of the papers' constraints, and their published figures."""
+
+import numpy as np
+import pytest
+
+from simdist.errors import ArgumentError, ScheduleError
+from simdist.parallel.pipeline import Memory, Times, parse, schedule, schedules, simulate, validate
+
+
+def relaxed(one, seconds, hop):
+    """Every action's end: the least that meets all constraints, found by raising ends until nothing changes."""
+    path = {}  # (stage, micro-batch) -> rank
+    place = {}
+    for r, row in enumerate(one.rows):
+        for k, action in enumerate(row):
+            for part in action.parts:
+                s = one.placement[r][part.chunk]
+                place[part.letter, s, part.micro_batch] = r, k
+                path[s, part.micro_batch] = r
+    after = {}  # (rank, place) -> [(rank, place, way)]
+    for (letter, s, i), here in place.items():
+        ends = after.setdefault(here, [])
+        last = one.num_stages - 1
+        if here[1]:
+            ends.append((here[0], here[1] - 1, 0.0))
+        if letter == "F" and s:
+            ends.append((*place["F", s - 1, i], hop * (path[s - 1, i] != here[0])))
+        if letter in "BI" and s < last:
+            above = place.get(("B", s + 1, i)) or place["I", s + 1, i]
+            ends.append((*above, hop * (path[s + 1, i] != here[0])))
+        if letter in "BIW":
+            ends.append((*place["I" if letter == "W" else "F", s, i], 0.0))
+    end = [np.zeros(len(row)) for row in one.rows]
+    changed = True
+    while changed:
+        changed = False
+        for r, row in enumerate(one.rows):
+            for k, action in enumerate(row):
+                took = sum(seconds[part.letter][one.placement[r][part.chunk]] for part in action.parts)
+                least = took + max((end[a][b] + way for a, b, way in after[r, k]), default=0.0)
+                if least > end[r][k] + 1e-9:
+                    end[r][k], changed = least, True
+    return end
+
+
+@pytest.mark.parametrize("name", schedules())
+def test_every_action_ends_as_soon_as_it_can(name):
+    rng = np.random.default_rng(0)
+    one = schedule(name, stages=4, micro_batches=7)
+    f, b, w = (rng.uniform(0.5, 2, one.num_stages).tolist() for _ in range(3))
+    found = simulate(one, Times(f, b, w, 0.3))
+    seconds = {"F": f, "B": [x + y for x, y in zip(b, w, strict=True)], "I": b, "W": w}
+    for got, wanted in zip(found.course.end, relaxed(one, seconds, 0.3), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+PUBLISHED = [  # arXiv 2401.10241, with the times that it measured: p, m, TF, TB, TW, Tcomm; 1F1B, 1F1B-I, ZB-H1, ZB-H2
+    (8, 24, 18.522, 18.086, 9.337, 0.601, 0.2431, 0.1055, 0.1585, 0.1083),
+    (8, 32, 18.513, 18.086, 9.331, 0.626, 0.1985, 0.0818, 0.1242, 0.0837),
+    (8, 64, 18.546, 18.097, 9.321, 0.762, 0.1240, 0.0443, 0.0674, 0.0444),
+    (16, 48, 11.347, 11.248, 8.132, 0.377, 0.2552, 0.1104, 0.1397, 0.0672),
+    (16, 64, 11.307, 11.254, 8.101, 0.379, 0.2082, 0.0852, 0.1088, 0.0516),
+    (16, 128, 11.325, 11.308, 8.109, 0.378, 0.1251, 0.0445, 0.0576, 0.0266),
+]
+
+
+@pytest.mark.parametrize(("p", "m", "f", "b", "w", "hop", "plain", "interleaved", "h1", "h2"), PUBLISHED)
+def test_published_bubble_rates(p, m, f, b, w, hop, plain, interleaved, h1, h2):
+    times = Times(f, b, w, hop)
+
+    def rate(name, **options):
+        return simulate(schedule(name, stages=p, micro_batches=m, **options), times).own_bubble_rate
+
+    assert [round(rate(name), 4) for name in ("1f1b", "zb-h1", "zb-h2")] == [plain, h1, h2]
+    # Megatron's order, simulated like the others, reads a little above the paper's column.
+    assert interleaved <= rate("interleaved-1f1b", chunks=3) <= 1.05 * interleaved
+
+
+def test_dualpipe_beside_1f1b_and_zb1p():
+    # DeepSeek-V3 report, table 2: F = 1, B = 2, W = 1, F&B = 3, 8 ranks.
+    times = Times(1, 1, 1, overlapped=3)
+    found = {
+        name: simulate(schedule(name, stages=8, micro_batches=20), times) for name in ("1f1b", "zb-h1", "dualpipe")
+    }
+    assert [run.bubble for run in found.values()] == pytest.approx([21, 7, 6])
+    assert [run.own_bubble for run in found.values()] == pytest.approx([21, 7, 6])
+    assert validate(found["dualpipe"].schedule).in_flight == (9,) * 8
+
+
+def test_a_pair_that_takes_less_than_its_parts():
+    one = schedule("dualpipe", stages=4, micro_batches=8)
+    assert simulate(one, Times(overlapped=2.5)).makespan < simulate(one).makespan
+    assert simulate(one, Times(overlapped=3)).makespan == simulate(one).makespan
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 8, 12])
+@pytest.mark.parametrize("m", [24, 40])
+def test_equal_times(p, m):
+    def run(name):
+        return simulate(schedule(name, stages=p, micro_batches=m))
+
+    bubble = 3 * (p - 1)
+    assert run("1f1b").own_bubble == pytest.approx(bubble)
+    assert run("zb-h1").own_bubble == pytest.approx(bubble / 3)
+    assert run("zb-h2").own_bubble == pytest.approx(0)
+    assert run("zb-v").own_bubble == pytest.approx(0)
+    assert run("v-half").own_bubble <= bubble / 2 + 1e-9
+    assert run("v-min").own_bubble <= 2 * bubble / 3 + 0.5 + 1e-9  # one action more, where 3 divides p
+    b0 = (p - 1) / (m + p - 1)
+    assert run("v-half").own_bubble_rate <= 0.5 * b0 * (m + p - 1) / (m + (p - 1) / 2) + 1e-9
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 8, 16])
+def test_memory_of_the_v_family(p):
+    kept = {
+        name: validate(schedule(name, stages=p, micro_batches=3 * p)).in_flight for name in ("zb-v", "v-half", "v-min")
+    }
+    assert kept["zb-v"] == (p,) * p
+    assert max(kept["v-half"]) == (p + 2) // 2
+    assert max(kept["v-min"]) <= (p + 4) // 3
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 8])
+@pytest.mark.parametrize("m", [1, 3, 8, 20])
+def test_gpipe_and_1f1b_in_closed_form(k, m):
+    for name in ("gpipe", "1f1b"):
+        run = simulate(schedule(name, stages=k, micro_batches=m), Times(1.5, 2.0, 0.75))
+        assert run.bubble_rate == pytest.approx((k - 1) / (m + k - 1))
+        assert run.makespan == pytest.approx((m + k - 1) * 4.25)
+        assert run.utilisation(0) == pytest.approx(m / (m + k - 1))
+
+
+@pytest.mark.parametrize("v", [1, 2, 3, 4])
+def test_interleaving_divides_the_bubble(v):
+    for name in ("interleaved-1f1b", "breadth-first"):
+        run = simulate(schedule(name, stages=4, micro_batches=12, chunks=v))
+        assert run.bubble == pytest.approx(9 / v)
+
+
+def test_naive_has_one_rank_at_work():
+    run = simulate(schedule("naive", stages=4, micro_batches=3))
+    assert run.makespan == 4 * 3 * 3
+    assert [run.utilisation(r) for r in range(4)] == [0.25] * 4
+
+
+def test_eager_hides_messages():
+    slow = Times(communication=0.5)
+    eager, plain = (simulate(schedule(n, stages=4, micro_batches=16), slow).makespan for n in ("eager-1f1b", "1f1b"))
+    assert eager < plain
+
+
+def test_blocking_sends():
+    gpipe = schedule("gpipe", stages=3, micro_batches=4)
+    assert simulate(gpipe, sends="blocking").makespan == simulate(gpipe).makespan  # messages that take no time
+    slow = Times(communication=0.5)
+    assert simulate(gpipe, slow, sends="blocking").makespan > simulate(gpipe, slow).makespan
+    run = simulate(parse("F0 B0\nF0 B0"), slow, sends="blocking")
+    assert run.course.start == [[0, 5], [1.5, 2.5]]
+    with pytest.raises(ScheduleError, match=r"deadlock with blocking sends(.|\n)*>"):
+        simulate(schedule("1f1b", stages=4, micro_batches=4), sends="blocking")
+
+
+def test_deadlock():
+    with pytest.raises(ScheduleError, match=r"deadlock with buffered sends(.|\n)*>B0<"):
+        simulate(parse("F0 B0 F1 B1\nF1 B1 F0 B0"))
+
+
+def test_memory_over_time():
+    run = simulate(parse("F0 I0 F1 W0 I1 W1"))
+    assert run.memory(0, Memory(10, 4)) == [
+        (0, 0), (0, 10), (1, 10), (1, 10), (2, 4), (2, 14), (3, 14), (3, 14), (4, 10), (4, 10), (5, 4), (5, 4), (6, 0)
+    ]  # fmt: skip
+
+
+def test_the_record():
+    run = simulate(schedule("1f1b", stages=3, micro_batches=4), Times(communication=0.25))
+    trace = run.trace()
+    own = [s for s in trace if s.rank == 1 and s.name[0] in "FB"]
+    assert [(s.name, s.start_s, s.end_s) for s in own] == list(
+        zip(map(str, run.schedule.rows[1]), run.course.start[1], run.course.end[1], strict=True)
+    )
+    assert [s.micro_batch for s in own] == [action.micro_batch for action in run.schedule.rows[1]]
+    messages = trace.messages()
+    assert len(messages) == sum(validate(run.schedule).messages) == 16
+    for send, recv in messages:
+        assert (send.peer, recv.peer, send.micro_batch) == (recv.rank, send.rank, recv.micro_batch)
+        assert send.seconds == pytest.approx(0.25)
+        assert recv.end_s >= send.end_s or recv.seconds == 0
+
+
+def test_the_record_of_blocking_sends():
+    trace = simulate(parse("F0 B0\nF0 B0"), Times(communication=0.5), sends="blocking").trace()
+    assert [(send.start_s, send.end_s, recv.end_s) for send, recv in trace.messages()] == [
+        (1.0, 1.5, 1.5),
+        (4.5, 5.0, 5.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("times", "fault"),
+    [
+        ({"forward": -1.0}, "forward is -1.0"),
+        ({"communication": float("inf")}, "communication is inf"),
+        ({"backward_weight": [1.0, float("nan")]}, "backward_weight is nan"),
+    ],
+)
+def test_times_that_cannot_be(times, fault):
+    with pytest.raises(ArgumentError, match=fault):
+        Times(**times)
+
+
+def test_times_of_other_stages():
+    with pytest.raises(ArgumentError, match="forward has 3 times; gpipe has 2 stages"):
+        simulate(schedule("gpipe", stages=2, micro_batches=1), Times(forward=[1, 2, 3]))
