@@ -139,6 +139,10 @@ class Watched(Communicator):
         self._watch.look()
         return _Receiving(self._comm, self._watch, x, src, tag)
 
+    def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
+        """See Communicator."""
+        return self._comm.probe(tag, until_s)
+
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """See Communicator."""
         group = self._comm.split(color, key)
@@ -169,9 +173,21 @@ class Watched(Communicator):
         """See Communicator."""
         self._comm.compute(seconds, flops, bytes, name)
 
+    def spend(self, seconds: float, name: str = "compute") -> None:
+        """See Communicator."""
+        self._comm.spend(seconds, name)
+
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator."""
         return self._comm.empty(shape, dtype)
+
+    def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """See Communicator."""
+        return self._comm.shared(shape, dtype)
+
+    def fence(self) -> None:
+        """See Communicator."""
+        self._comm.fence()
 
 
 def watched(

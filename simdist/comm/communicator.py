@@ -3,6 +3,7 @@
 This is all that the code above knows of a world; `mpi` and `virtual` fill it in.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -125,6 +126,14 @@ class Communicator(ABC):
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """Begin to receive; x is filled when the request's `wait` returns."""
 
+    @abstractmethod
+    def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
+        """Whether a message with this tag is there to be received, from anybody; it stays where it is.
+
+        Where there is none, one is waited for until `clock` shows until_s: at once, where it has come already;
+        else the clock shows at least until_s when False is returned. Receive under the same tag.
+        """
+
     def barrier(self) -> None:
         """Return when all ranks have called this: ceil(lg p) rounds of empty messages.
 
@@ -169,6 +178,19 @@ class Communicator(ABC):
     def exchange(self, note: str) -> list[str]:
         """Every rank's note, by rank: at most 1000 bytes each, outside the record. For sizes and set-up."""
 
+    # -- the death of other ranks ---------------------------------------------------------------------
+
+    def survive(self) -> bool:
+        """Let no other rank's death end the job from now on; whether this world can do that, or any can die here.
+
+        Where it can, who waits for a dead rank, or for any, gets PeerLost. All ranks of the job must call it.
+        """
+        return False
+
+    def lost(self) -> list[int]:
+        """Which ranks of this group are known to have died. Nobody who waits for any rank waits for these again."""
+        return []
+
     # -- time and memory ------------------------------------------------------------------------------
 
     @abstractmethod
@@ -179,11 +201,36 @@ class Communicator(ABC):
     def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
         """Be busy for so long, or for as long as the device needs for so much; a real clock does not heed it."""
 
+    def spend(self, seconds: float, name: str = "compute") -> None:
+        """Be busy for so long by whatever clock there is: a virtual one moves, under a real one the rank sleeps."""
+        start_s = self.clock()
+        time.sleep(seconds)
+        self.recorder.add(self.stream_name, name, start_s, self.clock())
+
     @abstractmethod
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """A new array in memory that peers on the node can reach directly, where the world has such.
 
         Every rank of the group must call it, in the same order; shapes may differ.
+        """
+
+    @abstractmethod
+    def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """One array of zeros that all ranks of the group on this node read and write, as they like.
+
+        Every rank of the group must call it, in the same order, with the same shape and dtype.
+
+        Raises:
+            ArgumentError: the dtype holds objects.
+        """
+
+    @abstractmethod
+    def fence(self) -> None:
+        """Return when what the ranks of this node wrote to `shared` arrays before now can be read.
+
+        Such memory does not order what is done to it. Call this before reading, and again before writing after
+        a computation: on virtual ranks it lets those go first that are at an earlier time, so that a read sees
+        the writes made until then and no later ones. It holds as well for what the streams of one rank share.
         """
 
     @contextmanager
@@ -211,3 +258,8 @@ class Communicator(ABC):
         for name, value in {"color": 0 if color is None else color, "key": key}.items():
             if not isinstance(value, (int, np.integer)):
                 raise ArgumentError(f"{name} {value!r} on rank {self.rank}: needs a whole number")
+
+    def check_shared(self, dtype: Any) -> None:
+        """Raise ArgumentError if arrays of this dtype hold objects."""
+        if np.dtype(dtype).hasobject:
+            raise ArgumentError(f"shared of dtype {np.dtype(dtype)} on rank {self.rank}: objects cannot be shared")

@@ -173,7 +173,7 @@ class Guard:
                 error = RankFailed(f"rank {self.watchdog.rank} left with exit code {code} while others were at work")
                 self.watchdog.conclude(error, code)
         line.waiting = None
-        for free in self.frees:
+        for free in () if self.watchdog.survives else self.frees:  # which takes all ranks, and some may be dead
             free()
 
 

@@ -2,13 +2,15 @@
 
 import faulthandler
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from simdist.comm.guard import Guard
 from simdist.comm.mpi import MPI, MpiCommunicator
 from simdist.comm.mpi_group import MpiGroup
 from simdist.comm.nodes import common_zero, node_indices, open_board, pretended
+from simdist.comm.watchdog import Watchdog
 from simdist.errors import WorldUnavailable
 from simdist.trace import Recorder
 
@@ -40,13 +42,28 @@ def join(guard: Guard) -> MpiCommunicator:
     open_board(watchdog, neighbours)
     zero_s = common_zero(world, neighbours, nodes)
     farewell = world.Dup()
-    guard.meet = lambda: farewell.Ibarrier().Test
+    guard.meet = lambda: _meeting(farewell, watchdog)
     watchdog.lines[0].waiting = None
     if watchdog.board is not None:
         watchdog.board.beat(watchdog.lines[0].words(None))
     recorder = Recorder(watchdog.rank)
     group = MpiGroup(MPI, world, "world", range(world.Get_size()), pretended(nodes))
     return MpiCommunicator(group, guard, watchdog.lines[0], recorder, zero_s)
+
+
+def _meeting(farewell: Any, watchdog: Watchdog) -> Callable[[], bool]:
+    """Starts to wait for all ranks, or those alive, to come to their ends; tells whether they have."""
+    if not watchdog.survives:
+        ended: Callable[[], bool] = farewell.Ibarrier().Test
+        return ended
+    met: list[Any] = []
+
+    def survivors_ended() -> bool:
+        if not met:
+            met.append(farewell.Shrink().Ibarrier())  # blocks until all that live have come
+        return bool(met[0].Test())
+
+    return survivors_ended
 
 
 @contextmanager

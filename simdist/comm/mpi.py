@@ -4,15 +4,16 @@ Arrays travel as the bytes they are, under MPI.BYTE: so every dtype of NumPy's d
 Importing this file loads MPI; `join` starts it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import mpi4py
 import numpy as np
 
+from simdist import environment
 from simdist.arrays import Array
 from simdist.cluster import Cluster, preset
 from simdist.comm.communicator import ANY, Communicator, Request, Status
@@ -32,6 +33,12 @@ MPI: Any = import_module("mpi4py.MPI")
 """mpi4py's module, for those who help to set up the world."""
 
 _BYTE = MPI.BYTE
+_ERRORS = {
+    MPI.ERR_TRUNCATE: "length",
+    MPI.ERR_TAG: "tag",
+    MPI.ERR_PROC_FAILED: "lost",
+    MPI.ERR_PROC_FAILED_PENDING: "lost",
+}
 
 
 class MpiCommunicator(Communicator):
@@ -173,6 +180,21 @@ class MpiCommunicator(Communicator):
             raise self._failure(error, "irecv", x, src, tag) from None
         return Receiving(self, request, x, src, tag, start_s)
 
+    def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
+        """See Communicator. Sleeps between two looks, at most a millisecond."""
+        mpi_tag, pause_s = MPI.ANY_TAG if tag == ANY else tag, 1e-5
+        while True:
+            try:
+                if self._mpi.Iprobe(MPI.ANY_SOURCE, mpi_tag):
+                    return True
+            except MPI.Exception as error:
+                raise self._failure(error, "probe", None, ANY, tag) from None
+            rest_s = until_s - self.clock()
+            if rest_s <= 0:
+                return False
+            sleep(min(pause_s, rest_s))
+            pause_s = min(2 * pause_s, 1e-3)
+
     def finish(self, what: str, request: Any, x: Array, peer: int, tag: int) -> Any:
         """Wait for a request under way."""
         status = MPI.Status()
@@ -277,6 +299,21 @@ class MpiCommunicator(Communicator):
         finally:
             self.line.waiting = None
 
+    # -- the death of other ranks ---------------------------------------------------------------------
+
+    def survive(self) -> bool:
+        """See Communicator. Open MPI can, where the job was started by `mpirun --with-ft ulfm`."""
+        self.guard.watchdog.survives = environment.survives_deaths()
+        return self.guard.watchdog.survives
+
+    def lost(self) -> list[int]:
+        """See Communicator."""
+        if not self.guard.watchdog.survives:
+            return []
+        self._mpi.Ack_failed()
+        failed = self._mpi.Get_failed()
+        return sorted(MPI.Group.Translate_ranks(failed, None, self._mpi.Get_group()))
+
     # -- time and memory ------------------------------------------------------------------------------
 
     def clock(self) -> float:
@@ -290,10 +327,26 @@ class MpiCommunicator(Communicator):
         """See Communicator. A window of MPI's over the node's ranks, which lives until the job ends."""
         with self._together("empty"):
             x, free = self._group.shared_array(shape, dtype)
+        self._keep(free)
+        return x
+
+    def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """See Communicator. A window of MPI's, which lives until the job ends."""
+        self.check_shared(dtype)
+        with self._together(f"shared of shape {shape} and dtype {np.dtype(dtype)}"):
+            x, free = self._group.common_array(shape, dtype)
+        self._keep(free)
+        return x
+
+    def fence(self) -> None:
+        """See Communicator. A barrier to the memory of this process."""
+        self._group.fence()
+
+    def _keep(self, free: Callable[[], None]) -> None:
+        """Keep a window until the job ends, and see that its file ends with it."""
         self.guard.frees.append(free)
         if self.guard.watchdog.board is not None:
             self.guard.watchdog.board.name_files(shared_files())
-        return x
 
     @contextmanager
     def span(self, name: str, num_bytes: int = 0, micro_batch: int = -1, detail: str = "") -> Iterator[None]:
@@ -326,5 +379,5 @@ class MpiCommunicator(Communicator):
         """What MPI or mpi4py raised, in simdist's words."""
         kind = ""
         if isinstance(error, MPI.Exception):
-            kind = {MPI.ERR_TRUNCATE: "length", MPI.ERR_TAG: "tag"}.get(error.Get_error_class(), "other")
+            kind = _ERRORS.get(error.Get_error_class(), "other")
         return explain(error, kind, f"{what} on rank {self.rank} of {self.context!r}", x, peer, tag)

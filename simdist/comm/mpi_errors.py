@@ -4,7 +4,7 @@ import numpy as np
 
 from simdist.arrays import Array
 from simdist.comm.communicator import ANY
-from simdist.errors import ArgumentError, ArrayError, MessageMismatch, RankFailed
+from simdist.errors import ArgumentError, ArrayError, MessageMismatch, PeerLost, RankFailed
 
 __all__ = ["check_array", "explain", "too_long"]
 
@@ -38,7 +38,7 @@ def explain(error: Exception, kind: str, call: str, x: Array, peer: int, tag: in
     """The error to raise for one of MPI's or mpi4py's.
 
     Args:
-        kind: of MPI's errors: "length", "tag", "other"; empty for one of mpi4py's.
+        kind: of MPI's errors: "length", "tag", "lost", "other"; empty for one of mpi4py's.
         call: what failed, and on which rank.
         x, peer, tag: of the message, where there is one.
     """
@@ -48,6 +48,8 @@ def explain(error: Exception, kind: str, call: str, x: Array, peer: int, tag: in
         return ArgumentError(f"{call}: MPI does not take the tag {tag}; it takes 0 to 32767 at least")
     if kind and isinstance(x, np.ndarray) and x.nbytes > _MOST_BYTES:
         return ArrayError(f"{call}: {x.nbytes} bytes at once; this MPI takes {_MOST_BYTES} at most: send it in pieces")
+    if kind == "lost":
+        return PeerLost(f"{call}, with {'any rank, of which one' if peer == ANY else f'rank {peer}, which'} has died")
     if kind:
         return RankFailed(f"{call}, with {'any rank' if peer == ANY else f'rank {peer}'}: MPI says: {error}")
     if isinstance(x, np.ndarray) and not x.flags.writeable:

@@ -1,7 +1,7 @@
 """Solo: a world of one rank, without MPI."""
 
 from collections.abc import Sequence
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,13 @@ class SoloCommunicator(Communicator):
             raise ArrayError("recv on rank 0: the array to receive into is read-only")
         return _Taking(self, x, tag, self.clock())
 
+    def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
+        """See Communicator."""
+        there = any(tag in (sent, ANY) for sent, _ in self._mail)
+        if not there:
+            sleep(max(0.0, until_s - self.clock()))
+        return there
+
     def take(self, x: Array, tag: int, start_s: float) -> Status:
         """Move the oldest message with this tag into x."""
         i = next((i for i, (sent, _) in enumerate(self._mail) if tag in (sent, ANY)), None)
@@ -147,6 +154,14 @@ class SoloCommunicator(Communicator):
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator."""
         return np.empty(shape, dtype)
+
+    def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """See Communicator."""
+        self.check_shared(dtype)
+        return np.zeros(shape, dtype)
+
+    def fence(self) -> None:
+        """Nobody else writes."""
 
     def abort(self, code: int) -> None:
         """End this process at once with this exit code."""

@@ -46,6 +46,7 @@ class Watchdog:
     Attributes:
         lines: the streams it watches; lines[0] is the main one.
         board: what the ranks of the node say, once there is one.
+        survives: whether the job goes on when a rank dies, until another waits for it in vain.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Watchdog:
         self.tell = tell
         self.lines = [Line("main")]
         self.board: Board | None = None
+        self.survives = False
         self._launcher_pid = launcher_pid
         self._parent_pid = os.getppid()
         self._seen: dict[Line, tuple[Wait, float]] = {}  # of each stream: its wait, and for how long by now
@@ -178,7 +180,7 @@ class Watchdog:
 
     def _see_death(self, board: Board, i: int) -> None:
         states = board.states()
-        if states[i] == AT_WORK and FAILED not in states:
+        if states[i] == AT_WORK and FAILED not in states and not self.survives:
             slot = board.slot(i)
             self.conclude(RankFailed(f"rank {slot.rank} of {self.size} (process {slot.pid}) has died"), 1, brief=True)
 
@@ -203,8 +205,12 @@ class Watchdog:
             self.conclude(DeadlineError(f"{words}; the deadline is {limit_s:g} s"), 1)
         if wait[0] == EXIT and self.board is not None:
             for slot in self.board.slots():
-                if slot.state == AT_WORK and slot.silent_s > self.timeout_s:
+                if slot.state == AT_WORK and slot.silent_s > self.timeout_s and not self._mourned(slot):
                     self.conclude(RankFailed(f"rank {slot.rank} {_silence(slot)}"), 1)
+
+    def _mourned(self, slot: Slot) -> bool:
+        """Whether it is dead, and the job goes on without it."""
+        return self.survives and not alive(slot.pid)
 
     def _gone(self, wait: Wait) -> Slot | None:
         """A rank without which this wait has no end, and whose program has ended."""

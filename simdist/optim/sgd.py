@@ -17,12 +17,14 @@ class SGD(Optimizer):
     Args:
         like, decay, start: as of `Optimizer`.
         momentum: at least 0 and below 1.
+        nesterov: step by gradient + weight_decay · weights + momentum · v instead of v; needs momentum.
         weight_decay: at least 0; here an L2 penalty, a part of the gradient.
 
     Attributes:
         state: "velocity", v, zero at first; nothing without momentum.
 
-    Cost a step, per weight: 4 operations; weights and velocity are read and written, the gradient is read.
+    Cost a step, per weight: 4 operations, 6 with nesterov; weights and velocity are read and written, the gradient
+    is read.
 
     Source: Sutskever, Martens, Dahl, Hinton 2013, ICML, section 2, with the learning rate outside of v.
     """
@@ -33,6 +35,7 @@ class SGD(Optimizer):
         momentum: float = 0.9,
         *,
         weight_decay: float = 0.0,
+        nesterov: bool = False,
         decay: Iterable[slice] | None = None,
         start: int = 0,
     ) -> None:
@@ -40,9 +43,12 @@ class SGD(Optimizer):
             raise ArgumentError(f"momentum is {momentum}; needs at least 0 and less than 1")
         if not weight_decay >= 0:
             raise ArgumentError(f"weight_decay is {weight_decay}; needs at least 0")
+        if nesterov and not momentum:
+            raise ArgumentError(f"nesterov with momentum {momentum}; needs more than 0")
         super().__init__(like, decay, start)
         self.momentum = momentum
         self.weight_decay = weight_decay
+        self.nesterov = nesterov
         if momentum:
             self.state = {"velocity": np.zeros_like(like)}
 
@@ -59,10 +65,14 @@ class SGD(Optimizer):
                 v = velocity[block]
                 np.multiply(v, self.momentum, out=v)
                 np.add(v, g, out=v)
-                g = v
+                if self.nesterov:
+                    np.multiply(v, self.momentum, out=change)
+                    g = np.add(change, g, out=change)
+                else:
+                    g = v
             np.multiply(g, rate, out=change)
             np.subtract(w, change, out=w)
         charge(
-            (4 if self.momentum else 2) * weights.size,
+            (6 if self.nesterov else 4 if self.momentum else 2) * weights.size,
             (4 if self.momentum else 2) * weights.nbytes + gradient.nbytes,
         )

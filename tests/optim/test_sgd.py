@@ -38,21 +38,26 @@ def test_momentum_has_limits(momentum):
         SGD(np.zeros(3), momentum)
 
 
+def test_nesterov_needs_momentum():
+    with pytest.raises(ArgumentError, match="nesterov with momentum 0"):
+        SGD(np.zeros(3), 0, nesterov=True)
+
+
 def test_lengths_must_fit():
     with pytest.raises(ArrayError, match=r"\(4,\)"):
         SGD(np.zeros(3)).step(np.zeros(3), np.zeros(4), 0.1)
 
 
-@pytest.mark.parametrize("momentum", [0, 0.9])
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0, False), (0.9, False), (0.9, True)])
 @pytest.mark.parametrize("weight_decay", [0, 0.3])
-def test_it_steps_as_pytorch_does(momentum, weight_decay):
+def test_it_steps_as_pytorch_does(momentum, nesterov, weight_decay):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
     weights = rng.normal(size=1000)
     theirs = [torch.nn.Parameter(torch.tensor(part)) for part in (weights[:600], weights[600:])]
     groups = [{"params": theirs[0], "weight_decay": weight_decay}, {"params": theirs[1], "weight_decay": 0}]
-    oracle = torch.optim.SGD(groups, lr=0.01, momentum=momentum)
-    sgd = SGD(weights, momentum, weight_decay=weight_decay, decay=[slice(0, 600)])
+    oracle = torch.optim.SGD(groups, lr=0.01, momentum=momentum, nesterov=nesterov)
+    sgd = SGD(weights, momentum, weight_decay=weight_decay, nesterov=nesterov, decay=[slice(0, 600)])
     for _ in range(50):
         gradient = rng.normal(size=1000)
         sgd.step(weights, gradient, 0.01)

@@ -1,5 +1,6 @@
 """VirtualCommunicator: a rank's messages as copies between arrays, timed by the network's model."""
 
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class VirtualCommunicator(Communicator):
         self._eager_bytes = shared.cluster.eager_bytes
         self._rows = recorder.rows if recorder.on else None
         self._shadow: VirtualCommunicator | None = None
-        self._calls = {"agree": 0, "exchange": 0, "split": 0}
+        self._calls = {"agree": 0, "exchange": 0, "split": 0, "shared": 0}
 
     # -- messages -------------------------------------------------------------------------------------
 
@@ -108,6 +109,11 @@ class VirtualCommunicator(Communicator):
         if src == ANY:
             return AnyReceiving(self, x, tag, start_s)
         return Receiving(self, self._post(x, src, tag), start_s)
+
+    def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
+        """See Communicator."""
+        self.scheduler.turn()
+        return self._first(tag, until_s) is not None
 
     # The four ways in which a message and a receive can meet. Times are those of the call that makes them.
 
@@ -187,29 +193,38 @@ class VirtualCommunicator(Communicator):
             end_s = arrival_s if arrival_s > start_s else start_s
             self.note("recv", start_s, end_s, receipt.num_bytes, self.ranks[receipt.src], receipt.tag)
 
-    def take_any(self, y: Array, tag: int, start_s: float) -> Status:
-        """Receive what arrives first, from whomever.
+    def _first(self, tag: int, until_s: float) -> Message | None:
+        """The message that arrives first, until then; it stays, and the clock moves on to its arrival or to until_s.
 
         A message that is on its way may be overtaken by one not yet sent; so this waits, with the message
         in sight, until no other rank is at an earlier time than its arrival.
         """
         scheduler, mailbox = self.scheduler, self._mailbox
         fiber = scheduler.running
-        message = mailbox.first(tag)
-        if message is None or message.ready_s > fiber.clock_s:
+        while True:
+            message = mailbox.first(tag)
+            ready_s = inf if message is None else message.ready_s
+            if ready_s <= fiber.clock_s or until_s <= fiber.clock_s:
+                return message if ready_s <= fiber.clock_s else None
             hope = Hope(self.group, self.doing, fiber, tag)
             mailbox.hopes.append(hope)
-            if message is not None:
-                scheduler.ready(fiber, message.ready_s)
+            if (next_s := min(ready_s, until_s)) < inf:
+                scheduler.ready(fiber, next_s)
             try:
                 scheduler.block(hope)
             finally:
                 mailbox.hopes.remove(hope)
             message = mailbox.first(tag)
+            next_s = min(inf if message is None else message.ready_s, until_s)
+            if next_s < inf:
+                fiber.clock_s = max(fiber.clock_s, next_s)
+
+    def take_any(self, y: Array, tag: int, start_s: float) -> Status:
+        """Receive what arrives first, from whomever."""
+        message = self._first(tag, inf)
         if message is None:
             return self.take_any(y, tag, start_s)
-        fiber.clock_s = max(fiber.clock_s, message.ready_s)
-        mailbox.take(message.src, message.tag)
+        self._mailbox.take(message.src, message.tag)
         receipt = Receipt(self, y, message.src, message.tag)
         self._accept(message, receipt)
         self.finish(receipt, start_s)
@@ -285,6 +300,20 @@ class VirtualCommunicator(Communicator):
             fiber.clock_s += seconds * self.cluster.slow.get(self._global_rank, 1.0)
         self.recorder.add(self.stream_name, name, start_s, fiber.clock_s)
 
+    def spend(self, seconds: float, name: str = "compute") -> None:
+        """See Communicator."""
+        self.compute(seconds, name=name)
+
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator. Virtual ranks share one process, so any memory will do."""
         return np.empty(shape, dtype)
+
+    def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """See Communicator."""
+        self.check_shared(dtype)
+        self.agree(f"shared of shape {shape} and dtype {np.dtype(dtype)}")
+        return self.group.shared(self._count("shared"), self.node, shape, dtype)
+
+    def fence(self) -> None:
+        """See Communicator. Waits for its turn."""
+        self.scheduler.turn()

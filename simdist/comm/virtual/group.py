@@ -1,7 +1,11 @@
 """Group: what the members of a virtual communicator have in common."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+from simdist.arrays import Array
 from simdist.comm.mismatch import listed, mismatch
 from simdist.comm.virtual.mailbox import Mailbox
 from simdist.comm.virtual.scheduler import Fiber, Scheduler
@@ -78,6 +82,7 @@ class Group:
         self._agreements: dict[int, Agreement] = {}
         self._exchanges: dict[int, Exchange] = {}
         self._kin: dict[str, Group] = {}
+        self._shared: dict[tuple[int, int], Array] = {}
 
     def twin(self, name: str, family: str | None = None) -> "Group":
         """The same members under another name, whose messages match only each other."""
@@ -93,6 +98,12 @@ class Group:
             ranks, nodes = [self.ranks[m] for m in members], [self.nodes[m] for m in members]
             self._kin[context] = Group(self.scheduler, context, ranks, nodes, context)
         return self._kin[context]
+
+    def shared(self, call: int, node: int, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """The array of a node's members' call number `call` of `shared`: made by the first that comes."""
+        if (call, node) not in self._shared:
+            self._shared[call, node] = np.zeros(shape, dtype)
+        return self._shared[call, node]
 
     def agree(self, call: int, rank: int, what: str) -> None:
         """Register what `rank` says in its call number `call`; block it if that is disputed."""

@@ -1,0 +1,180 @@
+"""Compute time: how long each rank works on each step, drawn so that every run of a seed draws the same.
+
+A time hangs on (seed, rank, step) alone, never on which rank asked first. So ranks may run ahead of each
+other, or do a step again, and a run with other rules for who waits for whom draws the very same times.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from statistics import NormalDist
+
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+
+__all__ = ["ComputeTime", "Constant", "Exponential", "LogNormal", "Pausing", "Slowed"]
+
+
+class ComputeTime(ABC):
+    """How long a rank works on a step; `rank` and `step` count from 0."""
+
+    @abstractmethod
+    def seconds(self, rank: int, step: int) -> float:
+        """The time that this rank's step takes besides what it really computes."""
+
+    def slowness(self, rank: int) -> float:
+        """The factor by which this rank takes longer for what it really computes; 1 for a rank at full speed."""
+        return 1.0
+
+    def more_s(self, rank: int, step: int, worked_s: float = 0.0) -> float:
+        """How much longer a step takes for which this rank has really computed for worked_s."""
+        return self.seconds(rank, step) + (self.slowness(rank) - 1) * worked_s
+
+    def spend(self, comm: Communicator, step: int, worked_s: float = 0.0, rank: int | None = None) -> None:
+        """Let this rank be busy for as long as it is to be: on a virtual clock, or asleep under a real one.
+
+        Args:
+            step: which step it works on.
+            worked_s: how long it has really computed for this step.
+            rank: whose times to take; the communicator's own rank where not given.
+        """
+        more_s = self.more_s(comm.rank if rank is None else rank, step, worked_s)
+        if more_s > 0:
+            comm.spend(more_s)
+
+
+@dataclass(frozen=True)
+class Constant(ComputeTime):
+    """The same time always; with 0 a step takes what it really computes.
+
+    Args:
+        step_s: at least 0.
+    """
+
+    step_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require("step_s", self.step_s, 0)
+
+    def seconds(self, rank: int, step: int) -> float:
+        """See ComputeTime."""
+        return self.step_s
+
+
+@dataclass(frozen=True)
+class Exponential(ComputeTime):
+    """Times with P(T > t) = exp(-t / mean_s): the textbooks' stragglers, without memory.
+
+    Of n such times the k-th smallest has the mean mean_s · (1/n + 1/(n-1) + … + 1/(n-k+1)).
+
+    Args:
+        mean_s, seed: at least 0.
+    """
+
+    mean_s: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require("mean_s", self.mean_s, 0)
+        _require("seed", self.seed, 0)
+
+    def seconds(self, rank: int, step: int) -> float:
+        """See ComputeTime."""
+        return -self.mean_s * math.log(_uniform(self.seed, rank, step))
+
+
+@dataclass(frozen=True)
+class LogNormal(ComputeTime):
+    """Times whose logarithm is normal: most near the median, few very long.
+
+    Args:
+        mean_s: of the times themselves.
+        sigma: the standard deviation of their logarithm.
+        seed: at least 0, like the others.
+    """
+
+    mean_s: float = 1.0
+    sigma: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("mean_s", "sigma", "seed"):
+            _require(name, getattr(self, name), 0)
+
+    def seconds(self, rank: int, step: int) -> float:
+        """See ComputeTime."""
+        z = _NORMAL.inv_cdf(_uniform(self.seed, rank, step))
+        return self.mean_s * math.exp(self.sigma * z - self.sigma**2 / 2)
+
+
+@dataclass(frozen=True)
+class Slowed(ComputeTime):
+    """Another's times, with some ranks slower by a factor: in what they draw and in what they really compute.
+
+    Args:
+        base: the times at full speed.
+        factors: rank -> its factor, above 0; {2: 4.0} makes rank 2 four times slower.
+    """
+
+    base: ComputeTime = field(default_factory=Constant)
+    factors: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for rank, factor in self.factors.items():
+            _require("rank", rank, 0)
+            if not 0 < factor < math.inf:
+                raise ArgumentError(f"rank {rank} cannot be slow by the factor {factor}; needs more than 0")
+
+    def seconds(self, rank: int, step: int) -> float:
+        """See ComputeTime."""
+        return self.base.seconds(rank, step) * self.factors.get(rank, 1.0)
+
+    def slowness(self, rank: int) -> float:
+        """See ComputeTime."""
+        return self.base.slowness(rank) * self.factors.get(rank, 1.0)
+
+
+@dataclass(frozen=True)
+class Pausing(ComputeTime):
+    """Another's times, but one rank stands still for a while in one step, as in a collection of garbage.
+
+    Args:
+        base: the times of all other steps.
+        rank: which.
+        step: in which.
+        pause_s: for how much longer than that step would take.
+    """
+
+    base: ComputeTime = field(default_factory=Constant)
+    rank: int = 0
+    step: int = 0
+    pause_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("rank", "step", "pause_s"):
+            _require(name, getattr(self, name), 0)
+
+    def seconds(self, rank: int, step: int) -> float:
+        """See ComputeTime."""
+        return self.base.seconds(rank, step) + (self.pause_s if (rank, step) == (self.rank, self.step) else 0.0)
+
+    def slowness(self, rank: int) -> float:
+        """See ComputeTime."""
+        return self.base.slowness(rank)
+
+
+_NORMAL = NormalDist()
+
+
+def _uniform(seed: int, rank: int, step: int) -> float:
+    """A number inside 0 … 1, never at an end, from a hash of these three."""
+    digest = blake2b(b"%d %d %d" % (seed, rank, step), digest_size=8).digest()
+    return ((int.from_bytes(digest, "little") >> 11) + 0.5) / (1 << 53)
+
+
+def _require(name: str, value: float, least: float) -> None:
+    """Raise ArgumentError unless value is finite and at least `least`."""
+    if not least <= value < math.inf:
+        raise ArgumentError(f"{name} is {value!r}; needs at least {least}, and less than infinity")

@@ -1,0 +1,116 @@
+"""Consensus: how far apart the ranks' weights are, measured without taking part.
+
+The error at an instant is Σ_i ‖x_i - x̄‖², over the ranks, around their mean x̄. To measure it while a method runs,
+ranks would have to talk, and so change what is measured: the traffic, and who waits for whom. So each rank only keeps
+copies of its weights, with the time of each; and when the method has ended, the ranks go through these together.
+
+    rank 0     x₀ --- x₀' ------ x₀'' -- end --+
+    rank 1     x₁ ----- x₁' ---- x₁'' -- end --+-- errors of each instant, from the last copy of each rank before it
+    rank 2     x₂ - x₂' -- x₂'' -------- end --+
+
+Their messages come after the method's last, and on the communicator's shadow, so no count of the method's has them.
+"""
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.collectives import all_reduce
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+from simdist.trace import Span
+
+__all__ = ["CONSENSUS", "Snapshots", "consensus_error", "recorded"]
+
+CONSENSUS = "state consensus"
+"""The name of the spans that carry a consensus error."""
+
+
+def consensus_error(iterates: Array) -> float:
+    """Σ_i ‖x_i - x̄‖² of these weights, shape (ranks, n): one rank's a row."""
+    x = np.asarray(iterates, np.float64)
+    return float(((x - x.mean(axis=0)) ** 2).sum())
+
+
+class Snapshots:
+    """Copies of one rank's weights as they were, each with its time: `Replica(…, observe=snapshots.take)`.
+
+    Args:
+        comm: the ranks that train together.
+        weights: as they are before the first step, the first copy; None to begin without.
+        every: keep one copy in so many calls.
+
+    Attributes:
+        times_s: of the copies, on the communicator's clock.
+        iterates: the copies.
+
+    Cost: n bytes of memory a copy; no messages before `errors`.
+    """
+
+    def __init__(self, comm: Communicator, weights: Array | None = None, every: int = 1) -> None:
+        if every < 1:
+            raise ArgumentError(f"every is {every} on rank {comm.rank}; needs at least 1")
+        self.comm = comm
+        self.every = every
+        self.times_s: list[float] = []
+        self.iterates: list[Array] = []
+        self._calls = 0
+        self._lock = threading.Lock()  # a rank's streams may both take
+        if weights is not None:
+            self._keep(weights)
+
+    def take(self, step: int, weights: Array) -> None:
+        """Keep a copy, if it is its turn."""
+        with self._lock:
+            self._calls += 1
+            if self._calls % self.every == 0:
+                self._keep(weights)
+
+    def _keep(self, weights: Array) -> None:
+        self.times_s.append(self.comm.clock())
+        self.iterates.append(weights.copy())
+
+    def errors(self, times_s: Sequence[float] | None = None) -> list[tuple[float, float]]:
+        """(time, consensus error) at each of these instants; where none are given, after each rank's k-th copy.
+
+        All ranks must call it, after the method, with the same times; rank 0 puts the errors on the record, as
+        spans named CONSENSUS that last for no time, with the error as detail.
+
+        An instant before the first copy of a rank counts as the time of that copy.
+
+        Cost: an all-reduce of n float64 an instant, and two of as many float64 as there are instants.
+
+        Raises:
+            ArgumentError: without times, where ranks have different numbers of copies; with, where one has none; on
+                every rank.
+        """
+        comm = self.comm
+        counts = [int(note) for note in comm.exchange(str(len(self.iterates)))]
+        if min(counts) == 0 or (times_s is None and len(set(counts)) > 1):
+            raise ArgumentError(f"ranks keep {counts} copies; needs as many on all, or times and at least 1")
+        if times_s is None:
+            which, when = list(range(counts[0])), np.array(self.times_s)
+        else:
+            which, when = [max(0, bisect_right(self.times_s, t) - 1) for t in times_s], np.array(times_s, np.float64)
+        with comm.span("measure consensus"):
+            errors = np.array([self._deviation(self.iterates[i]) for i in which])
+            all_reduce(errors, comm)
+            all_reduce(when, comm, "max")
+        found = list(zip(when.tolist(), errors.tolist(), strict=True))
+        for at_s, error in found if comm.rank == 0 else ():
+            comm.recorder.add("states", CONSENSUS, at_s, at_s, detail=repr(error))
+        return found
+
+    def _deviation(self, iterate: Array) -> float:
+        """‖x_i - x̄‖² of this rank's weights."""
+        mean = iterate.astype(np.float64)
+        all_reduce(mean, self.comm)
+        return float(((iterate - mean / self.comm.size) ** 2).sum())
+
+
+def recorded(spans: Iterable[Span]) -> list[tuple[float, float]]:
+    """The (time, consensus error) that a record has, in the order of time."""
+    return sorted((s.start_s, float(s.detail)) for s in spans if s.name == CONSENSUS)

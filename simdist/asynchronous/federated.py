@@ -1,0 +1,195 @@
+"""Federated averaging: data stay with the clients that have them, and weights travel.
+
+    w      the weights of all            n_k   how many samples client k has
+    S_t    the clients of round t        n     how many those of S_t have together
+    w_k    what client k makes of w: E epochs of SGD over its own samples
+
+        rank 0     w --+--> client 0 --> w₀ --+--> w ← Σ (n_k / n) w_k --+--> …
+                       +--> client 3 --> w₃ --+                          |
+        rank 1     w -----> client 4 --> w₄ --+  uplink                  +--> downlink
+
+Client k lives on rank k mod p, so there may be more clients than ranks. Rank 0 is the server too: every sampled client
+sends it its weights, also those that live there, so the bytes on the record are those of as many machines as there are
+clients. The server adds up in the order of the sample, so any number of ranks gives the same bits.
+
+FedAvg with E = 1 and all samples in one batch is FedSGD: the mean of w - γ g_k is w - γ times the mean of g_k. FedProx
+holds clients back: each descends on its loss + μ/2 ‖w_k - w‖².
+
+Source: McMahan et al. 2017, arXiv 1602.05629, algorithm 1; Li et al. 2020, arXiv 1812.06127, algorithm 2 (FedProx).
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from simdist.arrays import Array, charge
+from simdist.asynchronous.compute_time import ComputeTime, Constant
+from simdist.asynchronous.replica import require_steps
+from simdist.collectives import broadcast
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+from simdist.optim import SGD
+
+__all__ = ["Federation", "Round", "uplink_bytes"]
+
+
+class Round(NamedTuple):
+    """What one rank saw of a round.
+
+    Attributes:
+        clients: that were sampled, on whichever rank.
+        losses: of those of them that live here, by client: the mean over its steps.
+    """
+
+    clients: list[int]
+    losses: dict[int, float]
+
+
+def uplink_bytes(clients: int, fraction: float, rounds: int, num_bytes: int) -> int:
+    """What the clients send in so many rounds: max(1, C·K) times the weights a round, K the clients with data."""
+    return rounds * _sample_size(clients, fraction) * num_bytes
+
+
+class Federation:
+    """Clients with data of their own, on the ranks of a communicator, and the weights that they train together.
+
+    Args:
+        comm: the ranks; all of them must make it, with the same arguments.
+        gradient: gradient(weights, samples) -> (mean loss, its gradient) over samples of these numbers.
+        splits: the numbers of each client's samples; a client without any is never sampled. A rank asks for
+            the gradients of its own clients' samples alone.
+        learning_rate: of the clients' SGD.
+        fraction: C, of the clients with data that take part in a round; above 0, 1 at most.
+        epochs: E, how often a client goes through its samples in a round.
+        batch_size: B, of a client's steps; all its samples where not given.
+        mu: μ of FedProx; 0 is FedAvg.
+        seed: of the samples of clients, and of the order in which a client goes through its own.
+        compute_time: how long a client takes for a round besides what it really computes, by client and round.
+
+    Cost a round, n bytes of weights, m clients in the sample: uplink, m messages of n bytes to rank 0; downlink, one
+    broadcast of n bytes.
+
+    Raises:
+        ArgumentError: an argument is outside of its limits, or no client has data; on every rank.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        gradient: Callable[[Array, Array], tuple[float, Array]],
+        splits: Sequence[Array],
+        learning_rate: float,
+        *,
+        fraction: float = 1.0,
+        epochs: int = 1,
+        batch_size: int | None = None,
+        mu: float = 0.0,
+        seed: int = 0,
+        compute_time: ComputeTime | None = None,
+    ) -> None:
+        if epochs < 1 or (batch_size is not None and batch_size < 1) or not 0 <= mu < math.inf:
+            raise ArgumentError(
+                f"epochs is {epochs}, batch_size {batch_size}, mu {mu}; needs at least 1, 1 and 0, and mu finite"
+            )
+        self.able = [k for k, samples in enumerate(splits) if len(samples)]
+        _sample_size(len(self.able), fraction)  # refuses what cannot be
+        self.comm = comm
+        self.splits = splits
+        self.fraction = fraction
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.mu = mu
+        self.seed = seed
+        self.learning_rate = learning_rate
+        self.compute_time = compute_time or Constant()
+        self._gradient = gradient
+
+    def home(self, client: int) -> int:
+        """The rank that a client lives on."""
+        return client % self.comm.size
+
+    def sample(self, t: int) -> list[int]:
+        """S_t: max(1, C·K) different ones of the K clients with data, the same on every rank."""
+        choice = np.random.default_rng([self.seed, 0, t])
+        size = _sample_size(len(self.able), self.fraction)
+        return [self.able[i] for i in choice.choice(len(self.able), size, replace=False).tolist()]
+
+    def train(self, weights: Array, rounds: int, observe: Callable[[int, Array], None] | None = None) -> list[Round]:
+        """Train for so many rounds; all ranks must call.
+
+        Args:
+            weights: shape (n,), floats; those of rank 0 count at the start. Changed in place, alike on all ranks.
+            rounds: how many.
+            observe: called with (round, weights) after each.
+        """
+        require_steps("rounds", rounds)
+        broadcast(weights, self.comm)
+        found = []
+        for t in range(rounds):
+            found.append(self._round(weights, t))
+            if observe is not None:
+                observe(t, weights)
+        return found
+
+    def _round(self, w: Array, t: int) -> Round:
+        comm, clients, losses = self.comm, self.sample(t), {}
+        # Posted before rank 0 trains its own clients, so that nobody waits for it before it has to add up.
+        serving = comm.rank == 0
+        uploads = [np.empty_like(w) for _ in clients] if serving else []
+        coming = [comm.irecv(upload, self.home(k)) for k, upload in zip(clients, uploads, strict=False)]
+        going = []
+        for k in clients:
+            if self.home(k) == comm.rank:
+                with comm.span(f"client {k}", w.nbytes):
+                    mine, losses[k] = self._client(w, k, t)
+                going.append(comm.isend(mine, 0))
+        for request in (*coming, *going):
+            request.wait()
+        with comm.span("server", w.nbytes):
+            if serving:
+                self._average(w, clients, uploads)
+            broadcast(w, comm)
+        return Round(clients, losses)
+
+    def _client(self, w: Array, k: int, t: int) -> tuple[Array, float]:
+        """What client k makes of w in round t, and its mean loss."""
+        comm, start_s = self.comm, self.comm.clock()
+        mine, sgd, losses = w.copy(), SGD(w, momentum=0.0), []
+        for samples in self._batches(k, t):
+            loss, g = self._gradient(mine, samples)
+            if self.mu:
+                g = g + self.mu * (mine - w)
+                charge(3 * w.size, 5 * w.nbytes)
+            sgd.step(mine, g, self.learning_rate)
+            losses.append(float(loss))
+        self.compute_time.spend(comm, t, comm.clock() - start_s, rank=k)
+        return mine, math.fsum(losses) / len(losses)
+
+    def _batches(self, k: int, t: int) -> Iterator[Array]:
+        """The samples of each step of client k in round t."""
+        samples = self.splits[k]
+        order = np.random.default_rng([self.seed, 1, t, k])
+        for _ in range(self.epochs):
+            if self.batch_size is None:
+                yield samples
+                continue
+            shuffled = order.permutation(samples)
+            yield from (shuffled[i : i + self.batch_size] for i in range(0, len(samples), self.batch_size))
+
+    def _average(self, w: Array, clients: Sequence[int], uploads: Sequence[Array]) -> None:
+        """w ← Σ (n_k / n) w_k."""
+        n = sum(len(self.splits[k]) for k in clients)
+        w[...] = 0
+        for k, upload in zip(clients, uploads, strict=True):
+            np.multiply(upload, len(self.splits[k]) / n, out=upload)
+            np.add(w, upload, out=w)
+        charge(2 * len(clients) * w.size, (5 * len(clients) + 1) * w.nbytes)
+
+
+def _sample_size(clients: int, fraction: float) -> int:
+    """How many of so many clients take part in a round."""
+    if clients < 1 or not 0 < fraction <= 1:
+        raise ArgumentError(f"fraction is {fraction}, of {clients} clients with data; needs 0 < fraction <= 1, of some")
+    return max(1, round(clients * fraction))

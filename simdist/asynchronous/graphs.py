@@ -1,0 +1,135 @@
+"""Graph: who may talk to whom, where nobody talks to all.
+
+    ring(6)          torus(3, 3)        exponential(8)               bipartite(5)
+
+    0 - 1 - 2        0 - 1 - 2 -        0 - 1                        0 - 1   0 - 3
+    |       |        |   |   |          0 - - 2                      2 - 1   2 - 3
+    5 - 4 - 3        3 - 4 - 5 -        0 - - - - 4                  4 - 1   4 - 3
+                     |   |   |          and back: 7, 6, 4;
+                     6 - 7 - 8 -        the others alike
+                     |   |   |
+
+The further a graph spreads news in one step, the more messages a step costs: a ring's ranks have 2 neighbours and
+need about p²/π² steps to agree, those of an exponential graph have about 2 lg p and need about lg p.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from simdist.errors import ArgumentError
+
+__all__ = ["Graph", "bipartite", "complete", "exponential", "ring", "torus"]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An undirected graph on ranks 0 … p-1, without loops.
+
+    Args:
+        neighbours: of each rank, in ascending order.
+    """
+
+    neighbours: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, ranks: int, edges: Iterable[tuple[int, int]]) -> "Graph":
+        """The graph with these edges, each between two of `ranks` ranks; one that is named twice counts once.
+
+        Raises:
+            ArgumentError: an edge joins a rank to itself, or leads to a rank that there is not.
+        """
+        if ranks < 1:
+            raise ArgumentError(f"a graph of {ranks} ranks; needs at least 1")
+        found: list[set[int]] = [set() for _ in range(ranks)]
+        for i, j in edges:
+            if i == j or not (0 <= i < ranks and 0 <= j < ranks):
+                raise ArgumentError(f"edge ({i}, {j}): needs two different ranks of 0 to {ranks - 1}")
+            found[i].add(j)
+            found[j].add(i)
+        return cls(tuple(tuple(sorted(others)) for others in found))
+
+    @property
+    def size(self) -> int:
+        """How many ranks."""
+        return len(self.neighbours)
+
+    def degree(self, rank: int) -> int:
+        """How many neighbours this rank has."""
+        return len(self.neighbours[rank])
+
+    @property
+    def edges(self) -> list[tuple[int, int]]:
+        """Each edge once, its lower rank first."""
+        return [(i, j) for i, others in enumerate(self.neighbours) for j in others if i < j]
+
+    @property
+    def connected(self) -> bool:
+        """Whether news from rank 0 comes to all."""
+        return len(self._distances(0)) == self.size
+
+    def sides(self) -> list[int]:
+        """0 or 1 for each rank, so that every edge joins a 0 to a 1; of each connected part the lowest rank is 0.
+
+        Raises:
+            ArgumentError: there are no such sides: some edge closes a cycle of odd length.
+        """
+        side: dict[int, int] = {}
+        for first in range(self.size):
+            if first not in side:
+                side |= {rank: distance % 2 for rank, distance in self._distances(first).items()}
+        for i, j in self.edges:
+            if side[i] == side[j]:
+                raise ArgumentError(
+                    f"a graph of {self.size} ranks that is not bipartite: edge ({i}, {j}) closes a cycle of odd length"
+                )
+        return [side[rank] for rank in range(self.size)]
+
+    def _distances(self, start: int) -> dict[int, int]:
+        """How many edges away each rank is that can be reached at all."""
+        distance, queue = {start: 0}, deque([start])
+        while queue:
+            i = queue.popleft()
+            for j in self.neighbours[i]:
+                if j not in distance:
+                    distance[j] = distance[i] + 1
+                    queue.append(j)
+        return distance
+
+
+def ring(ranks: int) -> Graph:
+    """Each rank beside the next, the last beside the first; bipartite where the number is even."""
+    return _around(ranks, [1])
+
+
+def torus(rows: int, columns: int) -> Graph:
+    """A grid whose lines and columns are closed to rings; rank i sits in line i // columns."""
+    if rows < 1 or columns < 1:
+        raise ArgumentError(f"a torus of {rows} x {columns} ranks; needs at least 1 x 1")
+    grid = [divmod(i, columns) for i in range(rows * columns)]
+    right = [(i, y * columns + (x + 1) % columns) for i, (y, x) in enumerate(grid)]
+    down = [(i, (y + 1) % rows * columns + x) for i, (y, x) in enumerate(grid)]
+    return Graph.of(rows * columns, [(i, j) for i, j in right + down if i != j])
+
+
+def exponential(ranks: int) -> Graph:
+    """Each rank beside those 1, 2, 4, 8, … places away, both ways round, so that the weights can be symmetric.
+
+    Source: Ying et al. 2021, arXiv 2110.13363, whose edges lead one way.
+    """
+    return _around(ranks, [1 << k for k in range(max(0, ranks - 1).bit_length())])
+
+
+def complete(ranks: int) -> Graph:
+    """Each rank beside all others."""
+    return _around(ranks, range(1, ranks))
+
+
+def bipartite(ranks: int) -> Graph:
+    """Every even rank beside every odd one."""
+    return Graph.of(ranks, [(i, j) for i in range(0, ranks, 2) for j in range(1, ranks, 2)])
+
+
+def _around(ranks: int, distances: Iterable[int]) -> Graph:
+    """Each rank beside those so many places before and after it on a circle."""
+    return Graph.of(ranks, [(i, (i + d) % ranks) for i in range(ranks) for d in distances if d % ranks])

@@ -1,0 +1,160 @@
+"""Hogwild: ranks of a node step on one vector in common, at once and without a lock.
+
+    x     one vector in memory that all ranks of the node see
+    e     the keys that an example touches: few of many, so two ranks seldom touch the same at the same time
+
+        rank 0     read x[e] |---- gradient ----| x[e] -= γ g
+        rank 1            read x[e'] |---- gradient ----| x[e'] -= γ g'
+                                                ^
+                      rank 0 writes in between: if e and e' have keys in common, rank 1's gradient is of weights
+                      that are no more, and each such key is a conflict
+
+Where no two ranks touch the same keys, the result is that of one rank that does all steps one after another, to the
+last bit. Where they do, it is near, and the nearer the sparser the problem. How near is what conflicts tell.
+
+Source: Niu, Recht, Ré, Wright 2011, arXiv 1106.5730, algorithm 1.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from simdist.arrays import Array, charge
+from simdist.asynchronous.compute_time import ComputeTime, Constant
+from simdist.asynchronous.replica import Rate, require_steps
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+
+__all__ = ["Hogwild", "SparseObjective", "Touches"]
+
+
+class SparseObjective(Protocol):
+    """A sum of terms of which each hangs on few of the weights, as one rank goes through its terms."""
+
+    def keys(self, step: int) -> Array:
+        """The keys of the weights that this step's term hangs on: int64, ascending, each once."""
+
+    def gradient(self, weights: Array, step: int) -> tuple[float, Array]:
+        """(loss, gradient) of this step's term, from the weights of `keys(step)` and by them: same shape."""
+
+
+class Touches(NamedTuple):
+    """What one rank did to the vector in common.
+
+    Attributes:
+        losses: one a step, at the weights that it read.
+        num_keys: how many keys it wrote, each as often as it did.
+        conflicts: how often another rank wrote a key that this rank had read and was yet to write.
+    """
+
+    losses: list[float]
+    num_keys: int
+    conflicts: int
+
+
+class Hogwild:
+    """One vector of weights for all ranks of a node, and what one rank does to it.
+
+    Args:
+        comm: ranks of one node; all of them must make it.
+        weights: at the start, shape (n,), floats; those of rank 0 count.
+        count_conflicts: whether to count them, which takes 8·n bytes a rank in memory in common.
+
+    Attributes:
+        weights: the vector in common; every rank's changes are in it.
+
+    Cost: no messages. A step touches the keys of its term alone.
+
+    Raises:
+        ArgumentError: the ranks are on more than one node; on every rank.
+    """
+
+    def __init__(self, comm: Communicator, weights: Array, count_conflicts: bool = True) -> None:
+        if comm.num_nodes > 1:
+            raise ArgumentError(
+                f"Hogwild on rank {comm.rank}: {comm.size} ranks on {comm.num_nodes} nodes have no memory in common"
+            )
+        self.comm = comm
+        self.weights = comm.shared(weights.shape, weights.dtype)
+        # A line a rank, which nobody else writes to: so no count is lost, whoever writes at the same time.
+        self._writes = comm.shared((comm.size, len(weights)), np.int64) if count_conflicts else None
+        if comm.rank == 0:
+            self.weights[...] = weights
+        self.meet()
+
+    def meet(self) -> None:
+        """Return when all ranks are here, and what they wrote before can be read."""
+        self.comm.fence()
+        self.comm.barrier()
+        self.comm.fence()
+
+    def train(
+        self,
+        objective: SparseObjective,
+        steps: int,
+        learning_rate: Rate,
+        *,
+        compute_time: ComputeTime | None = None,
+        observe: Callable[[int, Array], None] | None = None,
+    ) -> Touches:
+        """Make so many steps, while the others make theirs; returns when all have made them.
+
+        On virtual ranks the order of reads and writes is that of virtual time, so conflicts are exact: two steps
+        conflict in each key that both touch, where they overlap in time. On real ones they are those that counts of
+        writes, one read before and one after, let a rank see. There a write reads its keys, adds and writes them
+        back: of two at the very same moment one may be lost in a key, for NumPy's additions are not atomic, as the
+        paper's are.
+
+        Args:
+            objective: this rank's terms.
+            steps: of this rank.
+            learning_rate: of plain SGD.
+            compute_time: how long a step takes besides what it really computes.
+            observe: called with (step, all weights) after each step.
+
+        Raises:
+            ArgumentError: keys do not ascend, or are not those of weights.
+        """
+        require_steps("steps", steps)
+        times = compute_time or Constant()
+        found = []
+        for step in range(steps):
+            rate = learning_rate(step) if callable(learning_rate) else learning_rate
+            found.append(self._step(objective, step, rate, times))
+            if observe is not None:
+                observe(step, self.weights)
+        self.meet()
+        return Touches([loss for loss, _, _ in found], sum(n for _, n, _ in found), sum(n for _, _, n in found))
+
+    def _step(
+        self, objective: SparseObjective, step: int, rate: float, compute_time: ComputeTime
+    ) -> tuple[float, int, int]:
+        """One step: its loss, how many keys it wrote, and how many of their weights were others' by then."""
+        comm = self.comm
+        e = self._checked(objective.keys(step))
+        with comm.span("hogwild step", e.size * self.weights.itemsize):
+            comm.fence()
+            start_s = comm.clock()
+            before = self._num_writes(e)
+            loss, g = objective.gradient(self.weights[e], step)
+            compute_time.spend(comm, step, comm.clock() - start_s)
+            comm.fence()
+            conflicts = self._num_writes(e) - before
+            self.weights[e] -= rate * g
+            if self._writes is not None:
+                self._writes[comm.rank, e] += 1
+            charge(2 * e.size, 4 * e.size * self.weights.itemsize)
+        return float(loss), e.size, conflicts
+
+    def _num_writes(self, e: Array) -> int:
+        """How often ranks have written these keys; between this rank's reading and writing, only others do."""
+        return 0 if self._writes is None else int(self._writes[:, e].sum())
+
+    def _checked(self, e: Array) -> Array:
+        """The keys, if they can be used: a key that came twice would be written once."""
+        if len(e) and (e[0] < 0 or e[-1] >= len(self.weights) or (e[1:] <= e[:-1]).any()):
+            raise ArgumentError(
+                f"keys {e[:8].tolist()}… on rank {self.comm.rank}: need to ascend, from 0 to {len(self.weights) - 1}"
+            )
+        return e

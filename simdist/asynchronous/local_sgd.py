@@ -1,0 +1,77 @@
+"""Local SGD: ranks step by themselves, and average their weights every H steps.
+
+    H   steps between two averages             γ g   a step of the rank's own
+
+        rank 0     x - γg - γg - γg --+            +--> x̄ - γg - γg - γg --+
+        rank 1     x - γg - γg - γg --+-- average --+--> x̄ - γg - γg - γg --+-- …
+        rank 2     x - γg - γg - γg --+            +--> x̄ - γg - γg - γg --+
+
+With H = 1 and plain SGD that is data parallelism: the mean of x - γ g_i is x - γ times the mean of g_i. With H steps it
+sends an H-th of the bytes, and ranks drift apart in between. Post-local SGD averages every step at first, while the
+weights move far, and every H steps from then on.
+
+Source: Stich 2019, arXiv 1805.09767, algorithm 1; Lin et al. 2020, arXiv 1808.07217, section 3 (post-local SGD).
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from simdist.arrays import Array, charge
+from simdist.asynchronous.replica import Replica, require_steps
+from simdist.collectives import all_reduce
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+
+__all__ = ["average", "local_sgd", "post_local"]
+
+LocalSteps = int | Callable[[int], int]
+
+
+def post_local(switch_step: int, local_steps: int) -> Callable[[int], int]:
+    """For `local_sgd`: 1 local step before step `switch_step`, `local_steps` from there on."""
+    return lambda step: 1 if step < switch_step else local_steps
+
+
+def average(x: Array, comm: Communicator, algorithm: str = "auto") -> None:
+    """Replace x by its mean over all ranks. Cost: that of the all-reduce."""
+    all_reduce(x, comm, algorithm=algorithm)
+    np.multiply(x, 1 / comm.size, out=x)
+    charge(x.size, 2 * x.nbytes)
+
+
+def local_sgd(replica: Replica, steps: int, local_steps: LocalSteps, algorithm: str = "auto") -> int:
+    """Train by local steps; all ranks have the same weights at the end.
+
+    Args:
+        replica: of this rank, with the same weights on all at the start. Its optimizer may be any: what it
+            remembers, such as momentum, stays at home.
+        steps: how many each rank makes; the last is followed by an average, though H may not have gone by.
+        local_steps: H, at least 1; or H by the step that has just been made, the same on all ranks.
+        algorithm: of the all-reduce.
+
+    Returns:
+        How many averages there were: ceil(steps / H) for a fixed H.
+
+    Cost per rank: one all-reduce of the weights an average.
+
+    Raises:
+        ArgumentError: local_steps is below 1, or steps below 0; on every rank.
+
+    Source: Stich 2019, arXiv 1805.09767, algorithm 1.
+    """
+    require_steps("steps", steps)
+    x, comm = replica.weights, replica.comm
+    since, averages = 0, 0
+    for step in range(steps):
+        replica.descend(replica.find_gradient(step), step)
+        since += 1
+        h = local_steps(step) if callable(local_steps) else local_steps
+        if h < 1:
+            raise ArgumentError(f"local_steps is {h} at step {step} on rank {comm.rank}; needs at least 1")
+        if since >= h or step == steps - 1:
+            with comm.span("average weights", x.nbytes):
+                average(x, comm, algorithm)
+            since, averages = 0, averages + 1
+        replica.observe(step, x)
+    return averages

@@ -1,0 +1,104 @@
+"""Mixing: how much each rank takes over from whom when ranks average with their neighbours.
+
+    n   ranks                       W   shape (n, n); row i holds the weights with which rank i averages
+    λ   the eigenvalues of W        1 = λ₁ ≥ λ₂ ≥ … ≥ λ_n ≥ -1
+
+                 from 0   1   2   3
+        rank 0  |    ⅓   ⅓   .   ⅓ |        every row sums to 1: averaging leaves alone what is the same on all
+        rank 1  |    ⅓   ⅓   ⅓   . |        every column sums to 1: nobody counts for more, the mean stays
+        rank 2  |    .   ⅓   ⅓   ⅓ |        W = Wᵀ: the eigenvalues are real, and tell how fast ranks agree
+        rank 3  |    ⅓   .   ⅓   ⅓ |
+
+Source: Lian et al. 2017, arXiv 1705.09056, section 2 and assumption 1.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simdist.asynchronous.graphs import Graph
+from simdist.errors import ArgumentError
+
+__all__ = ["Mixing", "metropolis"]
+
+_TOLERANCE = 1e-12
+
+
+class Mixing:
+    """A symmetric, doubly stochastic matrix W, as each rank uses its own row of it.
+
+    Args:
+        weights: W, shape (n, n); converted to float64.
+
+    Attributes:
+        weights: W.
+        size: n.
+
+    Raises:
+        ArgumentError: W is not square, has an entry that is negative or not finite, a row or a column that does not
+            sum to 1 (within 1e-12), or is not symmetric; the message names the row and what is wrong with it.
+    """
+
+    def __init__(self, weights: Any) -> None:
+        w = np.array(weights, dtype=np.float64)
+        if w.ndim != 2 or w.shape[0] != w.shape[1] or not w.size:
+            raise ArgumentError(f"a mixing matrix of shape {w.shape}; needs to be square, of 1 x 1 at least")
+        wrong = np.argwhere(~np.isfinite(w) | (w < 0))
+        if len(wrong):
+            i, j = map(int, wrong[0])
+            raise ArgumentError(f"row {i} of the mixing matrix has {w[i, j]:g} in column {j}; needs at least 0")
+        for line, sums in (("row", w.sum(axis=1)), ("column", w.sum(axis=0))):
+            worst = int(np.abs(sums - 1).argmax())
+            if abs(sums[worst] - 1) > _TOLERANCE:
+                raise ArgumentError(f"{line} {worst} of the mixing matrix sums to {sums[worst]:.15g}; needs 1")
+        i, j = map(int, np.unravel_index(np.abs(w - w.T).argmax(), w.shape))
+        if abs(w[i, j] - w[j, i]) > _TOLERANCE:
+            raise ArgumentError(
+                f"the mixing matrix is not symmetric: row {i} has {w[i, j]:g} in column {j}, row {j} has {w[j, i]:g} "
+                f"in column {i}"
+            )
+        self.weights: npt.NDArray[np.float64] = w
+        self.size = len(w)
+
+    def neighbours(self, rank: int) -> Sequence[int]:
+        """The other ranks that this one takes anything from, in ascending order."""
+        return [int(j) for j in np.flatnonzero(self.weights[rank]) if j != rank]
+
+    @cached_property
+    def eigenvalues(self) -> npt.NDArray[np.float64]:
+        """Of W, the largest first: λ₁ = 1, …, λ_n."""
+        return np.linalg.eigvalsh(self.weights)[::-1].astype(np.float64)
+
+    @property
+    def contraction(self) -> float:
+        """max(λ₂, -λ_n)²: what at most remains of Σ_i ‖x_i - x̄‖² after one averaging; 0 for one rank.
+
+        The bound is met by ranks that hold the coordinates of the eigenvector of that eigenvalue.
+        """
+        rest = self.eigenvalues[1:]
+        return float(max(rest[0], -rest[-1], 0.0) ** 2) if len(rest) else 0.0
+
+    @property
+    def spectral_gap(self) -> float:
+        """1 - max(λ₂, -λ_n): 0 where ranks never agree, as in a graph that falls apart; 1 where they do at once."""
+        return 1.0 - float(self.contraction**0.5)
+
+
+def metropolis(graph: Graph) -> Mixing:
+    """The weights W_ij = 1 / (1 + max(d_i, d_j)) for neighbours i and j of degrees d; the rest stays at home.
+
+    Each rank needs to know no more than its neighbours' degrees. Where all degrees are d, all weights are
+    1 / (d + 1): a third each on a ring, a fifth on a torus, and on a complete graph W = 11ᵀ/n, the mean.
+
+    Source: Xiao, Boyd, Lall 2005, IPSN, "A scheme for robust distributed sensor fusion based on average consensus".
+    """
+    w = np.zeros((graph.size, graph.size))
+    for i, j in graph.edges:
+        w[i, j] = w[j, i] = 1 / (1 + max(graph.degree(i), graph.degree(j)))
+    for i in range(graph.size):
+        # Rounding may bring the others' sum above 1 by a bit.
+        w[i, i] = max(0.0, 1 - float(w[i].sum()))
+    return Mixing(w)

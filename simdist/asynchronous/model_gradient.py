@@ -1,0 +1,48 @@
+"""Model gradient: a model and its batches as a function from weights to a gradient."""
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.data import Batches
+from simdist.nn import Model
+
+__all__ = ["ModelGradient", "first_weights"]
+
+
+def first_weights(model: Model, dtype: str = "float32", seed: int = 0) -> Array:
+    """A flat vector of the model's first values, which hang on the seed alone; the model looks into it."""
+    weights = np.empty(model.parameters.size, dtype)
+    model.parameters.bind(weights, np.zeros_like(weights))
+    model.parameters.initialize(seed)
+    return weights
+
+
+class ModelGradient:
+    """What one worker finds in its part of each batch: gradient(weights, step) -> (loss, gradient).
+
+    The mean over all workers is the loss of the whole batch, and its gradient, however the batch is cut.
+
+    Args:
+        model: this rank's own; it is bound to whatever weights it is called with. Nothing is dropped.
+        batches: of all workers together.
+        worker, workers: which one this is, of how many.
+    """
+
+    def __init__(self, model: Model, batches: Batches, worker: int, workers: int) -> None:
+        self._model = model
+        self._batches = batches
+        self._worker, self._workers = worker, workers
+        self._weights: Array | None = None
+
+    def __call__(self, weights: Array, step: int) -> tuple[float, Array]:
+        """The loss in nats a target, and its gradient, in an array that the next call uses again."""
+        model, parameters = self._model, self._model.parameters
+        if weights is not self._weights:
+            parameters.bind(weights, np.zeros_like(weights))
+            self._weights = weights
+        parameters.gradient[...] = 0
+        part = self._batches.part(step, self._worker, self._workers)
+        scale = self._workers / (part.batch_size * model.targets_per_window)
+        total, context = model.forward(part.windows)
+        model.backward(context, scale)
+        return total * scale, parameters.gradient

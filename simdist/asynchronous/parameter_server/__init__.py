@@ -1,0 +1,43 @@
+"""Parameter server: ranks that keep the weights, and ranks that work on them and need not wait for each other."""
+
+from simdist.asynchronous.parameter_server.client import Client, Rows
+from simdist.asynchronous.parameter_server.consistency import (
+    BoundedStaleness,
+    Consistency,
+    Synchronous,
+    asynchronous,
+    synchronous,
+)
+from simdist.asynchronous.parameter_server.counts import Counts
+from simdist.asynchronous.parameter_server.layout import Layout
+from simdist.asynchronous.parameter_server.server import Server
+from simdist.asynchronous.parameter_server.shard import ServerState, Shard
+from simdist.asynchronous.parameter_server.train import (
+    ParameterServer,
+    ServerReport,
+    WorkerReport,
+    plain_sgd,
+    train,
+    waited_shares,
+)
+
+__all__ = [
+    "BoundedStaleness",
+    "Client",
+    "Consistency",
+    "Counts",
+    "Layout",
+    "ParameterServer",
+    "Rows",
+    "Server",
+    "ServerReport",
+    "ServerState",
+    "Shard",
+    "Synchronous",
+    "WorkerReport",
+    "asynchronous",
+    "plain_sgd",
+    "synchronous",
+    "train",
+    "waited_shares",
+]

@@ -1,0 +1,210 @@
+"""Client: how a worker talks to the servers."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.asynchronous.parameter_server.layout import Layout
+from simdist.asynchronous.parameter_server.message import (
+    ANSWER,
+    BYE,
+    HEADER_BYTES,
+    LEAVE,
+    OVER,
+    PULL,
+    PUSH,
+    PUSH_PULL,
+    REQUEST,
+    WEIGHTS,
+    Message,
+)
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError, ArrayError, PeerLost
+
+__all__ = ["WAIT", "Client", "Rows"]
+
+WAIT = "wait for weights"
+"""The span of a worker's wait for answers."""
+
+
+class Rows(NamedTuple):
+    """A gradient that is zero but in some rows of the flat vector.
+
+    Attributes:
+        rows: int64, shape (k,), the rows' numbers; one that is named twice gets the sum.
+        values: shape (k, row_width), of the weights' dtype.
+    """
+
+    rows: Array
+    values: Array
+
+    def once(self) -> "Rows":
+        """The same with each row named once, in ascending order."""
+        rows, places = np.unique(self.rows, return_inverse=True)
+        if len(rows) == len(self.rows):
+            return Rows(rows, self.values[np.argsort(self.rows)])
+        values = np.zeros((len(rows), *self.values.shape[1:]), self.values.dtype)
+        np.add.at(values, places, self.values)
+        return Rows(rows, values)
+
+
+class Client:
+    """A worker's end. Weights are read into the caller's array; what is pushed is the caller's again on return.
+
+    Args:
+        comm: all ranks, servers and workers.
+        layout: who holds which keys.
+        dtype: of weights and gradients.
+
+    Attributes:
+        waited_s: how long answers have been waited for.
+
+    Cost of a step, push_pull of all n keys, per server j that holds n_j: two messages of 40 bytes + n_j items,
+    one there and one back. Rows cost 8 bytes each besides their items.
+    """
+
+    def __init__(self, comm: Communicator, layout: Layout, dtype: np.dtype) -> None:
+        self.comm = comm
+        self.layout = layout
+        self.dtype = np.dtype(dtype)
+        self.waited_s = 0.0
+        self._news = np.empty(HEADER_BYTES, np.uint8)
+        self._answers: dict[int, Array] = {}
+        self._dismissed: set[int] = set()  # the servers that go on without this worker
+
+    def pull(self, weights: Array, clock: int = -1, keys: slice | None = None) -> int | None:
+        """Read weights for this clock into weights[keys]; blocks until the servers admit it.
+
+        Args:
+            weights: shape (num_keys,); only these keys of it are changed.
+            clock: how many updates this worker has pushed; -1 if it does not know.
+            keys: all where not given.
+
+        Returns:
+            the clock that the weights are for: the one given, or a later one if it is over by now; None if a
+            server has taken this worker for dead, and goes on without it.
+        """
+        asked = []
+        for server, part in self.layout.parts(self._checked(weights, keys)):
+            if keys is None or part.start < part.stop:
+                self._ask(server, Message(PULL, clock, part))
+                asked.append(server)
+        return self._weights(asked, weights)
+
+    def push(self, clock: int, gradient: Array | Rows, keys: slice | None = None) -> None:
+        """Send an update stamped `clock`; one for the same clock that was sent before makes it void.
+
+        Args:
+            gradient: shape (keys,), or some rows.
+            keys: all where not given; the gradient counts as zero elsewhere.
+        """
+        for server, message in self._updates(PUSH, clock, gradient, keys):
+            self._ask(server, message)
+
+    def push_pull(self, clock: int, gradient: Array | Rows, weights: Array) -> int | None:
+        """Push an update stamped `clock` and pull the weights for the next one, in one message each way."""
+        self._checked(weights, None)
+        asked = []
+        for server, message in self._updates(PUSH_PULL, clock, gradient, None):
+            self._ask(server, message)
+            asked.append(server)
+        return self._weights(asked, weights)
+
+    def is_over(self, clock: int, until_s: float) -> int | None:
+        """Wait until then for the news that step `clock` is over; the step that is on by now, or None."""
+        comm = self.comm
+        while True:
+            try:
+                if not comm.probe(ANSWER, until_s):
+                    return None
+                comm.recv(self._news, tag=ANSWER)  # nothing was asked, so nothing else can come
+            except PeerLost:
+                if any(rank < self.layout.num_servers for rank in comm.lost()):
+                    raise
+                continue  # another worker's death is the servers' business
+            news = Message.unpacked(self._news, self.dtype)
+            if news.clock > clock:
+                return news.clock
+
+    def leave(self) -> None:
+        """Tell the servers that this worker has done its part; nothing of it is under way afterwards."""
+        servers = [server for server in range(self.layout.num_servers) if server not in self._dismissed]
+        for server in servers:
+            self._ask(server, Message(LEAVE))
+        for server in servers:
+            while self._answer(server).kind != BYE:
+                continue
+
+    # -- messages -------------------------------------------------------------------------------------------
+
+    def _ask(self, server: int, message: Message) -> None:
+        self.comm.send(message.packed(), server, REQUEST)
+
+    def _answer(self, server: int) -> Message:
+        """The next message from this server."""
+        if server not in self._answers:
+            keys = self.layout.keys(server)
+            room = HEADER_BYTES + (keys.stop - keys.start) * self.dtype.itemsize
+            self._answers[server] = np.empty(room, np.uint8)
+        packet = self._answers[server]
+        status = self.comm.recv(packet, server, ANSWER)
+        return Message.unpacked(packet[: status.num_bytes], self.dtype)
+
+    def _weights(self, servers: list[int], weights: Array) -> int | None:
+        """Await the weights from all of these servers; the earliest clock that they are for."""
+        clocks, start_s = [], self.comm.clock()
+        with self.comm.span(WAIT):
+            for server in servers:
+                answer = self._answer(server)
+                while answer.kind == OVER:  # that was of the update before
+                    answer = self._answer(server)
+                if answer.kind == WEIGHTS:
+                    weights[answer.keys] = answer.values
+                    clocks.append(answer.clock)
+                else:
+                    self._dismissed.add(server)
+        self.waited_s += self.comm.clock() - start_s
+        return None if self._dismissed else min(clocks, default=0)
+
+    def _updates(self, kind: int, clock: int, gradient: Array | Rows, keys: slice | None) -> list[tuple[int, Message]]:
+        """An update, cut up for the servers; those that it does not concern hear of its clock."""
+        if isinstance(gradient, Rows):
+            return self._row_updates(kind, clock, gradient)
+        whole = self._checked(gradient, keys, exactly=True)
+        found = []
+        for server, part in self.layout.parts(whole):
+            values = gradient[part.start - whole.start : part.stop - whole.start]
+            found.append((server, Message(kind, clock, part, values)))
+        return found
+
+    def _row_updates(self, kind: int, clock: int, gradient: Rows) -> list[tuple[int, Message]]:
+        layout, width = self.layout, self.layout.row_width
+        if gradient.values.shape != (len(gradient.rows), width) or gradient.values.dtype != self.dtype:
+            raise ArrayError(
+                f"{len(gradient.rows)} rows with values of shape {gradient.values.shape} and dtype "
+                f"{gradient.values.dtype} on rank {self.comm.rank}; needs width {width} and {self.dtype}"
+            )
+        rows, values = gradient.once()
+        count = layout.num_keys // width
+        if len(rows) and not 0 <= rows[0] <= rows[-1] < count:
+            raise ArgumentError(f"rows {rows[0]} to {rows[-1]} on rank {self.comm.rank}; there are 0 to {count - 1}")
+        found = []
+        for server in range(layout.num_servers):
+            held = layout.rows[server]
+            first, last = np.searchsorted(rows, (held.start, held.stop))
+            message = Message(kind, clock, layout.keys(server), values[first:last], rows[first:last])
+            found.append((server, message))
+        return found
+
+    def _checked(self, x: Array, keys: slice | None, exactly: bool = False) -> slice:
+        """The keys that are meant, after a look at the array that goes with them."""
+        meant = slice(0, self.layout.num_keys) if keys is None else keys
+        self.layout.check(meant)
+        needed = meant.stop - meant.start if exactly else self.layout.num_keys
+        if x.shape != (needed,) or x.dtype != self.dtype:
+            raise ArrayError(
+                f"an array of shape {x.shape} and dtype {x.dtype} for {needed} keys on rank {self.comm.rank}; "
+                f"needs shape ({needed},) and dtype {self.dtype}"
+            )
+        return meant

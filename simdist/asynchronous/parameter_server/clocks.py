@@ -1,0 +1,63 @@
+"""Clocks: how far each worker has come, as one server knows it."""
+
+from typing import NamedTuple
+
+from simdist.arrays import Array
+
+__all__ = ["Clocks", "Push"]
+
+
+class Push(NamedTuple):
+    """An update as it came: from which worker, stamped with its clock, and which version of the weights it is for."""
+
+    worker: int
+    clock: int
+    version: int
+    keys: slice
+    values: Array
+    rows: Array | None = None
+
+
+class Clocks:
+    """What each worker has done, and the step that the server is at.
+
+    Attributes:
+        commits: how many updates of each worker came: those stamped 0 … commits - 1.
+        applied: the same of those that have been applied by now; of dropped ones nothing is told.
+        reads: one more than the highest clock at which each has read, or can no longer read.
+        step: how many steps have been closed, where the rule closes steps.
+        present: the workers that have neither left nor died.
+        dead: those that died.
+    """
+
+    def __init__(self, num_workers: int) -> None:
+        self.commits = [0] * num_workers
+        self.applied = [0] * num_workers
+        self.reads = [0] * num_workers
+        self.step = 0
+        self.present = set(range(num_workers))
+        self.dead: set[int] = set()
+
+    @property
+    def num_alive(self) -> int:
+        """How many workers there are whose updates count, whether they have left or not."""
+        return len(self.commits) - len(self.dead)
+
+    def commit(self, worker: int, clock: int) -> None:
+        """An update of this stamp came; its worker will not read at this clock again."""
+        self.commits[worker] = clock + 1
+        self.read(worker, clock)
+
+    def read(self, worker: int, clock: int) -> None:
+        """The worker has been given the weights for this clock."""
+        self.reads[worker] = max(self.reads[worker], clock + 1)
+
+    def leave(self, worker: int, died: bool = False) -> None:
+        """Nobody waits for this worker any more."""
+        self.present.discard(worker)
+        if died:
+            self.dead.add(worker)
+        self.commits[worker] = self.reads[worker] = _NEVER
+
+
+_NEVER = 1 << 62

@@ -1,0 +1,83 @@
+"""Layout: which ranks serve, which work, and which server keeps which keys."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simdist.arrays import Partition, partition
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+
+__all__ = ["Layout"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The flat vector of weights over the first ranks, which serve; the others work.
+
+    A key is a place in the flat vector. Servers hold runs of keys, as equal as whole rows allow:
+
+        rank        0            1            2      3      4
+        keys     |--- 0 … ---|--- … n-1 ---|  worker worker worker
+                                              0      1      2
+
+    Args:
+        ranks: of servers and workers together.
+        num_servers: at least 1, and less than ranks.
+        num_keys: the length of the flat vector.
+        row_width: keys that are never parted, such as a row of an embedding's table; num_keys is a multiple.
+
+    Raises:
+        ArgumentError: a number lies outside its limits.
+    """
+
+    ranks: int
+    num_servers: int
+    num_keys: int
+    row_width: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_servers < self.ranks:
+            raise ArgumentError(
+                f"{self.num_servers} servers on {self.ranks} ranks; needs at least 1, and at least 1 rank that works"
+            )
+        if self.row_width < 1 or self.num_keys < 0 or self.num_keys % self.row_width:
+            raise ArgumentError(f"{self.num_keys} keys in rows of {self.row_width}; needs a whole number of rows")
+
+    @property
+    def num_workers(self) -> int:
+        """How many ranks work."""
+        return self.ranks - self.num_servers
+
+    @property
+    def rows(self) -> Partition:
+        """The rows of each server."""
+        return partition(self.num_keys // self.row_width, self.num_servers)
+
+    def keys(self, server: int) -> slice:
+        """The keys that a server holds."""
+        rows = self.rows[server]
+        return slice(rows.start * self.row_width, rows.stop * self.row_width)
+
+    def serves(self, comm: Communicator) -> bool:
+        """Whether this rank is a server."""
+        return comm.rank < self.num_servers
+
+    def worker(self, rank: int) -> int:
+        """Which worker a rank is, from 0."""
+        return rank - self.num_servers
+
+    def rank_of(self, worker: int) -> int:
+        """The rank of a worker."""
+        return self.num_servers + worker
+
+    def parts(self, keys: slice) -> Iterator[tuple[int, slice]]:
+        """Each server with those of these keys that it holds, which may be none."""
+        for server in range(self.num_servers):
+            held = self.keys(server)
+            start = min(max(keys.start, held.start), held.stop)
+            yield server, slice(start, max(start, min(keys.stop, held.stop)))
+
+    def check(self, keys: slice) -> None:
+        """Raise ArgumentError unless these are keys that there are."""
+        if not 0 <= keys.start <= keys.stop <= self.num_keys or keys.step is not None:
+            raise ArgumentError(f"keys {keys.start} to {keys.stop}; there are 0 to {self.num_keys}")

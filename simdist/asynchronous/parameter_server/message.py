@@ -1,0 +1,74 @@
+"""Message: what workers and servers say to each other, each as one flat array of bytes.
+
+    header, int64          kind | clock | start | stop | rows
+    row numbers, int64     so many, where only some rows of the keys start … stop are sent
+    values                 of the weights' dtype
+
+Requests travel under one tag and answers under another, so that a server takes whatever comes first.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simdist.arrays import Array
+
+__all__ = [
+    "ANSWER",
+    "BYE",
+    "HEADER_BYTES",
+    "LEAVE",
+    "OVER",
+    "PULL",
+    "PUSH",
+    "PUSH_PULL",
+    "REQUEST",
+    "WEIGHTS",
+    "Message",
+]
+
+PULL, PUSH, PUSH_PULL, LEAVE = 1, 2, 3, 4
+"""What workers ask: for weights; to take an update; both, the weights being those of the next clock; to go."""
+WEIGHTS, OVER, BYE = 5, 6, 7
+"""What servers answer: the weights; unasked, that a step is over; that they know that the worker has gone."""
+
+REQUEST, ANSWER = 1, 2
+"""The tags."""
+
+HEADER_BYTES = 40
+_EVERY_KEY = -1
+
+
+class Message(NamedTuple):
+    """One request or answer.
+
+    Attributes:
+        kind: what it says.
+        clock: the step of the update, or that the weights are for; -1 where a worker does not know its own.
+        keys: of the flat vector, which it is about.
+        values: flat, one a key; with row numbers, one a key of these rows.
+        rows: int64, the only rows sent, counted from the vector's start; None where all keys are.
+    """
+
+    kind: int
+    clock: int = -1
+    keys: slice = slice(0, 0)
+    values: Array | None = None
+    rows: Array | None = None
+
+    def packed(self) -> Array:
+        """As bytes: shape (n,), uint8."""
+        count = _EVERY_KEY if self.rows is None else len(self.rows)
+        header = np.array((self.kind, self.clock, self.keys.start, self.keys.stop, count), np.int64)
+        parts = [part.reshape(-1).view(np.uint8) for part in (header, self.rows, self.values) if part is not None]
+        return np.concatenate(parts)
+
+    @classmethod
+    def unpacked(cls, packet: Array, dtype: np.dtype) -> "Message":
+        """From bytes; rows and values are views of them."""
+        kind, clock, start, stop, count = packet[:HEADER_BYTES].view(np.int64).tolist()
+        if count == _EVERY_KEY:
+            return cls(kind, clock, slice(start, stop), packet[HEADER_BYTES:].view(dtype))
+        first = HEADER_BYTES + 8 * count
+        rows = packet[HEADER_BYTES:first].view(np.int64)
+        return cls(kind, clock, slice(start, stop), packet[first:].view(dtype), rows)

@@ -1,0 +1,304 @@
+"""Server: one rank that keeps a shard of the weights, takes updates from workers and gives them weights."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.asynchronous.parameter_server.clocks import Clocks, Push
+from simdist.asynchronous.parameter_server.consistency import Consistency
+from simdist.asynchronous.parameter_server.counts import Counts
+from simdist.asynchronous.parameter_server.layout import Layout
+from simdist.asynchronous.parameter_server.message import (
+    ANSWER,
+    BYE,
+    HEADER_BYTES,
+    LEAVE,
+    OVER,
+    PULL,
+    PUSH,
+    PUSH_PULL,
+    REQUEST,
+    WEIGHTS,
+    Message,
+)
+from simdist.asynchronous.parameter_server.shard import ServerState, Shard
+from simdist.comm import Communicator, Request
+from simdist.errors import ArrayError, PeerLost, RankFailed
+
+__all__ = ["WAIT", "Server"]
+
+WAIT = "wait for workers"
+"""The span of a server's wait for the next request."""
+
+
+class Server:
+    """Answers workers until all have left.
+
+        take a request    PUSH, PULL, …       from any worker, whoever comes first
+        apply             what is due         by the rule of consistency
+        answer            what is admitted    to those that it has kept waiting
+
+    It never waits in a send, so that servers and workers cannot wait for each other in a ring. In memory it has
+    its shard, and a copy for each update that it holds back and each answer under way, of one worker each at most.
+
+    Args:
+        comm: all ranks, servers and workers.
+        layout: who holds which keys.
+        shard: this server's.
+        consistency: who waits for whom; equal on all servers.
+        learning_rate: of each step. The mean of the updates of all workers is a step; an update that is
+            applied by itself weighs 1/p, p being the number of workers.
+        staleness_aware: let it weigh 1/τ instead, τ being its staleness, at least 1.
+        deadline_s: a worker that this server waits for and that is silent for so long counts as dead.
+        checkpoint: is given the state whenever so many steps more are in the weights. It must be done with
+            the arrays when it returns.
+        checkpoint_every: how many; at least 1.
+
+    Raises:
+        RankFailed: more workers have died than the rule can do without.
+
+    Source of the staleness-aware rate: Zhang, Gupta, Lian, Liu 2016, IJCAI, "Staleness-aware Async-SGD for
+    Distributed Deep Learning".
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        layout: Layout,
+        shard: Shard,
+        consistency: Consistency,
+        learning_rate: Callable[[int], float],
+        *,
+        staleness_aware: bool = False,
+        deadline_s: float | None = None,
+        checkpoint: Callable[[ServerState], None] | None = None,
+        checkpoint_every: int = 1,
+    ) -> None:
+        consistency.check(layout.num_workers)
+        self.comm = comm
+        self.layout = layout
+        self.shard = shard
+        self.consistency = consistency
+        self.learning_rate = learning_rate
+        self.staleness_aware = staleness_aware
+        self.deadline_s = deadline_s
+        self.clocks = Clocks(layout.num_workers)
+        self.counts = Counts()
+        self._checkpoint = checkpoint
+        self._checkpoint_every = checkpoint_every
+        self._checkpointed = 0
+        self._held: list[Push] = []
+        self._waiting: dict[int, dict[int, slice]] = {}  # clock -> worker -> the keys it wants
+        self._versions = [0] * layout.num_workers  # of the weights that each has read
+        self._heard_s = [0.0] * layout.num_workers
+        self._sends: dict[int, list[Request]] = {}
+        self._lost: list[Request] = []  # sends that nobody will ever receive
+        self._newest: Push | None = None  # looks into the packet
+        self._packet = self._room()
+
+    def serve(self) -> None:
+        """Answer until no worker is left."""
+        self._heard_s = [self.comm.clock()] * self.layout.num_workers
+        while self.clocks.present:
+            arrived = self._receive()
+            if arrived is not None:
+                self._take(*arrived)
+            self._settle()
+        for worker in list(self._sends):
+            self._finish_sends(worker)
+
+    # -- requests ---------------------------------------------------------------------------------------
+
+    def _receive(self) -> tuple[int, Message] | None:
+        """The next request and who asks; None where somebody has died instead."""
+        comm, start_s, limits_s = self.comm, self.comm.clock(), self._limits_s()
+        try:
+            with comm.span(WAIT):
+                if limits_s and not comm.probe(REQUEST, min(limits_s.values())):
+                    self._bury_silent(limits_s)
+                    return None
+                status = comm.recv(self._packet, tag=REQUEST)
+        except PeerLost:
+            self._bury_lost()
+            return None
+        finally:
+            self.counts.waited_s += comm.clock() - start_s
+        worker = self.layout.worker(status.src)
+        self._heard_s[worker] = comm.clock()
+        return worker, Message.unpacked(self._packet[: status.num_bytes], self.shard.weights.dtype)
+
+    def _take(self, worker: int, message: Message) -> None:
+        kind, clock = message.kind, message.clock
+        if worker in self.clocks.dead or kind == LEAVE:
+            self.clocks.leave(worker)
+            if kind != PUSH:  # of one taken for dead, who expects no answer to it
+                self._answer(worker, Message(BYE))
+            return
+        if kind in (PUSH, PUSH_PULL):
+            self._take_push(worker, message)
+            clock += 1
+        if kind in (PULL, PUSH_PULL):
+            if clock < 0:
+                clock = self.consistency.clock_of(self.clocks, worker)
+            self._waiting.setdefault(clock, {})[worker] = message.keys
+
+    def _take_push(self, worker: int, message: Message) -> None:
+        """Keep an update, unless it has come before or comes too late."""
+        clocks, clock = self.clocks, message.clock
+        if clock < clocks.commits[worker]:
+            self.counts.num_duplicates += 1
+            return
+        clocks.commit(worker, clock)
+        if not self.consistency.wants(clocks, clock):
+            self.counts.num_late += 1
+            return
+        values = message.values
+        if values is not None:
+            version = self._versions[worker]
+            self._newest = Push(worker, clock, version, message.keys, values, message.rows)
+            self._held.append(self._newest)
+
+    # -- what follows from them ---------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Apply all that is due and answer all that is admitted; each may bring about the other."""
+        again = True
+        while again:
+            for pushes in self.consistency.due(self.clocks, self._held):
+                self._apply(pushes)
+            again = self._answer_admitted()
+        if self._newest is not None and self._held and self._held[-1] is self._newest:
+            self._packet = self._room()
+        self._newest = None
+        if self._checkpoint is not None:
+            done = self.consistency.num_whole_steps(self.clocks)
+            if done >= self._checkpointed + self._checkpoint_every:
+                self._checkpointed = done
+                self._checkpoint(self.state())
+
+    def _apply(self, pushes: list[Push]) -> None:
+        """Make one step with these updates."""
+        shard, first = self.shard, pushes[0]
+        stale = [shard.version - push.version for push in pushes]
+        if self.consistency.whole_steps:
+            weight = 1 / len(pushes)
+        else:
+            weight = 1 / max(1, stale[0]) if self.staleness_aware else 1 / self.clocks.num_alive
+        with self.comm.span("update"):
+            shard.apply(pushes, self.learning_rate(first.clock), weight)
+        self.counts.staleness += stale
+        for push in pushes:
+            self.counts.applied.append((push.worker, push.clock))
+            self.clocks.applied[push.worker] = push.clock + 1
+        if self.consistency.announces:
+            self._announce({push.worker for push in pushes})
+
+    def _announce(self, kept: set[int]) -> None:
+        """Tell those still at work on the step just closed that it is over."""
+        step = self.clocks.step
+        for worker in self.clocks.present - kept:
+            if self.clocks.reads[worker] == step and self.clocks.commits[worker] < step:
+                self._answer(worker, Message(OVER, step))
+
+    def _answer_admitted(self) -> bool:
+        """Give weights to all that may read now; whether there were any."""
+        admitted = [clock for clock in sorted(self._waiting) if self.consistency.admits(self.clocks, clock)]
+        for clock in admitted:
+            for worker, keys in self._waiting.pop(clock).items():
+                # A step may have been closed meanwhile: whoever begins now begins with the newest.
+                now = max(clock, self.clocks.step)
+                self.clocks.read(worker, now)
+                self._versions[worker] = self.shard.version
+                self._answer(worker, Message(WEIGHTS, now, keys, self.shard.read(keys)))
+        return bool(admitted)
+
+    def _answer(self, worker: int, message: Message) -> None:
+        """Send without waiting; what the worker has been sent before its last request has arrived."""
+        if message.kind != OVER:
+            self._finish_sends(worker)
+        self._heard_s[worker] = self.comm.clock()
+        try:
+            request = self.comm.isend(message.packed(), self.layout.rank_of(worker), ANSWER)
+        except PeerLost:  # which the next receive tells
+            return
+        self._sends.setdefault(worker, []).append(request)
+
+    def _finish_sends(self, worker: int) -> None:
+        for request in self._sends.pop(worker, ()):
+            try:
+                request.wait()
+            except PeerLost:
+                self._lost.append(request)
+
+    # -- workers that die -----------------------------------------------------------------------------------
+
+    def _limits_s(self) -> dict[int, float]:
+        """Until when each worker that owes a request must be heard of; nothing without a deadline."""
+        if self.deadline_s is None:
+            return {}
+        waiting = {worker for workers in self._waiting.values() for worker in workers}
+        return {worker: self._heard_s[worker] + self.deadline_s for worker in self.clocks.present - waiting}
+
+    def _bury_silent(self, limits_s: dict[int, float]) -> None:
+        """Go on without the workers that have been silent for too long."""
+        now_s = self.comm.clock()
+        for worker in [worker for worker, limit_s in limits_s.items() if limit_s <= now_s]:
+            self._bury(worker)
+
+    def _bury_lost(self) -> None:
+        """Go on without the workers that are known to have died; without a server nobody can."""
+        for rank in self.comm.lost():
+            worker = self.layout.worker(rank)
+            if worker < 0:
+                raise RankFailed(f"server {rank} of {self.layout.num_servers} has died, and its weights with it")
+            if worker in self.clocks.present:
+                self._bury(worker)
+
+    def _bury(self, worker: int) -> None:
+        """Go on without this worker.
+
+        Raises:
+            RankFailed: that cannot be done.
+        """
+        clocks, p = self.clocks, self.layout.num_workers
+        clocks.leave(worker, died=True)
+        self._lost += self._sends.pop(worker, [])
+        for workers in self._waiting.values():
+            workers.pop(worker, None)
+        spare = self.consistency.num_spare(p)
+        if len(clocks.dead) > spare:
+            raise RankFailed(
+                f"worker {worker} of {p} (rank {self.layout.rank_of(worker)}) has died; "
+                f"{self.consistency} can do without {spare}, and {len(clocks.dead)} are dead"
+            )
+
+    # -- memory and checkpoints -----------------------------------------------------------------------------
+
+    def _room(self) -> Array:
+        """Memory for the longest request there can be."""
+        keys = self.shard.weights
+        return np.empty(HEADER_BYTES + 8 * (len(keys) // self.layout.row_width) + keys.nbytes, np.uint8)
+
+    def state(self) -> ServerState:
+        """What is in the weights by now, and what it takes to go on; updates held back are not, and come again."""
+        clocks = self.clocks
+        numbers = {"steps": self.shard.optimizer.num_steps, "clock": clocks.step}
+        numbers |= {f"worker {worker}": applied for worker, applied in enumerate(clocks.applied)}
+        return ServerState(self.shard.keys, self.shard.vectors(), numbers)
+
+    def restore(self, state: ServerState) -> None:
+        """Go on from a state; to be called before `serve`.
+
+        Raises:
+            ArrayError: it is of other keys, another optimizer, or another number of workers.
+        """
+        p = self.layout.num_workers
+        if set(state.numbers) != {"steps", "clock", *(f"worker {worker}" for worker in range(p))}:
+            raise ArrayError(f"the state has the numbers {sorted(state.numbers)}; this server has {p} workers")
+        self.shard.restore(state)
+        clocks = self.clocks
+        clocks.step = state.numbers["clock"]
+        clocks.applied = [state.numbers[f"worker {worker}"] for worker in range(p)]
+        clocks.commits = list(clocks.applied)
+        self._checkpointed = self.consistency.num_whole_steps(clocks)

@@ -1,0 +1,101 @@
+"""Shard: the weights that one server keeps, and how updates change them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.asynchronous.parameter_server.clocks import Push
+from simdist.errors import ArrayError
+from simdist.optim import Optimizer
+
+__all__ = ["ServerState", "Shard"]
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """What one server has to keep to go on later, as plain arrays and numbers.
+
+    Attributes:
+        keys: the run of the whole flat vector that it holds.
+        vectors: name -> flat vector with one item a key: "weights", and "optimizer/velocity" and the like.
+        numbers: name -> whole number: "steps" of the optimizer, the "clock", and "worker 0" and so on, how many
+            updates of each have been applied.
+    """
+
+    keys: slice
+    vectors: Mapping[str, Array]
+    numbers: Mapping[str, int]
+
+
+class Shard:
+    """A run of the flat vector, and the rule that updates change it by.
+
+    Args:
+        weights: shape (keys,), flat; the shard's from now on.
+        keys: where in the whole vector it lies.
+        row_width: of the rows that sparse updates speak of.
+        optimizer: made for these weights.
+
+    Attributes:
+        version: how many times they have been changed.
+    """
+
+    def __init__(self, weights: Array, keys: slice, row_width: int, optimizer: Optimizer) -> None:
+        self.weights = weights
+        self.keys = keys
+        self.optimizer = optimizer
+        self.version = 0
+        self._row_width = row_width
+        self._sum = np.empty_like(weights)
+
+    def read(self, keys: slice) -> Array:
+        """A view of the weights of these keys of the whole vector, which lie in the shard."""
+        return self.weights[keys.start - self.keys.start : keys.stop - self.keys.start]
+
+    def apply(self, pushes: Sequence[Push], rate: float, weight: float) -> None:
+        """Make one step with `weight` times the sum of these updates, added up in this order."""
+        self.optimizer.step(self.weights, self._gradient(pushes), rate, weight)
+        self.version += 1
+
+    def _gradient(self, pushes: Sequence[Push]) -> Array:
+        """The sum of the updates, one item a key of the shard: zero where nothing was pushed."""
+        if len(pushes) == 1 and len(pushes[0].values) == len(self.weights) and pushes[0].rows is None:
+            return pushes[0].values
+        total = self._sum
+        total[...] = 0
+        for push in pushes:
+            if push.rows is None:
+                total[push.keys.start - self.keys.start : push.keys.stop - self.keys.start] += push.values
+            else:
+                width = self._row_width
+                rows = total.reshape(-1, width)
+                rows[push.rows - self.keys.start // width] += push.values.reshape(-1, width)  # each row comes once
+        return total
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def vectors(self) -> dict[str, Array]:
+        """The weights and the optimizer's state, themselves and not copies."""
+        return {"weights": self.weights} | {f"optimizer/{name}": x for name, x in self.optimizer.vectors().items()}
+
+    def restore(self, state: ServerState) -> None:
+        """Take over what another shard of the same keys kept.
+
+        Raises:
+            ArrayError: it is of other keys, or a vector is missing, unknown or of another length.
+        """
+        if state.keys != self.keys:
+            raise ArrayError(
+                f"the state is of keys {state.keys.start} to {state.keys.stop}, "
+                f"and this server holds {self.keys.start} to {self.keys.stop}"
+            )
+        vectors = dict(state.vectors)
+        weights = vectors.pop("weights", None)
+        if weights is None or weights.shape != self.weights.shape:
+            found = "none" if weights is None else f"shape {weights.shape}"
+            raise ArrayError(f"the state's weights have {found}; this server needs {self.weights.shape}")
+        kept = {name.removeprefix("optimizer/"): x for name, x in vectors.items()}
+        self.optimizer.restore(kept, state.numbers["steps"])
+        self.weights[...] = weights

@@ -1,0 +1,236 @@
+"""Training through a parameter server: what each rank does, and what it reports.
+
+server    | wait |update| wait |update|     wait     |update| …
+                 ^      |      ^      |              ^
+               push  weights  push  weights        push
+                 |      v      |      v              |
+workers   compute --- wait --- | compute --- compute --- …
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from simdist.arrays import Array
+from simdist.asynchronous.compute_time import ComputeTime, Constant
+from simdist.asynchronous.parameter_server.client import Client, Rows
+from simdist.asynchronous.parameter_server.consistency import Consistency, Synchronous
+from simdist.asynchronous.parameter_server.counts import Counts
+from simdist.asynchronous.parameter_server.layout import Layout
+from simdist.asynchronous.parameter_server.server import Server
+from simdist.asynchronous.parameter_server.shard import ServerState, Shard
+from simdist.asynchronous.replica import Rate
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+from simdist.optim import SGD, Optimizer
+
+__all__ = ["Gradient", "ParameterServer", "ServerReport", "WorkerReport", "plain_sgd", "train", "waited_shares"]
+
+Gradient: TypeAlias = Callable[[Array, int], tuple[float, Array | Rows]]
+"""gradient(weights, step) -> (loss, gradient), of this worker's own data; it leaves the weights alone."""
+
+
+def plain_sgd(weights: Array, start: int) -> Optimizer:
+    """weights ← weights - learning_rate · gradient."""
+    return SGD(weights, momentum=0.0, start=start)
+
+
+@dataclass(frozen=True)
+class ParameterServer:
+    """How ranks train through servers; equal on all ranks.
+
+    Args:
+        num_servers: the first ranks, each with its run of the weights; the others work.
+        consistency: who waits for whom.
+        optimizer: makes each server's rule from its weights and where they begin in the whole vector.
+        staleness_aware: whether an update weighs less the staler it is; see `Server`.
+        row_width: of the rows that sparse gradients speak of.
+        deadline_s: how long a worker may be silent before the rest goes on without it; for ever where None.
+        compute_time: how long each rank's step takes besides what it really computes.
+        stops: rank -> the step before which it falls silent for good, to see what the others do.
+    """
+
+    num_servers: int = 1
+    consistency: Consistency = field(default_factory=Synchronous)
+    optimizer: Callable[[Array, int], Optimizer] = plain_sgd
+    staleness_aware: bool = False
+    row_width: int = 1
+    deadline_s: float | None = None
+    compute_time: ComputeTime = field(default_factory=Constant)
+    stops: Mapping[int, int] = field(default_factory=dict)
+
+    def layout(self, comm: Communicator, num_keys: int) -> Layout:
+        """Who serves, who works, and who holds what.
+
+        Raises:
+            ArgumentError: there are too few ranks for that.
+        """
+        layout = Layout(comm.size, self.num_servers, num_keys, self.row_width)
+        self.consistency.check(layout.num_workers)
+        return layout
+
+
+@dataclass
+class ServerReport:
+    """What a server has to tell.
+
+    Attributes:
+        state: its weights, and what it takes to go on from them.
+        counts: of updates.
+        elapsed_s, waited_s: how long it served, and how much of that it waited for requests.
+    """
+
+    state: ServerState
+    counts: Counts
+    elapsed_s: float
+    waited_s: float
+
+
+@dataclass
+class WorkerReport:
+    """What a worker has to tell.
+
+    Attributes:
+        clocks, times_s, losses: of each step that it finished: its number, when, and the loss at its weights.
+        num_given_up: steps given up because they were over before this worker had done its part.
+        elapsed_s, waited_s: how long it took, and how much of that it waited for servers.
+        ended: "done"; "stopped", as planned; or "dismissed", taken for dead.
+    """
+
+    clocks: list[int] = field(default_factory=list)
+    times_s: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    num_given_up: int = 0
+    elapsed_s: float = 0.0
+    waited_s: float = 0.0
+    ended: str = "done"
+
+
+def train(
+    comm: Communicator,
+    weights: Array,
+    gradient: Gradient,
+    steps: int,
+    learning_rate: Rate,
+    server: ParameterServer | None = None,
+    *,
+    state: ServerState | None = None,
+    checkpoint: Callable[[ServerState], None] | None = None,
+    checkpoint_every: int = 1,
+) -> ServerReport | WorkerReport:
+    """Train through servers, each rank in its part.
+
+    Args:
+        weights: shape (n,), floats, the first values, equal on all ranks. On a worker they are changed: they
+            end as it last read them. On a server they are left alone: its report has its own.
+        gradient: of this worker's data; a server does not call it.
+        steps: the clock at which training ends, counted from the first step ever.
+        learning_rate: of a step, in which each worker has a part; or a function of the step.
+        server, state: how; and for a server, what to go on from. Workers hear of it from the servers.
+        checkpoint, checkpoint_every: on a server; see `Server`.
+
+    Cost of a step: each server of n_j items takes and sends p · (40 bytes + n_j items), for p workers.
+
+    Raises:
+        ArgumentError, ArrayError: there are too few ranks, or arrays that do not fit.
+        CollectiveMismatch: the ranks do not agree about servers, steps or weights.
+        RankFailed: a worker has died without which the rest cannot go on.
+    """
+    how = server or ParameterServer()
+    layout = how.layout(comm, len(weights))
+    if steps < 0:
+        raise ArgumentError(f"steps is {steps}; needs at least 0")
+    comm.agree(f"parameter server: {layout} of {weights.dtype}, {how.consistency}, {steps} steps")
+    if how.consistency.num_spare(layout.num_workers):
+        comm.survive()
+    if not layout.serves(comm):
+        return _Work(comm, layout, weights, gradient, steps, how).run()
+    return _serve(comm, layout, weights, learning_rate, how, state, (checkpoint, checkpoint_every))
+
+
+def _serve(
+    comm: Communicator,
+    layout: Layout,
+    weights: Array,
+    rate: Rate,
+    how: ParameterServer,
+    state: ServerState | None,
+    checkpoint: tuple[Callable[[ServerState], None] | None, int],
+) -> ServerReport:
+    """A server's part."""
+    keys = layout.keys(comm.rank)
+    own = weights[keys].copy()
+    shard = Shard(own, keys, layout.row_width, how.optimizer(own, keys.start))
+    server = Server(
+        comm,
+        layout,
+        shard,
+        how.consistency,
+        rate if callable(rate) else lambda step: rate,
+        staleness_aware=how.staleness_aware,
+        deadline_s=how.deadline_s,
+        checkpoint=checkpoint[0],
+        checkpoint_every=checkpoint[1],
+    )
+    if state is not None:
+        server.restore(state)
+    start_s = comm.clock()
+    server.serve()
+    return ServerReport(server.state(), server.counts, comm.clock() - start_s, server.counts.waited_s)
+
+
+def waited_shares(comm: Communicator, report: ServerReport | WorkerReport) -> list[float]:
+    """Which share of its time each rank waited, by rank. All ranks must call it."""
+    share = report.waited_s / report.elapsed_s if report.elapsed_s else 0.0
+    return [float(told) for told in comm.exchange(repr(share))]
+
+
+class _Work:
+    """A worker's part."""
+
+    def __init__(
+        self, comm: Communicator, layout: Layout, weights: Array, gradient: Gradient, steps: int, how: ParameterServer
+    ) -> None:
+        self.comm = comm
+        self.client = Client(comm, layout, weights.dtype)
+        self.weights = weights
+        self.gradient = gradient
+        self.steps = steps
+        self.compute_time = how.compute_time
+        self.interruptible = how.consistency.announces
+        self.last_step = how.stops.get(comm.rank, steps)
+        self.report = WorkerReport()
+
+    def run(self) -> WorkerReport:
+        """Step until the end."""
+        report, client, start_s = self.report, self.client, self.comm.clock()
+        clock = client.pull(self.weights)
+        while clock is not None and clock < min(self.steps, self.last_step):
+            clock = self._step(clock)
+        if clock is None or clock < self.steps:
+            report.ended = "dismissed" if clock is None else "stopped"
+        if report.ended != "stopped":
+            client.leave()
+        report.elapsed_s = self.comm.clock() - start_s
+        report.waited_s = client.waited_s
+        return report
+
+    def _step(self, clock: int) -> int | None:
+        """One step; the clock of the next."""
+        comm, report, start_s = self.comm, self.report, self.comm.clock()
+        over = None
+        with comm.span("compute"):
+            loss, gradient = self.gradient(self.weights, clock)
+            worked_s = comm.clock() - start_s
+            if self.interruptible:
+                more_s = self.compute_time.more_s(comm.rank, clock, worked_s)
+                over = self.client.is_over(clock, comm.clock() + more_s)
+            else:
+                self.compute_time.spend(comm, clock, worked_s)
+        if over is not None:
+            report.num_given_up += 1
+            return self.client.pull(self.weights, over)
+        report.clocks.append(clock)
+        report.times_s.append(comm.clock())
+        report.losses.append(float(loss))
+        return self.client.push_pull(clock, gradient, self.weights)

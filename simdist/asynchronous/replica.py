@@ -1,0 +1,86 @@
+"""Replica: one rank's own copy of the weights, and how it steps by its own gradient.
+
+What ranks do apart is the same in every method without a server; the methods differ in how replicas come together.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from simdist.arrays import Array
+from simdist.asynchronous.compute_time import ComputeTime, Constant
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError, ArrayError
+from simdist.optim import SGD, Optimizer
+
+__all__ = ["Gradient", "Rate", "Replica"]
+
+Gradient: TypeAlias = Callable[[Array, int], tuple[float, Array]]
+"""gradient(weights, step) -> (loss, gradient), of this rank's own data; it leaves the weights alone."""
+
+Rate: TypeAlias = float | Callable[[int], float]
+"""A learning rate, or the learning rate as a function of the step."""
+
+
+class Replica:
+    """The weights of one rank, and what it does with them by itself.
+
+    Args:
+        comm: the ranks that train together, as this one sees them.
+        weights: shape (n,), floats, contiguous; changed in place.
+        gradient: of this rank's data; see `Gradient`.
+        learning_rate: of `optimizer`.
+        optimizer: made for these weights; plain SGD where not given.
+        compute_time: how long each step's gradient takes besides what it really computes.
+        observe: called with (step, weights) when the weights have changed.
+
+    Attributes:
+        losses: one a gradient, in nats or whatever `gradient` gives.
+        times_s: when each gradient was there, on the communicator's clock.
+
+    Raises:
+        ArrayError: the weights are no flat contiguous vector.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        weights: Array,
+        gradient: Gradient,
+        learning_rate: Rate,
+        *,
+        optimizer: Optimizer | None = None,
+        compute_time: ComputeTime | None = None,
+        observe: Callable[[int, Array], None] | None = None,
+    ) -> None:
+        if weights.ndim != 1 or not weights.flags.c_contiguous:
+            raise ArrayError(f"weights of shape {weights.shape} on rank {comm.rank}; needs one contiguous vector")
+        self.comm = comm
+        self.weights = weights
+        self.gradient = gradient
+        self.optimizer = optimizer or SGD(weights, momentum=0.0)
+        self.compute_time = compute_time or Constant()
+        self.observe = observe or (lambda step, weights: None)
+        self.losses: list[float] = []
+        self.times_s: list[float] = []
+        self._rate = learning_rate
+
+    def find_gradient(self, step: int, weights: Array | None = None) -> Array:
+        """The gradient at the weights, or at others that are given; its time passes, and its loss is kept."""
+        comm = self.comm
+        start_s = comm.clock()
+        loss, gradient = self.gradient(self.weights if weights is None else weights, step)
+        self.compute_time.spend(comm, step, comm.clock() - start_s)
+        self.losses.append(float(loss))
+        self.times_s.append(comm.clock())
+        return gradient
+
+    def descend(self, gradient: Array, step: int) -> None:
+        """Step by a gradient."""
+        rate = self._rate(step) if callable(self._rate) else self._rate
+        self.optimizer.step(self.weights, gradient, rate)
+
+
+def require_steps(name: str, value: int) -> None:
+    """Raise ArgumentError unless a number of steps is at least 0."""
+    if value < 0:
+        raise ArgumentError(f"{name} is {value}; needs at least 0")

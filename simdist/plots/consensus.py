@@ -1,0 +1,98 @@
+"""Consensus: how fast ranks that average with their neighbours come to agree."""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator
+
+from simdist.asynchronous.consensus import recorded
+from simdist.errors import ArgumentError
+from simdist.plots import style
+from simdist.trace import Trace
+
+__all__ = ["consensus"]
+
+_ROUNDING = 1e-28  # of the first error: what is smaller is how sums were rounded
+
+
+def consensus(
+    traces: Mapping[str, Trace], contraction: Mapping[str, float] | None = None, *, width: float = style.COLUMN
+) -> Figure:
+    """The consensus error over time, on a scale of powers of ten, and what the eigenvalues allow at most.
+
+    Args:
+        traces: of runs, by what they are to be called, whose records have consensus errors (see
+            `simdist.asynchronous.Snapshots`).
+        contraction: of some of them, by the same names, what is left at most of the error from one recorded
+            instant to the next (see `Mixing.contraction`): a dashed line from the first error. It holds for
+            averaging alone; gradients pull ranks apart again.
+        width: of the figure, in inches.
+
+    Raises:
+        ArgumentError: there is nothing to draw, a record has no consensus errors, or a bound is for no trace.
+    """
+    bounds = contraction or {}
+    errors = {name: recorded(trace.spans) for name, trace in traces.items()}
+    _check(errors, bounds)
+    length, sign = style.unit_of_time(max(found[-1][0] for found in errors.values()))
+    with style.styled():
+        fig = style.figure(width, 2.8)
+        ax = fig.subplots()
+        lines, left_out = [], 0
+        for i, (name, found) in enumerate(errors.items()):
+            drawn = _above_rounding(found, length)
+            left_out += len(found) - len(drawn)
+            look = style.series(i)
+            lines += ax.plot(*zip(*drawn, strict=True), label=name, markevery=max(1, len(drawn) // 8), **look)
+            if name in bounds:
+                allowed = [(t, found[0][1] * bounds[name] ** k) for k, (t, _) in enumerate(found)]
+                ax.plot(*zip(*_above_rounding(allowed, length), strict=True), **_BOUND | {"color": look["color"]})
+        if bounds:
+            lines.append(Line2D([], [], label="at most, by eigenvalues", **_BOUND))
+        ax.set(xlabel=f"time ({sign})", ylabel="consensus error", yscale="log")
+        ax.yaxis.set_major_locator(LogLocator(numticks=7))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda error, _: f"{error:.0e}"))
+        ax.minorticks_off()
+        ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
+        style.legend(fig, lines, _note(left_out), max(len(str(line.get_label())) for line in lines))
+        style.title(fig, _finding(errors))
+    return fig
+
+
+_BOUND: dict[str, Any] = {"color": style.INK, "linestyle": "--", "linewidth": 0.8}
+
+
+def _above_rounding(points: Sequence[tuple[float, float]], length: float) -> list[tuple[float, float]]:
+    """The points that are not as small, beside the first, as sums' rounding; times in units of this length."""
+    return [(t / length, error) for t, error in points if error > _ROUNDING * points[0][1]]
+
+
+def _check(errors: Mapping[str, Sequence[tuple[float, float]]], bounds: Mapping[str, float]) -> None:
+    """Refuse what cannot be drawn."""
+    if not errors:
+        raise ArgumentError("no trace to draw consensus errors of")
+    for name, found in errors.items():
+        if not found or not found[0][1] > 0 or not all(isfinite(error) for _, error in found):
+            raise ArgumentError(f"the record of {name!r} has no consensus errors that start above 0 and are finite")
+    unknown = sorted(set(bounds) - set(errors))
+    if unknown:
+        raise ArgumentError(f"a bound for {unknown[0]!r}, which is none of {sorted(errors)}")
+
+
+def _note(left_out: int) -> str:
+    return f"{style.number(left_out, 'error')} left out: as small as rounding." if left_out else ""
+
+
+def _finding(errors: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """The picture in a sentence."""
+    shares = {name: found[-1][1] / found[0][1] for name, found in errors.items()}
+    steps = max(len(found) for found in errors.values()) - 1
+    rests = ", ".join(f"{_share(share)} on {name}" for name, share in shares.items())
+    return f"Of the consensus error {style.number(steps, 'instant')} leave {rests}"
+
+
+def _share(share: float) -> str:
+    return "nothing" if share <= _ROUNDING else f"{share:.1e}" if share < 0.01 else f"{share:.2g}"

@@ -1,0 +1,42 @@
+"""The rules by themselves. What they make of a run: test_window."""
+
+import math
+
+import pytest
+
+from simdist.asynchronous.parameter_server import BoundedStaleness, Synchronous, asynchronous, synchronous
+from simdist.asynchronous.parameter_server.clocks import Clocks
+from simdist.errors import ArgumentError
+
+
+@pytest.mark.parametrize("s", [0, 1, 3])
+def test_a_read_waits_for_stamps_up_to_its_clock_less_s_less_1(s):
+    clocks = Clocks(3)
+    rule = BoundedStaleness(s)
+    for c in range(6):
+        assert rule.admits(clocks, c) == (c <= s)  # nothing has come
+    clocks.commits = [9, 5, 9]  # the slowest has sent 0 … 4
+    for c in range(12):
+        assert rule.admits(clocks, c) == (c - s - 1 <= 4)
+
+
+def test_no_bound():
+    assert asynchronous() == BoundedStaleness(math.inf)
+    assert asynchronous().admits(Clocks(2), 10**9)
+    assert synchronous() == Synchronous(backups=0)
+
+
+@pytest.mark.parametrize(("rule", "spare"), [(BoundedStaleness(1), 3), (Synchronous(), 0), (Synchronous(2), 2)])
+def test_how_many_may_die(rule, spare):
+    assert rule.num_spare(4) == spare
+
+
+@pytest.mark.parametrize("staleness", [-1, 0.5, math.nan, -math.inf])
+def test_what_is_no_staleness(staleness):
+    with pytest.raises(ArgumentError, match="staleness is"):
+        BoundedStaleness(staleness)
+
+
+def test_what_are_no_backups():
+    with pytest.raises(ArgumentError, match="backups is -1"):
+        Synchronous(-1)

@@ -1,0 +1,100 @@
+"""Compute times: the same whoever asks and when, and distributed as their names say."""
+
+import math
+
+import numpy as np
+import pytest
+
+import simdist as sd
+from simdist.asynchronous import Constant, Exponential, LogNormal, Pausing, Slowed
+from simdist.errors import ArgumentError
+
+TIMES = [
+    Constant(0.5),
+    Exponential(2.0, seed=3),
+    LogNormal(2.0, 0.7, seed=3),
+    Slowed(Exponential(1.0, seed=1), {2: 4.0}),
+    Pausing(LogNormal(1.0, 0.1), rank=1, step=5, pause_s=30.0),
+]
+
+
+@pytest.mark.parametrize("times", TIMES, ids=lambda t: type(t).__name__)
+def test_a_time_hangs_on_rank_and_step_alone(times):
+    asked = [(rank, step) for rank in range(4) for step in range(10)]
+    found = {at: times.seconds(*at) for at in asked}
+    assert {at: times.seconds(*at) for at in reversed(asked)} == found
+    assert min(found.values()) >= 0
+
+
+def drawn(times, count=20000):
+    return np.array([times.seconds(i % 7, i // 7) for i in range(count)])
+
+
+def test_exponential_times_have_its_mean_and_quantiles():
+    t = drawn(Exponential(2.0))
+    assert t.mean() == pytest.approx(2.0, rel=0.03)
+    for share in (0.1, 0.5, 0.9):
+        assert np.mean(t <= -2.0 * math.log(1 - share)) == pytest.approx(share, abs=0.015)
+
+
+def test_log_normal_times_have_its_mean_and_spread():
+    t = drawn(LogNormal(2.0, sigma=0.6))
+    assert t.mean() == pytest.approx(2.0, rel=0.03)
+    assert np.log(t).std() == pytest.approx(0.6, rel=0.03)
+
+
+def test_another_seed_draws_other_times():
+    assert Exponential(seed=0).seconds(0, 0) != Exponential(seed=1).seconds(0, 0)
+
+
+def test_one_rank_slower():
+    base = Exponential(seed=1)
+    times = Slowed(base, {2: 4.0})
+    assert times.seconds(2, 3) == 4 * base.seconds(2, 3)
+    assert times.seconds(1, 3) == base.seconds(1, 3)
+    assert Slowed(times, {2: 2.0}).slowness(2) == 8
+
+
+def test_one_rank_pauses_once():
+    times = Pausing(Constant(1.0), rank=1, step=5, pause_s=30.0)
+    assert [times.seconds(1, 4), times.seconds(1, 5), times.seconds(0, 5)] == [1, 31, 1]
+
+
+def test_a_virtual_clock_moves_by_it():
+    def program(comm):
+        times = Slowed(Constant(2.0), {1: 3.0})
+        times.spend(comm, step=0)
+        times.spend(comm, step=1, worked_s=0.5)
+        times.spend(comm, step=2, rank=1)
+        return comm.clock()
+
+    run = sd.run(program, 2)
+    assert run.results == [2 + 2 + 6, 6 + 7 + 6]
+    assert {span.name for span in run.trace} == {"compute"}
+
+
+def test_it_takes_so_long_by_any_clock(spmd):
+    def program(comm):
+        start_s = comm.clock()
+        Slowed(Constant(0.01), {1: 3.0}).spend(comm, step=0)
+        return comm.clock() - start_s
+
+    spent = spmd(program, 2)
+    assert spent[0] >= 0.01
+    assert spent[1] >= 0.03
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda: Constant(-1.0), "step_s is -1.0; needs at least 0"),
+        (lambda: Exponential(math.nan), "mean_s is nan"),
+        (lambda: Exponential(seed=-1), "seed is -1"),
+        (lambda: LogNormal(sigma=math.inf), "sigma is inf"),
+        (lambda: Slowed(Constant(1.0), {2: 0.0}), "rank 2 cannot be slow by the factor 0.0"),
+        (lambda: Pausing(Constant(1.0), rank=-1), "rank is -1"),
+    ],
+)
+def test_what_is_no_time(make, fault):
+    with pytest.raises(ArgumentError, match=fault):
+        make()

@@ -1,0 +1,94 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simdist.asynchronous.graphs import Graph, bipartite, complete, exponential, ring, torus
+from simdist.errors import ArgumentError
+
+SIZES = [1, 2, 3, 5, 8, 16]
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_a_ring(p):
+    assert [set(others) for others in ring(p).neighbours] == [{(r - 1) % p, (r + 1) % p} - {r} for r in range(p)]
+    assert len(ring(p).edges) == (p if p > 2 else p - 1)
+
+
+def test_a_torus():
+    assert torus(3, 4).neighbours[0] == (1, 3, 4, 8)
+    assert torus(3, 4).neighbours[6] == (2, 5, 7, 10)
+    assert torus(2, 2) == ring(4).__class__.of(4, [(0, 1), (1, 3), (3, 2), (2, 0)])
+    assert torus(1, 5) == torus(5, 1) == ring(5)
+    assert torus(1, 1).neighbours == ((),)
+
+
+def test_an_exponential_graph():
+    assert exponential(8).neighbours[0] == (1, 2, 4, 6, 7)
+    assert exponential(5) == complete(5)
+    assert [exponential(2**k).degree(0) for k in range(6)] == [0, 1, 3, 5, 7, 9]
+    assert exponential(1).edges == []
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_a_complete_graph(p):
+    assert complete(p).neighbours == tuple(tuple(j for j in range(p) if j != i) for i in range(p))
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_even_beside_odd(p):
+    graph = bipartite(p)
+    assert graph.sides() == [r % 2 for r in range(p)]
+    assert len(graph.edges) == (p // 2) * ((p + 1) // 2)
+
+
+@pytest.mark.parametrize("graph", [ring(8), torus(4, 6), torus(1, 2), exponential(2), Graph.of(5, [(0, 4), (1, 2)])])
+def test_sides(graph):
+    sides = graph.sides()
+    assert all(sides[i] != sides[j] for i, j in graph.edges)
+    assert sides[0] == 0
+
+
+@pytest.mark.parametrize("graph", [ring(5), torus(3, 4), exponential(8), complete(3)])
+def test_an_odd_cycle_has_no_sides(graph):
+    with pytest.raises(ArgumentError, match="not bipartite: edge .* cycle of odd length"):
+        graph.sides()
+
+
+EDGES = st.integers(1, 9).flatmap(
+    lambda p: st.tuples(
+        st.just(p),
+        st.lists(st.tuples(st.integers(0, p - 1), st.integers(0, p - 1)).filter(lambda e: e[0] != e[1]), max_size=12),
+    )
+)
+
+
+@given(EDGES)
+@settings(max_examples=200, deadline=None)
+def test_any_graph_is_as_networkx_finds_it(drawn):
+    networkx = pytest.importorskip("networkx")
+    p, edges = drawn
+    theirs, ours = networkx.Graph(), Graph.of(p, edges)
+    theirs.add_nodes_from(range(p))
+    theirs.add_edges_from(edges)
+    assert set(ours.edges) == {tuple(sorted(edge)) for edge in theirs.edges}
+    assert [ours.degree(r) for r in range(p)] == [theirs.degree(r) for r in range(p)]
+    assert ours.connected == networkx.is_connected(theirs)
+    if networkx.is_bipartite(theirs):
+        assert all(ours.sides()[i] != ours.sides()[j] for i, j in ours.edges)
+    else:
+        with pytest.raises(ArgumentError):
+            ours.sides()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Graph.of(3, [(0, 0)]), r"edge \(0, 0\)"),
+        (lambda: Graph.of(3, [(0, 3)]), r"edge \(0, 3\): needs two different ranks of 0 to 2"),
+        (lambda: Graph.of(0, []), "0 ranks"),
+        (lambda: torus(0, 3), "0 x 3"),
+    ],
+)
+def test_what_is_no_graph(make, message):
+    with pytest.raises(ArgumentError, match=message):
+        make()

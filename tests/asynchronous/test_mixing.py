@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simdist.asynchronous.graphs import Graph, complete, exponential, ring, torus
+from simdist.asynchronous.mixing import Mixing, metropolis
+from simdist.errors import ArgumentError
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 8, 16, 33])
+def test_a_ring_has_the_eigenvalues_of_the_closed_form(n):
+    expected = (1 + 2 * np.cos(2 * np.pi * np.arange(n) / n)) / 3
+    mixing = metropolis(ring(n))
+    np.testing.assert_allclose(mixing.eigenvalues, np.sort(expected)[::-1], atol=1e-13)
+    rest = np.sort(expected)[:-1]
+    assert mixing.contraction == pytest.approx(max(rest[-1], -rest[0]) ** 2, abs=1e-13)
+    assert mixing.spectral_gap == pytest.approx(1 - max(abs(rest)), abs=1e-13)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 3), (3, 5), (4, 6)])
+def test_a_torus_has_the_eigenvalues_of_the_closed_form(rows, columns):
+    wave = [2 * np.cos(2 * np.pi * np.arange(n) / n) for n in (rows, columns)]
+    expected = np.sort((1 + wave[0][:, None] + wave[1]).ravel() / 5)[::-1]
+    np.testing.assert_allclose(metropolis(torus(rows, columns)).eigenvalues, expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+def test_on_a_complete_graph_it_is_the_mean(n):
+    mixing = metropolis(complete(n))
+    np.testing.assert_allclose(mixing.weights, np.full((n, n), 1 / n), rtol=1e-15)
+    assert mixing.contraction == pytest.approx(0, abs=1e-28)
+
+
+def test_the_further_a_graph_reaches_the_faster_it_agrees():
+    gaps = [metropolis(graph).spectral_gap for graph in (ring(64), torus(8, 8), exponential(64), complete(64))]
+    assert gaps == sorted(gaps)
+    assert gaps[0] == pytest.approx((2 - 2 * np.cos(2 * np.pi / 64)) / 3)  # about (2π/n)² / 3
+
+
+def test_a_graph_that_falls_apart_never_agrees():
+    assert metropolis(Graph.of(4, [(0, 1), (2, 3)])).spectral_gap == pytest.approx(0, abs=1e-15)
+    assert Mixing(np.eye(1)).spectral_gap == 1
+
+
+EDGES = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambda e: e[0] != e[1]), max_size=20)
+
+
+@given(EDGES)
+@settings(max_examples=100, deadline=None)
+def test_any_graph_gets_weights_that_are_allowed(edges):
+    graph = Graph.of(8, edges)
+    mixing = metropolis(graph)
+    assert [tuple(mixing.neighbours(r)) for r in range(8)] == list(graph.neighbours)
+    assert mixing.eigenvalues[0] == pytest.approx(1)
+    assert mixing.eigenvalues[-1] > -1 + 1e-12  # each keeps some of its own
+    assert mixing.contraction < 1 - 1e-6 or not graph.connected
+
+
+THIRD = 1 / 3
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([[0.5, 0.5], [0.5, 0.4]], "row 1 of the mixing matrix sums to 0.9; needs 1"),
+        ([[0.5, 0.5, 0], [0.3, 0.4, 0.3], [0, 0.6, 0.4]], "column 0 .* sums to 0.8|column 1 .* sums to 1.5"),
+        (
+            [[0.2, 0.5, 0.3], [0.3, 0.2, 0.5], [0.5, 0.3, 0.2]],
+            "not symmetric: row 0 has 0.5 in column 1, row 1 has 0.3",
+        ),
+        ([[1.2, -0.2], [-0.2, 1.2]], "row 0 .* has -0.2 in column 1; needs at least 0"),
+        ([[np.nan, 1], [1, 0]], "row 0 .* has nan in column 0"),
+        ([[1, 0]], r"shape \(1, 2\)"),
+        (np.empty((0, 0)), r"shape \(0, 0\)"),
+        ([[THIRD, THIRD, THIRD]] * 2 + [[THIRD, THIRD, THIRD + 1e-9]], "row 2 .* sums to 1.000000001"),
+    ],
+)
+def test_what_is_not_doubly_stochastic_is_refused_by_its_row(weights, message):
+    with pytest.raises(ArgumentError, match=message):
+        Mixing(weights)

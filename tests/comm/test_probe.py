@@ -1,0 +1,82 @@
+"""Probe: looking for a message, for a while."""
+
+import numpy as np
+import pytest
+
+from simdist.cluster import Cluster, Device, Link
+from simdist.comm.solo import SoloCommunicator
+from simdist.comm.virtual.world import run_virtual
+
+SIMPLE = Cluster("simple", Device("d", 1e9, 1e9, 1e9), Link(1.0, 1e12), Link(1.0, 1e12))
+
+
+def test_it_finds_what_has_come_and_leaves_it(spmd):
+    def program(comm):
+        x = np.full(3, comm.rank)
+        comm.barrier()
+        if comm.rank == 0:
+            comm.send(x, 1, tag=5)
+            return True
+        found = comm.probe(tag=5, until_s=comm.clock() + 10)
+        assert comm.probe(tag=5)
+        assert not comm.probe(tag=6)
+        comm.recv(x, tag=5)
+        return found and not comm.probe(tag=5) and not x.any()
+
+    assert spmd(program, 2) == [True, True]
+
+
+def test_it_gives_up_when_its_time_is_over(spmd):
+    def program(comm):
+        until_s = comm.clock() + 0.02
+        found = comm.probe(until_s=until_s)
+        return found, comm.clock() >= until_s
+
+    assert spmd(program, 2) == [(False, True)] * 2
+
+
+@pytest.mark.parametrize(
+    ("until_s", "found", "at_s"), [(2.0, False, 2.0), (4.5, True, 4.0), (4.0, True, 4.0), (0.0, False, 0.5)]
+)
+@pytest.mark.parametrize("num_bytes", [8, 10**6])
+def test_virtual_time_goes_on_to_the_message_or_to_the_limit(until_s, found, at_s, num_bytes):
+    cluster = SIMPLE.with_(inside=Link(1.0, 1e18))
+
+    def program(comm):
+        x = np.zeros(num_bytes, np.uint8)
+        if comm.rank == 0:
+            comm.compute(seconds=3.0)
+            comm.send(x, 1)
+            return None
+        comm.compute(seconds=0.5)
+        told = comm.probe(until_s=until_s), comm.clock()
+        comm.recv(x)
+        return told
+
+    (_, (there, clock_s)), _, _ = run_virtual(program, 2, cluster)
+    assert there == found
+    assert clock_s == pytest.approx(at_s)
+
+
+def test_a_message_that_overtakes_is_found_first():
+    def program(comm):
+        x = np.zeros(1)
+        if comm.rank < 2:
+            comm.compute(seconds=(5.0, 2.0)[comm.rank])
+            comm.send(np.full(1, comm.rank, float), 2)
+            return None
+        assert comm.probe(until_s=100.0)
+        return comm.clock(), comm.recv(x).src
+
+    results, _, _ = run_virtual(program, 3, SIMPLE)
+    assert results[2] == (pytest.approx(3.0), 1)
+
+
+def test_alone():
+    comm = SoloCommunicator()
+    until_s = comm.clock() + 0.01
+    assert not comm.probe(until_s=until_s)
+    assert comm.clock() >= until_s
+    comm.send(np.zeros(2), 0, tag=3)
+    assert comm.probe(tag=3)
+    assert not comm.probe(tag=4)
