@@ -17,6 +17,7 @@ __all__ = [
     "place",
     "pretended_ranks_per_node",
     "share_cores",
+    "survives_deaths",
     "timeout_s",
 ]
 
@@ -47,6 +48,11 @@ def place(variables: Mapping[str, str] = os.environ) -> tuple[int, int, int] | N
         if rank in variables:
             return int(variables[rank]), int(variables.get(size, 1)), int(variables.get(local_size, 1))
     return None
+
+
+def survives_deaths(variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether this job was started so that MPI lets it go on when a rank dies: `mpirun --with-ft ulfm`."""
+    return variables.get("OMPI_MCA_mpi_ft_enable", "0").lower() not in ("0", "false", "no")
 
 
 def num_cores() -> int:

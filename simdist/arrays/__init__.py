@@ -3,25 +3,31 @@
 from typing import Any, TypeAlias
 
 from simdist.arrays.kind import empty, kind_of
+from simdist.arrays.ledger import CATEGORIES, Ledger, Moment, hold, recorded
 from simdist.arrays.meter import Chargeable, Meter, charge, metered
 from simdist.arrays.partition import Chunks, Partition, partition
 from simdist.arrays.phantom import Phantom, phantom
 from simdist.arrays.reduction import Reduction, reduction, reductions
 
 __all__ = [
+    "CATEGORIES",
     "Array",
     "Chargeable",
     "Chunks",
+    "Ledger",
     "Meter",
+    "Moment",
     "Partition",
     "Phantom",
     "Reduction",
     "charge",
     "empty",
+    "hold",
     "kind_of",
     "metered",
     "partition",
     "phantom",
+    "recorded",
     "reduction",
     "reductions",
 ]

@@ -26,19 +26,23 @@ class Phantom(NDArrayOperatorsMixin):
     Args:
         shape: as of any array.
         dtype: as of any array; gives `nbytes`, which messages and meters charge.
+
+    Attributes:
+        base: as of NumPy, the array whose memory this one looks into; None if it would have its own.
     """
 
-    __slots__ = ("dtype", "shape", "size")
+    __slots__ = ("__weakref__", "base", "dtype", "shape", "size")
 
     def __init__(self, shape: int | Shape, dtype: Any = np.float32) -> None:
         self.shape: Shape = (shape,) if isinstance(shape, int) else tuple(shape)
         self.dtype = np.dtype(dtype)
         self.size = math.prod(self.shape)
+        self.base: Phantom | None = None
 
     ndim = property(lambda self: len(self.shape))
     itemsize = property(lambda self: self.dtype.itemsize)
     nbytes = property(lambda self: self.size * self.dtype.itemsize)
-    T = property(lambda self: Phantom(self.shape[::-1], self.dtype))
+    T = property(lambda self: self._view(self.shape[::-1]))
     flags = property(lambda self: np.empty(0, self.dtype).flags)
 
     def __len__(self) -> int:
@@ -54,16 +58,22 @@ class Phantom(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: Any) -> "Phantom":
         if isinstance(key, slice) and len(self.shape) == 1:  # the case of every collective, without a detour
-            return Phantom((len(range(*key.indices(self.shape[0]))),), self.dtype)
+            return self._view((len(range(*key.indices(self.shape[0]))),))
         keys = key if isinstance(key, tuple) else (key,)
         if any(hasattr(k, "dtype") for k in keys):
             return Phantom(self._picked(keys), self.dtype)
-        return Phantom(self._hollow()[key].shape, self.dtype)
+        return self._view(self._hollow()[key].shape)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         there = self[key].shape
         if np.broadcast_shapes(there, np.shape(value)) != there:
             raise ArrayError(f"cannot broadcast shape {np.shape(value)} into shape {there}")
+
+    def _view(self, shape: Shape) -> "Phantom":
+        """The same memory as an array of another shape."""
+        view = Phantom(shape, self.dtype)
+        view.base = self if self.base is None else self.base
+        return view
 
     def _picked(self, keys: tuple[Any, ...]) -> Shape:
         """The shape of what arrays of indices, one for each of the first axes, pick out."""
@@ -75,15 +85,15 @@ class Phantom(NDArrayOperatorsMixin):
 
     def reshape(self, *shape: Any) -> "Phantom":
         """As of NumPy."""
-        return Phantom(self._hollow().reshape(*shape).shape, self.dtype)
+        return self._view(self._hollow().reshape(*shape).shape)
 
     def transpose(self, *axes: Any) -> "Phantom":
         """As of NumPy."""
-        return Phantom(self._hollow().transpose(*axes).shape, self.dtype)
+        return self._view(self._hollow().transpose(*axes).shape)
 
     def swapaxes(self, one: int, other: int) -> "Phantom":
         """As of NumPy."""
-        return Phantom(self._hollow().swapaxes(one, other).shape, self.dtype)
+        return self._view(self._hollow().swapaxes(one, other).shape)
 
     def copy(self) -> "Phantom":
         """As of NumPy."""

@@ -13,7 +13,8 @@ __all__ = ["Reduction", "reduction", "reductions"]
 class Reduction:
     """An associative, commutative operation on arrays: `op(x, y)` leaves x op y in x.
 
-    Works on whatever obeys NumPy's ufunc protocol. Cost: x.size operations; x and y are read and x is
+    Works on whatever obeys NumPy's ufunc protocol. On float16 and bfloat16 it reckons in float32, and rounds
+    what it leaves: a sum over p arrays rounds p - 1 times. Cost: x.size operations; x and y are read and x is
     written, 3 * x.nbytes.
     """
 

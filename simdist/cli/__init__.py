@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from simdist import __version__
 from simdist.environment import place
-from simdist.errors import ArgumentError, DataError, WorldUnavailable, unknown_name
+from simdist.errors import ArgumentError, CheckpointError, DataError, WorldUnavailable, unknown_name
 
 __all__ = ["VERBS", "Verb", "main"]
 
@@ -29,7 +29,7 @@ VERBS = {
     "run": Verb("start a script on so many ranks", "simdist.cli.run"),
     "bench": Verb("time the collectives: measured, predicted, formula", "simdist.bench.sweep"),
     "verify": Verb("check every collective against NumPy, and its traffic against its cost", "simdist.bench.verify"),
-    "plot": Verb("draw a trace or a collective", "simdist.cli.plot"),
+    "plot": Verb("draw a trace, a collective or a pipeline's schedule", "simdist.cli.plot"),
 }
 
 
@@ -53,7 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(words[1:])
     try:
         code: int = module.execute(args)
-    except (ArgumentError, DataError, WorldUnavailable) as error:  # the user's to mend; the rest shows where it arose
+    except (
+        ArgumentError,
+        CheckpointError,
+        DataError,
+        WorldUnavailable,
+    ) as error:  # the user's to mend; the rest shows where it arose
         who = place()
         print(f"simdist {words[0]}{f', rank {who[0]}' if who else ''}: {error}", file=sys.stderr)
         return 2

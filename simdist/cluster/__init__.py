@@ -3,8 +3,9 @@
 from simdist.cluster.calibration import calibrated
 from simdist.cluster.cluster import Cluster
 from simdist.cluster.device import Device
+from simdist.cluster.host import Host
 from simdist.cluster.link import Link
 from simdist.cluster.network import Network, Path
 from simdist.cluster.presets import preset, presets
 
-__all__ = ["Cluster", "Device", "Link", "Network", "Path", "calibrated", "preset", "presets"]
+__all__ = ["Cluster", "Device", "Host", "Link", "Network", "Path", "calibrated", "preset", "presets"]

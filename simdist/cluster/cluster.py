@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from simdist.cluster.device import Device
+from simdist.cluster.host import Host
 from simdist.cluster.link import Link
 from simdist.errors import ArgumentError
 
@@ -32,6 +34,7 @@ class Cluster:
         jitter: each message's latency is stretched by a seeded factor between 1 and 1 + jitter.
         slow: rank -> factor by which its computing takes longer.
         seed: of the jitter.
+        host: a device's share of its node's memory and disks; if not given, moving things there takes no time.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Cluster:
     jitter: float = 0.0
     slow: Mapping[int, float] = field(default_factory=dict)
     seed: int = 0
+    host: Host = field(default=Host(inf, inf, inf))
 
     def __post_init__(self) -> None:
         for name in ("devices_per_node", "nics_per_node"):

@@ -1,7 +1,10 @@
 """Presets: clusters by name."""
 
+from math import inf
+
 from simdist.cluster.cluster import Cluster
 from simdist.cluster.device import Device
+from simdist.cluster.host import Host
 from simdist.cluster.link import Link
 from simdist.errors import unknown_name
 
@@ -24,6 +27,7 @@ def _dgx(
     nvlink_gb_per_s: float,
     nic_gb_per_s: float,
     nics: int,
+    host: Host,
 ) -> Cluster:
     """Nodes of eight GPUs on NVLink, each node with `nics` network cards."""
     return Cluster(
@@ -33,8 +37,15 @@ def _dgx(
         between=Link(_INFINIBAND_S, nic_gb_per_s * _GB),
         devices_per_node=8,
         nics_per_node=nics,
+        host=host,
     )
 
+
+# A device's own 16 lanes of PCIe 3, 4 or 5; its eighth of the memory of two processors, DDR4-2133 on four channels
+# each, DDR4-3200 on eight, DDR5-4800 on eight; and of the data drives, four by SATA, four or eight by NVMe.
+_DGX1 = Host(16 * _GB, 17 * _GB, 0.25 * _GB)
+_DGX_A100 = Host(32 * _GB, 51.2 * _GB, 3 * _GB)
+_DGX_H100 = Host(64 * _GB, 76.8 * _GB, 6 * _GB)
 
 _PRESETS = {
     # A core of an ordinary computer and messages through its memory, in round figures; `calibrate` measures.
@@ -44,12 +55,13 @@ _PRESETS = {
         inside=Link(2e-6, 5e9),
         between=Link(3e-5, 1e9),
         devices_per_node=1 << 20,
+        host=Host(inf, 1.2e10, 1e9),  # the device's own memory
     ),
     # NVIDIA's data sheets: dense BF16 (V100: FP16) rate, memory, NVLink both ways, network card per GPU.
-    "v100": _dgx("v100", 125, 900, 32, 300, 12.5, nics=4),  # DGX-1 and DGX-2: 100 Gb/s InfiniBand cards
-    "a100": _dgx("a100", 312, 2039, 80, 600, 25, nics=8),
-    "h100": _dgx("h100", 989.4, 3350, 80, 900, 50, nics=8),
-    "h200": _dgx("h200", 989, 4800, 141, 900, 50, nics=8),
+    "v100": _dgx("v100", 125, 900, 32, 300, 12.5, nics=4, host=_DGX1),  # DGX-1 and DGX-2: 100 Gb/s InfiniBand cards
+    "a100": _dgx("a100", 312, 2039, 80, 600, 25, nics=8, host=_DGX_A100),
+    "h100": _dgx("h100", 989.4, 3350, 80, 900, 50, nics=8, host=_DGX_H100),
+    "h200": _dgx("h200", 989, 4800, 141, 900, 50, nics=8, host=_DGX_H100),
 }
 
 

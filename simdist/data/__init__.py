@@ -1,6 +1,7 @@
 """Text as bytes, and batches of it that every rank works out for itself."""
 
-from simdist.data.batches import Batches
+from simdist.data.batches import ORDERS, Batches, Part
 from simdist.data.corpus import PYTHON, Corpus, Split, load
+from simdist.data.prefetch import Prefetcher
 
-__all__ = ["PYTHON", "Batches", "Corpus", "Split", "load"]
+__all__ = ["ORDERS", "PYTHON", "Batches", "Corpus", "Part", "Prefetcher", "Split", "load"]

@@ -1,14 +1,38 @@
 """Batches: which windows each step trains on, worked out by every rank for itself."""
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from simdist.arrays import partition
 from simdist.data.corpus import Bytes, Split
+from simdist.errors import unknown_name
 
-__all__ = ["Batches"]
+__all__ = ["ORDERS", "Batches", "Part"]
+
+ORDERS = ("random", "passes")
+
+
+class Part(NamedTuple):
+    """What one rank trains on in a step, or a part of that.
+
+    Attributes:
+        windows: shape (n, length), uint8; n may be 0.
+        samples: their places in the global batch, shape (n,).
+        batch_size: how many windows that batch has.
+    """
+
+    windows: Bytes
+    samples: npt.NDArray[np.int64]
+    batch_size: int
+
+    def micro_batches(self, count: int) -> "list[Part]":
+        """Cut into so many, of which some may be empty."""
+        runs = partition(len(self.windows), count)
+        return [Part(self.windows[run], self.samples[run], self.batch_size) for run in runs]
 
 
 @dataclass(frozen=True)
@@ -19,24 +43,58 @@ class Batches:
     count or to ask another, any number of ranks trains on the same batches, and a run can go on anywhere.
 
     Args:
-        split: the windows to draw from, each as likely as another, with replacement.
+        split: the windows to draw from.
         global_batch_size: how many windows all ranks together train on in a step.
         seed: at least 0.
+        order: "random": each window is as likely as another, with replacement. "passes": the windows that begin
+            `stride` bytes apart, all of them once before any comes again, in another order each time; the last
+            batch of a pass has what is left.
+        stride: with order "passes".
+
+    Raises:
+        UnknownNameError: there is no such order.
     """
 
     split: Split
     global_batch_size: int
     seed: int
+    order: str = "random"
+    stride: int = 1
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise unknown_name("order", self.order, ORDERS)
 
     def numbers(self, step: int) -> npt.NDArray[np.int64]:
-        """The numbers of the windows of this step's global batch, shape (global_batch_size,)."""
+        """The numbers of the windows of this step's global batch, shape (batch_size,)."""
+        size = self.global_batch_size
+        if self.order == "passes":
+            count = self.split.num_every(self.stride)
+            turn, i = divmod(step, -(-count // size))
+            return self.split.every(self.stride, _shuffled(self.seed, turn, count)[i * size : (i + 1) * size])
         # The counter's last word is the step; one batch takes far fewer than the 2**192 draws below it.
         generator = np.random.Generator(np.random.Philox(key=[self.seed, 0], counter=[0, 0, 0, step]))
-        return generator.integers(self.split.num_windows, size=self.global_batch_size)
+        return generator.integers(self.split.num_windows, size=size)
 
-    def part(self, step: int, rank: int, ranks: int) -> Bytes:
-        """The windows that `rank` of `ranks` trains on: its run of the global batch, which may be empty.
+    def size(self, step: int) -> int:
+        """How many windows this step's global batch has."""
+        size = self.global_batch_size
+        if self.order == "random":
+            return size
+        count = self.split.num_every(self.stride)
+        return min(size, count - step % -(-count // size) * size)
+
+    def part(self, step: int, rank: int, ranks: int) -> Part:
+        """What `rank` of `ranks` trains on: its run of the global batch, which may be empty.
 
         Runs differ by one window at most, so a rank's gradient must weigh as many windows as it has.
         """
-        return self.split.windows(self.numbers(step)[partition(self.global_batch_size, ranks)[rank]])
+        numbers = self.numbers(step)
+        run = partition(len(numbers), ranks)[rank]
+        return Part(self.split.windows(numbers[run]), np.arange(run.start, run.stop), len(numbers))
+
+
+@lru_cache(maxsize=1)
+def _shuffled(seed: int, turn: int, count: int) -> npt.NDArray[np.int64]:
+    """0 … count-1 in the order of this pass."""
+    return np.random.Generator(np.random.Philox(key=[seed, 1], counter=[0, 0, 0, turn])).permutation(count)

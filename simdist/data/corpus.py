@@ -58,6 +58,19 @@ class Split:
         count = min(most, self.num_windows)
         return np.arange(count, dtype=np.int64) * self.num_windows // count
 
+    def num_every(self, stride: int) -> int:
+        """How many windows there are that begin `stride` bytes apart in each block."""
+        return len(self.blocks) * self._in_block(stride)
+
+    def every(self, stride: int, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The numbers of some of those, counted from 0 to num_every - 1."""
+        block, i = np.divmod(which, self._in_block(stride))
+        numbers: npt.NDArray[np.int64] = block * (self.block_bytes - self.length + 1) + i * stride
+        return numbers
+
+    def _in_block(self, stride: int) -> int:
+        return (self.block_bytes - self.length) // stride + 1
+
     def unigram_entropy(self) -> float:
         """Nats a byte that the best guess from the bytes' frequencies alone would lose here: -Σ f ln f.
 

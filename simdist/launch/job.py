@@ -127,6 +127,13 @@ class Job:
             self._see_end(rank)
         return (128 - code if code < 0 else code) or self._failure_code()
 
+    def signal(self, number: int) -> bool:
+        """Send a signal to all ranks that are at work; whether there are any."""
+        pids = [slot.pid for slot in self.board.slots() if slot.state == AT_WORK and self._is_mine(slot)]
+        for pid in pids:
+            os.kill(pid, number)
+        return bool(pids)
+
     def _failure_code(self) -> int:
         """Not 0 where a rank failed: a launcher's own word is not always to be relied on."""
         if self.deaths:

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,9 @@ from simdist.launch.room import check_room
 __all__ = ["launch_script"]
 
 
+_PATIENCE_S = 1.0  # what comes sooner after the first is the same Ctrl-C, passed on by more than one
+
+
 class _Stopped(BaseException):
     """A signal asked for the end."""
 
@@ -26,7 +30,7 @@ class _Stopped(BaseException):
         self.number = number
 
 
-def launch_script(ranks: int, argv: Sequence[str]) -> int:
+def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals] = ()) -> int:
     """Run a script on `ranks` processes of this machine under mpirun, until it ends.
 
     Its output goes where this process's goes; its input is empty. An exception, an exit code or the death
@@ -34,6 +38,8 @@ def launch_script(ranks: int, argv: Sequence[str]) -> int:
 
     Args:
         argv: the script and its arguments, or "-m", a module and its arguments.
+        heed: signals that the script heeds: they go to its ranks. Of those that ask for an end a second one,
+            a second or more after the first, ends the job as it would have done without this.
 
     Returns:
         the exit code of the job: not 0 where any rank failed.
@@ -50,7 +56,9 @@ def launch_script(ranks: int, argv: Sequence[str]) -> int:
         raise WorldUnavailable("this process is already a rank of an MPI job, and cannot start another")
     check_room(ranks, "mpi")
     try:
-        with _ending_on_signals(), Job(ranks, environment.timeout_s()) as job:
+        jobs: list[Job] = []
+        with _ending_on_signals(jobs, heed), Job(ranks, environment.timeout_s()) as job:
+            jobs.append(job)
             sys.stdout.flush()
             job.start([sys.executable, "-m", "simdist.launch.rank_process", *argv])
             while (code := job.poll()) is None:
@@ -64,16 +72,23 @@ def launch_script(ranks: int, argv: Sequence[str]) -> int:
 
 
 @contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """Turn the signals that ask for an end into an exception inside this block, so that the ranks end too."""
+def _ending_on_signals(jobs: Sequence[Job], heed: Sequence[signal.Signals]) -> Iterator[None]:
+    """Turn the signals that ask for an end into an exception inside this block, so that the ranks end too.
+
+    Those that the ranks heed are passed on to them instead.
+    """
+    first_s: dict[int, float] = {}
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise _Stopped(number)
+        since_s = time.monotonic() - first_s.setdefault(number, time.monotonic())
+        heard = number in heed and any(job.signal(number) for job in jobs)
+        if number != signal.SIGUSR1 and (not heard or since_s >= _PATIENCE_S):
+            raise _Stopped(number)
 
     if threading.current_thread() is not threading.main_thread():  # the only one that hears signals
         yield
         return
-    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if os.name == "posix" else [])]
+    numbers = {signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if os.name == "posix" else []), *heed}
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield

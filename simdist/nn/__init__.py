@@ -2,22 +2,28 @@
 
 from simdist.nn.gpt import gpt
 from simdist.nn.layers import Embedding, Gelu, Layer, Linear, Observer, Sequence
+from simdist.nn.loss import CrossEntropy, Loss
 from simdist.nn.mlp import mlp
 from simdist.nn.model import Model
 from simdist.nn.noise import Noise
-from simdist.nn.parameters import Parameter, Parameters
+from simdist.nn.parameters import Parameter, Parameters, Place
+from simdist.nn.parts import Parts
 from simdist.nn.shape import Shape
 
 __all__ = [
+    "CrossEntropy",
     "Embedding",
     "Gelu",
     "Layer",
     "Linear",
+    "Loss",
     "Model",
     "Noise",
     "Observer",
     "Parameter",
     "Parameters",
+    "Parts",
+    "Place",
     "Sequence",
     "Shape",
     "gpt",

@@ -3,6 +3,7 @@
 l  layers      h  width      V  vocabulary      s  tokens of a sequence      B  sequences
 """
 
+from simdist.nn.functional.heads import num_pairs
 from simdist.nn.shape import Shape
 
 __all__ = ["matmul_flops", "megatron_flops", "megatron_parameters", "num_parameters"]
@@ -21,12 +22,14 @@ def num_parameters(shape: Shape) -> int:
 def matmul_flops(shape: Shape, sequences: int) -> int:
     """The operations in the matrix products of one forward and backward of so many full-length sequences.
 
-    forward     a block 24 B s h² + 4 B s² h (its linear maps, its attention), the logits 2 B s h V
+    forward     a block 24 B s h² + 4 B n h (its linear maps, its attention), the logits 2 B s h V
     backward    twice that, once for the inputs and once for the weights or the other factor
-    again       what is recomputed: 4 B s² h a block when selective, all of its forward when full
+    again       what is recomputed: 4 B n h a block when selective, all of its forward when full
+
+    n is `num_pairs(s)`, s² up to 64 tokens: of longer contexts most of what no query sees is left out.
     """
     b, s, h = sequences, shape.context, shape.width
-    attention = 4 * b * s**2 * h
+    attention = 4 * b * num_pairs(s) * h
     block = 24 * b * s * h**2 + attention
     again = {"none": 0, "selective": attention, "full": block}[shape.recompute]
     return shape.layers * (3 * block + again) + 6 * b * s * h * shape.vocabulary
@@ -43,6 +46,8 @@ def megatron_parameters(layers: float, width: float, vocabulary: float, context:
 
 def megatron_flops(layers: float, width: float, vocabulary: float, context: float, sequences: float) -> float:
     """F = 96 B s l h² (1 + s / (6 h) + V / (16 l h)): an iteration's, with full recomputation.
+
+    It takes all s² scores to be computed.
 
     Source: Narayanan et al. 2021, arXiv 2104.04473, equation 3.
     """

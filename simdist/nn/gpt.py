@@ -3,20 +3,9 @@
 import math
 
 from simdist.arrays import Array
-from simdist.nn.layers import (
-    Attention,
-    Dropout,
-    Gelu,
-    Layer,
-    LayerNorm,
-    Linear,
-    Recompute,
-    Residual,
-    Sequence,
-    TextEmbedding,
-    TiedLinear,
-)
+from simdist.nn.layers import Layer, Recompute, Residual, Sequence
 from simdist.nn.model import Model
+from simdist.nn.parts import Parts
 from simdist.nn.shape import Shape
 
 __all__ = ["gpt"]
@@ -24,7 +13,7 @@ __all__ = ["gpt"]
 _STD = 0.02
 
 
-def gpt(shape: Shape) -> Model:
+def gpt(shape: Shape, parts: Parts | None = None) -> Model:
     r"""A language model with causal self-attention, normalized before each half of a block.
 
         tokens     t h e _ r a n …      context of them, and the place of each
@@ -41,40 +30,43 @@ def gpt(shape: Shape) -> Model:
     Every weight starts normally distributed with standard deviation 0.02; those that add to x start smaller
     by √(2 layers), so that x does not grow with the number of layers.
 
+    Args:
+        parts: what makes the pieces; without them they are those of one process with the whole model.
+
+    Raises:
+        ArgumentError: it cannot be made of these parts.
+
     Source: Radford, Wu, Child, Luan, Amodei, Sutskever 2019, "Language Models are Unsupervised Multitask
     Learners", section 2.3.
     """
-    embedding = TextEmbedding("embedding", shape.vocabulary, shape.context, shape.width, _STD)
-    layers: list[Layer] = [Sequence([embedding, Dropout("embedding.dropout", shape.dropout)])]
-    layers += [_block(f"block{i}", shape) for i in range(shape.layers)]
-    logits = (
-        TiedLinear(embedding.tokens)
-        if shape.tied
-        else Linear("logits", shape.width, shape.vocabulary, std=_STD, bias=False)
-    )
-    layers.append(Sequence([LayerNorm("norm", shape.width), logits]))
-    return Model(Sequence(layers), _next_tokens, targets_per_window=shape.context)
+    parts = parts or Parts()
+    parts.check(shape)
+    h, vocabulary = shape.width, shape.vocabulary
+    embedding = parts.embedding("embedding", vocabulary, shape.context, h, _STD)
+    layers: list[Layer] = [Sequence([embedding, parts.dropout("embedding.dropout", shape.dropout)])]
+    layers += [_block(f"block{i}", shape, parts) for i in range(shape.layers)]
+    norm = parts.norm("norm", h)
+    tied = shape.tied
+    logits = parts.tied_logits(embedding.parameters[0]) if tied else parts.logits("logits", h, vocabulary, _STD)
+    layers.append(Sequence([norm, logits]))
+    return Model(Sequence(layers), _next_tokens, targets_per_window=shape.context, loss=parts.loss())
 
 
-def _block(name: str, shape: Shape) -> Layer:
+def _block(name: str, shape: Shape, parts: Parts) -> Layer:
     """Attention and perceptron, each around a way past it."""
     h, residual_std = shape.width, _STD / math.sqrt(2 * shape.layers)
-    attention: Layer = Attention(f"{name}.attention", shape.heads, shape.dropout)
-    if shape.recompute == "selective":
-        attention = Recompute(attention)
+    selective = shape.recompute == "selective"
     look = [
-        LayerNorm(f"{name}.norm1", h),
-        Linear(f"{name}.qkv", h, 3 * h, std=_STD),
-        attention,
-        Linear(f"{name}.attended", h, h, std=residual_std),
-        Dropout(f"{name}.dropout1", shape.dropout),
+        parts.norm(f"{name}.norm1", h),
+        parts.column(f"{name}.qkv", h, 3 * h, _STD),
+        parts.attention(f"{name}.attention", shape.heads, shape.dropout, selective),
+        parts.row(f"{name}.attended", h, h, residual_std),
+        parts.dropout(f"{name}.dropout1", shape.dropout),
     ]
     think = [
-        LayerNorm(f"{name}.norm2", h),
-        Linear(f"{name}.hidden", h, 4 * h, std=_STD),
-        Gelu(),
-        Linear(f"{name}.thought", 4 * h, h, std=residual_std),
-        Dropout(f"{name}.dropout2", shape.dropout),
+        parts.norm(f"{name}.norm2", h),
+        parts.perceptron(name, shape, _STD, residual_std),
+        parts.dropout(f"{name}.dropout2", shape.dropout),
     ]
     block = Sequence([Residual(Sequence(look)), Residual(Sequence(think))])
     return Recompute(block) if shape.recompute == "full" else block

@@ -1,11 +1,13 @@
 """Model: layers that end in logits, the loss on them, and how windows of text become its examples."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
-from simdist.arrays import Array
-from simdist.nn import functional as f
+from simdist.arrays import Array, hold
+from simdist.arrays.working import overflow
 from simdist.nn.layers import Observer, Sequence
+from simdist.nn.loss import CrossEntropy, Loss
 from simdist.nn.noise import Noise
 from simdist.nn.parameters import Parameters
 
@@ -21,20 +23,26 @@ class Model:
     Backward also comes in the two halves of a `Layer`'s; either way it uses the context up.
 
     Args:
-        layers: from inputs to logits, shape (…, classes).
+        layers: from inputs to logits.
         examples: cuts windows of text, shape (n, length), uint8, into inputs and targets.
         targets_per_window: how many targets a window holds.
+        loss: of the logits; cross-entropy, if not given.
 
     Attributes:
         parameters: all of them, in the order of forward.
     """
 
     def __init__(
-        self, layers: Sequence, examples: Callable[[Array], tuple[Array, Array]], targets_per_window: int = 1
+        self,
+        layers: Sequence,
+        examples: Callable[[Array], tuple[Array, Array]],
+        targets_per_window: int = 1,
+        loss: Loss | None = None,
     ) -> None:
         self.layers = layers
         self.examples = examples
         self.targets_per_window = targets_per_window
+        self.loss = loss or CrossEntropy()
         self.parameters = Parameters(layers.parameters)
 
     def forward(
@@ -48,25 +56,37 @@ class Model:
             observer: is told of each of `layers`.
         """
         inputs, targets = self.examples(windows)
-        logits, context = self.layers.forward(inputs, noise, observer)
-        targets = targets.reshape(-1)
-        total, p = f.cross_entropy(logits.reshape(len(targets), logits.shape[-1]), targets)
-        return total, (context, p, targets, logits.shape)
+        with self._overflow():
+            logits, context = self.layers.forward(inputs, noise, observer)
+            total, of_loss = self.loss.forward(logits, targets)
+        return total, (context, of_loss)
+
+    def logits(self, tokens: Array, observer: Observer | None = None) -> Array:
+        """What may come next, shape (n, classes), after each row of tokens, shape (n, length), uint8."""
+        with self._overflow():
+            return self.loss.last(self.layers.forward(tokens, None, observer)[0])
 
     def backward(self, context: Any, scale: float, observer: Observer | None = None) -> None:
         """Add the derivatives of scale * the summed loss to the parameters' gradients."""
-        self.layers.backward(context[0], self._start(context, scale), observer)
+        with self._overflow():
+            self.layers.backward(context[0], self._start(context, scale), observer)
 
     def backward_input(self, context: Any, scale: float, observer: Observer | None = None) -> Any:
         """The half of `backward` that goes from the loss to the first layer; returns what is pending."""
-        return self.layers.backward_input(context[0], self._start(context, scale), observer)[1]
+        with self._overflow():
+            return self.layers.backward_input(context[0], self._start(context, scale), observer)[1]
 
     def backward_weight(self, context: Any, pending: Any, observer: Observer | None = None) -> None:
         """The other half: add to the parameters' gradients."""
-        self.layers.backward_weight(context[0], pending, observer)
+        with self._overflow():
+            self.layers.backward_weight(context[0], pending, observer)
 
-    @staticmethod
-    def _start(context: Any, scale: float) -> Array:
+    def _overflow(self) -> AbstractContextManager[object]:
+        """Where an Inf is no mistake: see `simdist.arrays.working.overflow`."""
+        return overflow(self.parameters.dtype)
+
+    def _start(self, context: Any, scale: float) -> Array:
         """The derivatives by the logits."""
-        _, p, targets, shape = context
-        return f.cross_entropy_backward(p, targets, scale).reshape(shape)
+        dy = self.loss.backward(context[1], scale)
+        hold("buffers", dy, "loss")
+        return dy

@@ -3,13 +3,27 @@
 import hashlib
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from simdist.arrays import Array
+from simdist.arrays import Array, kind_of
 from simdist.errors import ArgumentError, ArrayError
 
-__all__ = ["Parameter", "Parameters"]
+__all__ = ["Parameter", "Parameters", "Place"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a parameter lies in the one of the model that it is cut from.
+
+    Attributes:
+        shape: of the parameter of the whole model.
+        index: whole[index] is the part at hand; () where it is all of it.
+    """
+
+    shape: tuple[int, ...]
+    index: tuple[slice, ...] = ()
 
 
 class Parameter:
@@ -19,31 +33,37 @@ class Parameter:
         name: unique in its model.
         shape: weights are (in_features, out_features).
         mean, std: of the normal distribution that its first values are drawn from.
+        place: where it lies in the whole model's, if this rank has only a part of it.
 
     Attributes:
         data, gradient: the views, each of the parameter's shape.
     """
 
-    __slots__ = ("data", "gradient", "mean", "name", "shape", "size", "std")
+    __slots__ = ("data", "gradient", "mean", "name", "place", "shape", "size", "std")
 
     data: Array
     gradient: Array
 
-    def __init__(self, name: str, shape: tuple[int, ...], mean: float = 0.0, std: float = 0.0) -> None:
+    def __init__(
+        self, name: str, shape: tuple[int, ...], mean: float = 0.0, std: float = 0.0, place: Place | None = None
+    ) -> None:
         self.name = name
         self.shape = shape
         self.size = math.prod(shape)
         self.mean = mean
         self.std = std
+        self.place = place or Place(shape)
 
     def draw(self, seed: int) -> Array:
         """Its first values, float64. They hang on the seed and the name alone.
 
-        So a rank that holds another part of the model, or is one of another number, draws the same.
+        So a rank that holds another part of the model, or is one of another number, draws the same; of a
+        parameter that is cut it draws the whole, and returns its part.
         """
         digest = hashlib.sha256(self.name.encode()).digest()
         noise = np.random.Generator(np.random.Philox(key=[seed, int.from_bytes(digest[:8], "little")]))
-        return self.mean + self.std * noise.standard_normal(self.shape)
+        drawn: Array = self.mean + self.std * noise.standard_normal(self.place.shape)
+        return drawn[self.place.index]
 
 
 class Parameters:
@@ -82,6 +102,12 @@ class Parameters:
     def __len__(self) -> int:
         return len(self._parameters)
 
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the memory that they look into, whether it is all in one vector or not."""
+        dtype: np.dtype = self._parameters[0].data.dtype
+        return dtype
+
     def bind(self, data: Array, gradient: Array) -> None:
         """Let every parameter look into these two flat vectors, from now on.
 
@@ -104,6 +130,8 @@ class Parameters:
             parameter.gradient = gradient[span].reshape(parameter.shape)
 
     def initialize(self, seed: int) -> None:
-        """Fill the bound data with first values; another dtype gets the same ones, rounded."""
+        """Fill the bound data with first values; another dtype gets the same ones, rounded, and a phantom none."""
+        if kind_of(self.data) == "phantom":
+            return
         for parameter in self._parameters:
             parameter.data[...] = parameter.draw(seed)

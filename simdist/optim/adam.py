@@ -5,7 +5,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from simdist.arrays import Array, charge
-from simdist.errors import ArgumentError
 from simdist.optim.moments import Moments
 from simdist.optim.optimizer import Optimizer
 
@@ -38,21 +37,18 @@ class Adam(Optimizer):
         decay: Iterable[slice] | None = None,
         start: int = 0,
     ) -> None:
-        if not weight_decay >= 0:
-            raise ArgumentError(f"weight_decay is {weight_decay}; needs at least 0")
         super().__init__(like, decay, start)
-        self.moments = Moments(betas, epsilon)
-        self.weight_decay = weight_decay
-        self.state = {"m": np.zeros_like(like), "v": np.zeros_like(like)}
+        self.moments = Moments(betas, epsilon, weight_decay)
+        self.state = self.moments.zeros(like)
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
         for block in self._blocks():
             w, m, v = weights[block], self.state["m"][block], self.state["v"][block]
-            g = self._read(gradient, block, scale, copy=self.weight_decay > 0)
+            g = self._read(gradient, block, scale, copy=self.moments.weight_decay > 0)
             spare = self._spare[0][: len(w)]
-            if self.weight_decay:
+            if self.moments.weight_decay:
                 for part in self._decayed(block):
-                    np.multiply(w[part], self.weight_decay, out=spare[part])
+                    np.multiply(w[part], self.moments.weight_decay, out=spare[part])
                     np.add(g[part], spare[part], out=g[part])
             self.moments.update(m, v, g, spare)
             self.moments.direction(m, v, self.num_steps, rate, out=spare)

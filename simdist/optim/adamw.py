@@ -5,7 +5,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from simdist.arrays import Array, charge
-from simdist.errors import ArgumentError
 from simdist.optim.moments import Moments
 from simdist.optim.optimizer import Optimizer
 
@@ -42,15 +41,12 @@ class AdamW(Optimizer):
         decay: Iterable[slice] | None = None,
         start: int = 0,
     ) -> None:
-        if not weight_decay >= 0:
-            raise ArgumentError(f"weight_decay is {weight_decay}; needs at least 0")
         super().__init__(like, decay, start)
-        self.moments = Moments(betas, epsilon)
-        self.weight_decay = weight_decay
-        self.state = {"m": np.zeros_like(like), "v": np.zeros_like(like)}
+        self.moments = Moments(betas, epsilon, weight_decay)
+        self.state = self.moments.zeros(like)
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
-        keep = 1 - rate * self.weight_decay
+        keep = 1 - rate * self.moments.weight_decay
         for block in self._blocks():
             w, m, v = weights[block], self.state["m"][block], self.state["v"][block]
             g, spare = self._read(gradient, block, scale), self._spare[0][: len(w)]

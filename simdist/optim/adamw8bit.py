@@ -52,13 +52,10 @@ class AdamW8bit(Optimizer):
         start: int = 0,
         block: int = 2048,
     ) -> None:
-        if not weight_decay >= 0:
-            raise ArgumentError(f"weight_decay is {weight_decay}; needs at least 0")
         if block < 1:
             raise ArgumentError(f"block is {block}; needs at least 1")
         super().__init__(like, decay, start)
-        self.moments = Moments(betas, epsilon)
-        self.weight_decay = weight_decay
+        self.moments = Moments(betas, epsilon, weight_decay)
         self.alignment = block
         self._codes: dict[str, DynamicCode] = {"m": dynamic_code(signed=True), "v": dynamic_code(signed=False)}
         self._rows = max(1, _ROWS_BYTES // (like.itemsize * block))
@@ -73,7 +70,7 @@ class AdamW8bit(Optimizer):
         charge(19 * weights.size, 2 * weights.nbytes + gradient.nbytes + 4 * weights.size)
         if kind_of(weights) == "phantom":
             return
-        keep = 1 - rate * self.weight_decay
+        keep = 1 - rate * self.moments.weight_decay
         for items, blocks in self._groups():
             w, spare = weights[items], np.empty_like(weights, shape=items.stop - items.start)
             m, v = self._decode("m", items, blocks), self._decode("v", items, blocks)

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from simdist.arrays import Array, charge
-from simdist.errors import ArgumentError
 from simdist.optim.moments import Moments
 from simdist.optim.norm import Combine, alone, norms
 from simdist.optim.optimizer import Optimizer
@@ -53,12 +52,9 @@ class LAMB(Optimizer):
         decay: Iterable[slice] | None = None,
         start: int = 0,
     ) -> None:
-        if not weight_decay >= 0:
-            raise ArgumentError(f"weight_decay is {weight_decay}; needs at least 0")
         super().__init__(like, decay, start)
-        self.moments = Moments(betas, epsilon)
-        self.weight_decay = weight_decay
-        self.state = {"m": np.zeros_like(like), "v": np.zeros_like(like)}
+        self.moments = Moments(betas, epsilon, weight_decay)
+        self.state = self.moments.zeros(like)
         self._layers = Spans(layers).cut(start, start + len(like))
         self._combine = combine
         self._direction = np.empty_like(like)
@@ -70,9 +66,9 @@ class LAMB(Optimizer):
             spare = self._spare[0][: len(w)]
             self.moments.update(m, v, self._read(gradient, block, scale), spare)
             self.moments.direction(m, v, self.num_steps, 1.0, out=u)
-            if self.weight_decay:
+            if self.moments.weight_decay:
                 for part in self._decayed(block):
-                    np.multiply(w[part], self.weight_decay, out=spare[part])
+                    np.multiply(w[part], self.moments.weight_decay, out=spare[part])
                     np.add(u[part], spare[part], out=u[part])
         ratios = self._ratios(weights)
         for block in self._blocks():

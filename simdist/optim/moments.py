@@ -21,6 +21,7 @@ class Moments:
     Args:
         betas: β₁ and β₂, at least 0 and below 1.
         epsilon: above 0.
+        weight_decay: at least 0; each rule applies it in its own way.
 
     Raises:
         ArgumentError: an argument is outside of its limits.
@@ -28,14 +29,22 @@ class Moments:
     Source: Kingma and Ba 2015, arXiv 1412.6980, algorithm 1 and the end of section 2.
     """
 
-    def __init__(self, betas: tuple[float, float], epsilon: float) -> None:
+    def __init__(self, betas: tuple[float, float], epsilon: float, weight_decay: float) -> None:
         for name, beta in zip(("betas[0]", "betas[1]"), betas, strict=True):
             if not 0 <= beta < 1:
                 raise ArgumentError(f"{name} is {beta}; needs at least 0 and less than 1")
         if not epsilon > 0:
             raise ArgumentError(f"epsilon is {epsilon}; needs more than 0")
+        if not weight_decay >= 0:
+            raise ArgumentError(f"weight_decay is {weight_decay}; needs at least 0")
         self.betas = betas
         self.epsilon = epsilon
+        self.weight_decay = weight_decay
+
+    @staticmethod
+    def zeros(like: Array) -> dict[str, Array]:
+        """m and v as they begin."""
+        return {"m": np.zeros_like(like), "v": np.zeros_like(like)}
 
     def update(self, m: Array, v: Array, g: Array, spare: Array) -> None:
         """Take g into m and v, in place: 7 operations an item, `spare` is working space of their shape."""

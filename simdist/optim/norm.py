@@ -18,7 +18,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge, kind_of
 
-__all__ = ["Combine", "alone", "largest", "norms"]
+__all__ = ["Combine", "alone", "largest", "norm", "norms"]
 
 Combine = Callable[[Array, str], None]
 """combine(values, op): replace the values, in place, by their reduction over all ranks that hold a shard. The op
@@ -49,14 +49,29 @@ def norms(vectors: Sequence[Array], combine: Combine = alone) -> list[float]:
 
     Cost: 5 operations an item; the vectors are read twice.
     """
-    charge(5 * sum(x.size for x in vectors), 2 * sum(x.nbytes for x in vectors))
-    tops = np.array([largest(x) for x in vectors], np.float64)
+    return _norms([[x] for x in vectors], combine)
+
+
+def norm(parts: Sequence[Array], combine: Combine = alone) -> float:
+    """The 2-norm of one vector, of which this rank holds these parts: as `norms` does it.
+
+    A rank may hold none, and each another number of them.
+    """
+    return _norms([parts], combine)[0]
+
+
+def _norms(vectors: Sequence[Sequence[Array]], combine: Combine) -> list[float]:
+    """The norm of each vector, given as the parts of it that this rank holds."""
+    held = [x for parts in vectors for x in parts]
+    charge(5 * sum(x.size for x in held), 2 * sum(x.nbytes for x in held))
+    # NumPy's maximum keeps a NaN, Python's may not.
+    tops = np.array([np.max([0.0, *map(largest, parts)]) for parts in vectors], np.float64)
     combine(tops, "max")
     exponents = [math.frexp(top)[1] if math.isfinite(top) else 0 for top in tops.tolist()]
     limbs = np.zeros((len(vectors), 2), np.int64)
-    for i, x in enumerate(vectors):
-        if x.size and 0 < tops[i] < math.inf:
-            limbs[i] = divmod(_squares(x, exponents[i]), _LIMB)
+    for i, parts in enumerate(vectors):
+        if 0 < tops[i] < math.inf:
+            limbs[i] = divmod(sum(_squares(x, exponents[i]) for x in parts if x.size), _LIMB)
     combine(limbs.reshape(-1), "sum")
     return [
         _root(high * _LIMB + low, exponent) if math.isfinite(top) else top

@@ -1,5 +1,27 @@
 """Where a model meets the ranks."""
 
+from simdist.parallel.centralized import Centralized
+from simdist.parallel.compressed import Compressed, compressions
 from simdist.parallel.data_parallel import DataParallel
+from simdist.parallel.drift import check_replicas
+from simdist.parallel.map_reduce import MapReduce
+from simdist.parallel.method import Method
+from simdist.parallel.precision import Precision
+from simdist.parallel.recipe import Recipe, optimizers
+from simdist.parallel.zero import FSDP, Offload, ZeRO
 
-__all__ = ["DataParallel"]
+__all__ = [
+    "FSDP",
+    "Centralized",
+    "Compressed",
+    "DataParallel",
+    "MapReduce",
+    "Method",
+    "Offload",
+    "Precision",
+    "Recipe",
+    "ZeRO",
+    "check_replicas",
+    "compressions",
+    "optimizers",
+]

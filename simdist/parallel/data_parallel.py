@@ -1,19 +1,21 @@
 """Data parallelism: every rank holds the whole model and works on its own part of the batch."""
 
-from typing import Any
-
 from simdist.arrays import Array
-from simdist.collectives import all_reduce, broadcast
+from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 from simdist.nn import Model, Noise
+from simdist.parallel.buckets import Buckets
+from simdist.parallel.holding import Holding
+from simdist.parallel.method import GRADIENTS, Method
+from simdist.parallel.recipe import Recipe
+from simdist.parallel.replica import Replica
+from simdist.parallel.spread import Spread
+from simdist.parallel.update import Update
 
-__all__ = ["GRADIENTS", "DataParallel"]
-
-GRADIENTS = "synchronize gradients"
-"""The span around a step's reduction."""
+__all__ = ["DataParallel"]
 
 
-class DataParallel:
+class DataParallel(Method):
     """A model of which each rank holds a copy. The copies start alike and stay so, for all ranks change them
     by the same gradient: the sum over the ranks of what each found in its part of the batch.
 
@@ -22,54 +24,60 @@ class DataParallel:
         rank 2     batch part 2     gradient of part 2  --+             +--> the same
 
     Args:
-        model: not yet bound to memory; it gets two flat vectors from `comm.empty`.
-        comm: the ranks that share the batch. All of them must call, here and in every method.
-        dtype: of weights and gradients.
+        model, comm, recipe, spread: as of `Method`. The model gets two flat vectors from `comm.empty`.
         seed: of the first weights, which rank 0 draws and broadcasts.
         algorithm: of the all-reduce of the gradient.
+        bucket_bytes: reduce so much at a time during backward, as `Buckets` does; None reduces all after it.
 
     Cost per rank and step, n bytes of gradient on p ranks: that of the all-reduce, 2n(p-1)/p bytes at least.
     """
 
-    def __init__(self, model: Model, comm: Communicator, dtype: Any, seed: int, algorithm: str = "auto") -> None:
-        self.model = model
-        self.comm = comm
+    def __init__(
+        self,
+        model: Model,
+        comm: Communicator,
+        recipe: Recipe,
+        seed: int,
+        algorithm: str = "auto",
+        bucket_bytes: int | None = None,
+        spread: Spread | None = None,
+    ) -> None:
+        super().__init__(model, comm, recipe, spread)
         self.algorithm = algorithm
-        size = model.parameters.size
-        model.parameters.bind(comm.empty(size, dtype), comm.empty(size, dtype))
-        if comm.rank == 0:
-            model.parameters.initialize(seed)
-        with comm.span("initial weights", self.weights.nbytes):
-            broadcast(self.weights, comm)
+        parameters = model.parameters
+        self._replica = Replica(model, comm, recipe.precision.dtype, seed)
+        self.update = Update(self.weights, Holding.of_all(parameters.size), parameters, recipe, self.spread)
+        self._buckets = None if bucket_bytes is None else Buckets(parameters, comm, bucket_bytes, algorithm)
 
     @property
     def weights(self) -> Array:
         """The flat vector of all weights."""
-        return self.model.parameters.data
+        return self._replica.weights
 
     @property
     def gradient(self) -> Array:
         """The flat vector of all gradients."""
-        return self.model.parameters.gradient
+        return self._replica.gradient
 
-    def backward(self, windows: Array, scale: float, noise: Noise | None = None) -> float:
-        """Leave in `gradient` the derivatives of scale * the loss summed over the windows of all ranks.
-
-        With scale = 1 / (targets in the global batch) that is the gradient of the batch's mean loss, however
-        the batch is cut: each window weighs the same, and a rank may have none.
-
-        Args:
-            windows: this rank's part of the batch, shape (n, length), uint8.
-            noise: which windows of the batch these are, for dropout; without it nothing is dropped.
-
-        Returns:
-            The loss summed over this rank's own windows, in nats.
-        """
-        self.gradient[...] = 0
-        with self.comm.span("forward"):
-            total, context = self.model.forward(windows, noise)
-        with self.comm.span("backward"):
-            self.model.backward(context, scale)
-        with self.comm.span(GRADIENTS, self.gradient.nbytes):
-            all_reduce(self.gradient, self.comm, algorithm=self.algorithm)
+    def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
+        """Add to `gradient`; with the last micro-batch leave in it the sum over all ranks."""
+        observer = self._buckets if last else None
+        total = self._replica.backward(windows, scale * self.update.scale, noise, observer)
+        if last:
+            with self.comm.span(GRADIENTS, self.gradient.nbytes):
+                if self._buckets:
+                    self._buckets.finish()
+                else:
+                    all_reduce(self.gradient, self.comm, algorithm=self.algorithm)
         return total
+
+    def step(self, learning_rate: float) -> bool:
+        """Every rank changes its copy alike."""
+        with self.comm.span("update"):
+            changed = self.update.step(self.gradient, learning_rate)
+            self.gradient[...] = 0
+        return changed
+
+    def loss(self, windows: Array) -> float:
+        """Each rank by itself."""
+        return self._replica.loss(windows)

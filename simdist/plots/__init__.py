@@ -1,18 +1,34 @@
 """The pictures: each a function that reads a record, or figures, and returns a Matplotlib Figure."""
 
 from simdist.plots.collective import collective_steps
+from simdist.plots.consensus import consensus
 from simdist.plots.loss import loss_curve
+from simdist.plots.loss_race import Point, loss_race
+from simdist.plots.memory import memory
+from simdist.plots.schedule import pipeline_schedule
+from simdist.plots.server_traffic import ServerTraffic, server_traffic
+from simdist.plots.staleness import staleness
 from simdist.plots.sweep import Crossover, Measurement, crossovers, sweep
 from simdist.plots.timeline import timeline
 from simdist.plots.traffic import traffic
+from simdist.plots.waiting import waiting
 
 __all__ = [
     "Crossover",
     "Measurement",
+    "Point",
+    "ServerTraffic",
     "collective_steps",
+    "consensus",
     "crossovers",
     "loss_curve",
+    "loss_race",
+    "memory",
+    "pipeline_schedule",
+    "server_traffic",
+    "staleness",
     "sweep",
     "timeline",
     "traffic",
+    "waiting",
 ]

@@ -37,16 +37,18 @@ class Activity:
     """What one stream does when.
 
     It communicates inside a collective, folding included, and while a message is on its way beneath which
-    it does not compute. It waits as long as the rank at the other end of a message has not begun.
+    it does not compute. It waits as long as the rank at the other end of a message has not begun, and while it
+    stands still for another stream: a forward that waits for parameters does not compute meanwhile.
     """
 
-    __slots__ = ("collectives", "computing", "messages", "waiting")
+    __slots__ = ("collectives", "computing", "late", "messages", "waits")
 
     def __init__(self) -> None:
         self.messages: list[Interval] = []
         self.collectives: list[Interval] = []
         self.computing: list[Interval] = []
-        self.waiting: list[Interval] = []
+        self.waits: list[Interval] = []
+        self.late: list[Interval] = []
 
     def add(self, span: Span, encloses: bool, late: Interval | None) -> None:
         """Count a span in.
@@ -61,15 +63,15 @@ class Activity:
         elif what in COLLECTIVES:
             self.collectives.append(interval)
         elif what == "wait":
-            self.waiting.append(interval)
+            self.waits.append(interval)
         elif what in COMPUTING or not encloses:
             self.computing.append(interval)
         if late is not None:
-            self.waiting.append(late)
+            self.late.append(late)
 
     def marks(self) -> list[float]:
         """All moments at which something begins or ends."""
-        lists = (self.messages, self.collectives, self.computing, self.waiting)
+        lists = (self.messages, self.collectives, self.computing, self.waits, self.late)
         return [mark for intervals in lists for interval in intervals for mark in interval]
 
     def between(self, start_s: float, end_s: float) -> "Activity":
@@ -86,8 +88,9 @@ class Activity:
         Args:
             t: float64, ascending, with all of `marks` in it.
         """
-        collective, waiting = covered(self.collectives, t), covered(self.waiting, t)
-        computing = covered(self.computing, t) & ~collective
+        collective, waits = covered(self.collectives, t), covered(self.waits, t)
+        computing = covered(self.computing, t) & ~collective & ~waits
+        waiting = waits | covered(self.late, t)
         communicating = (collective | covered(self.messages, t) | waiting) & ~computing
         return computing, communicating, waiting & ~computing
 

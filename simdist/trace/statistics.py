@@ -1,7 +1,7 @@
 """Statistics: what each rank did with its time, and what it sent and received."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from simdist.trace.activity import Activity, activities, covered
 from simdist.trace.kind import kind
 from simdist.trace.span import Span
 
-__all__ = ["RankStatistics", "Shares", "Total", "shares", "statistics", "traffic"]
+__all__ = ["RankStatistics", "Shares", "Total", "hidden_share", "shares", "statistics", "traffic"]
 
 
 class Total(NamedTuple):
@@ -135,6 +135,19 @@ def shares(streams: Mapping[str, Activity]) -> Shares:
     hidden = beneath | (communicating & computing)
     exposed = communicating & ~computing
     return Shares(seconds(computing), seconds(exposed), seconds(waiting & exposed), seconds(hidden), hidden_share)
+
+
+def hidden_share(spans: Iterable[Span], rank: int, stream: str = "communication") -> float:
+    """How much of what a rank's second stream communicates lies beneath the computing of its main one.
+
+    Args:
+        spans: a whole record: a Trace, or a list.
+
+    Returns:
+        From 0, all of it is waited for, to 1, none is; 0 where the stream did not communicate.
+    """
+    own = {name: activity for (r, name), activity in activities(list(spans)).items() if r == rank}
+    return shares(own).hidden_share.get(stream, 0.0)
 
 
 def traffic(spans: Sequence[Span], ranks: int) -> Array:

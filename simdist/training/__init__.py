@@ -1,7 +1,8 @@
 """Whole training runs: what they are told, what they do, and what they report."""
 
-from simdist.training.config import Config, read_toml
-from simdist.training.folder import RunFolder
+from simdist.training.config import Config, merged, read_toml
+from simdist.training.folder import RunFolder, history, newest_run
+from simdist.training.interrupts import Interrupts
 from simdist.training.progress import Progress
 from simdist.training.record import gather_trace
 from simdist.training.report import Report, report
@@ -9,12 +10,16 @@ from simdist.training.trainer import Line, Trainer
 
 __all__ = [
     "Config",
+    "Interrupts",
     "Line",
     "Progress",
     "Report",
     "RunFolder",
     "Trainer",
     "gather_trace",
+    "history",
+    "merged",
+    "newest_run",
     "read_toml",
     "report",
 ]

@@ -1,117 +1,185 @@
 """Config: all that a training run hangs on, from a TOML file, the command line or a call."""
 
 import json
-import math
 import tomllib
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from simdist.collectives import algorithms
-from simdist.data import PYTHON
+from simdist.data import ORDERS, PYTHON
 from simdist.errors import ArgumentError, DataError, unknown_name
 from simdist.nn.shape import RECOMPUTATIONS
+from simdist.optim import Schedule
+from simdist.parallel import compressions
+from simdist.parallel.precision import precisions
+from simdist.parallel.recipe import optimizers
+from simdist.training.methods import OFFLOADS, check, methods
 from simdist.training.models import models
+from simdist.training.option import Option, Per, option
 
-__all__ = ["Config", "Option", "options", "read_toml"]
+__all__ = ["Config", "merged", "options", "read_toml"]
 
-_LOGITS = ("tied", "untied")
 _KINDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a string"}
+_SCHEDULES = ("cosine", "linear", "constant")
+_OTHER_NAMES = {"bfloat16": "bf16", "float16": "fp16"}
+_RATES = Per("optimizer", sgd=0.3, adam=0.001, adamw=0.001, adamw8bit=0.001, lars=10.0, lamb=0.01)
+_DECAYS = Per("optimizer", sgd=0.0, adam=0.0, adamw=0.01, adamw8bit=0.01, lars=0.0001, lamb=0.01)
 
 
-@dataclass(frozen=True)
-class Option:
-    """What a field of `Config` takes, for its check and for the command line's help.
-
-    Args:
-        group: what part of the run it belongs to.
-        help: what it means.
-        least, below: numbers must be at least `least` and less than `below`.
-        alias: another name on the command line.
-        metavar: what stands for the value in the help.
-    """
-
-    group: str
-    help: str
-    least: float = 0
-    below: float = math.inf
-    alias: str = ""
-    metavar: str = ""
-
-
-def _option(group: str, default: Any, help: str, **limits: Any) -> Any:
-    return field(default=default, metadata={"option": Option(group, help, **limits)})
-
-
-def _all_reduces() -> list[str]:
-    return ["auto", *algorithms("all_reduce")]
+def _moment(default: float) -> Per:
+    return Per("optimizer", adam=default, adamw=default, adamw8bit=default, lamb=default)
 
 
 @dataclass(frozen=True)
 class Config:
     """One training run. Two runs of equal configs on any number of ranks train alike.
 
+    A setting that is None gets its default, which may hang on others; one that has no use beside the others,
+    such as the heads of an MLP, stays None, and is refused where it is given.
+
     Raises:
-        ArgumentError: a value lies outside its limits.
-        UnknownNameError: there is no such model, algorithm, dtype, recomputation or way to logits.
+        ArgumentError: a value lies outside its limits, or does not go with the others.
+        UnknownNameError: there is no such model, optimizer, method, …
     """
 
-    model: str = _option("model", "mlp", f"what to train: {', '.join(models())}")
-    context_bytes: int = _option("model", 16, "how many bytes it sees", least=1, alias="context")
-    dtype: str = _option("model", "float32", "of weights and gradients: float32, float64")
-    embedding_width: int = _option("the mlp", 32, "numbers that stand for a byte", least=1)
-    hidden_width: int = _option("the mlp", 256, "numbers in a hidden layer", least=1)
-    hidden_layers: int = _option("the mlp", 2, "how many hidden layers")
-    layers: int = _option("the gpt", 4, "how many blocks of attention and perceptron")
-    width: int = _option("the gpt", 256, "numbers that stand for a byte; a multiple of the heads", least=1)
-    heads: int = _option("the gpt", 4, "heads of attention in each block", least=1)
-    dropout: float = _option("the gpt", 0.0, "the share of activations dropped in training", below=1)
-    logits: str = _option("the gpt", "tied", f"from the embedding's table or their own: {', '.join(_LOGITS)}")
-    recompute: str = _option("the gpt", "none", f"activations made again in backward: {', '.join(RECOMPUTATIONS)}")
-    data: str = _option(
-        "text", PYTHON, f'a file; "{PYTHON}" is Python\'s own documentation and sources', metavar="FILE"
+    model: str = option("model", "mlp", "what to train", models())
+    context_bytes: int = option(
+        "model", Per("model", mlp=16, gpt=128), "how many bytes it sees", least=1, alias="context"
     )
-    validation_share: float = _option("text", 0.1, "how much of it is kept to judge by", below=1)
-    validation_windows: int = _option("text", 2048, "windows that a validation loss is taken over", least=1)
-    steps: int = _option("training", 600, "how many batches to train on", least=1)
-    global_batch_size: int = _option("training", 512, "windows a step, of all ranks together", least=1, alias="batch")
-    learning_rate: float = _option("training", 0.3, "the highest, after the warm-up", alias="lr")
-    warmup_steps: int = _option("training", 20, "steps in which the learning rate climbs")
-    momentum: float = _option("training", 0.9, "how much of the velocity stays from step to step", below=1)
-    seed: int = _option("training", 0, "of the first weights, the batches and the split", below=2**63)
-    algorithm: str = _option("training", "auto", f"of the all-reduce: {', '.join(_all_reduces())}")
-    interval: int = _option("log", 50, "steps from one line to the next", least=1)
-    trace_steps: int = _option("log", 20, "how many of the last steps the trace keeps")
+    embedding_width: int = option("model", Per("model", mlp=32), "numbers that stand for a byte", least=1)
+    hidden_width: int = option("model", Per("model", mlp=256), "numbers in a hidden layer", least=1)
+    hidden_layers: int = option("model", Per("model", mlp=2), "how many hidden layers")
+    layers: int = option("model", Per("model", gpt=4), "blocks of attention and perceptron")
+    width: int = option("model", Per("model", gpt=256), "numbers that stand for a byte; a multiple of heads", least=1)
+    heads: int = option("model", Per("model", gpt=4), "heads of attention in each block", least=1)
+    dropout: float = option("model", Per("model", gpt=0.0), "the share of activations dropped in training", below=1)
+    logits: str = option("model", Per("model", gpt="tied"), "from the embedding or their own", ("tied", "untied"))
+    recompute: str = option("model", Per("model", gpt="none"), "activations made again in backward", RECOMPUTATIONS)
+
+    data: str = option("text", PYTHON, f'a file; "{PYTHON}" is Python\'s own documentation and code', metavar="FILE")
+    order: str = option("text", "random", "windows drawn at random, or all once a pass", ORDERS)
+    validation_share: float = option("text", 0.1, "how much of it is kept to judge by", below=1)
+    validation_windows: int = option("text", Per("model", mlp=2048, gpt=256), "to judge by", least=1)
+
+    steps: int = option("training", 600, "how many batches to train on", least=1)
+    global_batch_size: int = option(
+        "training", Per("model", mlp=512, gpt=32), "windows a step, of all ranks", least=1, alias="batch"
+    )
+    micro_batches: int = option(
+        "training", 1, "parts of each rank's batch, one after the other; gradients add up", least=1
+    )
+    precision: str = option("training", "float32", "of what is computed and sent", precisions())
+    seed: int = option("training", 0, "of first weights, batches, dropout and samples", below=2**63)
+
+    optimizer: str = option("update", Per("model", mlp="sgd", gpt="adamw"), "the rule", optimizers())
+    learning_rate: float = option("update", _RATES, "the highest, after the warm-up", alias="lr")
+    schedule: str = option("update", "cosine", "how it falls after that", _SCHEDULES)
+    warmup_steps: int = option("update", 20, "steps in which it climbs")
+    momentum: float = option("update", Per("optimizer", sgd=0.9, lars=0.9), "what stays of the velocity", below=1)
+    beta1: float = option("update", _moment(0.9), "what stays of the mean gradient", below=1)
+    beta2: float = option("update", _moment(0.999), "what stays of its mean square", below=1)
+    weight_decay: float = option("update", _DECAYS, "of matrices")
+    clip_norm: float = option(
+        "update", Per("model", mlp=0.0, gpt=1.0), "the largest norm of a gradient; 0 leaves it as it is"
+    )
+
+    method: str = option("ranks", "ddp", "how they train together", methods())
+    zero: int = option(
+        "ranks", Per("method", ddp=0, zero=2, fsdp=3), "stage of ZeRO; 1 to 3 bring their method along", below=4
+    )
+    bucket_bytes: int = option(
+        "ranks", Per("method", ddp=1 << 20, zero=1 << 20), "gradients reduced at a time, during backward", least=1
+    )
+    algorithm: str = option(
+        "ranks",
+        Per("method", **dict.fromkeys(("dp", "ddp", "zero", "fsdp"), "auto")),
+        "of the reduction",
+        ("auto", *algorithms("all_reduce")),
+    )
+    offload: str = option(
+        "ranks", Per("method", zero="none", fsdp="none"), "what lies outside of the device, up to", OFFLOADS
+    )
+    offload_to: str = option(
+        "ranks", Per("offload", **dict.fromkeys(OFFLOADS[1:], "host")), "where that lies", ("host", "disk")
+    )
+    compress: str = option(
+        "ranks", Per("method", compressed="top-k"), "gradients; brings its method along", compressions()
+    )
+    compress_share: float = option("ranks", Per("compress", **{"top-k": 0.01}), "of the items that are sent", below=1)
+    compress_block: int = option("ranks", Per("compress", **{"8-bit": 1024}), "items that share a scale", least=1)
+    compress_rank: int = option("ranks", Per("compress", **{"power-sgd": 2}), "of the matrices that are sent", least=1)
+    check_every: int = option(
+        "ranks",
+        Per("method", **dict.fromkeys(("dp", "ddp", "server", "compressed"), 0)),
+        "steps from one comparison of all copies to the next; 0 for none",
+    )
+
+    checkpoint_every: int = option("checkpoints", 0, "steps from one to the next; 0 for none")
+    keep_checkpoints: int = option("checkpoints", 3, "how many of the latest stay; 0 for all")
+
+    interval: int = option("log", 50, "steps from one line to the next", least=1)
+    trace_steps: int = option("log", 20, "how many of the last steps the trace keeps")
+    sample_bytes: int = option("log", 200, "length of each text written at the end; 0 for none")
+    temperature: float = option("log", 0.8, "of those texts: 0 takes the likeliest byte")
 
     def __post_init__(self) -> None:
-        for name, option in options():
-            value = getattr(self, name)
-            if isinstance(value, str):
-                continue
-            if not (option.least <= value < option.below):
-                below = f" and less than {option.below:g}" if option.below < math.inf else ""
-                raise ArgumentError(f"{name} is {value}; needs at least {option.least:g}{below}")
-        for kind, name, known in (
-            ("model", self.model, models()),
-            ("dtype", self.dtype, ["float32", "float64"]),
-            ("all_reduce algorithm", self.algorithm, _all_reduces()),
-            ("logits", self.logits, _LOGITS),
-            ("recomputation", self.recompute, RECOMPUTATIONS),
-        ):
-            if name not in known:
-                raise unknown_name(kind, name, known)
+        object.__setattr__(self, "precision", _OTHER_NAMES.get(self.precision, self.precision))
+        object.__setattr__(self, "method", self._implied_method())
+        known: dict[str, Any] = {}
+        for name, what in options():
+            known[name] = what.resolve(name, getattr(self, name), known)
+            object.__setattr__(self, name, known[name])
+        if self.micro_batches > self.global_batch_size:
+            raise ArgumentError(
+                f"micro_batches is {self.micro_batches} and global_batch_size {self.global_batch_size}; "
+                "needs a window or more for each"
+            )
+        self.rates()
+        check(self)
+
+    def _implied_method(self) -> str | None:
+        """The method as it was given, or as other settings imply it."""
+        if self.zero == 3 and self.method in (None, "zero"):
+            return "fsdp"
+        if self.method is None and self.zero:
+            return "zero"
+        return "compressed" if self.method is None and self.compress else self.method
+
+    def rates(self) -> Schedule:
+        """The learning rate of each step."""
+        return Schedule(self.learning_rate, self.steps, self.schedule, self.warmup_steps)
 
     def toml(self) -> str:
         """The config as TOML, which `read_toml` reads back."""
         # JSON's strings, numbers and booleans are TOML's; only DEL may stand in JSON unescaped.
-        lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in asdict(self).items())
+        settings = {name: value for name, value in asdict(self).items() if value is not None}
+        lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
         return "".join(lines).replace("\x7f", "\\u007f")
 
 
 def options() -> Iterable[tuple[str, Option]]:
     """The name of each field of a config and what it takes."""
     return ((f.name, f.metadata["option"]) for f in fields(Config))
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of base, with those of `over` in their place.
+
+    What hangs on one that is thereby changed, as the learning rate does on the optimizer, becomes its default
+    unless `over` gives it too.
+    """
+    settings: dict[str, Any] = {}
+    changed = {name for name in over if name in base and base[name] != over[name]}
+    for name, what in options():
+        if name in over:
+            settings[name] = over[name]
+        elif isinstance(what.default, Per) and what.default.setting in changed:
+            changed.add(name)
+        elif name in base:
+            settings[name] = base[name]
+    return settings
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

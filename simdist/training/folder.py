@@ -1,43 +1,58 @@
 """Folder: what a run leaves behind."""
 
 import json
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from simdist.data import PYTHON
-from simdist.errors import DataError
+from simdist.errors import ArgumentError, CheckpointError, DataError
 from simdist.trace import Trace
+from simdist.training.checkpoint import latest
 from simdist.training.config import Config
 from simdist.training.report import Report
 from simdist.training.trainer import Line
 
-__all__ = ["RunFolder"]
+__all__ = ["CHECKPOINTS", "RunFolder", "history", "newest_run"]
+
+CHECKPOINTS = "checkpoints"
+"""Where in a run's folder they are."""
 
 
 class RunFolder:
     """A folder with the files of one run.
 
         config.toml      what it was told; `--config` takes it again
-        metrics.jsonl    the log, a JSON object a line, written as it goes
+        log.txt          what the user saw
+        metrics.jsonl    its lines, a JSON object each, written as it goes
+        checkpoints/     of its steps, if it was told to write any
+        samples.txt      what the model wrote at the end
         report.txt       what it reached and cost
         trace.json       its last steps, for ui.perfetto.dev
 
     Args:
         path: where; made if it is not there. Files of an earlier run in it are replaced.
+        lines, log: of the run that this one goes on with, as `history` gives them; None if it begins anew.
 
     Raises:
         DataError: it cannot be made or written to.
+        ArgumentError: it has checkpoints of an earlier run, with which this one does not go on.
     """
 
-    def __init__(self, path: str | Path, config: Config) -> None:
+    def __init__(self, path: str | Path, config: Config, lines: Sequence[Line] | None = None, log: str = "") -> None:
         self.path = Path(path)
         if config.data != PYTHON:  # so that the file says the same wherever it is read
             config = replace(config, data=str(Path(config.data).absolute()))
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            if lines is None and latest(self.path / CHECKPOINTS) is not None:
+                raise ArgumentError(f"{path} has checkpoints of an earlier run: resume that, or name another folder")
             (self.path / "config.toml").write_text(config.toml(), encoding="utf-8", errors="replace")
-            (self.path / "metrics.jsonl").write_text("")
+            (self.path / "log.txt").write_text(log, encoding="utf-8")
+            (self.path / "metrics.jsonl").write_text("".join(map(_json, lines or ())))
         except OSError as error:
             raise DataError(f"cannot write to the output folder {self.path}: {error.strerror or error}") from error
 
@@ -47,12 +62,61 @@ class RunFolder:
         paths = (Path("runs") / (name if i == 1 else f"{name}-{i}") for i in count(1))
         return cls(next(path for path in paths if not path.exists()), config)
 
+    def say(self, text: str) -> None:
+        """Add to the log what the user was told."""
+        with (self.path / "log.txt").open("a", encoding="utf-8") as log:
+            log.write(f"{text}\n")
+
     def write_line(self, line: Line) -> None:
-        """Add a line to the log."""
-        with (self.path / "metrics.jsonl").open("a") as log:
-            log.write(json.dumps(line._asdict()) + "\n")
+        """Add a line to the metrics."""
+        with (self.path / "metrics.jsonl").open("a") as metrics:
+            metrics.write(_json(line))
+
+    def write_samples(self, samples: Sequence[tuple[bytes, bytes]]) -> None:
+        """Add texts of the model's, each after what it was given."""
+        told = [f"{_text(prompt)}\n--- goes on ---\n{_text(written)}\n" for prompt, written in samples]
+        (self.path / "samples.txt").write_text("\n======\n".join(told), encoding="utf-8")
 
     def write_end(self, report: Report, trace: Trace) -> None:
         """Add the report and the record."""
         (self.path / "report.txt").write_text(f"{report}\n", encoding="utf-8")
         trace.save(self.path / "trace.json")
+
+
+def history(path: str | Path, step: int) -> tuple[list[Line], str]:
+    """The lines of a run up to a step, and its log; whatever of them there is."""
+    path, lines = Path(path), list[Line]()
+    try:
+        for text in (path / "metrics.jsonl").read_text().splitlines():
+            found: dict[str, Any] = json.loads(text)
+            known: dict[str, Any] = {name: math.nan if x is None else x for name, x in found.items()}
+            lines.append(Line(**known))
+    except (OSError, ValueError, TypeError, AttributeError):
+        pass  # a run that died may have left half a line, and what is told here changes nothing of its course
+    try:
+        log = (path / "log.txt").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        log = ""
+    return [line for line in lines if line.step <= step], log
+
+
+def newest_run(root: str | Path = "runs") -> Path:
+    """The folder under `root` whose run has written the latest checkpoint.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    found = [path for path in Path(root).glob(f"*/{CHECKPOINTS}/step-*") if path.is_dir()]
+    if not found:
+        raise CheckpointError(f"no run under {root} has a checkpoint")
+    return max(found, key=lambda path: path.stat().st_mtime).parent.parent
+
+
+def _json(line: Line) -> str:
+    """A line as JSON, which knows no nan."""
+    known = {name: x if math.isfinite(x) else None for name, x in line._asdict().items()}
+    return json.dumps(known) + "\n"
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")

@@ -1,18 +1,20 @@
 """Gauge: what training steps cost, read from the record."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from simdist.arrays import Meter, metered
 from simdist.comm import Communicator
-from simdist.parallel.data_parallel import GRADIENTS
 from simdist.trace import Span
+from simdist.trace.kind import COLLECTIVES, MESSAGES, kind
 
 __all__ = ["STEP", "Gauge", "Tally"]
 
 STEP = "step"
 """The span around a training step."""
+
+_COMMUNICATING = {*COLLECTIVES, *MESSAGES, "wait"}
 
 
 class Tally(NamedTuple):
@@ -20,13 +22,15 @@ class Tally(NamedTuple):
 
     Attributes:
         steps, seconds: how many, and the time inside them.
-        communication_s: the part of it in which the main stream moved gradients, or waited for them.
-        messages, sent_bytes: what this rank sent for gradients.
+        targets: how many bytes all ranks together have predicted in them.
+        communication_s: the part of the time in which the main stream communicated, or waited for another stream.
+        messages, sent_bytes: what this rank sent, on any stream.
         flops: floating-point operations.
     """
 
     steps: int = 0
     seconds: float = 0.0
+    targets: int = 0
     communication_s: float = 0.0
     messages: int = 0
     sent_bytes: int = 0
@@ -38,8 +42,8 @@ class Tally(NamedTuple):
         return self.communication_s / self.seconds if self.seconds else 0.0
 
     def per_second(self, count: float) -> float:
-        """The rate of something that happened `count` times in a step; 0 where no clock moved."""
-        return count * self.steps / self.seconds if self.seconds else 0.0
+        """The rate of something that happened so often; 0 where no clock moved."""
+        return count / self.seconds if self.seconds else 0.0
 
 
 class Gauge:
@@ -63,13 +67,13 @@ class Gauge:
         self._begins: list[int] = []  # where the rows of each kept step begin, counted from _first
 
     @contextmanager
-    def step(self, number: int) -> Iterator[None]:
-        """Measure what happens inside this block as one training step, and record it."""
+    def step(self, number: int, targets: int = 0) -> Iterator[None]:
+        """Measure what happens inside this block as one training step on so many targets, and record it."""
         comm, meter, begin = self._comm, Meter(), len(self._rows)
         start_s = comm.clock()
         with comm.span(STEP, detail=str(number)), metered(meter):
             yield
-        self._add(comm.clock() - start_s, meter.flops, [Span._make(row) for row in self._rows[begin:]])
+        self._add(comm.clock() - start_s, targets, meter.flops, [Span._make(row) for row in self._rows[begin:]])
         self._begins.append(begin - self._first)
         self._drop()
 
@@ -79,14 +83,15 @@ class Gauge:
         self._last = now
         return Tally._make(a - b for a, b in zip(now, then, strict=True))
 
-    def _add(self, seconds: float, flops: int, spans: list[Span]) -> None:
+    def _add(self, seconds: float, targets: int, flops: int, spans: list[Span]) -> None:
         t = self.total
-        frames = [s for s in spans if s.name == GRADIENTS and s.stream == self._comm.stream_name]
-        sends = [s for s in spans if s.name == "send" and any(f.start_s <= s.start_s <= f.end_s for f in frames)]
+        main = self._comm.stream_name
+        sends = [s for s in spans if s.name == "send"]
         self.total = Tally(
             t.steps + 1,
             t.seconds + seconds,
-            t.communication_s + sum(f.seconds for f in frames),
+            t.targets + targets,
+            t.communication_s + _covered_s(s for s in spans if s.stream == main and kind(s.name) in _COMMUNICATING),
             t.messages + len(sends),
             t.sent_bytes + sum(s.bytes for s in sends),
             t.flops + flops,
@@ -99,3 +104,13 @@ class Gauge:
             end = self._begins[surplus] if surplus < len(self._begins) else len(self._rows) - self._first
             del self._rows[self._first : self._first + end]
             self._begins = [begin - end for begin in self._begins[surplus:]]
+
+
+def _covered_s(spans: Iterable[Span]) -> float:
+    """The time in which there is one of these spans or more."""
+    seconds, until_s = 0.0, float("-inf")
+    for start_s, end_s in sorted((s.start_s, s.end_s) for s in spans):
+        if end_s > until_s:
+            seconds += end_s - max(start_s, until_s)
+            until_s = end_s
+    return seconds

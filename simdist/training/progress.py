@@ -1,6 +1,7 @@
 """Progress: what a run shows while it runs."""
 
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -18,24 +19,29 @@ class Progress:
 
     Args:
         steps: how many there will be.
+        done: how many of them there have been.
+        log: is told what is shown.
     """
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, done: int = 0, log: Callable[[str], None] = lambda text: None) -> None:
+        self._log = log
         # A bar in a file, or in what mpirun passes on, would be one long line.
-        self._bar: Any = tqdm(total=steps, unit="step", leave=False) if sys.stderr.isatty() else None
+        self._bar: Any = tqdm(total=steps, initial=done, unit="step", leave=False) if sys.stderr.isatty() else None
         self._headed = False
 
     def step(self, line: Line | None) -> None:
         """A step is done; where it ended an interval, its line."""
         if line is not None:
             if not self._headed:
-                self._say(_HEAD)
+                self.say(_HEAD)
                 self._headed = True
-            self._say(_text(line))
+            self.say(_text(line))
         if self._bar is not None:
             self._bar.update()
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Show a text, above the bar where there is one."""
+        self._log(text)
         if self._bar is not None:
             self._bar.write(text)
         else:

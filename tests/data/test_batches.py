@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from simdist.data import Batches, Corpus
+from simdist.errors import UnknownNameError
 
 TEXT = np.random.default_rng(5).integers(256, size=50_000, dtype=np.uint8)
 
@@ -12,7 +13,7 @@ def batches(size=10, seed=0):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 12])
 def test_the_parts_make_the_batch(ranks):
-    parts = [batches().part(3, rank, ranks) for rank in range(ranks)]
+    parts = [batches().part(3, rank, ranks).windows for rank in range(ranks)]
     np.testing.assert_array_equal(np.concatenate(parts), batches().split.windows(batches().numbers(3)))
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= 1
@@ -35,3 +36,51 @@ def test_all_windows_are_drawn_about_as_often():
     assert n - n // 1000 < drawn.max() < n
     counts = np.bincount(drawn * 10 // n)
     np.testing.assert_allclose(counts, 2000, rtol=0.1)
+
+
+def passes(size, stride=3):
+    return Batches(Corpus(TEXT[:3000], "noise").split(5, 0.1, 0)[0], size, 4, "passes", stride)
+
+
+@pytest.mark.parametrize("size", [7, 100, 5000])
+def test_a_pass_takes_every_window_once_and_the_last_batch_has_the_rest(size):
+    data = passes(size)
+    count = data.split.num_every(3)
+    per_pass = -(-count // size)
+    turns = [np.concatenate([data.numbers(turn * per_pass + i) for i in range(per_pass)]) for turn in (0, 1)]
+    expected = np.sort(data.split.every(3, np.arange(count)))
+    for turn in turns:
+        np.testing.assert_array_equal(np.sort(turn), expected)
+    assert not np.array_equal(*turns)
+    sizes = [len(data.numbers(step)) for step in range(2 * per_pass)]
+    assert sizes == [data.size(step) for step in range(2 * per_pass)]
+    assert sizes[per_pass - 1] == count - (per_pass - 1) * size
+
+
+def test_windows_a_stride_apart_lie_in_their_blocks():
+    split = passes(7).split
+    numbers = split.every(3, np.arange(split.num_every(3)))
+    starts = split.blocks[numbers // (split.block_bytes - 4)] * split.block_bytes + numbers % (split.block_bytes - 4)
+    for block in split.blocks:
+        inside = starts[(starts >= block * split.block_bytes) & (starts < (block + 1) * split.block_bytes)]
+        assert inside.tolist() == list(range(block * split.block_bytes, (block + 1) * split.block_bytes - 4, 3))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_micro_batches_make_the_part(count):
+    part = batches(size=11).part(2, 1, 3)
+    micro_batches = part.micro_batches(count)
+    assert len(micro_batches) == count
+    np.testing.assert_array_equal(np.concatenate([m.windows for m in micro_batches]), part.windows)
+    np.testing.assert_array_equal(np.concatenate([m.samples for m in micro_batches]), part.samples)
+    assert {m.batch_size for m in micro_batches} == {11}
+
+
+def test_samples_are_places_in_the_batch():
+    found = [batches(size=11).part(2, rank, 3).samples.tolist() for rank in range(3)]
+    assert [i for own in found for i in own] == list(range(11))
+
+
+def test_an_unknown_order_is_refused():
+    with pytest.raises(UnknownNameError, match="unknown order 'pass'; did you mean 'passes'"):
+        Batches(batches().split, 3, 0, "pass")

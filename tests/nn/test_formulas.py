@@ -5,11 +5,13 @@ import pytest
 
 from simdist.nn import Shape, gpt
 from simdist.nn.formulas import matmul_flops, megatron_flops, megatron_parameters, num_parameters
+from simdist.nn.functional.heads import num_pairs
 
 SHAPES = [
     Shape(layers=2, width=8, heads=2, context=5, recompute="full"),
     Shape(layers=3, width=24, heads=4, context=16, vocabulary=11, tied=False, recompute="selective"),
     Shape(layers=1, width=6, heads=1, context=7, vocabulary=100),
+    Shape(layers=1, width=6, heads=2, context=130, recompute="selective"),
 ]
 
 
@@ -52,6 +54,14 @@ def test_megatrons_operations_are_this_models_with_full_recomputation():
     assert megatron_flops(shape.layers, shape.width, shape.vocabulary, shape.context, 4) == pytest.approx(
         matmul_flops(shape, 4), rel=1e-14
     )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "pairs"),
+    [(1, 1), (64, 64**2), (128, 64**2 * 3), (130, 64**2 * 3 + 2 * 130), (256, 64**2 * 10), (4096, 512**2 * 36)],
+)
+def test_no_more_scores_than_tiles_hold(tokens, pairs):
+    assert num_pairs(tokens) == pairs
 
 
 @pytest.mark.parametrize(

@@ -141,15 +141,16 @@ def plain_attention(qkv, heads, keep, share):
     return y.reshape(n, t, heads * d)
 
 
+@pytest.mark.parametrize(("n", "t", "heads"), [(2, 4, 3), (1, 130, 1)], ids=["one tile", "three tiles"])
 @pytest.mark.parametrize("share", [0.0, 0.3])
-def test_attention(share):
-    qkv, weigh = RNG.normal(size=(2, 4, 18)), RNG.normal(size=(2, 4, 6))
-    keep = RNG.random((2, 3, 4, 4)) >= share if share else None
-    y, p = f.attention(qkv, 3, keep, share)
-    near(y, plain_attention(qkv, 3, keep, share))
-    near(p.sum(axis=2), np.ones((2, 3, 4)))
+def test_attention(share, n, t, heads):
+    qkv, weigh = RNG.normal(size=(n, t, 6 * heads)), RNG.normal(size=(n, t, 2 * heads))
+    keep = RNG.random((n, heads, t, t)) >= share if share else None
+    y, p = f.attention(qkv, heads, keep, share)
+    near(y, plain_attention(qkv, heads, keep, share))
+    near(np.concatenate([tile.sum(axis=2) for tile in p], axis=-1), np.ones((n, heads, t)))
     dqkv = f.attention_backward(qkv, y, p, weigh, keep, share)
-    near(dqkv, slope(lambda: float((f.attention(qkv, 3, keep, share)[0] * weigh).sum()), qkv))
+    near(dqkv, slope(lambda: float((f.attention(qkv, heads, keep, share)[0] * weigh).sum()), qkv))
 
 
 def test_dropout_and_its_backward():
@@ -215,7 +216,7 @@ TOKENS, ROWS = np.zeros((2, 3), np.uint8), np.arange(2)
         (f.dropout, (X, KEEP, 0.5), 2 * 24),
         (f.kept, (X.shape, X, 1, (ROWS, np.arange(3)), 0, 0.5), 9 * 24),
         (f.attention, (QKV, 2), 2 * (2 * 2 * 2 * 9 * 2) + 7 * 36),
-        (f.attention_backward, (QKV, Y, P, Y), 4 * (2 * 2 * 2 * 9 * 2) + 3 * 36 + 2 * 24),
+        (f.attention_backward, (QKV, Y, (P,), Y), 4 * (2 * 2 * 2 * 9 * 2) + 3 * 36 + 2 * 24),
         (f.cross_entropy, (np.ones((6, 5)), np.zeros(6, int)), 5 * 30),
         (f.cross_entropy_backward, (np.ones((6, 5)), np.zeros(6, int), 1.0), 30),
     ],

@@ -53,7 +53,7 @@ def test_the_gradient_of_parts_adds_up_to_that_of_the_whole():
 
 def test_float32_stays_float32():
     model = small(np.float32)
-    _, (layers, p, *_) = model.forward(windows(3))
+    _, (layers, (p, *_)) = model.forward(windows(3))
     assert {x.dtype for x in (p, *layers[1:])} == {np.dtype(np.float32)}
 
 

@@ -6,11 +6,13 @@ import pytest
 from simdist.collectives import algorithms
 from simdist.data import Batches, Corpus
 from simdist.nn import mlp
-from simdist.optim import SGD
-from simdist.parallel import DataParallel
+from simdist.parallel import DataParallel, Recipe
+from simdist.parallel.precision import precision
 
 STEPS = 5
 TEXT = np.random.default_rng(2).integers(97, 123, size=4000, dtype=np.uint8)
+
+EXACT = Recipe(precision=precision("float64"))
 
 
 def model():
@@ -29,19 +31,18 @@ def serial(size):
     weights, velocity = net.parameters.data, 0.0
     for step in range(STEPS):
         net.parameters.gradient[...] = 0
-        windows = batches(size).part(step, 0, 1)
+        windows = batches(size).part(step, 0, 1).windows
         net.backward(net.forward(windows)[1], 1 / size)
         velocity = 0.9 * velocity + net.parameters.gradient
         weights -= 0.5 * velocity
     return weights
 
 
-def train(comm, algorithm, size, dtype="float64"):
-    replica = DataParallel(model(), comm, dtype, seed=1, algorithm=algorithm)
-    sgd = SGD(replica.weights)
+def train(comm, algorithm, size):
+    replica = DataParallel(model(), comm, EXACT, seed=1, algorithm=algorithm)
     for step in range(STEPS):
-        replica.backward(batches(size).part(step, comm.rank, comm.size), 1 / size)
-        sgd.step(replica.weights, replica.gradient, 0.5)
+        replica.backward(batches(size).part(step, comm.rank, comm.size).windows, 1 / size)
+        replica.step(0.5)
     return replica.weights
 
 
@@ -62,8 +63,8 @@ def test_some_ranks_may_have_nothing_to_do(spmd):
 
 
 def losses(comm):
-    replica = DataParallel(model(), comm, "float64", seed=1)
-    windows = batches(10).part(0, comm.rank, comm.size)
+    replica = DataParallel(model(), comm, EXACT, seed=1)
+    windows = batches(10).part(0, comm.rank, comm.size).windows
     return replica.backward(windows, 0.1), replica.model.forward(windows)[0]
 
 
@@ -75,7 +76,7 @@ def test_the_loss_returned_is_that_of_the_own_part(spmd):
 
 
 def first_weights(comm):
-    return DataParallel(model(), comm, "float32", seed=comm.rank).weights
+    return DataParallel(model(), comm, Recipe(), seed=comm.rank).weights
 
 
 def test_rank_0_gives_the_first_weights(spmd):

@@ -10,7 +10,7 @@ import simdist as sd
 from simdist.collectives import all_reduce, cost
 from simdist.trace import Span, Trace
 from simdist.trace.activity import covered
-from simdist.trace.statistics import Total
+from simdist.trace.statistics import Total, hidden_share
 
 
 def span(name, start, end, rank=0, stream="main", num_bytes=0, peer=-1):
@@ -56,6 +56,29 @@ def test_a_second_stream_hides_what_lies_beneath_the_computing_of_the_first():
     (s,) = of(span("compute", 0, 6), span("all_reduce ring", 4, 12, stream="communication"))
     assert (s.computing_s, s.communicating_s, s.shares.hidden_s) == (6, 6, 2)
     assert s.shares.hidden_share == {"communication": 0.25}
+
+
+def test_a_forward_that_waits_for_a_stream_hides_nothing_meanwhile():
+    spans = [
+        span("forward", 0, 10),
+        span("wait for communication", 6, 8),
+        span("all_gather ring", 4, 8, stream="communication"),
+    ]
+    (s,) = of(*spans)
+    assert (s.computing_s, s.communicating_s, s.waiting_s, s.shares.hidden_s) == (8, 2, 2, 2)
+    assert hidden_share(spans, 0) == s.shares.hidden_share["communication"] == 0.5
+
+
+def test_a_hidden_share_is_of_one_rank_and_one_stream():
+    spans = [
+        span("compute", 0, 8),
+        span("all_reduce ring", 0, 4, stream="communication"),
+        span("all_gather ring", 4, 12, stream="prefetch"),
+        span("all_reduce ring", 0, 4, rank=1, stream="communication"),
+    ]
+    trace = Trace(spans, 3)
+    assert [hidden_share(trace, rank) for rank in range(3)] == [1.0, 0.0, 0.0]
+    assert hidden_share(trace, 0, "prefetch") == 0.5
 
 
 def test_a_receive_waits_until_its_send_has_begun():
@@ -120,7 +143,8 @@ def test_any_record_agrees_with_counting_moments(seed):
         }
         collective = {stream: bool(found & {"all_reduce ring", "all_gather ring"}) for stream, found in on.items()}
         computes = {
-            stream: bool(found & {"compute", "forward"}) and not collective[stream] for stream, found in on.items()
+            stream: bool(found & {"compute", "forward"}) and not collective[stream] and "wait" not in found
+            for stream, found in on.items()
         }
         talks = {stream: bool(found - {"compute", "forward"}) and not computes[stream] for stream, found in on.items()}
         beneath = any(computes[stream] and on[stream] & {"send", "recv"} for stream in on)

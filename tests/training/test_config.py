@@ -1,7 +1,10 @@
 import pytest
 
 from simdist.errors import ArgumentError, DataError, UnknownNameError
-from simdist.training import Config, read_toml
+from simdist.parallel import optimizers
+from simdist.training import Config, merged, read_toml
+from simdist.training.methods import recipe
+from simdist.training.models import models
 
 
 @pytest.mark.parametrize(
@@ -9,12 +12,14 @@ from simdist.training import Config, read_toml
     [
         ({"steps": 0}, "steps is 0; needs at least 1"),
         ({"global_batch_size": -5}, "global_batch_size is -5; needs at least 1"),
-        ({"dropout": 1.0}, "dropout is 1.0; needs at least 0 and less than 1"),
+        ({"model": "gpt", "dropout": 1.0}, "dropout is 1.0; needs at least 0 and less than 1"),
         ({"momentum": 1.0}, "momentum is 1.0; needs at least 0 and less than 1"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"learning_rate": float("inf")}, "learning_rate is inf"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**63}, "seed is 9223372036854775808"),
+        ({"learning_rate": 0.0}, "peak is 0.0"),
+        ({"micro_batches": 9, "global_batch_size": 8}, "micro_batches is 9 and global_batch_size 8"),
     ],
 )
 def test_values_have_limits(setting, message):
@@ -26,15 +31,84 @@ def test_values_have_limits(setting, message):
     ("setting", "message"),
     [
         ({"model": "mpl"}, "unknown model 'mpl'; did you mean 'mlp'"),
-        ({"algorithm": "rign"}, "unknown all_reduce algorithm 'rign'; did you mean 'ring'"),
-        ({"dtype": "float16"}, "unknown dtype 'float16'"),
-        ({"logits": "tide"}, "unknown logits 'tide'; did you mean 'tied'"),
-        ({"recompute": "all"}, "unknown recomputation 'all'"),
+        ({"algorithm": "rign"}, "unknown algorithm 'rign'; did you mean 'ring'"),
+        ({"precision": "float8"}, "unknown precision 'float8'"),
+        ({"model": "gpt", "logits": "tide"}, "unknown logits 'tide'; did you mean 'tied'"),
+        ({"model": "gpt", "recompute": "all"}, "unknown recompute 'all'"),
+        ({"optimizer": "adamv"}, "unknown optimizer 'adamv'; did you mean 'adam'"),
+        ({"method": "dpp"}, "unknown method 'dpp'; did you mean 'dp'"),
+        ({"schedule": "cosin"}, "unknown schedule 'cosin'; did you mean 'cosine'"),
+        ({"order": "pass"}, "unknown order 'pass'; did you mean 'passes'"),
     ],
 )
 def test_names_must_be_known(setting, message):
     with pytest.raises(UnknownNameError, match=message):
         Config(**setting)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"heads": 2}, "heads is 2, and model mlp; heads is for model gpt"),
+        ({"model": "gpt", "hidden_width": 8}, "hidden_width is 8, and model gpt"),
+        (
+            {"model": "gpt", "momentum": 0.5},
+            "momentum is 0.5, and optimizer adamw; momentum is for optimizer sgd, lars",
+        ),
+        ({"beta2": 0.95}, "beta2 is 0.95, and optimizer sgd"),
+        ({"method": "dp", "bucket_bytes": 9}, "bucket_bytes is 9, and method dp"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(setting, message):
+    with pytest.raises(ArgumentError, match=message):
+        Config(**setting)
+
+
+def test_defaults_hang_on_other_settings():
+    small, large = Config(), Config(model="gpt")
+    assert (small.optimizer, small.learning_rate, small.clip_norm, small.beta1) == ("sgd", 0.3, 0.0, None)
+    assert (large.optimizer, large.learning_rate, large.clip_norm, large.momentum) == ("adamw", 0.001, 1.0, None)
+    assert Config(optimizer="lamb").learning_rate == 0.01
+
+
+@pytest.mark.parametrize(("long", "short"), [("bfloat16", "bf16"), ("float16", "fp16")])
+def test_a_precision_has_two_names(long, short):
+    assert Config(precision=long).precision == short
+
+
+@pytest.mark.parametrize("optimizer", optimizers())
+@pytest.mark.parametrize("model", models())
+def test_every_optimizer_has_its_defaults(optimizer, model):
+    config = Config(model=model, optimizer=optimizer)
+    made = recipe(config)
+    assert made.weight_decay == config.weight_decay
+    assert made.max_norm == (1.0 if model == "gpt" else None)
+    assert made.momentum == (config.momentum or 0.9)
+    assert made.betas == (config.beta1 or 0.9, config.beta2 or 0.999)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_the_learning_rate_climbs_and_falls_as_told(schedule):
+    rate = Config(schedule=schedule, steps=100, warmup_steps=10, learning_rate=2.0).rates()
+    assert [rate(step) for step in (4, 9, 10, 55)] == [1.0, 2.0, 2.0, 2.0 if schedule == "constant" else 1.0]
+
+
+def test_what_hangs_on_a_changed_setting_becomes_its_default():
+    base = {"optimizer": "adamw", "learning_rate": 0.5, "beta1": 0.8, "steps": 7}
+    assert merged(base, {"steps": 9}) == base | {"steps": 9}
+    assert merged(base, {"optimizer": "adamw"}) == base
+    assert merged(base, {"optimizer": "sgd"}) == {"optimizer": "sgd", "steps": 7}
+    assert merged(base, {"optimizer": "sgd", "learning_rate": 2.0})["learning_rate"] == 2.0
+    assert merged({"learning_rate": 0.5}, {"optimizer": "sgd"}) == {"learning_rate": 0.5, "optimizer": "sgd"}
+    of_gpt = {name: value for name, value in vars(Config(model="gpt")).items() if value is not None}
+    assert Config(**merged(of_gpt, {"model": "mlp"})) == Config()
+
+
+@pytest.mark.parametrize("model", models())
+def test_toml_goes_there_and_back_for(tmp_path, model):
+    file = tmp_path / "config.toml"
+    file.write_text(Config(model=model).toml())
+    assert Config(**read_toml(file)) == Config(model=model)
 
 
 def test_toml_goes_there_and_back(tmp_path):

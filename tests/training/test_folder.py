@@ -1,12 +1,14 @@
 import json
+import math
+import os
 
 import pytest
 
-from simdist.errors import DataError
+from simdist.errors import ArgumentError, CheckpointError, DataError
 from simdist.trace import Span, Trace
-from simdist.training import Config, Line, Report, RunFolder, read_toml
+from simdist.training import Config, Line, Report, RunFolder, history, newest_run, read_toml
 
-LINE = Line(3, 2.5, 2.25, 0.1, 1e5, 0.5, 1000)
+LINE = Line(3, 2.5, 2.25, 0.1, 1.5, 1e5, 0.5, 1000)
 
 
 def test_a_run_leaves_its_files(tmp_path):
@@ -37,6 +39,46 @@ def test_a_fresh_folder_is_nobody_elses(tmp_path, monkeypatch):
 def test_an_earlier_log_is_replaced(tmp_path):
     RunFolder(tmp_path, Config()).write_line(LINE)
     assert (RunFolder(tmp_path, Config()).path / "metrics.jsonl").read_text() == ""
+
+
+def test_what_another_run_left_to_go_on_from_is_not_mixed_with_this_one(tmp_path):
+    (tmp_path / "checkpoints" / "step-3").mkdir(parents=True)
+    with pytest.raises(ArgumentError, match="has checkpoints of an earlier run"):
+        RunFolder(tmp_path, Config())
+    RunFolder(tmp_path, Config(), [LINE])
+
+
+def test_a_run_goes_on_with_its_lines_and_its_log(tmp_path):
+    first = RunFolder(tmp_path, Config())
+    for step in (3, 6, 9):
+        first.write_line(LINE._replace(step=step, train_loss=math.nan if step == 6 else 2.5))
+    first.say("hello")
+    with (tmp_path / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"step": 1')  # it died here
+    lines, log = history(tmp_path, 6)
+    assert [line.step for line in lines] == [3, 6]
+    assert math.isnan(lines[1].train_loss)
+    second = RunFolder(tmp_path / "b", Config(), lines, log)
+    second.say("again")
+    assert (second.path / "log.txt").read_text() == "hello\nagain\n"
+    assert [json.loads(text)["step"] for text in (second.path / "metrics.jsonl").read_text().splitlines()] == [3, 6]
+    assert history(tmp_path / "none", 9) == ([], "")
+
+
+def test_the_newest_run_is_that_of_the_latest_checkpoint(tmp_path):
+    with pytest.raises(CheckpointError, match="no run under"):
+        newest_run(tmp_path)
+    for age, name in enumerate(["b/checkpoints/step-2", "c/checkpoints/step-1", "a/checkpoints/step-9"]):
+        (tmp_path / name).mkdir(parents=True)
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    assert newest_run(tmp_path) == tmp_path / "b"
+
+
+def test_samples_are_text_whatever_the_bytes(tmp_path):
+    RunFolder(tmp_path, Config()).write_samples([(b"to be ", b"or not"), (b"\xff", "ü".encode())])
+    text = (tmp_path / "samples.txt").read_text(encoding="utf-8")
+    assert "to be \n--- goes on ---\nor not\n" in text
+    assert "\ufffd\n--- goes on ---\nü" in text
 
 
 def test_a_folder_that_cannot_be_is_named(tmp_path):

@@ -2,7 +2,7 @@ import sys
 
 from simdist.training import Line, Progress
 
-LINE = Line(50, 2.5, 2.25, 0.1, 123456.7, 0.25, 1626624)
+LINE = Line(50, 2.5, 2.25, 0.1, 0.0, 123456.7, 0.25, 1626624)
 
 
 def test_without_a_terminal_it_is_one_line_an_interval(capsys):
@@ -13,6 +13,15 @@ def test_without_a_terminal_it_is_one_line_an_interval(capsys):
     assert len(out.splitlines()) == 3
     assert out.splitlines()[1].split() == ["50", "2.5000", "2.2500", "123,457", "25%", "1,626,624", "B"]
     assert err == ""
+
+
+def test_the_log_is_told_the_same(capsys):
+    told = []
+    with Progress(100, 50, told.append) as progress:
+        progress.say("hello")
+        progress.step(LINE)
+    assert capsys.readouterr().out.splitlines() == told
+    assert len(told) == 3
 
 
 def test_on_a_terminal_there_is_a_bar(capsys, monkeypatch):

@@ -4,7 +4,7 @@ import simdist as sd
 from simdist.collectives import cost
 from simdist.trace import Span, Trace
 from simdist.training import Config, Trainer, report
-from simdist.training.report import transfer_seconds
+from simdist.training.traffic import Call, transfer_seconds
 
 
 def program(comm, settings):
@@ -14,7 +14,7 @@ def program(comm, settings):
     if trace is None:
         return None
     told = report(trainer, line, trace, comm.cluster)
-    return [tuple(row) for row in told.rows], str(told), trainer.replica.gradient.nbytes
+    return [tuple(row) for row in told.rows], str(told), trainer.method.gradient.nbytes
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_measured_beside_predicted_beside_formula(spmd, settings):
     assert rows[0][1:3] == (f"{sent:,}", f"{sent:,}")
     assert rows[0][3] == f"{2 * num_bytes * 3 / 4:,.0f}"
     assert rows[1][1:3] == ("6", "6")
-    assert "4 ranks, all_reduce ring" in text
+    assert "4 ranks, ddp: all_reduce ring" in text
     assert f"{sent:,}" in text
 
 
@@ -47,7 +47,7 @@ def test_one_rank_sends_nothing(spmd, settings):
 def test_auto_says_what_it_picked(spmd, settings):
     _, text, _ = spmd(program, 2, settings | {"algorithm": "auto"})[0]
     assert "all_reduce auto" not in text
-    assert "2 ranks, all_reduce " in text
+    assert "2 ranks, ddp: all_reduce " in text
 
 
 def test_waiting_for_a_late_rank_is_not_the_reduction():
@@ -55,5 +55,5 @@ def test_waiting_for_a_late_rank_is_not_the_reduction():
     late = [Span(1, "main", "all_reduce ring", start, start + 1, 80) for start in (3.0, 13.0)]
     other = [Span(rank, "main", "all_reduce ring", 4.0, 14.0, 16) for rank in (0, 1)]
     trace = Trace([*early, *late, *other], 2)
-    assert transfer_seconds(trace, "all_reduce ring", 80) == 2
-    assert transfer_seconds(trace, "all_reduce tree", 80) is None
+    assert transfer_seconds(trace, Call("all_reduce", "ring", 80)) == 2
+    assert transfer_seconds(trace, Call("all_reduce", "tree", 80)) is None

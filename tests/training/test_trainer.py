@@ -6,11 +6,10 @@ from simdist.data import load
 from simdist.errors import CollectiveMismatch, DataError
 from simdist.training import Config, Trainer
 
-SMALL = {"context_bytes": 4, "embedding_width": 4, "hidden_width": 16, "hidden_layers": 1, "dtype": "float64"}
-SMALL |= {"global_batch_size": 22, "steps": 12, "interval": 5, "validation_windows": 50, "algorithm": "ring"}
-
-
-GPT = SMALL | {"model": "gpt", "layers": 2, "width": 16, "heads": 2, "context_bytes": 12, "dropout": 0.1}
+ANY = {"precision": "float64", "global_batch_size": 22, "steps": 12, "interval": 5, "validation_windows": 50}
+ANY |= {"algorithm": "ring", "bucket_bytes": 5000, "learning_rate": 0.3, "optimizer": "sgd", "clip_norm": 0.0}
+SMALL = ANY | {"context_bytes": 4, "embedding_width": 4, "hidden_width": 16, "hidden_layers": 1}
+GPT = ANY | {"model": "gpt", "layers": 2, "width": 16, "heads": 2, "context_bytes": 12, "dropout": 0.1}
 
 
 @pytest.fixture
@@ -21,9 +20,17 @@ def text(tmp_path):
     return str(file)
 
 
+def own_weights(method):
+    """The weights that this rank keeps, with nan for those that others do."""
+    weights = np.full(method.model.parameters.size, np.nan)
+    for start, data in method.vectors()[""]:
+        weights[start : start + len(data)] = data
+    return weights
+
+
 def history(comm, settings):
     trainer = Trainer(comm, Config(**settings))
-    return [line and tuple(line) for line in trainer.run()], trainer.replica.weights
+    return [line and tuple(line) for line in trainer.run()], own_weights(trainer.method)
 
 
 @pytest.mark.parametrize("model", [SMALL, GPT], ids=["mlp", "gpt"])
@@ -37,6 +44,106 @@ def test_ranks_train_as_one(spmd, text, p, model):
             assert (line is None) == (expected is None)
             if line:
                 assert line[:4] == pytest.approx(expected[:4], rel=1e-12)
+
+
+ROUGH = SMALL | {"steps": 6, "clip_norm": 0.5, "weight_decay": 0.1}
+RATES = {"sgd": 0.3, "adam": 0.01, "adamw": 0.01, "lars": 1.0, "lamb": 0.01}
+
+
+@pytest.mark.parametrize("optimizer", RATES)
+@pytest.mark.parametrize("p", [2, 3, 4, 8])
+def test_ranks_train_as_one_by_any_rule(spmd, text, p, optimizer):
+    settings = ROUGH | {"data": text, "optimizer": optimizer, "learning_rate": RATES[optimizer], "micro_batches": 3}
+    alone, weights = spmd(history, 1, settings | {"micro_batches": 1})[0]
+    for found, replica in spmd(history, p, settings):
+        np.testing.assert_allclose(replica, weights, rtol=1e-12, atol=1e-12)
+        for line, expected in zip(filter(None, found), filter(None, alone), strict=True):
+            assert line[:5] == pytest.approx(expected[:5], rel=1e-12)
+            assert line[4] > 0  # the norm, which clipping asks for
+
+
+METHODS = {
+    "dp": {"method": "dp"},
+    "server": {"method": "server", "algorithm": None},
+    "map-reduce": {"method": "map-reduce", "algorithm": None},
+    "zero 1": {"zero": 1},
+    "zero 2": {"zero": 2},
+    "fsdp": {"method": "fsdp"},
+    "offload to host": {"zero": 3, "offload": "parameters"},
+    "offload to disk": {"zero": 2, "offload": "gradients", "offload_to": "disk"},
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
+def test_ranks_train_as_one_by_any_method(spmd, text, p, name):
+    settings = GPT | {"data": text, "bucket_bytes": None, "steps": 5, "clip_norm": 0.5, "optimizer": "adamw"}
+    settings |= {"learning_rate": 0.01, "weight_decay": 0.1}
+    alone, weights = spmd(history, 1, settings)[0]
+    found = spmd(history, p, settings | METHODS[name] | {"micro_batches": 2})
+    np.testing.assert_allclose(np.nanmax([own for _, own in found], axis=0), weights, rtol=1e-12, atol=1e-12)
+    lines = [line for line in found[0][0] if line]
+    for line, expected in zip(lines, filter(None, alone), strict=True):
+        assert line[:5] == pytest.approx(expected[:5], rel=1e-12)
+
+
+def test_a_compressed_gradient_still_teaches(spmd, text):
+    def losses(comm, compress):
+        trainer = Trainer(comm, Config(**SMALL | {"data": text, "steps": 40, "compress": compress, **BARE}))
+        lines = [line for line in trainer.run() if line]
+        return lines[0].train_loss, lines[-1].train_loss, lines[-1].sent_bytes, trainer.method.compressor.plain_bytes
+
+    for compress in ("top-k", "8-bit", "power-sgd"):
+        first, last, sent, plain = spmd(losses, 2, compress)[0]
+        assert last < 0.8 * first
+        assert sent < plain / 40
+
+
+BARE = {"bucket_bytes": None, "algorithm": None}
+
+
+def test_ranks_train_about_as_one_with_a_state_of_8_bits(spmd, text):
+    """A difference in a gradient's last bit may round the state to another of its 256 values."""
+    settings = ROUGH | {"data": text, "optimizer": "adamw8bit", "learning_rate": 0.01}
+    alone = spmd(history, 1, settings)[0][1]
+    for _, replica in spmd(history, 3, settings):
+        np.testing.assert_allclose(replica, alone, atol=1e-3)
+
+
+@pytest.mark.parametrize("model", [SMALL, GPT], ids=["mlp", "gpt"])
+@pytest.mark.parametrize(("p", "batch", "micro_batches"), [(4, 2, 1), (4, 5, 3), (3, 7, 7), (8, 3, 2)])
+def test_a_rank_with_less_or_nothing_to_do_weighs_less_or_nothing(spmd, text, model, p, batch, micro_batches):
+    settings = model | {"data": text, "global_batch_size": batch, "micro_batches": micro_batches, "steps": 4}
+    alone, weights = spmd(history, 1, settings | {"micro_batches": 1})[0]
+    for found, replica in spmd(history, p, settings):
+        np.testing.assert_allclose(replica, weights, rtol=1e-12, atol=1e-12)
+        assert found[0][1:3] == pytest.approx(alone[0][1:3], rel=1e-12)
+
+
+@pytest.mark.parametrize("p", [1, 3])
+def test_the_short_batch_at_the_end_of_a_pass_weighs_as_much_as_it_has(spmd, tmp_path, p):
+    (tmp_path / "text").write_bytes(bytes(range(250)) * 2)
+    settings = GPT | {"data": str(tmp_path / "text"), "order": "passes", "global_batch_size": 7, "interval": 1}
+    settings |= {"learning_rate": 1e-9, "context_bytes": 6, "dropout": 0.0, "steps": 22}  # so the loss stays as it is
+
+    def losses(comm):
+        trainer = Trainer(comm, Config(**settings))
+        sizes = [trainer._batches.size(step) for step in range(22)]
+        return sizes, [line.train_loss for line in trainer.run() if line], trainer.gauge.total.targets
+
+    sizes, found, targets = spmd(losses, p)[0]
+    per_pass = sizes.index(min(sizes)) + 1
+    assert min(sizes) < 7 and targets == 6 * sum(sizes)
+    of_pass = [np.dot(sizes[i : i + per_pass], found[i : i + per_pass]) for i in (0, per_pass)]
+    assert of_pass[0] == pytest.approx(of_pass[1], rel=1e-6)  # all windows once, in whatever order
+
+
+def test_only_the_last_micro_batch_is_followed_by_a_reduction(spmd, text):
+    def sent(comm, micro_batches):
+        trainer = Trainer(comm, Config(**SMALL | {"data": text, "micro_batches": micro_batches}))
+        return [line.sent_bytes for line in trainer.run() if line]
+
+    assert spmd(sent, 2, 1) == spmd(sent, 2, 5)
 
 
 def test_a_line_comes_first_last_and_each_interval(spmd, text):
@@ -60,7 +167,7 @@ def validate(comm, settings):
     config = trainer.config
     held = load(config.data).split(config.context_bytes + 1, config.validation_share, config.seed)[1]
     numbers = held.evenly(config.validation_windows)
-    model = trainer.replica.model
+    model = trainer.method.model
     losses = [model.forward(held.windows(numbers[i : i + 1]))[0] for i in range(len(numbers))]
     return last, np.mean(losses) / model.targets_per_window
 
@@ -98,9 +205,9 @@ def test_a_gpt_learns_what_no_pair_of_bytes_tells(spmd, text):
 
 def test_bytes_on_the_record_are_those_of_the_cost(spmd, text):
     def sent(comm):
-        trainer = Trainer(comm, Config(**SMALL | {"data": text}))
+        trainer = Trainer(comm, Config(**SMALL | {"data": text, "bucket_bytes": 1 << 20}))
         found = [line.sent_bytes for line in trainer.run() if line]
-        return found, trainer.replica.gradient.nbytes, trainer.gauge.total.messages
+        return found, trainer.method.gradient.nbytes, trainer.gauge.total.messages
 
     for rank, (found, num_bytes, messages) in enumerate(spmd(sent, 3)):
         exact = cost("all_reduce", "ring", ranks=3, num_bytes=num_bytes, itemsize=8, rank=rank)

@@ -6,6 +6,9 @@
 What a function returns is the caller's own. Of what it is given it changes only what it adds to: dw, db, and the
 first argument of `add` and `positions`.
 
+Arrays of 16 bits give arrays of 16 bits; in between it is reckoned in their working dtype, and rounded once (see
+`simdist.arrays.working`). Statistics of rows and the loss's probabilities stay in that dtype.
+
 Each function charges the meter: a multiplication and an addition are one operation each, a transcendental
 function is one, and each operand counts as read or written once.
 """

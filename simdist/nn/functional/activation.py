@@ -6,6 +6,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.arrays.blocks import blocks
+from simdist.arrays.working import room, settle, widened, working_dtype
 
 __all__ = ["gelu", "gelu_backward"]
 
@@ -25,12 +26,14 @@ def gelu(x: Array) -> tuple[Array, Array]:
     Source: Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2.
     """
     y, slope = np.empty_like(x, shape=x.size), np.empty_like(x, shape=x.size)
-    flat = x.reshape(-1)
-    parts = blocks(x.size, x.itemsize, like=x)
-    s, rest = (np.empty_like(x, shape=parts[0].stop if parts else 0) for _ in range(2))
+    flat, dtype = x.reshape(-1), working_dtype(x.dtype)
+    parts = blocks(x.size, dtype.itemsize, like=x)
+    s, rest = (np.empty_like(x, shape=parts[0].stop if parts else 0, dtype=dtype) for _ in range(2))
     for part in parts:
-        n = part.stop - part.start
-        _gelu(flat[part], y[part], slope[part], s[:n], rest[:n])
+        n, ys, slopes = part.stop - part.start, room(y[part]), room(slope[part])
+        _gelu(widened(flat[part]), ys, slopes, s[:n], rest[:n])
+        settle(y[part], ys)
+        settle(slope[part], slopes)
     charge(15 * x.size, 3 * x.nbytes)
     return y.reshape(x.shape), slope.reshape(x.shape)
 
@@ -55,6 +58,7 @@ def _gelu(x: Array, y: Array, slope: Array, s: Array, rest: Array) -> None:
 
 def gelu_backward(slope: Array, dy: Array) -> Array:
     """Returns dx = dy · slope."""
-    dx = np.multiply(dy, slope)
+    dx = np.empty_like(dy)
+    np.multiply(dy, slope, out=dx, dtype=working_dtype(dx.dtype), casting="same_kind")
     charge(dx.size, 3 * dx.nbytes)
     return dx

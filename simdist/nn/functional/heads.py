@@ -2,87 +2,153 @@
 
     n, h, t, d    samples, heads, tokens, features of a head
     q, k, v       queries, keys, values, each (n, h, t, d): views into qkv, of shape (n, t, h * 3 * d)
-    p             probabilities, (n, h, keys, queries): column i says how much query i takes from each key
+    p             probabilities, a tile of queries at a time, each (n, h, keys, queries): column i says how much
+                  query i takes from each key
+
+A query sees no later key. So a tile has the keys up to its last query's own, and the rest is neither multiplied
+nor kept: with four tiles ten squares of sixteen.
+
+             queries
+        keys  0   1   2   3
+           0  /   #   #   #        /  the diagonal, where a mask hides the later keys
+           1      /   #   #        #  seen whole
+           2          /   #
+           3              /
 
 Keys come before queries so that maxima and sums over the keys run along memory. It goes a few samples at a
 time, so that their scores stay in the cache from the product that makes them to the one that uses them.
 """
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.arrays.blocks import BLOCK_BYTES, blocks
+from simdist.arrays.working import room, settle, widened, working_dtype
 from simdist.nn.functional.matrix import product
 
-__all__ = ["attention", "attention_backward"]
+__all__ = ["attention", "attention_backward", "num_pairs"]
+
+_TILE = 64  # queries at least; products of fewer are slow
+_TILES = 8  # at most; more would save little
 
 
-def attention(qkv: Array, heads: int, keep: Array | None = None, share: float = 0.0) -> tuple[Array, Array]:
+def num_pairs(tokens: int) -> int:
+    """How many scores attention computes for a head: tokens² of them, less what no tile holds."""
+    return sum((queries.stop - queries.start) * keys.stop for queries, keys in _tiles(tokens))
+
+
+def attention(qkv: Array, heads: int, keep: Array | None = None, share: float = 0.0) -> tuple[Array, tuple[Array, ...]]:
     """Returns y = softmax(q kᵀ / √d + mask) v for each head, and the probabilities.
 
     Args:
         qkv: shape (n, t, h * 3 * d): for each head its query, its key, its value, so that a part of the heads
             is a run of the columns.
         heads: h.
-        keep, share: which probabilities dropout keeps, booleans of p's shape, and the share that it drops.
+        keep, share: which probabilities dropout keeps, booleans of shape (n, h, t, t), keys before queries, and
+            the share that it drops.
 
     Returns:
-        y, shape (n, t, h * d), and p before dropout, shape (n, h, t, t).
+        y, shape (n, t, h * d), and the tiles of p before dropout.
 
-    Cost: two products of 2 n h t² d operations each.
+    Cost: two products of 2 n h d `num_pairs(t)` operations each.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 3.2.
     """
     n, t, width = qkv.shape
-    d = width // (3 * heads)
+    d, multiply = width // (3 * heads), partial(product, itemsize=qkv.itemsize)
     y = np.empty_like(qkv, shape=(n, t, heads * d))
-    p = np.empty_like(qkv, shape=(n, heads, t, t))
-    for part in _parts(p):
-        q, k, v = _heads(qkv[part], heads, 3)
-        s = p[part]
-        product(k, q.swapaxes(-1, -2), out=s)
-        _softmax(s, 1 / math.sqrt(d))
-        w = s if keep is None else _dropped(s, keep[part], share)
-        product(w.swapaxes(-1, -2), v, out=_heads(y[part], heads, 1)[0])
+    p = tuple(np.empty_like(qkv, shape=(n, heads, keys.stop, _length(queries))) for queries, keys in _tiles(t))
+    for part in _parts(qkv, heads):
+        q, k, v = _heads(widened(qkv[part]), heads, 3)
+        all_heads = room(y[part])
+        (ys,) = _heads(all_heads, heads, 1)
+        for (queries, keys), tile in zip(_tiles(t), p, strict=True):
+            s = room(tile[part])
+            multiply(k[:, :, keys], q[:, :, queries].swapaxes(-1, -2), out=s)
+            _softmax(s, 1 / math.sqrt(d), qkv.itemsize)
+            settle(tile[part], s)
+            w = widened(tile[part])
+            if keep is not None:
+                w = _dropped(w, keep[part][:, :, keys, queries], share, qkv.itemsize)
+            multiply(w.swapaxes(-1, -2), v[:, :, keys], out=ys[:, :, queries])
+        settle(y[part], all_heads)
     return y, p
 
 
 def attention_backward(
-    qkv: Array, y: Array, p: Array, dy: Array, keep: Array | None = None, share: float = 0.0
+    qkv: Array, y: Array, p: tuple[Array, ...], dy: Array, keep: Array | None = None, share: float = 0.0
 ) -> Array:
     """Returns dqkv; qkv, y, p, keep and share are of `attention`.
 
     Softmax's backward needs Σ p dp over the keys, which is y · dy: what dropout took is zero in both.
 
-    Cost: four products of 2 n h t² d operations each.
+    Cost: four products of 2 n h d `num_pairs(t)` operations each.
 
     Source: Dao et al. 2022, arXiv 2205.14135, appendix B.2 (Σ p dp = y · dy).
     """
-    heads = p.shape[1]
-    dqkv = np.empty_like(qkv)
-    for part in _parts(p):
-        q, k, v = _heads(qkv[part], heads, 3)
-        dq, dk, dv = _heads(dqkv[part], heads, 3)
-        (ys,), (dys,), ps = _heads(y[part], heads, 1), _heads(dy[part], heads, 1), p[part]
-        ds = product(v, dys.swapaxes(-1, -2))
-        product(ps if keep is None else _dropped(ps, keep[part], share), dys, out=dv)
-        if keep is not None:
-            ds = _dropped(ds, keep[part], share)
-        ds -= np.vecdot(ys, dys)[:, :, None]
-        ds *= ps
-        ds *= 1 / math.sqrt(q.shape[-1])
-        charge(3 * ds.size + 2 * ys.size, 3 * ds.nbytes + 2 * ys.nbytes)
-        product(ds.swapaxes(-1, -2), k, out=dq)
-        product(ds, q, out=dk)
+    heads, t, dqkv = p[0].shape[1], qkv.shape[1], np.empty_like(qkv)
+    for part in _parts(qkv, heads):
+        q, k, v = _heads(widened(qkv[part]), heads, 3)
+        all_heads = room(dqkv[part])
+        dq, dk, dv = _heads(all_heads, heads, 3)
+        (ys,), (dys,) = _heads(widened(y[part]), heads, 1), _heads(widened(dy[part]), heads, 1)
+        sums = np.vecdot(ys, dys)[:, :, None]
+        charge(2 * ys.size, 2 * ys.size * qkv.itemsize)
+        # The last tile sees every key, so it writes to where the others then add.
+        for (queries, keys), tile in zip(reversed(_tiles(t)), reversed(p), strict=True):
+            kept = None if keep is None else keep[part][:, :, keys, queries]
+            looked = q[:, :, queries], dq[:, :, queries], dys[:, :, queries], sums[..., queries]
+            seen = k[:, :, keys], dk[:, :, keys], v[:, :, keys], dv[:, :, keys]
+            _tile_backward(looked, seen, widened(tile[part]), kept, share, keys.stop == t, qkv.itemsize)
+        settle(dqkv[part], all_heads)
     return dqkv
 
 
-def _parts(p: Array) -> list[slice]:
-    return blocks(len(p), p.nbytes // max(1, len(p)), like=p, block_bytes=2 * BLOCK_BYTES)
+def _tile_backward(
+    looked: tuple[Array, ...],
+    seen: tuple[Array, ...],
+    p: Array,
+    keep: Array | None,
+    share: float,
+    first: bool,
+    itemsize: int,
+) -> None:
+    """One tile of `attention_backward`: dq, and its part of dk and dv, which is added unless it is the first."""
+    (q, dq, dy, sums), (k, dk, v, dv) = looked, seen
+    multiply = partial(product, itemsize=itemsize)
+    ds = multiply(v, dy.swapaxes(-1, -2))
+    multiply(p if keep is None else _dropped(p, keep, share, itemsize), dy, out=dv, plus=None if first else dv)
+    if keep is not None:
+        ds = _dropped(ds, keep, share, itemsize)
+    ds -= sums
+    ds *= p
+    ds *= 1 / math.sqrt(q.shape[-1])
+    charge(3 * ds.size, 3 * ds.size * itemsize)
+    multiply(ds.swapaxes(-1, -2), k, out=dq)
+    multiply(ds, q, out=dk, plus=None if first else dk)
+    if not first:
+        charge(2 * dk.size, 6 * dk.size * itemsize)
+
+
+def _tiles(t: int) -> list[tuple[slice, slice]]:
+    """The queries of each tile, and the keys up to the last of them."""
+    size = max(_TILE, -(-t // _TILES))
+    ends = [min(start + size, t) for start in range(0, max(t, 1), size)]
+    return [(slice(i * size, end), slice(0, end)) for i, end in enumerate(ends)]
+
+
+def _length(run: slice) -> int:
+    return int(run.stop - run.start)
+
+
+def _parts(qkv: Array, heads: int) -> list[slice]:
+    """Samples a few at a time, so that their scores fit the cache."""
+    score_bytes = heads * qkv.shape[1] ** 2 * working_dtype(qkv.dtype).itemsize
+    return blocks(len(qkv), score_bytes, like=qkv, block_bytes=4 * BLOCK_BYTES)
 
 
 def _heads(x: Array, heads: int, count: int) -> list[Array]:
@@ -101,18 +167,18 @@ def _mask(t: int, dtype: Any) -> Array:
     return mask
 
 
-def _softmax(s: Array, scale: float) -> None:
-    """Make scores, in place, probabilities over the keys that each query may see."""
+def _softmax(s: Array, scale: float, itemsize: int) -> None:
+    """Make the scores of a tile, in place, probabilities over the keys that each query may see."""
     s *= scale
-    s += _mask(s.shape[-1], s.dtype)
+    s[:, :, -s.shape[-1] :] += _mask(s.shape[-1], s.dtype)
     s -= s.max(axis=-2, keepdims=True)
     np.exp(s, out=s)
     s /= s.sum(axis=-2, keepdims=True)
-    charge(7 * s.size, 2 * s.nbytes)
+    charge(7 * s.size, 2 * s.size * itemsize)
 
 
-def _dropped(p: Array, keep: Array, share: float) -> Array:
+def _dropped(p: Array, keep: Array, share: float, itemsize: int) -> Array:
     w = np.multiply(p, keep)
     w *= 1 / (1 - share)
-    charge(2 * p.size, 2 * p.nbytes + keep.nbytes)
+    charge(2 * p.size, 2 * p.size * itemsize + keep.nbytes)
     return w

@@ -3,6 +3,7 @@
 import numpy as np
 
 from simdist.arrays import Array, charge
+from simdist.arrays.working import widened, working_dtype
 
 __all__ = ["embedding", "embedding_backward", "positions", "positions_backward"]
 
@@ -25,7 +26,8 @@ def embedding_backward(indices: Array, dy: Array, dtable: Array) -> None:
     lengths = np.bincount(flat, minlength=len(dtable))
     entries = lengths.nonzero()[0]
     starts = (np.cumsum(lengths) - lengths)[entries]
-    dtable[entries] += np.add.reduceat(dy.reshape(-1, dtable.shape[1])[order], starts, axis=0)
+    rows = widened(dy.reshape(-1, dtable.shape[1])[order])
+    dtable[entries] += np.add.reduceat(rows, starts, axis=0)
     charge(dy.size, 3 * dy.nbytes + 3 * len(entries) * dtable.shape[1] * dtable.itemsize)
 
 
@@ -37,7 +39,7 @@ def positions(x: Array, table: Array, first: int = 0) -> Array:
         table: shape (places, width).
         first: the place of x's first token.
     """
-    np.add(x, table[first : first + x.shape[1]], out=x)
+    np.add(x, table[first : first + x.shape[1]], out=x, dtype=working_dtype(x.dtype), casting="same_kind")
     charge(x.size, 2 * x.nbytes + x.shape[1] * table.shape[1] * table.itemsize)
     return x
 
@@ -45,5 +47,6 @@ def positions(x: Array, table: Array, first: int = 0) -> Array:
 def positions_backward(dy: Array, dtable: Array, first: int = 0) -> None:
     """Add to the vector of each place what all samples found for it."""
     there = dtable[first : first + dy.shape[1]]
-    there += dy.sum(axis=0)
+    dtype = working_dtype(there.dtype)
+    np.add(there, dy.sum(axis=0, dtype=dtype), out=there, dtype=dtype, casting="same_kind")
     charge(dy.size + there.size, dy.nbytes + 3 * there.nbytes)

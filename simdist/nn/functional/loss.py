@@ -1,8 +1,11 @@
 """Loss: the softmax of logits and its cross-entropy with what was to be guessed."""
 
+from typing import Any
+
 import numpy as np
 
 from simdist.arrays import Array, charge
+from simdist.arrays.working import rounded, widened
 
 __all__ = ["cross_entropy", "cross_entropy_backward"]
 
@@ -17,9 +20,11 @@ def cross_entropy(logits: Array, targets: Array) -> tuple[float, Array]:
         targets: shape (examples,), integers below classes.
 
     Returns:
-        The sum in nats, added up in float64; and the probabilities, of the logits' shape.
+        The sum in nats, added up in float64; and the probabilities, of the logits' shape, in their working
+        dtype: in fewer bits a probability near 1 would be 1, and its derivative nothing.
     """
-    p = logits - logits.max(axis=1, keepdims=True)
+    wide = widened(logits)
+    p = wide - wide.max(axis=1, keepdims=True)
     rows = np.arange(len(targets))
     hit = p[rows, targets]
     np.exp(p, out=p)
@@ -29,9 +34,13 @@ def cross_entropy(logits: Array, targets: Array) -> tuple[float, Array]:
     return float((np.log(totals[:, 0]) - hit).sum(dtype=np.float64)), p
 
 
-def cross_entropy_backward(p: Array, targets: Array, scale: float) -> Array:
-    """The derivatives of scale · `cross_entropy` by the logits: scale (p - 1 at the target)."""
+def cross_entropy_backward(p: Array, targets: Array, scale: float, dtype: Any = None) -> Array:
+    """The derivatives of scale · `cross_entropy` by the logits: scale (p - 1 at the target).
+
+    Args:
+        dtype: of the logits; that of p where it is not given.
+    """
     d = p * scale
     d[np.arange(len(targets)), targets] -= scale
     charge(p.size, 2 * p.nbytes)
-    return d
+    return rounded(d, dtype or p.dtype)

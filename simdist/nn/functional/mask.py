@@ -7,6 +7,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.arrays.blocks import blocks
+from simdist.arrays.working import rounded, working_dtype
 
 __all__ = ["dropout", "kept"]
 
@@ -16,10 +17,10 @@ def dropout(x: Array, keep: Array, share: float) -> Array:
 
     Source: Srivastava, Hinton, Krizhevsky, Sutskever, Salakhutdinov 2014, J. Mach. Learn. Res. 15, 1929-1958.
     """
-    y = np.multiply(x, keep)
+    y = np.multiply(x, keep, dtype=working_dtype(x.dtype))
     y *= 1 / (1 - share)
     charge(2 * x.size, 2 * x.nbytes + keep.nbytes)
-    return y
+    return rounded(y, x.dtype)
 
 
 def kept(

@@ -3,18 +3,28 @@
 import numpy as np
 
 from simdist.arrays import Array, charge
+from simdist.arrays.matmul import matmul
+from simdist.arrays.working import working_dtype
 
 __all__ = ["linear", "linear_backward_input", "linear_backward_weight", "product"]
 
 
-def product(x: Array, w: Array, out: Array | None = None) -> Array:
-    """Returns x @ w, into `out` if there is one; axes before the last two are broadcast.
+def product(
+    x: Array, w: Array, out: Array | None = None, plus: Array | None = None, itemsize: int | None = None
+) -> Array:
+    """Returns x @ w + plus, into `out` if there is one; axes before the last two are broadcast.
+
+    Args:
+        plus: a row, or `out` itself, which is added to; the caller charges for that.
+        itemsize: of the numbers as they are kept, where x and w are their working form.
 
     Cost: 2 m k n operations for (m, k) @ (k, n).
     """
-    y = np.matmul(x, w) if out is None else np.matmul(x, w, out=out)
-    charge(2 * y.size * x.shape[-1], x.nbytes + w.nbytes + y.nbytes)
-    return y
+    if out is None:
+        out = np.empty_like(x, shape=(*np.broadcast_shapes(x.shape[:-2], w.shape[:-2]), x.shape[-2], w.shape[-1]))
+    matmul(x, w, out, plus)
+    charge(2 * out.size * x.shape[-1], (x.size + w.size + out.size) * (itemsize or x.itemsize))
+    return out
 
 
 def _rows(x: Array) -> Array:
@@ -24,9 +34,8 @@ def _rows(x: Array) -> Array:
 
 def linear(x: Array, w: Array, b: Array | None = None) -> Array:
     """Returns x @ w + b: (…, in_features) to (…, out_features)."""
-    y = product(_rows(x), w)
+    y = product(_rows(x), w, plus=b)
     if b is not None:
-        y += b
         charge(y.size, 2 * y.nbytes + b.nbytes)
     return y.reshape(*x.shape[:-1], w.shape[1])
 
@@ -39,8 +48,9 @@ def linear_backward_input(dy: Array, w: Array) -> Array:
 def linear_backward_weight(x: Array, dy: Array, dw: Array, db: Array | None = None) -> None:
     """Add x.T @ dy to dw and the column sums of dy to db: nobody waits for it but the optimizer."""
     x, dy = _rows(x), _rows(dy)
-    dw += product(x.T, dy)
+    product(x.T, dy, out=dw, plus=dw)
     charge(dw.size, 3 * dw.nbytes)
     if db is not None:
-        db += dy.sum(axis=0)
+        dtype = working_dtype(db.dtype)
+        np.add(db, dy.sum(axis=0, dtype=dtype), out=db, dtype=dtype, casting="same_kind")
         charge(dy.size + db.size, dy.nbytes + 3 * db.nbytes)

@@ -4,6 +4,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.arrays.blocks import blocks
+from simdist.arrays.working import room, settle, widened, working_dtype
 
 __all__ = ["layer_norm", "layer_norm_backward_input", "layer_norm_backward_weight"]
 
@@ -24,10 +25,11 @@ def layer_norm(x: Array, gain: Array, bias: Array) -> tuple[Array, Array, Array]
     """
     x_rows, width = _rows(x), x.shape[-1]
     y, z = np.empty_like(x_rows), np.empty_like(x_rows)
-    r, average = np.empty_like(x, shape=(len(x_rows), 1)), _average(x)
-    for part in blocks(len(x_rows), width * x.itemsize, like=x):
-        zs, ys, rs = z[part], y[part], r[part]
-        np.subtract(x_rows[part], np.vecdot(x_rows[part], average)[:, None], out=zs)
+    gain, bias, average = widened(gain), widened(bias), _average(x)
+    r = np.empty_like(average, shape=(len(x_rows), 1))
+    for part in _blocks(x_rows):
+        xs, zs, ys, rs = widened(x_rows[part]), room(z[part]), room(y[part]), r[part]
+        np.subtract(xs, np.vecdot(xs, average)[:, None], out=zs)
         rs[:, 0] = np.vecdot(zs, zs)
         rs *= 1 / width
         rs += _EPSILON
@@ -36,6 +38,8 @@ def layer_norm(x: Array, gain: Array, bias: Array) -> tuple[Array, Array, Array]
         zs *= rs
         np.multiply(zs, gain, out=ys)
         ys += bias
+        settle(z[part], zs)
+        settle(y[part], ys)
     charge(7 * x.size, 3 * x.nbytes)
     return y.reshape(x.shape), z.reshape(x.shape), r
 
@@ -43,15 +47,16 @@ def layer_norm(x: Array, gain: Array, bias: Array) -> tuple[Array, Array, Array]
 def layer_norm_backward_input(z: Array, r: Array, gain: Array, dy: Array) -> Array:
     """Returns dx = r (g - mean(g) - z mean(g z)) with g = dy · gain, each row by itself; z, r as of `layer_norm`."""
     z_rows, dy_rows, width = _rows(z), _rows(dy), z.shape[-1]
-    dx, average = np.empty_like(z_rows), _average(z)
-    for part in blocks(len(dx), width * z.itemsize, like=z):
-        zs, g = z_rows[part], dx[part]
+    dx, gain, average = np.empty_like(z_rows), widened(gain), _average(z)
+    for part in _blocks(dx):
+        zs, g = widened(z_rows[part]), room(dx[part])
         np.multiply(dy_rows[part], gain, out=g)
         mean, along = np.vecdot(g, average), np.vecdot(g, zs)
         along *= 1 / width
         g -= mean[:, None]
         g -= zs * along[:, None]
         g *= r[part]
+        settle(dx[part], g)
     charge(8 * z.size, 3 * z.nbytes)
     return dx.reshape(z.shape)
 
@@ -59,9 +64,13 @@ def layer_norm_backward_input(z: Array, r: Array, gain: Array, dy: Array) -> Arr
 def layer_norm_backward_weight(z: Array, dy: Array, dgain: Array, dbias: Array) -> None:
     """Add the column sums of dy · z to dgain and those of dy to dbias."""
     z_rows, dy_rows = _rows(z), _rows(dy)
-    for part in blocks(len(z_rows), z.shape[-1] * z.itemsize, like=z):
-        dgain += (dy_rows[part] * z_rows[part]).sum(axis=0)
-        dbias += dy_rows[part].sum(axis=0)
+    gains, biases = widened(dgain), widened(dbias)
+    for part in _blocks(z_rows):
+        dys = widened(dy_rows[part])
+        gains += (dys * z_rows[part]).sum(axis=0)
+        biases += dys.sum(axis=0)
+    settle(dgain, gains)
+    settle(dbias, biases)
     charge(3 * z.size, 2 * z.nbytes)
 
 
@@ -70,8 +79,12 @@ def _rows(x: Array) -> Array:
     return x.reshape(-1, x.shape[-1])
 
 
+def _blocks(rows: Array) -> list[slice]:
+    return blocks(len(rows), rows.shape[-1] * working_dtype(rows.dtype).itemsize, like=rows)
+
+
 def _average(x: Array) -> Array:
     """What a row's product with is its mean; NumPy adds up short rows at a quarter of the speed."""
-    average = np.empty_like(x, shape=x.shape[-1])
+    average = np.empty_like(x, shape=x.shape[-1], dtype=working_dtype(x.dtype))
     average[...] = 1 / x.shape[-1]
     return average

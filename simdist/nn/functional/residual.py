@@ -3,12 +3,13 @@
 import numpy as np
 
 from simdist.arrays import Array, charge
+from simdist.arrays.working import working_dtype
 
 __all__ = ["add"]
 
 
 def add(y: Array, x: Array) -> Array:
     """Add x to y, in place, and return y: both are activations of the same shape, and y is the caller's own."""
-    np.add(y, x, out=y)
+    np.add(y, x, out=y, dtype=working_dtype(y.dtype), casting="same_kind")
     charge(y.size, 3 * y.nbytes)
     return y

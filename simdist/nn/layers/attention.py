@@ -14,14 +14,14 @@ __all__ = ["Attention"]
 class _Context(NamedTuple):
     qkv: Array
     y: Array
-    p: Array
+    p: tuple[Array, ...]
     keep: Array | None
 
 
 class Attention(Weightless):
     """Causal self-attention of some heads on (n, t, heads * 3 * d) queries, keys and values.
 
-    It has no weights, but holds t * t probabilities a head: what selective recomputation makes anew.
+    It has no weights, but holds up to t * t probabilities a head: what selective recomputation makes anew.
 
     Args:
         name: unique in its model; dropout's masks hang on it.

@@ -51,6 +51,8 @@ class TiedLinear(Layer):
     Source: Press and Wolf 2017, arXiv 1608.05859.
     """
 
+    name = "logits"
+
     def __init__(self, table: Parameter) -> None:
         self.table = table
         self.parameters = (table,)

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from simdist.arrays import Array
+from simdist.arrays import Array, hold
+from simdist.nn.layers.label import label
 from simdist.nn.layers.layer import Layer
 from simdist.nn.layers.observer import Observer
 from simdist.nn.noise import Noise
@@ -16,9 +17,10 @@ class Sequence(Layer):
     """Layers one after the other: the context is the list of theirs.
 
     Backward takes it apart from its end, so that the memory of a layer's activations is free once they are used.
+    A ledger, if there is one, is told what each layer keeps, and what it passes on.
 
     Attributes:
-        layers: in order.
+        layers: in order; `labels` are what they are called.
         parameters: of all layers, each once, in order of first use.
         completes: for each layer, the parameters whose gradients are complete after its backward: those that
             no earlier layer uses.
@@ -26,6 +28,9 @@ class Sequence(Layer):
 
     def __init__(self, layers: Iterable[Layer]) -> None:
         self.layers = tuple(layers)
+        self.labels: list[str] = []
+        for layer in self.layers:
+            self.labels.append(label(layer, self.labels[-1] if self.labels else ""))
         seen: set[Parameter] = set()
         self.completes: list[tuple[Parameter, ...]] = []
         for layer in self.layers:
@@ -39,9 +44,11 @@ class Sequence(Layer):
         """Each layer's output is the next one's input."""
         observer = observer or Observer()
         contexts = []
-        for layer in self.layers:
+        for layer, name in zip(self.layers, self.labels, strict=True):
             observer.before_forward(layer)
             x, context = layer.forward(x, noise)
+            hold("activations", context, name)
+            hold("buffers", x, name)
             observer.after_forward(layer)
             contexts.append(context)
         return x, contexts
@@ -49,9 +56,10 @@ class Sequence(Layer):
     def backward(self, context: list[Any], dy: Array, observer: Observer | None = None) -> Array:
         """From the last layer to the first."""
         observer = observer or Observer()
-        for layer, own in zip(reversed(self.layers), reversed(self.completes), strict=True):
+        for layer, own, name in zip(*map(reversed, (self.layers, self.completes, self.labels)), strict=True):
             observer.before_backward(layer)
             dy = layer.backward(context.pop(), dy)
+            hold("buffers", dy, name)
             observer.after_backward(layer)
             observer.gradients_complete(own)
         return dy
@@ -62,9 +70,11 @@ class Sequence(Layer):
         """From the last layer to the first; pending are theirs, in the order of the layers."""
         observer = observer or Observer()
         pending = []
-        for layer, inner in zip(reversed(self.layers), reversed(context), strict=True):
+        for layer, inner, name in zip(*map(reversed, (self.layers, context, self.labels)), strict=True):
             observer.before_backward(layer)
             dy, rest = layer.backward_input(inner, dy)
+            hold("activations", rest, name)
+            hold("buffers", dy, name)
             observer.after_backward(layer)
             pending.append(rest)
         return dy, pending[::-1]

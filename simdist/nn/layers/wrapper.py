@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from simdist.arrays import Array
+from simdist.arrays import Array, hold
 from simdist.nn import functional as f
+from simdist.nn.layers.label import label
 from simdist.nn.layers.layer import Layer
 from simdist.nn.noise import Noise
 
@@ -39,6 +40,8 @@ class Residual(Layer):
 class Recompute(Layer):
     """A layer that keeps nothing but its input, and runs forward again when backward comes.
 
+    What is made again is held, for the ledger, as long as it is used.
+
     Forward draws the same noise again, so the gradients are the same, bit for bit.
 
     Cost: a second forward, for the memory of its activations.
@@ -49,19 +52,25 @@ class Recompute(Layer):
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
+        self.name = label(layer)
         self.parameters = layer.parameters
+
+    def _again(self, context: tuple[Array, Noise | None]) -> tuple[Array, Any]:
+        y, inner = self.layer.forward(*context)
+        hold("activations", inner, self.name)
+        return y, inner
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, tuple[Array, Noise | None]]:
         """The context is what went in."""
-        return self.layer.forward(x, noise)[0], (x, noise)
+        return self._again((x, noise))[0], (x, noise)
 
     def backward(self, context: tuple[Array, Noise | None], dy: Array) -> Array:
         """Forward again, then backward."""
-        return self.layer.backward(self.layer.forward(*context)[1], dy)
+        return self.layer.backward(self._again(context)[1], dy)
 
     def backward_input(self, context: tuple[Array, Noise | None], dy: Array) -> tuple[Array, tuple[Any, Any]]:
         """Forward again; its context is pending, with what the inner layer leaves so."""
-        inner = self.layer.forward(*context)[1]
+        inner = self._again(context)[1]
         dx, pending = self.layer.backward_input(inner, dy)
         return dx, (inner, pending)
 

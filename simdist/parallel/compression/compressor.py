@@ -74,6 +74,24 @@ class Compressor(ABC):
         with comm.span(f"reduce by {self.name}", x.nbytes):
             self._reduce(x, comm)
 
+    def put_off(self, rank: int) -> Array:
+        """What this rank, of this number, has left out so far: a new vector like the gradient.
+
+        Over all ranks they add up to what has not been applied yet.
+        """
+        left = np.zeros(self._shape, self._dtype)
+        if "residual" in self.state:
+            left[...] = self.state["residual"]
+        return left
+
+    def take_up(self, left: Array) -> None:
+        """Go on as if this, a vector like the gradient, were all that this rank has left out.
+
+        So what `put_off` gave may be shared out anew, among any number of ranks.
+        """
+        if "residual" in self.state:
+            self.state["residual"][...] = left
+
     @abstractmethod
     def _reduce(self, x: Array, comm: Communicator) -> None:
         """The sum, and the residual."""

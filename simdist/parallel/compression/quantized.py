@@ -49,6 +49,20 @@ class Quantized(Compressor):
         self.block = block
         self.state = {"residual": np.zeros_like(like)}
 
+    def put_off(self, rank: int) -> Array:
+        """With what is left of the sums that this rank owns."""
+        left = super().put_off(rank)
+        if "sum_residual" in self.state:
+            own = self.state["sum_residual"].reshape(-1)
+            there = left[rank * len(own) : (rank + 1) * len(own)]
+            there += own[: len(there)]
+        return left
+
+    def take_up(self, left: Array) -> None:
+        """The sums that it owns begin with nothing left."""
+        super().take_up(left)
+        self.state.pop("sum_residual", None)
+
     def _reduce(self, x: Array, comm: Communicator) -> None:
         p, n, residual = comm.size, x.size, self.state["residual"]
         blocks, items = self._layout(n, p)

@@ -13,7 +13,7 @@ from simdist.training.checkpoint.manifest import Manifest
 from simdist.training.checkpoint.save import save
 from simdist.training.checkpoint.source import read_manifest
 from simdist.training.checkpoint.steps import latest, steps
-from simdist.training.checkpoint.tensors import Piece, Place, ShardedTensor, flat_shard
+from simdist.training.checkpoint.tensors import Piece, ShardedTensor, flat_shard
 
 __all__ = [
     "Box",
@@ -21,7 +21,6 @@ __all__ = [
     "Loaded",
     "Manifest",
     "Piece",
-    "Place",
     "ShardedTensor",
     "export",
     "flat_shard",

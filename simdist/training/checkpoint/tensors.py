@@ -1,6 +1,6 @@
 """Tensors: what a rank holds of each tensor of a checkpoint."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from simdist.errors import ArrayError
 from simdist.nn.parameters import Parameters
 from simdist.training.checkpoint.box import Box
 
-__all__ = ["Piece", "Place", "ShardedTensor", "flat_shard"]
+__all__ = ["Piece", "ShardedTensor", "flat_shard"]
 
 
 class Piece(NamedTuple):
@@ -61,25 +61,11 @@ class ShardedTensor:
         return cls(shape, data.dtype, (Piece(Box.of(index, shape), data),))
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a parameter, as this rank knows it, lies in the parameter of the whole job.
-
-    Args:
-        shape: of the whole parameter.
-        index: whole[index] is what this rank knows.
-    """
-
-    shape: tuple[int, ...]
-    index: tuple[slice, ...]
-
-
 def flat_shard(
     x: Array,
     parameters: Parameters,
     start: int = 0,
     prefix: str = "",
-    places: Mapping[str, Place] | None = None,
 ) -> dict[str, ShardedTensor]:
     """A shard of a flat vector as pieces of the parameters that it covers, which are views of it.
 
@@ -92,16 +78,17 @@ def flat_shard(
             beyond the last parameter, as padding does, is left out.
         prefix: of the names: "" for the weights themselves; state of the optimizer has one that ends in "/",
             such as "adamw.m/".
-        places: of those parameters of which this rank knows only a part (split by columns, say).
 
     Returns:
-        name -> tensor, for every parameter; those that the shard does not touch have no pieces.
+        name -> tensor, for every parameter; those that the shard does not touch have no pieces. Of one that
+        this rank has only a part of (split by columns, say), it is the whole model's, in which its `place` says
+        where that lies.
     """
-    tensors, places, end = {}, places or {}, start + len(x)
+    tensors, end = {}, start + len(x)
     for parameter in parameters:
         span = parameters.spans[parameter.name]
         first, last = max(start, span.start), min(end, span.stop)
-        place = places.get(parameter.name, Place(parameter.shape, ()))
+        place = parameter.place
         known = Box.of(place.index, place.shape)
         if known.shape != parameter.shape:
             raise ArrayError(

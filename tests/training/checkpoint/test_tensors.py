@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from simdist.errors import ArrayError
-from simdist.nn.parameters import Parameter, Parameters
-from simdist.training.checkpoint import Box, Piece, Place, ShardedTensor, flat_shard
+from simdist.nn.parameters import Parameter, Parameters, Place
+from simdist.training.checkpoint import Box, Piece, ShardedTensor, flat_shard
 
 SHAPES = {"table": (5, 3), "scale": (), "cube": (2, 3, 4), "bias": (7,)}
 
@@ -37,10 +37,10 @@ def test_padding_belongs_to_no_parameter(parameters):
 
 
 def test_a_part_of_a_parameter_lies_in_its_place():
-    columns = Parameters([Parameter("w", (4, 2)), Parameter("b", (2,))])
-    x = np.arange(10.0)
     places = {"w": Place((4, 6), (slice(None), slice(2, 4))), "b": Place((6,), (slice(2, 4),))}
-    tensors = flat_shard(x[1:9], columns, 1, prefix="m/", places=places)
+    columns = Parameters([Parameter("w", (4, 2), place=places["w"]), Parameter("b", (2,), place=places["b"])])
+    x = np.arange(10.0)
+    tensors = flat_shard(x[1:9], columns, 1, prefix="m/")
     whole = np.full((4, 6), np.nan)
     for box, data in tensors["m/w"].pieces:
         whole[box.within(Box.whole((4, 6)))] = data
@@ -50,7 +50,7 @@ def test_a_part_of_a_parameter_lies_in_its_place():
     np.testing.assert_array_equal(whole, expected)
     assert [box.spans for box, _ in tensors["m/b"].pieces] == [((2, 3),)]
     with pytest.raises(ArrayError, match="its place"):
-        flat_shard(x, columns, places={"w": Place((4, 6), (slice(0, 4), slice(0, 3)))})
+        flat_shard(x, Parameters([Parameter("w", (4, 2), place=Place((4, 6), (slice(0, 4), slice(0, 3))))]))
 
 
 def test_pieces_must_fit():

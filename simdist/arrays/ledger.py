@@ -1,0 +1,171 @@
+"""Ledger: how many bytes are alive at each moment, and what for.
+
+Like the meter it is ambient: whoever makes an array that stays says so by `hold`, and whoever runs it may keep a
+ledger. An array counts until it is gone, whoever let go of it last.
+"""
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from simdist.errors import unknown_name
+
+__all__ = ["CATEGORIES", "Ledger", "Moment", "hold", "recorded"]
+
+CATEGORIES = ("parameters", "gradients", "optimizer state", "activations", "communication", "buffers")
+"""What memory is for. Activations are what backward needs of a batch; buffers are what passes between layers."""
+
+_PASSING = "buffers"
+
+
+class Moment(NamedTuple):
+    """What was alive after an array came or went.
+
+    Attributes:
+        time_s: by the ledger's clock.
+        live: bytes, in the order of CATEGORIES.
+        at: what was at work, such as a layer; that of the last arrival where an array went.
+    """
+
+    time_s: float
+    live: tuple[int, ...]
+    at: str
+
+    @property
+    def total(self) -> int:
+        """All categories together."""
+        return sum(self.live)
+
+    def of(self, category: str) -> int:
+        """The bytes of one category."""
+        return self.live[CATEGORIES.index(category)]
+
+    @property
+    def largest(self) -> str:
+        """The category that takes most."""
+        return CATEGORIES[self.live.index(max(self.live))]
+
+
+class Ledger:
+    """Counts the arrays that are held, each piece of memory once, however many views of it there are.
+
+    What an operation allocates and frees before it returns is nobody's to hold, and is not counted.
+
+    Args:
+        clock: gives seconds, a communicator's for example.
+        keep: how many of the latest moments stay.
+
+    Attributes:
+        peak: the first moment of the largest total.
+        peaks: by category, the most that it ever took.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, keep: int = 1 << 16) -> None:
+        self._clock = clock
+        self._live = [0] * len(CATEGORIES)
+        self._at = ""
+        self._known: dict[int, tuple[weakref.ref[Any], int, int]] = {}  # by id: its end, its category, its bytes
+        # An array may end inside any statement, also one of this class: its end is noted, and counted afterwards.
+        self._ended: deque[tuple[int, float]] = deque()
+        self._moments: deque[Moment] = deque(maxlen=keep)
+        self.peak = Moment(clock(), tuple(self._live), "")
+        self.peaks = dict.fromkeys(CATEGORIES, 0)
+
+    @property
+    def now(self) -> Moment:
+        """What is alive."""
+        self._settle()
+        return Moment(self._clock(), tuple(self._live), self._at)
+
+    @property
+    def moments(self) -> list[Moment]:
+        """The record, in the order of time."""
+        self._settle()
+        return list(self._moments)
+
+    def hold(self, category: str, thing: Any, at: str = "") -> None:
+        """Count the memory of every array in a nest of tuples and lists, until it is gone.
+
+        What is held already keeps its category; but what passed by as a buffer becomes what it is held for now.
+
+        Args:
+            category: one of CATEGORIES.
+            at: what is at work.
+
+        Raises:
+            UnknownNameError: there is no such category.
+        """
+        if category not in CATEGORIES:
+            raise unknown_name("category", category, CATEGORIES)
+        self._settle()
+        self._hold(CATEGORIES.index(category), thing, at)
+
+    def _hold(self, category: int, thing: Any, at: str) -> None:
+        if isinstance(thing, tuple | list):
+            for part in thing:
+                self._hold(category, part, at)
+        elif getattr(thing, "ndim", 0) and thing.nbytes:
+            owner = _owner(thing)
+            known = self._known.get(id(owner))
+            if known is None:
+                end = weakref.ref(owner, self._note(id(owner)))
+            elif CATEGORIES[known[1]] == _PASSING != CATEGORIES[category]:
+                end = known[0]
+                self._live[known[1]] -= known[2]
+            else:
+                return
+            self._known[id(owner)] = end, category, owner.nbytes
+            self._live[category] += owner.nbytes
+            self._at = at
+            self._mark(self._clock())
+
+    def _note(self, key: int) -> Callable[[Any], None]:
+        ended, clock = self._ended, self._clock
+        return lambda _: ended.append((key, clock()))
+
+    def _settle(self) -> None:
+        """Count out what has ended."""
+        while self._ended:
+            key, time_s = self._ended.popleft()
+            _, category, num_bytes = self._known.pop(key)
+            self._live[category] -= num_bytes
+            self._mark(time_s)
+
+    def _mark(self, time_s: float) -> None:
+        moment = Moment(time_s, tuple(self._live), self._at)
+        self._moments.append(moment)
+        if moment.total > self.peak.total:
+            self.peak = moment
+        for category, live in zip(CATEGORIES, self._live, strict=True):
+            self.peaks[category] = max(self.peaks[category], live)
+
+
+def _owner(x: Any) -> Any:
+    """The array that the memory of x belongs to."""
+    while hasattr(base := getattr(x, "base", None), "dtype"):
+        x = base
+    return x
+
+
+_ledger: ContextVar[Ledger | None] = ContextVar("simdist_ledger", default=None)
+
+
+def hold(category: str, thing: Any, at: str = "") -> None:
+    """Tell the ledger of this context, if there is one, that the arrays in `thing` stay: see `Ledger.hold`."""
+    ledger = _ledger.get()
+    if ledger is not None:
+        ledger.hold(category, thing, at)
+
+
+@contextmanager
+def recorded(ledger: Ledger) -> Iterator[None]:
+    """Tell this ledger of all that is held inside this block, by the thread or the rank at hand."""
+    token = _ledger.set(ledger)
+    try:
+        yield
+    finally:
+        _ledger.reset(token)

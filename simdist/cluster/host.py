@@ -1,0 +1,44 @@
+"""Host: the computer around a device."""
+
+from dataclasses import dataclass
+
+from simdist.errors import ArgumentError, unknown_name
+
+__all__ = ["Host"]
+
+_PLACES = ("device", "host", "disk")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A device's share of the memory and the disks of its node, and the way there.
+
+        device  ==== link ====  host memory  ==== disk link ====  disk
+
+    Args:
+        link_bytes_per_s: between the device and the host's memory, each way.
+        memory_bytes_per_s: between the host's memory and its processors, reads and writes together: how fast an
+            update runs there.
+        disk_bytes_per_s: between the host's memory and the disks, each way.
+    """
+
+    link_bytes_per_s: float
+    memory_bytes_per_s: float
+    disk_bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        for name in ("link_bytes_per_s", "memory_bytes_per_s", "disk_bytes_per_s"):
+            if not getattr(self, name) > 0:
+                raise ArgumentError(f"{name} is {getattr(self, name)}; needs more than 0")
+
+    def seconds(self, num_bytes: float, start: str, end: str) -> float:
+        """How long so much is on its way between two of "device", "host" and "disk", piece after piece.
+
+        Raises:
+            UnknownNameError: there is no such place.
+        """
+        for place in (start, end):
+            if place not in _PLACES:
+                raise unknown_name("place", place, _PLACES)
+        i, j = sorted(map(_PLACES.index, (start, end)))
+        return max((num_bytes / rate for rate in (self.link_bytes_per_s, self.disk_bytes_per_s)[i:j]), default=0.0)

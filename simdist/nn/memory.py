@@ -1,0 +1,175 @@
+"""Memory: what a GPT keeps of a batch until backward, exactly, and as the paper counts it.
+
+l  layers     h  width     a  heads     V  vocabulary     s  tokens of a sequence     b  sequences
+e  bytes of an activation          w  bytes of the dtype it is worked on in: 4 where e is 2
+n  pairs of tokens that attention scores, s² or fewer: `num_pairs(s)`
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from simdist.errors import ArgumentError, unknown_name
+from simdist.nn.functional.heads import num_pairs
+from simdist.nn.shape import RECOMPUTATIONS, Shape
+
+__all__ = ["Kept", "activation_bytes", "activations", "megatron_activation_bytes", "peak_activation_bytes"]
+
+
+class Kept(NamedTuple):
+    """One array that a layer keeps, in this implementation and in the paper's.
+
+    Attributes:
+        layer: whose context it is in, in each block if it begins with a dot.
+        what: what is in it.
+        num_bytes: here.
+        paper_bytes: in the paper, whose activations have 2 bytes; with another number of bytes, accordingly.
+        why: what makes the difference, if there is one.
+    """
+
+    layer: str
+    what: str
+    num_bytes: int
+    paper_bytes: int
+    why: str = ""
+
+
+def activations(shape: Shape, sequences: int, itemsize: int = 2) -> list[Kept]:
+    """What forward leaves for backward, of a batch of full-length sequences: one block, and what is around them.
+
+    Two layers that keep the same array are one entry. Entries of a block count `shape.layers` times. The targets,
+    a byte a token, are left out, as they are of the ledger.
+
+    Args:
+        itemsize: of weights and activations, in bytes.
+
+    Source: of the paper's bytes, Korthikanti et al. 2022, arXiv 2205.05198, sections 4.1 and 4.3.
+    """
+    return [*_block(shape, sequences, itemsize, shape.recompute), *_around(shape, sequences, itemsize)]
+
+
+def _block(shape: Shape, b: int, e: int, recompute: str) -> list[Kept]:
+    """What one block keeps."""
+    s, h = shape.context, shape.width
+    rows, wide = s * b, max(e, 4)
+    x = e * rows * h
+    if recompute == "full":
+        return [Kept(".", "its input", x, x)]
+    mask = rows * h
+    dropped = mask if shape.dropout else 0
+    why_mask = "" if shape.dropout else "nothing is dropped"
+    scale = "one number a row, of the working dtype"
+    return [
+        Kept(".norm1", "normalized rows; the paper: its input", x, x),
+        Kept(".norm1", "1 / deviation", wide * rows, 0, scale),
+        Kept(".qkv", "its input", x, x),
+        Kept(".attention", "queries, keys, values", 3 * x, 3 * x),
+        *(_scores(shape, b, e) if recompute == "none" else []),
+        Kept(".attended", "its input", x, x),
+        Kept(".dropout1", "mask", dropped, mask, why_mask),
+        Kept(".norm2", "normalized rows; the paper: its input", x, x),
+        Kept(".norm2", "1 / deviation", wide * rows, 0, scale),
+        Kept(".hidden", "its input", x, x),
+        Kept(".hidden gelu", "slope; the paper: its input", 4 * x, 4 * x),
+        Kept(".thought", "its input", 4 * x, 4 * x),
+        Kept(".dropout2", "mask", dropped, mask, why_mask),
+    ]
+
+
+def _scores(shape: Shape, b: int, e: int) -> list[Kept]:
+    """What selective recomputation makes again: whatever has an entry for each pair of tokens."""
+    squares, pairs = (b * shape.heads * each for each in (shape.context**2, num_pairs(shape.context)))
+    return [
+        Kept(".attention", "probabilities", e * pairs, e * squares, "" if pairs == squares else "no later keys"),
+        Kept(
+            ".attention",
+            "mask",
+            squares if shape.dropout else 0,
+            squares,
+            "" if shape.dropout else "nothing is dropped",
+        ),
+        Kept(".attention", "probabilities after dropout", 0, e * squares, "made again from the mask"),
+    ]
+
+
+def _around(shape: Shape, b: int, e: int) -> list[Kept]:
+    """What is kept before and after the blocks."""
+    s, h = shape.context, shape.width
+    rows, wide = s * b, max(e, 4)
+    x, mask = e * rows * h, rows * h
+    dropped, why_mask = (mask, "") if shape.dropout else (0, "nothing is dropped")
+    return [
+        Kept("embedding", "windows of text", b * (s + 1), 0, "a byte a token, and the last target"),
+        Kept("embedding.dropout", "mask", dropped, mask, why_mask),
+        Kept("norm", "normalized rows; the paper: its input", x, x),
+        Kept("norm", "1 / deviation", wide * rows, 0, "one number a row, of the working dtype"),
+        Kept("logits", "its input", x, x),
+        Kept("loss", "probabilities", wide * rows * shape.vocabulary, wide * rows * shape.vocabulary),
+    ]
+
+
+def activation_bytes(shape: Shape, sequences: int, itemsize: int = 2) -> int:
+    """What is kept when forward is over: L blocks, and what is around them."""
+    kept = activations(shape, sequences, itemsize)
+    return sum(each.num_bytes * (shape.layers if each.layer.startswith(".") else 1) for each in kept)
+
+
+def peak_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2) -> int:
+    """The most that is held at any moment of forward and backward.
+
+    Without recomputation that is when forward is over. What is made again comes on top of what is still kept
+    when backward comes to the last block; the layers after it are free by then, but the loss keeps its
+    probabilities until backward returns:
+
+        full          all blocks' inputs, and all that the last block keeps without recomputation
+        selective     the last block up to its attention, and the scores; or, if its rest and the layers after it
+                      have more than those, still when forward is over
+    """
+    over = activation_bytes(shape, sequences, itemsize)
+    if shape.recompute == "none" or not shape.layers:
+        return over
+    block = _total(_block(shape, sequences, itemsize, shape.recompute))
+    after = _total(k for k in _around(shape, sequences, itemsize) if k.layer in ("norm", "logits"))
+    if shape.recompute == "full":
+        return over - after + _total(_block(shape, sequences, itemsize, "none"))
+    looking = (".norm1", ".qkv", ".attention", ".attended")  # what `.attended` takes in is attention's output
+    before = _total(k for k in _block(shape, sequences, itemsize, "selective") if k.layer in looking)
+    return over - after - block + max(after + block, before + _total(_scores(shape, sequences, itemsize)))
+
+
+def _total(kept: Iterable[Kept]) -> int:
+    return sum(each.num_bytes for each in kept)
+
+
+def megatron_activation_bytes(
+    context: float,
+    width: float,
+    heads: float,
+    sequences: float,
+    *,
+    tensor_parallel: int = 1,
+    sequence_parallel: bool = False,
+    recompute: str = "none",
+) -> float:
+    """The bytes that a layer keeps on each of t ranks, activations of 2 bytes and masks of 1.
+
+        none                  sbh (34 + 5as/h)              what selective recomputation leaves out: 5as²b
+        t                     sbh (10 + 24/t + 5as/(ht))    what is outside of the split: 10sbh
+        t, sequence           sbh (34/t + 5as/(ht))
+        selective             the same without 5as²b/t
+        full                  2sbh
+
+    Raises:
+        ArgumentError: tensor_parallel is less than 1.
+        UnknownNameError: there is no such recomputation.
+
+    Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2.
+    """
+    if tensor_parallel < 1:
+        raise ArgumentError(f"tensor_parallel is {tensor_parallel}; needs at least 1")
+    if recompute not in RECOMPUTATIONS:
+        raise unknown_name("recomputation", recompute, RECOMPUTATIONS)
+    s, b, h, t = context, sequences, width, tensor_parallel
+    if recompute == "full":
+        return 2 * s * b * h
+    scores = 5 * heads * s / (h * t) if recompute == "none" else 0
+    return s * b * h * ((34 / t if sequence_parallel else 10 + 24 / t) + scores)

@@ -1,0 +1,89 @@
+"""Parts: what a GPT is put together from."""
+
+from simdist.nn.layers import (
+    Attention,
+    Dropout,
+    Gelu,
+    Layer,
+    LayerNorm,
+    Linear,
+    Recompute,
+    Sequence,
+    TextEmbedding,
+    TiedLinear,
+)
+from simdist.nn.loss import CrossEntropy, Loss
+from simdist.nn.parameters import Parameter
+from simdist.nn.shape import Shape
+
+__all__ = ["Parts"]
+
+
+class Parts:
+    """Makes each piece of a GPT, here for a process that has the whole of it.
+
+    `gpt` says in what order pieces follow each other, and what they are called; whoever spreads a model over
+    ranks overrides what makes them, so a GPT is described once. Names are those of the whole model, and sizes,
+    too: a piece that is a part knows which (`Place`).
+
+        x           | embedding, norm, dropout                 the stream, which every block adds to
+        inner       |     column -> attention or gelu -> row   what a block does aside: some of the heads, or
+                    |                                          of the hidden features, if ranks share them
+        x           | logits -> loss
+    """
+
+    def check(self, shape: Shape) -> None:
+        """Raise ArgumentError, which says what would be possible, if this shape cannot be made of these."""
+
+    def embedding(self, name: str, vocabulary: int, places: int, width: int, std: float) -> Layer:
+        """(n, t) integers, all tokens of each text, to the stream."""
+        return TextEmbedding(name, vocabulary, places, width, std)
+
+    def dropout(self, name: str, share: float) -> Layer:
+        """On the stream."""
+        return Dropout(name, share)
+
+    def norm(self, name: str, width: int) -> Layer:
+        """On the stream."""
+        return LayerNorm(name, width)
+
+    def column(self, name: str, in_features: int, out_features: int, std: float) -> Layer:
+        """From the stream to the inside of a block; its columns may be cut."""
+        return Linear(name, in_features, out_features, std=std)
+
+    def row(self, name: str, in_features: int, out_features: int, std: float) -> Layer:
+        """From the inside of a block to the stream; its rows may be cut."""
+        return Linear(name, in_features, out_features, std=std)
+
+    def attention(self, name: str, heads: int, dropout: float, recompute: bool) -> Layer:
+        """Inside of a block, from queries, keys and values, head by head.
+
+        Args:
+            heads: of the whole model.
+            recompute: whether what it makes of its input is made again in backward, and not kept.
+        """
+        layer = Attention(name, heads, dropout)
+        return Recompute(layer) if recompute else layer
+
+    def perceptron(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
+        """What a block does with each token by itself, from the stream to the stream: without its norm."""
+        h = shape.width
+        return Sequence(
+            [
+                self.column(f"{name}.hidden", h, 4 * h, std),
+                Gelu(),
+                self.row(f"{name}.thought", 4 * h, h, residual_std),
+            ]
+        )
+
+    def logits(self, name: str, width: int, vocabulary: int, std: float) -> Layer:
+        """From the stream to what `loss` takes."""
+        return Linear(name, width, vocabulary, std=std, bias=False)
+
+    def tied_logits(self, table: Parameter) -> Layer:
+        """The same by the embedding's table of tokens, which is the first of that layer's parameters."""
+        return TiedLinear(table)
+
+    def loss(self) -> Loss:
+        """Of the logits."""
+        return CrossEntropy()

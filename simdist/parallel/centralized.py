@@ -1,0 +1,80 @@
+"""Centralized data parallelism: a server rank gathers the gradients and sends the weights back."""
+
+from collections.abc import Mapping, Sequence
+
+from simdist.arrays import Array
+from simdist.comm import Communicator
+from simdist.nn import Model, Noise
+from simdist.parallel.holding import Shard
+from simdist.parallel.method import Method
+from simdist.parallel.recipe import Recipe
+from simdist.parallel.replica import Replica
+from simdist.parallel.root import Root
+from simdist.parallel.spread import Spread
+
+__all__ = ["Centralized"]
+
+
+class Centralized(Method):
+    """Every rank works on its part of the batch; rank 0, which does so too, is the server of all others.
+
+        rank         0                      1          2          3
+        gradients    g0                   g1 -> 0
+                     g01                             g2 -> 0
+                     g012                                       g3 -> 0
+                     g0123, update: w
+        weights      w -> 1, w -> 2, w -> 3
+
+    Only rank 0 keeps masters and the optimizer's state. It adds the gradients up in the order of ranks.
+
+    Args:
+        model, comm, recipe, spread: as of `Method`. The model gets two flat vectors from `comm.empty`.
+        seed: of the first weights, which rank 0 draws and broadcasts.
+
+    Cost per step, n bytes of gradient and as many of weights on p ranks: rank 0 receives n(p-1) bytes in p-1
+    messages, adds as many up and sends as many; any other sends one message of n and receives one. All goes
+    through rank 0's one wire, so with alpha seconds a message, beta a byte and gamma a byte added it takes
+
+        centralized                   2 (p-1) (alpha + n beta) + (p-1) n gamma        grows with p
+        reduce + broadcast (tree)     2 lg p (alpha + n beta) + lg p n gamma          with lg p
+        all-reduce (ring)             2 (p-1) alpha + (p-1)/p (2 n beta + n gamma)    2 n beta for any p
+
+    The tree is `DataParallel` with the algorithm "tree", and the ring is its "ring".
+
+    Source: Li et al. 2014, OSDI '14, "Scaling Distributed Machine Learning with the Parameter Server", of which
+    this is the synchronous case with one server; Patarasuk and Yuan 2009, J. Parallel Distrib. Comput. 69(2),
+    117-124 (the ring).
+    """
+
+    def __init__(
+        self, model: Model, comm: Communicator, recipe: Recipe, seed: int, spread: Spread | None = None
+    ) -> None:
+        super().__init__(model, comm, recipe, spread)
+        self._replica = Replica(model, comm, recipe.precision.dtype, seed)
+        self._root = Root(self._replica, recipe, self.spread, reduce="linear", broadcast="linear")
+        self.update = self._root.update
+
+    @property
+    def weights(self) -> Array:
+        """The flat vector of all weights."""
+        return self._replica.weights
+
+    def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
+        """Each rank by itself."""
+        return self._replica.backward(windows, scale * self.update.scale, noise)
+
+    def step(self, learning_rate: float) -> bool:
+        """To the server and back."""
+        changed = self._root.step(learning_rate)
+        if changed:
+            self._root.send_weights()
+        return changed
+
+    def loss(self, windows: Array) -> float:
+        """Each rank by itself."""
+        return self._replica.loss(windows)
+
+    def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
+        """Rank 0 goes on from these, and sends the others its weights."""
+        super().restore(vectors, numbers)
+        self._root.send_weights()

@@ -1,0 +1,186 @@
+"""Compressed data parallelism: gradients summed by fewer bytes than they have."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from simdist.arrays import Array, hold, partition
+from simdist.collectives import reduce_scatter
+from simdist.comm import Communicator
+from simdist.errors import unknown_name
+from simdist.nn import Model, Noise, Parameters
+from simdist.parallel.compression import Compressor, PowerSGD, Quantized, TopK, Uncompressed
+from simdist.parallel.holding import Holding, Shard
+from simdist.parallel.method import GRADIENTS, Method
+from simdist.parallel.recipe import Recipe
+from simdist.parallel.replica import Replica
+from simdist.parallel.spread import Spread
+from simdist.parallel.update import Update
+
+__all__ = ["Comparison", "Compressed", "compare", "compressions"]
+
+_PUT_OFF = "compression.put_off/"
+
+
+class Compressed(Method):
+    """`DataParallel` whose all-reduce is a compressor's sum.
+
+        rank 0     gradient 0 + residual 0  -->  packet 0  --+            +--> about the sum, the same bits
+        rank 1     gradient 1 + residual 1  -->  packet 1  --+--> sum  ---+--> the same
+                                    residual 1 <-- what the packet leaves out, for the next step
+
+    The weights stay alike on all ranks, but are not those of one rank with the whole batch: a part of each
+    gradient comes some steps late. To SGD that makes little difference, because it adds gradients up; a rule of
+    Adam's family divides by their size, and loses more.
+
+    Args:
+        model, comm, recipe, spread: as of `Method`; the precision is float32 or float64.
+        seed: of the first weights, which rank 0 draws and broadcasts.
+        compression: one of `compressions()`.
+        share: of the items that top-k sends.
+        block: how many items share a scale of 8 bits.
+        rank: of PowerSGD's matrices.
+
+    Attributes:
+        compressor: with its counts, `sent_bytes` against `plain_bytes`.
+
+    A checkpoint keeps the sum of what all ranks have put off, so that any number of ranks may go on from it and
+    nothing is lost; whose it was is not kept, nor where PowerSGD's search was. So a run that goes on from one is
+    as good as one that was not stopped, but has not its bits.
+
+    Cost per rank and step: the compressor's. Memory: a residual of the length of the gradient.
+
+    Raises:
+        ArrayError: the precision is a short one.
+        UnknownNameError: there is no such compression.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        comm: Communicator,
+        recipe: Recipe,
+        seed: int,
+        compression: str,
+        *,
+        share: float = 0.01,
+        block: int = 1024,
+        rank: int = 2,
+        spread: Spread | None = None,
+    ) -> None:
+        super().__init__(model, comm, recipe, spread)
+        self._replica = Replica(model, comm, recipe.precision.dtype, seed)
+        parameters = model.parameters
+        self.update = Update(self.weights, Holding.of_all(parameters.size), parameters, recipe, self.spread)
+        self.compressor = _compressor(compression, self._replica.gradient, parameters, share, block, rank)
+        hold("buffers", list(self.compressor.state.values()))
+
+    @property
+    def weights(self) -> Array:
+        """The flat vector of all weights."""
+        return self._replica.weights
+
+    def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
+        """Each rank by itself."""
+        return self._replica.backward(windows, scale * self.update.scale, noise)
+
+    def step(self, learning_rate: float) -> bool:
+        """Compress, sum, and change every copy alike."""
+        gradient = self._replica.gradient
+        with self.comm.span(GRADIENTS, gradient.nbytes):
+            self.compressor.reduce(gradient, self.comm)
+        with self.comm.span("update"):
+            changed = self.update.step(gradient, learning_rate)
+            gradient[...] = 0
+        return changed
+
+    def loss(self, windows: Array) -> float:
+        """Each rank by itself."""
+        return self._replica.loss(windows)
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def vectors(self) -> dict[str, list[Shard]]:
+        """With what the ranks together have put off, of which each gives a part: a reduce-scatter."""
+        left = reduce_scatter(self.compressor.put_off(self.comm.rank), self.comm)
+        return super().vectors() | {_PUT_OFF: [Shard(self._part.start, left)]}
+
+    def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
+        """Each rank takes its part of what was put off, as if it had put off that and nothing else."""
+        rest = dict(vectors)
+        (part,) = rest.pop(_PUT_OFF)
+        super().restore(rest, numbers)
+        left = self.compressor.put_off(self.comm.rank)
+        left[...] = 0
+        left[self._part] = part.data
+        self.compressor.take_up(left)
+
+    @property
+    def _part(self) -> slice:
+        """What this rank keeps of what all have put off."""
+        return partition(len(self.weights), self.comm.size)[self.comm.rank]
+
+
+_COMPRESSIONS = ("none", "top-k", "8-bit", "power-sgd")
+
+
+def compressions() -> list[str]:
+    """The names of all compressions; "none" is the all-reduce, with the same counts."""
+    return list(_COMPRESSIONS)
+
+
+def _compressor(name: str, like: Array, parameters: Parameters, share: float, block: int, rank: int) -> Compressor:
+    """The compressor of this name, for a gradient like this one."""
+    match name:
+        case "none":
+            return Uncompressed(like)
+        case "top-k":
+            return TopK(like, share)
+        case "8-bit":
+            return Quantized(like, block)
+        case "power-sgd":
+            matrices = [(parameters.spans[p.name], p.shape) for p in parameters if len(p.shape) > 1]
+            return PowerSGD(like, matrices, rank)
+    raise unknown_name("compression", name, _COMPRESSIONS)
+
+
+class Comparison(NamedTuple):
+    """A training run with compression beside the same without.
+
+    Attributes:
+        compression: its name.
+        sent_bytes, plain_bytes: by this rank for gradients, and by the ring all-reduce in its place.
+        loss, plain_loss: where both runs ended.
+    """
+
+    compression: str
+    sent_bytes: int
+    plain_bytes: int
+    loss: float
+    plain_loss: float
+
+    @property
+    def saved_share(self) -> float:
+        """The part of the bytes that was not sent."""
+        return 1 - self.sent_bytes / self.plain_bytes if self.plain_bytes else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.compression}: {self.sent_bytes:,} of {self.plain_bytes:,} bytes sent, {self.saved_share:.1%} "
+            f"saved; loss {self.loss:.4g}, {self.loss - self.plain_loss:+.2g} against uncompressed"
+        )
+
+
+def compare(train: Callable[[str], tuple[Compressed, float]], names: Iterable[str]) -> list[Comparison]:
+    """Train once without compression and once with each of these. All ranks must call.
+
+    Args:
+        train: builds the method for a compression's name and trains it, each time from the same start and on the
+            same batches; returns it and the loss that it reached.
+    """
+    plain_loss = train("none")[1]
+    found = []
+    for name in names:
+        method, loss = train(name)
+        compressor = method.compressor
+        found.append(Comparison(name, compressor.sent_bytes, compressor.plain_bytes, loss, plain_loss))
+    return found

@@ -1,0 +1,82 @@
+"""Holding: which stretches of a model's flat vector a rank has, end to end in a vector of its own."""
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from simdist.arrays import Array
+from simdist.errors import ArgumentError
+
+__all__ = ["Holding", "Shard"]
+
+
+class Shard(NamedTuple):
+    """A stretch of a flat vector that is laid out as a model's parameters are.
+
+    Attributes:
+        start: where it begins in the whole vector.
+        data: shape (n,); items start … start+n-1.
+    """
+
+    start: int
+    data: Array
+
+
+class Holding:
+    """Stretches of a whole vector, and where they lie in a rank's own.
+
+        whole     |-----##----------|--------###-----------|-###--|
+        own       ##|###|###                                          size 8
+        own       ##..|###.|###.                                      with rooms 4, 4 and 4: size 12
+
+    Args:
+        stretches: slices of the whole vector, in order, apart from each other; some may be empty.
+        rooms: how many items of the own vector each gets, at least its length, which it is if not given. What is
+            left over is padding: zeros, for whoever needs stretches of even lengths.
+
+    Attributes:
+        stretches: as given.
+        places: each one's slice of the own vector.
+        rooms: the same with its padding.
+        size: of the own vector.
+
+    Raises:
+        ArgumentError: stretches or rooms are not as said.
+    """
+
+    def __init__(self, stretches: Iterable[slice], rooms: Sequence[int] | None = None) -> None:
+        self.stretches = tuple(stretches)
+        lengths = [s.stop - s.start for s in self.stretches]
+        if any(n < 0 for n in lengths) or any(a.stop > b.start for a, b in pairwise(self.stretches)):
+            raise ArgumentError(f"stretches {self.stretches} are not in order, or overlap")
+        sizes = lengths if rooms is None else list(rooms)
+        if len(sizes) != len(lengths) or any(room < n for room, n in zip(sizes, lengths, strict=True)):
+            raise ArgumentError(f"rooms {sizes} for stretches of {lengths} items; needs one each, as long at least")
+        ends = [0, *accumulate(sizes)]
+        self.rooms = tuple(slice(a, b) for a, b in pairwise(ends))
+        self.places = tuple(slice(room.start, room.start + n) for room, n in zip(self.rooms, lengths, strict=True))
+        self.size: int = ends[-1]
+
+    @classmethod
+    def of_all(cls, size: int) -> "Holding":
+        """All of a vector."""
+        return cls([slice(0, size)])
+
+    def own(self, span: slice) -> slice:
+        """Where those items of whole[span] that are held lie in the own vector.
+
+        Where none are, it is the empty slice between what is held before the span and what is held after it;
+        padding between items of the span is a part of it.
+        """
+        return slice(self._first_from(span.start), self._first_from(span.stop))
+
+    def _first_from(self, item: int) -> int:
+        """Where in the own vector the first held item of whole[item:] lies, or else its end."""
+        for stretch, place in zip(self.stretches, self.places, strict=True):
+            if item < stretch.stop:
+                return int(place.start) + max(item - int(stretch.start), 0)
+        return self.size
+
+    def shards(self, own: Array) -> list[Shard]:
+        """A vector of this holding's size as shards of the whole one; they are views."""
+        return [Shard(stretch.start, own[place]) for stretch, place in zip(self.stretches, self.places, strict=True)]

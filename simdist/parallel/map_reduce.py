@@ -1,0 +1,82 @@
+"""MapReduce: gradient descent as a map over the parts of a batch and a reduction of what they give."""
+
+from collections.abc import Mapping, Sequence
+
+from simdist.arrays import Array
+from simdist.comm import Communicator
+from simdist.nn import Model, Noise
+from simdist.parallel.holding import Shard
+from simdist.parallel.method import Method
+from simdist.parallel.recipe import Recipe
+from simdist.parallel.replica import Replica
+from simdist.parallel.root import Root
+from simdist.parallel.spread import Spread
+
+__all__ = ["MapReduce"]
+
+
+class MapReduce(Method):
+    """Each step is a job of its own: mappers are told the weights, and what they find is reduced to one sum.
+
+                 broadcast            map                         reduce
+        rank 0   weights ----+--> gradient of part 0 ---+--> sum, update: the next job's weights
+        rank 1               +--> gradient of part 1 ---+
+        rank 2               +--> gradient of part 2 ---+
+
+    Mappers remember nothing from one job to the next; between jobs only rank 0's weights are up to date. Any
+    algorithm whose statistics are sums over the examples fits this form.
+
+    Args:
+        model, comm, recipe, spread: as of `Method`. The model gets two flat vectors from `comm.empty`.
+        seed: of the first weights, which rank 0 draws and broadcasts.
+
+    Every rank must call `backward` at least once a step, with no windows if it has none.
+
+    Cost per step, n bytes of gradient and as many of weights on p ranks: a binomial broadcast and a binomial
+    reduce: rank 0 receives ceil(lg p) messages of n and sends as many, 2 ceil(lg p) n bytes through its wire,
+    where an all-reduce takes 2n(p-1)/p; all ranks together send 2n(p-1).
+
+    Source: Chu et al. 2006, "Map-Reduce for Machine Learning on Multicore", NIPS 19, 281-288: the summation form,
+    and backpropagation, where mappers find partial gradients and the reducer adds them up.
+    """
+
+    def __init__(
+        self, model: Model, comm: Communicator, recipe: Recipe, seed: int, spread: Spread | None = None
+    ) -> None:
+        super().__init__(model, comm, recipe, spread)
+        self._replica = Replica(model, comm, recipe.precision.dtype, seed)
+        self._root = Root(self._replica, recipe, self.spread, reduce="binomial", broadcast="binomial")
+        self.update = self._root.update
+        self._told = True
+
+    @property
+    def weights(self) -> Array:
+        """The flat vector of all weights: on other ranks than 0, those of the last job."""
+        return self._replica.weights
+
+    def _tell(self) -> None:
+        """Let the mappers know the weights."""
+        if not self._told:
+            self._root.send_weights()
+            self._told = True
+
+    def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
+        """Map."""
+        self._tell()
+        return self._replica.backward(windows, scale * self.update.scale, noise)
+
+    def step(self, learning_rate: float) -> bool:
+        """Reduce."""
+        changed = self._root.step(learning_rate)
+        self._told = self._told and not changed
+        return changed
+
+    def loss(self, windows: Array) -> float:
+        """A map, too."""
+        self._tell()
+        return self._replica.loss(windows)
+
+    def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
+        """Rank 0 goes on from these; the others hear of it with the next job."""
+        super().restore(vectors, numbers)
+        self._told = False

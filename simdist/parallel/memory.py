@@ -1,0 +1,88 @@
+"""Memory: what a rank holds of a model, measured beside predicted beside what the papers say."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from simdist.arrays import CATEGORIES, Ledger
+from simdist.nn import Shape
+from simdist.nn.memory import activations, peak_activation_bytes
+from simdist.parallel.recipe import Recipe
+
+__all__ = ["MemoryRow", "Prediction", "memory_rows", "optimizer_state", "replicated_memory"]
+
+
+class Prediction(NamedTuple):
+    """How many bytes of a category a rank holds at most.
+
+    Attributes:
+        num_bytes: by this implementation's own formula, exactly.
+        paper_bytes: by the paper's.
+    """
+
+    num_bytes: int
+    paper_bytes: float
+
+
+class MemoryRow(NamedTuple):
+    """A category's most bytes three times; None where there is no formula."""
+
+    category: str
+    measured: int
+    predicted: int | None
+    paper: float | None
+
+
+def optimizer_state(recipe: Recipe, num_weights: int) -> Prediction:
+    """What an update rule remembers of so many weights that it holds in one piece, masters included.
+
+        SGD, LARS          one number a weight, the velocity; SGD without momentum none
+        Adam, AdamW, LAMB  two, the moments
+        AdamW of 8 bits    two bytes a weight, and two scales of 4 bytes for each 2048 weights, which its paper
+                           leaves out
+        mixed precision    4 bytes more a weight: the masters
+
+    Source: Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1 (K = 12 for Adam with masters); Dettmers et al.
+    2022, arXiv 2110.02861, section 1.
+    """
+    precision, n = recipe.precision, num_weights
+    masters = precision.master_dtype.itemsize * n if precision.mixed else 0
+    if recipe.optimizer == "adamw8bit":
+        return Prediction(masters + 2 * n + 8 * -(-n // 2048), masters + 2 * n)
+    numbers = {"sgd": 1 if recipe.momentum else 0, "lars": 1}.get(recipe.optimizer, 2)
+    num_bytes = masters + numbers * precision.master_dtype.itemsize * n
+    return Prediction(num_bytes, num_bytes)
+
+
+def replicated_memory(
+    num_weights: int, recipe: Recipe, shape: Shape | None = None, sequences: int = 0
+) -> dict[str, Prediction]:
+    """By category, what a rank holds in a method that gives it all of the model: `DataParallel` and its kin.
+
+    Args:
+        num_weights: of the model.
+        shape, sequences: of a GPT and of the micro-batch that this rank has in flight; without them nothing is
+            said of activations.
+    """
+    e = recipe.precision.dtype.itemsize
+    found = {
+        "parameters": Prediction(e * num_weights, e * num_weights),
+        "gradients": Prediction(e * num_weights, e * num_weights),
+        "optimizer state": optimizer_state(recipe, num_weights),
+    }
+    if shape is not None:
+        kept = activations(shape, sequences, e)
+        paper = sum(k.paper_bytes * (shape.layers if k.layer.startswith(".") else 1) for k in kept)
+        found["activations"] = Prediction(peak_activation_bytes(shape, sequences, e), paper)
+    return found
+
+
+def memory_rows(ledger: Ledger, predictions: Mapping[str, Prediction]) -> list[MemoryRow]:
+    """Each category that took any memory or should have, at its own peak; then all of them at the common one."""
+    rows = []
+    for category in CATEGORIES:
+        promised, measured = predictions.get(category), ledger.peaks[category]
+        if promised is not None:
+            rows.append(MemoryRow(category, measured, promised.num_bytes, promised.paper_bytes))
+        elif measured:
+            rows.append(MemoryRow(category, measured, None, None))
+    return [*rows, MemoryRow("all at once", ledger.peak.total, None, None)]

@@ -1,0 +1,72 @@
+"""Precision: the dtypes that a training run computes in and keeps its weights in."""
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from simdist.errors import unknown_name
+
+__all__ = ["Precision", "precision", "precisions"]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Two dtypes: of what is computed and sent, and of the weights that updates add up in.
+
+        precision    weights, activations, gradients, messages    master weights    loss scale
+        float64      float64                                      the same          no
+        float32      float32                                      the same          no
+        bf16         bfloat16                                     float32           no
+        fp16         float16                                      float32           yes
+
+    Small updates vanish when they are added to a short number: 1 + 0.001 is 1 in bfloat16. So masters keep
+    float32, and what is computed with is their rounding. float16 also has a short range, and needs a
+    `LossScale`.
+
+    Attributes:
+        name: as in the table.
+        dtype: of weights, activations, gradients and messages.
+        master_dtype: of what the update rule changes; its state has this dtype too.
+        scaled: whether the loss is scaled.
+
+    Source: Micikevicius et al. 2018, arXiv 1710.03740, section 3; Kalamkar et al. 2019, arXiv 1905.12322.
+    """
+
+    name: str
+    dtype: np.dtype
+    master_dtype: np.dtype
+    scaled: bool = False
+
+    @property
+    def mixed(self) -> bool:
+        """Whether masters are kept apart from the weights that are computed with."""
+        return self.dtype != self.master_dtype
+
+
+_SINGLE = np.dtype(np.float32)
+_PRECISIONS = {
+    p.name: p
+    for p in (
+        Precision("float64", np.dtype(np.float64), np.dtype(np.float64)),
+        Precision("float32", _SINGLE, _SINGLE),
+        Precision("bf16", np.dtype(ml_dtypes.bfloat16), _SINGLE),
+        Precision("fp16", np.dtype(np.float16), _SINGLE, scaled=True),
+    )
+}
+
+
+def precisions() -> list[str]:
+    """The names of all precisions."""
+    return list(_PRECISIONS)
+
+
+def precision(name: str) -> Precision:
+    """The precision of this name.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    if name not in _PRECISIONS:
+        raise unknown_name("precision", name, _PRECISIONS)
+    return _PRECISIONS[name]

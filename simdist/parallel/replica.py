@@ -1,0 +1,58 @@
+"""Replica: a rank's copy of a whole model."""
+
+from typing import Any
+
+from simdist.arrays import Array, hold
+from simdist.collectives import broadcast
+from simdist.comm import Communicator
+from simdist.nn import Model, Noise, Observer
+
+__all__ = ["Replica"]
+
+
+class Replica:
+    """A model whose weights and gradients lie in two flat vectors of this rank's, at first the same on all ranks.
+
+    Args:
+        model: not yet bound to memory; it gets two flat vectors from `comm.empty`.
+        comm: the ranks that have a copy each; all must call.
+        dtype: of weights and gradients.
+        seed: of the first weights, which rank 0 draws and broadcasts.
+    """
+
+    def __init__(self, model: Model, comm: Communicator, dtype: Any, seed: int) -> None:
+        self.model = model
+        self.comm = comm
+        parameters = model.parameters
+        parameters.bind(comm.empty(parameters.size, dtype), comm.empty(parameters.size, dtype))
+        hold("parameters", self.weights)
+        hold("gradients", self.gradient)
+        if comm.rank == 0:
+            parameters.initialize(seed)
+        with comm.span("initial weights", self.weights.nbytes):
+            broadcast(self.weights, comm)
+        self.gradient[...] = 0
+
+    @property
+    def weights(self) -> Array:
+        """The flat vector of all weights."""
+        return self.model.parameters.data
+
+    @property
+    def gradient(self) -> Array:
+        """The flat vector of all gradients."""
+        return self.model.parameters.gradient
+
+    def backward(
+        self, windows: Array, scale: float, noise: Noise | None = None, observer: Observer | None = None
+    ) -> float:
+        """Forward and backward: add the derivatives of scale * the summed loss to `gradient`; returns the loss."""
+        with self.comm.span("forward"):
+            total, context = self.model.forward(windows, noise)
+        with self.comm.span("backward"):
+            self.model.backward(context, scale, observer)
+        return total
+
+    def loss(self, windows: Array) -> float:
+        """The loss summed over these windows, in nats; nothing is dropped."""
+        return self.model.forward(windows)[0]

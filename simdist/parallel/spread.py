@@ -1,0 +1,75 @@
+"""Spread: how a model lies on the axes of a mesh that cut it, and what has to be put together again."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.collectives import all_reduce
+from simdist.comm import Communicator
+from simdist.nn import Parameters
+from simdist.parallel.holding import Holding
+
+__all__ = ["Spread"]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What an update has to know of a model of which each rank has a part, beside data parallelism.
+
+        tp 0   | w: its columns | norm.scale |       w is cut: each rank counts its own in a norm
+        tp 1   | w: its columns | norm.scale |       the scale is the same on both: one counts it, and where each
+                                                     saw another part of the sequence, both add up its gradient
+
+    Args:
+        comm: all ranks that step together.
+        model: those of them that make up one model: the same data, its different parts; None where each rank
+            has all of it.
+        sums: a group of ranks, and the names of parameters whose gradient is the sum of what they found. Each
+            rank of the group names the same, and holds the same stretch of each.
+        counted: whether this rank counts a parameter, by its name, in the norm of the whole model: of the ranks
+            of `model` that have the same values of it, one.
+    """
+
+    comm: Communicator
+    model: Communicator | None = None
+    sums: tuple[tuple[Communicator, frozenset[str]], ...] = ()
+    counted: Callable[[str], bool] = field(default=lambda name: True)
+
+    def complete(self, gradient: Array, parameters: Parameters, holding: Holding) -> None:
+        """Add up, in place, what the groups of `sums` found.
+
+        Args:
+            gradient: shape (holding.size,), of the data axis already the sum.
+
+        Cost per rank: for each group an all-reduce of what this rank holds of its parameters.
+        """
+        for group, names in self.sums:
+            spans = _joined(holding.own(parameters.spans[p.name]) for p in parameters if p.name in names)
+            parts = [gradient[span] for span in spans if span.stop > span.start]
+            if len(parts) == 1:
+                all_reduce(parts[0], group)
+            elif parts:  # one message of all instead of many small ones
+                together = np.concatenate(parts)
+                all_reduce(together, group)
+                start = 0
+                for part in parts:
+                    part[...] = together[start : start + len(part)]
+                    start += len(part)
+
+    def own_parts(self, gradient: Array, parameters: Parameters, holding: Holding) -> list[Array]:
+        """What this rank counts of a vector in the norm of the whole model's."""
+        spans = _joined(holding.own(parameters.spans[p.name]) for p in parameters if self.counted(p.name))
+        return [gradient[span] for span in spans]
+
+
+def _joined(spans: Iterable[slice]) -> list[slice]:
+    """Neighbours as one slice."""
+    joined: list[slice] = []
+    for span in spans:
+        if joined and joined[-1].stop == span.start:
+            joined[-1] = slice(joined[-1].start, span.stop)
+        else:
+            joined.append(span)
+    return joined

@@ -1,0 +1,182 @@
+"""Update: from the gradient of a batch to new weights, on all of a model or on what this rank holds of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from simdist.arrays import Array, charge, hold
+from simdist.errors import ArgumentError, ArrayError
+from simdist.nn import Parameters
+from simdist.optim.norm import alone, norm
+from simdist.parallel.gradient_norm import clip_factor, combine_over
+from simdist.parallel.holding import Holding, Shard
+from simdist.parallel.loss_scale import LossScale
+from simdist.parallel.recipe import Recipe
+from simdist.parallel.spread import Spread
+
+__all__ = ["Update"]
+
+
+class Update:
+    """Changes weights by a gradient that is already summed over the ranks.
+
+        gradient --> completed --> finite everywhere? --> norm, clip --> rule --> masters --> weights
+                     by Spread     no: nobody steps                               float32     rounded
+
+    The same for a vector that every rank has whole and for holdings that one rank each has: the norm is of the
+    whole gradient, and the same bits either way.
+
+    Args:
+        weights: shape (holding.size,), of the precision's dtype or of its masters': what this rank changes; the
+            caller's memory.
+        holding: where they lie in the whole model.
+        parameters: of the model that the ranks of the data axis share.
+        recipe: equal on all ranks.
+        spread: who trains together, all of whom must call `step`, and how other axes cut the model.
+        sharded: whether the ranks of the data axis hold a part each, and not each the same.
+
+    Attributes:
+        masters: what the rule changes: the weights themselves, if they have the masters' dtype.
+        rule: the optimizer.
+        loss_scale: None where the precision needs none.
+        norm: of the last gradient, before it was clipped; 0 where nothing asked for it.
+
+    Raises:
+        ArgumentError: the rule needs norms of single matrices, and the model is cut.
+    """
+
+    def __init__(
+        self,
+        weights: Array,
+        holding: Holding,
+        parameters: Parameters,
+        recipe: Recipe,
+        spread: Spread,
+        *,
+        sharded: bool = False,
+    ) -> None:
+        if spread.model is not None and spread.model.size > 1 and recipe.optimizer in ("lars", "lamb"):
+            raise ArgumentError(
+                f"{recipe.optimizer} needs whole matrices; this model is cut over {spread.model.size} ranks"
+            )
+        # Who shares a norm with others: on the data axis those who hold it in part, beside it those who cut it.
+        group = spread.comm if sharded else spread.model
+        self._combine = alone if group is None else combine_over(group)
+        self._weights = weights
+        self._holding = holding
+        self._parameters = parameters
+        self._recipe = recipe
+        self._spread = spread
+        precision = recipe.precision
+        mixed = weights.dtype != precision.master_dtype
+        self.masters: Array = weights.astype(precision.master_dtype) if mixed else weights
+        self.rule = recipe.rule(self.masters, parameters, holding, self._combine)
+        hold("optimizer state", self._apart())
+        self.loss_scale = LossScale(spread.comm) if precision.scaled else None
+        self.norm = 0.0
+
+    @property
+    def scale(self) -> float:
+        """What the loss must be multiplied by before backward."""
+        return self.loss_scale.value if self.loss_scale else 1.0
+
+    def step(self, gradient: Array, learning_rate: float) -> bool:
+        """Change the weights; returns whether: not if a scaled gradient is Inf or NaN on any rank.
+
+        Args:
+            gradient: of the weights, summed over the data axis, `scale` times too large. What other axes have
+                of its sums is added here, in place.
+            learning_rate: of this step.
+
+        Cost per rank: that of `Spread.complete`; where the precision scales the loss an all-reduce of 1 byte;
+        where the gradient is clipped and held in part, the two small ones of `norms`.
+        """
+        scale = self.scale
+        self._spread.complete(gradient, self._parameters, self._holding)
+        if self.loss_scale:
+            finite = self.loss_scale.agree(gradient)
+            self.loss_scale.update(finite)
+            if not finite:
+                return False
+        factor = 1 / scale
+        if self._recipe.max_norm is not None:
+            self.norm = norm(self._counted(gradient), self._combine) / scale
+            factor *= clip_factor(self.norm, self._recipe.max_norm)
+        self.rule.step(self.masters, gradient, learning_rate, factor)
+        self.round()
+        return True
+
+    def _counted(self, gradient: Array) -> list[Array]:
+        return self._spread.own_parts(gradient, self._parameters, self._holding)
+
+    def round(self) -> None:
+        """Set the weights to the masters, rounded to their dtype."""
+        if self._weights is not self.masters:
+            np.copyto(self._weights, self.masters, casting="same_kind")
+            charge(0, self._weights.nbytes + self.masters.nbytes)
+
+    # -- where it lies --------------------------------------------------------------------------------
+
+    def _apart(self) -> list[Array]:
+        """All that nobody but the update needs."""
+        return [*self.rule.state.values(), *([self.masters] if self.masters is not self._weights else [])]
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the rule's state, and of masters that are not the weights themselves."""
+        return sum(x.nbytes for x in self._apart())
+
+    def move(self, to: Callable[[Array], Array]) -> None:
+        """Let all of that lie in other memory: `to` returns a copy there."""
+        for name, x in self.rule.state.items():
+            self.rule.state[name] = to(x)
+        if self.masters is not self._weights:
+            self.masters = to(self.masters)
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def vectors(self) -> dict[str, list[Shard]]:
+        """What a checkpoint has to keep with one item a weight, by the prefix of its name there.
+
+        "" is the weights, in full precision; the rule's state is named after it: "adamw.m/". What is here may be
+        filled, and then given to `restore`.
+        """
+        own = {"": self.masters} | {self._prefix + name + "/": x for name, x in self.rule.vectors().items()}
+        return {name: self._holding.shards(x) for name, x in own.items()}
+
+    def numbers(self) -> dict[str, float]:
+        """All else that it has to keep; the same on all ranks."""
+        scale = self.loss_scale.state() if self.loss_scale else {}
+        return {"optimizer.num_steps": self.rule.num_steps} | {f"loss_scale.{k}": v for k, v in scale.items()}
+
+    def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
+        """Take over what `vectors` and `numbers` gave; after a precision without one, a loss scale begins anew.
+
+        Raises:
+            ArrayError: a vector is missing, unknown or of another length.
+            ArgumentError: a number of the loss scale is missing or out of its limits.
+        """
+        own = {name: self._joined(name, shards) for name, shards in vectors.items()}
+        own_scale = {n.removeprefix("loss_scale."): v for n, v in numbers.items() if n.startswith("loss_scale.")}
+        if self.loss_scale and own_scale:
+            self.loss_scale.restore(own_scale)
+        masters = own.pop("")
+        state = {name.removeprefix(self._prefix).removesuffix("/"): x for name, x in own.items()}
+        self.rule.restore(state, int(numbers["optimizer.num_steps"]))
+        self.masters[...] = masters
+        self.round()
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self._recipe.optimizer}."
+
+    def _joined(self, name: str, shards: Sequence[Shard]) -> Array:
+        """Shards of this holding as its own vector."""
+        starts = [(s.start, len(s.data)) for s in shards]
+        wanted = [(s.start, s.stop - s.start) for s in self._holding.stretches]
+        if starts != wanted:
+            raise ArrayError(f"{name or 'weights'}: shards {starts} (start, length); this rank holds {wanted}")
+        own = np.zeros_like(self.masters, dtype=shards[0].data.dtype)
+        for place, shard in zip(self._holding.places, shards, strict=True):
+            own[place] = shard.data
+        return own

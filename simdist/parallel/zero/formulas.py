@@ -1,0 +1,112 @@
+"""Formulas: what each stage keeps and sends, as ZeRO's paper counts it and exactly as it is here.
+
+Ψ  weights of the model      N  ranks      K  bytes of optimizer state a weight: 12 for Adam in mixed precision
+
+    stage    bytes a rank keeps             elements it sends a step
+    0        (2 + 2 + K) Ψ                  2Ψ (N-1)/N                    data parallelism
+    1        4Ψ + KΨ/N                      2Ψ (N-1)/N
+    2        2Ψ + (2 + K) Ψ/N               2Ψ (N-1)/N
+    3        (4 + K) Ψ/N                    3Ψ (N-1)/N
+
+The paper counts elements for large N, as 2Ψ and 3Ψ.
+
+Source: Rajbhandari, Rasley, Ruwase, He 2020, arXiv 1910.02054, figure 1, table 1 and section 7.
+"""
+
+from typing import NamedTuple
+
+from simdist.errors import ArgumentError
+from simdist.nn import Model
+from simdist.parallel.recipe import Recipe
+from simdist.parallel.zero.slots import Slots
+from simdist.parallel.zero.unit import Units
+
+__all__ = ["Kept", "kept", "paper_bytes", "paper_elements"]
+
+
+def paper_bytes(weights: float, ranks: int, zero_stage: int, optimizer_bytes: float = 12.0) -> float:
+    """What a rank keeps of weights, gradients and optimizer state in 16-bit training, by the paper.
+
+    Args:
+        weights: Ψ.
+        zero_stage: 0 to 3.
+        optimizer_bytes: K.
+
+    Raises:
+        ArgumentError: there is no such stage, or no rank.
+    """
+    _check(ranks, zero_stage)
+    share = [1.0 / ranks if zero_stage >= cut else 1.0 for cut in (3, 2, 1)]
+    return weights * sum(size * part for size, part in zip((2.0, 2.0, optimizer_bytes), share, strict=True))
+
+
+def paper_elements(weights: float, ranks: int, zero_stage: int) -> float:
+    """What a rank sends in a step of one micro-batch, exactly with so many ranks.
+
+    Raises:
+        ArgumentError: as of `paper_bytes`.
+    """
+    _check(ranks, zero_stage)
+    return (3 if zero_stage == 3 else 2) * weights * (ranks - 1) / ranks
+
+
+def _check(ranks: int, zero_stage: int) -> None:
+    if zero_stage not in (0, 1, 2, 3) or ranks < 1:
+        raise ArgumentError(f"stage {zero_stage} on {ranks} ranks; needs a stage from 0 to 3 and a rank")
+
+
+class Kept(NamedTuple):
+    """Bytes of a rank, by categories of the ledger.
+
+    Attributes:
+        parameters: weights in the precision that is computed in.
+        gradients: in the same.
+        optimizer_state: with masters, where they are kept beside the weights.
+        communication: what units pass through.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer_state: int
+    communication: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
+def kept(
+    model: Model, recipe: Recipe, ranks: int, zero_stage: int, *, rank: int = 0, bucket_bytes: int = 1 << 20
+) -> Kept:
+    """What a rank keeps between steps, exactly; the arguments are those of `ZeRO`, and stage 0 is data parallelism.
+
+    In mixed precision and with sizes that N divides it is the paper's, and the slots besides. Otherwise stages 1
+    and 2 keep the own part of the weights twice, so that an update finds it in one piece.
+
+    Raises:
+        ArgumentError: as of `paper_bytes`.
+    """
+    _check(ranks, zero_stage)
+    short, full = recipe.precision.dtype.itemsize, recipe.precision.master_dtype.itemsize
+    masters = full if recipe.precision.mixed else 0
+    if zero_stage == 0:
+        n = model.parameters.size
+        return Kept(n * short, n * short, n * masters + _state_bytes(recipe, n), 0)
+    least = 1 if zero_stage == 3 else -(-bucket_bytes // short)
+    units = Units(model, ranks, rank, least, recipe.alignment)
+    whole, own, passing = sum(unit.room for unit in units), units.holding.size, Slots.shared(units).size
+    return Kept(
+        (own if zero_stage == 3 else whole) * short,
+        (own if zero_stage >= 2 else whole) * short,
+        own * (masters if zero_stage == 3 else full) + _state_bytes(recipe, own),
+        passing * short * (zero_stage - 1),
+    )
+
+
+def _state_bytes(recipe: Recipe, items: int) -> int:
+    """Of the rule: vectors of the masters' dtype; in 8 bits a byte each of m and v, and a scale of each a block."""
+    if recipe.optimizer == "adamw8bit":
+        return 2 * items + 8 * -(-items // recipe.alignment)
+    vectors = {"sgd": 1 if recipe.momentum else 0, "lars": 1}.get(recipe.optimizer, 2)
+    return vectors * items * recipe.precision.master_dtype.itemsize

@@ -1,0 +1,37 @@
+"""Observers: several that are told of the same model."""
+
+from simdist.nn import Layer, Observer, Parameter
+
+__all__ = ["Observers"]
+
+
+class Observers(Observer):
+    """Tells each, in order, whatever it is told."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def before_forward(self, layer: Layer) -> None:
+        """See Observer."""
+        for observer in self._observers:
+            observer.before_forward(layer)
+
+    def after_forward(self, layer: Layer) -> None:
+        """See Observer."""
+        for observer in self._observers:
+            observer.after_forward(layer)
+
+    def before_backward(self, layer: Layer) -> None:
+        """See Observer."""
+        for observer in self._observers:
+            observer.before_backward(layer)
+
+    def after_backward(self, layer: Layer) -> None:
+        """See Observer."""
+        for observer in self._observers:
+            observer.after_backward(layer)
+
+    def gradients_complete(self, parameters: tuple[Parameter, ...]) -> None:
+        """See Observer."""
+        for observer in self._observers:
+            observer.gradients_complete(parameters)

@@ -1,0 +1,101 @@
+"""Offload: what of a rank's part lies outside of its device."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from simdist.arrays import Array, Meter, metered
+from simdist.arrays.disk import on_disk
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError, unknown_name
+
+__all__ = ["Offload"]
+
+_WHAT = {"optimizer": 1, "gradients": 2, "parameters": 3}  # and the first stage that cuts it
+_WHERE = ("host", "disk")
+
+
+class Offload:
+    """Optimizer state, gradients or weights of a rank's part, kept in the host's memory or on its disk.
+
+        device    | weights | gradients |    forward, backward
+                     ^            |
+                     | 2 bytes    v 2 bytes          a weight of this rank's part and step, in 16 bits
+        host      | update | masters | m | v |
+
+    With the optimizer's state the update goes to the host too, so what crosses the link is not the state but the
+    gradients on their way down and the weights on their way up. On a disk, the state is read for the update and
+    written after it.
+
+    Every way is on the record, as a span "offload …" with its bytes; on a modelled cluster it takes the time that
+    its `Host` needs, and so does the update. Results are the same bits. Where arrays are NumPy's, device and host
+    are one memory; files on disk are memory-mapped, and gone with the process.
+
+    Args:
+        what: any of "optimizer", "gradients", "parameters"; gradients from stage 2 on, and parameters in stage 3.
+        where: "host" or "disk".
+        folder: on the disk to use; that for temporary files if not given.
+
+    Cost per rank and step, m weights of w bytes in its part: down w m of gradients and up w m of weights if the
+    optimizer is there; with parameters, up w m in each forward and backward instead.
+
+    Raises:
+        UnknownNameError: there is no such thing or place.
+
+    Source: Ren et al. 2021, ZeRO-Offload, arXiv 2101.06840, sections 3 and 4; Rajbhandari et al. 2021,
+    ZeRO-Infinity, arXiv 2104.07857, section 5.
+    """
+
+    def __init__(
+        self, what: Iterable[str] = ("optimizer",), where: str = "host", folder: str | Path | None = None
+    ) -> None:
+        self.what = frozenset(what)
+        self.where = where
+        self.folder = None if folder is None else Path(folder)
+        for name in sorted(self.what - set(_WHAT)):
+            raise unknown_name("thing to offload", name, _WHAT)
+        if where not in _WHERE:
+            raise unknown_name("place to offload to", where, _WHERE)
+
+    def check(self, zero_stage: int) -> None:
+        """Raise ArgumentError if a rank of this stage has no part of its own of something that is offloaded."""
+        for name in sorted(self.what):
+            if zero_stage < _WHAT[name]:
+                raise ArgumentError(
+                    f"offload of {name} in stage {zero_stage}; every rank has them whole before stage {_WHAT[name]}"
+                )
+
+    def place(self, what: str) -> str:
+        """Where something lies: "device", "host" or "disk"."""
+        return self.where if what in self.what else "device"
+
+    @property
+    def updating(self) -> str:
+        """Where the update runs."""
+        return "host" if "optimizer" in self.what else "device"
+
+    def keep(self, what: str, x: Array) -> Array:
+        """A copy of x in its place; x itself where that is the device."""
+        if what not in self.what:
+            return x
+        copy: Array = on_disk(x, self.folder) if self.where == "disk" else x.copy()
+        return copy
+
+    def move(self, what: str, num_bytes: int, comm: Communicator, start: str, end: str) -> None:
+        """Record, and on a virtual clock wait for, so much on its way from one place to another."""
+        if start != end and num_bytes:
+            with comm.span(f"offload {what} {start} to {end}", num_bytes):
+                comm.compute(comm.cluster.host.seconds(num_bytes, start, end), name=f"wait for {end}")
+
+    @contextmanager
+    def update(self, comm: Communicator) -> Iterator[None]:
+        """On a virtual clock, let what happens in this block take as long as it does where the update runs."""
+        if self.updating == "device":
+            yield
+            return
+        meter, cluster = Meter(), comm.cluster
+        with metered(meter):
+            yield
+        # The device's time for it has passed already.
+        rest_s = meter.bytes / cluster.host.memory_bytes_per_s - cluster.device.seconds(meter.flops, meter.bytes)
+        comm.compute(max(0.0, rest_s), name="update on the host")

@@ -1,0 +1,67 @@
+"""Slots: memory in which units take turns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from simdist.arrays import Array
+from simdist.parallel.zero.unit import Unit
+
+__all__ = ["Slots"]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Which units lie in the same memory, one after the other, and how much of it there must be.
+
+        layer     0       1       2       3       4
+        slot 0    unit 0          unit 2          unit 4
+        slot 1            unit 1          unit 3
+        slot 2    a unit of layers 0 and 4: tied weights stay from their first use to their last
+
+    A unit is on its way during the layer before its first (gathered ahead) or the one after it in backward
+    (reduced behind), so two units take turns only if there is a layer between their uses. Units of one layer each
+    thus need two slots.
+
+    Attributes:
+        rooms: of each unit, in items.
+        of: for each unit, the number of its slot.
+        sizes: for each slot, the items of the largest unit in it.
+    """
+
+    rooms: list[int]
+    of: list[int]
+    sizes: list[int]
+
+    @classmethod
+    def apart(cls, units: Sequence[Unit]) -> "Slots":
+        """One for each unit."""
+        rooms = [unit.room for unit in units]
+        return cls(rooms, list(range(len(units))), rooms)
+
+    @classmethod
+    def shared(cls, units: Sequence[Unit]) -> "Slots":
+        """As few as will do: of the free slots a unit takes the one whose size suits it best."""
+        of, sizes, ends = [0] * len(units), list[int](), list[int]()
+        for i in sorted(range(len(units)), key=lambda i: (units[i].first, units[i].last)):
+            unit = units[i]
+            free = [slot for slot, end in enumerate(ends) if end + 1 < unit.first]
+            if free:
+                slot = min(free, key=lambda slot: abs(sizes[slot] - unit.room))
+                sizes[slot], ends[slot] = max(sizes[slot], unit.room), unit.last
+            else:
+                slot = len(sizes)
+                sizes.append(unit.room)
+                ends.append(unit.last)
+            of[i] = slot
+        return cls([unit.room for unit in units], of, sizes)
+
+    @property
+    def size(self) -> int:
+        """Items of all slots together."""
+        return sum(self.sizes)
+
+    def cut(self, flat: Array) -> list[Array]:
+        """The room of each unit in a vector of `size` items; those of one slot are the same memory."""
+        starts = [0, *accumulate(self.sizes)]
+        return [flat[starts[slot] : starts[slot] + room] for slot, room in zip(self.of, self.rooms, strict=True)]

@@ -1,0 +1,95 @@
+"""Unit: parameters that are gathered, reduced and cut as one; and a model cut into units."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from simdist.arrays import partition
+from simdist.nn import Model, Parameter, Parameters
+from simdist.parallel.holding import Holding
+
+__all__ = ["Unit", "Units"]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Neighbouring parameters of a model, and a rank's chunk of them.
+
+    Attributes:
+        parameters: laid out from 0 on.
+        start: where they begin in the model's flat vector.
+        room: items, with padding at the end: what is cut into chunks.
+        chunk: the rank's, counted from the unit's start.
+        first, last: the first and the last layer that uses one of them, counting layers with parameters from 0.
+    """
+
+    parameters: Parameters
+    start: int
+    room: int
+    chunk: slice
+    first: int
+    last: int
+
+    @property
+    def stretch(self) -> slice:
+        """The chunk in the model's flat vector, without padding."""
+        size = self.parameters.size
+        return slice(self.start + min(self.chunk.start, size), self.start + min(self.chunk.stop, size))
+
+
+class Units(list[Unit]):
+    """A model cut into units, and each unit into a chunk for every rank.
+
+        model's vector    |---- unit 0 ----|------- unit 1 -------|- unit 2 -|
+        4 ranks           | c0 | c1 | c2 |c3| c0  | c1  | c2  | c3 |c0|c1|c2|c3|
+        rank 1 holds           |----|             |-----|             |--|        its chunk of every unit
+
+    So every rank takes part in the reduction of every unit, as soon as its gradients are there.
+
+    Args:
+        model: each layer's own parameters lie side by side in its flat vector.
+        ranks, rank: how many chunks there are, and which is the rank's.
+        least: items a unit, counted from the end of the vector; the first unit may have fewer. Units end where
+            layers end.
+        alignment: chunks begin at multiples of this in their unit, which is padded so that all are as long. At 1
+            there is no padding, and lengths may differ by one.
+
+    Attributes:
+        of: parameter -> the number of its unit.
+        holding: what the rank has of the model's vector, in a vector of its own.
+    """
+
+    def __init__(self, model: Model, ranks: int, rank: int, least: int = 1, alignment: int = 1) -> None:
+        super().__init__()
+        multiple = 1 if alignment == 1 else alignment * ranks
+        first, last = _uses(model)
+        self.of: dict[Parameter, int] = {}
+        for group in _groups(model.layers.completes, least):
+            self.of |= dict.fromkeys(group, len(self))
+            parameters, start = Parameters(group), model.parameters.spans[group[0].name].start
+            room = -(-parameters.size // multiple) * multiple
+            uses = min(first[p] for p in group), max(last[p] for p in group)
+            self.append(Unit(parameters, start, room, partition(room, ranks)[rank], *uses))
+        self.holding = Holding([u.stretch for u in self], [u.chunk.stop - u.chunk.start for u in self])
+
+
+def _groups(layers: Iterable[tuple[Parameter, ...]], least: int) -> list[list[Parameter]]:
+    """The parameters of neighbouring layers, together until they are enough; from the last layer to the first."""
+    groups: list[list[Parameter]] = []
+    group: list[Parameter] = []
+    for own in reversed(list(layers)):
+        group = [*own, *group]
+        if group and sum(p.size for p in group) >= least:
+            groups.append(group)
+            group = []
+    return [*([group] if group else []), *reversed(groups)]
+
+
+def _uses(model: Model) -> tuple[dict[Parameter, int], dict[Parameter, int]]:
+    """The first and the last layer that uses each parameter, counting layers with parameters."""
+    first: dict[Parameter, int] = {}
+    last: dict[Parameter, int] = {}
+    for number, layer in enumerate(layer for layer in model.layers.layers if layer.parameters):
+        for parameter in layer.parameters:
+            first.setdefault(parameter, number)
+            last[parameter] = number
+    return first, last

@@ -1,0 +1,220 @@
+"""ZeRO: data parallelism in which ranks do not all keep the same."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from simdist.arrays import Array, hold
+from simdist.comm import Communicator, Stream
+from simdist.errors import ArgumentError
+from simdist.nn import Model, Noise
+from simdist.parallel.holding import Shard
+from simdist.parallel.method import GRADIENTS, Method
+from simdist.parallel.recipe import Recipe
+from simdist.parallel.spread import Spread
+from simdist.parallel.update import Update
+from simdist.parallel.zero.gradients import Gradients, ShardedGradients, WholeGradients
+from simdist.parallel.zero.observers import Observers
+from simdist.parallel.zero.offload import Offload
+from simdist.parallel.zero.slots import Slots
+from simdist.parallel.zero.unit import Units
+from simdist.parallel.zero.weights import GatheredWeights, Weights, WholeWeights
+
+__all__ = ["FSDP", "Memory", "ZeRO"]
+
+Memory: TypeAlias = Callable[[int, Any], Array]
+"""memory(items, dtype) -> a new array: `comm.empty`, or `phantom` for a model that is too big to hold."""
+
+
+class ZeRO(Method):
+    r"""Data parallelism whose ranks share what they would all keep the same: the zero redundancy optimizer.
+
+        rank 1 of 4 holds     weights     gradients     optimizer state     sends, of Ψ weights a step
+        data parallel          ####         ####             ####           2Ψ(p-1)/p    reduced and gathered
+        stage 1                ####         ####             .#..           2Ψ(p-1)/p    gradients reduced,
+        stage 2                ####         .#..             .#..           2Ψ(p-1)/p    \ weights gathered after
+        stage 3, FSDP          .#..         .#..             .#..           3Ψ(p-1)/p    weights gathered twice,
+                                                                                         gradients reduced
+        16-bit Adam, bytes      2Ψ           2Ψ              12Ψ            Stage 3 thus keeps 16Ψ/p.
+
+    The model is cut into units, and each unit into a chunk for every rank: see `Units`. In stages 1 and 2 a unit
+    is a bucket of gradients, in stage 3 a layer. Gradients are reduced, and in stage 3 weights gathered a layer
+    ahead, on a second stream while the main one computes. What passes through a rank, gradients on their way in
+    stages 2 and 3 and gathered weights in stage 3, lies in a few `Slots` that units take turns in; the ledger
+    counts these as communication.
+
+    With one micro-batch a step and the ring, weights are the same bits as those of `DataParallel` with buckets of
+    the same units, since its all-reduce is a ring of reduce-scatter and one of all-gather. From stage 2 on every
+    micro-batch is reduced, and sums come about in another order: equal up to rounding, for (k+1)Ψ(p-1)/p elements
+    sent with k of them, and 3kΨ(p-1)/p in stage 3. The blocks of an 8-bit optimizer begin anew with each unit, so
+    they are those of data parallelism where there is only one.
+
+    Args:
+        model, comm, recipe, spread: as of `Method`. All ranks must call `backward` and `loss` equally often.
+        seed: of the first weights, which every rank draws for itself; the same on all.
+        zero_stage: 1, 2 or 3.
+        bucket_bytes: stages 1 and 2: gradients reduced at once, at least.
+        algorithm: of reduce-scatter and all-gather: "ring", or "auto".
+        prefetch: stage 3: whether weights are gathered a layer ahead.
+        offload: what of a rank's part lies elsewhere.
+        memory: makes what others may reach; `comm.empty` if not given.
+
+    Attributes:
+        units: how the model is cut.
+
+    Raises:
+        ArgumentError: there is no such stage, a bucket has no byte, or what is offloaded is not cut in this stage.
+        CollectiveMismatch: on all ranks, if they were given different stages or seeds.
+
+    Source: Rajbhandari, Rasley, Ruwase, He 2020, arXiv 1910.02054, sections 5 and 7; Zhao et al. 2023, PyTorch
+    FSDP, arXiv 2304.11277, sections 3 and 4.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        comm: Communicator,
+        recipe: Recipe,
+        seed: int,
+        zero_stage: int,
+        *,
+        bucket_bytes: int = 1 << 20,
+        algorithm: str = "auto",
+        prefetch: bool = True,
+        offload: Offload | None = None,
+        spread: Spread | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        super().__init__(model, comm, recipe, spread)
+        if zero_stage not in (1, 2, 3) or bucket_bytes < 1:
+            raise ArgumentError(
+                f"stage {zero_stage}, buckets of {bucket_bytes} bytes; needs stage 1, 2 or 3 and a byte"
+            )
+        self.zero_stage = zero_stage
+        self.offload = offload or Offload(())
+        self.offload.check(zero_stage)
+        comm.agree(f"ZeRO of stage {zero_stage} from seed {seed}")
+        dtype = recipe.precision.dtype
+        least = 1 if zero_stage == 3 else -(-bucket_bytes // dtype.itemsize)
+        self.units = Units(model, comm.size, comm.rank, least, recipe.alignment)
+        self._memory = memory or comm.empty
+        side = comm.stream("communication")
+        gradient_rooms, self._gradients = self._make_gradients(dtype, side, algorithm)
+        weight_rooms, self._weights = self._make_weights(dtype, side, algorithm, prefetch)
+        self._draw(weight_rooms, gradient_rooms, seed)
+        own, holding = self._weights.own, self.units.holding
+        self.update = Update(own, holding, model.parameters, recipe, self.spread, sharded=True)
+        self.update.move(partial(self.offload.keep, "optimizer"))
+
+    # -- memory -----------------------------------------------------------------------------------------
+
+    def _make_gradients(self, dtype: np.dtype, side: Stream, algorithm: str) -> tuple[list[Array], Gradients]:
+        """Room for each unit's gradients, and what goes on there."""
+        if self.zero_stage == 1:
+            slots = Slots.apart(self.units)
+            flat = self._zeros(slots.size, dtype, "gradients")
+            return slots.cut(flat), WholeGradients(self.units, slots, flat, side, algorithm)
+        slots = Slots.shared(self.units)
+        flat = self._zeros(slots.size, dtype, "communication")
+        own = self._part(flat, dtype, "gradients", "gradients")
+        return slots.cut(flat), ShardedGradients(self.units, slots, flat, side, algorithm, own, self.offload)
+
+    def _make_weights(
+        self, dtype: np.dtype, side: Stream, algorithm: str, prefetch: bool
+    ) -> tuple[list[Array], Weights]:
+        """Room for each unit's weights, and how they get there."""
+        if self.zero_stage < 3:
+            slots = Slots.apart(self.units)
+            flat = self._zeros(slots.size, dtype, "parameters")
+            own = self._part(flat, self.recipe.precision.master_dtype, "optimizer", "optimizer state")
+            return slots.cut(flat), WholeWeights(self.units, slots.cut(flat), own, algorithm, self.comm)
+        slots = Slots.shared(self.units)
+        flat = self._zeros(slots.size, dtype, "communication")
+        own, rooms = self._part(flat, dtype, "parameters", "parameters"), slots.cut(flat)
+        return rooms, GatheredWeights(self.units, rooms, own, algorithm, side, self.offload, prefetch)
+
+    def _zeros(self, size: int, dtype: np.dtype, category: str) -> Array:
+        """A vector that others may reach."""
+        flat = self._memory(size, dtype)
+        flat[...] = 0
+        hold(category, flat)
+        return flat
+
+    def _part(self, like: Array, dtype: np.dtype, what: str, category: str) -> Array:
+        """Zeros for this rank's holding, where `what` lies."""
+        own = self.offload.keep(what, np.zeros_like(like, shape=self.units.holding.size, dtype=dtype))
+        if self.offload.place(what) == "device":
+            hold(category, own)
+        return own
+
+    def _draw(self, weights: list[Array], gradients: list[Array], seed: int) -> None:
+        """Bind every unit to its rooms, and give this rank its part of the first weights."""
+        places = self.units.holding.rooms
+        for unit, weight, gradient, place in zip(self.units, weights, gradients, places, strict=True):
+            size = unit.parameters.size
+            weight[...] = 0
+            unit.parameters.bind(weight[:size], gradient[:size])
+            unit.parameters.initialize(seed)
+            self._weights.own[place] = weight[unit.chunk]
+
+    # -- training ---------------------------------------------------------------------------------------
+
+    def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
+        """See Method. With the last micro-batch it returns when this rank's part is summed over all ranks."""
+        weights, gradients = self._weights.observer(backward_follows=True), self._gradients.observer(last)
+        with self.comm.span("forward"):
+            total, context = self.model.forward(windows, noise, weights)
+        with self.comm.span("backward"):
+            self.model.backward(context, scale * self.update.scale, Observers(gradients, weights))
+        if last:
+            with self.comm.span(GRADIENTS):
+                self._gradients.finish()
+        return total
+
+    def step(self, learning_rate: float) -> bool:
+        """Every rank changes its part; in stages 1 and 2 all then gather the whole."""
+        offload, gradient = self.offload, self._gradients.own()
+        with self.comm.span("update"):
+            self._move("gradients", gradient.nbytes, offload.place("gradients"), offload.updating)
+            with offload.update(self.comm):
+                changed = self.update.step(gradient, learning_rate)
+            if changed:
+                self._move_updated()
+            self._gradients.clear()
+        if changed:
+            self._weights.publish()
+        return changed
+
+    def _move_updated(self) -> None:
+        """What an update needs from elsewhere beside gradients, and where its results have to go."""
+        offload, state_bytes, own = self.offload, self.update.num_bytes, self._weights.own
+        weight_bytes = len(own) * self.recipe.precision.dtype.itemsize
+        if self.zero_stage < 3:
+            state_bytes += own.nbytes  # the masters
+        elif self.update.masters is own:
+            self._move("parameters", weight_bytes, offload.place("parameters"), offload.updating)
+        self._move("optimizer", state_bytes, offload.place("optimizer"), offload.updating)
+        self._move("optimizer", state_bytes, offload.updating, offload.place("optimizer"))
+        self._move("parameters", weight_bytes, offload.updating, offload.place("parameters"))
+
+    def _move(self, what: str, num_bytes: int, start: str, end: str) -> None:
+        self.offload.move(what, num_bytes, self.comm, start, end)
+
+    def loss(self, windows: Array) -> float:
+        """All ranks must call, each with windows of its own."""
+        return self.model.forward(windows, observer=self._weights.observer(backward_follows=False))[0]
+
+    def logits(self, tokens: Array) -> Array:
+        """See Method."""
+        return self.model.logits(tokens, self._weights.observer(backward_follows=False))
+
+    def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
+        """See Method. All ranks must call."""
+        super().restore(vectors, numbers)
+        self._weights.publish()
+
+
+FSDP = partial(ZeRO, zero_stage=3)
+"""Stage 3 as PyTorch calls it: fully sharded data parallel. The arguments are ZeRO's."""

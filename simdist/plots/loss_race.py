@@ -1,0 +1,91 @@
+"""Loss race: several ways to train, by steps and by the clock."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from simdist.arrays import Array
+from simdist.errors import ArgumentError
+from simdist.plots import style
+
+__all__ = ["Point", "loss_race"]
+
+_MOST_POINTS = 40
+
+
+class Point(NamedTuple):
+    """The loss of one worker at one step."""
+
+    step: int
+    time_s: float
+    loss: float
+
+
+def loss_race(runs: Mapping[str, Sequence[Point]], *, unit: str = "", width: float = style.PAGE) -> Figure:
+    """Loss against steps and against time, so that a step's worth and its price can be told apart.
+
+    Losses of many workers and steps are drawn as the means of at most 40 groups of neighbours.
+
+    Args:
+        runs: name -> the losses of all workers, in any order.
+        unit: of the loss.
+        width: of the figure, in inches.
+
+    Raises:
+        ArgumentError: a run has no finite losses.
+    """
+    points = {name: np.array([p for p in found if np.isfinite(p[2])], float) for name, found in runs.items()}
+    if not points or not all(len(found) for found in points.values()):
+        raise ArgumentError(f"no finite losses to draw in {[name for name, found in points.items() if not len(found)]}")
+    by_step, by_time = ({name: _means(found, axis) for name, found in points.items()} for axis in (0, 1))
+    length, sign = style.unit_of_time(max(line[-1, 1] for line in by_time.values()))
+    with style.styled():
+        fig = style.figure(width, 2.5)
+        left, right = fig.subplots(1, 2, sharey=True)
+        handles = []
+        for i, name in enumerate(points):
+            look = style.series(i) | {"markersize": 2.2, "linewidth": 1.0, "label": name}
+            handles += left.plot(by_step[name][:, 0], by_step[name][:, 2], **look)
+            right.plot(by_time[name][:, 1] / length, by_time[name][:, 2], **look)
+        left.set(xlabel="step", ylabel=f"loss ({unit})" if unit else "loss")
+        left.xaxis.set_major_locator(MaxNLocator(integer=True))
+        right.set(xlabel=f"time ({sign})")
+        right.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        losses = np.concatenate([line[:, 2] for line in by_step.values()])
+        if losses.min() > 0 and losses.max() > 30 * losses.min():
+            left.set_yscale("log")
+            left.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+            left.minorticks_off()
+        for ax in (left, right):
+            ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
+        style.legend(fig, handles, letters=max(len(name) for name in points))
+        style.title(fig, _finding(by_step, by_time))
+    return fig
+
+
+def _means(points: Array, axis: int) -> Array:
+    """The means of neighbours along an axis, shape (groups, 3), in its order."""
+    ordered = points[np.argsort(points[:, axis], kind="stable")]
+    return np.array([group.mean(axis=0) for group in np.array_split(ordered, min(len(ordered), _MOST_POINTS))])
+
+
+def _finding(by_step: Mapping[str, Array], by_time: Mapping[str, Array]) -> str:
+    """Who comes first to a loss that all come to, by the clock and by steps."""
+    lines = [*by_step.values(), *by_time.values()]
+    # What the worst comes to at its end, and a little more, since losses of few samples go up and down.
+    end = max(max(line[:, 2].min(), np.median(line[-max(1, len(line) // 8) :, 2])) for line in lines)
+    level = end + 0.05 * max(0.0, max(line[0, 2] for line in lines) - end)
+    steps = {name: line[np.argmax(line[:, 2] <= level), 0] for name, line in by_step.items()}
+    times = {name: line[np.argmax(line[:, 2] <= level), 1] for name, line in by_time.items()}
+    if len(times) == 1:
+        ((name, time_s),) = times.items()
+        return f"{name} comes to a loss of {level:.3g} after {style.seconds(time_s)}"
+    fast, few = min(times, key=lambda name: times[name]), min(steps, key=lambda name: steps[name])
+    slow = max(times, key=lambda name: times[name])
+    return (
+        f"A loss of {level:.3g}: {fast} is there first, after {style.seconds(times[fast])}, {slow} last, after "
+        f"{style.seconds(times[slow])}; {few} in the fewest steps, {steps[few]:.0f}"
+    )

@@ -1,0 +1,110 @@
+"""Memory: what a rank's memory was for, over time."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from simdist.arrays import CATEGORIES, Moment
+from simdist.errors import ArgumentError
+from simdist.plots import style
+
+__all__ = ["memory"]
+
+_COLOURS = {
+    "parameters": style.DONE,
+    "gradients": "#4477AA",
+    "optimizer state": "#88CCEE",
+    "activations": "#EE8866",
+    "communication": "#882255",
+    "buffers": style.FAINT,
+}
+_MOST_MOMENTS = 2000
+_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+
+
+def memory(
+    moments: Sequence[Moment],
+    *,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    width: float = style.PAGE,
+) -> Figure:
+    """Bytes alive by category, one on the other, over time; the peak is marked, with what was at work.
+
+    What operations allocate and free before they return is not in a ledger, and so not in the picture.
+
+    Args:
+        moments: of a ledger. Of very many, the largest of each few are drawn.
+        start_s, end_s: shows only this time.
+        width: of the figure, in inches.
+
+    Raises:
+        ArgumentError: there is nothing to draw.
+    """
+    shown = [m for m in moments if (start_s is None or m.time_s >= start_s) and (end_s is None or m.time_s <= end_s)]
+    if not shown or not any(m.total for m in shown):
+        raise ArgumentError(f"no memory was recorded in this time, of {style.number(len(moments), 'moment')} in all")
+    peak = max(shown, key=lambda m: m.total)
+    drawn, note = _thinned(shown)
+    used = [i for i in range(len(CATEGORIES)) if any(m.live[i] for m in shown)]
+    length_s, second = style.unit_of_time(max(shown[-1].time_s - shown[0].time_s, 1e-9))
+    num_bytes, unit = next(each for each in _UNITS if peak.total >= each[0])
+    with style.styled():
+        fig = style.figure(width, 2.6)
+        ax = fig.subplots()
+        t = [(m.time_s - shown[0].time_s) / length_s for m in drawn]
+        _pile(ax, t, {i: [m.live[i] / num_bytes for m in drawn] for i in used})
+        _mark(ax, (peak.time_s - shown[0].time_s) / length_s, peak, num_bytes)
+        ax.set(xlabel=f"time ({second})", ylabel=f"memory ({unit})", xlim=(t[0], max(t[-1], t[0] + 1e-9)))
+        ax.set_ylim(0, 1.22 * peak.total / num_bytes)  # room for what is written at the peak
+        keys = [Patch(color=_COLOURS[CATEGORIES[i]], label=CATEGORIES[i]) for i in used]
+        style.legend(fig, keys, note)
+        style.title(fig, _finding(peak))
+    return fig
+
+
+def _pile(ax: Axes, t: list[float], heights: Mapping[int, list[float]]) -> None:
+    """One area on the other, by the index of its category."""
+    floor = np.zeros(len(t))
+    for i, each in heights.items():
+        top = floor + each
+        ax.fill_between(t, floor, top, step="post", color=_COLOURS[CATEGORIES[i]], linewidth=0)
+        floor = top
+
+
+def _thinned(shown: list[Moment]) -> tuple[list[Moment], str]:
+    """At most so many moments, the peak among them, and what to say of the others."""
+    if len(shown) <= _MOST_MOMENTS:
+        return shown, ""
+    edges = np.linspace(0, len(shown), _MOST_MOMENTS + 1).astype(int).tolist()
+    drawn = [max(shown[a:b], key=lambda m: m.total) for a, b in pairwise(edges)]
+    return drawn, f"Of {len(shown):,} moments the largest of each {len(shown) // _MOST_MOMENTS + 1} or so are drawn."
+
+
+def _mark(ax: Axes, x: float, peak: Moment, num_bytes: int) -> None:
+    """A point on the peak, and beside it what was at work."""
+    left, right = ax.get_xlim()
+    beyond = x > (left + right) / 2
+    ax.plot([x], [peak.total / num_bytes], "v", color=style.ACCENT, markersize=4, clip_on=False, zorder=5)
+    ax.annotate(
+        f"{style.size(peak.total)} in {peak.at}" if peak.at else style.size(peak.total),
+        (x, peak.total / num_bytes),
+        xytext=(-5 if beyond else 5, 4),
+        textcoords="offset points",
+        ha="right" if beyond else "left",
+        color=style.ACCENT,
+    )
+
+
+def _finding(peak: Moment) -> str:
+    """The picture in a sentence."""
+    ends = list(accumulate(sorted(peak.live, reverse=True)))
+    most = next(i for i, end in enumerate(ends) if end >= 0.8 * peak.total) + 1  # so many make up most of it
+    order = sorted(range(len(CATEGORIES)), key=lambda i: -peak.live[i])[:most]
+    parts = ", ".join(f"{peak.live[i] / peak.total:.0%} {CATEGORIES[i]}" for i in order)
+    where = f" in {peak.at}" if peak.at else ""
+    return f"Memory peaks at {style.size(peak.total)}{where}: {parts}"

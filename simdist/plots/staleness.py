@@ -1,0 +1,58 @@
+"""Staleness: how old the weights were for which updates were made."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from simdist.arrays import Array
+from simdist.errors import ArgumentError
+from simdist.plots import style
+
+__all__ = ["staleness"]
+
+_MOST_BARS = 60
+_SHOWN = 0.995  # of each run's updates: the very stalest would leave little room for the others
+
+
+def staleness(runs: Mapping[str, Sequence[int]], *, width: float = style.COLUMN) -> Figure:
+    """How many updates were how stale, as a share of all updates of their run.
+
+    Args:
+        runs: name -> the staleness of each update: how many others came between its read and its application.
+        width: of the figure, in inches.
+
+    Raises:
+        ArgumentError: there are no updates.
+    """
+    if not runs or not all(len(found) for found in runs.values()):
+        raise ArgumentError(f"no updates to draw in {[name for name, found in runs.items() if not len(found)]}")
+    highest = max(int(np.quantile(found, _SHOWN)) for found in runs.values())
+    step = -(-(highest + 1) // _MOST_BARS)
+    edges = np.arange(0, highest + step + 1, step) - 0.5
+    with style.styled():
+        fig = style.figure(width, 2.2)
+        ax = fig.subplots()
+        handles = []
+        for i, (name, found) in enumerate(runs.items()):
+            colour = style.series(i)["color"]
+            shares = np.histogram(found, edges)[0] / len(found)
+            handles.append(ax.stairs(shares, edges, color=colour, label=name, linewidth=1.2, zorder=3))
+            ax.stairs(shares, edges, color=style.tint(colour, 0.25), fill=True, zorder=2)
+        in_bars = f", {step} in a bar" if step > 1 else ""
+        ax.set(xlabel=f"staleness (updates in between{in_bars})", ylabel="share of updates")
+        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.set_axisbelow(True)
+        ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
+        beyond = sum(int(np.sum(np.asarray(found) > edges[-1])) for found in runs.values())
+        style.legend(fig, handles, f"{style.number(beyond, 'update')} beyond the axis." if beyond else "")
+        style.title(fig, _finding({name: np.asarray(found) for name, found in runs.items()}))
+    return fig
+
+
+def _finding(runs: Mapping[str, Array]) -> str:
+    """The picture in a sentence."""
+    parts = [f"{name} {found.mean():.3g}, at most {found.max()}" for name, found in runs.items()]
+    return f"Mean staleness: {'; '.join(parts)}"

@@ -1,0 +1,47 @@
+"""Sampling: text that a model writes."""
+
+import numpy as np
+import numpy.typing as npt
+
+from simdist.arrays import Array
+from simdist.collectives import broadcast
+from simdist.parallel import Method
+
+__all__ = ["sample"]
+
+
+def sample(method: Method, prompts: Array, num_bytes: int, temperature: float, seed: int) -> Array:
+    """What the model writes after each prompt, a byte at a time, each from all that it sees before.
+
+    Rank 0 draws, so that all ranks go on alike; but all must call, since a rank may have a part of the model.
+
+    Args:
+        prompts: shape (n, length), uint8; the model's context is `length`.
+        num_bytes: how many to write.
+        temperature: logits are divided by it, so less of it is less daring; 0 takes the likeliest byte.
+        seed: of the draws.
+
+    Returns:
+        shape (n, num_bytes), uint8, on every rank.
+
+    Cost: a forward pass of all prompts and a broadcast of n bytes, for each byte.
+    """
+    n, length = prompts.shape
+    text = np.concatenate([prompts, np.zeros((n, num_bytes), np.uint8)], axis=1)
+    noise = np.random.Generator(np.random.Philox(key=[seed, 2]))
+    for end in range(length, length + num_bytes):
+        logits = method.logits(text[:, end - length : end])
+        drawn = _draw(logits.astype(np.float64), temperature, noise)
+        broadcast(drawn, method.comm)
+        text[:, end] = drawn
+    return text[:, length:]
+
+
+def _draw(logits: npt.NDArray[np.float64], temperature: float, noise: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """One of the classes for each row of logits."""
+    if temperature == 0:
+        return np.asarray(logits.argmax(axis=1), np.uint8)
+    p = np.exp((logits - logits.max(axis=1, keepdims=True)) / temperature)
+    reached = np.cumsum(p, axis=1) / p.sum(axis=1, keepdims=True)
+    found = (reached < noise.random((len(p), 1))).sum(axis=1)
+    return np.asarray(np.minimum(found, p.shape[1] - 1), np.uint8)

@@ -1,0 +1,87 @@
+"""State: a training run between two steps, to a checkpoint and back."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simdist.comm import Communicator
+from simdist.errors import CheckpointMismatch, CorruptCheckpoint
+from simdist.parallel import Method
+from simdist.parallel.holding import Shard
+from simdist.training.checkpoint import ShardedTensor, flat_shard, load, save
+from simdist.training.config import Config
+
+__all__ = ["State", "changes", "restore_state", "save_state"]
+
+_HARMLESS = ("checkpoint_every", "keep_checkpoints", "interval", "trace_steps", "sample_bytes", "temperature")
+
+
+class State(NamedTuple):
+    """All of a run that a checkpoint has beside the weights and what the method keeps.
+
+    Attributes:
+        config: as a dictionary; all but the name of the text.
+        text: the digest of what it trains on.
+        loss, targets: since the last line of the log: the summed loss of all ranks, and over how many bytes.
+    """
+
+    config: dict[str, Any]
+    text: str
+    loss: float = 0.0
+    targets: int = 0
+
+
+def save_state(root: Path, comm: Communicator, step: int, method: Method, state: State, keep: int | None) -> None:
+    """Write a checkpoint after so many steps; all ranks must call. The arguments and errors are those of `save`."""
+    extra = {"run": state._asdict(), "method": method.numbers()}
+    save(root, comm, step, _tensors(method, method.vectors()), extra, keep=keep)
+
+
+def restore_state(root: Path, comm: Communicator, method: Method, step: int | None = None) -> tuple[int, State]:
+    """Set the method to what it was at a checkpoint, the latest where no step is given; all ranks must call.
+
+    Returns:
+        after how many steps that was, and the rest of it.
+
+    Raises:
+        CheckpointError: on all ranks, as of `load`.
+        CorruptCheckpoint: also where it is not that of a training run.
+    """
+    vectors = method.vectors()
+    try:
+        done, extra = load(root, comm, _tensors(method, vectors), step)
+    except CheckpointMismatch:
+        # By another method nothing may have been put off: there is nothing to take up then.
+        lasting = {name: shards for name, shards in vectors.items() if not name.startswith("compression.")}
+        if len(lasting) == len(vectors):
+            raise
+        done, extra = load(root, comm, _tensors(method, lasting), step)
+    try:
+        state, numbers = State(**extra["run"]), extra["method"]
+        method.restore(vectors, numbers)
+    except (TypeError, KeyError, ValueError) as error:
+        raise CorruptCheckpoint(
+            f"the checkpoint of step {done} in {root} is not one of a training run: {error}"
+        ) from error
+    return done, state
+
+
+def changes(config: Config, text: str, state: State) -> list[str]:
+    """In what a run goes on otherwise than it began, in words."""
+    now = asdict(config) | {"data": text}
+    then = state.config | {"data": state.text}
+    names = [name for name in now if name not in _HARMLESS and now[name] != then.get(name)]
+    return [name if name == "data" else f"{name} {now[name]}, was {then.get(name)}" for name in names]
+
+
+def _tensors(method: Method, vectors: Mapping[str, list[Shard]]) -> dict[str, ShardedTensor]:
+    """What this rank holds, by parameter; views of the vectors."""
+    parameters = method.model.parameters
+    tensors: dict[str, ShardedTensor] = {}
+    for prefix, shards in vectors.items():
+        for start, data in shards:
+            for name, tensor in flat_shard(data, parameters, start, prefix).items():
+                before = tensors[name].pieces if name in tensors else ()
+                tensors[name] = ShardedTensor(tensor.shape, tensor.dtype, (*before, *tensor.pieces))
+    return tensors

@@ -1,0 +1,122 @@
+"""Traffic: the collectives of a training step, as they were and as their costs and papers have them."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simdist.arrays import Array, partition, phantom
+from simdist.cluster import Cluster
+from simdist.collectives import (
+    Case,
+    Cost,
+    Formula,
+    algorithms,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    broadcast,
+    gather,
+    reduce,
+    reduce_scatter,
+    scatter,
+)
+from simdist.collectives.registry import find
+from simdist.comm import Communicator
+from simdist.comm.virtual.world import run_virtual
+from simdist.trace import Span, Trace
+from simdist.trace.kind import COLLECTIVES, kind
+from simdist.training.gauge import STEP
+
+__all__ = ["Call", "calls", "costs", "formulas", "predicted_seconds", "transfer_seconds"]
+
+
+class Call(NamedTuple):
+    """A collective: "all_reduce", "ring", and the bytes of the array that all ranks together work on."""
+
+    operation: str
+    algorithm: str
+    num_bytes: int
+
+    @property
+    def span_name(self) -> str:
+        """What its spans are called."""
+        return f"{self.operation} {self.algorithm}"
+
+    def itemsize(self, likely: int) -> int:
+        """The bytes of an item: the likely ones of a gradient's, unless it may as well be of others."""
+        return 1 if self.operation in ("all_gather", "all_to_all") or self.num_bytes % likely else likely
+
+
+def calls(trace: Trace, rank: int = 0) -> Counter[Call]:
+    """The collectives of the last training step on the record, and how often each was called; empty without one."""
+    steps = [s for s in trace if s.name == STEP and s.rank == rank]
+    if not steps:
+        return Counter()
+    start_s, end_s = steps[-1].start_s, steps[-1].end_s
+    found: Counter[Call] = Counter()
+    for s in trace:
+        if s.rank == rank and s.bytes and start_s <= s.start_s and s.end_s <= end_s and kind(s.name) in COLLECTIVES:
+            operation, _, name = s.name.partition(" ")
+            if name in algorithms(operation):  # and not a frame around one, such as "reduce by PowerSGD"
+                found[Call(operation, name, s.bytes)] += 1
+    return found
+
+
+def costs(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> list[tuple[Cost, int]]:
+    """What each of these costs this rank, and how often it is called."""
+    cases = {call: _case(call, comm, itemsize) for call in step}
+    return [(find(*call[:2]).cost(cases[call]), count) for call, count in step.items()]
+
+
+def formulas(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> list[tuple[Formula, int]]:
+    """What the papers say of each, and how often it is called."""
+    cases = {call: _case(call, comm, itemsize) for call in step}
+    return [(find(*call[:2]).formula(cases[call]), count) for call, count in step.items()]
+
+
+def _case(call: Call, comm: Communicator, itemsize: int) -> Case:
+    ranks_per_node = comm.size // comm.num_nodes
+    return Case(comm.size, call.num_bytes, comm.rank, 0, call.itemsize(itemsize), ranks_per_node)
+
+
+def transfer_seconds(trace: Trace, call: Call) -> float | None:
+    """How long a collective took from the last rank's coming to the last rank's leaving: the median over all
+    its calls in the trace; None where there are none.
+    """
+    spans: dict[int, list[Span]] = {}
+    for span in trace:
+        if (span.name, span.bytes) == (call.span_name, call.num_bytes):
+            spans.setdefault(span.rank, []).append(span)
+    together = zip(*spans.values(), strict=True)
+    took_s = [max(s.end_s for s in ranks) - max(s.start_s for s in ranks) for ranks in together]
+    return median(took_s) if took_s else None
+
+
+def predicted_seconds(cluster: Cluster, ranks: int, call: Call, itemsize: int) -> float:
+    """How long the same takes in the virtual world, on the model of this cluster."""
+    dtype = np.dtype(f"u{call.itemsize(itemsize)}")
+    x = phantom(call.num_bytes // dtype.itemsize, dtype)
+
+    def program(twin: Communicator) -> None:
+        _PERFORM[call.operation](x, twin, call.algorithm)
+
+    return run_virtual(program, ranks, cluster, record=False)[2]
+
+
+def _own(x: Array, comm: Communicator) -> Array:
+    return x[partition(len(x), comm.size)[comm.rank]]
+
+
+_PERFORM: dict[str, Callable[[Array, Communicator, str], Any]] = {
+    "all_reduce": lambda x, comm, name: all_reduce(x, comm, algorithm=name),
+    "reduce_scatter": lambda x, comm, name: reduce_scatter(x, comm, algorithm=name),
+    "all_gather": lambda x, comm, name: all_gather(_own(x, comm), comm, name, out=x),
+    "all_to_all": lambda x, comm, name: all_to_all(x.reshape(comm.size, -1), comm, name),
+    "broadcast": lambda x, comm, name: broadcast(x, comm, algorithm=name),
+    "reduce": lambda x, comm, name: reduce(x, comm, algorithm=name),
+    "scatter": lambda x, comm, name: scatter(x, comm, algorithm=name),
+    "gather": lambda x, comm, name: gather(_own(x, comm), comm, algorithm=name),
+}

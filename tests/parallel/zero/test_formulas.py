@@ -1,0 +1,87 @@
+"""The paper's figures, and this implementation's own against what a ledger counts."""
+
+import pytest
+from zero_training import BUCKET_BYTES, MODELS, adamw, trained
+
+import simdist as sd
+from simdist.arrays import Ledger, recorded
+from simdist.errors import ArgumentError
+from simdist.nn import Shape, gpt
+from simdist.parallel import DataParallel
+from simdist.parallel.zero import ZeRO
+from simdist.parallel.zero.formulas import kept, paper_bytes, paper_elements
+
+# Table 1 of arXiv 1910.02054, 7.5 billion weights, GB.
+TABLE_1 = {
+    1: (120, 120, 120),
+    4: (52.5, 41.3, 30),
+    16: (35.6, 21.6, 7.5),
+    64: (31.4, 16.6, 1.88),
+    256: (30.4, 15.4, 0.47),
+    1024: (30.1, 15.1, 0.12),
+}
+
+
+@pytest.mark.parametrize("ranks", TABLE_1)
+def test_table_1(ranks):
+    for zero_stage, gigabytes in enumerate(TABLE_1[ranks], 1):
+        half_a_digit = 0.051 if gigabytes > 2 else 0.0051  # 41.25 and 21.625 are printed rounded
+        assert paper_bytes(7.5e9, ranks, zero_stage) / 1e9 == pytest.approx(gigabytes, abs=half_a_digit)
+
+
+def test_the_figure_of_the_paper():
+    assert [paper_bytes(7.5e9, 64, stage) / 1e9 for stage in range(4)] == pytest.approx(
+        [120, 31.4, 16.6, 1.88], abs=0.05
+    )
+
+
+def test_elements():
+    assert [paper_elements(100, 4, stage) for stage in range(4)] == [150, 150, 150, 225]
+    assert paper_elements(100, 1, 3) == 0
+
+
+@pytest.mark.parametrize("arguments", [(1.0, 4, 4), (1.0, 4, -1), (1.0, 0, 1)])
+def test_stages_and_ranks_that_there_are_not(arguments):
+    with pytest.raises(ArgumentError, match="needs a stage from 0 to 3"):
+        paper_bytes(*arguments)
+
+
+CATEGORIES = ("parameters", "gradients", "optimizer state", "communication")
+
+
+def measured(comm, model, recipe, zero_stage):
+    ledger = Ledger()
+    with recorded(ledger):
+        if zero_stage:
+            method = ZeRO(MODELS[model](), comm, recipe, 1, zero_stage, bucket_bytes=BUCKET_BYTES)
+        else:
+            method = DataParallel(MODELS[model](), comm, recipe, 1)
+        found = [ledger.now.of(category) for category in CATEGORIES]
+        trained(method, model, 1)
+        assert [ledger.now.of(category) for category in CATEGORIES] == found  # nothing is left of a step
+    return found
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("kind", ["float64", "bf16"])
+@pytest.mark.parametrize("rule", ["sgd", "adamw", "adamw8bit", "lars", "lamb"])
+def test_a_ledger_counts_what_is_predicted(zero_stage, kind, rule):
+    recipe = adamw(kind, rule)
+    for model in ("mlp", "gpt"):
+        for rank, found in enumerate(sd.run(measured, 3, args=(model, recipe, zero_stage)).results):
+            options = {"rank": rank, "bucket_bytes": BUCKET_BYTES}
+            assert found == list(kept(MODELS[model](), recipe, 3, zero_stage, **options))
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_in_mixed_precision_it_is_the_papers_besides_the_slots(zero_stage, ranks):
+    model = MODELS["gpt"]()  # all of whose sizes eight divides
+    found = kept(model, adamw("bf16"), ranks, zero_stage)
+    assert found.total - found.communication == paper_bytes(model.parameters.size, ranks, zero_stage)
+
+
+def test_slots_take_two_layers_and_what_is_tied():
+    model, recipe = gpt(Shape(layers=24, width=64, heads=4, context=32)), adamw("bf16")
+    embedding, block = 64 * (256 + 32), 12 * 64**2 + 13 * 64
+    assert kept(model, recipe, 64, 3).communication == 2 * 2 * (embedding + 2 * block)

@@ -1,0 +1,43 @@
+from math import inf, nan
+
+import numpy as np
+import pytest
+
+from simdist.errors import ArgumentError
+from simdist.plots import Point, loss_race, style
+
+
+def run(seconds, rate, steps=30, workers=2):
+    return [Point(step, seconds * (step + 1), rate**step) for step in range(steps) for _ in range(workers)]
+
+
+@pytest.mark.parametrize("width", [4.5, style.PAGE])
+def test_against_steps_and_against_time(draw, width):
+    picture = draw(loss_race, {"synchronous": run(4.0, 0.8), "asynchronous": run(1.0, 0.85)}, width=width)
+    by_step, by_time = picture.axes
+    assert picture.key == ["synchronous", "asynchronous"]
+    assert "asynchronous is there first" in picture.title
+    assert "synchronous last" in picture.title
+    assert "; synchronous in the fewest steps" in picture.title
+    assert max(by_step.lines[0].get_xdata()) == 29
+    assert [max(line.get_xdata()) for line in by_time.lines] == pytest.approx([120, 30], rel=0.05)
+    assert by_step.get_yscale() == "log"
+
+
+def test_many_losses_are_means_of_neighbours(draw):
+    losses = [Point(step, float(step), float(step % 2)) for step in range(400)]
+    (line, *_), _ = (ax.lines for ax in draw(loss_race, {"one": losses}).axes)
+    assert len(line.get_xdata()) == 40
+    np.testing.assert_allclose(line.get_ydata(), 0.5)
+
+
+def test_a_loss_that_is_not_finite_is_passed_over(draw):
+    picture = draw(loss_race, {"one": [Point(0, 1.0, 2.0), Point(1, 2.0, nan), Point(2, 3.0, inf), Point(3, 4.0, 1.0)]})
+    assert list(picture.axes[0].lines[0].get_ydata()) == [2.0, 1.0]
+    assert picture.title == "one comes to a loss of 1.05 after 4 s"
+
+
+@pytest.mark.parametrize("runs", [{}, {"one": []}, {"one": [Point(0, 1.0, nan)]}])
+def test_nothing_to_draw(runs):
+    with pytest.raises(ArgumentError, match="no finite losses"):
+        loss_race(runs)

@@ -1,0 +1,65 @@
+"""What a report predicts of a step is what the record of one shows, for every method."""
+
+import pytest
+
+import simdist as sd
+from simdist.training import Config, Trainer, report
+from simdist.training.traffic import Call, calls, costs
+
+SMALL = {"model": "gpt", "layers": 1, "width": 8, "heads": 2, "context_bytes": 6, "steps": 3, "global_batch_size": 8}
+METHODS = [
+    {"bucket_bytes": 1000},
+    {"method": "dp", "algorithm": "rabenseifner"},
+    {"zero": 1},
+    {"zero": 2, "precision": "fp16"},
+    {"zero": 3, "precision": "bf16"},
+    {"method": "server"},
+    {"compress": "top-k"},
+    {"compress": "8-bit"},
+    {"compress": "power-sgd"},
+]
+
+
+@pytest.fixture
+def settings(tmp_path):
+    (tmp_path / "text").write_bytes(bytes(range(256)) * 4)
+    return SMALL | {"data": str(tmp_path / "text"), "validation_windows": 4}
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda told: " ".join(map(str, told.values())))
+@pytest.mark.parametrize("p", [2, 4])
+def test_bytes_and_messages(spmd, settings, method, p):
+    def program(comm):
+        trainer = Trainer(comm, Config(**settings | method))
+        line = [line for line in trainer.run() if line][-1]
+        trace = trainer.trace()
+        return None if trace is None else [tuple(row) for row in report(trainer, line, trace, comm.cluster).rows]
+
+    rows = spmd(program, p)[0]
+    assert rows[0][1] == rows[0][2]
+    assert rows[1][1] == rows[1][2]
+
+
+def test_calls_are_those_of_the_last_step(settings):
+    def program(comm):
+        trainer = Trainer(comm, Config(**settings | {"method": "dp", "algorithm": "ring"}))
+        list(trainer.run())
+        trace = trainer.trace()
+        n = trainer.method.gradient.nbytes
+        return trace and (dict(calls(trace)), costs(calls(trace), comm, 4), n)
+
+    found, counted, n = sd.run(program, 3).results[0]
+    assert found == {Call("all_reduce", "ring", n): 1}
+    assert [(cost.messages, times) for cost, times in counted] == [(4, 1)]
+
+
+def test_without_a_record_there_is_nothing_to_predict_from(settings):
+    def program(comm):
+        trainer = Trainer(comm, Config(**settings | {"trace_steps": 0}))
+        line = [line for line in trainer.run() if line][-1]
+        trace = trainer.trace()
+        return trace and [tuple(row) for row in report(trainer, line, trace, comm.cluster).rows]
+
+    rows = sd.run(program, 2).results[0]
+    assert [row[2:] for row in rows] == [("", "")] * 2
+    assert rows[0][1] != "0"
