@@ -1,6 +1,6 @@
 """Memory: what a GPT keeps of a batch until backward, exactly, and as the paper counts it.
 
-l  layers     h  width     a  heads     V  vocabulary     s  tokens of a sequence     b  sequences
+l  layers     h  width     a  heads     V  vocabulary     s  tokens of a sequence     b  sequences     t  ranks
 e  bytes of an activation          w  bytes of the dtype it is worked on in: 4 where e is 2
 n  pairs of tokens that attention scores, s² or fewer: `num_pairs(s)`
 """
@@ -33,7 +33,21 @@ class Kept(NamedTuple):
     why: str = ""
 
 
-def activations(shape: Shape, sequences: int, itemsize: int = 2) -> list[Kept]:
+class _Cut(NamedTuple):
+    """What t ranks that share the layers of a model share of its activations.
+
+    Attributes:
+        inside: t: heads, hidden features and the vocabulary are cut.
+        outside: t, where all else is cut along the sequence; 1, where every rank keeps it.
+    """
+
+    inside: int = 1
+    outside: int = 1
+
+
+def activations(
+    shape: Shape, sequences: int, itemsize: int = 2, *, tensor_parallel: int = 1, sequence_parallel: bool = False
+) -> list[Kept]:
     """What forward leaves for backward, of a batch of full-length sequences: one block, and what is around them.
 
     Two layers that keep the same array are one entry. Entries of a block count `shape.layers` times. The targets,
@@ -41,43 +55,47 @@ def activations(shape: Shape, sequences: int, itemsize: int = 2) -> list[Kept]:
 
     Args:
         itemsize: of weights and activations, in bytes.
+        tensor_parallel: t, how many ranks share the layers; entries are then those of each.
+        sequence_parallel: whether they share what is between the layers that are cut, too, along the sequence.
 
-    Source: of the paper's bytes, Korthikanti et al. 2022, arXiv 2205.05198, sections 4.1 and 4.3.
+    Source: of the paper's bytes, Korthikanti et al. 2022, arXiv 2205.05198, sections 4.1 to 4.3.
     """
-    return [*_block(shape, sequences, itemsize, shape.recompute), *_around(shape, sequences, itemsize)]
+    cut = _Cut(tensor_parallel, tensor_parallel if sequence_parallel else 1)
+    return [*_block(shape, sequences, itemsize, shape.recompute, cut), *_around(shape, sequences, itemsize, cut)]
 
 
-def _block(shape: Shape, b: int, e: int, recompute: str) -> list[Kept]:
+def _block(shape: Shape, b: int, e: int, recompute: str, cut: _Cut) -> list[Kept]:
     """What one block keeps."""
-    s, h = shape.context, shape.width
-    rows, wide = s * b, max(e, 4)
-    x = e * rows * h
+    rows, wide = shape.context * b, max(e, 4)
+    whole = e * rows * shape.width
+    x, part = whole // cut.outside, whole // cut.inside
     if recompute == "full":
-        return [Kept(".", "its input", x, x)]
-    mask = rows * h
+        return [Kept(".", "its input", x, whole, "" if x == whole else "a run of its tokens")]
+    mask, deviations = rows * shape.width // cut.outside, wide * rows // cut.outside
     dropped = mask if shape.dropout else 0
     why_mask = "" if shape.dropout else "nothing is dropped"
     scale = "one number a row, of the working dtype"
     return [
         Kept(".norm1", "normalized rows; the paper: its input", x, x),
-        Kept(".norm1", "1 / deviation", wide * rows, 0, scale),
+        Kept(".norm1", "1 / deviation", deviations, 0, scale),
         Kept(".qkv", "its input", x, x),
-        Kept(".attention", "queries, keys, values", 3 * x, 3 * x),
-        *(_scores(shape, b, e) if recompute == "none" else []),
-        Kept(".attended", "its input", x, x),
+        Kept(".attention", "queries, keys, values", 3 * part, 3 * part),
+        *(_scores(shape, b, e, cut) if recompute == "none" else []),
+        Kept(".attended", "its input", part, part),
         Kept(".dropout1", "mask", dropped, mask, why_mask),
         Kept(".norm2", "normalized rows; the paper: its input", x, x),
-        Kept(".norm2", "1 / deviation", wide * rows, 0, scale),
+        Kept(".norm2", "1 / deviation", deviations, 0, scale),
         Kept(".hidden", "its input", x, x),
-        Kept(".hidden gelu", "slope; the paper: its input", 4 * x, 4 * x),
-        Kept(".thought", "its input", 4 * x, 4 * x),
+        Kept(".hidden gelu", "slope; the paper: its input", 4 * part, 4 * part),
+        Kept(".thought", "its input", 4 * part, 4 * part),
         Kept(".dropout2", "mask", dropped, mask, why_mask),
     ]
 
 
-def _scores(shape: Shape, b: int, e: int) -> list[Kept]:
+def _scores(shape: Shape, b: int, e: int, cut: _Cut) -> list[Kept]:
     """What selective recomputation makes again: whatever has an entry for each pair of tokens."""
-    squares, pairs = (b * shape.heads * each for each in (shape.context**2, num_pairs(shape.context)))
+    heads = b * shape.heads // cut.inside
+    squares, pairs = heads * shape.context**2, heads * num_pairs(shape.context)
     return [
         Kept(".attention", "probabilities", e * pairs, e * squares, "" if pairs == squares else "no later keys"),
         Kept(
@@ -91,30 +109,35 @@ def _scores(shape: Shape, b: int, e: int) -> list[Kept]:
     ]
 
 
-def _around(shape: Shape, b: int, e: int) -> list[Kept]:
+def _around(shape: Shape, b: int, e: int, cut: _Cut) -> list[Kept]:
     """What is kept before and after the blocks."""
     s, h = shape.context, shape.width
     rows, wide = s * b, max(e, 4)
-    x, mask = e * rows * h, rows * h
+    x, mask = e * rows * h // cut.outside, rows * h // cut.outside
+    probabilities = wide * rows * shape.vocabulary // cut.inside
     dropped, why_mask = (mask, "") if shape.dropout else (0, "nothing is dropped")
     return [
         Kept("embedding", "windows of text", b * (s + 1), 0, "a byte a token, and the last target"),
         Kept("embedding.dropout", "mask", dropped, mask, why_mask),
         Kept("norm", "normalized rows; the paper: its input", x, x),
-        Kept("norm", "1 / deviation", wide * rows, 0, "one number a row, of the working dtype"),
+        Kept("norm", "1 / deviation", wide * rows // cut.outside, 0, "one number a row, of the working dtype"),
         Kept("logits", "its input", x, x),
-        Kept("loss", "probabilities", wide * rows * shape.vocabulary, wide * rows * shape.vocabulary),
+        Kept("loss", "probabilities", probabilities, probabilities),
     ]
 
 
-def activation_bytes(shape: Shape, sequences: int, itemsize: int = 2) -> int:
-    """What is kept when forward is over: L blocks, and what is around them."""
-    kept = activations(shape, sequences, itemsize)
+def activation_bytes(
+    shape: Shape, sequences: int, itemsize: int = 2, *, tensor_parallel: int = 1, sequence_parallel: bool = False
+) -> int:
+    """What is kept when forward is over: L blocks, and what is around them. The arguments are of `activations`."""
+    kept = activations(shape, sequences, itemsize, tensor_parallel=tensor_parallel, sequence_parallel=sequence_parallel)
     return sum(each.num_bytes * (shape.layers if each.layer.startswith(".") else 1) for each in kept)
 
 
-def peak_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2) -> int:
-    """The most that is held at any moment of forward and backward.
+def peak_activation_bytes(
+    shape: Shape, sequences: int, itemsize: int = 2, *, tensor_parallel: int = 1, sequence_parallel: bool = False
+) -> int:
+    """The most that is held at any moment of forward and backward. The arguments are of `activations`.
 
     Without recomputation that is when forward is over. What is made again comes on top of what is still kept
     when backward comes to the last block; the layers after it are free by then, but the loss keeps its
@@ -124,16 +147,18 @@ def peak_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2) -> in
         selective     the last block up to its attention, and the scores; or, if its rest and the layers after it
                       have more than those, still when forward is over
     """
-    over = activation_bytes(shape, sequences, itemsize)
+    cut = _Cut(tensor_parallel, tensor_parallel if sequence_parallel else 1)
+    b, e = sequences, itemsize
+    over = activation_bytes(shape, b, e, tensor_parallel=tensor_parallel, sequence_parallel=sequence_parallel)
     if shape.recompute == "none" or not shape.layers:
         return over
-    block = _total(_block(shape, sequences, itemsize, shape.recompute))
-    after = _total(k for k in _around(shape, sequences, itemsize) if k.layer in ("norm", "logits"))
+    block = _block(shape, b, e, shape.recompute, cut)
+    after = _total(k for k in _around(shape, b, e, cut) if k.layer in ("norm", "logits"))
     if shape.recompute == "full":
-        return over - after + _total(_block(shape, sequences, itemsize, "none"))
+        return over - after + _total(_block(shape, b, e, "none", cut))
     looking = (".norm1", ".qkv", ".attention", ".attended")  # what `.attended` takes in is attention's output
-    before = _total(k for k in _block(shape, sequences, itemsize, "selective") if k.layer in looking)
-    return over - after - block + max(after + block, before + _total(_scores(shape, sequences, itemsize)))
+    before = _total(k for k in block if k.layer in looking)
+    return over - after - _total(block) + max(after + _total(block), before + _total(_scores(shape, b, e, cut)))
 
 
 def _total(kept: Iterable[Kept]) -> int:

@@ -38,10 +38,15 @@ class Noise:
         """The noise of some of the samples."""
         return replace(self, samples=self.samples[which])
 
-    def features(self, layer: str, x: Array, share: float) -> Array:
-        """Which activations a layer keeps: booleans of the shape of x, (samples, tokens, features)."""
+    def features(self, layer: str, x: Array, share: float, tokens: Array | None = None) -> Array:
+        """Which activations a layer keeps: booleans of the shape of x, (samples, tokens, features).
+
+        Args:
+            tokens: the number of each token in its text, shape (tokens,); from `first_token` on, if not given.
+        """
         self._check(x)
-        tokens = np.arange(self.first_token, self.first_token + x.shape[1])
+        if tokens is None:
+            tokens = np.arange(self.first_token, self.first_token + x.shape[1])
         return f.kept(x.shape, x, self._key(layer), (self.samples, tokens), self.first_feature, share)
 
     def scores(self, layer: str, x: Array, heads: int, share: float) -> Array:

@@ -42,7 +42,7 @@ class Adam(Optimizer):
         self.state = self.moments.zeros(like)
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
-        for block in self._blocks():
+        for block in self._blocks:
             w, m, v = weights[block], self.state["m"][block], self.state["v"][block]
             g = self._read(gradient, block, scale, copy=self.moments.weight_decay > 0)
             spare = self._spare[0][: len(w)]

@@ -47,7 +47,7 @@ class AdamW(Optimizer):
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
         keep = 1 - rate * self.moments.weight_decay
-        for block in self._blocks():
+        for block in self._blocks:
             w, m, v = weights[block], self.state["m"][block], self.state["v"][block]
             g, spare = self._read(gradient, block, scale), self._spare[0][: len(w)]
             self.moments.update(m, v, g, spare)

@@ -60,7 +60,7 @@ class LAMB(Optimizer):
         self._direction = np.empty_like(like)
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
-        for block in self._blocks():
+        for block in self._blocks:
             w, u = weights[block], self._direction[block]
             m, v = self.state["m"][block], self.state["v"][block]
             spare = self._spare[0][: len(w)]
@@ -71,7 +71,7 @@ class LAMB(Optimizer):
                     np.multiply(w[part], self.moments.weight_decay, out=spare[part])
                     np.add(u[part], spare[part], out=u[part])
         ratios = self._ratios(weights)
-        for block in self._blocks():
+        for block in self._blocks:
             w, u = weights[block], self._direction[block]
             for part, i in self._layers.numbered(block):
                 np.multiply(u[part], ratios[i], out=u[part])

@@ -75,7 +75,7 @@ class LARS(Optimizer):
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
         ratios = self._ratios(weights, gradient, scale)
-        for block in self._blocks():
+        for block in self._blocks:
             w, v = weights[block], self.state["velocity"][block]
             g, change = self._read(gradient, block, scale), self._spare[0][: len(w)]
             np.copyto(change, g)

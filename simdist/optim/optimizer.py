@@ -5,15 +5,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from simdist.arrays import Array, kind_of
+from simdist.arrays import Array
+from simdist.arrays.blocks import blocks
 from simdist.errors import ArgumentError, ArrayError
 from simdist.optim.spans import Spans
 
 __all__ = ["Optimizer"]
-
-# So much of each vector fits a core's cache together with the others' share, so memory is passed over once and
-# not once an operation.
-_BLOCK_BYTES = 1 << 17
 
 
 class Optimizer(ABC):
@@ -52,9 +49,8 @@ class Optimizer(ABC):
         self.start = start
         self._shape: tuple[int, ...] = like.shape
         self._decay = None if decay is None else Spans(decay).cut(start, start + len(like))
-        # A phantom has no memory to pass over, and may be very long.
-        self._block = max(1, len(like) if kind_of(like) == "phantom" else _BLOCK_BYTES // like.itemsize)
-        self._spare = [np.empty_like(like, shape=min(self._block, len(like))) for _ in range(2)]
+        self._blocks = blocks(len(like), like.itemsize, like=like)
+        self._spare = [np.empty_like(like, shape=self._blocks[0].stop if self._blocks else 0) for _ in range(2)]
 
     def step(self, weights: Array, gradient: Array, learning_rate: float, gradient_scale: float = 1.0) -> None:
         """Change the weights, in place, by one step; the gradient stays as it is.
@@ -106,11 +102,6 @@ class Optimizer(ABC):
                 raise ArrayError(f"{name} has shape {vector.shape}; this {type(self).__name__} needs {self._shape}")
 
     # -- for the rules --------------------------------------------------------------------------------
-
-    def _blocks(self) -> Iterable[slice]:
-        """The vector, a block at a time."""
-        size = self._shape[0]
-        return (slice(i, min(i + self._block, size)) for i in range(0, size, self._block))
 
     def _decayed(self, block: slice) -> list[slice]:
         """Where weight decay applies inside `block`, counted from its start."""

@@ -54,7 +54,7 @@ class SGD(Optimizer):
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
         velocity = self.state.get("velocity")
-        for block in self._blocks():
+        for block in self._blocks:
             w, g = weights[block], self._read(gradient, block, scale, copy=self.weight_decay > 0)
             change = self._spare[0][: len(w)]
             if self.weight_decay:

@@ -11,7 +11,7 @@ from simdist.errors import ArgumentError, ArrayError
 from simdist.optim import LAMB, LARS, SGD, Adam, AdamW, AdamW8bit
 from simdist.optim.norm import alone
 
-SIZE = 90_000  # more than two blocks
+SIZE = 90_000  # more than a block
 LAYERS = [slice(0, 20_000), slice(20_000, 20_064), slice(20_064, 60_001), slice(60_001, 89_000)]
 DECAY = [LAYERS[0], LAYERS[2]]
 BLOCK = 64

@@ -15,7 +15,7 @@ function is one, and each operand counts as read or written once.
 
 from simdist.nn.functional.activation import gelu, gelu_backward
 from simdist.nn.functional.heads import attention, attention_backward
-from simdist.nn.functional.lookup import embedding, embedding_backward, positions, positions_backward
+from simdist.nn.functional.lookup import embedding, embedding_backward, positions, positions_backward, within
 from simdist.nn.functional.loss import cross_entropy, cross_entropy_backward
 from simdist.nn.functional.mask import dropout, kept
 from simdist.nn.functional.matrix import linear, linear_backward_input, linear_backward_weight, product
@@ -43,4 +43,5 @@ __all__ = [
     "positions",
     "positions_backward",
     "product",
+    "within",
 ]

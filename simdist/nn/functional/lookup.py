@@ -5,7 +5,13 @@ import numpy as np
 from simdist.arrays import Array, charge
 from simdist.arrays.working import widened, working_dtype
 
-__all__ = ["embedding", "embedding_backward", "positions", "positions_backward"]
+__all__ = ["embedding", "embedding_backward", "positions", "positions_backward", "within"]
+
+
+def within(indices: Array, first: int, count: int) -> tuple[Array, Array]:
+    """Which of these indices are among `count` entries from `first` on, and where there; 0 for those that are not."""
+    inside = (indices >= first) & (indices < first + count)
+    return (indices.astype(np.intp) - first) * inside, inside
 
 
 def embedding(indices: Array, table: Array) -> Array:

@@ -1,46 +1,59 @@
 """Loss: the softmax of logits and its cross-entropy with what was to be guessed."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.arrays.working import rounded, widened
+from simdist.nn.functional.lookup import within
 
 __all__ = ["cross_entropy", "cross_entropy_backward"]
 
 
-def cross_entropy(logits: Array, targets: Array) -> tuple[float, Array]:
+def cross_entropy(
+    logits: Array, targets: Array, first: int = 0, combine: Callable[[Array, str], None] = lambda values, op: None
+) -> tuple[float, Array]:
     """The sum over the examples of -log softmax(logits)[target], and the softmax itself.
 
     Each row is shifted by its largest logit first, so no exponential overflows and each sum is at least 1.
 
     Args:
-        logits: shape (examples, classes).
-        targets: shape (examples,), integers below classes.
+        logits: shape (examples, classes): all classes, or those from `first` on, where others have the rest.
+        targets: shape (examples,), integers below the number of all classes.
+        combine: combine(values, op) replaces the values, in place, by their reduction over all who have some of
+            the classes: with "max" one value an example, then with "sum" two.
 
     Returns:
         The sum in nats, added up in float64; and the probabilities, of the logits' shape, in their working
         dtype: in fewer bits a probability near 1 would be 1, and its derivative nothing.
     """
     wide = widened(logits)
-    p = wide - wide.max(axis=1, keepdims=True)
-    rows = np.arange(len(targets))
-    hit = p[rows, targets]
+    top = wide.max(axis=1)
+    combine(top, "max")
+    p = wide - top[:, None]
+    at, inside = within(targets, first, logits.shape[1])
+    sums = np.empty_like(p, shape=(2, len(targets)))
+    totals, hits = sums
+    np.multiply(p[np.arange(len(targets)), at], inside, out=hits)
     np.exp(p, out=p)
-    totals = p.sum(axis=1, keepdims=True)
-    p /= totals
+    totals[...] = p.sum(axis=1)
+    combine(sums, "sum")
+    p /= totals[:, None]
     charge(5 * logits.size, 2 * logits.nbytes)
-    return float((np.log(totals[:, 0]) - hit).sum(dtype=np.float64)), p
+    return float((np.log(totals) - hits).sum(dtype=np.float64)), p
 
 
-def cross_entropy_backward(p: Array, targets: Array, scale: float, dtype: Any = None) -> Array:
+def cross_entropy_backward(p: Array, targets: Array, scale: float, dtype: Any = None, first: int = 0) -> Array:
     """The derivatives of scale · `cross_entropy` by the logits: scale (p - 1 at the target).
 
     Args:
         dtype: of the logits; that of p where it is not given.
+        first: as of `cross_entropy`.
     """
     d = p * scale
-    d[np.arange(len(targets)), targets] -= scale
+    at, inside = within(targets, first, p.shape[1])
+    d[np.arange(len(targets)), at] -= np.multiply(inside, scale, dtype=d.dtype)
     charge(p.size, 2 * p.nbytes)
     return rounded(d, dtype or p.dtype)

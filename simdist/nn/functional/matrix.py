@@ -12,19 +12,17 @@ __all__ = ["linear", "linear_backward_input", "linear_backward_weight", "product
 def product(
     x: Array, w: Array, out: Array | None = None, plus: Array | None = None, itemsize: int | None = None
 ) -> Array:
-    """Returns x @ w + plus, into `out` if there is one; axes before the last two are broadcast.
+    """Returns x @ w + plus, in `out` if there is one: as `matmul` does it.
 
     Args:
-        plus: a row, or `out` itself, which is added to; the caller charges for that.
+        plus: the caller charges for it.
         itemsize: of the numbers as they are kept, where x and w are their working form.
 
     Cost: 2 m k n operations for (m, k) @ (k, n).
     """
-    if out is None:
-        out = np.empty_like(x, shape=(*np.broadcast_shapes(x.shape[:-2], w.shape[:-2]), x.shape[-2], w.shape[-1]))
-    matmul(x, w, out, plus)
-    charge(2 * out.size * x.shape[-1], (x.size + w.size + out.size) * (itemsize or x.itemsize))
-    return out
+    y: Array = matmul(x, w, out, plus)
+    charge(2 * y.size * x.shape[-1], (x.size + w.size + y.size) * (itemsize or x.itemsize))
+    return y
 
 
 def _rows(x: Array) -> Array:

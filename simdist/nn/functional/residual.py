@@ -9,7 +9,7 @@ __all__ = ["add"]
 
 
 def add(y: Array, x: Array) -> Array:
-    """Add x to y, in place, and return y: both are activations of the same shape, and y is the caller's own."""
+    """Add x, of y's shape or one row, to y, in place, and return y, which is the caller's own."""
     np.add(y, x, out=y, dtype=working_dtype(y.dtype), casting="same_kind")
-    charge(y.size, 3 * y.nbytes)
+    charge(y.size, 2 * y.nbytes + x.nbytes)
     return y

@@ -1,5 +1,7 @@
 """Activation: layers that work on each element by itself."""
 
+from collections.abc import Callable
+
 from simdist.arrays import Array
 from simdist.errors import ArgumentError
 from simdist.nn import functional as f
@@ -27,17 +29,20 @@ class Dropout(Weightless):
     Args:
         name: unique in its model; masks hang on it.
         share: at least 0 and below 1.
+        tokens: tokens(count) -> the number in its text of each of so many tokens at hand, where those are not
+            the first ones.
     """
 
-    def __init__(self, name: str, share: float) -> None:
+    def __init__(self, name: str, share: float, tokens: Callable[[int], Array] | None = None) -> None:
         self.name = name
         self.share = dropped_share(share)
+        self.tokens = tokens
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array | None]:
         """The context is the mask, or None where nothing is dropped."""
         if noise is None or not self.share:
             return x, None
-        keep = noise.features(self.name, x, self.share)
+        keep = noise.features(self.name, x, self.share, self.tokens and self.tokens(x.shape[1]))
         return f.dropout(x, keep, self.share), keep
 
     def backward_input(self, context: Array | None, dy: Array) -> tuple[Array, None]:

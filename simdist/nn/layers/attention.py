@@ -1,5 +1,6 @@
 """Attention: what lies between the projection to queries, keys and values and the projection of what they give."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from simdist.arrays import Array
@@ -27,16 +28,21 @@ class Attention(Weightless):
         name: unique in its model; dropout's masks hang on it.
         heads: how many there are in its input.
         dropout: the share of the probabilities that is dropped.
+        first_head: how many heads of the model come before these.
     """
 
-    def __init__(self, name: str, heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, name: str, heads: int, dropout: float = 0.0, first_head: int = 0) -> None:
         self.name = name
         self.heads = heads
         self.dropout = dropped_share(dropout)
+        self.first_head = first_head
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
         """The context is all that took part."""
-        keep = noise.scores(self.name, x, self.heads, self.dropout) if noise is not None and self.dropout else None
+        keep = None
+        if noise is not None and self.dropout:
+            noise = replace(noise, first_head=noise.first_head + self.first_head)
+            keep = noise.scores(self.name, x, self.heads, self.dropout)
         y, p = f.attention(x, self.heads, keep, self.dropout)
         return y, _Context(x, y, p, keep)
 

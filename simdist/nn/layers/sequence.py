@@ -67,21 +67,30 @@ class Sequence(Layer):
     def backward_input(
         self, context: list[Any], dy: Array, observer: Observer | None = None
     ) -> tuple[Array, list[Any]]:
-        """From the last layer to the first; pending are theirs, in the order of the layers."""
+        """From the last layer to the first; pending are theirs, in the order of the layers.
+
+        A layer without parameters has nothing left to do, so what it kept is free.
+        """
         observer = observer or Observer()
-        pending = []
-        for layer, inner, name in zip(*map(reversed, (self.layers, context, self.labels)), strict=True):
+        pending: list[Any] = [None] * len(self.layers)
+        for i in reversed(range(len(self.layers))):
+            layer, name = self.layers[i], self.labels[i]
             observer.before_backward(layer)
-            dy, rest = layer.backward_input(inner, dy)
-            hold("activations", rest, name)
+            dy, rest = layer.backward_input(context[i], dy)
+            if layer.parameters:
+                hold("activations", rest, name)
+                pending[i] = rest
+            else:
+                context[i] = None
             hold("buffers", dy, name)
             observer.after_backward(layer)
-            pending.append(rest)
-        return dy, pending[::-1]
+        return dy, pending
 
     def backward_weight(self, context: list[Any], pending: list[Any], observer: Observer | None = None) -> None:
         """From the last layer to the first."""
         observer = observer or Observer()
         for layer, own in zip(reversed(self.layers), reversed(self.completes), strict=True):
-            layer.backward_weight(context.pop(), pending.pop())
+            inner, rest = context.pop(), pending.pop()
+            if layer.parameters:
+                layer.backward_weight(inner, rest)
             observer.gradients_complete(own)

@@ -42,8 +42,8 @@ class Offload:
     Raises:
         UnknownNameError: there is no such thing or place.
 
-    Source: Ren et al. 2021, ZeRO-Offload, arXiv 2101.06840, sections 3 and 4; Rajbhandari et al. 2021,
-    ZeRO-Infinity, arXiv 2104.07857, section 5.
+    Source: Ren et al. 2021, ZeRO-Offload, arXiv 2101.06840; Rajbhandari et al. 2021, ZeRO-Infinity,
+    arXiv 2104.07857 (disk, and weights).
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class ZeRO(Method):
         CollectiveMismatch: on all ranks, if they were given different stages or seeds.
 
     Source: Rajbhandari, Rasley, Ruwase, He 2020, arXiv 1910.02054, sections 5 and 7; Zhao et al. 2023, PyTorch
-    FSDP, arXiv 2304.11277, sections 3 and 4.
+    FSDP, arXiv 2304.11277.
     """
 
     def __init__(
@@ -172,6 +172,14 @@ class ZeRO(Method):
             with self.comm.span(GRADIENTS):
                 self._gradients.finish()
         return total
+
+    def reduce(self) -> None:
+        """Stage 1: sum over all ranks what was added to the parameters' gradients otherwise than by `backward`."""
+        begun = self._gradients.observer(last=True)
+        for layer in self.model.layers.layers:
+            begun.before_backward(layer)
+        with self.comm.span(GRADIENTS):
+            self._gradients.finish()
 
     def step(self, learning_rate: float) -> bool:
         """Every rank changes its part; in stages 1 and 2 all then gather the whole."""

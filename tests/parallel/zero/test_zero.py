@@ -1,5 +1,7 @@
 """ZeRO trains as data parallelism does: as one rank up to rounding, as so many ranks to the bit."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from zero_training import BUCKET_BYTES, MODELS, adamw, batches, serial, sharded, trained, virtual, whole
@@ -24,10 +26,9 @@ def sharded_gpt(comm, recipe, zero_stage):
     return sharded(comm, "gpt", recipe, zero_stage, 4, algorithm="ring")
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize(("model", "p"), [*product(["mlp", "gpt"], [1, 2, 3, 4, 8]), ("untied", 3)])
 @pytest.mark.parametrize("zero_stage", STAGES)
-@pytest.mark.parametrize("model", MODELS)
-def test_ranks_train_as_one(p, zero_stage, model):
+def test_ranks_train_as_one(zero_stage, model, p):
     expected = virtual(serial, 1, model, adamw(), 20)[0]
     for weights in virtual(sharded, p, model, adamw(), zero_stage, 20):
         np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-12)
