@@ -8,47 +8,78 @@ Each line compares the virtual seconds with the closed form of the algorithm on 
 import resource
 import time
 from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 import simdist as sd
 from simdist.arrays import Array, phantom
-from simdist.cluster import preset
+from simdist.cluster import Cluster, preset
 from simdist.collectives import all_reduce, cost, formula
 from simdist.comm import Communicator
 
 __all__ = ["main", "measure"]
 
 _HEAD = (
-    f"{'all_reduce':<20}{'ranks':>6}{'arrays':>9}{'bytes':>9}{'messages':>11}{'wall s':>8}{'messages/s':>12}"
-    f"{'virtual ms':>12}{'closed form':>13}{'difference':>12}{'peak MiB':>10}"
+    f"{'all_reduce':<20}{'ranks':>6}{'arrays':>9}{'record':>8}{'bytes':>7}{'messages':>11}{'wall s':>8}{'a s':>9}"
+    f"{'CPU s':>8}{'a s':>9}{'virtual ms':>12}{'closed form':>13}{'difference':>12}{'peak MiB':>10}"
 )
 
 
-def measure(name: str, ranks: int, num_bytes: int, arrays: str) -> float:
+def measure(
+    name: str,
+    ranks: int,
+    num_bytes: int,
+    arrays: str = "numpy",
+    record: bool = False,
+    cluster: Cluster | None = None,
+    closed: Callable[[Cluster, int, int], float] | None = None,
+    **options: str,
+) -> float:
     """One all-reduce of num_bytes a rank: prints a line, returns messages per wall-clock second.
 
     Args:
         arrays: "numpy", or "phantom", which hold no numbers.
+        record: whether the run keeps its record.
+        cluster: what is modelled; this machine's cores if not given.
+        closed: (cluster, ranks, num_bytes) -> the closed form in seconds; by default the algorithm's formula.
+        options: the algorithm's own.
     """
-    cluster = preset("this-machine")
+    cluster = cluster or preset("this-machine")
 
     def program(comm: Communicator) -> None:
         x: Array = phantom(num_bytes // 4) if arrays == "phantom" else np.ones(num_bytes // 4, np.float32)
-        all_reduce(x, comm, algorithm=name)
+        all_reduce(x, comm, algorithm=name, **options)
 
-    start_s = time.perf_counter()
-    run = sd.run(program, ranks, cluster=cluster, record=False, check=False)
-    wall_s = time.perf_counter() - start_s
-    messages = ranks * cost("all_reduce", name, ranks=ranks, num_bytes=num_bytes, itemsize=4).messages
-    closed_s = formula("all_reduce", name, ranks=ranks, num_bytes=num_bytes, itemsize=4).on(cluster, ranks)
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    run = sd.run(program, ranks, cluster=cluster, record=record, check=False)
+    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
+    case: dict[str, Any] = {"ranks": ranks, "num_bytes": num_bytes, "itemsize": 4, **options}
+    case["ranks_per_node"] = cluster.devices_per_node
+    messages = ranks * cost("all_reduce", name, **case).messages
+    if closed is None:
+        closed_s = formula("all_reduce", name, **case).on(cluster, ranks)
+    else:
+        closed_s = closed(cluster, ranks, num_bytes)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"{name:<20}{ranks:>6}{arrays:>9}{num_bytes:>9}{messages:>11,}{wall_s:>8.2f}{messages / wall_s:>12,.0f}"
+        f"{name:<20}{ranks:>6}{arrays:>9}{'on' if record else 'off':>8}{num_bytes:>7}{messages:>11,}"
+        f"{wall_s:>8.2f}{messages / wall_s:>9,.0f}{cpu_s:>8.2f}{messages / cpu_s:>9,.0f}"
         f"{run.elapsed_s * 1e3:>12.6g}{closed_s * 1e3:>13.6g}{run.elapsed_s / closed_s - 1:>+12.1e}{peak:>10.0f}",
         flush=True,
     )
     return messages / wall_s
+
+
+def by_phases(cluster: Cluster, ranks: int, num_bytes: int) -> float:
+    """The closed form of the hierarchical all-reduce with recursive doubling between nodes: each phase on its link."""
+    k, rate = cluster.devices_per_node, cluster.device.reduced_bytes_per_s
+    half = formula("reduce_scatter", "ring", ranks=k, num_bytes=num_bytes, itemsize=4)
+    between = formula("all_reduce", "recursive_doubling", ranks=ranks // k, num_bytes=num_bytes // k, itemsize=4)
+    other_half = formula("all_gather", "ring", ranks=k, num_bytes=num_bytes, itemsize=4)
+    inside_s = half.seconds(cluster.inside, rate) + other_half.seconds(cluster.inside, rate)
+    return inside_s + between.seconds(cluster.between, rate)
 
 
 def main() -> int:
@@ -56,12 +87,19 @@ def main() -> int:
     parser = ArgumentParser(description="Speed of the virtual world.")
     parser.add_argument("--ranks", type=int, default=1024, help="of the ring (1024)")
     parser.add_argument("--many", type=int, default=65536, help="ranks of recursive doubling (65536); 0 leaves it out")
+    parser.add_argument(
+        "--nodes", type=int, default=2048, help="nodes of eight of the hierarchical one (2048); 0 leaves it out"
+    )
     args = parser.parse_args()
     print(_HEAD)
-    for arrays in ("numpy", "phantom"):
-        measure("ring", args.ranks, 4 * args.ranks, arrays)
+    measure("ring", args.ranks, 4 * args.ranks)
+    measure("ring", args.ranks, 4 * args.ranks, "phantom")
+    measure("ring", args.ranks // 4, args.ranks, record=True)
+    if args.nodes:
+        ranks = 8 * args.nodes
+        measure("hierarchical", ranks, 1024, cluster=preset("h100"), closed=by_phases, all_reduce="recursive_doubling")
     if args.many:
-        measure("recursive_doubling", args.many, 64, "numpy")
+        measure("recursive_doubling", args.many, 64)
     return 0
 
 

@@ -102,7 +102,7 @@ def hold(operation, name, p, *, cluster=UNIT, ranks_per_node=0, early=0, **optio
             if operation == "all_reduce":
                 assert len({x.tobytes() for x in run.results}) == 1
             case = {"itemsize": give[0].itemsize, "ranks_per_node": ranks_per_node}
-            assert counted(run) == [cost[1:] for cost in costs(operation, name, p, give[0].nbytes, **case, **options)]
+            assert counted(run) == [cost[1:4] for cost in costs(operation, name, p, give[0].nbytes, **case, **options)]
             if early is not None:
                 steps = {cost.steps for cost in costs(operation, name, p, give[0].nbytes, **case, **options)}
                 assert steps == {round(run.seconds, 6) + early}

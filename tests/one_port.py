@@ -158,7 +158,7 @@ def hold(operation, name, p, *, exact=True, cluster=CLUSTER, **options):
             itemsize = np.dtype(dtype).itemsize
             cases = [Case(p, n * itemsize, r, root, itemsize) for r in range(p)]
             costs = [find(operation, name).cost(case, **options) for case in cases]
-            assert run.counted() == [cost[1:] for cost in costs], (p, root, n)
+            assert run.counted() == [cost[1:4] for cost in costs], (p, root, n)
             assert len({cost.steps for cost in costs}) == 1
             assert run.seconds == costs[0].steps or not exact, (p, root, n)
 

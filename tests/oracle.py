@@ -13,6 +13,12 @@ def every_algorithm(operations=OPERATIONS):
     return [(operation, name) for operation in operations for name in algorithms(operation)]
 
 
+def outgoing(spans):
+    """The bytes of each message that was sent, and of all that was left, or written, where other ranks read it."""
+    found = [span.bytes for span in spans if span.name == "send"]
+    return found + [int(span.detail.split(", ")[1].split()[0]) for span in spans if span.name == "move"]
+
+
 def hold(comm, trials):
     """The program: perform all trials, and fail unless results and traffic are as they must be.
 

@@ -106,6 +106,25 @@ def test_every_setting_is_an_option(capsys):
         (["--batch=8", "--micro-batches=9"], "micro_batches is 9 and global_batch_size 8"),
         (["--momentum=0.5", "--optimizer=adamw"], "momentum is for optimizer sgd, lars"),
         (["--resume=/nowhere"], "cannot read the config file /nowhere/config.toml"),
+        (["--staleness=2"], "staleness is 2, and method ddp; staleness is for method ssp"),
+        (["--method=ssp", "--backups=1"], "backups is 1, and method ssp; backups is for method backup"),
+        (["--method=ssp", "--zero=1"], "zero is 1, and method ssp"),
+        (["--method=bsp", "--algorithm=ring"], "algorithm is ring, and method bsp"),
+        (["--method=bsp", "--graph=ring"], "graph is ring, and method bsp; graph is for method d-psgd, ad-psgd"),
+        (["--method=d-psgd", "--graph=rung"], "unknown graph 'rung'; did you mean 'ring'"),
+        (["--method=ssp", "--slow=2"], "slow is '2'; needs rank:factor, such as 2:4.0"),
+        (["--method=ssp", "--slow=2:0"], "rank 2 cannot be slow by the factor 0.0"),
+        (["--method=async", "--compute-time=exponential"], "compute_seconds 0.0; needs more than 0"),
+        (["--method=ssp", "--precision=bf16"], "precision is bf16, and method ssp; needs float32 or float64"),
+        (["--method=ssp", "--micro-batches=2"], "micro_batches is 2, and method ssp, which needs 1"),
+        (["--method=ssp", "--model=gpt", "--dropout=0.1"], "dropout is 0.1, and method ssp"),
+        (["--method=ssp", "--checkpoint-every=2"], "checkpoint_every is 2, and method ssp"),
+        (["--method=bsp", "--servers=2", "--optimizer=lamb"], "optimizer is lamb on 2 servers"),
+        (["--method=diloco", "--steps=50"], "steps is 50 and local_steps 20; needs whole rounds"),
+        (["--method=local-sgd", "--local-steps=0"], "local_steps is 0; needs at least 1"),
+        (["--world=virtual", "--cluster=h1000"], "unknown cluster 'h1000'; did you mean 'h100'"),
+        (["--cluster=h100"], "cluster is h100; that is for --world virtual"),
+        (["--world=virtual", "--ranks=0"], "ranks is 0; needs a whole number of at least 1"),
     ],
 )
 def test_a_users_mistake_is_one_line(words, message, capsys):
@@ -122,6 +141,8 @@ def test_a_users_mistake_is_one_line(words, message, capsys):
         ("--momentum=2", "momentum is 2.0"),
         ("--data=/nowhere", "/nowhere: No"),
         ("--model=gpt --width=10", "width is 10 and heads is 4"),
+        ("--method=ssp --servers=2", "servers is 2 on 2 ranks"),
+        ("--method=d-psgd --slow=2:4", "slow names rank 2; those that work are ranks 0 to 1"),
     ],
 )
 def test_a_mistake_is_found_before_ranks_are_started(words, message, capsys, monkeypatch):
@@ -168,8 +189,8 @@ def test_one_rank_trains_and_leaves_its_folder(text, tmp_path, capsys):
     assert main(["train", *words, *SMALL]) == 0
     files = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert files == [
-        *("config.toml", "log.txt", "loss.png", "metrics.jsonl", "report.txt", "samples.txt"),
-        *("timeline.png", "trace.json"),
+        *("config.toml", "log.txt", "loss.png", "loss_by_time.png", "memory.png", "metrics.jsonl", "report.txt"),
+        *("samples.txt", "timeline.png", "trace.json"),
     ]
     config = Config(**read_toml(tmp_path / "out" / "config.toml"))
     assert (config.steps, config.seed, config.global_batch_size) == (4, 5, 12)
@@ -198,6 +219,11 @@ def test_a_run_goes_on_in_its_folder(text, tmp_path, capsys, monkeypatch):
     log = (run / "log.txt").read_text()
     assert all(line in log for line in out.splitlines() if line.strip())
     shutil.rmtree(run / "checkpoints" / "step-6")
+    shutil.copytree(run, "other")
+    assert main(["train", "--resume", str(run), "--out=other"]) == 2
+    assert "other has checkpoints of an earlier run" in capsys.readouterr().err
+    assert main(["train", "--resume", str(run), "--out=else"]) == 0
+    assert len((tmp_path / "else" / "metrics.jsonl").read_text().splitlines()) == 4
     assert main(["train", "--resume", str(run), "--out=else", "--optimizer=adamw"]) == 2
     assert "no tensor 'adamw.m/" in capsys.readouterr().err
 
@@ -220,3 +246,57 @@ def test_a_job_of_another_size_is_refused(monkeypatch, capsys):
     monkeypatch.setattr("simdist.cli.train.in_job", lambda: True)
     assert main(["train", "--ranks=2"]) == 2
     assert "--ranks is 2 inside a job of 1 ranks" in capsys.readouterr().err
+
+
+def test_virtual_ranks_train_on_a_cluster_that_is_not_there(text, tmp_path, capsys):
+    words = ["--world=virtual", "--ranks=16", "--cluster=h100", "--steps=4", "--data", text, "--out", str(tmp_path)]
+    assert main(["train", *words, *SMALL]) == 0
+    out = capsys.readouterr().out
+    assert "16 ranks, ddp" in out and "times those of a model of h100" in out
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert 0 < lines[0]["seconds"] < lines[-1]["seconds"] < 0.01
+    assert main(["train", *words, *SMALL]) == 0
+    again = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert again == lines
+
+
+@pytest.mark.parametrize(
+    ("words", "pictures"),
+    [
+        (["--method=ssp", "--staleness=3", "--slow=2:4.0"], {"staleness.png"}),
+        (["--method=backup", "--compute-time=exponential"], {"staleness.png"}),
+        (["--method=d-psgd", "--graph=complete"], {"consensus.png"}),
+        (["--method=diloco", "--local-steps=2"], set()),
+    ],
+)
+def test_ranks_that_need_not_wait_tell_who_waited(text, tmp_path, capsys, words, pictures):
+    told = ["--world=virtual", "--steps=12", "--compute-seconds=0.01", "--data", text, "--out", str(tmp_path)]
+    assert main(["train", *told, *words, *SMALL]) == 0
+    out = capsys.readouterr().out
+    assert "waited for others: rank 0 " in out and "rank 3 " in out
+    found = {path.name for path in tmp_path.iterdir()}
+    always = {"loss.png", "loss_by_time.png", "timeline.png", "waiting.png", "trace.json", "report.txt", "samples.txt"}
+    assert found >= always | pictures
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 7
+    log = (tmp_path / "log.txt").read_text()
+    assert "validation loss" in log and "waited for others" in log
+
+
+def test_a_slow_rank_of_a_real_job(text, tmp_path):
+    try:
+        find_mpirun()
+    except WorldUnavailable as reason:
+        pytest.skip(str(reason))
+    words = ["--method=ssp", "--staleness=3", "--slow=2:4.0", "--staleness-aware", f"--out={tmp_path / 'out'}"]
+    code, told, errors = command("train", "--ranks=4", "--steps=20", f"--data={text}", *words, *SMALL)
+    assert code == 0, errors
+    assert "waited for others: rank 0 " in told and "1 server, 3 workers at most 3 steps apart" in told
+    assert not errors.strip(), errors
+    assert (tmp_path / "out" / "waiting.png").stat().st_size > 0
+
+
+def test_an_asynchronous_run_keeps_nothing_to_go_on_from(text, tmp_path, capsys):
+    words = ["--world=virtual", "--method=bsp", "--steps=2", "--data", text, "--out", str(tmp_path)]
+    assert main(["train", *words, *SMALL]) == 0
+    assert main(["train", "--resume", str(tmp_path)]) == 2
+    assert "method bsp, which keeps no checkpoints" in capsys.readouterr().err

@@ -328,7 +328,7 @@ def test_a_skipped_collective_is_found_by_the_deadline(jobs):
     assert f"the deadline is {DEADLINE_S:g} s" in done.output
     assert "rank 1 waits to receive from rank 2 with tag 9" in done.output
     for rank in (0, 2):
-        assert re.search(rf"rank {rank} waits in all_reduce .* on 'world' for ranks", done.output)
+        assert re.search(rf"rank {rank} waits in all_reduce .* on 'world.collective' for rank 1 in all_re", done.output)
     assert "comm.recv(np.empty(1), (who + 1) % comm.size, tag=9)" in done.output
 
 

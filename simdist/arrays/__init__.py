@@ -3,9 +3,9 @@
 from typing import Any, TypeAlias
 
 from simdist.arrays.kind import empty, kind_of
-from simdist.arrays.ledger import CATEGORIES, Ledger, Moment, hold, recorded
+from simdist.arrays.ledger import CATEGORIES, Ledger, Moment, hold, inheriting, recorded
 from simdist.arrays.meter import Chargeable, Meter, charge, metered
-from simdist.arrays.partition import Chunks, Partition, partition
+from simdist.arrays.partition import Chunks, Partition, partition, slices
 from simdist.arrays.phantom import Phantom, phantom
 from simdist.arrays.reduction import Reduction, reduction, reductions
 
@@ -23,6 +23,7 @@ __all__ = [
     "charge",
     "empty",
     "hold",
+    "inheriting",
     "kind_of",
     "metered",
     "partition",
@@ -30,6 +31,7 @@ __all__ = [
     "recorded",
     "reduction",
     "reductions",
+    "slices",
 ]
 
 Array: TypeAlias = Any

@@ -10,11 +10,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar
 
 from simdist.errors import unknown_name
 
-__all__ = ["CATEGORIES", "Ledger", "Moment", "hold", "recorded"]
+__all__ = ["CATEGORIES", "Ledger", "Moment", "hold", "inheriting", "recorded"]
+
+T = TypeVar("T")
 
 CATEGORIES = ("parameters", "gradients", "optimizer state", "activations", "communication", "buffers")
 """What memory is for. Activations are what backward needs of a batch; buffers are what passes between layers."""
@@ -53,7 +56,8 @@ class Moment(NamedTuple):
 class Ledger:
     """Counts the arrays that are held, each piece of memory once, however many views of it there are.
 
-    What an operation allocates and frees before it returns is nobody's to hold, and is not counted.
+    What an operation allocates and frees before it returns is nobody's to hold, and is not counted. Threads may
+    share a ledger.
 
     Args:
         clock: gives seconds, a communicator's for example.
@@ -68,6 +72,7 @@ class Ledger:
         self._clock = clock
         self._live = [0] * len(CATEGORIES)
         self._at = ""
+        self._lock = Lock()
         self._known: dict[int, tuple[weakref.ref[Any], int, int]] = {}  # by id: its end, its category, its bytes
         # An array may end inside any statement, also one of this class: its end is noted, and counted afterwards.
         self._ended: deque[tuple[int, float]] = deque()
@@ -78,14 +83,24 @@ class Ledger:
     @property
     def now(self) -> Moment:
         """What is alive."""
-        self._settle()
-        return Moment(self._clock(), tuple(self._live), self._at)
+        with self._lock:
+            self._settle()
+            return Moment(self._clock(), tuple(self._live), self._at)
 
     @property
     def moments(self) -> list[Moment]:
         """The record, in the order of time."""
-        self._settle()
-        return list(self._moments)
+        with self._lock:
+            self._settle()
+            return list(self._moments)
+
+    def begin(self) -> None:
+        """Forget the moments so far, and with them the peaks; what is alive still counts."""
+        with self._lock:
+            self._settle()
+            self._moments.clear()
+            self.peak = Moment(self._clock(), tuple(self._live), "")
+            self.peaks = dict(zip(CATEGORIES, self._live, strict=True))
 
     def hold(self, category: str, thing: Any, at: str = "") -> None:
         """Count the memory of every array in a nest of tuples and lists, until it is gone.
@@ -101,8 +116,9 @@ class Ledger:
         """
         if category not in CATEGORIES:
             raise unknown_name("category", category, CATEGORIES)
-        self._settle()
-        self._hold(CATEGORIES.index(category), thing, at)
+        with self._lock:
+            self._settle()
+            self._hold(CATEGORIES.index(category), thing, at)
 
     def _hold(self, category: int, thing: Any, at: str) -> None:
         if isinstance(thing, tuple | list):
@@ -169,3 +185,16 @@ def recorded(ledger: Ledger) -> Iterator[None]:
         yield
     finally:
         _ledger.reset(token)
+
+
+def inheriting(function: Callable[..., T]) -> Callable[..., T]:
+    """The function, to be called elsewhere, such as on another stream: it tells the ledger of this context."""
+    ledger = _ledger.get()
+    if ledger is None:
+        return function
+
+    def call(*args: Any, **kwargs: Any) -> T:
+        with recorded(ledger):
+            return function(*args, **kwargs)
+
+    return call

@@ -43,6 +43,7 @@ class Meter:
 
 
 _meter: ContextVar[Chargeable | None] = ContextVar("simdist_meter", default=None)
+current_meter = _meter.get
 
 
 def charge(flops: int = 0, bytes: int = 0) -> None:

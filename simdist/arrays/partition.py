@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 from simdist.errors import ArgumentError
 
-__all__ = ["Chunks", "Partition", "partition"]
+__all__ = ["Chunks", "Partition", "partition", "slices"]
 
 
 class Chunks(Protocol):
@@ -72,6 +73,13 @@ class Partition:
         return (self[i] for i in range(self.p))
 
 
+@lru_cache(maxsize=256)
 def partition(n: int, p: int) -> Partition:
     """Cut n items into p runs as equal as can be: `partition(n, p)[i]` is the slice of rank i."""
     return Partition(n, p)
+
+
+@lru_cache(maxsize=16)
+def slices(n: int, p: int) -> tuple[slice, ...]:
+    """All runs of `partition(n, p)`, for whoever goes through them all; ranks of one process share them."""
+    return tuple(partition(n, p))

@@ -65,13 +65,16 @@ class Phantom(NDArrayOperatorsMixin):
         return self._view(self._hollow()[key].shape)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        there = self[key].shape
-        if np.broadcast_shapes(there, np.shape(value)) != there:
-            raise ArrayError(f"cannot broadcast shape {np.shape(value)} into shape {there}")
+        there, shape = self.shape if key is ... else self[key].shape, _shape(value)
+        if shape != there and np.broadcast_shapes(there, shape) != there:
+            raise ArrayError(f"cannot broadcast shape {shape} into shape {there}")
 
     def _view(self, shape: Shape) -> "Phantom":
         """The same memory as an array of another shape."""
-        view = Phantom(shape, self.dtype)
+        view = Phantom.__new__(Phantom)  # past __init__, which would look at what is known to be good
+        view.shape = shape
+        view.dtype = self.dtype
+        view.size = math.prod(shape)
         view.base = self if self.base is None else self.base
         return view
 
@@ -97,7 +100,9 @@ class Phantom(NDArrayOperatorsMixin):
 
     def copy(self) -> "Phantom":
         """As of NumPy."""
-        return Phantom(self.shape, self.dtype)
+        copy = self._view(self.shape)
+        copy.base = None
+        return copy
 
     def astype(self, dtype: Any) -> "Phantom":
         """As of NumPy."""

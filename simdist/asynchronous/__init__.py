@@ -14,10 +14,12 @@ The six strategies of TensorFlow's tf.distribute, and what is the same thing her
                                                                               hierarchical (or ring)
     TPU                  a copy on each core; as above, the sum round the     simdist train --ranks 16 --algorithm torus
                          rows and columns of a 2D torus of links
-    CentralStorage       on one device of a machine; the others compute, and  parameter_server: ParameterServer(
-                         a step waits for all of them                         1, synchronous()), ranks of one node
-    ParameterServer      cut over server tasks; workers compute, each at its  parameter_server: ParameterServer(
-                         own pace, and a step waits for nobody                2, asynchronous())
+    CentralStorage       on one device of a machine; the others compute, and  simdist train --ranks 4 --method bsp, on
+                         a step waits for all of them                         one node: ParameterServer(1,
+                                                                              synchronous())
+    ParameterServer      cut over server tasks; workers compute, each at its  simdist train --ranks 6 --method async
+                         own pace, and a step waits for nobody                --servers 2: ParameterServer(2,
+                                                                              asynchronous())
 """
 
 from simdist.asynchronous import graphs, splits

@@ -68,7 +68,8 @@ class Replica:
         """The gradient at the weights, or at others that are given; its time passes, and its loss is kept."""
         comm = self.comm
         start_s = comm.clock()
-        loss, gradient = self.gradient(self.weights if weights is None else weights, step)
+        with comm.span("compute"):
+            loss, gradient = self.gradient(self.weights if weights is None else weights, step)
         self.compute_time.spend(comm, step, comm.clock() - start_s)
         self.losses.append(float(loss))
         self.times_s.append(comm.clock())

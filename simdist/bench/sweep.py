@@ -8,10 +8,12 @@ from typing import Any
 
 from simdist.bench.jobs import given_ranks
 from simdist.bench.measure import Row, measure_machine, rows
-from simdist.cluster import Cluster, preset, presets
+from simdist.bench.tune import SIZES, tune
+from simdist.cluster import Cluster, Tuned, preset, presets
 from simdist.collectives import algorithms
 from simdist.collectives.registry import find
 from simdist.errors import ArgumentError
+from simdist.launch import in_job
 from simdist.plots import Crossover, crossovers, sweep
 from simdist.plots.style import seconds, size
 
@@ -35,6 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--repeats", type=int, default=20, metavar="N", help="of N measurements the median counts (20)")
     add("--out", type=Path, metavar="FILE", help="write all figures there, as JSON")
     add("--picture", type=Path, metavar="FILE", help="draw them there: .png, .svg or .pdf")
+    add("--tune", action="store_true", help="find the fastest algorithms, all collectives, for `auto` to go by from now on")
 
 
 def _size(text: str) -> int:
@@ -47,6 +50,8 @@ def _size(text: str) -> int:
 
 def execute(args: Namespace) -> int:
     """Measure and print, one table for each number of ranks."""
+    if args.tune:
+        return _tune(args)
     names = args.algorithms or algorithms(args.operation)
     for name in names:
         find(args.operation, name)
@@ -71,6 +76,23 @@ def execute(args: Namespace) -> int:
     if args.picture is not None and found:
         sweep(found).savefig(args.picture)
         print(f"picture drawn to {args.picture}")
+    return 0
+
+
+def _tune(args: Namespace) -> int:
+    """Measure, write the table for this user, and print it."""
+    if args.world != "mpi" or in_job():
+        raise ArgumentError("--tune starts jobs of real ranks by itself: leave out --world and mpirun")
+    counts = args.ranks or [2, 4]
+    if min(counts) < 2:
+        raise ArgumentError(f"--ranks {counts}: to tune takes at least 2")
+    path = args.out or Tuned.path()
+    table = tune(counts, args.sizes if args.sizes is not _SIZES else SIZES)
+    table.save(path)
+    for (operation, ranks), picks in sorted(table.picks.items()):
+        told = [f"{size(a.num_bytes)} {a.shared}{'' if a.own == a.shared else f' ({a.own})'}" for a in picks]
+        print(f"{operation:<15} {ranks:>3} ranks  {', '.join(told)}")
+    print(f"in brackets what is faster for arrays in a rank's own memory; written to {path}")
     return 0
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from simdist import collectives
 from simdist.arrays import Array, Meter, metered, partition, reduction
 from simdist.collectives import cost
+from simdist.collectives.registry import find
 from simdist.comm import Communicator
 from simdist.trace import Span
 
@@ -51,11 +52,13 @@ class Trial(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What one rank sent and reduced."""
+    """What one rank sent and reduced, and what it read and wrote in memory that ranks share."""
 
     messages: int
     sent_bytes: int
     reduced_bytes: int
+    read_bytes: int
+    written_bytes: int
 
 
 class Outcome(NamedTuple):
@@ -143,11 +146,11 @@ def outcome(trial: Trial, comm: Communicator) -> Outcome:
     meter = Meter()
     with metered(meter):
         got = perform(trial, comm, x)
-    sent = [span.bytes for span in (Span._make(row) for row in comm.recorder.rows[before:]) if span.name == "send"]
+    spans = [Span._make(row) for row in comm.recorder.rows[before:]]
     return Outcome(
         error=_error(got, expected(trial, comm.size, comm.rank)),
         limit=_limit(trial, comm.size),
-        counted=Traffic(len(sent), sum(sent), meter.bytes // 3),  # a fold reads two operands and writes one
+        counted=_counted(spans, meter.flops * x.dtype.itemsize),
         promised=_promised(trial, comm),
         digest="" if got is None else hashlib.sha256(got.tobytes()).hexdigest()[:16],
     )
@@ -172,9 +175,22 @@ def _limit(trial: Trial, ranks: int) -> float:
     return 2 * ranks * float(np.finfo(trial.dtype).eps) if rounds else 0.0
 
 
+def _counted(spans: Iterable[Span], reduced_bytes: int) -> Traffic:
+    """What the record shows."""
+    sent, moved = [], [(0, 0)]
+    for span in spans:
+        if span.name == "send":
+            sent.append(span.bytes)
+        elif span.name == "move":
+            read, written = (int(part.split()[0]) for part in span.detail.split(","))
+            moved.append((read, written))
+    return Traffic(len(sent), sum(sent), reduced_bytes, *map(sum, zip(*moved, strict=True)))
+
+
 def _promised(trial: Trial, comm: Communicator) -> Traffic:
     itemsize = np.dtype(trial.dtype).itemsize
     rows = comm.size if trial.operation == "all_to_all" else 1
+    by_messages = find(trial.operation, trial.algorithm).by_messages
     found = cost(
         trial.operation,
         trial.algorithm,
@@ -184,8 +200,9 @@ def _promised(trial: Trial, comm: Communicator) -> Traffic:
         root=trial.root,
         itemsize=itemsize,
         ranks_per_node=0 if comm.num_nodes == 1 else max(map(list(comm.nodes).count, comm.nodes)),
+        **({} if by_messages else {"staged": True}),  # a trial's arrays lie in memory of the rank's own
     )
-    return Traffic(found.messages, found.sent_bytes, found.reduced_bytes)
+    return Traffic(*found[1:])
 
 
 def outcomes(comm: Communicator, trials: Iterable[Iterable[Any]]) -> list[Outcome]:

@@ -9,6 +9,7 @@ from simdist.errors import ArgumentError, DataError, unknown_name
 from simdist.parallel import pipeline
 from simdist.parallel.pipeline.formulas import formula
 from simdist.parallel.pipeline.schedules import options
+from simdist.parallel.pipeline.schedules.automatic import ZB_MEMORY, lower_bound
 from simdist.plots import collective_steps, pipeline_schedule, timeline, traffic
 from simdist.plots.style import PAGE
 from simdist.trace import Trace
@@ -59,6 +60,16 @@ def _add_schedule_arguments(schedule: Any) -> None:
     schedule.add_argument(
         "--overlapped", type=float, metavar="T", help="of a forward and a backward at once (their sum)"
     )
+    schedule.add_argument(
+        "--memory-limit", type=float, metavar="M", help="within which zb-auto searches, in the unit of M_B (2p M_B)"
+    )
+    schedule.add_argument(
+        "--memory-of",
+        type=float,
+        nargs=2,
+        metavar=("M_B", "M_W"),
+        help="what a micro-batch takes until its B, and from then until its W (1 1; for zb-auto 1 0.5)",
+    )
     schedule.add_argument("--against", metavar="NAME", help="draw this one too, below, on the same axis")
     schedule.add_argument("--memory", action="store_true", help="draw what ranks keep over time")
     schedule.add_argument("--text", action="store_true", help="print the schedule; draw it only if -o says where")
@@ -104,47 +115,76 @@ def _schedule(args: argparse.Namespace) -> int:
     _require_format(out)
     forward, backward_input, backward_weight = args.times
     times = pipeline.Times(forward, backward_input, backward_weight, args.communication, args.overlapped)
+    memory = _memory_of(names, args)
     runs = []
     for name in names:
-        schedule = _schedule_of(name, args)
-        report = pipeline.validate(schedule)
+        schedule = _schedule_of(name, args, times, memory)
+        report = pipeline.validate(schedule, memory)
         runs.append(pipeline.simulate(schedule, times))
         if args.text:
             print(pipeline.to_text(schedule), end="")
-        _print_figures(runs[-1], report, args)
+        _print_figures(runs[-1], report, args, memory)
     if args.out or not args.text:
-        memory = pipeline.Memory() if args.memory else None
         traces = {run.schedule.name: run.trace() for run in runs}
-        _write(pipeline_schedule(traces, memory=memory, arrows=args.arrows, unit="", width=args.width), out)
+        _write(
+            pipeline_schedule(
+                traces, memory=memory if args.memory else None, arrows=args.arrows, unit="", width=args.width
+            ),
+            out,
+        )
     return 0
 
 
-def _schedule_of(name: str, args: argparse.Namespace) -> pipeline.Schedule:
+def _memory_of(names: list[str], args: argparse.Namespace) -> pipeline.Memory:
+    """What a micro-batch takes, the same for all that is compared."""
+    if args.memory_of:
+        return pipeline.Memory(*args.memory_of)
+    return ZB_MEMORY if "zb-auto" in names else pipeline.Memory()
+
+
+def _schedule_of(
+    name: str, args: argparse.Namespace, times: pipeline.Times, memory: pipeline.Memory
+) -> pipeline.Schedule:
     """The schedule of this name, or in this file."""
     if name.endswith(".txt"):
         try:
             return pipeline.parse(Path(name).read_text(encoding="utf-8"), Path(name).stem)
         except OSError as error:
             raise DataError(f"cannot read {name}: {error.strerror}") from error
-    takes = args.chunks is not None and (name == args.subject[1] or "chunks" in options(name))
-    return pipeline.schedule(
-        name, stages=args.stages, micro_batches=args.micro_batches, **({"chunks": args.chunks} if takes else {})
-    )
+    takes = options(name)
+    others = {"times": times, "memory": memory} if "times" in takes else {}
+    other = args.against if name == args.subject[1] else args.subject[1]
+    for option in ("chunks", "memory_limit"):
+        value = getattr(args, option)
+        for_other = other in pipeline.schedules() and option in options(other)
+        if value is not None and (option in takes or not for_other):  # if nobody takes it, that is an error
+            others[option] = value
+    return pipeline.schedule(name, stages=args.stages, micro_batches=args.micro_batches, **others)
 
 
-def _print_figures(run: pipeline.Simulation, report: pipeline.Report, args: argparse.Namespace) -> None:
-    """What a schedule takes, simulated beside what its paper says."""
-    schedule = run.schedule
-    own = [run.own_bubble, run.own_bubble_rate, *report.in_flight]
+def _print_figures(
+    run: pipeline.Simulation, report: pipeline.Report, args: argparse.Namespace, memory: pipeline.Memory
+) -> None:
+    """What a schedule takes, simulated beside what its paper says, or beside the bounds within which it was sought."""
+    schedule, beside = run.schedule, "formula"
+    own = [run.own_bubble, run.own_bubble_rate, *report.memory]
     said: list[float | None] = [None] * len(own)
-    if schedule.name in pipeline.schedules() and not args.subject[1].endswith(".txt"):
-        shape = {"stages": args.stages, "micro_batches": args.micro_batches, "chunks": len(schedule.placement[0])}
-        found = formula(schedule.name, times=run.times, **shape)
+    shape: dict[str, Any] = {"stages": args.stages, "micro_batches": args.micro_batches, "memory": memory}
+    if args.subject[1].endswith(".txt"):
+        pass
+    elif schedule.name == "zb-auto":
+        least, beside = lower_bound(**shape, memory_limit=args.memory_limit, times=run.times), "bound"
+        limit = 2 * args.stages * memory.backward if args.memory_limit is None else args.memory_limit
+        bubble = max(0.0, least - run.busy(0))
+        said = [bubble, bubble / least if least else 0.0, *[limit] * args.stages]
+    elif schedule.name in pipeline.schedules():
+        found = formula(schedule.name, times=run.times, **shape, chunks=len(schedule.placement[0]))
         said = [found.bubble, found.bubble_rate, *found.memory]
     print(f"{schedule.name}: makespan {run.makespan:.6g}, idle {run.bubble_rate:.4f} of it")
-    print(f"  {'':40} {'simulated':>10} {'formula':>10}")
+    print(f"  {'':40} {'simulated':>10} {beside:>10}")
+    what = "micro-batches" if memory == pipeline.Memory() else f"of {memory.backward:g} and {memory.weight:g}"
     words = ["bubble of the longest rank's own span", "the same as a part of it"]
-    words += [f"micro-batches that rank {rank} keeps at most" for rank in range(schedule.num_ranks)]
+    words += [f"{what} that rank {rank} keeps at most" for rank in range(schedule.num_ranks)]
     for word, value, formula_says in zip(words, own, said, strict=True):
         print(f"  {word:40} {value:10.4f} {'-' if formula_says is None else f'{formula_says:.4f}':>10}")
 

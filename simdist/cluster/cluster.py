@@ -8,6 +8,7 @@ from typing import Any
 from simdist.cluster.device import Device
 from simdist.cluster.host import Host
 from simdist.cluster.link import Link
+from simdist.cluster.tuned import Tuned
 from simdist.errors import ArgumentError
 
 __all__ = ["Cluster"]
@@ -35,6 +36,9 @@ class Cluster:
         slow: rank -> factor by which its computing takes longer.
         seed: of the jitter.
         host: a device's share of its node's memory and disks; if not given, moving things there takes no time.
+        one_memory: whether the devices of a node share one memory, as cores do: then a peer's bytes are as near as
+            a device's own. Otherwise they come over the link inside.
+        tuned: which algorithms were found fastest, where that has been measured.
     """
 
     name: str
@@ -48,6 +52,8 @@ class Cluster:
     slow: Mapping[int, float] = field(default_factory=dict)
     seed: int = 0
     host: Host = field(default=Host(inf, inf, inf))
+    one_memory: bool = False
+    tuned: Tuned | None = None
 
     def __post_init__(self) -> None:
         for name in ("devices_per_node", "nics_per_node"):

@@ -56,7 +56,9 @@ class Path:
 
         Messages book their ports in the order of the calls; the virtual world calls in the order of time.
         """
-        out, into, busy_s = self._out, self._into, num_bytes * self.beta_s
+        out = self._out
+        into = self._into
+        busy_s = num_bytes * self.beta_s
         start_s = out.free_s
         if start_s < ready_s:
             start_s = ready_s
@@ -78,22 +80,25 @@ class Network:
 
     def __init__(self, cluster: Cluster, ranks: int) -> None:
         self.cluster = cluster
-        self._device_ports = [(Port(), Port()) for _ in range(ranks)]
+        self._out = [Port() for _ in range(ranks)]
+        self._into = [Port() for _ in range(ranks)]
         nodes = cluster.node_of(ranks - 1) + 1
         self._nic_ports = [[(Port(), Port()) for _ in range(cluster.nics_per_node)] for _ in range(nodes)]
+        self._inside = cluster.inside.latency_s, 1 / cluster.inside.bytes_per_s
         self._sent = [0] * ranks
 
     def path(self, src: int, dst: int) -> Path:
         """The way from global rank src to dst; to oneself it is a copy in the device's memory."""
         cluster = self.cluster
+        per_node = cluster.devices_per_node
         stretch = (lambda: 1 + cluster.jitter * self._noise(src)) if cluster.jitter else None
-        if cluster.node_of(src) != cluster.node_of(dst):
+        if src // per_node != dst // per_node:
             link = cluster.between
             return Path(self._nic(src)[0], self._nic(dst)[1], link.latency_s, 1 / link.bytes_per_s, stretch)
-        out, into = self._device_ports[src][0], self._device_ports[dst][1]
+        out, into = self._out[src], self._into[dst]
         if src == dst:  # a copy reads and writes
             return Path(out, into, 0.0, 2 / cluster.device.memory_bytes_per_s)
-        return Path(out, into, cluster.inside.latency_s, 1 / cluster.inside.bytes_per_s, stretch)
+        return Path(out, into, *self._inside, stretch)
 
     def _nic(self, rank: int) -> tuple[Port, Port]:
         """The network card of a rank, which others of its node may share."""

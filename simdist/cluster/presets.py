@@ -56,6 +56,7 @@ _PRESETS = {
         between=Link(3e-5, 1e9),
         devices_per_node=1 << 20,
         host=Host(inf, 1.2e10, 1e9),  # the device's own memory
+        one_memory=True,
     ),
     # NVIDIA's data sheets: dense BF16 (V100: FP16) rate, memory, NVLink both ways, network card per GPU.
     "v100": _dgx("v100", 125, 900, 32, 300, 12.5, nics=4, host=_DGX1),  # DGX-1 and DGX-2: 100 Gb/s InfiniBand cards

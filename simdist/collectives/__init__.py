@@ -14,7 +14,10 @@ from simdist.collectives import (  # noqa: F401, I001
     pairwise,
     double_tree,
     hierarchical,
+    hierarchical_all_to_all,
     torus,
+    direct,
+    direct_data,
     dissemination,
     linear,
 )

@@ -1,13 +1,11 @@
 """The collectives as programs call them: check, agree, choose an algorithm, perform it, record it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from simdist.arrays import Array, Reduction, empty, kind_of, partition, reduction
+from simdist.arrays import Array, Reduction, empty, kind_of, partition, phantom, reduction, slices
 from simdist.collectives.buffers import describe, flat, root_of
 from simdist.collectives.registry import choose, find
 from simdist.comm import Communicator
@@ -28,22 +26,40 @@ __all__ = [
 Op = str | Reduction
 
 
-@contextmanager
-def _call(
-    operation: str, algorithm: str, options: dict[str, Any], comm: Communicator, num_bytes: int, what: str
-) -> Iterator[tuple[Callable[..., Any], Communicator]]:
-    """What performs the operation, and the communicator to do it on, once all ranks are known to ask for the same.
+def _perform(
+    operation: str,
+    algorithm: str,
+    options: dict[str, Any],
+    comm: Communicator,
+    x: Array,
+    what: str,
+    before: tuple[Any, ...],
+    after: tuple[Any, ...] = (),
+) -> Any:
+    """Do it, on the communicator's shadow, once all ranks are known to ask for the same.
 
-    What `auto` picked shows in the name of the span.
+    What `auto` picked shows in the name of the span, and the group's name in its detail.
+
+    Args:
+        x: the whole array, or a stand-in with its bytes.
+        what: what is done, in words, to compare with what the others say.
+        before, after: the algorithm's arguments around the communicator.
     """
-    chosen = choose(operation, comm, num_bytes) if algorithm == "auto" else find(operation, algorithm)
+    chosen, other = choose(operation, comm, x.nbytes) if algorithm == "auto" else (find(operation, algorithm),) * 2
     if options:
         chosen.check_options(options)
-    how = "".join(f", {name} {value!r}" for name, value in options.items())
+        what += "".join(f", {name} {value!r}" for name, value in options.items())
     shadow = comm.shadow
-    with shadow.span(f"{operation} {chosen.name}", num_bytes):
-        comm.agree(f"{operation} by {chosen.name} of {what}{how}")
-        yield partial(chosen.run, **options) if options else chosen.run, shadow
+    with shadow.span(chosen.title, x.nbytes, detail=comm.context) as span:
+        if chosen is not other:
+            comm.agree(f"{operation} by auto of {what}")
+            if shadow.peers().show(x) is None:
+                chosen = other
+                span.rename(chosen.title)
+        if comm.check:
+            later = not chosen.by_messages and comm.num_nodes == 1
+            comm.agree(f"{operation} by {chosen.name} of {what}", later)
+        return chosen.run(*before, shadow, *after, **options)
 
 
 def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "auto", **options: Any) -> None:
@@ -64,8 +80,7 @@ def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "a
     """
     items, fold = flat(x, comm), reduction(op)
     what = f"{describe(x)}, op {fold.name}"
-    with _call("all_reduce", algorithm, options, comm, x.nbytes, what) as (run, shadow):
-        run(items, shadow, fold)
+    _perform("all_reduce", algorithm, options, comm, items, what, (items,), (fold,))
 
 
 def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "auto", **options: Any) -> Array:
@@ -83,8 +98,7 @@ def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str 
     """
     items, fold = flat(x, comm), reduction(op)
     what = f"{describe(x)}, op {fold.name}"
-    with _call("reduce_scatter", algorithm, options, comm, x.nbytes, what) as (run, shadow):
-        run(items, shadow, fold)
+    _perform("reduce_scatter", algorithm, options, comm, items, what, (items,), (fold,))
     return items[partition(len(items), comm.size)[comm.rank]]
 
 
@@ -109,40 +123,45 @@ def all_gather(
     mine = flat(shard, comm, writable=False)
     if out is None:
         lengths = [int(note) for note in comm.exchange(str(len(mine)))] if comm.size > 1 else [len(mine)]
-        full, chunks = np.empty_like(mine, shape=sum(lengths)), _consecutive(lengths)
+        full, chunks = np.empty_like(mine, shape=sum(lengths)), tuple(_consecutive(lengths))
     else:
         full = flat(out, comm)
-        chunks = list(partition(len(full), comm.size))
+        chunks = slices(len(full), comm.size)
         _require_length("shard", mine, chunks[comm.rank], comm)
-    full[chunks[comm.rank]] = mine
+    there = full[chunks[comm.rank]]
+    if out is None or not _same(mine, there):
+        there[...] = mine
     what = f"{full.dtype}[{len(full)}]"
-    with _call("all_gather", algorithm, options, comm, full.nbytes, what) as (run, shadow):
-        run(full, shadow, chunks)
+    _perform("all_gather", algorithm, options, comm, full, what, (full,), (chunks,))
     return full if out is None else out
 
 
-def all_to_all(x: Array, comm: Communicator, algorithm: str = "auto", **options: Any) -> Array:
+def all_to_all(
+    x: Array, comm: Communicator, algorithm: str = "auto", *, out: Array | None = None, **options: Any
+) -> Array:
     """Send x[j] to rank j, for all j, and receive what the others have for this rank.
 
     Args:
         x: shape (p, …), C-contiguous, the same on every rank; not changed.
         algorithm: one of `algorithms("all_to_all")`, or "auto".
+        out: where the result goes, C-contiguous, of x's shape and dtype, no part of x; a new array where not given.
 
     Returns:
         y of x's shape, with y[i] from rank i: the transpose of the matrix of ranks and rows.
 
     Raises:
-        ArrayError: also where x's first axis is not as long as there are ranks.
+        ArrayError: also where x's first axis is not as long as there are ranks, or `out` is not like x.
     """
     flat(x, comm, writable=False)
     if x.ndim == 0 or x.shape[0] != comm.size:
         raise ArrayError(
             f"rank {comm.rank} gave an array of shape {x.shape}; all_to_all over {comm.size} ranks needs as many rows"
         )
-    y = np.empty_like(x)
+    y = np.empty_like(x) if out is None else out
+    if flat(y, comm).dtype != x.dtype or y.shape != x.shape:
+        raise ArrayError(f"rank {comm.rank} gave out of {describe(y)} for x of {describe(x)}; they must be alike")
     rows = comm.size, x.size // comm.size
-    with _call("all_to_all", algorithm, options, comm, x.nbytes, describe(x)) as (run, shadow):
-        run(x.reshape(rows), y.reshape(rows), shadow)
+    _perform("all_to_all", algorithm, options, comm, x, describe(x), (x.reshape(rows), y.reshape(rows)))
     return y
 
 
@@ -161,8 +180,7 @@ def broadcast(x: Array, comm: Communicator, root: int = 0, algorithm: str = "aut
     root = root_of(comm, root)
     items = flat(x, comm, writable=comm.rank != root)
     what = f"{describe(x)}, root {root}"
-    with _call("broadcast", algorithm, options, comm, x.nbytes, what) as (run, shadow):
-        run(items, shadow, root)
+    _perform("broadcast", algorithm, options, comm, items, what, (items,), (root,))
 
 
 def reduce(
@@ -183,8 +201,7 @@ def reduce(
     root = root_of(comm, root)
     items, fold = flat(x, comm), reduction(op)
     what = f"{describe(x)}, op {fold.name}, root {root}"
-    with _call("reduce", algorithm, options, comm, x.nbytes, what) as (run, shadow):
-        run(items, shadow, fold, root)
+    _perform("reduce", algorithm, options, comm, items, what, (items,), (fold, root))
 
 
 def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str = "auto", **options: Any) -> Array:
@@ -210,10 +227,10 @@ def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str =
     if comm.rank != root:
         items = empty(kind, 0, dtype)
     chunks = list(partition(int(length), comm.size))
-    num_bytes = int(length) * items.dtype.itemsize
     what = f"{dtype}[{length}], root {root}"
-    with _call("scatter", algorithm, options, comm, num_bytes, what) as (run, shadow):
-        shard: Array = run(items, shadow, chunks, root)
+    shard: Array = _perform(
+        "scatter", algorithm, options, comm, phantom(int(length), items.dtype), what, (items,), (chunks, root)
+    )
     return shard
 
 
@@ -236,10 +253,11 @@ def gather(shard: Array, comm: Communicator, root: int = 0, algorithm: str = "au
     root = root_of(comm, root)
     mine = flat(shard, comm, writable=False)
     chunks = _consecutive([int(note) for note in comm.exchange(str(len(mine)))])
-    num_bytes = chunks[-1].stop * mine.dtype.itemsize
-    what = f"{mine.dtype}[{chunks[-1].stop}], root {root}"
-    with _call("gather", algorithm, options, comm, num_bytes, what) as (run, shadow):
-        full: Array | None = run(mine, shadow, chunks, root)
+    length = chunks[-1].stop
+    what = f"{mine.dtype}[{length}], root {root}"
+    full: Array | None = _perform(
+        "gather", algorithm, options, comm, phantom(length, mine.dtype), what, (mine,), (chunks, root)
+    )
     return full
 
 
@@ -250,14 +268,24 @@ def barrier(comm: Communicator, algorithm: str = "auto") -> None:
         UnknownNameError: no such algorithm.
         CollectiveMismatch: on all ranks, if they do not all call this.
     """
-    with _call("barrier", algorithm, {}, comm, 0, "nothing") as (run, shadow):
-        run(shadow)
+    _perform("barrier", algorithm, {}, comm, phantom(0), "nothing", ())
 
 
 def _consecutive(lengths: Sequence[int]) -> list[slice]:
     """Slices of these lengths, one after the other."""
     stops = np.cumsum(lengths).tolist()
     return [slice(stop - length, stop) for length, stop in zip(lengths, stops, strict=True)]
+
+
+_WORTH_A_LOOK = 1 << 16
+
+
+def _same(x: Array, y: Array) -> bool:
+    """Whether two arrays of one length, if they are long, are the same memory: to find out takes some time, too."""
+    if x.nbytes < _WORTH_A_LOOK or kind_of(x) != "numpy" or kind_of(y) != "numpy" or x.dtype != y.dtype:
+        return False
+    here, there = (a.__array_interface__["data"][0] for a in (x, y))
+    return bool(here == there)
 
 
 def _require_length(name: str, x: Array, chunk: slice, comm: Communicator) -> None:

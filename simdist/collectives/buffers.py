@@ -1,5 +1,6 @@
 """Buffers: what a collective may work on."""
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
     Raises:
         ArrayError: x is no array, holds Python objects, is not C-contiguous, or may not be written to.
     """
+    if type(x) is np.ndarray and x.flags.c_contiguous and not x.dtype.hasobject:  # as it nearly always is
+        if x.flags.writeable or not writable:
+            return x if x.ndim == 1 else x.reshape(-1)
     if not hasattr(x, "dtype") or not hasattr(x, "reshape"):
         raise ArrayError(f"rank {comm.rank} gave {type(x).__name__} {x!r:.60}; a collective needs an array")
     if x.dtype.hasobject:
@@ -31,7 +35,12 @@ def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
 
 def describe(x: Array) -> str:
     """dtype and shape, for the comparison between ranks."""
-    return f"{x.dtype}{list(x.shape)}"
+    return _words(x.dtype, x.shape)
+
+
+@lru_cache(maxsize=4096)
+def _words(dtype: Any, shape: tuple[int, ...]) -> str:
+    return f"{dtype}{list(shape)}"
 
 
 def root_of(comm: Communicator, root: Any) -> int:

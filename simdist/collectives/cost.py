@@ -14,21 +14,28 @@ class Cost(NamedTuple):
     """What one rank does in a collective, exactly: the record of a run shows these counts.
 
     Attributes:
-        steps: rounds of messages from the first rank's first send to the last rank's last receive,
+        steps: rounds of messages, or meetings, from the first rank's first send to the last rank's last receive,
             when every round takes equally long.
         messages: how many messages this rank sends, empty ones included.
         sent_bytes: how many bytes this rank sends.
         reduced_bytes: how many bytes this rank folds into others (bytes of one operand).
+        read_bytes, written_bytes: how much it reads from memory that ranks of the node have in common, and writes to
+            it, where they need no messages.
     """
 
     steps: int
     messages: int
     sent_bytes: int
     reduced_bytes: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
 
 
 class Formula(NamedTuple):
     """The published running time of an algorithm: latencies * alpha + bytes * beta + reduced_bytes * gamma.
+
+    gamma is the time to fold a byte: two bytes are read for it and one written. So a byte that is read or written in
+    memory that ranks share, without a message, counts as a third of one reduced.
 
     It follows the slowest rank and takes chunks as equal, so it may differ from any one rank's Cost.
     """

@@ -54,7 +54,7 @@ class Cube:
         place: this rank's, from 0 to q-1.
         host, guest: the first and the last rank at this place; the same one where it seats only one.
         is_guest, has_guest: whether this rank is the second of two at its place, or the first of two.
-        rounds: the meetings of this rank, at distance 1, 2, 4, …; a guest has none.
+        distances: of the rounds in which this rank meets another: 1, 2, 4, …; a guest has none.
         steps: rounds from the first message to the last: lg q, and one each to come from and go to a guest.
     """
 
@@ -66,13 +66,22 @@ class Cube:
         self.host, self.guest = self._seats.start(self.place), self._seats.start(self.place + 1) - 1
         self.is_guest = rank != self.host
         self.has_guest = rank != self.guest
-        self.rounds = [] if self.is_guest else [self._round(1 << k) for k in range(bits)]
+        self.distances = [] if self.is_guest else [1 << k for k in range(bits)]
         self.steps = bits + 2 * (ranks > self.size)
+
+    @property
+    def rounds(self) -> list[Round]:
+        """The meetings of this rank, one at each distance."""
+        return [self._round(d) for d in self.distances]
+
+    def partner(self, d: int) -> int:
+        """Whom this rank meets at this distance."""
+        return self._seats.start(self.place ^ d)
 
     def _round(self, d: int) -> Round:
         other = self.place ^ d
         mine, theirs = self.place // d * d, other // d * d
-        return Round(self._seats.start(other), (mine, mine + d), (theirs, theirs + d))
+        return Round(self.partner(d), (mine, mine + d), (theirs, theirs + d))
 
     def of_ranks(self, chunks: Chunks) -> Block:
         """What places stand for where each rank stands for its own chunk."""

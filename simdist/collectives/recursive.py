@@ -104,13 +104,13 @@ def recursive_doubling_all_gather(x: Array, comm: Communicator, chunks: Chunks) 
 
 def _all_reduce_cost(case: Case) -> Cost:
     cube, n = Cube(case.ranks, case.rank), case.num_bytes
-    rounds = len(cube.rounds)
+    rounds = len(cube.distances)
     return cube.with_guest(Cost(cube.steps, rounds, rounds * n, rounds * n), up=n, down=n, folded=n)
 
 
 def _all_reduce_formula(case: Case) -> Formula:
     cube, n = Cube(case.ranks, 0), case.num_bytes
-    return Formula(cube.steps, cube.steps * n, (len(cube.rounds) + cube.has_guest) * n)
+    return Formula(cube.steps, cube.steps * n, (len(cube.distances) + cube.has_guest) * n)
 
 
 @algorithm("all_reduce", "recursive_doubling", cost=_all_reduce_cost, formula=_all_reduce_formula)
@@ -133,7 +133,8 @@ def recursive_doubling_all_reduce(x: Array, comm: Communicator, op: Reduction) -
     cube = Cube(comm.size, comm.rank)
     fold_guest(x, comm, op, cube)
     total, y = x, np.empty_like(x)
-    for partner, _, _ in cube.rounds:
+    for d in cube.distances:
+        partner = cube.partner(d)
         comm.sendrecv(total, partner, y, partner)
         if partner < comm.rank:  # both fold the higher rank's into the lower's, and so get the same bits
             total, y = y, total

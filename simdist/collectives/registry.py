@@ -1,17 +1,17 @@
 """Registry: every algorithm of every collective, by name, with its cost beside it."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from simdist.cluster import Link
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.comm import Communicator
 from simdist.errors import unknown_name
 
-__all__ = ["Algorithm", "algorithm", "algorithms", "choose", "cost", "find", "formula"]
+__all__ = ["Algorithm", "Choice", "algorithm", "algorithms", "choose", "cost", "find", "formula"]
 
 Run = TypeVar("Run", bound=Callable[..., Any])
 
@@ -25,6 +25,9 @@ class Algorithm:
         run: the function that does it, on a flat array and a communicator.
         cost: what one rank does, exactly.
         formula: the published time.
+        by_messages: whether ranks of a node send each other messages; else they meet in memory that they share, first
+            of all.
+        title: what spans are called: "all_reduce ring".
     """
 
     operation: str
@@ -32,6 +35,11 @@ class Algorithm:
     run: Callable[..., Any]
     cost: Callable[..., Cost]
     formula: Callable[..., Formula]
+    by_messages: bool = True
+    title: str = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", f"{self.operation} {self.name}")
 
     def check_options(self, options: Iterable[str]) -> None:
         """Raise UnknownNameError for an option that `run` does not take."""
@@ -48,17 +56,23 @@ _ALGORITHMS: dict[str, dict[str, Algorithm]] = {}
 
 
 def algorithm(
-    operation: str, name: str, *, cost: Callable[..., Cost], formula: Callable[..., Formula]
+    operation: str,
+    name: str,
+    *,
+    cost: Callable[..., Cost],
+    formula: Callable[..., Formula],
+    by_messages: bool = True,
 ) -> Callable[[Run], Run]:
     """Register the function below as one way to perform `operation`.
 
     Args:
         cost: cost(case, **options) -> Cost of rank case.rank; the options are those of the function.
         formula: formula(case, **options) -> Formula.
+        by_messages: see Algorithm.
     """
 
     def register(run: Run) -> Run:
-        _ALGORITHMS.setdefault(operation, {})[name] = Algorithm(operation, name, run, cost, formula)
+        _ALGORITHMS.setdefault(operation, {})[name] = Algorithm(operation, name, run, cost, formula, by_messages)
         return run
 
     return register
@@ -81,9 +95,10 @@ def find(operation: str, name: str) -> Algorithm:
     Raises:
         UnknownNameError: there is none; the message lists those there are.
     """
-    if name not in algorithms(operation):
-        raise unknown_name(f"{operation} algorithm", name, ["auto", *_ALGORITHMS[operation]])
-    return _ALGORITHMS[operation][name]
+    found = _ALGORITHMS.get(operation, {}).get(name)
+    if found is None:
+        raise unknown_name(f"{operation} algorithm", name, ["auto", *algorithms(operation)])
+    return found
 
 
 def cost(operation: str, algorithm: str, *, ranks: int, num_bytes: int, **case_and_options: Any) -> Cost:
@@ -114,19 +129,65 @@ def _case(ranks: int, num_bytes: int, rest: dict[str, Any]) -> tuple[Case, dict[
     return Case(ranks, num_bytes, **fields), options
 
 
-def choose(operation: str, comm: Communicator, num_bytes: int) -> Algorithm:
-    """What `auto` stands for: the algorithm whose formula gives the least time on this communicator.
+class Choice(NamedTuple):
+    """What `auto` stands for.
 
-    All ranks choose alike, because they ask the same model with the same numbers.
+    Attributes:
+        shared: the algorithm for arrays all of which lie in memory that ranks share, from `comm.empty`.
+        own: the algorithm for others.
     """
-    link = comm.cluster.inside if comm.num_nodes == 1 else comm.cluster.between
-    ranks_per_node = comm.size // comm.num_nodes
-    rate = comm.cluster.device.reduced_bytes_per_s
-    return find(operation, _fastest(operation, comm.size, num_bytes, ranks_per_node, link, rate))
+
+    shared: Algorithm
+    own: Algorithm
+
+
+def choose(operation: str, comm: Communicator, num_bytes: int, by_messages: bool = False) -> Choice:
+    """What `auto` stands for: what has been measured to be the fastest on this machine at about this size; where
+    nothing has, `direct` for ranks that share one memory, and else the algorithm whose formula gives the least time.
+
+    All ranks choose alike, because they ask the same table, or the same model, with the same numbers.
+
+    Args:
+        by_messages: choose by the model, and among algorithms by messages alone.
+    """
+    known: dict[tuple[str, int, bool], Choice] = comm.attached.setdefault("choices", {})
+    choice = known.get((operation, num_bytes, by_messages))
+    if choice is None:
+        if len(known) == _MOST_CHOICES:
+            known.clear()
+        choice = known[operation, num_bytes, by_messages] = _choice(operation, comm, num_bytes, by_messages)
+    return choice
+
+
+_MOST_CHOICES = 4096
+
+
+def _choice(operation: str, comm: Communicator, num_bytes: int, by_messages: bool) -> Choice:
+    known, cluster = _ALGORITHMS[operation], comm.cluster
+    if comm.num_nodes == 1 and not by_messages:
+        pick = cluster.tuned.pick(operation, comm.size, num_bytes) if cluster.tuned else None
+        if pick is not None and {pick.shared, pick.own} <= known.keys():
+            return Choice(known[pick.shared], known[pick.own])
+        if cluster.one_memory and 1 < comm.size <= _MOST_IN_ONE_MEMORY:
+            # Measured wherever there was no table: to meet takes less than to send a message from Python.
+            without = [a for a in known.values() if not a.by_messages]
+            if without:
+                return Choice(without[0], without[0])
+    link = cluster.inside if comm.num_nodes == 1 else cluster.between
+    ranks_per_node, rate = comm.size // comm.num_nodes, cluster.device.reduced_bytes_per_s
+    in_memory = cluster.one_memory and ranks_per_node <= _MOST_IN_ONE_MEMORY and not by_messages
+    name = _fastest(operation, comm.size, num_bytes, ranks_per_node, link, rate, in_memory)
+    return Choice(known[name], known[name])
+
+
+_MOST_IN_ONE_MEMORY = 256
+"""How many ranks may share one memory for `auto` to think of it: each of them reads what all others wrote."""
 
 
 @lru_cache(maxsize=4096)
-def _fastest(operation: str, ranks: int, num_bytes: int, ranks_per_node: int, link: Link, rate: float) -> str:
+def _fastest(
+    operation: str, ranks: int, num_bytes: int, ranks_per_node: int, link: Link, rate: float, in_memory: bool
+) -> str:
     case = Case(ranks, num_bytes, ranks_per_node=ranks_per_node)
-    candidates = _ALGORITHMS[operation].values()
+    candidates = [a for a in _ALGORITHMS[operation].values() if a.by_messages or in_memory]
     return min(candidates, key=lambda a: a.formula(case).seconds(link, rate)).name

@@ -8,11 +8,12 @@ Bandwidth-optimal: no all-reduce moves fewer bytes per rank. Its price is a late
 Source: Patarasuk and Yuan 2009, J. Parallel Distrib. Comput. 69(2), 117-124.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
 import numpy as np
 
-from simdist.arrays import Array, Chunks, Reduction, partition
+from simdist.arrays import Array, Chunks, Reduction, slices
 from simdist.collectives.cost import Case, Cost, Formula, in_turn
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
@@ -44,6 +45,12 @@ class Ring:
     def back(self, places: int) -> int:
         """The rank that sits this many places before this one."""
         return self.order[(self.place - places) % len(self.order)]
+
+    def backwards(self, places: int) -> Iterator[int]:
+        """p - 1 ranks, against the ring, beginning with the one that sits this many places before this one."""
+        p = len(self.order)
+        first = (self.place - places) % p
+        return islice(chain(self.order[first::-1], self.order[:first:-1]), p - 1)
 
 
 # -- reduce-scatter -----------------------------------------------------------------------------------
@@ -84,15 +91,15 @@ def ring_reduce_scatter(x: Array, comm: Communicator, op: Reduction, order: Sequ
 
     Cost per rank: p-1 messages, n(p-1)/p bytes sent and as many reduced.
     """
-    p, ring = comm.size, Ring(comm.size, comm.rank, order)
-    chunks = partition(len(x), p)
-    incoming = np.empty_like(x, shape=chunks.largest)
-    give = chunks[ring.back(1)]
-    for step in range(1, p):
-        take = chunks[ring.back(1 + step)]
-        y = incoming[: take.stop - take.start]
-        comm.sendrecv(x[give], ring.after, y, ring.before)
-        op(x[take], y)
+    ring, chunks = Ring(comm.size, comm.rank, order), slices(len(x), comm.size)
+    after, before = ring.after, ring.before
+    incoming = np.empty_like(x[chunks[0]])  # no chunk is longer than the first
+    give = x[chunks[ring.back(1)]]
+    for owner in ring.backwards(2):
+        take = x[chunks[owner]]
+        y = incoming[: len(take)]
+        comm.sendrecv(give, after, y, before)
+        op.fold(take, y)
         give = take
 
 
@@ -118,11 +125,12 @@ def ring_all_gather(x: Array, comm: Communicator, chunks: Chunks, order: Sequenc
 
     Cost per rank: p-1 messages, n(p-1)/p bytes sent.
     """
-    p, ring = comm.size, Ring(comm.size, comm.rank, order)
-    give = chunks[comm.rank]
-    for step in range(1, p):
-        take = chunks[ring.back(step)]
-        comm.sendrecv(x[give], ring.after, x[take], ring.before)
+    ring = Ring(comm.size, comm.rank, order)
+    after, before = ring.after, ring.before
+    give = x[chunks[comm.rank]]
+    for owner in ring.backwards(1):
+        take = x[chunks[owner]]
+        comm.sendrecv(give, after, take, before)
         give = take
 
 
@@ -150,4 +158,4 @@ def ring_all_reduce(x: Array, comm: Communicator, op: Reduction, order: Sequence
     Cost per rank: 2(p-1) messages, 2n(p-1)/p bytes sent, n(p-1)/p reduced.
     """
     ring_reduce_scatter(x, comm, op, order)
-    ring_all_gather(x, comm, partition(len(x), comm.size), order)
+    ring_all_gather(x, comm, slices(len(x), comm.size), order)

@@ -7,6 +7,7 @@ Time goes in steps. On this cluster a message arrives one second after it has be
 a send keeps its rank for that second, and so does a receive. So step k ends at second k.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from simdist.cluster import Cluster, Device, Link
 from simdist.collectives.contributions import MOST_RANKS, Code, Pieces, State
 from simdist.collectives.registry import find
 from simdist.comm import ANY, Communicator, Request, Status, Stream
+from simdist.comm.peers import Peers
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError
 from simdist.trace import Trace
@@ -157,9 +159,9 @@ class Watched(Communicator):
         """See Communicator. What happens there is not watched."""
         return self._comm.stream(name)
 
-    def agree(self, what: str) -> None:
+    def agree(self, what: str, later: bool = False) -> None:
         """See Communicator."""
-        self._comm.agree(what)
+        self._comm.agree(what, later)
 
     def exchange(self, note: str) -> list[str]:
         """See Communicator."""
@@ -188,6 +190,47 @@ class Watched(Communicator):
     def fence(self) -> None:
         """See Communicator."""
         self._comm.fence()
+
+    def peers(self) -> Peers:
+        """See Communicator."""
+        return _WatchedPeers(self._comm.peers(), self._watch)
+
+
+class _WatchedPeers(Peers):
+    """Peers that are watched whenever they meet."""
+
+    def __init__(self, peers: Peers, watch: Watch) -> None:
+        super().__init__(peers.comm)
+        self._peers, self._watch = peers, watch
+
+    def meet(self) -> None:
+        """See Peers."""
+        self._watch.look()
+        self._peers.meet()
+        self._watch.look()
+
+    def show(self, x: Array) -> Sequence[Array] | None:
+        """See Peers."""
+        self._watch.look()
+        return self._peers.show(x)
+
+    def post(self, *parts: Array) -> Sequence[Array]:
+        """See Peers."""
+        self._watch.look()
+        return self._peers.post(*parts)
+
+    def moved(
+        self,
+        start_s: float,
+        read_bytes: int,
+        written_bytes: int,
+        private_bytes: int = 0,
+        flops: int = 0,
+        posted_bytes: int = 0,
+    ) -> None:
+        """See Peers."""
+        self._peers.moved(start_s, read_bytes, written_bytes, private_bytes, flops, posted_bytes)
+        self._watch.look()
 
 
 def watched(

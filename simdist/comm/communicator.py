@@ -5,14 +5,15 @@ This is all that the code above knows of a world; `mpi` and `virtual` fill it in
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from simdist.arrays import Array
 from simdist.cluster import Cluster
+from simdist.comm.block import Block
+from simdist.comm.peers import Peers
 from simdist.errors import ArgumentError
 from simdist.trace import Recorder
 
@@ -36,6 +37,11 @@ class Request(ABC):
     @abstractmethod
     def wait(self) -> Status:
         """Block until it is done; for a receive, tell what came. A second wait returns the same at once."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it is known to be done, so that `wait`, which is still to be called, takes no time."""
+        return False
 
 
 class Work(ABC):
@@ -76,6 +82,7 @@ class Communicator(ABC):
         recorder: where this rank's spans go.
         check: whether collectives compare what the ranks ask for before they move data.
         doing: the operation under way, for messages about waits.
+        entered: how many messages had been sent and received when it began.
         attached: what algorithms keep with a communicator, such as the groups that they split it into.
     """
 
@@ -90,6 +97,7 @@ class Communicator(ABC):
     recorder: Recorder
     check: bool
     doing: str
+    entered: int = 0
     attached: dict[str, Any]
 
     @property
@@ -167,8 +175,12 @@ class Communicator(ABC):
         """A second stream of this rank. Every rank of the group must ask for it, in the same order."""
 
     @abstractmethod
-    def agree(self, what: str) -> None:
+    def agree(self, what: str, later: bool = False) -> None:
         """Make sure that all ranks say the same `what` before going on; does nothing where `check` is off.
+
+        Args:
+            later: a disagreement may as well be found at the next meeting of `peers`, to which those come that say
+                the same as this rank.
 
         Raises:
             CollectiveMismatch: on every rank, naming who said what.
@@ -233,18 +245,22 @@ class Communicator(ABC):
         the writes made until then and no later ones. It holds as well for what the streams of one rank share.
         """
 
-    @contextmanager
-    def span(self, name: str, num_bytes: int = 0, micro_batch: int = -1, detail: str = "") -> Iterator[None]:
+    @abstractmethod
+    def peers(self) -> Peers:
+        """The ranks of this group as they meet in their node's memory. The first call is one for all ranks together.
+
+        Raises:
+            ArgumentError: they live on several nodes.
+        """
+
+    def span(self, name: str, num_bytes: int = 0, micro_batch: int = -1, detail: str = "") -> Block:
         """Record what happens inside this block as one span, and name it in messages about waits."""
-        outer, self.doing = self.doing, f"{self.doing} > {name}" if self.doing else name
-        start_s = self.clock()
-        try:
-            yield
-        finally:
-            self.doing = outer
-            self.recorder.add(
-                self.stream_name, name, start_s, self.clock(), num_bytes, micro_batch=micro_batch, detail=detail
-            )
+        return Block(self, name, num_bytes, micro_batch, detail)
+
+    @property
+    def num_messages(self) -> int:
+        """How many messages this rank's stream has sent and received; 0 where nobody asks."""
+        return 0
 
     # -- checks ---------------------------------------------------------------------------------------
 
@@ -263,3 +279,8 @@ class Communicator(ABC):
         """Raise ArgumentError if arrays of this dtype hold objects."""
         if np.dtype(dtype).hasobject:
             raise ArgumentError(f"shared of dtype {np.dtype(dtype)} on rank {self.rank}: objects cannot be shared")
+
+    def check_one_node(self) -> None:
+        """Raise ArgumentError if the ranks live on several nodes."""
+        if self.num_nodes > 1:
+            raise ArgumentError(f"the {self.size} ranks of {self.context!r} live on {self.num_nodes} nodes, not on one")

@@ -44,7 +44,7 @@ class Guard:
         abort: ends the job by MPI, with an exit code; None before MPI runs.
         meet: starts to wait for all ranks of the job to end: returns a function that tells whether they have.
         drains: what to wait for before this rank has ended: the work on its streams.
-        frees: what to free when all have ended, in this order, which is the same on all ranks.
+        frees: what to free when all have ended, by name: names give the order, which must be the same on all ranks.
         quiet: print no tracebacks: somebody else shows them.
         patience_s: how long somebody else is given to end the job before this process does.
     """
@@ -56,7 +56,7 @@ class Guard:
         self.abort: Callable[[int], Any] | None = None
         self.meet: Callable[[], Callable[[], bool]] | None = None
         self.drains: list[Callable[[], Any]] = []
-        self.frees: list[Callable[[], Any]] = []
+        self.frees: dict[str, Callable[[], Any]] = {}
         self.quiet = False
         self.patience_s = 0.0
         self._pid = os.getpid()
@@ -173,8 +173,9 @@ class Guard:
                 error = RankFailed(f"rank {self.watchdog.rank} left with exit code {code} while others were at work")
                 self.watchdog.conclude(error, code)
         line.waiting = None
-        for free in () if self.watchdog.survives else self.frees:  # which takes all ranks, and some may be dead
-            free()
+        if not self.watchdog.survives:  # to free takes all ranks, and some may be dead
+            for name in sorted(self.frees):
+                self.frees[name]()
 
 
 @cache

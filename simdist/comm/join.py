@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
+from simdist.cluster import Tuned, preset
 from simdist.comm.guard import Guard
 from simdist.comm.mpi import MPI, MpiCommunicator
 from simdist.comm.mpi_group import MpiGroup
+from simdist.comm.mpi_memory import Windows
 from simdist.comm.nodes import common_zero, node_indices, open_board, pretended
 from simdist.comm.watchdog import Watchdog
-from simdist.errors import WorldUnavailable
+from simdist.errors import DataError, WorldUnavailable
 from simdist.trace import Recorder
 
 __all__ = ["join"]
@@ -48,7 +52,26 @@ def join(guard: Guard) -> MpiCommunicator:
         watchdog.board.beat(watchdog.lines[0].words(None))
     recorder = Recorder(watchdog.rank)
     group = MpiGroup(MPI, world, "world", range(world.Get_size()), pretended(nodes))
-    return MpiCommunicator(group, guard, watchdog.lines[0], recorder, zero_s)
+    cluster = preset("this-machine").with_(tuned=_tuned(world))
+    return MpiCommunicator(group, guard, watchdog.lines[0], recorder, zero_s, Windows(), cluster)
+
+
+def _tuned(world: Any) -> Tuned | None:
+    """What `simdist bench --tune` has found, as rank 0 reads it: so that all ranks go by the same."""
+    text = b""
+    if world.Get_rank() == 0:
+        try:
+            found = Tuned.load(Tuned.path())
+            text = b"" if found is None else found.as_text().encode()
+        except DataError as error:
+            os.write(2, f"simdist: {error}; until then `auto` goes by the model\n".encode())
+    length = np.array([len(text)])
+    world.Bcast(length)
+    if not length[0]:
+        return None
+    letters = np.frombuffer(text, np.uint8).copy() if text else np.empty(length[0], np.uint8)
+    world.Bcast(letters)
+    return Tuned.of_text(letters.tobytes().decode())
 
 
 def _meeting(farewell: Any, watchdog: Watchdog) -> Callable[[], bool]:

@@ -10,7 +10,7 @@ from typing import Any
 from simdist.comm.communicator import ANY
 from simdist.comm.mismatch import listed
 
-__all__ = ["EXIT", "START", "WORK", "Line", "Wait", "awaited", "traceback_of"]
+__all__ = ["EXIT", "MEETING", "START", "WORK", "Line", "Wait", "awaited", "traceback_of"]
 
 Wait = tuple[str, Any, Any, int]
 """(what, communicator, peers, tag): peers is a rank of the communicator, (dst, src) of a sendrecv, ANY, or
@@ -18,6 +18,7 @@ None for all. A new tuple for every wait: the watchdog tells a long wait from ma
 
 WORK = "work"  # waits for another stream of its own rank, which has a deadline of its own
 START = "the start of MPI"  # which may take longer than a message
+MEETING = -3  # the tag of one who waits for a rank to come to where all of them meet
 EXIT = "exit"  # its program has ended, and it waits for the others to end
 
 
@@ -59,6 +60,8 @@ class Line:
             dst, src = (ranks[peer] for peer in peers)
             return f"waits to send to rank {dst} and receive from rank {src}{self._where(comm, 0)}"
         peer = "any rank" if peers == ANY else f"rank {ranks[peers]}"
+        if tag == MEETING:
+            return f"waits in {what} on {comm.context!r} for {peer}{self._where(comm, 0)}"
         return f"waits to {'send to' if what == 'send' else 'receive from'} {peer}{self._where(comm, tag)}"
 
     def _where(self, comm: Any, tag: int) -> str:

@@ -4,7 +4,7 @@ Arrays travel as the bytes they are, under MPI.BYTE: so every dtype of NumPy's d
 Importing this file loads MPI; `join` starts it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from time import perf_counter, sleep
@@ -17,10 +17,12 @@ from simdist import environment
 from simdist.arrays import Array
 from simdist.cluster import Cluster, preset
 from simdist.comm.communicator import ANY, Communicator, Request, Status
-from simdist.comm.guard import Guard, shared_files
+from simdist.comm.guard import Guard
 from simdist.comm.line import Line
 from simdist.comm.mpi_errors import check_array, explain, too_long
 from simdist.comm.mpi_group import NOTE_BYTES, MpiGroup
+from simdist.comm.mpi_memory import MpiMemory, Windows
+from simdist.comm.mpi_peers import MpiPeers
 from simdist.comm.mpi_request import Receiving, Sending
 from simdist.comm.thread_stream import ThreadStream
 from simdist.errors import ArgumentError, MessageMismatch, WorldUnavailable
@@ -53,6 +55,8 @@ class MpiCommunicator(Communicator):
         line: the stream that it is used on.
         recorder: where the spans go.
         zero_s: what this process's clock showed when the job's began.
+        windows: of this process.
+        owner: of a shadow, what it is the shadow of.
     """
 
     def __init__(
@@ -62,8 +66,10 @@ class MpiCommunicator(Communicator):
         line: Line,
         recorder: Recorder,
         zero_s: float,
+        windows: Windows,
         cluster: Cluster | None = None,
         check: bool = True,
+        owner: "MpiCommunicator | None" = None,
     ) -> None:
         self.rank = group.rank
         self.size = group.size
@@ -79,12 +85,14 @@ class MpiCommunicator(Communicator):
         self.attached: dict[str, Any] = {}
         self.guard = guard
         self.line = line
-        self.entered = 0
         self._group = group
         self._mpi = group.mpi
         self._zero_s = zero_s
         self._status = MPI.Status()
+        self._memory = MpiMemory(group, windows, guard)
         self._shadow: MpiCommunicator | None = None
+        self._owner = owner
+        self._peers: MpiPeers | None = None
         self._own_mail: list[Sending] = []
 
     # -- messages -------------------------------------------------------------------------------------
@@ -245,7 +253,7 @@ class MpiCommunicator(Communicator):
     def shadow(self) -> "MpiCommunicator":
         """See Communicator."""
         if self._shadow is None:
-            self._shadow = self._twin(".collective", self.line)
+            self._shadow = self._twin(".collective", self.line, self)
             self._shadow.attached = self.attached
         self._shadow.doing = self.doing
         return self._shadow
@@ -259,17 +267,23 @@ class MpiCommunicator(Communicator):
         self.guard.drains.append(stream.drain)
         return stream
 
-    def _twin(self, name: str, line: Line) -> "MpiCommunicator":
+    def _twin(self, name: str, line: Line, owner: "MpiCommunicator | None" = None) -> "MpiCommunicator":
         """The same ranks, under another name and on a communicator of MPI's of its own."""
         with self._together(f"the making of {self.context + name!r}"):
-            return self._kin(self._group.twin(name), line)
+            return self._kin(self._group.twin(name), line, owner)
 
-    def _kin(self, group: MpiGroup, line: Line) -> "MpiCommunicator":
-        return MpiCommunicator(group, self.guard, line, self.recorder, self._zero_s, self.cluster, self.check)
+    def _kin(self, group: MpiGroup, line: Line, owner: "MpiCommunicator | None" = None) -> "MpiCommunicator":
+        rest = self._memory.windows, self.cluster, self.check, owner
+        return MpiCommunicator(group, self.guard, line, self.recorder, self._zero_s, *rest)
 
-    def agree(self, what: str) -> None:
-        """See Communicator. Costs one all-reduce of 16 bytes by MPI."""
+    def agree(self, what: str, later: bool = False) -> None:
+        """See Communicator. Costs one all-reduce of 16 bytes by MPI; a meeting once `peers` is there."""
         if self.check and self.size > 1:
+            if self._peers is not None:
+                self._peers.say(what)
+                if not later:
+                    self._peers.meet()
+                return
             line = self.line
             line.waiting = what, self, None, 0
             try:
@@ -292,7 +306,11 @@ class MpiCommunicator(Communicator):
         """For a set-up call of all ranks: see that all of them make it, and name it to the watchdog."""
         self.line.waiting = what, self, None, 0
         try:
-            self._group.agree(what)
+            if self._peers is None:
+                self._group.agree(what)
+            else:
+                self._peers.say(what)
+                self._peers.meet()
             yield
         except MPI.Exception as error:
             raise self._failure(error, what, None, ANY, ANY) from None
@@ -326,37 +344,34 @@ class MpiCommunicator(Communicator):
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator. A window of MPI's over the node's ranks, which lives until the job ends."""
         with self._together("empty"):
-            x, free = self._group.shared_array(shape, dtype)
-        self._keep(free)
-        return x
+            return self._memory.empty(shape, dtype)
 
     def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator. A window of MPI's, which lives until the job ends."""
         self.check_shared(dtype)
         with self._together(f"shared of shape {shape} and dtype {np.dtype(dtype)}"):
-            x, free = self._group.common_array(shape, dtype)
-        self._keep(free)
-        return x
+            return self._memory.shared(shape, dtype)
 
     def fence(self) -> None:
         """See Communicator. A barrier to the memory of this process."""
-        self._group.fence()
+        self._memory.fence()
 
-    def _keep(self, free: Callable[[], None]) -> None:
-        """Keep a window until the job ends, and see that its file ends with it."""
-        self.guard.frees.append(free)
-        if self.guard.watchdog.board is not None:
-            self.guard.watchdog.board.name_files(shared_files())
+    def peers(self) -> MpiPeers:
+        """See Communicator. A communicator has them in common with its shadow, on which collectives talk."""
+        if self._peers is None:
+            if self._owner is None:
+                self._peers = self.shadow.peers()
+            else:
+                self.check_one_node()
+                with self._together("the making of peers"):
+                    self._peers = MpiPeers(self, self._memory, self._owner.context)
+                self._owner._peers = self._peers
+        return self._peers
 
-    @contextmanager
-    def span(self, name: str, num_bytes: int = 0, micro_batch: int = -1, detail: str = "") -> Iterator[None]:
-        """See Communicator. Also counts its messages, for the watchdog's report."""
-        outer, self.entered = self.entered, self.line.count
-        try:
-            with super().span(name, num_bytes, micro_batch, detail):
-                yield
-        finally:
-            self.entered = outer
+    @property
+    def num_messages(self) -> int:
+        """See Communicator."""
+        return self.line.count
 
     # -- errors ---------------------------------------------------------------------------------------
 

@@ -1,16 +1,13 @@
 """Group: the members of a real communicator, and the calls of MPI's in which all of them take part."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from simdist.arrays import Array
 from simdist.comm.mismatch import mismatch
-from simdist.errors import ArgumentError
 
 __all__ = ["NOTE_BYTES", "MpiGroup"]
 
@@ -37,8 +34,6 @@ class MpiGroup:
         self.rank: int = mpi.Get_rank()
         self.size: int = mpi.Get_size()
         self._splits = 0
-        self._neighbours: Any = None
-        self._windows: list[Any] = []  # of common arrays
         self._heard = bytearray(16)
         self._hear = [self._heard, 2, library.INT64_T]
 
@@ -88,53 +83,6 @@ class MpiGroup:
         mpi = self.mpi.Split(members[0], members.index(self.rank))
         ranks, nodes = [self.ranks[m] for m in members], [self.nodes[m] for m in members]
         return MpiGroup(self.library, mpi, f"{self.context}/{self._splits}:{color}", ranks, nodes)
-
-    # -- memory -------------------------------------------------------------------------------------------
-
-    def shared_array(self, shape: int | tuple[int, ...], dtype: Any) -> tuple[Array, Callable[[], None]]:
-        """An array in memory that the node's members can reach, and what frees it, which all of them must call."""
-        dtype = np.dtype(dtype)
-        if dtype.hasobject:
-            raise ArgumentError(f"empty of dtype {dtype} on rank {self.rank}: objects cannot be shared")
-        window, num_bytes = self._window(shape, dtype, everywhere=True)
-        if num_bytes == 0:
-            return np.empty(shape, dtype), window.Free
-        memory, _ = window.Shared_query(self._neighbours.Get_rank())
-        return np.ndarray(shape, dtype, buffer=memory), window.Free
-
-    def common_array(self, shape: int | tuple[int, ...], dtype: Any) -> tuple[Array, Callable[[], None]]:
-        """One array of zeros for all of the node's members, and what frees it, which all of them must call."""
-        dtype = np.dtype(dtype)
-        window, num_bytes = self._window(shape, dtype, everywhere=False)
-        window.Lock_all(self.library.MODE_NOCHECK)  # until it is freed: without it MPI lets nobody call Sync
-        memory, _ = window.Shared_query(0)
-        x = np.ndarray(shape, dtype, buffer=memory if num_bytes else None)
-        if self._neighbours.Get_rank() == 0:
-            x[...] = np.zeros((), dtype)
-        self._windows.append(window)
-        self.fence()
-        self._neighbours.Barrier()
-        self.fence()
-
-        def free() -> None:
-            window.Unlock_all()
-            window.Free()
-
-        return x, free
-
-    def fence(self) -> None:
-        """Order what this process does to common arrays: all before this call, then all after it."""
-        for window in self._windows:
-            window.Sync()
-
-    def _window(self, shape: int | tuple[int, ...], dtype: Any, *, everywhere: bool) -> tuple[Any, int]:
-        """A window over the node's members, with room for such an array on each or on the first; and its bytes."""
-        if self._neighbours is None:
-            self._neighbours = self.mpi.Split(self.nodes[self.rank], self.rank)
-        num_bytes = prod((shape,) if isinstance(shape, int) else shape) * dtype.itemsize
-        # Whole cache lines, so that no two ranks write to the same one.
-        room = -(-num_bytes // 64) * 64 if everywhere or self._neighbours.Get_rank() == 0 else 0
-        return self.library.Win.Allocate_shared(room, 1, comm=self._neighbours), num_bytes
 
 
 @lru_cache(maxsize=1024)

@@ -34,7 +34,7 @@ class Sending(Request):
 
     @property
     def over(self) -> bool:
-        """Whether the array may be changed by now."""
+        """Whether the array may be changed by now. See Request."""
         return bool(self._request.Test())
 
     def wait(self) -> Status:

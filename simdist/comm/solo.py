@@ -11,6 +11,7 @@ from simdist.cluster import preset
 from simdist.comm.communicator import ANY, Communicator, Request, Status
 from simdist.comm.line import Line
 from simdist.comm.mpi_errors import check_array, too_long
+from simdist.comm.peers import Peers
 from simdist.comm.thread_stream import ThreadStream
 from simdist.errors import ArgumentError, ArrayError, DeadlockError
 from simdist.trace import Recorder
@@ -135,7 +136,7 @@ class SoloCommunicator(Communicator):
         line = Line(name)
         return ThreadStream(SoloCommunicator(line, self, f"{self.context}.{name}"), line, self.line)
 
-    def agree(self, what: str) -> None:
+    def agree(self, what: str, later: bool = False) -> None:
         """Nobody could disagree."""
 
     def exchange(self, note: str) -> list[str]:
@@ -163,9 +164,28 @@ class SoloCommunicator(Communicator):
     def fence(self) -> None:
         """Nobody else writes."""
 
+    def peers(self) -> "SoloPeers":
+        """See Communicator."""
+        return SoloPeers(self)
+
     def abort(self, code: int) -> None:
         """End this process at once with this exit code."""
         raise SystemExit(code)
+
+
+class SoloPeers(Peers):
+    """The only rank of its node: all that is shown or posted is its own."""
+
+    def meet(self) -> None:
+        """It has come."""
+
+    def show(self, x: Array) -> Sequence[Array] | None:
+        """See Peers."""
+        return [x]
+
+    def post(self, *parts: Array) -> Sequence[Array]:
+        """See Peers."""
+        return [np.concatenate(parts)]
 
 
 class _Done(Request):

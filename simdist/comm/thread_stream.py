@@ -5,6 +5,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from simdist.arrays import inheriting
 from simdist.comm.communicator import Communicator, Stream, Work
 from simdist.comm.line import WORK, Line
 
@@ -73,7 +74,8 @@ class ThreadStream(Stream):
 
     def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ThreadWork:
         """Call function(*args, **kwargs) on this stream, after all that was started there before."""
-        work = ThreadWork(lambda: function(*args, **kwargs), self.comm, self._line, self._asker)
+        call = inheriting(function)
+        work = ThreadWork(lambda: call(*args, **kwargs), self.comm, self._line, self._asker)
         if self._thread is None:
             # A daemon: an exception on the main thread must end the process, whatever this thread waits for.
             self._thread = threading.Thread(target=self._serve, name=f"simdist {self._line.name}", daemon=True)

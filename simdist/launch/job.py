@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -84,18 +84,25 @@ class Job:
             self.board.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def start(self, words: Sequence[str], output: Any = None, timeout_s: float | None = None) -> None:
+    def start(
+        self,
+        words: Sequence[str],
+        output: Any = None,
+        timeout_s: float | None = None,
+        told: Mapping[str, str] | None = None,
+    ) -> None:
         """Run `words` on every rank.
 
         Args:
             output: where the launcher writes, and the ranks unless they choose otherwise; None for where this
                 process does.
             timeout_s: how long a rank may wait; as the environment says where it is not given.
+            told: more variables of the ranks' environment.
         """
         variables = self._mpirun.variables(self.ranks, self.folder)
         if timeout_s is not None:
             variables["SIMDIST_TIMEOUT_S"] = repr(float(timeout_s))
-        variables |= {BOARD: str(self.folder / "board"), LAUNCHER: str(os.getpid())}
+        variables |= {BOARD: str(self.folder / "board"), LAUNCHER: str(os.getpid()), **(told or {})}
         self._started_s = time.monotonic()
         self._process = subprocess.Popen(
             self._mpirun.command(self.ranks, words),

@@ -13,7 +13,10 @@ import simdist
 from simdist import environment
 from simdist.errors import WorldUnavailable
 
-__all__ = ["Mpirun", "find_mpirun", "in_job"]
+__all__ = ["DEAF", "Mpirun", "find_mpirun", "in_job"]
+
+DEAF = "SIMDIST_DEAF_TO"
+"""The variable that gives ranks the number of a signal: it does nothing until their script listens for it."""
 
 _KINDS = {"Open MPI": "openmpi", "OpenRTE": "openmpi", "prterun": "openmpi", "Intel": "intel", "HYDRA": "mpich"}
 _OPTIONS = {

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import runpy
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from simdist.comm.guard import BOARD, Guard, guard
 from simdist.comm.line import traceback_of
 from simdist.comm.world import world
 from simdist.errors import RankFailed, SimdistError
+from simdist.launch.mpirun import DEAF
 from simdist.launch.parcel import packed, unpacked
 
 __all__ = ["main"]
@@ -24,6 +26,8 @@ __all__ = ["main"]
 
 def main(argv: list[str]) -> None:
     """Be one rank: of a script, if there is one, and of the folder's task otherwise."""
+    if DEAF in os.environ:
+        signal.signal(int(os.environ[DEAF]), signal.SIG_IGN)
     keeper = guard()
     if argv:
         run_script(keeper, argv)

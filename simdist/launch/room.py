@@ -9,7 +9,7 @@ __all__ = ["BYTES_PER_RANK", "check_room"]
 
 BYTES_PER_RANK = {"virtual": 30 << 10, "mpi": 60 << 20}
 """What a rank needs before its program has made a single array, as measured: a greenlet's stack and its
-mailboxes; a process with NumPy and MPI in it."""
+channels; a process with NumPy and MPI in it."""
 
 
 def check_room(ranks: int, world: str) -> None:

@@ -13,7 +13,7 @@ from types import FrameType
 from simdist import environment
 from simdist.errors import ArgumentError, WorldUnavailable
 from simdist.launch.job import Job
-from simdist.launch.mpirun import in_job
+from simdist.launch.mpirun import DEAF, in_job
 from simdist.launch.room import check_room
 
 __all__ = ["launch_script"]
@@ -60,7 +60,8 @@ def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals
         with _ending_on_signals(jobs, heed), Job(ranks, environment.timeout_s()) as job:
             jobs.append(job)
             sys.stdout.flush()
-            job.start([sys.executable, "-m", "simdist.launch.rank_process", *argv])
+            deaf = {DEAF: str(int(signal.SIGUSR1))} if signal.SIGUSR1 in heed else {}
+            job.start([sys.executable, "-m", "simdist.launch.rank_process", *argv], told=deaf)
             while (code := job.poll()) is None:
                 pass
             for death in job.deaths[:1]:

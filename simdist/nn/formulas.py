@@ -1,8 +1,10 @@
 """Formulas: how many parameters and operations a GPT has, exactly, and as Megatron-LM's paper counts them.
 
 l  layers      h  width      V  vocabulary      s  tokens of a sequence      B  sequences
+E  experts     S  slots of all experts
 """
 
+from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.heads import num_pairs
 from simdist.nn.shape import Shape
 
@@ -14,9 +16,14 @@ def num_parameters(shape: Shape) -> int:
 
     a block        qkv 3h² + 3h, attended h² + h, hidden 4h² + 4h, thought 4h² + h, two norms 4h
     around them    tokens Vh, places sh, last norm 2h, and Vh again for logits that are not tied
+
+    With experts a block has hidden and thought E times, and a router hE.
     """
     h, tables = shape.width, (1 if shape.tied else 2) * shape.vocabulary + shape.context
-    return shape.layers * (12 * h**2 + 13 * h) + tables * h + 2 * h
+    perceptron = 8 * h**2 + 5 * h
+    if shape.experts:
+        perceptron = shape.experts * (perceptron + h)
+    return shape.layers * (4 * h**2 + 8 * h + perceptron) + tables * h + 2 * h
 
 
 def matmul_flops(shape: Shape, sequences: int) -> int:
@@ -26,13 +33,24 @@ def matmul_flops(shape: Shape, sequences: int) -> int:
     backward    twice that, once for the inputs and once for the weights or the other factor
     again       what is recomputed: 4 B n h a block when selective, all of its forward when full
 
-    n is `num_pairs(s)`, s² up to 64 tokens: of longer contexts most of what no query sees is left out.
+    n is `num_pairs(s)`, s² up to 64 tokens: of longer contexts most of what no query sees is left out. With experts
+    16 of the 24 B s h² are 16 S h², for their slots, full or empty, and 2 B s h E for the router.
     """
     b, s, h = sequences, shape.context, shape.width
     attention = 4 * b * num_pairs(s) * h
-    block = 24 * b * s * h**2 + attention
+    block = 8 * b * s * h**2 + _perceptron_flops(shape, b) + attention
     again = {"none": 0, "selective": attention, "full": block}[shape.recompute]
     return shape.layers * (3 * block + again) + 6 * b * s * h * shape.vocabulary
+
+
+def _perceptron_flops(shape: Shape, b: int) -> int:
+    """Of one forward of a block's perceptron, or of its experts and their router."""
+    s, h, experts = shape.context, shape.width, shape.experts
+    if not experts:
+        return 16 * b * s * h**2
+    group = shape.group or s
+    slots = b * s // group * experts * capacity(group, experts, shape.capacity_factor, shape.top_k)
+    return 16 * slots * h**2 + 2 * b * s * h * experts
 
 
 def megatron_parameters(layers: float, width: float, vocabulary: float, context: float) -> float:

@@ -29,6 +29,10 @@ class Loss(ABC):
     def backward(self, context: Any, scale: float) -> Array:
         """The derivatives of scale * the sum by the logits, of their shape and dtype."""
 
+    def total(self, own: float, of_layers: float) -> float:
+        """The loss of the batch, from what `forward` found and what layers at hand have added of their own."""
+        return own + of_layers
+
     @abstractmethod
     def last(self, logits: Array) -> Array:
         """What is said of each text's last token: shape (n, classes), all classes."""

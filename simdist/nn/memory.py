@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from simdist.errors import ArgumentError, unknown_name
+from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.heads import num_pairs
 from simdist.nn.shape import RECOMPUTATIONS, Shape
 
@@ -85,10 +86,39 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: _Cut) -> list[Kept
         Kept(".dropout1", "mask", dropped, mask, why_mask),
         Kept(".norm2", "normalized rows; the paper: its input", x, x),
         Kept(".norm2", "1 / deviation", deviations, 0, scale),
+        *(_experts(shape, b, e) if shape.experts else _perceptron(x, part)),
+        Kept(".dropout2", "mask", dropped, mask, why_mask),
+    ]
+
+
+def _perceptron(x: int, part: int) -> list[Kept]:
+    """What is kept inside a perceptron."""
+    return [
         Kept(".hidden", "its input", x, x),
         Kept(".hidden gelu", "slope; the paper: its input", 4 * part, 4 * part),
         Kept(".thought", "its input", 4 * part, 4 * part),
-        Kept(".dropout2", "mask", dropped, mask, why_mask),
+    ]
+
+
+def _experts(shape: Shape, b: int, e: int) -> list[Kept]:
+    """What is kept in place of it by a mixture of experts, of which the paper says nothing.
+
+    Of k choices of a token, with as many tokens on all ranks that share the experts. What is dropped is kept nowhere.
+    """
+    rows, wide, k = shape.context * b, max(e, 4), shape.top_k
+    group = shape.group or shape.context
+    slots = rows // group * shape.experts * capacity(group, shape.experts, shape.capacity_factor, k)
+    x, filled = e * rows * shape.width, e * slots * shape.width
+    why = "slots of all experts, full or empty, instead of tokens"
+    return [
+        Kept(".experts", "its input", x, x),
+        Kept(".experts", "probabilities, and what is uneven", 2 * wide * rows * shape.experts, 0, "the router's"),
+        Kept(".experts", "choices, and their weights", (8 + wide) * rows * k, 0, "the router's"),
+        Kept(".experts", "who went where", 16 * rows * k, 0, "if nothing is dropped"),
+        Kept(".experts.hidden", "its input", filled, 0, why),
+        Kept(".experts.hidden gelu", "slope; the paper: its input", 4 * filled, 4 * x, why),
+        Kept(".experts.thought", "its input", 4 * filled, 4 * x, why),
+        Kept(".experts", "what experts made of it", filled, 0, "its weight is to be learnt"),
     ]
 
 

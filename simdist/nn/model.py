@@ -6,6 +6,7 @@ from typing import Any
 
 from simdist.arrays import Array, hold
 from simdist.arrays.working import overflow
+from simdist.nn import auxiliary
 from simdist.nn.layers import Observer, Sequence
 from simdist.nn.loss import CrossEntropy, Loss
 from simdist.nn.noise import Noise
@@ -50,16 +51,18 @@ class Model:
     ) -> tuple[float, Any]:
         """The sum of the losses of all targets in these windows, in nats, and the context for `backward`.
 
+        Losses that layers have of their own are in it: see `simdist.nn.auxiliary`.
+
         Args:
             windows: shape (n, length), uint8.
             noise: which windows of the global batch these are, for dropout; without it nothing is dropped.
             observer: is told of each of `layers`.
         """
         inputs, targets = self.examples(windows)
-        with self._overflow():
+        with self._overflow(), auxiliary.collected() as losses:
             logits, context = self.layers.forward(inputs, noise, observer)
             total, of_loss = self.loss.forward(logits, targets)
-        return total, (context, of_loss)
+        return self.loss.total(total, losses.total), (context, of_loss)
 
     def logits(self, tokens: Array, observer: Observer | None = None) -> Array:
         """What may come next, shape (n, classes), after each row of tokens, shape (n, length), uint8."""
@@ -68,12 +71,12 @@ class Model:
 
     def backward(self, context: Any, scale: float, observer: Observer | None = None) -> None:
         """Add the derivatives of scale * the summed loss to the parameters' gradients."""
-        with self._overflow():
+        with self._overflow(), auxiliary.scaled(scale):
             self.layers.backward(context[0], self._start(context, scale), observer)
 
     def backward_input(self, context: Any, scale: float, observer: Observer | None = None) -> Any:
         """The half of `backward` that goes from the loss to the first layer; returns what is pending."""
-        with self._overflow():
+        with self._overflow(), auxiliary.scaled(scale):
             return self.layers.backward_input(context[0], self._start(context, scale), observer)[1]
 
     def backward_weight(self, context: Any, pending: Any, observer: Observer | None = None) -> None:

@@ -44,23 +44,26 @@ class Noise:
         Args:
             tokens: the number of each token in its text, shape (tokens,); from `first_token` on, if not given.
         """
-        self._check(x)
+        self.check(x)
         if tokens is None:
             tokens = np.arange(self.first_token, self.first_token + x.shape[1])
         return f.kept(x.shape, x, self._key(layer), (self.samples, tokens), self.first_feature, share)
 
-    def scores(self, layer: str, x: Array, heads: int, share: float) -> Array:
+    def scores(self, layer: str, x: Array, heads: int, share: float, keys: int | None = None) -> Array:
         """Which of a layer's attention probabilities stay: booleans of shape (samples, heads, keys, queries).
 
         Args:
-            x: the layer's input, shape (samples, tokens, features); its tokens look at each other.
+            x: the layer's input, shape (samples, tokens, features): the tokens that look.
+            keys: how many tokens are looked at; as many, if not given.
         """
-        self._check(x)
+        self.check(x)
         n, t, _ = x.shape
-        rows = self.samples, np.arange(self.first_head, self.first_head + heads), np.arange(t) + self.first_key
-        return f.kept((n, heads, t, t), x, self._key(layer), rows, self.first_token, share)
+        keys = t if keys is None else keys
+        rows = self.samples, np.arange(self.first_head, self.first_head + heads), np.arange(keys) + self.first_key
+        return f.kept((n, heads, keys, t), x, self._key(layer), rows, self.first_token, share)
 
-    def _check(self, x: Array) -> None:
+    def check(self, x: Array) -> None:
+        """Raise ArrayError unless x has these samples."""
         if len(self.samples) != x.shape[0]:
             raise ArrayError(f"noise for {len(self.samples)} samples and activations of {x.shape[0]}")
 

@@ -3,6 +3,8 @@
 from simdist.nn.layers import (
     Attention,
     Dropout,
+    Exchange,
+    Experts,
     Gelu,
     Layer,
     LayerNorm,
@@ -68,12 +70,32 @@ class Parts:
     def perceptron(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
         """What a block does with each token by itself, from the stream to the stream: without its norm."""
         h = shape.width
+        if shape.experts:
+            return self.experts(f"{name}.experts", shape, std, residual_std)
         return Sequence(
             [
                 self.column(f"{name}.hidden", h, 4 * h, std),
                 Gelu(),
                 self.row(f"{name}.thought", 4 * h, h, residual_std),
             ]
+        )
+
+    def experts(
+        self, name: str, shape: Shape, std: float, residual_std: float, exchange: Exchange | None = None
+    ) -> Layer:
+        """The same by a mixture of experts."""
+        return Experts(
+            name,
+            shape.width,
+            4 * shape.width,
+            shape.experts,
+            top_k=shape.top_k,
+            capacity_factor=shape.capacity_factor,
+            alpha=shape.alpha,
+            group=shape.group or shape.context,
+            std=std,
+            residual_std=residual_std,
+            exchange=exchange,
         )
 
     def logits(self, name: str, width: int, vocabulary: int, std: float) -> Layer:

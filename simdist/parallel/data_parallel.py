@@ -8,7 +8,7 @@ from simdist.parallel.buckets import Buckets
 from simdist.parallel.holding import Holding
 from simdist.parallel.method import GRADIENTS, Method
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Replica
+from simdist.parallel.replica import Memory, Replica
 from simdist.parallel.spread import Spread
 from simdist.parallel.update import Update
 
@@ -24,10 +24,11 @@ class DataParallel(Method):
         rank 2     batch part 2     gradient of part 2  --+             +--> the same
 
     Args:
-        model, comm, recipe, spread: as of `Method`. The model gets two flat vectors from `comm.empty`.
+        model, comm, recipe, spread: as of `Method`. The model gets two flat vectors.
         seed: of the first weights, which rank 0 draws and broadcasts.
         algorithm: of the all-reduce of the gradient.
         bucket_bytes: reduce so much at a time during backward, as `Buckets` does; None reduces all after it.
+        memory: makes the vectors; `comm.empty` if not given.
 
     Cost per rank and step, n bytes of gradient on p ranks: that of the all-reduce, 2n(p-1)/p bytes at least.
     """
@@ -41,11 +42,12 @@ class DataParallel(Method):
         algorithm: str = "auto",
         bucket_bytes: int | None = None,
         spread: Spread | None = None,
+        memory: Memory | None = None,
     ) -> None:
         super().__init__(model, comm, recipe, spread)
         self.algorithm = algorithm
         parameters = model.parameters
-        self._replica = Replica(model, comm, recipe.precision.dtype, seed)
+        self._replica = Replica(model, comm, recipe.precision.dtype, seed, memory)
         self.update = Update(self.weights, Holding.of_all(parameters.size), parameters, recipe, self.spread)
         self._buckets = None if bucket_bytes is None else Buckets(parameters, comm, bucket_bytes, algorithm)
 
@@ -64,12 +66,16 @@ class DataParallel(Method):
         observer = self._buckets if last else None
         total = self._replica.backward(windows, scale * self.update.scale, noise, observer)
         if last:
-            with self.comm.span(GRADIENTS, self.gradient.nbytes):
-                if self._buckets:
-                    self._buckets.finish()
-                else:
-                    all_reduce(self.gradient, self.comm, algorithm=self.algorithm)
+            self.reduce()
         return total
+
+    def reduce(self) -> None:
+        """Leave in `gradient` the sum over all ranks: what `backward` does last, and whoever adds to it otherwise."""
+        with self.comm.span(GRADIENTS, self.gradient.nbytes):
+            if self._buckets:
+                self._buckets.finish()
+            else:
+                all_reduce(self.gradient, self.comm, algorithm=self.algorithm)
 
     def step(self, learning_rate: float) -> bool:
         """Every rank changes its copy alike."""

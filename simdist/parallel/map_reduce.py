@@ -76,6 +76,11 @@ class MapReduce(Method):
         self._tell()
         return self._replica.loss(windows)
 
+    def logits(self, tokens: Array) -> Array:
+        """A map, too."""
+        self._tell()
+        return super().logits(tokens)
+
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
         """Rank 0 goes on from these; the others hear of it with the next job."""
         super().restore(vectors, numbers)

@@ -54,7 +54,13 @@ def optimizer_state(recipe: Recipe, num_weights: int) -> Prediction:
 
 
 def replicated_memory(
-    num_weights: int, recipe: Recipe, shape: Shape | None = None, sequences: int = 0
+    num_weights: int,
+    recipe: Recipe,
+    shape: Shape | None = None,
+    sequences: int = 0,
+    *,
+    tensor_parallel: int = 1,
+    sequence_parallel: bool = False,
 ) -> dict[str, Prediction]:
     """By category, what a rank holds in a method that gives it all of the model: `DataParallel` and its kin.
 
@@ -62,6 +68,8 @@ def replicated_memory(
         num_weights: of the model.
         shape, sequences: of a GPT and of the micro-batch that this rank has in flight; without them nothing is
             said of activations.
+        tensor_parallel, sequence_parallel: how other ranks share its layers: see `activations`. Then the weights
+            are those of this rank.
     """
     e = recipe.precision.dtype.itemsize
     found = {
@@ -70,9 +78,11 @@ def replicated_memory(
         "optimizer state": optimizer_state(recipe, num_weights),
     }
     if shape is not None:
-        kept = activations(shape, sequences, e)
+        t, sharded = tensor_parallel, sequence_parallel
+        kept = activations(shape, sequences, e, tensor_parallel=t, sequence_parallel=sharded)
         paper = sum(k.paper_bytes * (shape.layers if k.layer.startswith(".") else 1) for k in kept)
-        found["activations"] = Prediction(peak_activation_bytes(shape, sequences, e), paper)
+        peak = peak_activation_bytes(shape, sequences, e, tensor_parallel=t, sequence_parallel=sharded)
+        found["activations"] = Prediction(peak, paper)
     return found
 
 

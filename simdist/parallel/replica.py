@@ -1,30 +1,35 @@
 """Replica: a rank's copy of a whole model."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from simdist.arrays import Array, hold
 from simdist.collectives import broadcast
 from simdist.comm import Communicator
 from simdist.nn import Model, Noise, Observer
 
-__all__ = ["Replica"]
+__all__ = ["Memory", "Replica"]
+
+Memory: TypeAlias = Callable[[int, Any], Array]
+"""memory(items, dtype) -> a new array: `comm.empty`, or `phantom` for a model that is too big to hold."""
 
 
 class Replica:
     """A model whose weights and gradients lie in two flat vectors of this rank's, at first the same on all ranks.
 
     Args:
-        model: not yet bound to memory; it gets two flat vectors from `comm.empty`.
+        model: not yet bound to memory; it gets two flat vectors.
         comm: the ranks that have a copy each; all must call.
         dtype: of weights and gradients.
         seed: of the first weights, which rank 0 draws and broadcasts.
+        memory: makes the vectors; `comm.empty` if not given.
     """
 
-    def __init__(self, model: Model, comm: Communicator, dtype: Any, seed: int) -> None:
+    def __init__(self, model: Model, comm: Communicator, dtype: Any, seed: int, memory: Memory | None = None) -> None:
         self.model = model
         self.comm = comm
-        parameters = model.parameters
-        parameters.bind(comm.empty(parameters.size, dtype), comm.empty(parameters.size, dtype))
+        parameters, memory = model.parameters, memory or comm.empty
+        parameters.bind(memory(parameters.size, dtype), memory(parameters.size, dtype))
         hold("parameters", self.weights)
         hold("gradients", self.gradient)
         if comm.rank == 0:

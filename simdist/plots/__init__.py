@@ -1,12 +1,15 @@
 """The pictures: each a function that reads a record, or figures, and returns a Matplotlib Figure."""
 
+from simdist.plots.attention_work import attention_work
 from simdist.plots.collective import collective_steps
 from simdist.plots.consensus import consensus
+from simdist.plots.experts import expert_load
 from simdist.plots.loss import loss_curve
 from simdist.plots.loss_race import Point, loss_race
 from simdist.plots.memory import memory
 from simdist.plots.schedule import pipeline_schedule
 from simdist.plots.server_traffic import ServerTraffic, server_traffic
+from simdist.plots.shards import shards
 from simdist.plots.staleness import staleness
 from simdist.plots.sweep import Crossover, Measurement, crossovers, sweep
 from simdist.plots.timeline import timeline
@@ -18,14 +21,17 @@ __all__ = [
     "Measurement",
     "Point",
     "ServerTraffic",
+    "attention_work",
     "collective_steps",
     "consensus",
     "crossovers",
+    "expert_load",
     "loss_curve",
     "loss_race",
     "memory",
     "pipeline_schedule",
     "server_traffic",
+    "shards",
     "staleness",
     "sweep",
     "timeline",

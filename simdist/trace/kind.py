@@ -22,6 +22,7 @@ COLLECTIVES = (
 COMPUTING = ("compute", "forward", "backward", "weight gradient", "update")
 
 _PIPELINE = re.compile(r"\d*([FBIW])\d+")
+_PAIR = re.compile(r"\d*F\d+&\d*[BI]\d+")
 _LETTERS = {"F": "forward", "B": "backward", "I": "backward", "W": "weight gradient"}
 
 
@@ -30,7 +31,7 @@ def kind(name: str) -> str:
     """One of MESSAGES, COLLECTIVES, COMPUTING, "wait", "state", or "other".
 
     The first word decides: "all_reduce ring" is an all_reduce. A pipeline's actions, such as F0 and 2W1, are
-    known by their letter. What is "other" depends on what it holds: with nothing recorded inside, it is
+    known by their letter, and a pair of them done at once, such as F8&B0, computes. What is "other" depends on what it holds: with nothing recorded inside, it is
     computing under a name of its own; else it is a frame, such as a training step, around what it holds.
     """
     word = name.partition(" ")[0]
@@ -39,4 +40,6 @@ def kind(name: str) -> str:
     action = _PIPELINE.fullmatch(word)
     if action:
         return _LETTERS[action[1]]
+    if _PAIR.fullmatch(word):
+        return "compute"
     return word if word in COMPUTING else "other"

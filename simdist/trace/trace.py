@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from simdist.trace.statistics import RankStatistics, statistics, traffic
 __all__ = ["Trace"]
 
 
+_start_s, _rank, _end_s = attrgetter("start_s"), attrgetter("rank"), attrgetter("end_s")
+
+
 class Trace:
-    """All spans of all ranks of a run, ordered by when they started.
+    """All spans of all ranks of a run, ordered by when they started; of one rank's the longest first.
 
     Attributes:
         spans: the record.
@@ -23,7 +27,9 @@ class Trace:
     """
 
     def __init__(self, spans: Iterable[Span], ranks: int) -> None:
-        self.spans: list[Span] = sorted(spans, key=lambda s: (s.start_s, s.rank, -s.end_s))
+        self.spans: list[Span] = sorted(spans, key=_end_s, reverse=True)
+        self.spans.sort(key=_rank)
+        self.spans.sort(key=_start_s)
         self.ranks = ranks
 
     def __iter__(self) -> Iterator[Span]:

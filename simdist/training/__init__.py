@@ -3,7 +3,7 @@
 from simdist.training.config import Config, merged, read_toml
 from simdist.training.folder import RunFolder, history, newest_run
 from simdist.training.interrupts import Interrupts
-from simdist.training.progress import Progress
+from simdist.training.progress import Progress, table
 from simdist.training.record import gather_trace
 from simdist.training.report import Report, report
 from simdist.training.trainer import Line, Trainer
@@ -22,4 +22,5 @@ __all__ = [
     "newest_run",
     "read_toml",
     "report",
+    "table",
 ]

@@ -15,17 +15,22 @@ from simdist.optim import Schedule
 from simdist.parallel import compressions
 from simdist.parallel.precision import precisions
 from simdist.parallel.recipe import optimizers
+from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, COMPUTE_TIMES, GRAPHS, SERVED
 from simdist.training.methods import OFFLOADS, check, methods
 from simdist.training.models import models
 from simdist.training.option import Option, Per, option
 
 __all__ = ["Config", "merged", "options", "read_toml"]
 
-_KINDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a string"}
+_KINDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 _SCHEDULES = ("cosine", "linear", "constant")
 _OTHER_NAMES = {"bfloat16": "bf16", "float16": "fp16"}
 _RATES = Per("optimizer", sgd=0.3, adam=0.001, adamw=0.001, adamw8bit=0.001, lars=10.0, lamb=0.01)
 _DECAYS = Per("optimizer", sgd=0.0, adam=0.0, adamw=0.01, adamw8bit=0.01, lars=0.0001, lamb=0.01)
+
+
+def _per_method(methods: Iterable[str], default: Any) -> Per:
+    return Per("method", **dict.fromkeys(methods, default))
 
 
 def _moment(default: float) -> Per:
@@ -56,6 +61,11 @@ class Config:
     heads: int = option("model", Per("model", gpt=4), "heads of attention in each block", least=1)
     dropout: float = option("model", Per("model", gpt=0.0), "the share of activations dropped in training", below=1)
     logits: str = option("model", Per("model", gpt="tied"), "from the embedding or their own", ("tied", "untied"))
+    experts: int = option("model", Per("model", gpt=0), "perceptrons in each block, of which a byte goes to top_k")
+    top_k: int = option("model", Per("model", gpt=1), "of the experts", least=1)
+    capacity_factor: float = option("model", Per("model", gpt=1.25), "slots of the experts, 1 is enough if all is even")
+    balance: float = option("model", Per("model", gpt=0.01), "weight of the loss that asks experts for even loads")
+    group: int = option("model", Per("model", gpt=0), "bytes that share the experts' slots; 0 for all of a window")
     recompute: str = option("model", Per("model", gpt="none"), "activations made again in backward", RECOMPUTATIONS)
 
     data: str = option("text", PYTHON, f'a file; "{PYTHON}" is Python\'s own documentation and code', metavar="FILE")
@@ -77,7 +87,9 @@ class Config:
     learning_rate: float = option("update", _RATES, "the highest, after the warm-up", alias="lr")
     schedule: str = option("update", "cosine", "how it falls after that", _SCHEDULES)
     warmup_steps: int = option("update", 20, "steps in which it climbs")
-    momentum: float = option("update", Per("optimizer", sgd=0.9, lars=0.9), "what stays of the velocity", below=1)
+    momentum: float = option(
+        "update", Per("optimizer", sgd=0.9, lars=0.9), "what stays of the velocity; 0 in async and ssp", below=1
+    )
     beta1: float = option("update", _moment(0.9), "what stays of the mean gradient", below=1)
     beta2: float = option("update", _moment(0.999), "what stays of its mean square", below=1)
     weight_decay: float = option("update", _DECAYS, "of matrices")
@@ -85,6 +97,15 @@ class Config:
         "update", Per("model", mlp=0.0, gpt=1.0), "the largest norm of a gradient; 0 leaves it as it is"
     )
 
+    dp: int = option("ranks", 0, "copies of the model, which share each batch; 0 for as many as there are ranks for")
+    tp: int = option("ranks", Per("model", gpt=1), "ranks that share the heads and columns of each layer", least=1)
+    sequence_parallel: bool = option(
+        "ranks", Per("model", gpt=False), "they share what is between those layers, too, along the sequence"
+    )
+    sp: int = option("ranks", Per("model", gpt=1), "ranks that share the bytes of each window", least=1)
+    ulysses: bool = option("ranks", Per("model", gpt=False), "on sp: each has some of the heads, for attention")
+    ring_attention: bool = option("ranks", Per("model", gpt=False), "on sp: keys and values go round; if no other way")
+    ep: int = option("ranks", Per("model", gpt=1), "ranks that share the experts, and are copies otherwise", least=1)
     method: str = option("ranks", "ddp", "how they train together", methods())
     zero: int = option(
         "ranks", Per("method", ddp=0, zero=2, fsdp=3), "stage of ZeRO; 1 to 3 bring their method along", below=4
@@ -94,7 +115,7 @@ class Config:
     )
     algorithm: str = option(
         "ranks",
-        Per("method", **dict.fromkeys(("dp", "ddp", "zero", "fsdp"), "auto")),
+        _per_method(("dp", "ddp", "zero", "fsdp", *AVERAGING), "auto"),
         "of the reduction",
         ("auto", *algorithms("all_reduce")),
     )
@@ -112,9 +133,43 @@ class Config:
     compress_rank: int = option("ranks", Per("compress", **{"power-sgd": 2}), "of the matrices that are sent", least=1)
     check_every: int = option(
         "ranks",
-        Per("method", **dict.fromkeys(("dp", "ddp", "server", "compressed"), 0)),
+        _per_method(("dp", "ddp", "compressed"), 0),
         "steps from one comparison of all copies to the next; 0 for none",
     )
+
+    servers: int = option(
+        "asynchronous", _per_method(SERVED, 1), "ranks that keep the weights; the others work", least=1
+    )
+    staleness: int = option("asynchronous", Per("method", ssp=3), "how many steps workers may be apart")
+    backups: int = option(
+        "asynchronous", Per("method", backup=1), "workers whose gradient a step can do without", least=1
+    )
+    staleness_aware: bool = option(
+        "asynchronous", _per_method(("async", "ssp"), False), "an update weighs less the staler it is"
+    )
+    graph: str = option(
+        "asynchronous", Per("method", **{"d-psgd": "ring", "ad-psgd": "bipartite"}), "who averages with whom", GRAPHS
+    )
+    local_steps: int = option(
+        "asynchronous", Per("method", **dict.fromkeys(AVERAGING[:2], 8), diloco=20), "steps between averages", least=1
+    )
+    switch_share: float = option(
+        "asynchronous",
+        Per("method", **{"post-local": 0.5}),
+        "of the steps, before which every one is averaged",
+        below=1,
+    )
+    outer_rate: float = option("asynchronous", Per("method", diloco=0.7), "learning rate of the step after a round")
+    slow: str = option(
+        "asynchronous",
+        _per_method(ASYNCHRONOUS, "none"),
+        "ranks that are slower, 2:4.0 for four times",
+        metavar="RANK:X,…",
+    )
+    compute_time: str = option(
+        "asynchronous", _per_method(ASYNCHRONOUS, "constant"), "how long a step is made to take longer", COMPUTE_TIMES
+    )
+    compute_seconds: float = option("asynchronous", _per_method(ASYNCHRONOUS, 0.0), "the mean of that")
 
     checkpoint_every: int = option("checkpoints", 0, "steps from one to the next; 0 for none")
     keep_checkpoints: int = option("checkpoints", 3, "how many of the latest stay; 0 for all")
@@ -127,6 +182,8 @@ class Config:
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", _OTHER_NAMES.get(self.precision, self.precision))
         object.__setattr__(self, "method", self._implied_method())
+        for name, value in self._implied_rule().items():
+            object.__setattr__(self, name, value)
         known: dict[str, Any] = {}
         for name, what in options():
             known[name] = what.resolve(name, getattr(self, name), known)
@@ -146,6 +203,18 @@ class Config:
         if self.method is None and self.zero:
             return "zero"
         return "compressed" if self.method is None and self.compress else self.method
+
+    def _implied_rule(self) -> dict[str, Any]:
+        """What the method implies for the update, where nothing else was given.
+
+        DiLoCo's inner rule is AdamW. Updates that come late have the effect of momentum, and need no more of it:
+        Mitliagkas, Zhang, Hadjis, Ré 2016, arXiv 1605.09774.
+        """
+        if self.method == "diloco" and self.optimizer is None:
+            return {"optimizer": "adamw"}
+        plain = self.optimizer == "sgd" or (self.optimizer is None and self.model in (None, "mlp"))
+        late = self.method in ("async", "ssp") and self.momentum is None
+        return {"momentum": 0.0} if plain and late else {}
 
     def rates(self) -> Schedule:
         """The learning rate of each step."""

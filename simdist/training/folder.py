@@ -32,27 +32,32 @@ class RunFolder:
         samples.txt      what the model wrote at the end
         report.txt       what it reached and cost
         trace.json       its last steps, for ui.perfetto.dev
+        *.png            pictures of the loss, by steps and by time, of the last steps and of what filled memory in
+                         them; of an asynchronous run also of who waited, and of staleness or consensus error
 
     Args:
         path: where; made if it is not there. Files of an earlier run in it are replaced.
-        lines, log: of the run that this one goes on with, as `history` gives them; None if it begins anew.
+        lines, log: of the run that this one goes on with, as `history` gives them.
+        again: whether that run's files are in this folder.
 
     Raises:
         DataError: it cannot be made or written to.
         ArgumentError: it has checkpoints of an earlier run, with which this one does not go on.
     """
 
-    def __init__(self, path: str | Path, config: Config, lines: Sequence[Line] | None = None, log: str = "") -> None:
+    def __init__(
+        self, path: str | Path, config: Config, lines: Sequence[Line] = (), log: str = "", *, again: bool = False
+    ) -> None:
         self.path = Path(path)
         if config.data != PYTHON:  # so that the file says the same wherever it is read
             config = replace(config, data=str(Path(config.data).absolute()))
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if lines is None and latest(self.path / CHECKPOINTS) is not None:
+            if not again and latest(self.path / CHECKPOINTS) is not None:
                 raise ArgumentError(f"{path} has checkpoints of an earlier run: resume that, or name another folder")
             (self.path / "config.toml").write_text(config.toml(), encoding="utf-8", errors="replace")
             (self.path / "log.txt").write_text(log, encoding="utf-8")
-            (self.path / "metrics.jsonl").write_text("".join(map(_json, lines or ())))
+            (self.path / "metrics.jsonl").write_text("".join(map(_json, lines)))
         except OSError as error:
             raise DataError(f"cannot write to the output folder {self.path}: {error.strerror or error}") from error
 

@@ -9,7 +9,7 @@ from simdist.comm import Communicator
 from simdist.trace import Span
 from simdist.trace.kind import COLLECTIVES, MESSAGES, kind
 
-__all__ = ["STEP", "Gauge", "Tally"]
+__all__ = ["STEP", "Gauge", "Tally", "covered_s"]
 
 STEP = "step"
 """The span around a training step."""
@@ -87,11 +87,12 @@ class Gauge:
         t = self.total
         main = self._comm.stream_name
         sends = [s for s in spans if s.name == "send"]
+        busy = [(s.start_s, s.end_s) for s in spans if s.stream == main and kind(s.name) in _COMMUNICATING]
         self.total = Tally(
             t.steps + 1,
             t.seconds + seconds,
             t.targets + targets,
-            t.communication_s + _covered_s(s for s in spans if s.stream == main and kind(s.name) in _COMMUNICATING),
+            t.communication_s + covered_s(busy),
             t.messages + len(sends),
             t.sent_bytes + sum(s.bytes for s in sends),
             t.flops + flops,
@@ -106,10 +107,10 @@ class Gauge:
             self._begins = [begin - end for begin in self._begins[surplus:]]
 
 
-def _covered_s(spans: Iterable[Span]) -> float:
-    """The time in which there is one of these spans or more."""
+def covered_s(intervals: Iterable[tuple[float, float]]) -> float:
+    """The time in which there is one of these intervals, from start to end, or more."""
     seconds, until_s = 0.0, float("-inf")
-    for start_s, end_s in sorted((s.start_s, s.end_s) for s in spans):
+    for start_s, end_s in sorted(intervals):
         if end_s > until_s:
             seconds += end_s - max(start_s, until_s)
             until_s = end_s

@@ -4,6 +4,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 
-__all__ = ["Interrupts"]
+__all__ = ["Interrupts", "deaf_to"]
 
 _PATIENCE_S = 1.0  # mpirun and the terminal may both pass on one Ctrl-C; what comes later is another
 
@@ -116,3 +118,17 @@ class _Bell:
         elif self.number != signal.SIGUSR1 and now_s - self.first_s >= _PATIENCE_S:
             self._restore()
             os.kill(os.getpid(), self.number)
+
+
+@contextmanager
+def deaf_to(*signals: signal.Signals) -> Iterator[None]:
+    """Inside this block these signals do nothing, but where somebody else listens; only the main thread can say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = [signal.signal(number, signal.SIG_IGN) for number in signals]
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -6,28 +6,32 @@ from typing import TYPE_CHECKING, Any
 
 from simdist.errors import ArgumentError
 from simdist.parallel import Centralized, Compressed, DataParallel, MapReduce, Method, Offload, Recipe, ZeRO
+from simdist.parallel.parts import check_cut
 from simdist.parallel.precision import precision
+from simdist.training.asynchronous import methods as asynchronous
+from simdist.training.models import shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from simdist.comm import Communicator
     from simdist.nn import Model
+    from simdist.parallel.spread import Spread
     from simdist.training.config import Config
 
-__all__ = ["OFFLOADS", "check", "distribute", "methods", "recipe"]
+__all__ = ["CUTTING", "OFFLOADS", "attention", "check", "distribute", "methods", "recipe"]
 
 OFFLOADS = ("none", "optimizer", "gradients", "parameters")
 """What may lie outside of a rank's device, each with those before it."""
 
 
-def _compressed(model: Model, comm: Communicator, config: Config) -> Method:
+def _compressed(model: Model, comm: Communicator, config: Config, spread: Spread | None) -> Method:
     given = {"share": config.compress_share, "block": config.compress_block, "rank": config.compress_rank}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return Compressed(model, comm, recipe(config), config.seed, config.compress, **options)
 
 
-def _zero(model: Model, comm: Communicator, config: Config) -> Method:
+def _zero(model: Model, comm: Communicator, config: Config, spread: Spread | None) -> Method:
     return ZeRO(
         model,
         comm,
@@ -37,6 +41,7 @@ def _zero(model: Model, comm: Communicator, config: Config) -> Method:
         bucket_bytes=config.bucket_bytes or 1,
         algorithm=config.algorithm,
         offload=_offload(config),
+        spread=spread,
     )
 
 
@@ -46,21 +51,25 @@ def _offload(config: Config) -> Offload | None:
     return Offload(OFFLOADS[1 : OFFLOADS.index(config.offload) + 1], config.offload_to)
 
 
-_METHODS: dict[str, Callable[[Model, Communicator, Config], Method]] = {
-    "ddp": lambda m, comm, c: DataParallel(m, comm, recipe(c), c.seed, c.algorithm, c.bucket_bytes),
-    "dp": lambda m, comm, c: DataParallel(m, comm, recipe(c), c.seed, c.algorithm),
+_METHODS: dict[str, Callable[[Model, Communicator, Config, Spread | None], Method]] = {
+    "ddp": lambda m, comm, c, s: DataParallel(m, comm, recipe(c), c.seed, c.algorithm, c.bucket_bytes, s),
+    "dp": lambda m, comm, c, s: DataParallel(m, comm, recipe(c), c.seed, c.algorithm, spread=s),
     "zero": _zero,
     "fsdp": _zero,
     "compressed": _compressed,
-    "server": lambda m, comm, c: Centralized(m, comm, recipe(c), c.seed),
-    "map-reduce": lambda m, comm, c: MapReduce(m, comm, recipe(c), c.seed),
+    "server": lambda m, comm, c, s: Centralized(m, comm, recipe(c), c.seed),
+    "map-reduce": lambda m, comm, c, s: MapReduce(m, comm, recipe(c), c.seed),
 }
+CUTTING = ("tp", "sp", "ep")
+"""The axes of a mesh that cut a model, besides pp."""
+
+_CUT_METHODS = ("ddp", "dp", "zero", "fsdp")  # of a model that is cut over other axes
 _STAGES = {"ddp": (0,), "zero": (1, 2), "fsdp": (3,)}
 
 
 def methods() -> list[str]:
     """The names of all methods."""
-    return list(_METHODS)
+    return [*_METHODS, *asynchronous.ASYNCHRONOUS]
 
 
 def recipe(config: Config) -> Recipe:
@@ -81,6 +90,8 @@ def recipe(config: Config) -> Recipe:
 def check(config: Config) -> None:
     """Raise ArgumentError if a method's settings do not go together."""
     method = config.method
+    if method in asynchronous.ASYNCHRONOUS:
+        asynchronous.check(config)
     if method in _STAGES and config.zero not in _STAGES[method]:
         raise ArgumentError(f"zero is {config.zero}, and method {method}; leave the method out, or see that they agree")
     if method in ("zero", "fsdp") and config.algorithm not in ("auto", "ring"):
@@ -92,8 +103,42 @@ def check(config: Config) -> None:
     offload = _offload(config)
     if offload:
         offload.check(config.zero)
+    _check_axes(config)
 
 
-def distribute(model: Model, comm: Communicator, config: Config) -> Method:
-    """A model, trained by the ranks of `comm` in the way that a config asks for."""
-    return _METHODS[config.method](model, comm, config)
+def _check_axes(config: Config) -> None:
+    """Raise ArgumentError if the model cannot be cut as it should be."""
+    size = shape(config)
+    if size is None:
+        return
+    if config.sequence_parallel and config.tp == 1:
+        raise ArgumentError("sequence_parallel is on, and tp 1; it is for tp of 2 and more")
+    ways = [way for way in ("ulysses", "ring_attention") if getattr(config, way)]
+    if len(ways) == 2 or (ways and config.sp == 1):
+        raise ArgumentError(f"{' and '.join(ways)} on sp {config.sp}; one of them is for sp of 2 and more")
+    sizes = {axis: getattr(config, axis) for axis in CUTTING}
+    cut = " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1)
+    if cut and config.method not in _CUT_METHODS:
+        raise ArgumentError(f"{cut}, and method {config.method}; needs {', '.join(_CUT_METHODS)}")
+    if cut and config.optimizer in ("lars", "lamb"):
+        raise ArgumentError(f"{cut}, and optimizer {config.optimizer}, which needs whole matrices")
+    check_cut(size, sizes, sequence_parallel=config.sequence_parallel, attention=attention(config))
+
+
+def attention(config: Config) -> str:
+    """How windows that are cut along sp are attended to: see `MeshParts`."""
+    return "ulysses" if config.ulysses else "ring"
+
+
+def distribute(model: Model, comm: Communicator, config: Config, spread: Spread | None = None) -> Method:
+    """A model, trained by the ranks of `comm` in the way that a config asks for.
+
+    Args:
+        spread: how other axes cut the model, where they do.
+
+    Raises:
+        ArgumentError: that is an asynchronous one, which has its own loop.
+    """
+    if config.method not in _METHODS:
+        raise ArgumentError(f"method {config.method} has no common step; see simdist.training.asynchronous")
+    return _METHODS[config.method](model, comm, config, spread)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simdist.errors import unknown_name
-from simdist.nn import Model, Shape, gpt, mlp
+from simdist.nn import Model, Parts, Shape, gpt, mlp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from simdist.training.config import Config
 
-__all__ = ["build", "models"]
+__all__ = ["build", "models", "shape"]
 
 
-def _mlp(config: Config) -> Model:
+def _mlp(config: Config, parts: Parts | None) -> Model:
     return mlp(config.context_bytes, config.embedding_width, config.hidden_width, config.hidden_layers)
 
 
-def _gpt(config: Config) -> Model:
-    shape = Shape(
+def _shape(config: Config) -> Shape:
+    return Shape(
         layers=config.layers,
         width=config.width,
         heads=config.heads,
@@ -28,11 +28,24 @@ def _gpt(config: Config) -> Model:
         dropout=config.dropout,
         tied=config.logits == "tied",
         recompute=config.recompute,
+        experts=config.experts,
+        top_k=config.top_k,
+        capacity_factor=config.capacity_factor,
+        alpha=config.balance,
+        group=config.group or None,
     )
-    return gpt(shape)
 
 
-_MODELS: dict[str, Callable[[Config], Model]] = {"gpt": _gpt, "mlp": _mlp}
+def _gpt(config: Config, parts: Parts | None) -> Model:
+    return gpt(_shape(config), parts)
+
+
+_MODELS: dict[str, Callable[[Config, Parts | None], Model]] = {"gpt": _gpt, "mlp": _mlp}
+
+
+def shape(config: Config) -> Shape | None:
+    """The sizes of the GPT that a config asks for; None for another model."""
+    return _shape(config) if config.model == "gpt" else None
 
 
 def models() -> list[str]:
@@ -40,12 +53,15 @@ def models() -> list[str]:
     return list(_MODELS)
 
 
-def build(config: Config) -> Model:
+def build(config: Config, parts: Parts | None = None) -> Model:
     """The model that a config asks for, not yet bound to memory.
+
+    Args:
+        parts: what a GPT is made of.
 
     Raises:
         UnknownNameError: there is no such model.
     """
     if config.model not in _MODELS:
         raise unknown_name("model", config.model, _MODELS)
-    return _MODELS[config.model](config)
+    return _MODELS[config.model](config, parts)

@@ -1,7 +1,7 @@
 """Progress: what a run shows while it runs."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from simdist.training.trainer import Line
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "table"]
 
 _HEAD = f"{'step':>7}  {'train':>7}  {'valid.':>7}  {'tokens/s':>11}  {'in comm.':>8}  {'sent a step':>13}"
 
@@ -55,6 +55,11 @@ class Progress:
     ) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+def table(lines: Iterable[Line]) -> str:
+    """All lines at once, as they are shown one by one."""
+    return "\n".join([_HEAD, *map(_text, lines)])
 
 
 def _text(line: Line) -> str:

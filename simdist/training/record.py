@@ -1,6 +1,7 @@
 """Record: the spans of all ranks brought together on one."""
 
 import json
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from simdist.collectives import gather
 from simdist.comm import Communicator
 from simdist.trace import Span, Trace
 
-__all__ = ["gather_trace"]
+__all__ = ["gather_json", "gather_trace"]
 
 
 def gather_trace(comm: Communicator, root: int = 0, first: int = 0) -> Trace | None:
@@ -19,10 +20,18 @@ def gather_trace(comm: Communicator, root: int = 0, first: int = 0) -> Trace | N
     Args:
         first: how many of this rank's earliest spans to leave out.
     """
-    rows = [list(span) for span in comm.recorder.spans()[first:]]
-    text = np.frombuffer(json.dumps(rows).encode() + b"\n", np.uint8)
-    full = gather(text, comm, root)
-    if full is None:
+    told = gather_json(comm, [list(span) for span in comm.recorder.spans()[first:]], root)
+    if told is None:
         return None
-    spans = (Span(*row) for line in full.tobytes().splitlines() for row in json.loads(line))
-    return Trace(spans, max(comm.ranks) + 1)
+    return Trace((Span(*row) for rows in told for row in rows), max(comm.ranks) + 1)
+
+
+def gather_json(comm: Communicator, value: Any, root: int = 0) -> list[Any] | None:
+    """What each rank has to tell, by rank, on root; None elsewhere. All ranks must call.
+
+    Args:
+        value: made of numbers, text, lists and tuples, which arrive as lists.
+    """
+    text = np.frombuffer(json.dumps(value).encode() + b"\n", np.uint8)
+    full = gather(text, comm, root)
+    return None if full is None else [json.loads(line) for line in full.tobytes().splitlines()]

@@ -1,12 +1,17 @@
 """Report: what a run reached and cost, measured beside predicted beside formula."""
 
 from collections.abc import Mapping
+from math import prod
 from typing import NamedTuple
 
+from simdist.arrays import Moment
 from simdist.cluster import Cluster
 from simdist.parallel import Compressed
+from simdist.parallel.memory import memory_rows
 from simdist.parallel.precision import precision
 from simdist.trace import Trace
+from simdist.training.memory import predictions
+from simdist.training.methods import CUTTING, attention
 from simdist.training.traffic import Call, calls, costs, formulas, predicted_seconds, transfer_seconds
 from simdist.training.trainer import Line, Trainer
 
@@ -16,6 +21,7 @@ __all__ = ["Report", "Row", "report"]
 _LEGEND = (
     "measured: on the record. predicted: counted by the algorithm's cost; timed in the virtual world, on links as",
     "measured after the run. formula: the paper's, for the busiest rank and chunks of equal size, on the same links.",
+    "peak bytes: of arrays that stay for longer than an operation, each category at its own peak.",
 )
 
 
@@ -33,11 +39,13 @@ class Report(NamedTuple):
 
     Attributes:
         summary: sentences, a line each.
-        rows: the table below them; empty on one rank, which sends nothing.
+        rows: the table below them.
+        legend: what its columns are, below it.
     """
 
     summary: list[str]
     rows: list[Row]
+    legend: tuple[str, ...] = _LEGEND
 
     def __str__(self) -> str:
         if not self.rows:
@@ -47,30 +55,35 @@ class Report(NamedTuple):
         lines = [
             "  ".join([row.quantity.ljust(widths[0]), *(row[i].rjust(widths[i]) for i in range(1, 4))]) for row in table
         ]
-        return "\n".join([*self.summary, "", *(line.rstrip() for line in lines), *_LEGEND])
+        return "\n".join([*self.summary, "", *(line.rstrip() for line in lines), *self.legend])
 
 
-def report(trainer: Trainer, line: Line, trace: Trace, cluster: Cluster) -> Report:
+def report(trainer: Trainer, line: Line, trace: Trace, cluster: Cluster, matmul_flops_per_s: float = 0.0) -> Report:
     """What a finished run reached and cost, as rank 0 tells it.
 
     Args:
         line: the last of the log.
         trace: the record of all ranks, as far as it was kept.
         cluster: the machine that times are predicted for.
+        matmul_flops_per_s: what matrix products reach on a rank of it, if that is known.
     """
     comm, config, total = trainer.comm, trainer.config, trainer.gauge.total
     step = calls(trace)
     names = dict.fromkeys(call.span_name for call in step)
-    ranks = f"{comm.size} ranks, {config.method}: {', '.join(names)}" if comm.size > 1 else "1 rank"
+    sizes = {axis: getattr(config, axis) or 1 for axis in CUTTING}
+    cut = [f"{axis} {size}" for axis, size in sizes.items() if size > 1]
+    axes = " x ".join([f"dp {trainer.method.comm.size}", *cut]) + ", " if cut else ""
+    ranks = f"{comm.size} ranks, {axes}{config.method}: {', '.join(names)}" if comm.size > 1 else "1 rank"
+    num_weights = sum(prod(p.place.shape) for p in trainer.method.model.parameters)
     summary = [
-        f"{config.model}, {trainer.method.model.parameters.size:,} parameters in {config.precision}, "
-        f"{config.optimizer}, {ranks}",
-        f"{total.steps} steps of {config.global_batch_size} windows in {total.seconds:.1f} s: "
+        f"{config.model}, {num_weights:,} parameters in {config.precision}, {config.optimizer}, {ranks}",
+        f"{total.steps} steps of {config.global_batch_size} windows in {duration(total.seconds)}: "
         f"{total.per_second(total.targets):,.0f} tokens/s, "
-        f"{total.per_second(total.flops) / 1e9:.1f} GFLOP/s a rank, "
+        f"{_rate(total.per_second(total.flops), matmul_flops_per_s)}, "
         f"{total.communication_share:.0%} of the time in communication",
         f"validation loss {line.validation_loss:.3f} nats a byte; guessing by the frequency of bytes alone loses "
-        f"{trainer.unigram_entropy:.3f}, by the byte before {trainer.bigram_entropy:.3f}",
+        f"{trainer.text.unigram_entropy:.3f}, by the byte before {trainer.text.bigram_entropy:.3f}",
+        peak_words(trainer.ledger.peak),
     ]
     if isinstance(trainer.method, Compressed):
         compressor = trainer.method.compressor
@@ -78,7 +91,39 @@ def report(trainer: Trainer, line: Line, trace: Trace, cluster: Cluster) -> Repo
     scale = trainer.method.update.loss_scale
     if scale:
         summary.append(f"loss scale {scale.value:g}; {scale.skipped_steps} steps skipped for an overflow")
-    return Report(summary, _rows(trainer, step, trace, cluster) if comm.size > 1 else [])
+    rows = _rows(trainer, step, trace, cluster) if comm.size > 1 else []
+    return Report(summary, [*rows, *_memory_rows(trainer)])
+
+
+def duration(seconds: float) -> str:
+    """In seconds, or less than one in milliseconds."""
+    return f"{seconds:.1f} s" if seconds >= 1 or not seconds else f"{seconds * 1e3:.3g} ms"
+
+
+def peak_words(peak: Moment) -> str:
+    """Where the memory of rank 0 was at its most, and what for."""
+    where = f" in {peak.at}" if peak.at else ""
+    share = peak.of(peak.largest) / peak.total if peak.total else 0
+    return f"memory of rank 0 peaks at {peak.total:,} bytes{where}, {share:.0%} of them {peak.largest}"
+
+
+def _memory_rows(trainer: Trainer) -> list[Row]:
+    """The most memory of each category that rank 0 held in a step."""
+
+    def told(num_bytes: float | None) -> str:
+        return "" if num_bytes is None else f"{num_bytes:,.0f}"
+
+    found = memory_rows(trainer.ledger, predictions(trainer.method, trainer.config, trainer.data))
+    return [
+        Row(f"peak bytes of {row.category}, rank 0", told(row.measured), told(row.predicted), told(row.paper))
+        for row in found
+        if row.measured or row.predicted
+    ]
+
+
+def _rate(flops_per_s: float, matmul_flops_per_s: float) -> str:
+    share = f" ({flops_per_s / matmul_flops_per_s:.0%} of what matrix products reach)" if matmul_flops_per_s else ""
+    return f"{flops_per_s / 1e9:.1f} GFLOP/s a rank{share}"
 
 
 def _rows(trainer: Trainer, step: Mapping[Call, int], trace: Trace, cluster: Cluster) -> list[Row]:
@@ -92,25 +137,26 @@ def _rows(trainer: Trainer, step: Mapping[Call, int], trace: Trace, cluster: Clu
             Row("bytes sent a step, rank 0", f"{total.sent_bytes / total.steps:,.0f}", "", ""),
             Row("messages a step, rank 0", f"{total.messages / total.steps:,.0f}", "", ""),
         ]
-    predicted_s = sum(predicted_seconds(cluster, comm.size, call, itemsize) * n for call, n in step.items())
+    beside = attention(trainer.config) == "ring" and (trainer.config.sp or 1) > 1  # messages of no collective
+    predicted_s = sum(predicted_seconds(cluster, call, itemsize) * n for call, n in step.items())
     return [
         Row(
             "bytes sent a step, rank 0",
             f"{total.sent_bytes / total.steps:,.0f}",
-            f"{sum(c.sent_bytes * n for c, n in exact):,}",
-            f"{sum(f.bytes * n for f, n in papers):,.0f}",
+            "" if beside else f"{sum(c.sent_bytes * n for c, n in exact):,}",
+            "" if beside else f"{sum(f.bytes * n for f, n in papers):,.0f}",
         ),
         Row(
             "messages a step, rank 0",
             f"{total.messages / total.steps:,.0f}",
-            f"{sum(c.messages * n for c, n in exact):,}",
+            "" if beside else f"{sum(c.messages * n for c, n in exact):,}",
             "",
         ),
         Row(
             "collectives of a step, once all ranks are there",
             _milliseconds(sum(s * n for s, n in took_s if s is not None)),
             _milliseconds(predicted_s),
-            _milliseconds(sum(f.on(cluster, comm.size) * n for f, n in papers)),
+            _milliseconds(sum(f.on(cluster, call.ranks) * n for call, (f, n) in zip(step, papers, strict=True))),
         ),
     ]
 

@@ -1,16 +1,29 @@
 """Sampling: text that a model writes."""
 
+from typing import Protocol
+
 import numpy as np
 import numpy.typing as npt
 
 from simdist.arrays import Array
 from simdist.collectives import broadcast
-from simdist.parallel import Method
+from simdist.comm import Communicator
 
-__all__ = ["sample"]
+__all__ = ["Writer", "sample"]
 
 
-def sample(method: Method, prompts: Array, num_bytes: int, temperature: float, seed: int) -> Array:
+class Writer(Protocol):
+    """What can go on with a text: a `Method`, for example."""
+
+    @property
+    def comm(self) -> Communicator:
+        """The ranks that it is on."""
+
+    def logits(self, tokens: Array) -> Array:
+        """What may come next after each row of tokens: see `Model.logits`."""
+
+
+def sample(writer: Writer, prompts: Array, num_bytes: int, temperature: float, seed: int) -> Array:
     """What the model writes after each prompt, a byte at a time, each from all that it sees before.
 
     Rank 0 draws, so that all ranks go on alike; but all must call, since a rank may have a part of the model.
@@ -30,9 +43,9 @@ def sample(method: Method, prompts: Array, num_bytes: int, temperature: float, s
     text = np.concatenate([prompts, np.zeros((n, num_bytes), np.uint8)], axis=1)
     noise = np.random.Generator(np.random.Philox(key=[seed, 2]))
     for end in range(length, length + num_bytes):
-        logits = method.logits(text[:, end - length : end])
+        logits = writer.logits(text[:, end - length : end])
         drawn = _draw(logits.astype(np.float64), temperature, noise)
-        broadcast(drawn, method.comm)
+        broadcast(drawn, writer.comm)
         text[:, end] = drawn
     return text[:, length:]
 

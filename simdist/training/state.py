@@ -24,12 +24,14 @@ class State(NamedTuple):
         config: as a dictionary; all but the name of the text.
         text: the digest of what it trains on.
         loss, targets: since the last line of the log: the summed loss of all ranks, and over how many bytes.
+        seconds: inside its steps.
     """
 
     config: dict[str, Any]
     text: str
     loss: float = 0.0
     targets: int = 0
+    seconds: float = 0.0
 
 
 def save_state(root: Path, comm: Communicator, step: int, method: Method, state: State, keep: int | None) -> None:

@@ -1,6 +1,6 @@
 """Traffic: the collectives of a training step, as they were and as their costs and papers have them."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any, NamedTuple
@@ -34,11 +34,20 @@ __all__ = ["Call", "calls", "costs", "formulas", "predicted_seconds", "transfer_
 
 
 class Call(NamedTuple):
-    """A collective: "all_reduce", "ring", and the bytes of the array that all ranks together work on."""
+    """A collective.
+
+    Attributes:
+        operation, algorithm: "all_reduce", "ring".
+        num_bytes: of the array that all ranks together work on.
+        ranks: how many they are.
+        group: the name of their communicator.
+    """
 
     operation: str
     algorithm: str
     num_bytes: int
+    ranks: int
+    group: str
 
     @property
     def span_name(self) -> str:
@@ -56,17 +65,21 @@ def calls(trace: Trace, rank: int = 0) -> Counter[Call]:
     if not steps:
         return Counter()
     start_s, end_s = steps[-1].start_s, steps[-1].end_s
+    members: dict[str, set[int]] = defaultdict(set)
+    for s in trace:
+        if kind(s.name) in COLLECTIVES:
+            members[s.detail].add(s.rank)
     found: Counter[Call] = Counter()
     for s in trace:
         if s.rank == rank and s.bytes and start_s <= s.start_s and s.end_s <= end_s and kind(s.name) in COLLECTIVES:
             operation, _, name = s.name.partition(" ")
             if name in algorithms(operation):  # and not a frame around one, such as "reduce by PowerSGD"
-                found[Call(operation, name, s.bytes)] += 1
+                found[Call(operation, name, s.bytes, len(members[s.detail]), s.detail)] += 1
     return found
 
 
 def costs(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> list[tuple[Cost, int]]:
-    """What each of these costs this rank, and how often it is called."""
+    """What each of these costs the first rank of its group, and how often it is called."""
     cases = {call: _case(call, comm, itemsize) for call in step}
     return [(find(*call[:2]).cost(cases[call]), count) for call, count in step.items()]
 
@@ -78,24 +91,24 @@ def formulas(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> lis
 
 
 def _case(call: Call, comm: Communicator, itemsize: int) -> Case:
-    ranks_per_node = comm.size // comm.num_nodes
-    return Case(comm.size, call.num_bytes, comm.rank, 0, call.itemsize(itemsize), ranks_per_node)
+    ranks_per_node = min(call.ranks, comm.size // comm.num_nodes)
+    return Case(call.ranks, call.num_bytes, 0, 0, call.itemsize(itemsize), ranks_per_node)
 
 
 def transfer_seconds(trace: Trace, call: Call) -> float | None:
-    """How long a collective took from the last rank's coming to the last rank's leaving: the median over all
-    its calls in the trace; None where there are none.
+    """How long a collective took from the last rank's coming to the last rank's leaving, in its group: the median
+    over all its calls in the trace; None where there are none.
     """
     spans: dict[int, list[Span]] = {}
     for span in trace:
-        if (span.name, span.bytes) == (call.span_name, call.num_bytes):
+        if (span.name, span.bytes, span.detail) == (call.span_name, call.num_bytes, call.group):
             spans.setdefault(span.rank, []).append(span)
     together = zip(*spans.values(), strict=True)
     took_s = [max(s.end_s for s in ranks) - max(s.start_s for s in ranks) for ranks in together]
     return median(took_s) if took_s else None
 
 
-def predicted_seconds(cluster: Cluster, ranks: int, call: Call, itemsize: int) -> float:
+def predicted_seconds(cluster: Cluster, call: Call, itemsize: int) -> float:
     """How long the same takes in the virtual world, on the model of this cluster."""
     dtype = np.dtype(f"u{call.itemsize(itemsize)}")
     x = phantom(call.num_bytes // dtype.itemsize, dtype)
@@ -103,7 +116,7 @@ def predicted_seconds(cluster: Cluster, ranks: int, call: Call, itemsize: int) -
     def program(twin: Communicator) -> None:
         _PERFORM[call.operation](x, twin, call.algorithm)
 
-    return run_virtual(program, ranks, cluster, record=False)[2]
+    return run_virtual(program, call.ranks, cluster, record=False)[2]
 
 
 def _own(x: Array, comm: Communicator) -> Array:

@@ -2,18 +2,18 @@
 
 import signal
 from collections.abc import Iterator
-from dataclasses import asdict, replace
-from hashlib import sha256
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Array, partition
+from simdist.arrays import Ledger, recorded
 from simdist.arrays.memory import keep_freed_memory
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
-from simdist.data import Batches, Part, Prefetcher, load
+from simdist.data import Batches, Part, Prefetcher
 from simdist.errors import ArgumentError
 from simdist.nn import Noise
 from simdist.parallel import check_replicas
@@ -21,16 +21,15 @@ from simdist.trace import Trace
 from simdist.training.config import Config
 from simdist.training.gauge import Gauge
 from simdist.training.interrupts import Interrupts
-from simdist.training.methods import distribute
-from simdist.training.models import build
+from simdist.training.judge import Judge
+from simdist.training.layout import Layout
 from simdist.training.record import gather_trace
-from simdist.training.sampling import sample
 from simdist.training.state import State, changes, restore_state, save_state
+from simdist.training.text import Text
 
 __all__ = ["Line", "Trainer"]
 
-_VALIDATION_BYTES = 512  # to be predicted at a time at least, so that NumPy has something to do at once
-_PROMPTS = 3
+_LEDGER_STEPS = 3
 
 
 class Line(NamedTuple):
@@ -45,6 +44,7 @@ class Line(NamedTuple):
         tokens_per_s: bytes predicted by all ranks together for each second inside training steps.
         communication_share: of that time, between 0 and 1.
         sent_bytes: a step.
+        seconds: inside all training steps so far, those before a resumption too.
     """
 
     step: int
@@ -55,6 +55,7 @@ class Line(NamedTuple):
     tokens_per_s: float
     communication_share: float
     sent_bytes: int
+    seconds: float = 0.0
 
 
 class Trainer:
@@ -65,23 +66,29 @@ class Trainer:
             ...
 
     Args:
-        comm: the ranks that share each batch. All of them must call.
+        comm: all ranks of the run. All of them must call.
         config: the same on all ranks.
         checkpoints: the folder for them; None where none are to be written.
+        text: the config's, if it has been read already.
 
     Attributes:
         method: the model, and how the ranks train it together.
+        data: the ranks that have different windows of each batch: of those that share a copy of the model, one.
         done: how many steps are done.
         stopped: the signal that asked for the end of the run before its last step, if one did.
         gauge: what the steps so far cost, those before a resumption not counted.
-        unigram_entropy, bigram_entropy: of the validation text, in nats a byte: what the loss must get below.
+        ledger: what this rank's memory was for in a few steps.
+        remembered: from when to when the last few of these steps took.
+        text: what it trains on and is judged by.
 
     Raises:
         DataError: the text cannot be read or is too short.
         CollectiveMismatch: on all ranks, if they were given different configs or read different texts.
     """
 
-    def __init__(self, comm: Communicator, config: Config, checkpoints: Path | None = None) -> None:
+    def __init__(
+        self, comm: Communicator, config: Config, checkpoints: Path | None = None, text: Text | None = None
+    ) -> None:
         self.comm = comm
         self.config = config
         self.checkpoints = checkpoints
@@ -89,20 +96,23 @@ class Trainer:
         self.stopped: signal.Signals | None = None
         self._loss = 0.0  # since the last line: summed over what this rank has seen,
         self._targets = 0  # and how many bytes all ranks together have predicted
+        self._seconds = 0.0  # before a resumption
         self._first_span = len(comm.recorder.rows)
         keep_freed_memory()
-        corpus = load(config.data)
-        self._text = corpus.digest
-        # The file may have another name on another node; what is in it must be the same.
-        settings = sha256(replace(config, data="").toml().encode()).hexdigest()
-        comm.agree(f"train on text {self._text[:12]} by config {settings[:12]}")
-        text, self._validation = corpus.split(config.context_bytes + 1, config.validation_share, config.seed)
-        self.unigram_entropy = self._validation.unigram_entropy()
-        self.bigram_entropy = self._validation.bigram_entropy()
-        model = build(config)
-        self._batches = Batches(text, config.global_batch_size, config.seed, config.order, model.targets_per_window)
+        self.text = text or Text(config)
+        self.text.agree(comm, config)
+        layout = Layout(comm, config)
+        self.data = layout.data
+        model = layout.model()
+        stride = model.targets_per_window
+        self._batches = Batches(self.text.train, config.global_batch_size, config.seed, config.order, stride)
+        self._judge = Judge(self.text.validation, self.data, config, stride)
         self._rate = config.rates()
-        self.method = distribute(model, comm, config)
+        self.ledger = Ledger(comm.clock)
+        self.remembered: list[tuple[float, float]] = []
+        with recorded(self.ledger):
+            self.method = layout.method(model)
+        self.ledger.begin()
         self.gauge = Gauge(comm, config.trace_steps)
 
     def run(self, asked: Interrupts | None = None) -> Iterator[Line | None]:
@@ -116,7 +126,7 @@ class Trainer:
         with Prefetcher(self._part, steps) as parts:
             for step in steps:
                 targets = self._batches.size(step) * self.method.model.targets_per_window
-                with self.gauge.step(step, targets):
+                with self.gauge.step(step, targets), self._remembered(step):
                     with self.comm.span("input"):
                         part = next(parts)
                     self._step(part)
@@ -142,18 +152,20 @@ class Trainer:
         if self.done >= self.config.steps:
             raise ArgumentError(f"steps is {self.config.steps}, and {self.done} are done; give more to go on")
         self._targets = state.targets
-        self._loss = state.loss if self.comm.rank == 0 else 0.0
-        return changes(self.config, self._text, state)
+        self._loss = state.loss if self.data.rank == 0 else 0.0
+        self._seconds = state.seconds
+        return changes(self.config, self.text.digest, state)
 
     def save(self) -> None:
         """Write a checkpoint; all ranks must call. Does nothing where there is no folder for it."""
         if self.checkpoints is None:
             return
         loss = np.array([self._loss])
-        all_reduce(loss, self.comm)
-        self._loss = float(loss[0]) if self.comm.rank == 0 else 0.0  # as a run has it that goes on from here
+        all_reduce(loss, self.data)
+        self._loss = float(loss[0]) if self.data.rank == 0 else 0.0  # as a run has it that goes on from here
         config = asdict(self.config) | {"data": ""}  # which may have another name on another node
-        state = State(config, self._text, float(loss[0]), self._targets)
+        seconds = float(self.comm.exchange(repr(self._seconds_so_far))[0])  # rank 0's, who writes the log
+        state = State(config, self.text.digest, float(loss[0]), self._targets, seconds)
         keep = self.config.keep_checkpoints or None
         save_state(self.checkpoints, self.comm, self.done, self.method, state, keep)
 
@@ -163,17 +175,27 @@ class Trainer:
 
     def samples(self) -> list[tuple[bytes, bytes]]:
         """Windows of the validation text, and what the model writes after each; all ranks must call."""
-        config = self.config
-        prompts = self._validation.windows(self._validation.evenly(_PROMPTS))[:, 1:]
-        with self.comm.span("samples"):
-            written = sample(self.method, prompts, config.sample_bytes, config.temperature, config.seed)
-        return [(prompt.tobytes(), text.tobytes()) for prompt, text in zip(prompts, written, strict=True)]
+        return self._judge.samples(self.method)
 
     # -- a step ---------------------------------------------------------------------------------------
 
+    @contextmanager
+    def _remembered(self, step: int) -> Iterator[None]:
+        """Keep the ledger in this step, if it is one of the first, for a run that is stopped, or of the last.
+
+        In steps of a few milliseconds it would take some percent of the time, and steps are alike.
+        """
+        if self.gauge.total.steps >= _LEDGER_STEPS and step < self.config.steps - _LEDGER_STEPS:
+            yield
+            return
+        start_s = self.comm.clock()
+        with recorded(self.ledger):
+            yield
+        self.remembered = [*self.remembered[1 - _LEDGER_STEPS :], (start_s, self.comm.clock())]
+
     def _part(self, step: int) -> Part:
         """This rank's part of a batch."""
-        return self._batches.part(step, self.comm.rank, self.comm.size)
+        return self._batches.part(step, self.data.rank, self.data.size)
 
     def _step(self, part: Part) -> None:
         """One step."""
@@ -185,7 +207,7 @@ class Trainer:
             self._loss += method.backward(micro_batch.windows, scale, noise, last=micro_batch is last)
         method.step(self._rate(self.done))
         if config.check_every and (self.done + 1) % config.check_every == 0:
-            check_replicas(method.model.parameters, self.comm)
+            check_replicas(method.model.parameters, self.method.comm)
 
     def _heed(self, asked: Interrupts | None) -> None:
         """At the end of a step: write a checkpoint if it is time, or if a signal asks for one."""
@@ -215,26 +237,15 @@ class Trainer:
             tokens_per_s=lap.per_second(lap.targets),
             communication_share=lap.communication_share,
             sent_bytes=lap.sent_bytes // lap.steps,
+            seconds=self._seconds_so_far,
         )
+
+    @property
+    def _seconds_so_far(self) -> float:
+        return self._seconds + self.gauge.total.seconds
 
     def _mean_losses(self) -> tuple[float, float]:
         """The means over all ranks: of the training loss since the last line, and of the validation loss."""
-        comm, model = self.comm, self.method.model
-        numbers = self._validation.evenly(self.config.validation_windows)
-        sums = np.array([self._loss, 0.0])
-        with comm.span("validation"):
-            for own in self._portions(numbers):
-                sums[1] += self.method.loss(self._validation.windows(own))
-            all_reduce(sums, comm)
-        return float(sums[0]) / self._targets, float(sums[1]) / (len(numbers) * model.targets_per_window)
-
-    def _portions(self, numbers: Array) -> list[Array]:
-        """This rank's part of these windows, in portions: as many on every rank, some of them maybe empty.
-
-        As many windows at a time as in a step, so that their activations take no more memory than a step's.
-        """
-        config, p = self.config, self.comm.size
-        least = _VALIDATION_BYTES // self.method.model.targets_per_window
-        at_once = max(config.global_batch_size // p // config.micro_batches, least, 1)
-        own = numbers[partition(len(numbers), p)[self.comm.rank]]
-        return [own[run] for run in partition(len(own), -(-len(numbers) // (p * at_once)))]
+        total = np.array([self._loss])
+        all_reduce(total, self.data)
+        return float(total[0]) / self._targets, self._judge.loss(self.method.loss)

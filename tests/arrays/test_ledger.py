@@ -130,6 +130,50 @@ def test_each_rank_has_its_own(spmd):
     assert spmd(program, 3) == [(8, ""), (16, ""), (24, "")]
 
 
+def test_a_ranks_streams_tell_the_ledger_of_whoever_starts_them(spmd):
+    def program(comm):
+        ledger, side = Ledger(comm.clock), comm.stream("side")
+        kept = []
+
+        def work(n):
+            kept.append(np.zeros(n))
+            hold("communication", kept[-1], "side")
+
+        side.start(work, 9).wait()
+        with recorded(ledger):
+            side.start(work, comm.rank + 1).wait()
+        return ledger.now.of("communication"), ledger.peak.at
+
+    assert spmd(program, 3) == [(8, "side"), (16, "side"), (24, "side")]
+
+
+def test_threads_may_share_one():
+    ledger = Ledger()
+
+    def work():
+        for _ in range(2000):
+            ledger.hold("buffers", [np.zeros(2), np.zeros(3)])
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ledger.now.total == 0
+    assert 40 <= ledger.peak.total <= 4 * 40
+
+
+def test_it_may_begin_again():
+    ledger = Ledger()
+    x, y = np.zeros(4), np.zeros(8)
+    ledger.hold("parameters", [x, y])
+    del y
+    ledger.begin()
+    assert (ledger.moments, ledger.peak.total, ledger.peaks["parameters"]) == ([], 32, 32)
+    del x
+    assert ledger.now.total == 0
+
+
 def test_without_a_ledger_nothing_is_held():
     x = np.zeros(3)
     hold("parameters", x)
@@ -146,7 +190,8 @@ def test_memory_of_a_communicator(spmd):
         ledger.hold("parameters", x[2:])
         return ledger.now.total
 
-    assert spmd(program, 2) == [48, 48]
+    for held in spmd(program, 2):
+        assert 48 <= held <= 64  # memory that peers reach comes in whole cache lines
 
 
 def test_categories_are_known():

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simdist.arrays import partition
+from simdist.arrays import partition, slices
 from simdist.errors import ArgumentError
 
 SIZES = st.integers(0, 10_000)
@@ -42,3 +42,9 @@ def test_refuses_what_cannot_be_cut(n, p):
 def test_has_no_run_before_the_first_or_after_the_last(i):
     with pytest.raises(IndexError, match=f"run {i} of a partition into 4"):
         partition(10, 4)[i]
+
+
+@given(SIZES, PARTS)
+def test_slices_are_those_of_the_partition_made_once(n, p):
+    assert slices(n, p) == tuple(partition(n, p))
+    assert slices(n, p) is slices(n, p)

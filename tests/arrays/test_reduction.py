@@ -30,6 +30,16 @@ def test_folds_in_place_as_numpy_reduces(op, dtype):
     assert np.array_equal(x, ORACLES[op](rows, axis=0).astype(dtype))  # small whole numbers: exact in any dtype
 
 
+@pytest.mark.parametrize("op", ORACLES)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64, np.bool_])
+@pytest.mark.parametrize("shape", [(1,), (), (1, 1)])
+def test_folds_a_single_item_into_the_memory_it_is_given(op, dtype, shape):
+    row = np.array([2, 3, 0]).astype(dtype)
+    x, y = row[1:2].reshape(shape), np.ones(shape, dtype)
+    reduction(op).fold(x, y)
+    assert row.tolist() == [row[0], ORACLES[op](np.array([3, 1]).astype(dtype)).astype(dtype), row[2]]
+
+
 def test_charges_an_operation_an_item_and_three_passes_over_memory():
     x = np.zeros(10, np.float32)
     meter = Meter()

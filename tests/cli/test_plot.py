@@ -88,6 +88,18 @@ def test_a_schedule(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "two.svg").exists()
 
 
+def test_a_schedule_that_is_sought(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["--stages", 3, "--micro-batches", 6, "--memory-limit", 3, "--memory-of", 1, 1, "--against", "zb-auto"]
+    assert command("schedule", "zb-h1", *words) == 0
+    assert is_png(tmp_path / "zb-h1-3-6.png")
+    assert capsys.readouterr().out.count("the longest rank's own span        2.0000     2.0000") == 2
+    assert command("schedule", "zb-auto", "--text", "--times", 1, 1, 0.5) == 0
+    out = capsys.readouterr().out
+    assert "simulated      bound" in out
+    assert "of 1 and 0.5 that rank 3 keeps at most" in out
+
+
 def test_a_schedule_as_text_and_from_text(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command("schedule", "gpipe", "--stages", 2, "--micro-batches", 2, "--text") == 0
@@ -108,6 +120,8 @@ def test_a_schedule_as_text_and_from_text(tmp_path, monkeypatch, capsys):
         (["schedule"], ArgumentError, "takes the name of one schedule"),
         (["schedule", "zbh1"], UnknownNameError, "did you mean 'zb-h1'"),
         (["schedule", "gpipe", "--chunks", "2"], UnknownNameError, "unknown option of gpipe 'chunks'"),
+        (["schedule", "gpipe", "--memory-limit", "2"], UnknownNameError, "unknown option of gpipe 'memory_limit'"),
+        (["schedule", "zb-auto", "--memory-limit", "0.5"], ArgumentError, r"zb-auto within 0\.5 of memory"),
         (["schedule", "gpipe", "--stages", "0"], ArgumentError, "stages=0"),
         (["schedule", "gpipe", "--against", "nowhere.txt"], DataError, r"cannot read nowhere\.txt"),
         (["schedule", "gpipe", "--times", "1", "-1", "1"], ArgumentError, "backward_input is -1"),

@@ -10,7 +10,7 @@ import simdist as sd
 from simdist import collectives
 from simdist.arrays import phantom
 from simdist.bench.trial import ROOTED, Trial, contribution, perform
-from simdist.cluster import preset
+from simdist.cluster import Pick, Tuned, preset
 from simdist.collectives import (
     algorithms,
     all_gather,
@@ -143,15 +143,26 @@ def test_auto_weighs_latency_against_bandwidth():
         all_reduce(phantom(n), comm)
         return comm.recorder.spans()[-1].name.split()[1]
 
-    cluster = preset("this-machine")
+    cluster = preset("this-machine").with_(one_memory=False)
     for n in (1, 1 << 24):
         (name,) = set(sd.run(program, 16, cluster=cluster, args=(n,)).results)
         seconds = {
             other: formula("all_reduce", other, ranks=16, num_bytes=4 * n).on(cluster, 16)
             for other in algorithms("all_reduce")
+            if other != "direct"
         }
         assert seconds[name] == min(seconds.values())
-    assert sd.run(program, 16, args=(1,)).results != sd.run(program, 16, args=(1 << 24,)).results
+    short, long = (sd.run(program, 16, cluster=cluster, args=(n,)).results for n in (1, 1 << 24))
+    assert short != long
+
+
+@pytest.mark.parametrize("n", [1, 1 << 24])
+def test_auto_goes_direct_where_ranks_share_one_memory(n):
+    def program(comm, n):
+        all_reduce(phantom(n), comm)
+        return comm.recorder.spans()[-1].name
+
+    assert set(sd.run(program, 4, args=(n,)).results) == {"all_reduce direct"}
 
 
 # -- what is refused ----------------------------------------------------------------------------------
@@ -290,3 +301,43 @@ def test_ranks_that_disagree_all_hear_of_it(spmd, what):
     told = spmd(program, 3)
     assert told[0] == told[1] == told[2]
     assert "rank" in told[0]
+
+
+def test_auto_takes_what_is_fastest_for_where_the_arrays_lie(spmd):
+    """By a table that says: ring, unless all arrays lie in memory that the ranks share."""
+    table = Tuned({("all_reduce", 3): (Pick(1, "direct", "ring"),)})
+
+    def program(comm):
+        cluster, comm.cluster = comm.cluster, comm.cluster.with_(tuned=table)
+        comm.attached.clear()
+        shared, own = comm.empty(50_000, np.int64), np.empty(50_000, np.int64)
+        names = []
+        for x in (shared, own, own if comm.rank else shared):
+            x[...] = 10**comm.rank
+            first = len(comm.recorder.rows)
+            all_reduce(x, comm)
+            names += [span.name for span in comm.recorder.spans()[first:] if span.name.startswith("all_reduce")]
+            assert (x == 111).all()
+        comm.cluster = cluster
+        comm.attached.clear()
+        return names
+
+    assert spmd(program, 3) == [["all_reduce direct", "all_reduce ring", "all_reduce ring"]] * 3
+
+
+def test_all_to_all_into_an_array_of_ones_own(spmd):
+    def program(comm):
+        x, y = np.full((comm.size, 4), comm.rank), np.zeros((comm.size, 4), int)
+        return all_to_all(x, comm, out=y) is y, y
+
+    for same, y in spmd(program, 3):
+        assert same and y.tolist() == [[r] * 4 for r in range(3)]
+
+
+def test_an_output_that_is_not_like_the_input():
+    for out in (np.zeros((2, 3)), np.zeros((2, 2), np.float32)):
+        refuses(
+            ArrayError,
+            "rank 0 gave out of .* they must be alike",
+            lambda comm, out=out: all_to_all(np.zeros((2, 2)), comm, out=out),
+        )

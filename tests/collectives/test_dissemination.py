@@ -3,7 +3,7 @@
 import pytest
 from one_port import CLUSTER, RANKS, perform, steps
 
-from simdist.collectives import barrier, cost, formula
+from simdist.collectives import Cost, barrier, cost, formula
 from simdist.comm.virtual.world import run_virtual
 
 
@@ -14,7 +14,7 @@ def test_counts_and_steps(p):
     assert run.counted() == [(rounds, 0, 0)] * p
     assert run.seconds == rounds
     assert {cost("barrier", "dissemination", ranks=p, num_bytes=0, rank=r) for r in range(p)} == {
-        (rounds, rounds, 0, 0)
+        Cost(rounds, rounds, 0)
     }
     assert tuple(formula("barrier", "dissemination", ranks=p, num_bytes=0)) == (rounds, 0, 0)
 

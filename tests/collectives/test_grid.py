@@ -37,5 +37,5 @@ def test_costs_and_formulas_in_turn_add_up():
 @pytest.mark.parametrize("row_size", [1, 2, 4, 8])
 def test_a_grid_moves_the_bytes_of_a_ring_in_fewer_steps(row_size):
     cost = Phases().cost(Case(8, 800, 3), row_size)
-    assert cost[2:] == (1400, 700)
+    assert cost[2:4] == (1400, 700)
     assert cost.steps == cost.messages == 2 * (row_size - 1) + 2 * (8 // row_size - 1)

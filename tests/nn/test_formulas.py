@@ -13,14 +13,18 @@ SHAPES = [
     Shape(layers=1, width=6, heads=1, context=7, vocabulary=100),
     Shape(layers=1, width=6, heads=2, context=130, recompute="selective"),
 ]
+MIXTURES = [
+    Shape(layers=2, width=8, heads=2, context=6, experts=4),
+    Shape(layers=1, width=6, heads=1, context=12, experts=5, top_k=2, group=4, recompute="full"),
+]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", [*SHAPES, *MIXTURES], ids=str)
 def test_parameters_are_those_of_the_model(shape):
     assert gpt(shape).parameters.size == num_parameters(shape)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", [*SHAPES, *MIXTURES], ids=str)
 def test_the_meter_counts_the_products_of_an_iteration(shape, monkeypatch):
     events = []
 

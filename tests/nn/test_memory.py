@@ -19,6 +19,17 @@ SHAPES = {
     "wide": {"layers": 3, "width": 64, "heads": 2, "context": 5},
     "many words": {"layers": 1, "width": 8, "heads": 2, "context": 6, "vocabulary": 250},
     "long": {"layers": 2, "width": 8, "heads": 2, "context": 150},
+    "experts": {"layers": 2, "width": 12, "heads": 3, "context": 8, "experts": 4, "capacity_factor": 4.0},
+    "two of the experts": {
+        "layers": 1,
+        "width": 8,
+        "heads": 2,
+        "context": 8,
+        "experts": 4,
+        "top_k": 2,
+        "group": 4,
+        "capacity_factor": 2.0,
+    },
 }
 every_shape = pytest.mark.parametrize("name", SHAPES)
 every_mode = pytest.mark.parametrize("recompute", ["none", "selective", "full"])

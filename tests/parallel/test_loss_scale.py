@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from oracle import outgoing
+
 from simdist.comm.solo import SoloCommunicator
 from simdist.errors import ArgumentError
 from simdist.parallel.loss_scale import LossScale
@@ -24,7 +26,7 @@ def program(comm, steps, dtype):
             weights -= gradient.astype(np.float32) / scale.value
         moved.append(finite)
         scale.update(finite)
-    sent = [span.bytes for span in comm.recorder.spans()[first:] if span.name == "send"]
+    sent = outgoing(comm.recorder.spans()[first:])
     return values, moved, float(weights[0]), scale.state(), max(sent, default=0)
 
 

@@ -45,7 +45,7 @@ def test_what_another_run_left_to_go_on_from_is_not_mixed_with_this_one(tmp_path
     (tmp_path / "checkpoints" / "step-3").mkdir(parents=True)
     with pytest.raises(ArgumentError, match="has checkpoints of an earlier run"):
         RunFolder(tmp_path, Config())
-    RunFolder(tmp_path, Config(), [LINE])
+    RunFolder(tmp_path, Config(), [LINE], again=True)
 
 
 def test_a_run_goes_on_with_its_lines_and_its_log(tmp_path):

@@ -1,15 +1,19 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 from signal import SIGINT, SIGTERM, SIGUSR1, SIGUSR2
 
 import pytest
 from checkpointing import restored, store
+from jobs import ROOT
 
 import simdist as sd
 from simdist.comm.solo import SoloCommunicator
+from simdist.launch.mpirun import DEAF
 from simdist.training import interrupts
-from simdist.training.interrupts import Interrupts
+from simdist.training.interrupts import Interrupts, deaf_to
 
 HEARD = (SIGINT, SIGTERM, SIGUSR1)
 
@@ -138,3 +142,25 @@ def test_leaves_a_checkpoint(spmd, tmp_path):
         return step, restored(comm, tmp_path)
 
     assert spmd(train, 3) == [(5, 6)] * 3
+
+
+def test_until_somebody_listens_a_signal_may_do_nothing():
+    before = handlers()
+    with deaf_to(SIGUSR1):
+        send(SIGUSR1)
+        with Interrupts() as asked:
+            send(SIGUSR1)
+            assert asked.agreed(SoloCommunicator()) == [SIGUSR1]
+        send(SIGUSR1)
+    assert handlers() == before
+
+
+def test_ranks_may_be_started_deaf(tmp_path):
+    (tmp_path / "script.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\nprint('here')\n")
+    words = [sys.executable, "-m", "simdist.launch.rank_process", str(tmp_path / "script.py")]
+    for told, code in (({DEAF: str(int(SIGUSR1))}, 0), ({}, -SIGUSR1)):
+        done = subprocess.run(
+            words, env=os.environ | {"PYTHONPATH": str(ROOT)} | told, capture_output=True, check=False
+        )
+        assert done.returncode == code
+        assert (b"here" in done.stdout) == (code == 0)

@@ -85,6 +85,9 @@ def test_a_job_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path, text
     assert f"stopped by SIGINT after step {last}" in output
     assert "Traceback" not in output
     assert 0 < first < last < 2000
+    assert f"{last} steps of 12 windows" in (a / "report.txt").read_text()
+    assert {"loss.png", "memory.png", "timeline.png", "trace.json"} <= {path.name for path in a.iterdir()}
+    assert not (a / "samples.txt").exists()
 
     stop = last + 30
     with train(f"--steps={stop}", f"--out={b}", *told, folder=tmp_path) as job:

@@ -4,7 +4,7 @@ import pytest
 
 import simdist as sd
 from simdist.training import Config, Trainer, report
-from simdist.training.traffic import Call, calls, costs
+from simdist.training.traffic import calls, costs
 
 SMALL = {"model": "gpt", "layers": 1, "width": 8, "heads": 2, "context_bytes": 6, "steps": 3, "global_batch_size": 8}
 METHODS = [
@@ -49,17 +49,17 @@ def test_calls_are_those_of_the_last_step(settings):
         return trace and (dict(calls(trace)), costs(calls(trace), comm, 4), n)
 
     found, counted, n = sd.run(program, 3).results[0]
-    assert found == {Call("all_reduce", "ring", n): 1}
+    assert [(call[:4], count) for call, count in found.items()] == [(("all_reduce", "ring", n, 3), 1)]
     assert [(cost.messages, times) for cost, times in counted] == [(4, 1)]
 
 
 def test_without_a_record_there_is_nothing_to_predict_from(settings):
     def program(comm):
-        trainer = Trainer(comm, Config(**settings | {"trace_steps": 0}))
+        trainer = Trainer(comm, Config(**settings | {"trace_steps": 0, "algorithm": "ring"}))
         line = [line for line in trainer.run() if line][-1]
         trace = trainer.trace()
         return trace and [tuple(row) for row in report(trainer, line, trace, comm.cluster).rows]
 
     rows = sd.run(program, 2).results[0]
-    assert [row[2:] for row in rows] == [("", "")] * 2
+    assert [row[2:] for row in rows[:2]] == [("", "")] * 2
     assert rows[0][1] != "0"

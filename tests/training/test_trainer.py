@@ -3,7 +3,7 @@ import pytest
 
 from simdist.collectives import cost
 from simdist.data import load
-from simdist.errors import CollectiveMismatch, DataError
+from simdist.errors import CollectiveMismatch, DataError, ReplicaDrift
 from simdist.training import Config, Trainer
 
 ANY = {"precision": "float64", "global_batch_size": 22, "steps": 12, "interval": 5, "validation_windows": 50}
@@ -85,6 +85,21 @@ def test_ranks_train_as_one_by_any_method(spmd, text, p, name):
     lines = [line for line in found[0][0] if line]
     for line, expected in zip(lines, filter(None, alone), strict=True):
         assert line[:5] == pytest.approx(expected[:5], rel=1e-12)
+
+
+@pytest.mark.parametrize("told", [{}, {"method": "dp"}, {"compress": "8-bit", "algorithm": None}])
+def test_a_copy_that_drifts_is_found_when_it_is_time_to_look(spmd, text, told):
+    def drift(comm):
+        trainer = Trainer(comm, Config(**SMALL | {"data": text, "bucket_bytes": None, "check_every": 4} | told))
+        try:
+            for _ in trainer.run():
+                if trainer.done == 5 and comm.rank == 1:
+                    trainer.method.weights[0] = 1e3
+        except ReplicaDrift as error:
+            return trainer.done, str(error)
+
+    for done, message in spmd(drift, 3):
+        assert done == 7 and "rank 1 (first in embedding" in message
 
 
 def test_a_compressed_gradient_still_teaches(spmd, text):
@@ -182,7 +197,7 @@ def test_validation_takes_every_window_once(spmd, text, p, model):
 def test_it_learns(spmd, text):
     def learn(comm):
         trainer = Trainer(comm, Config(**SMALL | {"data": text, "steps": 150}))
-        return trainer.unigram_entropy, [line.validation_loss for line in trainer.run() if line][-1]
+        return trainer.text.unigram_entropy, [line.validation_loss for line in trainer.run() if line][-1]
 
     entropy, loss = spmd(learn, 2)[0]
     assert loss < entropy / 2

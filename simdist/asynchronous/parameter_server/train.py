@@ -225,8 +225,8 @@ class _Work:
             if self.interruptible:
                 more_s = self.compute_time.more_s(comm.rank, clock, worked_s)
                 over = self.client.is_over(clock, comm.clock() + more_s)
-            else:
-                self.compute_time.spend(comm, clock, worked_s)
+        if not self.interruptible:
+            self.compute_time.spend(comm, clock, worked_s)
         if over is not None:
             report.num_given_up += 1
             return self.client.pull(self.weights, over)

@@ -6,13 +6,15 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.cluster import Path
 from simdist.comm.communicator import ANY, Communicator, Request, Status, Stream
+from simdist.comm.virtual.channel import Channel, Receipt
 from simdist.comm.virtual.group import Group
-from simdist.comm.virtual.mailbox import Hope, Mailbox, Message, Receipt
+from simdist.comm.virtual.lookout import Hope
+from simdist.comm.virtual.peers import VirtualPeers
 from simdist.comm.virtual.request import AnyReceiving, Receiving, Sending
 from simdist.comm.virtual.shared import Shared
 from simdist.comm.virtual.stream import VirtualStream
+from simdist.errors import ArgumentError
 from simdist.trace import Recorder
 
 __all__ = ["VirtualCommunicator"]
@@ -21,7 +23,7 @@ __all__ = ["VirtualCommunicator"]
 class VirtualCommunicator(Communicator):
     """One rank's view of a group of virtual ranks.
 
-    Each call first waits for its turn, so that whatever touches ports and mailboxes happens in the order of
+    Each call first waits for its turn, so that whatever touches ports and channels happens in the order of
     virtual time.
 
     Args:
@@ -48,13 +50,13 @@ class VirtualCommunicator(Communicator):
         self._shared = shared
         self.group = group
         self.scheduler = shared.scheduler
-        self._routes: dict[int, tuple[Path, Mailbox]] = {}
-        self._mailbox = group.mailboxes[rank]
+        self._channels = group.channels
         self._global_rank = group.ranks[rank]
         self._eager_bytes = shared.cluster.eager_bytes
         self._rows = recorder.rows if recorder.on else None
         self._shadow: VirtualCommunicator | None = None
-        self._calls = {"agree": 0, "exchange": 0, "split": 0, "shared": 0}
+        self._peers: VirtualPeers | None = None
+        self._calls = {"agree": 0, "exchange": 0, "split": 0, "shared": 0, "empty": 0}
 
     # -- messages -------------------------------------------------------------------------------------
 
@@ -67,39 +69,45 @@ class VirtualCommunicator(Communicator):
         return self.irecv(x, src, tag).wait()
 
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
-        """See Communicator."""
-        scheduler = self.scheduler
-        scheduler.turn()
-        if x.nbytes > self._eager_bytes:
+        """See Communicator. Most messages of a collective pass here, so this goes the shortest way."""
+        num_bytes = x.nbytes
+        if num_bytes > self._eager_bytes:
             # The receive is posted first: of two ranks that send each other something large, both are ready.
             receiving, sending = self.irecv(y, src, 0), self.isend(x, dst, 0)
             receiving.wait()
             sending.wait()
             return
+        try:
+            outgoing, incoming = self._channels[dst][self.rank], self._channels[self.rank][src]
+        except KeyError:
+            outgoing, incoming = self._channel_to(dst), self._channel_from(src)
+        scheduler = self.scheduler
         fiber = scheduler.running
         start_s = fiber.clock_s
-        sent_s = self._dispatch(x, dst, 0, start_s)
+        if start_s > scheduler.due_s:
+            scheduler.give_way()
+        sent_s = outgoing.dispatch(x, num_bytes, 0, start_s)
         if self._rows is not None:
-            self.note("send", start_s, sent_s, x.nbytes, self.ranks[dst], 0)
-        self.finish(self._post(y, src, 0), start_s)
-        if fiber.clock_s < sent_s:
-            fiber.clock_s = sent_s
+            self.note("send", start_s, sent_s, num_bytes, self.ranks[dst], 0)
+        arrival_s = incoming.fetch(y, 0)
+        if arrival_s is None:
+            receipt = Receipt(self, y, src, 0)
+            incoming.post(receipt, start_s)
+            self.finish(receipt, start_s)
+            arrival_s = receipt.arrival_s
+        elif self._rows is not None:
+            self.note("recv", start_s, max(start_s, arrival_s), y.nbytes, self.ranks[src], 0)
+        fiber.clock_s = arrival_s if arrival_s > sent_s else sent_s
 
     def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
         """See Communicator."""
         self.scheduler.turn()
-        now_s = self.scheduler.running.clock_s
-        sending = Sending(self, x, dst, tag, now_s)
-        if x.nbytes <= self._eager_bytes:
-            sending.leave(self._dispatch(x, dst, tag, now_s))
-            return sending
-        path, mailbox = self._route(dst)
-        receipt = mailbox.awaiting(self.rank, tag)
-        if receipt is not None:
-            sending.leave(self._deliver(x, path, self.rank, tag, receipt))
+        now_s, num_bytes = self.scheduler.running.clock_s, x.nbytes
+        sending = Sending(self, num_bytes, dst, tag, now_s)
+        if num_bytes > self._eager_bytes:
+            self._channel_to(dst).announce(x, tag, now_s, sending)
         else:
-            mailbox.put(Message(x, self.rank, tag, now_s + path.alpha_s, sending))
-            self._wake(mailbox, tag, now_s + path.alpha_s)
+            sending.leave(self._channel_to(dst).dispatch(x, num_bytes, tag, now_s))
         return sending
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
@@ -115,62 +123,10 @@ class VirtualCommunicator(Communicator):
         self.scheduler.turn()
         return self._first(tag, until_s) is not None
 
-    # The four ways in which a message and a receive can meet. Times are those of the call that makes them.
-
-    def _dispatch(self, x: Array, dst: int, tag: int, now_s: float) -> float:
-        """Put a small message under way; when it has left."""
-        src = self.rank
-        path, mailbox = self._routes.get(dst) or self._route(dst)
-        sent_s, arrival_s = path.carry(x.nbytes, now_s)
-        receipt = mailbox.awaiting(src, tag) if mailbox.receipts else None
-        if receipt is None:
-            mailbox.put(Message(x.copy(), src, tag, arrival_s))
-            if mailbox.hopes:
-                self._wake(mailbox, tag, arrival_s)
-        else:
-            receipt.fill(x, tag, arrival_s)
-            if receipt.fiber is not None:
-                self.scheduler.ready(receipt.fiber, arrival_s)
-        return sent_s
-
-    def _wake(self, mailbox: Mailbox, tag: int, ready_s: float) -> None:
-        """Let those go on that hope for a message like one just put there."""
-        for hope in mailbox.hopes:
-            if hope.tag in (tag, ANY):
-                self.scheduler.ready(hope.fiber, max(hope.fiber.clock_s, ready_s))
-
-    def _deliver(self, x: Array, path: Path, src: int, tag: int, receipt: Receipt) -> float:
-        """Carry a large message, now that both sides are ready; when it has left."""
-        sent_s, arrival_s = path.carry(x.nbytes, self.scheduler.running.clock_s)
-        receipt.fill(x, tag, arrival_s)
-        if receipt.fiber is not None:
-            self.scheduler.ready(receipt.fiber, arrival_s)
-        return sent_s
-
-    def _accept(self, message: Message, receipt: Receipt) -> None:
-        """Give a message taken from the mailbox to a receive."""
-        if message.sending is None:
-            receipt.fill(message.data, message.tag, message.ready_s)
-        else:
-            path = self._shared.network.path(self.ranks[message.src], self._global_rank)
-            message.sending.leave(self._deliver(message.data, path, message.src, message.tag, receipt))
-
-    def _route(self, dst: int) -> tuple[Path, Mailbox]:
-        """The way to a rank and what is at its end, kept from the first message on."""
-        self.check_peer("dst", dst)
-        route = self._shared.network.path(self._global_rank, self.ranks[dst]), self.group.mailboxes[dst]
-        return self._routes.setdefault(dst, route)
-
     def _post(self, y: Array, src: int, tag: int) -> Receipt:
         """Post a receive from a known source; it may meet its message at once."""
-        if not 0 <= src < self.size:
-            self.check_peer("src", src)
-        receipt, mailbox = Receipt(self, y, src, tag), self._mailbox
-        message = mailbox.take(src, tag) if mailbox.messages else None
-        if message is None:
-            mailbox.receipts.append(receipt)
-        else:
-            self._accept(message, receipt)
+        receipt = Receipt(self, y, src, tag)
+        self._channel_from(src).post(receipt, self.scheduler.running.clock_s)
         return receipt
 
     def finish(self, receipt: Receipt, start_s: float) -> None:
@@ -182,7 +138,7 @@ class VirtualCommunicator(Communicator):
                 self.scheduler.block(receipt)
             except BaseException:
                 if not receipt.done:
-                    self._mailbox.receipts.remove(receipt)
+                    self.group.channel(receipt.src, self.rank).receipts.remove(receipt)
                 raise
         if receipt.error is not None:
             raise receipt.error
@@ -193,42 +149,45 @@ class VirtualCommunicator(Communicator):
             end_s = arrival_s if arrival_s > start_s else start_s
             self.note("recv", start_s, end_s, receipt.num_bytes, self.ranks[receipt.src], receipt.tag)
 
-    def _first(self, tag: int, until_s: float) -> Message | None:
-        """The message that arrives first, until then; it stays, and the clock moves on to its arrival or to until_s.
+    def take_any(self, y: Array, tag: int, start_s: float) -> Status:
+        """Receive what arrives first, from whomever."""
+        channel = None
+        while channel is None:
+            channel = self._first(tag, inf)
+        receipt = self._post(y, channel.src, tag)
+        self.finish(receipt, start_s)
+        return Status(receipt.src, receipt.tag, receipt.num_bytes)
+
+    def _first(self, tag: int, until_s: float) -> Channel | None:
+        """Where the message is that arrives first, until then; the clock moves on to its arrival or to until_s.
 
         A message that is on its way may be overtaken by one not yet sent; so this waits, with the message
         in sight, until no other rank is at an earlier time than its arrival.
         """
-        scheduler, mailbox = self.scheduler, self._mailbox
+        scheduler, lookout = self.scheduler, self.group.lookout(self.rank)
         fiber = scheduler.running
         while True:
-            message = mailbox.first(tag)
-            ready_s = inf if message is None else message.ready_s
+            ready_s, channel = lookout.first(tag)
             if ready_s <= fiber.clock_s or until_s <= fiber.clock_s:
-                return message if ready_s <= fiber.clock_s else None
+                return channel if ready_s <= fiber.clock_s else None
             hope = Hope(self.group, self.doing, fiber, tag)
-            mailbox.hopes.append(hope)
-            if (next_s := min(ready_s, until_s)) < inf:
-                scheduler.ready(fiber, next_s)
+            hope.hasten(scheduler, min(ready_s, until_s))
+            lookout.hopes.append(hope)
             try:
                 scheduler.block(hope)
             finally:
-                mailbox.hopes.remove(hope)
-            message = mailbox.first(tag)
-            next_s = min(inf if message is None else message.ready_s, until_s)
+                lookout.hopes.remove(hope)
+            next_s = min(lookout.first(tag)[0], until_s)
             if next_s < inf:
                 fiber.clock_s = max(fiber.clock_s, next_s)
 
-    def take_any(self, y: Array, tag: int, start_s: float) -> Status:
-        """Receive what arrives first, from whomever."""
-        message = self._first(tag, inf)
-        if message is None:
-            return self.take_any(y, tag, start_s)
-        self._mailbox.take(message.src, message.tag)
-        receipt = Receipt(self, y, message.src, message.tag)
-        self._accept(message, receipt)
-        self.finish(receipt, start_s)
-        return Status(receipt.src, receipt.tag, receipt.num_bytes)
+    def _channel_to(self, dst: int) -> Channel:
+        self.check_peer("dst", dst)
+        return self.group.channel(self.rank, dst)
+
+    def _channel_from(self, src: int) -> Channel:
+        self.check_peer("src", src)
+        return self.group.channel(src, self.rank)
 
     def note(self, name: str, start_s: float, end_s: float, num_bytes: int, peer: int, tag: int) -> None:
         """Record a message."""
@@ -246,11 +205,8 @@ class VirtualCommunicator(Communicator):
         number = self._count("split")
         if color is None:
             return None
-        wanted = [tuple(map(int, note.split())) if note else None for note in notes]
-        members = sorted((w[1], r) for r, w in enumerate(wanted) if w is not None and w[0] == color)
-        ranks = [r for _, r in members]
-        group = self.group.subgroup(f"/{number}:{color}", ranks)
-        return VirtualCommunicator(self._shared, group, ranks.index(self.rank), self.recorder, self.stream_name)
+        group, rank = self.group.part(number, notes, int(color), self.rank)
+        return VirtualCommunicator(self._shared, group, rank, self.recorder, self.stream_name)
 
     @property
     def shadow(self) -> "VirtualCommunicator":
@@ -270,7 +226,7 @@ class VirtualCommunicator(Communicator):
         self._shared.streams.append(stream)
         return stream
 
-    def agree(self, what: str) -> None:
+    def agree(self, what: str, later: bool = False) -> None:
         """See Communicator. Takes no time, and a rank goes on as soon as it has not been contradicted."""
         if self.check and self.size > 1:
             self.group.agree(self._count("agree"), self.rank, what)
@@ -295,10 +251,14 @@ class VirtualCommunicator(Communicator):
         fiber = self.scheduler.running
         start_s = fiber.clock_s
         if seconds is None:
-            fiber.clock_s += self.cluster.seconds(self._global_rank, flops, bytes)
+            end_s = start_s + self.cluster.seconds(self._global_rank, flops, bytes)
         else:
-            fiber.clock_s += seconds * self.cluster.slow.get(self._global_rank, 1.0)
-        self.recorder.add(self.stream_name, name, start_s, fiber.clock_s)
+            end_s = start_s + seconds * self.cluster.slow.get(self._global_rank, 1.0)
+        if not start_s <= end_s < inf:
+            what = f"{flops} operations on {bytes} bytes" if seconds is None else f"{seconds} seconds"
+            raise ArgumentError(f"rank {self.rank} cannot compute for {what}: needs 0 or more, and an end")
+        fiber.clock_s = end_s
+        self.recorder.add(self.stream_name, name, start_s, end_s)
 
     def spend(self, seconds: float, name: str = "compute") -> None:
         """See Communicator."""
@@ -306,7 +266,9 @@ class VirtualCommunicator(Communicator):
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator. Virtual ranks share one process, so any memory will do."""
-        return np.empty(shape, dtype)
+        x = np.empty(shape, dtype)
+        self._shared.memory.add(x, f"{self.context} {self._count('empty')}")
+        return x
 
     def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator."""
@@ -317,3 +279,10 @@ class VirtualCommunicator(Communicator):
     def fence(self) -> None:
         """See Communicator. Waits for its turn."""
         self.scheduler.turn()
+
+    def peers(self) -> VirtualPeers:
+        """See Communicator."""
+        if self._peers is None:
+            self.check_one_node()
+            self._peers = VirtualPeers(self, self._shared.memory)
+        return self._peers

@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array
+from simdist.cluster import Network
 from simdist.comm.mismatch import listed, mismatch
-from simdist.comm.virtual.mailbox import Mailbox
+from simdist.comm.virtual.channel import Channel
+from simdist.comm.virtual.lookout import Lookout
 from simdist.comm.virtual.scheduler import Fiber, Scheduler
 from simdist.errors import CollectiveMismatch
 
@@ -57,38 +59,49 @@ class Exchange:
 
 
 class Group:
-    """The members, their mailboxes, and the calls in which they find together.
+    """The members, the channels between them, and the calls in which they find together.
 
     Attributes:
         context: its name.
         ranks, nodes: the global rank and the node of each member.
-        mailboxes: one a member.
+        channels: those that have been used, by the rank where they end and the rank where they begin.
         family: the name of the group that this one is a shadow or a stream's twin of, or its own.
         dispute: the agreement in which members contradicted each other, if they did.
+        meetings: of its peers, by number: those to which some have come and some not.
     """
 
     def __init__(
-        self, scheduler: Scheduler, context: str, ranks: Sequence[int], nodes: Sequence[int], family: str
+        self,
+        scheduler: Scheduler,
+        network: Network,
+        context: str,
+        ranks: Sequence[int],
+        nodes: Sequence[int],
+        family: str,
     ) -> None:
         self.scheduler = scheduler
+        self.network = network
         self.context = context
         self.ranks = ranks
         self.nodes = nodes
         self.size = len(ranks)
         self.num_nodes = len(set(nodes))
         self.family = family
-        self.mailboxes = [Mailbox() for _ in ranks]
+        self.channels: dict[int, dict[int, Channel]] = {}
+        self._lookouts: dict[int, Lookout] = {}
         self.dispute: Agreement | None = None
+        self.meetings: dict[int, Any] = {}
         self._agreements: dict[int, Agreement] = {}
         self._exchanges: dict[int, Exchange] = {}
         self._kin: dict[str, Group] = {}
+        self._parts: dict[int, dict[int, list[int]]] = {}  # by split and color
         self._shared: dict[tuple[int, int], Array] = {}
 
     def twin(self, name: str, family: str | None = None) -> "Group":
         """The same members under another name, whose messages match only each other."""
         context = self.context + name
         if context not in self._kin:
-            self._kin[context] = Group(self.scheduler, context, self.ranks, self.nodes, family or context)
+            self._kin[context] = Group(self.scheduler, self.network, context, self.ranks, self.nodes, family or context)
         return self._kin[context]
 
     def subgroup(self, name: str, members: Sequence[int]) -> "Group":
@@ -96,8 +109,24 @@ class Group:
         context = self.context + name
         if context not in self._kin:
             ranks, nodes = [self.ranks[m] for m in members], [self.nodes[m] for m in members]
-            self._kin[context] = Group(self.scheduler, context, ranks, nodes, context)
+            self._kin[context] = Group(self.scheduler, self.network, context, ranks, nodes, context)
         return self._kin[context]
+
+    def part(self, number: int, notes: Sequence[str], color: int, rank: int) -> tuple["Group", int]:
+        """The group of a color in split `number`, and this member's rank there; worked out once for all of them.
+
+        Args:
+            notes: by rank, the color and the key that each gave; "" for no color.
+        """
+        if number not in self._parts:
+            keys: dict[int, list[tuple[int, int]]] = {}
+            for r, note in enumerate(notes):
+                if note:
+                    its_color, key = map(int, note.split())
+                    keys.setdefault(its_color, []).append((key, r))
+            self._parts[number] = {c: [r for _, r in sorted(members)] for c, members in keys.items()}
+        members = self._parts[number][color]
+        return self.subgroup(f"/{number}:{color}", members), members.index(rank)
 
     def shared(self, call: int, node: int, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """The array of a node's members' call number `call` of `shared`: made by the first that comes."""
@@ -105,9 +134,30 @@ class Group:
             self._shared[call, node] = np.zeros(shape, dtype)
         return self._shared[call, node]
 
+    def channel(self, src: int, dst: int) -> Channel:
+        """The channel from one member to another."""
+        incoming = self.channels.setdefault(dst, {})
+        channel = incoming.get(src)
+        if channel is None:
+            path = self.network.path(self.ranks[src], self.ranks[dst])
+            channel = incoming[src] = Channel(src, path, self.scheduler, self._lookouts.get(dst))
+        return channel
+
+    def lookout(self, dst: int) -> Lookout:
+        """What watches all channels that end at this member."""
+        lookout = self._lookouts.get(dst)
+        if lookout is None:
+            incoming = self.channels.setdefault(dst, {})
+            lookout = self._lookouts[dst] = Lookout(self.scheduler, incoming)
+            for channel in incoming.values():
+                channel.lookout = lookout
+        return lookout
+
     def agree(self, call: int, rank: int, what: str) -> None:
         """Register what `rank` says in its call number `call`; block it if that is disputed."""
-        agreement = self._agreements.setdefault(call, Agreement(self))
+        agreement = self._agreements.get(call)
+        if agreement is None:
+            agreement = self._agreements[call] = Agreement(self)
         agreement.said.setdefault(what, []).append(rank)
         if len(agreement.said) > 1 and self.dispute is None:
             self.dispute = agreement
@@ -118,7 +168,9 @@ class Group:
 
     def exchange(self, call: int, rank: int, note: str) -> list[str]:
         """Everybody's note; all leave at the time of the last to come."""
-        exchange = self._exchanges.setdefault(call, Exchange(self))
+        exchange = self._exchanges.get(call)
+        if exchange is None:
+            exchange = self._exchanges[call] = Exchange(self)
         exchange.notes[rank] = note
         exchange.missing.remove(rank)
         fiber = self.scheduler.running

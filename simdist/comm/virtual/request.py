@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from simdist.arrays import Array
 from simdist.comm.communicator import Request, Status
-from simdist.comm.virtual.mailbox import Receipt, where
+from simdist.comm.virtual.channel import Receipt, where
 from simdist.comm.virtual.scheduler import Fiber
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ class Sending(Request):
 
     __slots__ = ("_comm", "_doing", "_fiber", "_sent_s", "_start_s", "_status", "group")
 
-    def __init__(self, comm: "VirtualCommunicator", x: Array, dst: int, tag: int, start_s: float) -> None:
+    def __init__(self, comm: "VirtualCommunicator", num_bytes: int, dst: int, tag: int, start_s: float) -> None:
         self.group = comm.group
         self._comm = comm
         self._doing = comm.doing
-        self._status = Status(dst, tag, x.nbytes)
+        self._status = Status(dst, tag, num_bytes)
         self._start_s = start_s
         self._sent_s: float | None = None
         self._fiber: Fiber | None = None
@@ -34,6 +34,12 @@ class Sending(Request):
         self._comm.note("send", self._start_s, sent_s, num_bytes, self.group.ranks[dst], tag)
         if self._fiber is not None:
             self._comm.scheduler.ready(self._fiber, max(self._fiber.clock_s, sent_s))
+
+    @property
+    def over(self) -> bool:
+        """See Request."""
+        self._comm.scheduler.turn()
+        return self._sent_s is not None and self._sent_s <= self._comm.scheduler.running.clock_s
 
     def waits_for(self) -> tuple[str, list[int]]:
         """In words, and the rank that could end the wait."""

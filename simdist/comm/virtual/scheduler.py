@@ -5,10 +5,11 @@ ahead of another that could go on: then the earliest goes on. So whatever fibers
 the order of time, and a run is the same every time.
 """
 
-from collections import deque
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from heapq import heappop, heappush
+from math import inf
+from operator import attrgetter
 from typing import Any, Protocol
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -16,6 +17,8 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from simdist.arrays import metered
 
 __all__ = ["Fiber", "Scheduler", "Waiting"]
+
+_rank = attrgetter("rank")
 
 
 class Waiting(Protocol):
@@ -30,12 +33,12 @@ class Waiting(Protocol):
 
 
 class Fiber:
-    """One line of work; it is also the meter of what it computes, which its clock heeds.
+    """One line of work.
 
     Attributes:
         rank, stream: whose it is.
+        s_per_flop, s_per_byte: how long it computes.
         clock_s: how far it has come.
-        due_s: when it is to go on; None while nothing says when.
         waiting: what it waits for; None while it runs or only awaits its turn.
         error: to be raised in it when it goes on.
         done: whether it has come to its end.
@@ -43,15 +46,14 @@ class Fiber:
     """
 
     __slots__ = (
-        "_s_per_byte",
-        "_s_per_flop",
         "clock_s",
         "daemon",
         "done",
-        "due_s",
         "error",
         "greenlet",
         "rank",
+        "s_per_byte",
+        "s_per_flop",
         "stream",
         "waiting",
     )
@@ -61,18 +63,12 @@ class Fiber:
         self.stream = stream
         self.daemon = daemon
         self.clock_s = 0.0
-        self.due_s: float | None = None
         self.waiting: Waiting | None = None
         self.error: Exception | None = None
         self.done = False
         self.greenlet: greenlet
-        self._s_per_flop = s_per_flop
-        self._s_per_byte = s_per_byte
-
-    def charge(self, flops: int, bytes: int) -> None:
-        """Compute for as long as the device needs: the slower of arithmetic and memory."""
-        arithmetic_s, memory_s = flops * self._s_per_flop, bytes * self._s_per_byte
-        self.clock_s += arithmetic_s if arithmetic_s > memory_s else memory_s
+        self.s_per_flop = s_per_flop
+        self.s_per_byte = s_per_byte
 
     def label(self) -> str:
         """The rank, with the stream where it is not the main one."""
@@ -80,31 +76,37 @@ class Fiber:
 
 
 class Scheduler:
-    """Runs fibers, the earliest first; those due at the same instant in the order in which they became due.
+    """Runs fibers, the earliest first; those due at the same instant in the order of their ranks.
 
-    Most programs march in step: very many fibers are due at very few instants. So the heap holds instants,
-    and each instant a queue of fibers.
+    One that runs goes on while no other is due before its clock. Most programs march in step: very many fibers
+    are due at very few instants. So the heap holds instants, and each instant a list of fibers, which is put in
+    order when its time has come. Fibers that become due at an instant in progress are a new list, for the same
+    instant once more.
 
-    Args:
-        idle: called when no fiber can go on though some have not ended; returns whether it freed any.
+    In the order of ranks a message is mostly sent before its receive is posted (in a ring each rank sends to the
+    next), and then nobody has to wait for it.
 
     Attributes:
         running: the fiber that has the processor.
-        times: the heap of instants; times[0] is the earliest at which a fiber may be due.
+        due_s: the instant at which the next of the others is due.
         fibers: all that were ever spawned.
         failure: the first error that a fiber did not catch.
+        end_s: when the last fiber came to its end.
     """
 
-    def __init__(self, idle: Callable[[], bool]) -> None:
-        self.times: list[float] = []
+    def __init__(self) -> None:
         self.fibers: list[Fiber] = []
         self.running: Fiber
+        self.due_s = inf
+        self.end_s = 0.0
         self.failure: tuple[Fiber, BaseException] | None = None
-        self._queues: dict[float, deque[Fiber]] = {}
-        self._idle = idle
+        self._now: list[Fiber] = []  # due at the instant in progress, the next one last
+        self._later: dict[float, list[Fiber]] = {}
+        self._times = [inf]  # the heap of instants, those of _later and a last one
         self._hub = Fiber(-1, "hub", 0.0, 0.0)  # where the run was started; it goes on when nobody else can
         self._hub.greenlet = getcurrent()
-        self._context = copy_context()  # what was set around the run holds in every fiber
+        with metered(self):
+            self._context = copy_context()  # what was set around the run holds in every fiber
         self._ending = False
 
     def spawn(self, fiber: Fiber, body: Callable[[], None]) -> None:
@@ -113,8 +115,7 @@ class Scheduler:
         def run(spawner: greenlet) -> None:
             spawner.switch()
             try:
-                with metered(fiber):
-                    body()
+                body()
             except GreenletExit:
                 pass
             except BaseException as error:
@@ -131,34 +132,52 @@ class Scheduler:
         self.ready(fiber, fiber.clock_s)
 
     def ready(self, fiber: Fiber, time_s: float) -> None:
-        """Let a fiber go on at this time; a call for an earlier time replaces one for a later."""
-        if fiber.due_s is not None and fiber.due_s <= time_s:
+        """Let a fiber that waits go on at this time."""
+        fibers = self._later.get(time_s)
+        if fibers is not None:
+            fibers.append(fiber)
             return
-        fiber.due_s = time_s
-        queue = self._queues.get(time_s)
-        if queue is None:
-            self._queues[time_s] = deque((fiber,))
-            heappush(self.times, time_s)
-        else:
-            queue.append(fiber)
+        self._later[time_s] = [fiber]
+        heappush(self._times, time_s)
+        if time_s < self.due_s:
+            self.due_s = time_s
+
+    def withdraw(self, fiber: Fiber, time_s: float) -> None:
+        """Let a fiber not go on at the time at which it was to."""
+        self._later[time_s].remove(fiber)
+
+    def resume(self, fiber: Fiber, time_s: float) -> None:
+        """Let a fiber that has what it waited for until this time go on as soon as the running one stops.
+
+        It is ahead of its time, but whatever others could notice it does in its turn. So it goes on while what
+        was done for it is in the cache.
+        """
+        self._now.append(fiber)
+        if time_s < self.due_s:
+            self.due_s = time_s
+
+    def charge(self, flops: int, bytes: int) -> None:
+        """Let the running fiber compute for as long as its device needs: the slower of arithmetic and memory."""
+        fiber = self.running
+        arithmetic_s = flops * fiber.s_per_flop
+        memory_s = bytes * fiber.s_per_byte
+        fiber.clock_s += arithmetic_s if arithmetic_s > memory_s else memory_s
 
     def turn(self) -> None:
-        """Return when no other fiber is due before the running one's clock.
+        """Return when no other fiber is due before the running one's clock."""
+        if self.running.clock_s > self.due_s:
+            self.give_way()
 
-        Every message passes here, so the fiber queues up and takes the next out in one go.
-        """
-        me, times = self.running, self.times
+    def give_way(self) -> None:
+        """Let all others go first that are due before the running fiber's clock, of whom there are some."""
+        me = self.running
         clock_s = me.clock_s
-        if not times or times[0] >= clock_s:
-            return
-        me.due_s = clock_s
-        queue = self._queues.get(clock_s)
-        if queue is None:
-            self._queues[clock_s] = deque((me,))
-            heappush(times, clock_s)
+        fibers = self._later.get(clock_s)
+        if fibers is None:
+            self.ready(me, clock_s)
         else:
-            queue.append(me)
-        self._switch(me)
+            fibers.append(me)
+        self._switch()
 
     def block(self, waiting: Waiting | None) -> None:
         """Give up the processor until `ready` is called for the running fiber; None waits for work, for ever.
@@ -169,7 +188,7 @@ class Scheduler:
             raise GreenletExit
         me = self.running
         me.waiting = waiting
-        self._switch(me)
+        self._switch()
         me.waiting = None
         if me.error is not None:
             error, me.error = me.error, None
@@ -178,18 +197,21 @@ class Scheduler:
     def fail(self, fiber: Fiber, error: BaseException) -> None:
         """End the run: nobody else goes on."""
         self.failure = fiber, error
-        self.times.clear()
-        self._queues.clear()
+        self._now.clear()
+        self._later.clear()
+        self._times = [inf]
+        self.due_s = inf
 
-    def run(self) -> None:
-        """Run all fibers to their ends, or until one fails; no fiber is left."""
+    def run(self, idle: Callable[[], bool]) -> None:
+        """Run all fibers to their ends, or until one fails; no fiber is left.
+
+        Args:
+            idle: called when no fiber can go on though some have not ended; returns whether it freed any.
+        """
         try:
             while self.failure is None:
-                fiber = self._next()
-                if fiber is not self._hub:
-                    self.running = fiber
-                    fiber.greenlet.switch()
-                elif not self.stuck() or not self._idle():
+                self._switch()  # comes back when a fiber has ended, or none can go on
+                if self.running is self._hub and not (self.stuck() and idle()):
                     break
         finally:
             self._end()
@@ -198,25 +220,26 @@ class Scheduler:
         """The fibers that wait for something and have not ended."""
         return [f for f in self.fibers if not f.done and not (f.daemon and f.waiting is None)]
 
-    def _switch(self, me: Fiber) -> None:
-        fiber = self._next()
-        if fiber is not me:
-            self.running = fiber
-            fiber.greenlet.switch()
+    def _switch(self) -> None:
+        """Give the processor to the fiber that is due first, be it the running one; to the hub where none is due."""
+        now = self._now or self._next()
+        self.running = fiber = now.pop()
+        if not now:
+            self.due_s = self._times[0]
+        fiber.greenlet.switch()
 
-    def _next(self) -> Fiber:
-        """The fiber that is due first, taken off its queue; the hub where none is due."""
-        times, queues = self.times, self._queues
-        while times:
-            time_s = times[0]
-            queue = queues[time_s]
-            fiber = queue.popleft()
-            if not queue:
-                del queues[heappop(times)]
-            if fiber.due_s == time_s:  # else it has been called for an earlier time and went on then
-                fiber.due_s = None
-                return fiber
-        return self._hub
+    def _next(self) -> list[Fiber]:
+        """Begin the next instant at which a fiber is due; there may be none left of those that were."""
+        while self._later:
+            self.due_s = heappop(self._times)
+            self._now = now = self._later.pop(self.due_s)
+            if len(now) > 1:
+                now.sort(key=_rank)
+                now.reverse()
+            if now:
+                return now
+        self._now = [self._hub]
+        return self._now
 
     def _end(self) -> None:
         """Unwind the fibers that have not ended, so that their `finally` blocks run."""
@@ -224,3 +247,7 @@ class Scheduler:
         for fiber in self.fibers:
             if not fiber.done:
                 fiber.greenlet.throw(GreenletExit)
+        self.end_s = max((fiber.clock_s for fiber in self.fibers), default=0.0)
+        # Their contexts know the scheduler. Without these cycles all memory is free as soon as the run is over.
+        self.fibers.clear()
+        self._context = Context()

@@ -2,6 +2,7 @@
 
 from simdist.cluster import Cluster, Network
 from simdist.comm.virtual.group import Agreement
+from simdist.comm.virtual.peers import Memory
 from simdist.comm.virtual.scheduler import Fiber, Scheduler, Waiting
 from simdist.comm.virtual.stream import VirtualStream
 from simdist.errors import CollectiveMismatch, DeadlockError
@@ -16,19 +17,27 @@ class Shared:
         cluster: the machine that is modelled.
         ranks: how many there are.
         check: whether collectives compare what the ranks ask for.
+
+    Attributes:
+        memory: what `comm.empty` has given out.
     """
 
     def __init__(self, cluster: Cluster, ranks: int, check: bool) -> None:
         self.cluster = cluster
         self.check = check
-        self.scheduler = Scheduler(self._idle)
+        self.scheduler = Scheduler()
         self.network = Network(cluster, ranks)
         self.streams: list[VirtualStream] = []
+        self.memory = Memory()
 
     def fiber(self, rank: int, stream: str, daemon: bool = False) -> Fiber:
         """A line of work that computes as fast as this rank does."""
         factor, device = self.cluster.slow.get(rank, 1.0), self.cluster.device
         return Fiber(rank, stream, factor / device.flops_per_s, factor / device.memory_bytes_per_s, daemon)
+
+    def run(self) -> None:
+        """Run all fibers to their ends, or until one fails."""
+        self.scheduler.run(self._idle)
 
     def unheard(self) -> tuple[Fiber, Exception] | None:
         """A failure on a stream that nobody has waited for, if there is one."""

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from simdist.arrays import inheriting
 from simdist.comm.communicator import Communicator, Stream, Work
 from simdist.comm.virtual.scheduler import Fiber, Scheduler
 
@@ -84,7 +85,8 @@ class VirtualStream(Stream):
     def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> VirtualWork:
         """Call the function on this stream, not before now and not before what was started earlier."""
         name = getattr(function, "__name__", repr(function))
-        work = VirtualWork(self, lambda: function(*args, **kwargs), name)
+        call = inheriting(function)
+        work = VirtualWork(self, lambda: call(*args, **kwargs), name)
         self._works.append(work)
         if self._idle:
             self._idle = False

@@ -33,9 +33,16 @@ def run_virtual(
         DeadlockError: no rank can go on.
         Exception: whatever the first rank to fail raised, with a note that names it.
     """
+    with _rare_collections(ranks):
+        return _run(program, ranks, cluster, args, record, check)
+
+
+def _run(
+    program: Callable[..., Any], ranks: int, cluster: Cluster, args: tuple[Any, ...], record: bool, check: bool
+) -> tuple[list[Any], list[Span], float]:
     shared = Shared(cluster, ranks, check)
     nodes = [cluster.node_of(r) for r in range(ranks)]
-    group = Group(shared.scheduler, "world", range(ranks), nodes, "world")
+    group = Group(shared.scheduler, shared.network, "world", range(ranks), nodes, "world")
     recorders = [Recorder(r, record) for r in range(ranks)]
     results: list[Any] = [None] * ranks
 
@@ -48,22 +55,21 @@ def run_virtual(
 
         shared.scheduler.spawn(shared.fiber(rank, "main"), body)
 
-    with _rare_collections():
-        for rank in range(ranks):
-            spawn(rank)
-        shared.scheduler.run()
+    for rank in range(ranks):
+        spawn(rank)
+    shared.run()
     failure = shared.scheduler.failure or shared.unheard()
     if failure is not None:
         raise _told(*failure, ranks)
     spans = [span for recorder in recorders for span in recorder.spans()]
-    return results, spans, max(f.clock_s for f in shared.scheduler.fibers)
+    return results, spans, shared.scheduler.end_s
 
 
 @contextmanager
-def _rare_collections() -> Iterator[None]:
+def _rare_collections(ranks: int) -> Iterator[None]:
     """Let Python look for cyclic garbage less often: with many ranks there is much to look through, and none."""
     before = gc.get_threshold()
-    gc.set_threshold(100_000, 50, 1000)
+    gc.set_threshold(max(100_000, 200 * ranks), 50, 1000)
     try:
         yield
     finally:

@@ -14,6 +14,21 @@ function is one, and each operand counts as read or written once.
 """
 
 from simdist.nn.functional.activation import gelu, gelu_backward
+from simdist.nn.functional.dispatch import (
+    Route,
+    assign,
+    capacity,
+    combine,
+    combine_backward,
+    dispatch,
+    dispatch_backward,
+)
+from simdist.nn.functional.experts import (
+    experts_linear,
+    experts_linear_backward_input,
+    experts_linear_backward_weight,
+)
+from simdist.nn.functional.gate import balance, gate, gate_backward
 from simdist.nn.functional.heads import attention, attention_backward
 from simdist.nn.functional.lookup import embedding, embedding_backward, positions, positions_backward, within
 from simdist.nn.functional.loss import cross_entropy, cross_entropy_backward
@@ -23,14 +38,27 @@ from simdist.nn.functional.norm import layer_norm, layer_norm_backward_input, la
 from simdist.nn.functional.residual import add
 
 __all__ = [
+    "Route",
     "add",
+    "assign",
     "attention",
     "attention_backward",
+    "balance",
+    "capacity",
+    "combine",
+    "combine_backward",
     "cross_entropy",
     "cross_entropy_backward",
+    "dispatch",
+    "dispatch_backward",
     "dropout",
     "embedding",
     "embedding_backward",
+    "experts_linear",
+    "experts_linear_backward_input",
+    "experts_linear_backward_weight",
+    "gate",
+    "gate_backward",
     "gelu",
     "gelu_backward",
     "kept",

@@ -30,15 +30,26 @@ from simdist.arrays.blocks import BLOCK_BYTES, blocks
 from simdist.arrays.working import room, settle, widened, working_dtype
 from simdist.nn.functional.matrix import product
 
-__all__ = ["attention", "attention_backward", "num_pairs"]
+__all__ = [
+    "TILE",
+    "attention",
+    "attention_backward",
+    "dropped",
+    "mask_later_keys",
+    "num_pairs",
+    "split_heads",
+    "tile_backward",
+    "tiles",
+]
 
-_TILE = 64  # queries at least; products of fewer are slow
+TILE = 64
+"""How many queries a tile has at least: products of fewer are slow."""
 _TILES = 8  # at most; more would save little
 
 
 def num_pairs(tokens: int) -> int:
     """How many scores attention computes for a head: tokens² of them, less what no tile holds."""
-    return sum((queries.stop - queries.start) * keys.stop for queries, keys in _tiles(tokens))
+    return sum((queries.stop - queries.start) * keys.stop for queries, keys in tiles(tokens))
 
 
 def attention(qkv: Array, heads: int, keep: Array | None = None, share: float = 0.0) -> tuple[Array, tuple[Array, ...]]:
@@ -61,19 +72,19 @@ def attention(qkv: Array, heads: int, keep: Array | None = None, share: float = 
     n, t, width = qkv.shape
     d, multiply = width // (3 * heads), partial(product, itemsize=qkv.itemsize)
     y = np.empty_like(qkv, shape=(n, t, heads * d))
-    p = tuple(np.empty_like(qkv, shape=(n, heads, keys.stop, _length(queries))) for queries, keys in _tiles(t))
+    p = tuple(np.empty_like(qkv, shape=(n, heads, keys.stop, _length(queries))) for queries, keys in tiles(t))
     for part in _parts(qkv, heads):
-        q, k, v = _heads(widened(qkv[part]), heads, 3)
+        q, k, v = split_heads(widened(qkv[part]), heads, 3)
         all_heads = room(y[part])
-        (ys,) = _heads(all_heads, heads, 1)
-        for (queries, keys), tile in zip(_tiles(t), p, strict=True):
+        (ys,) = split_heads(all_heads, heads, 1)
+        for (queries, keys), tile in zip(tiles(t), p, strict=True):
             s = room(tile[part])
             multiply(k[:, :, keys], q[:, :, queries].swapaxes(-1, -2), out=s)
             _softmax(s, 1 / math.sqrt(d), qkv.itemsize)
             settle(tile[part], s)
             w = widened(tile[part])
             if keep is not None:
-                w = _dropped(w, keep[part][:, :, keys, queries], share, qkv.itemsize)
+                w = dropped(w, keep[part][:, :, keys, queries], share, qkv.itemsize)
             multiply(w.swapaxes(-1, -2), v[:, :, keys], out=ys[:, :, queries])
         settle(y[part], all_heads)
     return y, p
@@ -92,51 +103,66 @@ def attention_backward(
     """
     heads, t, dqkv = p[0].shape[1], qkv.shape[1], np.empty_like(qkv)
     for part in _parts(qkv, heads):
-        q, k, v = _heads(widened(qkv[part]), heads, 3)
+        q, k, v = split_heads(widened(qkv[part]), heads, 3)
         all_heads = room(dqkv[part])
-        dq, dk, dv = _heads(all_heads, heads, 3)
-        (ys,), (dys,) = _heads(widened(y[part]), heads, 1), _heads(widened(dy[part]), heads, 1)
+        dq, dk, dv = split_heads(all_heads, heads, 3)
+        (ys,), (dys,) = split_heads(widened(y[part]), heads, 1), split_heads(widened(dy[part]), heads, 1)
         sums = np.vecdot(ys, dys)[:, :, None]
         charge(2 * ys.size, 2 * ys.size * qkv.itemsize)
         # The last tile sees every key, so it writes to where the others then add.
-        for (queries, keys), tile in zip(reversed(_tiles(t)), reversed(p), strict=True):
+        for (queries, keys), tile in zip(reversed(tiles(t)), reversed(p), strict=True):
             kept = None if keep is None else keep[part][:, :, keys, queries]
             looked = q[:, :, queries], dq[:, :, queries], dys[:, :, queries], sums[..., queries]
             seen = k[:, :, keys], dk[:, :, keys], v[:, :, keys], dv[:, :, keys]
-            _tile_backward(looked, seen, widened(tile[part]), kept, share, keys.stop == t, qkv.itemsize)
+            tile_backward(looked, seen, widened(tile[part]), kept, share, qkv.itemsize, add_seen=keys.stop < t)
         settle(dqkv[part], all_heads)
     return dqkv
 
 
-def _tile_backward(
+def tile_backward(
     looked: tuple[Array, ...],
     seen: tuple[Array, ...],
     p: Array,
     keep: Array | None,
     share: float,
-    first: bool,
     itemsize: int,
+    add_looked: bool = False,
+    add_seen: bool = True,
 ) -> None:
-    """One tile of `attention_backward`: dq, and its part of dk and dv, which is added unless it is the first."""
+    """One tile of `attention_backward`.
+
+    Args:
+        looked: of its queries q, dq, dy and the sums y · dy.
+        seen: of its keys k, dk, v, dv.
+        p: the probabilities, keys before queries.
+        keep, share: as of `attention`, of this tile.
+        itemsize: of the numbers as they are kept.
+        add_looked, add_seen: whether to add to dq, and to dk and dv, or to fill them.
+    """
     (q, dq, dy, sums), (k, dk, v, dv) = looked, seen
     multiply = partial(product, itemsize=itemsize)
     ds = multiply(v, dy.swapaxes(-1, -2))
-    multiply(p if keep is None else _dropped(p, keep, share, itemsize), dy, out=dv, plus=None if first else dv)
+    multiply(p if keep is None else dropped(p, keep, share, itemsize), dy, out=dv, plus=dv if add_seen else None)
     if keep is not None:
-        ds = _dropped(ds, keep, share, itemsize)
+        ds = dropped(ds, keep, share, itemsize)
     ds -= sums
     ds *= p
     ds *= 1 / math.sqrt(q.shape[-1])
     charge(3 * ds.size, 3 * ds.size * itemsize)
-    multiply(ds.swapaxes(-1, -2), k, out=dq)
-    multiply(ds, q, out=dk, plus=None if first else dk)
-    if not first:
-        charge(2 * dk.size, 6 * dk.size * itemsize)
+    multiply(ds.swapaxes(-1, -2), k, out=dq, plus=dq if add_looked else None)
+    multiply(ds, q, out=dk, plus=dk if add_seen else None)
+    added = add_looked * dq.size + 2 * add_seen * dk.size
+    if added:
+        charge(added, 3 * added * itemsize)
 
 
-def _tiles(t: int) -> list[tuple[slice, slice]]:
-    """The queries of each tile, and the keys up to the last of them."""
-    size = max(_TILE, -(-t // _TILES))
+def tiles(t: int, size: int | None = None) -> list[tuple[slice, slice]]:
+    """The queries of each tile, and the keys up to the last of them.
+
+    Args:
+        size: how many queries; if not given, `TILE`, or as many as make eight tiles.
+    """
+    size = size or max(TILE, -(-t // _TILES))
     ends = [min(start + size, t) for start in range(0, max(t, 1), size)]
     return [(slice(i * size, end), slice(0, end)) for i, end in enumerate(ends)]
 
@@ -151,7 +177,7 @@ def _parts(qkv: Array, heads: int) -> list[slice]:
     return blocks(len(qkv), score_bytes, like=qkv, block_bytes=4 * BLOCK_BYTES)
 
 
-def _heads(x: Array, heads: int, count: int) -> list[Array]:
+def split_heads(x: Array, heads: int, count: int) -> list[Array]:
     """The `count` views, each of shape (n, h, t, d), into x of shape (n, t, h * count * d)."""
     n, t, width = x.shape
     split = x.reshape(n, t, heads, count, width // (heads * count))
@@ -167,17 +193,23 @@ def _mask(t: int, dtype: Any) -> Array:
     return mask
 
 
+def mask_later_keys(s: Array) -> None:
+    """Let no query of a tile, the last of whose keys is its own last query's, see a key later than itself."""
+    s[:, :, -s.shape[-1] :] += _mask(s.shape[-1], s.dtype)
+
+
 def _softmax(s: Array, scale: float, itemsize: int) -> None:
     """Make the scores of a tile, in place, probabilities over the keys that each query may see."""
     s *= scale
-    s[:, :, -s.shape[-1] :] += _mask(s.shape[-1], s.dtype)
+    mask_later_keys(s)
     s -= s.max(axis=-2, keepdims=True)
     np.exp(s, out=s)
     s /= s.sum(axis=-2, keepdims=True)
     charge(7 * s.size, 2 * s.size * itemsize)
 
 
-def _dropped(p: Array, keep: Array, share: float, itemsize: int) -> Array:
+def dropped(p: Array, keep: Array, share: float, itemsize: int) -> Array:
+    """p where `keep` is true, scaled up, and else zero."""
     w = np.multiply(p, keep)
     w *= 1 / (1 - share)
     charge(2 * p.size, 2 * p.size * itemsize + keep.nbytes)

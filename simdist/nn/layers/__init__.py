@@ -3,6 +3,9 @@
 from simdist.nn.layers.activation import Dropout, Gelu
 from simdist.nn.layers.attention import Attention
 from simdist.nn.layers.embedding import Embedding, TextEmbedding
+from simdist.nn.layers.experts import Experts
+from simdist.nn.layers.experts_exchange import Exchange, Load
+from simdist.nn.layers.experts_linear import ExpertsLinear
 from simdist.nn.layers.layer import Layer, Weightless
 from simdist.nn.layers.linear import Linear, TiedLinear
 from simdist.nn.layers.norm import LayerNorm
@@ -14,10 +17,14 @@ __all__ = [
     "Attention",
     "Dropout",
     "Embedding",
+    "Exchange",
+    "Experts",
+    "ExpertsLinear",
     "Gelu",
     "Layer",
     "LayerNorm",
     "Linear",
+    "Load",
     "Observer",
     "Recompute",
     "Residual",

@@ -104,8 +104,8 @@ class Compressor(ABC):
         return finite
 
     def _all_reduce(self, x: Array, comm: Communicator) -> None:
-        """The exact sum of a vector, counted."""
-        name = choose("all_reduce", comm, x.nbytes).name
+        """The exact sum of a vector, by messages, which are what compression is to make shorter; counted."""
+        name = choose("all_reduce", comm, x.nbytes, by_messages=True).own.name
         all_reduce(x, comm, algorithm=name)
         self._count("all_reduce", name, x, comm)
 

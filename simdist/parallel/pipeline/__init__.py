@@ -1,4 +1,4 @@
-"""Pipelines: schedules as data, checked before they run, simulated in time."""
+"""Pipelines: schedules as data, checked before they run, simulated in time, and carried out on ranks."""
 
 from simdist.parallel.pipeline.action import (
     Action,
@@ -10,11 +10,20 @@ from simdist.parallel.pipeline.action import (
     Part,
     Value,
 )
+from simdist.parallel.pipeline.cost import LayerCost, measured_costs, modelled_costs, stage_times
 from simdist.parallel.pipeline.dataflow import Message, Step, steps
+from simdist.parallel.pipeline.executor import Executor
+from simdist.parallel.pipeline.footprint import Footprint, footprints, peak_bytes
 from simdist.parallel.pipeline.memory import Memory
+from simdist.parallel.pipeline.pipedream import PipeDream
+from simdist.parallel.pipeline.pipeline import Pipeline
+from simdist.parallel.pipeline.record import executed, measured_times
+from simdist.parallel.pipeline.report import PipelineRow, Taken, compare, predicted_taken, taken
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.schedules import named, schedule, schedules
 from simdist.parallel.pipeline.simulate import Simulation, simulate
+from simdist.parallel.pipeline.split import split
+from simdist.parallel.pipeline.stage import MicroBatch, Stage
 from simdist.parallel.pipeline.text import parse, to_text
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.pipeline.validate import Report, validate
@@ -26,25 +35,45 @@ __all__ = [
     "Backward",
     "BackwardInput",
     "BackwardWeight",
+    "Executor",
+    "Footprint",
     "Forward",
+    "LayerCost",
     "Memory",
     "Message",
+    "MicroBatch",
     "Overlapped",
     "Part",
+    "PipeDream",
+    "Pipeline",
+    "PipelineRow",
     "Report",
     "Schedule",
     "Simulation",
+    "Stage",
     "StageVersions",
     "Step",
+    "Taken",
     "Times",
     "Value",
     "Weights",
+    "compare",
+    "executed",
+    "footprints",
+    "measured_costs",
+    "measured_times",
+    "modelled_costs",
     "named",
     "parse",
+    "peak_bytes",
+    "predicted_taken",
     "schedule",
     "schedules",
     "simulate",
+    "split",
+    "stage_times",
     "steps",
+    "taken",
     "to_text",
     "validate",
     "versions",

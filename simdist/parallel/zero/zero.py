@@ -1,8 +1,7 @@
 """ZeRO: data parallelism in which ranks do not all keep the same."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from simdist.nn import Model, Noise
 from simdist.parallel.holding import Shard
 from simdist.parallel.method import GRADIENTS, Method
 from simdist.parallel.recipe import Recipe
+from simdist.parallel.replica import Memory
 from simdist.parallel.spread import Spread
 from simdist.parallel.update import Update
 from simdist.parallel.zero.gradients import Gradients, ShardedGradients, WholeGradients
@@ -22,10 +22,7 @@ from simdist.parallel.zero.slots import Slots
 from simdist.parallel.zero.unit import Units
 from simdist.parallel.zero.weights import GatheredWeights, Weights, WholeWeights
 
-__all__ = ["FSDP", "Memory", "ZeRO"]
-
-Memory: TypeAlias = Callable[[int, Any], Array]
-"""memory(items, dtype) -> a new array: `comm.empty`, or `phantom` for a model that is too big to hold."""
+__all__ = ["FSDP", "ZeRO"]
 
 
 class ZeRO(Method):

@@ -120,6 +120,57 @@ def test_any_source_waits_for_a_message_that_overtakes_one_in_flight():
     assert run(program, 3, SIMPLE.with_(devices_per_node=2))[0][0] == [1, 2]
 
 
+def test_of_messages_that_arrive_at_once_any_source_takes_the_one_from_the_lowest_rank():
+    def program(comm):
+        nothing = np.zeros(0)
+        if comm.rank == 0:
+            return [comm.recv(nothing).src for _ in range(3)]
+        comm.send(nothing, 0)
+
+    assert run(program, 4)[0][0] == [1, 2, 3]
+
+
+def test_any_source_and_known_sources_share_what_comes():
+    def program(comm):
+        x = np.zeros(1, int)
+        if comm.rank:
+            for i in range(3):
+                comm.send(np.array([10 * comm.rank + i]), 0, tag=i)
+            return None
+        got = []
+        for src, tag in [(2, 1), (ANY, 0), (1, ANY), (ANY, ANY), (ANY, 2), (ANY, ANY)]:
+            status = comm.recv(x, src, tag)
+            got.append((status.src, status.tag, int(x[0])))
+        return got
+
+    got = run(program, 3)[0][0]
+    assert got[:3] == [(2, 1, 21), (1, 0, 10), (1, 1, 11)]
+    assert sorted(value for _, _, value in got) == [10, 11, 12, 20, 21, 22]
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 2), (1, 6), (8,)])
+def test_sendrecv_fills_arrays_of_another_shape_in_the_order_of_items(shape):
+    def program(comm):
+        x, y = np.arange(6.0).reshape(2, 3) + 10 * comm.rank, np.full(shape, -1.0)
+        comm.sendrecv(x, 1 - comm.rank, y, 1 - comm.rank)
+        return y.ravel()[:6].tolist()
+
+    assert run(program, 2)[0] == [list(range(10, 16)), list(range(6))]
+
+
+@pytest.mark.parametrize("y", [np.zeros(1), np.zeros(2, np.float32)])
+def test_sendrecv_of_what_does_not_fit(y):
+    with pytest.raises(MessageMismatch, match="2 x float64 from rank"):
+        run(lambda comm: comm.sendrecv(np.zeros(2), 1 - comm.rank, y.copy(), 1 - comm.rank), 2)
+
+
+@pytest.mark.parametrize("peers", [(-1, 0), (0, -1), (2, 0), (0, 2)])
+def test_sendrecv_with_no_such_peer(peers):
+    dst, src = peers
+    with pytest.raises(ArgumentError, match="ranks 0 to 1"):
+        run(lambda comm: comm.sendrecv(np.zeros(1), dst, np.zeros(1), src), 2)
+
+
 def test_a_large_send_waits_for_its_receive_and_a_small_one_does_not():
     def program(comm, num_bytes):
         x = np.zeros(num_bytes, np.uint8)

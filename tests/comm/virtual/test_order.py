@@ -1,9 +1,13 @@
 """Who goes on when: streams, groups, deadlocks, failures."""
 
+import gc
+import math
+import weakref
+
 import numpy as np
 import pytest
 
-from simdist.cluster import preset
+from simdist.cluster import Link, preset
 from simdist.collectives import all_reduce, broadcast
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, CollectiveMismatch, DeadlockError, RankFailed
@@ -152,6 +156,97 @@ def test_nobody_leaves_a_barrier_before_the_last_has_come(ranks):
 
 def test_exchange_gives_every_note_to_everyone():
     assert run(lambda comm: comm.exchange(f"n{comm.rank}"), 3) == [["n0", "n1", "n2"]] * 3
+
+
+def test_split_groups_of_ranks_that_call_it_at_different_times():
+    def program(comm):
+        comm.compute(seconds=float(comm.rank))
+        half = comm.split(comm.rank // 2, -comm.rank)
+        return half.rank, list(half.ranks), comm.clock()
+
+    assert run(program, 4) == [(1, [1, 0], 3.0), (0, [1, 0], 3.0), (1, [3, 2], 3.0), (0, [3, 2], 3.0)]
+
+
+# -- turns --------------------------------------------------------------------------------------------
+
+
+def test_those_due_at_one_instant_go_in_the_order_of_their_ranks():
+    order = []
+
+    def program(comm):
+        comm.compute(seconds=2.0 if comm.rank % 2 else 1.0)
+        comm.fence()
+        order.append(comm.rank)
+        comm.compute(seconds=1.0 if comm.rank % 2 else 2.0)
+        comm.fence()
+        order.append(comm.rank)
+
+    run(program, 6)
+    assert order == [0, 2, 4, 1, 3, 5, 5, 0, 1, 2, 3, 4]  # nobody is due before 5's clock, so it goes on
+
+
+def test_a_rank_whose_message_came_does_not_overtake_those_at_earlier_times():
+    # Rank 1 has its message, which arrives after a second, before rank 3 has done anything; both send to rank 2.
+    cluster = HERE.with_(inside=Link(latency_s=1.0, bytes_per_s=1e9))
+
+    def program(comm):
+        x = np.full(1, comm.rank)
+        if comm.rank == 2:
+            return [comm.recv(x).src for _ in range(2)]
+        if comm.rank == 0:
+            comm.compute(seconds=0.25)
+            comm.send(x, 1)
+        elif comm.rank == 1:
+            comm.recv(x, 0)
+            comm.send(x, 2)
+        else:
+            comm.compute(seconds=0.5)
+            comm.fence()
+            comm.compute(seconds=0.5)
+            comm.send(x, 2)
+
+    assert run_virtual(program, 4, cluster)[0][2] == [3, 1]
+
+
+def test_a_rank_that_sends_on_does_not_outrun_the_one_it_has_sent_to():
+    # Rank 0's second message would be at rank 2 before rank 1's, were it sent as soon as rank 0 could.
+    def program(comm):
+        x = np.zeros(1)
+        if comm.rank == 2:
+            return [comm.recv(x).src for _ in range(2)]
+        if comm.rank == 1:
+            comm.recv(x, 0)
+            comm.send(x, 2)
+        else:
+            comm.fence()
+            comm.send(x, 1)
+            comm.compute(seconds=1.0)
+            comm.send(x, 2)
+
+    assert run(program, 3)[2] == [1, 0]
+
+
+@pytest.mark.parametrize("work", [{"seconds": -1.0}, {"seconds": math.nan}, {"seconds": math.inf}])
+def test_no_clock_goes_back(work):
+    with pytest.raises(ArgumentError, match="rank 0 cannot compute for"):
+        run(lambda comm: comm.compute(**work), 2)
+
+
+def test_a_run_leaves_nothing_in_memory():
+    kept = []
+
+    def program(comm):
+        ring(np.ones(3), comm)
+        comm.recv(np.ones(1), 0) if comm.rank else [comm.send(np.ones(1), dst) for dst in range(1, comm.size)]
+        kept.append(weakref.ref(comm))
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(program, 4)
+    finally:
+        gc.enable()
+    assert [ref() for ref in kept] == [None] * 4
 
 
 # -- failures -----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def test_zero_bubble_where_weights_take_less(w):
 @pytest.mark.parametrize("p", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", schedules())
 def test_memory_and_versions_of_each_rank(name, p):
-    if name == "dualpipe" and p == 1:
+    if (name == "dualpipe" and p == 1) or name == "zb-auto":  # of what a search finds no formula is known
         return
     m, memory = 4 * p, Memory(10, 4)
     one = schedule(name, stages=p, micro_batches=m)

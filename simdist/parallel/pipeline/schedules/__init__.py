@@ -6,6 +6,7 @@ from simdist.parallel.pipeline.schedules import (  # noqa: F401, I001
     one_f_one_b,
     pipedream,
     zero_bubble,
+    automatic,
     v_shape,
     dualpipe,
 )

@@ -40,14 +40,14 @@ def options(name: str) -> list[str]:
     return [option for option in signature(_MAKERS[name]).parameters if option not in ("stages", "micro_batches")]
 
 
-def schedule(name: str, *, stages: int, micro_batches: int, **others: int) -> Schedule:
+def schedule(name: str, *, stages: int, micro_batches: int, **others: Any) -> Schedule:
     """The schedule of this name.
 
     Args:
         stages: how many ranks stand in line, p. What cuts the model finer than that says so.
         micro_batches: how many go through, m; fewer than stages are welcome.
         others: options of the schedule's own: chunks, where a rank may have any number; group, micro-batches to an
-            update.
+            update; memory_limit, times and memory, for which zb-auto searches one.
 
     Raises:
         UnknownNameError: no such schedule or option; the message lists those there are.
@@ -59,6 +59,6 @@ def schedule(name: str, *, stages: int, micro_batches: int, **others: int) -> Sc
             raise unknown_name(f"option of {name}", option, known)
     numbers: dict[str, Any] = {"stages": stages, "micro_batches": micro_batches, **others}
     for what, number in numbers.items():
-        if number < 1:
+        if isinstance(number, int) and number < 1:
             raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
     return _MAKERS[name](**numbers)

@@ -1,0 +1,66 @@
+"""Pictures: what a training run leaves in its folder to look at."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from simdist import plots
+from simdist.trace import Trace
+from simdist.training import Line, Trainer
+from simdist.training.asynchronous.methods import SERVED
+from simdist.training.asynchronous.story import Story
+from simdist.training.gauge import STEP
+from simdist.training.text import Text
+
+__all__ = ["draw", "draw_asynchronous"]
+
+_NAMES = ("loss", "loss_by_time", "timeline", "memory", "waiting", "staleness", "consensus")
+_DRAWN_STEPS = 3
+
+
+def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer) -> None:
+    """Loss by steps and by time, the timeline of the last few steps, and the memory of rank 0 in them."""
+    points = [plots.Point(x.step, x.seconds, x.train_loss) for x in lines]
+    figures = _losses(lines, points, trainer.text, trainer.config.method)
+    steps = [s for s in trace if s.name == STEP and s.rank == 0][-_DRAWN_STEPS:]
+    if steps:
+        figures["timeline"] = plots.timeline(trace, start_s=steps[0].start_s, end_s=steps[-1].end_s)
+    if trainer.remembered:
+        start_s, end_s = trainer.remembered[0][0], trainer.remembered[-1][1]
+        figures["memory"] = plots.memory(trainer.ledger.moments, start_s=start_s, end_s=end_s)
+    _save(folder, figures)
+
+
+def draw_asynchronous(folder: Path, lines: Sequence[Line], story: Story, text: Text) -> None:
+    """Loss by steps and by time, who waited, the timeline of a few steps, staleness or consensus error."""
+    method, trace = story.config.method, story.trace
+    points = [plots.Point(*moment) for moment in story.moments]
+    figures = _losses(lines, points, text, method)
+    if len(trace):
+        start_s, end_s = story.shown
+        figures["timeline"] = plots.timeline(trace, start_s=start_s, end_s=end_s)
+        figures["waiting"] = plots.waiting({method: trace})
+    if method in SERVED and story.staleness:
+        figures["staleness"] = plots.staleness({method: story.staleness})
+    if story.has_consensus:
+        figures["consensus"] = plots.consensus({story.config.graph: story.record})
+    _save(folder, figures)
+
+
+def _losses(lines: Sequence[Line], points: Sequence[plots.Point], text: Text, method: str) -> dict[str, Figure]:
+    """The loss curve, and the losses against steps and time; nothing of what is not finite."""
+    levels = {"unigram entropy": text.unigram_entropy, "bigram entropy": text.bigram_entropy}
+    train, validation = [x.train_loss for x in lines], [x.validation_loss for x in lines]
+    figures = {"loss": plots.loss_curve([x.step for x in lines], train, validation, levels)}
+    if any(abs(p.loss) < float("inf") for p in points):
+        figures["loss_by_time"] = plots.loss_race({method: points}, unit="nats a byte")
+    return figures
+
+
+def _save(folder: Path, figures: Mapping[str, Figure]) -> None:
+    """Write them, in the place of those of an earlier run."""
+    for name in _NAMES:
+        (folder / f"{name}.png").unlink(missing_ok=True)
+    for name, figure in figures.items():
+        figure.savefig(folder / f"{name}.png")

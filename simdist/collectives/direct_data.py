@@ -1,0 +1,262 @@
+"""Direct, where nothing is reduced: each rank fetches what it wants from where it lies.
+
+    p   ranks            root   the rank that has it           r   this rank
+    n   items            c1     chunk 1, of rank 1             ab  rank a's part for rank b
+
+Nobody writes to another's array, so that what a rank gets is in its own cache.
+"""
+
+from collections.abc import Sequence
+
+from simdist.arrays import Array, Chunks
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.direct import piece
+from simdist.collectives.direct_cost import Moves, is_short, on_one_node
+from simdist.collectives.direct_nodes import (
+    all_gather_over_nodes,
+    broadcast_over_nodes,
+    gather_cost,
+    leaders_cost,
+)
+from simdist.collectives.registry import algorithm, find
+from simdist.collectives.segments import segments
+from simdist.comm import Communicator
+from simdist.comm.peers import ROOM_BYTES, Peers
+
+__all__ = ["direct_all_gather", "direct_all_to_all", "direct_broadcast"]
+
+
+# -- broadcast ----------------------------------------------------------------------------------------
+
+
+def _broadcast_moves(case: Case, staged: bool = False) -> Moves:
+    n, root = case.num_bytes, case.rank == case.root
+    if staged or is_short(n, case.ranks):
+        meetings = len(segments(n // case.itemsize, case.itemsize, ROOM_BYTES))
+        return Moves(meetings, 0, n, n) if root else Moves(meetings, n, 0, n)
+    return Moves(2, 0, 0, 0) if root else Moves(2, n, n, 0)
+
+
+def _broadcast_cost(case: Case, staged: bool = False) -> Cost:
+    return _broadcast_moves(case, staged).cost(case) if on_one_node(case) else leaders_cost(case, "broadcast")
+
+
+def _broadcast_formula(case: Case, staged: bool = False) -> Formula:
+    if not on_one_node(case) or case.ranks == 1:
+        return find("broadcast", "binomial").formula(case)
+    n, moves = case.num_bytes, _broadcast_moves(case, staged)
+    if not moves.written_bytes:
+        return Formula(moves.meetings, 0, 2 * n / 3)
+    # Root leaves one part while the others take the last: 2n bytes each, and one part more until all have the last.
+    return Formula(moves.meetings, 0, (2 * n + 2 * n / moves.meetings) / 3)
+
+
+@algorithm("broadcast", "direct", cost=_broadcast_cost, formula=_broadcast_formula, by_messages=False)
+def direct_broadcast(x: Array, comm: Communicator, root: int, staged: bool = False) -> None:
+    """Replace x by root's: all others read it, at the same time.
+
+        rank        0        1            2            3
+        meet        root's array is complete
+        read                 x0           x0           x0
+        meet        all have read it
+
+    Staged, root leaves a copy, a room at a time; it fills the next room while the others empty the last.
+    On several nodes: inside root's node, from its first rank to those of the others by a binomial tree, inside those.
+
+    Args:
+        staged: whether to copy arrays that need not be.
+
+    Cost: no messages; in place 2 meetings, n bytes read and n written by each but root; staged one meeting for each
+    room full, root writes n and the others read n.
+    """
+    if comm.size == 1:
+        return
+    if comm.num_nodes > 1:
+        broadcast_over_nodes(x, comm, root)
+        return
+    peers, n, away = comm.peers(), x.nbytes, comm.rank != root
+    views = None if staged or is_short(n, comm.size) else peers.show(x)
+    if views is None:
+        _broadcast_staged(x, peers, root)
+        return
+    start_s = comm.clock()
+    if away:
+        x[...] = views[root]
+    peers.moved(start_s, n * away, n * away)
+    peers.meet()
+
+
+def _broadcast_staged(x: Array, peers: Peers, root: int) -> None:
+    comm = peers.comm
+    for segment in segments(len(x), x.dtype.itemsize, ROOM_BYTES):
+        start_s, mine = comm.clock(), x[segment]
+        if comm.rank == root:
+            peers.post(mine)
+            peers.moved(start_s, 0, mine.nbytes, mine.nbytes, 0, mine.nbytes)
+        else:
+            mine[...] = peers.post(x[:0])[root][: len(mine)]
+            peers.moved(start_s, mine.nbytes, 0, mine.nbytes)
+
+
+# -- all-gather ---------------------------------------------------------------------------------------
+
+
+def _gather_moves(case: Case, staged: bool = False) -> Moves:
+    n, own = case.num_bytes, case.chunk_bytes(case.rank)
+    if staged or is_short(n, case.ranks):
+        return Moves(_rounds(case.chunks.largest, case.itemsize), n - own, own, n)
+    return Moves(2, n - own, n - own, 0)
+
+
+def _rounds(largest: int, itemsize: int) -> int:
+    """How many rooms full the largest chunk is."""
+    return max(1, -(-largest // max(1, ROOM_BYTES // itemsize)))
+
+
+def _gather_cost(case: Case, staged: bool = False) -> Cost:
+    return _gather_moves(case, staged).cost(case) if on_one_node(case) else gather_cost(case)
+
+
+def _gather_formula(case: Case, staged: bool = False) -> Formula:
+    return _gather_moves(case, staged).formula(case) if on_one_node(case) else find("all_gather", "ring").formula(case)
+
+
+@algorithm("all_gather", "direct", cost=_gather_cost, formula=_gather_formula, by_messages=False)
+def direct_all_gather(x: Array, comm: Communicator, chunks: Chunks, staged: bool = False) -> None:
+    """Fill x, of which each rank holds its own chunk, with the chunks of all.
+
+        rank        0             1             2             3
+        meet        all chunks are there
+        read      c1 c2 c3      c0 c2 c3      c0 c1 c3      c0 c1 c2        each from the array of its owner
+        meet        all have read them
+
+    Staged, each leaves a copy of a piece of its chunk and reads the others'.
+    On several nodes: inside each node, between their first ranks round a ring, inside again.
+
+    Args:
+        staged: whether to copy arrays that need not be.
+
+    Cost per rank: no messages; in place 2 meetings, n(p-1)/p bytes read and as many written; staged one meeting for
+    each room full, n(p-1)/p read and n/p written.
+    """
+    p, r, n = comm.size, comm.rank, x.nbytes
+    if p == 1:
+        return
+    if comm.num_nodes > 1:
+        all_gather_over_nodes(x, comm, chunks)
+        return
+    peers = comm.peers()
+    views = None if staged or is_short(n, p) else peers.show(x)
+    if views is None:
+        _gather_staged(x, peers, chunks)
+        return
+    start_s = comm.clock()
+    others = [(r + k) % p for k in range(1, p)]  # each begins with another, so that not all read from one
+    for i in others:
+        x[chunks[i]] = views[i][chunks[i]]
+    taken = n - x[chunks[r]].nbytes
+    peers.moved(start_s, taken, taken)
+    peers.meet()
+
+
+def _gather_staged(x: Array, peers: Peers, chunks: Chunks) -> None:
+    comm, itemsize = peers.comm, x.dtype.itemsize
+    p, r = comm.size, comm.rank
+    every = [chunks[i] for i in range(p)]
+    rounds = _rounds(max(chunk.stop - chunk.start for chunk in every), itemsize)
+    for k in range(rounds):
+        start_s = comm.clock()
+        cuts = every if rounds == 1 else [piece(chunk, rounds, k) for chunk in every]
+        mine = x[cuts[r]]
+        copies, taken = peers.post(mine), 0
+        for i, cut in enumerate(cuts):
+            if i != r:
+                items = cut.stop - cut.start
+                x[cut] = copies[i][:items]
+                taken += items
+        taken *= itemsize
+        peers.moved(start_s, taken, mine.nbytes, mine.nbytes + taken, 0, mine.nbytes)
+
+
+# -- all-to-all ---------------------------------------------------------------------------------------
+
+
+def _exchange_moves(case: Case, staged: bool = False) -> Moves:
+    n, row = case.num_bytes, case.chunk_bytes(case.rank)
+    away = n - row
+    if staged or is_short(n, case.ranks):
+        rounds = _exchange_rounds(row // case.itemsize, case.ranks, case.itemsize)
+        return Moves(rounds, away, away, 2 * n)
+    return Moves(2, away, 0, away + 2 * row)
+
+
+def _exchange_rounds(items: int, ranks: int, itemsize: int) -> int:
+    """How many rooms full all rows of so many items are but one."""
+    return max(1, -(-items // max(1, ROOM_BYTES // (ranks * itemsize))))
+
+
+def _exchange_cost(case: Case, staged: bool = False) -> Cost:
+    if on_one_node(case):
+        return _exchange_moves(case, staged).cost(case)
+    return find("all_to_all", "pairwise").cost(case)
+
+
+def _exchange_formula(case: Case, staged: bool = False) -> Formula:
+    if on_one_node(case):
+        return _exchange_moves(case, staged).formula(case)
+    return find("all_to_all", "pairwise").formula(case)
+
+
+@algorithm("all_to_all", "direct", cost=_exchange_cost, formula=_exchange_formula, by_messages=False)
+def direct_all_to_all(x: Array, y: Array, comm: Communicator, staged: bool = False) -> None:
+    """Fill row i of y with row r of rank i's x.
+
+        rank        0             1             2             3
+        meet        all rows are there
+        read      10 20 30      01 21 31      02 12 32      03 13 23
+        meet        all have read them
+
+    Staged, each leaves a copy of a piece of every row but its own. On several nodes it is the pairwise exchange.
+
+    Args:
+        x, y: shape (p, m), contiguous.
+        staged: whether to copy x though it need not be.
+
+    Cost per rank: no messages; in place 2 meetings, n(p-1)/p bytes read; staged one meeting for each room full,
+    n(p-1)/p read and as many written.
+    """
+    p, r = comm.size, comm.rank
+    if comm.num_nodes > 1:
+        find("all_to_all", "pairwise").run(x, y, comm)
+        return
+    y[r] = x[r]
+    if p == 1:
+        return
+    peers, row = comm.peers(), x[r].nbytes
+    flat = x.reshape(-1)
+    views = None if staged or is_short(flat.nbytes, p) else peers.show(flat)
+    if views is None:
+        _exchange_staged(x, y, peers)
+        return
+    start_s, m = comm.clock(), x.shape[1]
+    for i in [(r + k) % p for k in range(1, p)]:  # each begins with another, so that not all read from one
+        y[i] = views[i][r * m : (r + 1) * m]
+    away = (p - 1) * row
+    peers.moved(start_s, away, 0, away + 2 * row)
+    peers.meet()
+
+
+def _exchange_staged(x: Array, y: Array, peers: Peers) -> None:
+    comm = peers.comm
+    p, r, m = comm.size, comm.rank, x.shape[1]
+    rounds, row = _exchange_rounds(m, p, x.dtype.itemsize), slice(0, m)
+    others: Sequence[int] = [i for i in range(p) if i != r]
+    for k in range(rounds):
+        start_s, cut = comm.clock(), piece(row, rounds, k)
+        items = cut.stop - cut.start
+        copies = peers.post(*(x[i, cut] for i in others))
+        for i in others:
+            at = (r - (r > i)) * items  # rank i has left out its own row
+            y[i, cut] = copies[i][at : at + items]
+        away, own = (p - 1) * items * x.dtype.itemsize, items * x.dtype.itemsize
+        peers.moved(start_s, away, away, 2 * (away + own), 0, away)

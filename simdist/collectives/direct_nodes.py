@@ -1,0 +1,162 @@
+"""Direct on several nodes: without messages inside a node, by messages between the first ranks of the nodes.
+
+    place    a rank's index on its node        leader   the rank at place 0
+
+                node 0                node 1                node 2
+    inside      0 - 1 - 2 - 3         4 - 5 - 6 - 7         8 - 9 - 10 - 11
+                |                     |                     |
+    between     +---------------------+---------------------+
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from simdist.arrays import Array, Chunks, Reduction
+from simdist.collectives.cost import Case, Cost, in_turn
+from simdist.collectives.grid import rows_and_columns
+from simdist.collectives.registry import find
+from simdist.comm import Communicator
+
+__all__ = [
+    "all_gather_over_nodes",
+    "all_reduce_over_nodes",
+    "all_reduce_phases",
+    "broadcast_over_nodes",
+    "gather_cost",
+    "leaders_cost",
+    "reduce_over_nodes",
+]
+
+
+class _Seat(NamedTuple):
+    """Where a rank sits: its place on its node, and the index of the node among the leaders."""
+
+    place: int
+    node: int
+
+
+def _seat(comm: Communicator, rank: int) -> _Seat:
+    """Where a rank of comm sits; nodes count in the order of their first ranks."""
+    firsts = list(dict.fromkeys(comm.nodes))
+    node = comm.nodes[rank]
+    return _Seat(list(comm.nodes[:rank]).count(node), firsts.index(node))
+
+
+def all_reduce_phases(equal: bool) -> dict[str, str]:
+    """The phases of the hierarchical all-reduce, on nodes of equal size or not."""
+    if equal:
+        return {"reduce_scatter": "direct", "all_reduce": "rabenseifner", "all_gather": "direct"}
+    return {"reduce": "direct", "all_reduce": "rabenseifner", "broadcast": "direct"}
+
+
+def all_reduce_over_nodes(x: Array, comm: Communicator, op: Reduction) -> None:
+    """Replace x by its reduction over all ranks."""
+    sizes = {list(comm.nodes).count(node) for node in set(comm.nodes)}
+    find("all_reduce", "hierarchical").run(x, comm, op, **all_reduce_phases(len(sizes) == 1))
+
+
+def reduce_over_nodes(x: Array, comm: Communicator, op: Reduction, root: int) -> None:
+    """Leave in root's x the reduction over all ranks."""
+    node, leaders = rows_and_columns(comm, "nodes", comm.node)
+    seat = _seat(comm, root)
+    find("reduce", "direct").run(x, node, op, 0)
+    if node.rank == 0:
+        find("reduce", "binomial").run(x, leaders, op, seat.node)
+    if seat.place and _seat(comm, comm.rank).node == seat.node:
+        if node.rank == 0:
+            node.send(x, seat.place)
+        elif node.rank == seat.place:
+            node.recv(x, 0)
+
+
+def broadcast_over_nodes(x: Array, comm: Communicator, root: int) -> None:
+    """Replace x by root's."""
+    node, leaders = rows_and_columns(comm, "nodes", comm.node)
+    seat = _seat(comm, root)
+    home = _seat(comm, comm.rank).node == seat.node
+    if home:
+        find("broadcast", "direct").run(x, node, seat.place)
+    if node.rank == 0:
+        find("broadcast", "binomial").run(x, leaders, seat.node)
+    if not home:
+        find("broadcast", "direct").run(x, node, 0)
+
+
+def all_gather_over_nodes(x: Array, comm: Communicator, chunks: Chunks) -> None:
+    """Fill x, of which each rank holds its own chunk, with the chunks of all."""
+    nodes = list(comm.nodes)
+    firsts = list(dict.fromkeys(nodes))
+    if nodes != sorted(nodes, key=firsts.index):  # the chunks of a node do not lie side by side
+        find("all_gather", "ring").run(x, comm, chunks)
+        return
+    node, leaders = rows_and_columns(comm, "nodes", comm.node)
+    spans, own = [], []
+    for each in firsts:
+        ranks = [rank for rank, of in enumerate(nodes) if of == each]
+        span = slice(chunks[ranks[0]].start, chunks[ranks[-1]].stop)
+        spans.append(span)
+        if each == comm.node:
+            own = [slice(chunks[i].start - span.start, chunks[i].stop - span.start) for i in ranks]
+    find("all_gather", "direct").run(x[spans[firsts.index(comm.node)]], node, own)
+    if node.rank == 0:
+        find("all_gather", "ring").run(x, leaders, spans)
+    find("broadcast", "direct").run(x, node, 0)
+
+
+# -- costs: the ranks fill nodes of equal size in order, and the last may lack some ----------------------
+
+
+def _levels(case: Case) -> tuple[Case, Case, _Seat]:
+    """The case inside this rank's node, the case between leaders, and where root sits."""
+    per_node = case.ranks_per_node
+    node, place = divmod(case.rank, per_node)
+    root = _Seat(case.root % per_node, case.root // per_node)
+    inside = Case(min(per_node, case.ranks - node * per_node), case.num_bytes, place, itemsize=case.itemsize)
+    between = Case(-(-case.ranks // per_node), case.num_bytes, node, root.node, itemsize=case.itemsize)
+    return inside, between, root
+
+
+def leaders_cost(case: Case, operation: str) -> Cost:
+    """Of the broadcast or the reduction over nodes; the steps are those of the longest way."""
+    inside, between, root = _levels(case)
+    n, home = case.num_bytes, between.rank == root.node
+    if operation == "broadcast":
+        start = root.place if home else 0
+        phases = [find(operation, "direct").cost(replace(inside, root=start))]
+    else:
+        phases = [find(operation, "direct").cost(inside)]
+        if home and root.place:
+            up = inside.rank == 0
+            phases.append(Cost(1, up, up * n))
+    if inside.rank == 0:
+        phases.append(find(operation, "binomial").cost(between))
+    total = in_turn(*phases)
+    return total._replace(steps=_longest_way(case, operation, root))
+
+
+def _longest_way(case: Case, operation: str, root: _Seat) -> int:
+    """The steps of the broadcast or the reduction over nodes, where that between leaders keeps all of them."""
+    m = -(-case.ranks // case.ranks_per_node)
+    sizes = [case.ranks_per_node] * (m - 1) + [case.ranks - (m - 1) * case.ranks_per_node]
+    inside = [find(operation, "direct").cost(Case(k, case.num_bytes, 0, itemsize=case.itemsize)).steps for k in sizes]
+    between: int = find(operation, "binomial").cost(Case(m, case.num_bytes, root.node, root.node)).steps
+    if operation == "reduce":
+        return max(inside) + between + (root.place > 0)
+    home = inside.pop(root.node)
+    return home + between + max(inside)
+
+
+def gather_cost(case: Case) -> Cost:
+    """Of the all-gather over nodes."""
+    inside, between, _ = _levels(case)
+    first = between.rank * case.ranks_per_node
+    last = min(first + case.ranks_per_node, case.ranks)
+    span = case.chunks.span(first, last)
+    own = replace(inside, num_bytes=(span.stop - span.start) * case.itemsize)
+    phases = [find("all_gather", "direct").cost(own), find("broadcast", "direct").cost(inside)]
+    if inside.rank == 0:
+        m = between.ranks
+        after = (between.rank + 1) % m * case.ranks_per_node
+        far = case.chunks.span(after, min(after + case.ranks_per_node, case.ranks))
+        phases.append(Cost(m - 1, m - 1, case.num_bytes - (far.stop - far.start) * case.itemsize))
+    return in_turn(*phases)

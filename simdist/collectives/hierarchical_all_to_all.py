@@ -1,0 +1,96 @@
+"""Hierarchical all-to-all: inside the node first, then between nodes, in few messages instead of many.
+
+    p   ranks         k   ranks on a node         m   nodes
+    n   bytes         ab:cd   the row of rank b of node a for rank d of node c
+
+Source: Rajbhandari et al. 2022, DeepSpeed-MoE, arXiv 2201.05596, section 5.3.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.collectives.cost import Case, Cost, Formula, in_turn
+from simdist.collectives.grid import rows_and_columns
+from simdist.collectives.pairwise import pairwise_all_to_all
+from simdist.collectives.registry import algorithm, find
+from simdist.comm import Communicator
+
+__all__ = ["hierarchical_all_to_all"]
+
+
+def _cases(case: Case) -> list[Case]:
+    """The all-to-alls that it is made of: two, or where nodes are unequal one of all."""
+    k = min(case.ranks_per_node or case.ranks, case.ranks)
+    if case.ranks % k:
+        return [case]
+    node, place = divmod(case.rank, k)
+    return [Case(k, case.num_bytes, place), Case(case.ranks // k, case.num_bytes, node)]
+
+
+def _cost(case: Case) -> Cost:
+    return in_turn(*(find("all_to_all", "pairwise").cost(each) for each in _cases(case)))
+
+
+def _formula(case: Case) -> Formula:
+    return in_turn(*(find("all_to_all", "pairwise").formula(each) for each in _cases(case)))
+
+
+@algorithm("all_to_all", "hierarchical", cost=_cost, formula=_formula)
+def hierarchical_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
+    """Fill row i of y with row r of rank i's x: first to whoever on the node sits where the row is to go.
+
+    Rank b of each node gathers all that its node has for ranks b of all nodes. On four ranks of two nodes:
+
+        node 0                                        node 1
+        00                       01                   10                       11
+        00:00 00:10  -- 00:01 00:11 -->               10:00 10:10  -- 10:01 10:11 -->          inside
+        <-- 01:00 01:10 --  01:01 01:11               <-- 11:00 11:10 --  11:01 11:11
+
+        00:10 01:10 --------------------------------> 00                                       between
+                                 00:11 01:11 -------------------------------> 01
+        …
+
+    What crosses between nodes are the same bytes as in a pairwise all-to-all, in m-1 messages a rank instead of
+    p-k. Unequal nodes have no ranks that sit alike, and get the pairwise one.
+
+    Args:
+        x, y: shape (p, w), contiguous.
+
+    Cost per rank: k-1 messages and n(k-1)/k bytes inside the node, m-1 messages and n(m-1)/m bytes between.
+    """
+    members = _members(comm)
+    m, k = len(members), len(members[0])
+    if any(len(ranks) != k for ranks in members):
+        pairwise_all_to_all(x, y, comm)
+        return
+    node, column = rows_and_columns(comm, "nodes", comm.node)
+    width = x.shape[1]
+    order = np.array(members).reshape(-1)  # node after node
+    by_place = _turned(x[order].reshape(m, k, width))
+    inside = np.empty_like(by_place)  # row b: what rank b of this node has for my place, node after node
+    pairwise_all_to_all(by_place.reshape(k, m * width), inside.reshape(k, m * width), node)
+    by_node = _turned(inside)
+    between = np.empty_like(by_node)
+    pairwise_all_to_all(by_node.reshape(m, k * width), between.reshape(m, k * width), column)
+    y[order] = between.reshape(m * k, width)
+
+
+def _members(comm: Communicator) -> list[list[int]]:
+    """The ranks of each node, in order; counted once a communicator."""
+    key = "members of nodes"
+    if key not in comm.attached:
+        members: dict[int, list[int]] = defaultdict(list)
+        for rank, node in enumerate(comm.nodes):
+            members[node].append(rank)
+        comm.attached[key] = [members[node] for node in sorted(members)]
+    found: list[list[int]] = comm.attached[key]
+    return found
+
+
+def _turned(x: Array) -> Array:
+    """The first two axes in the opposite order, in memory, too."""
+    y = np.empty_like(x, shape=(x.shape[1], x.shape[0], *x.shape[2:]))
+    y[...] = x.swapaxes(0, 1)
+    return y

@@ -1,0 +1,50 @@
+"""Block: a stretch of a rank's work that becomes one span of the record."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simdist.comm.communicator import Communicator
+
+__all__ = ["Block"]
+
+
+class Block:
+    """A stretch of a rank's work that becomes one span; a context manager.
+
+    Args:
+        comm: whose work it is.
+        name, num_bytes, micro_batch, detail: the span's.
+    """
+
+    __slots__ = ("_comm", "_detail", "_entered", "_micro_batch", "_num_bytes", "_name", "_outer", "_start_s")
+
+    def __init__(self, comm: "Communicator", name: str, num_bytes: int, micro_batch: int, detail: str) -> None:
+        self._comm = comm
+        self._name = name
+        self._num_bytes = num_bytes
+        self._micro_batch = micro_batch
+        self._detail = detail
+
+    def __enter__(self) -> "Block":
+        comm = self._comm
+        self._outer = outer = comm.doing
+        self._entered = comm.entered
+        comm.doing = f"{outer} > {self._name}" if outer else self._name
+        comm.entered = comm.num_messages
+        self._start_s = comm.clock()
+        return self
+
+    def rename(self, name: str) -> None:
+        """Call the span something else."""
+        self._name = name
+        self._comm.doing = f"{self._outer} > {name}" if self._outer else name
+
+    def __exit__(self, *_: object) -> None:
+        comm = self._comm
+        comm.doing = self._outer
+        comm.entered = self._entered
+        recorder = comm.recorder
+        if recorder.on:
+            start_s, end_s, detail = self._start_s, comm.clock(), self._detail
+            row = self._num_bytes, -1, 0, "", self._micro_batch, detail
+            recorder.rows.append((recorder.rank, comm.stream_name, self._name, start_s, end_s, *row))

@@ -1,0 +1,148 @@
+"""Memory that real ranks of a node have in common: windows of MPI's, and what lies where in them."""
+
+from bisect import bisect_right, insort
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.comm.guard import Guard, shared_files
+from simdist.comm.mpi_group import MpiGroup
+from simdist.errors import ArgumentError
+
+__all__ = ["MpiMemory", "Place", "Window", "Windows"]
+
+_LINE_BYTES = 64
+
+
+class Window:
+    """Memory in which each rank of a node has a part that all of them reach. It lives until the job ends.
+
+    Args:
+        library: mpi4py's MPI.
+        mpi: MPI's communicator of the ranks, all of which must call this.
+        ranks: their global ranks.
+        name: the same on all of them, and no other window's of theirs.
+        num_bytes: of this rank's own part; rounded up to whole cache lines, so that no two ranks write to one.
+    """
+
+    def __init__(self, library: Any, mpi: Any, ranks: list[int], name: str, num_bytes: int) -> None:
+        self.name = name
+        self._window = library.Win.Allocate_shared(-(-num_bytes // _LINE_BYTES) * _LINE_BYTES, 1, comm=mpi)
+        self._window.Lock_all(library.MODE_NOCHECK)  # until it is freed: without it MPI lets nobody call Sync
+        self.sync = self._window.Sync
+        self.parts = {rank: self._part(i) for i, rank in enumerate(ranks)}
+        mine = self.parts[ranks[mpi.Get_rank()]]
+        self.start = int(mine.__array_interface__["data"][0])
+        self.end = self.start + len(mine)
+
+    def _part(self, i: int) -> Array:
+        """The part of member i, as bytes."""
+        memory, _ = self._window.Shared_query(i)
+        return np.frombuffer(memory, np.uint8) if memory.nbytes else np.empty(0, np.uint8)
+
+    def free(self) -> None:
+        """Give it back; all of its ranks must."""
+        self._window.Unlock_all()
+        self._window.Free()
+
+
+class Place(NamedTuple):
+    """Where an array lies: in which window, and how far from the beginning of its rank's part."""
+
+    window: Window
+    offset: int
+
+
+class Windows:
+    """The windows that this process has a part of, by address."""
+
+    def __init__(self) -> None:
+        self._starts: list[tuple[int, int]] = []  # (address, index)
+        self._every: list[Window] = []
+        self._names: dict[str, int] = {}
+
+    def name(self, context: str) -> str:
+        """A name for a group's next window, the same on all its ranks."""
+        number = self._names[context] = self._names.get(context, 0) + 1
+        return f"{context} {number}"
+
+    def add(self, window: Window) -> None:
+        """Know this window from now on."""
+        insort(self._starts, (window.start, len(self._every)))
+        self._every.append(window)
+
+    def place(self, x: Array) -> Place | None:
+        """Where x lies; None where that is in no window, or not all in one."""
+        start = x.__array_interface__["data"][0]
+        i = bisect_right(self._starts, (start, len(self._every))) - 1
+        if i < 0:
+            return None
+        window = self._every[self._starts[i][1]]
+        return Place(window, start - window.start) if start + x.nbytes <= window.end else None
+
+
+class MpiMemory:
+    """The memory that a group's ranks on this node have in common.
+
+    Args:
+        group: the ranks.
+        windows: of this process.
+        guard: what sees to the end of the windows.
+    """
+
+    def __init__(self, group: MpiGroup, windows: Windows, guard: Guard) -> None:
+        self.windows = windows
+        self._group = group
+        self._guard = guard
+        node = group.nodes[group.rank]
+        self._ranks = [rank for rank, other in zip(group.ranks, group.nodes, strict=True) if other == node]
+        self._neighbours: Any = group.mpi if len(self._ranks) == group.size else None
+        self._common: list[Window] = []
+
+    def window(self, num_bytes: int) -> Window:
+        """A new window with so many bytes of this rank's. All ranks of the node must call it."""
+        group, windows = self._group, self.windows
+        if self._neighbours is None:
+            self._neighbours = group.mpi.Split(group.nodes[group.rank], group.rank)
+        name = windows.name(f"{group.context} on {group.nodes[group.rank]}")
+        window = Window(group.library, self._neighbours, self._ranks, name, num_bytes)
+        windows.add(window)
+        self._guard.frees[name] = window.free
+        if self._guard.watchdog.board is not None:
+            self._guard.watchdog.board.name_files(shared_files())
+        return window
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """An array that the ranks of the node can reach."""
+        dtype = np.dtype(dtype)
+        if dtype.hasobject:
+            raise ArgumentError(f"empty of dtype {dtype} on rank {self._group.rank}: objects cannot be shared")
+        num_bytes = prod((shape,) if isinstance(shape, int) else shape) * dtype.itemsize
+        part = self.window(num_bytes).parts[self._group.ranks[self._group.rank]]
+        return np.ndarray(shape, dtype, buffer=part if num_bytes else None)
+
+    def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """One array of zeros for all ranks of the node."""
+        dtype = np.dtype(dtype)
+        first, me = self._ranks[0], self._group.ranks[self._group.rank]
+        num_bytes = prod((shape,) if isinstance(shape, int) else shape) * dtype.itemsize
+        window = self.window(num_bytes if me == first else 0)
+        x = np.ndarray(shape, dtype, buffer=window.parts[first] if num_bytes else None)
+        if me == first:
+            x[...] = np.zeros((), dtype)
+        self._common.append(window)
+        self.settle()
+        return x
+
+    def settle(self) -> None:
+        """Return when all ranks of the node have come, and can read what they wrote."""
+        self.fence()
+        self._neighbours.Barrier()
+        self.fence()
+
+    def fence(self) -> None:
+        """Order what this process does to arrays in common: all before this call, then all after it."""
+        for window in self._common:
+            window.sync()

@@ -1,0 +1,222 @@
+"""Peers among real ranks: meetings by flags in shared memory, a few hundred nanoseconds where every rank has a core.
+
+A rank's part of the window:
+
+    line 0   | n | said, place | said, place |      n       how many meetings it has come to
+    line 1   |                                      said    a hash of what it says that it calls
+    ...                                             place   a hash of where the array lies that it shows
+    room 0   | what it has posted           |
+    room 1   | what it has posted           |
+
+Who comes to meeting n notes what it says and shows in slot n mod 2, then writes n. Nobody can come to meeting
+n + 2, and write to that slot again, before all have read it and come to meeting n + 1.
+"""
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simdist import environment
+from simdist.arrays import Array
+from simdist.comm.line import MEETING
+from simdist.comm.mismatch import listed, mismatch
+from simdist.comm.mpi_group import NOTE_BYTES
+from simdist.comm.mpi_memory import MpiMemory
+from simdist.comm.peers import ROOM_BYTES, Peers
+from simdist.errors import CollectiveMismatch, PeerLost
+
+if TYPE_CHECKING:
+    from simdist.comm.mpi import MpiCommunicator
+
+__all__ = ["MpiPeers"]
+
+_HEAD_BYTES = 128  # two lines, because processors fetch them in pairs
+_POLLS = 64  # looks at a flag before it counts as a wait: some microseconds
+_PATIENCE_S = 1e-2  # of waiting without sleep, where every rank has a core; a tenth of it where some share one
+_LONGEST_PAUSE_S = 1e-3
+_SELFISH_S = 1e-4  # for which Python's lock is kept: to let go of it takes nearly as long
+_MAIN_AND_WATCHDOG = 2
+_MOST_VIEWS = 4096
+
+
+class MpiPeers(Peers):
+    """The ranks of a group on one node.
+
+    Args:
+        comm: the communicator that collectives talk on, named where a wait is told of.
+        memory: the group's.
+        context: the name of the communicator that the program knows.
+
+    All ranks of the group must call this.
+    """
+
+    def __init__(self, comm: "MpiCommunicator", memory: MpiMemory, context: str) -> None:
+        super().__init__(comm)
+        self._rank = comm.rank
+        self._comm = comm  # of this kind
+        self._context = context
+        self._windows = memory.windows
+        window = memory.window(_HEAD_BYTES + 2 * ROOM_BYTES)
+        self._sync = window.sync
+        self._parts = [window.parts[rank] for rank in comm.ranks]
+        flags = [memoryview(part[:_HEAD_BYTES]).cast("q") for part in self._parts]
+        self._mine = flags[self._rank]
+        self._mine[0] = 0
+        self._others = [(rank, flag) for rank, flag in enumerate(flags) if rank != self._rank]
+        self._meetings = 0
+        self._room = 0
+        self._said = 0
+        self._what = ""
+        self._rooms: dict[Any, tuple[list[Array], list[Array]]] = {}
+        self._shown: dict[int, tuple[weakref.ref[Any], tuple[int, list[Array]]]] = {}
+        self._views: dict[tuple[int, int, Any], tuple[int, list[Array]]] = {}
+        here = environment.place()
+        crowded = (here[2] if here else 1) > environment.num_cores()
+        self._polls, self._patience_s = (1, _PATIENCE_S / 10) if crowded else (_POLLS, _PATIENCE_S)
+        memory.settle()
+
+    # -- meeting ---------------------------------------------------------------------------------------
+
+    def say(self, what: str) -> None:
+        """Say at the next meeting that this rank calls `what`: there it is compared with what the others say."""
+        self._what, self._said = what, _digest(what)
+
+    def meet(self) -> None:
+        """See Peers."""
+        self._come(0)
+
+    def _come(self, place: int) -> bool:
+        """Meet, showing this place; whether all show the same.
+
+        Raises:
+            CollectiveMismatch: they do not say the same.
+        """
+        n = self._meetings = self._meetings + 1
+        mine, said, slot = self._mine, self._said, 1 if n & 1 else 3
+        mine[slot], mine[slot + 1] = said, place
+        self._sync()
+        mine[0] = n
+        for rank, flags in self._others:
+            if flags[0] < n:
+                self._await(rank, flags, n)
+        self._sync()
+        same = True
+        for _, flags in self._others:
+            if flags[slot] != said:
+                raise self._contradicted()
+            if flags[slot + 1] != place:
+                same = False
+        if said:
+            self._what, self._said = "", 0
+        return same
+
+    def _contradicted(self) -> CollectiveMismatch:
+        """The error for ranks that say different things."""
+        what = self._what or "nothing"
+        self._what, self._said = "", 0
+        return mismatch(self._context, self._comm.exchange(what.encode()[:NOTE_BYTES].decode(errors="ignore")))
+
+    def _await(self, rank: int, flags: memoryview, n: int) -> None:
+        """Wait until a rank has come to meeting n: look often, then let others run, then sleep between looks."""
+        for _ in range(self._polls):
+            if flags[0] >= n:
+                return
+        comm, give_way = self._comm, getattr(os, "sched_yield", _nothing)
+        line, start_s, pause_s, threads = comm.line, perf_counter(), 2e-5, 0
+        before, line.waiting = line.waiting, (self._what or "a meeting", comm, rank, MEETING)
+        try:
+            while flags[0] < n:
+                waited_s = perf_counter() - start_s
+                if waited_s < self._patience_s:
+                    give_way()
+                    if waited_s > _SELFISH_S:
+                        threads = threads or threading.active_count()
+                        if threads > _MAIN_AND_WATCHDOG:  # another stream of this rank may want Python's lock
+                            time.sleep(0)
+                else:
+                    self._look_for_deaths(rank)
+                    time.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        finally:
+            line.waiting = before
+
+    def _look_for_deaths(self, rank: int) -> None:
+        """Raise PeerLost where the job is to go on without dead ranks, and this one waits for such."""
+        comm = self._comm
+        if comm.guard.watchdog.survives and (lost := comm.lost()):
+            raise PeerLost(
+                f"a meeting on rank {comm.rank} of {comm.context!r}, with rank {rank}: {listed(lost)} of it died"
+            )
+
+    # -- showing and posting -----------------------------------------------------------------------------
+
+    def show(self, x: Array) -> Sequence[Array] | None:
+        """See Peers."""
+        known = self._shown.get(id(x))
+        place, views = known[1] if known is not None and known[0]() is x else self._look_up(x)
+        return views if self._come(place) and place else None
+
+    def _look_up(self, x: Array) -> tuple[int, list[Array]]:
+        """What `_find` finds, kept for the next time: to ask an array for its address takes longer than to meet."""
+        if len(self._shown) == _MOST_VIEWS:
+            self._shown.clear()
+        key = x.__array_interface__["data"][0], x.size, x.dtype
+        found = self._views.get(key) or self._find(x, key)
+        self._shown[id(x)] = weakref.ref(x), found
+        return found
+
+    def _find(self, x: Array, key: tuple[int, int, Any]) -> tuple[int, list[Array]]:
+        """The hash of x's place, 0 where that is none, and every rank's array there."""
+        place = self._windows.place(x)
+        if place is None:
+            return 0, []
+        window, offset = place
+        parts = [window.parts.get(rank) for rank in self._comm.ranks]
+        if any(part is None or len(part) < offset + x.nbytes for part in parts):
+            return 0, []
+        if len(self._views) == _MOST_VIEWS:
+            self._views.clear()
+        views = [np.ndarray(x.size, x.dtype, part, offset) for part in parts]
+        found = self._views[key] = _digest(f"{window.name} {offset} {x.nbytes}"), views
+        return found
+
+    def post(self, *parts: Array) -> Sequence[Array]:
+        """See Peers."""
+        self._room = room = 1 - self._room
+        dtype = parts[0].dtype
+        rooms = self._rooms.get(dtype) or self._furnish(dtype)
+        copies = rooms[room]
+        mine, at = copies[self._rank], 0
+        for part in parts:
+            end = at + len(part)
+            mine[at:end] = part
+            at = end
+        self._come(0)
+        return copies
+
+    def _furnish(self, dtype: Any) -> tuple[list[Array], list[Array]]:
+        """Both rooms of every rank as arrays of this dtype."""
+        items = ROOM_BYTES // dtype.itemsize
+        first, second = (
+            [np.ndarray(items, dtype, part, _HEAD_BYTES + room * ROOM_BYTES) for part in self._parts] for room in (0, 1)
+        )
+        rooms = self._rooms[dtype] = first, second
+        return rooms
+
+
+def _nothing() -> None:
+    """Where a process cannot ask to be put behind others."""
+
+
+@lru_cache(maxsize=4096)
+def _digest(what: str) -> int:
+    """63 bits of a hash of the text, and never 0."""
+    return int.from_bytes(blake2b(what.encode(), digest_size=8).digest(), "little") >> 1 | 1

@@ -1,0 +1,194 @@
+"""Channel: the way from one member of a group to another, where messages and receives find each other.
+
+A message that is small enough is under way as soon as it is sent ("eager"): it is copied and has a time of
+arrival. A larger one only announces itself and waits, uncopied, until a receive is posted ("rendezvous").
+"""
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from simdist.arrays import Array
+from simdist.cluster import Path
+from simdist.comm.communicator import ANY
+from simdist.comm.virtual.scheduler import Fiber, Scheduler
+from simdist.errors import MessageMismatch
+
+if TYPE_CHECKING:
+    from simdist.comm.virtual.communicator import VirtualCommunicator
+    from simdist.comm.virtual.group import Group
+    from simdist.comm.virtual.lookout import Lookout
+    from simdist.comm.virtual.request import Sending
+
+__all__ = ["Channel", "Message", "Receipt", "where"]
+
+Message: TypeAlias = tuple[Array, int, float, "Sending | None"]
+"""(data, tag, ready_s, sending): a message that no receive has taken; a bare tuple, for none are made as often.
+
+    data        the array, or a copy of it
+    ready_s     when it arrives; for one that only announces itself, when the announcement does
+    sending     the request of a sender who waits to be called; None for a message under way
+"""
+
+
+class Receipt:
+    """A posted receive from one known source, and what came of it.
+
+    Attributes:
+        comm: the communicator that it was posted on.
+        array: where the data go.
+        src, tag: what it is for; once done, what came.
+        num_bytes, arrival_s: how much came, and when.
+        done: whether its message has met it.
+        error: why it could not be taken.
+        fiber: who is blocked until it comes, if anybody is.
+    """
+
+    __slots__ = ("array", "arrival_s", "comm", "done", "error", "fiber", "num_bytes", "src", "tag")
+
+    def __init__(self, comm: "VirtualCommunicator", array: Array, src: int, tag: int) -> None:
+        self.comm = comm
+        self.array = array
+        self.src = src
+        self.tag = tag
+        self.num_bytes = 0
+        self.arrival_s = 0.0
+        self.done = False
+        self.error: MessageMismatch | None = None
+        self.fiber: Fiber | None = None
+
+    @property
+    def group(self) -> "Group":
+        """Whose ranks it waits for."""
+        return self.comm.group
+
+    def waits_for(self) -> tuple[str, list[int]]:
+        """In words, and the rank that could end the wait."""
+        rank = self.group.ranks[self.src]
+        return f"waits to receive from rank {rank}{where(self.tag, self.comm.doing)}", [rank]
+
+    def fill(self, data: Array, tag: int, arrival_s: float) -> None:
+        """Take the message: copy data, or keep the reason why not."""
+        array = self.array
+        if data.dtype is array.dtype and data.shape == array.shape:
+            array[...] = data
+        else:
+            self.error = fit(data, array, self.src, tag)
+        self.tag = tag
+        self.num_bytes = data.nbytes
+        self.arrival_s = arrival_s
+        self.done = True
+
+
+def fit(data: Array, array: Array, src: int, tag: int) -> MessageMismatch | None:
+    """Copy a message into the array posted for it, which may be longer; or say why that cannot be."""
+    if data.dtype != array.dtype or data.size > array.size:
+        return MessageMismatch(
+            f"a message of {data.size} x {data.dtype} from rank {src} with tag {tag} "
+            f"does not fit a receive of {array.size} x {array.dtype}"
+        )
+    array.reshape(-1)[: data.size] = data.reshape(-1)
+    return None
+
+
+def where(tag: int, doing: str) -> str:
+    """The rest of the sentence about a wait."""
+    return (f" with tag {tag}" if tag not in (ANY, 0) else "") + (f" in {doing}" if doing else "")
+
+
+class Channel:
+    """One way from a source, and what and who waits at its end.
+
+    Args:
+        src: the source's rank in the group.
+        path: the ports and the wire.
+        scheduler: lets those go on whose message comes.
+        lookout: is told of messages, where anybody receives from any source.
+
+    Attributes:
+        messages: those that no receive has taken, the oldest first.
+        receipts: the receives from this source that no message has met, likewise.
+    """
+
+    __slots__ = ("lookout", "messages", "path", "receipts", "scheduler", "src")
+
+    def __init__(self, src: int, path: Path, scheduler: Scheduler, lookout: "Lookout | None") -> None:
+        self.src = src
+        self.path = path
+        self.scheduler = scheduler
+        self.lookout = lookout
+        self.messages: list[Message] = []
+        self.receipts: list[Receipt] = []
+
+    # The ways in which a message and a receive can meet. Times are those of the call that makes them.
+
+    def dispatch(self, x: Array, num_bytes: int, tag: int, now_s: float) -> float:
+        """Put a small message under way; when it has left."""
+        sent_s, arrival_s = self.path.carry(num_bytes, now_s)
+        receipt = self._awaiting(tag) if self.receipts else None
+        if receipt is None:
+            self.messages.append((x.copy(), tag, arrival_s, None))
+            if self.lookout is not None:
+                self.lookout.tell(self, tag, arrival_s)
+        else:
+            receipt.fill(x, tag, arrival_s)
+            if receipt.fiber is not None:
+                self.scheduler.resume(receipt.fiber, arrival_s)
+        return sent_s
+
+    def announce(self, x: Array, tag: int, now_s: float, sending: "Sending") -> None:
+        """Let a large message wait for its receive, or carry it where that is posted."""
+        receipt = self._awaiting(tag)
+        if receipt is None:
+            ready_s = now_s + self.path.alpha_s
+            self.messages.append((x, tag, ready_s, sending))
+            if self.lookout is not None:
+                self.lookout.tell(self, tag, ready_s)
+        else:
+            self._deliver(x, tag, now_s, sending, receipt)
+
+    def fetch(self, y: Array, tag: int) -> float | None:
+        """Take the oldest message, if it is under way and fits as it is: when it arrives. Else None."""
+        if self.messages:
+            data, its_tag, arrival_s, sending = self.messages[0]
+            if its_tag == tag and sending is None and data.dtype is y.dtype and data.shape == y.shape:
+                y[...] = data
+                del self.messages[0]
+                return arrival_s
+        return None
+
+    def post(self, receipt: Receipt, now_s: float) -> None:
+        """Post a receive; it may meet its message at once."""
+        message = self._take(receipt.tag)
+        if message is None:
+            self.receipts.append(receipt)
+            return
+        data, tag, ready_s, sending = message
+        if sending is None:
+            receipt.fill(data, tag, ready_s)
+        else:
+            self._deliver(data, tag, now_s, sending, receipt)
+
+    def first(self, tag: int) -> Message | None:
+        """The oldest message with this tag; it stays."""
+        return next((m for m in self.messages if tag in (m[1], ANY)), None)
+
+    def _deliver(self, x: Array, tag: int, now_s: float, sending: "Sending", receipt: Receipt) -> None:
+        """Carry a large message, now that both sides are ready."""
+        sent_s, arrival_s = self.path.carry(x.nbytes, now_s)
+        receipt.fill(x, tag, arrival_s)
+        if receipt.fiber is not None:
+            self.scheduler.resume(receipt.fiber, arrival_s)
+        sending.leave(sent_s)
+
+    def _take(self, tag: int) -> Message | None:
+        """The oldest message with this tag, taken out; None where there is none."""
+        for i, message in enumerate(self.messages):
+            if tag == message[1] or tag == ANY:
+                return self.messages.pop(i)
+        return None
+
+    def _awaiting(self, tag: int) -> Receipt | None:
+        """The oldest posted receive that a message with this tag meets, taken out."""
+        for i, receipt in enumerate(self.receipts):
+            if receipt.tag == tag or receipt.tag == ANY:
+                return self.receipts.pop(i)
+        return None

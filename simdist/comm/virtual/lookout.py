@@ -1,0 +1,72 @@
+"""Lookout: receives from any source, at one member of a group."""
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from simdist.comm.communicator import ANY
+from simdist.comm.virtual.channel import Channel, where
+from simdist.comm.virtual.scheduler import Fiber, Scheduler
+
+if TYPE_CHECKING:
+    from simdist.comm.virtual.group import Group
+
+__all__ = ["Hope", "Lookout"]
+
+
+class Hope:
+    """A fiber blocked in a receive from any source.
+
+    Attributes:
+        due_s: when it is to go on; inf while nothing says when.
+    """
+
+    __slots__ = ("doing", "due_s", "fiber", "group", "tag")
+
+    def __init__(self, group: "Group", doing: str, fiber: Fiber, tag: int) -> None:
+        self.group: Any = group
+        self.doing = doing
+        self.fiber = fiber
+        self.tag = tag
+        self.due_s = inf
+
+    def waits_for(self) -> tuple[str, list[int]]:
+        """In words, and the ranks that could end the wait."""
+        ranks = [r for r in self.group.ranks if r != self.fiber.rank]
+        return f"waits to receive from any rank{where(self.tag, self.doing)}", ranks
+
+    def hasten(self, scheduler: Scheduler, time_s: float) -> None:
+        """Let the fiber go on at this time, if that is earlier than when it would so far."""
+        due_s = max(self.fiber.clock_s, time_s)
+        if due_s < self.due_s:
+            if self.due_s < inf:
+                scheduler.withdraw(self.fiber, self.due_s)
+            scheduler.ready(self.fiber, due_s)
+            self.due_s = due_s
+
+
+class Lookout:
+    """Watches all channels that end at one member; every one tells it of its messages.
+
+    Attributes:
+        channels: by source, those that may hold messages.
+        hopes: the receives that are blocked.
+    """
+
+    def __init__(self, scheduler: Scheduler, channels: dict[int, Channel]) -> None:
+        self.channels = dict(channels)
+        self.hopes: list[Hope] = []
+        self._scheduler = scheduler
+
+    def tell(self, channel: Channel, tag: int, ready_s: float) -> None:
+        """There is a new message: let those go on that hope for one like it."""
+        self.channels[channel.src] = channel
+        for hope in self.hopes:
+            if hope.tag in (tag, ANY):
+                hope.hasten(self._scheduler, ready_s)
+
+    def first(self, tag: int) -> tuple[float, Channel | None]:
+        """When the first message with this tag is ready, and where; of several the one from the lowest rank."""
+        self.channels = {src: channel for src, channel in self.channels.items() if channel.messages}
+        oldest = ((channel.first(tag), src) for src, channel in self.channels.items())
+        ready_s, src = min(((message[2], src) for message, src in oldest if message), default=(inf, -1))
+        return ready_s, self.channels.get(src)

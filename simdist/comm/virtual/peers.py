@@ -1,0 +1,132 @@
+"""Peers among virtual ranks: what they show and post are references, and a meeting lasts one latency."""
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simdist.arrays import Array, charge, kind_of
+from simdist.comm.mismatch import listed
+from simdist.comm.peers import Peers
+from simdist.comm.virtual.scheduler import Fiber
+
+if TYPE_CHECKING:
+    from simdist.comm.virtual.communicator import VirtualCommunicator
+    from simdist.comm.virtual.group import Group
+
+__all__ = ["Memory", "VirtualPeers"]
+
+_ANYWHERE = ("anywhere", 0)
+
+
+class Memory:
+    """Which arrays of a run came from `comm.empty`, and from which call."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, tuple[weakref.ref[Any], str]] = {}
+
+    def add(self, x: Array, call: str) -> None:
+        """x comes from this call, whose name is the same on all ranks that made it."""
+        key = id(x)
+        self._calls[key] = weakref.ref(x, lambda _: self._calls.pop(key, None)), call
+
+    def place(self, x: Array) -> tuple[str, int] | None:
+        """Where x lies: in the arrays of which call, and how far from their beginning; None for memory of its own.
+
+        A phantom lies wherever one likes.
+        """
+        if kind_of(x) == "phantom":
+            return _ANYWHERE
+        root = x
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        found = self._calls.get(id(root))
+        if found is None or found[0]() is not root:
+            return None
+        start, own = (a.__array_interface__["data"][0] for a in (root, x))
+        return found[1], own - start
+
+
+class Meeting:
+    """Who has come to a meeting of a group, and what each brought."""
+
+    __slots__ = ("brought", "doing", "fibers", "group", "missing")
+
+    def __init__(self, group: "Group", doing: str) -> None:
+        self.group = group
+        self.doing = doing
+        self.brought: list[Any] = [None] * group.size
+        self.missing = set(range(group.size))
+        self.fibers: list[Fiber] = []
+
+    def waits_for(self) -> tuple[str, list[int]]:
+        """In words, and who has not come yet."""
+        ranks = [self.group.ranks[r] for r in sorted(self.missing)]
+        return f"waits for {listed(ranks)} to come to a meeting{f' in {self.doing}' if self.doing else ''}", ranks
+
+
+class VirtualPeers(Peers):
+    """The ranks of a virtual communicator that live on one node.
+
+    Args:
+        comm: the communicator that collectives talk on.
+        memory: of the run.
+    """
+
+    def __init__(self, comm: "VirtualCommunicator", memory: Memory) -> None:
+        super().__init__(comm)
+        self._comm = comm  # of this kind
+        self._memory = memory
+        self._meetings = 0
+
+    def meet(self) -> None:
+        """See Peers."""
+        self._come(None)
+
+    def show(self, x: Array) -> Sequence[Array] | None:
+        """See Peers."""
+        place = self._memory.place(x)
+        brought = self._come((place, x))
+        return [y for _, y in brought] if place is not None and all(there == place for there, _ in brought) else None
+
+    def post(self, *parts: Array) -> Sequence[Array]:
+        """See Peers. It takes its time before the meeting, and so is not charged again when it is told of."""
+        copy = np.concatenate(parts) if len(parts) > 1 else parts[0].copy()
+        charge(0, 2 * copy.nbytes)
+        return self._come(copy)
+
+    def _come(self, thing: Any) -> list[Any]:
+        """What each rank has brought; all leave one latency after the last has come."""
+        comm = self._comm
+        scheduler, meetings = comm.scheduler, comm.group.meetings
+        scheduler.turn()
+        self._meetings += 1
+        meeting = meetings.get(self._meetings)
+        if meeting is None:
+            meeting = meetings[self._meetings] = Meeting(comm.group, comm.doing)
+        meeting.brought[comm.rank] = thing
+        meeting.missing.remove(comm.rank)
+        fiber = scheduler.running
+        meeting.fibers.append(fiber)
+        if meeting.missing:
+            scheduler.block(meeting)
+        else:
+            del meetings[self._meetings]
+            latency_s = comm.cluster.inside.latency_s if comm.size > 1 else 0.0
+            end_s = max(f.clock_s for f in meeting.fibers) + latency_s
+            for f in meeting.fibers:
+                f.clock_s = end_s
+                if f is not fiber:
+                    scheduler.ready(f, end_s)
+        return meeting.brought
+
+    def _charge(self, flops: int, common_bytes: int, private_bytes: int, posted_bytes: int) -> None:
+        """Move the clock, but for what has been posted. Where devices have memories of their own, the peers' share comes over the link inside."""
+        cluster, far_bytes = self._comm.cluster, 0
+        common_bytes -= posted_bytes
+        private_bytes -= posted_bytes
+        if not cluster.one_memory:
+            far_bytes = common_bytes * (self._comm.size - 1) // self._comm.size
+            self._comm.scheduler.running.clock_s += far_bytes / cluster.inside.bytes_per_s
+        charge(flops, common_bytes - far_bytes + private_bytes)

@@ -1,0 +1,166 @@
+"""Blockwise: attention that meets the keys a block at a time, and never has all its scores.
+
+    n, h, t, d    samples, heads, tokens, features of a head
+    q             queries, (n, h, t, d)                 k, v    a block of keys and values, (n, h, t', d)
+    s             scores q · k / √d of this block
+
+What a softmax needs of all keys, its largest score and its sum, is kept as a running one, and put right when a
+later block has a larger score:
+
+    top' = max(top, max s)        fade = exp(top - top')
+    total' = total fade + Σ exp(s - top')
+    y' = y fade + Σ exp(s - top') v                      at the end    y / total    and lse = top + log total
+
+No exponent is above zero, so nothing overflows. Backward makes the probabilities again from one number a query,
+p = exp(s - lse). It goes a tile of queries at a time, as in `heads`.
+
+Source: Milakov and Gimelshein 2018, arXiv 1805.02867 (the running sum); Dao et al. 2022, FlashAttention, arXiv
+2205.14135; Dao 2023, FlashAttention-2, arXiv 2307.08691 (division at the end; lse alone kept).
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from simdist.arrays import Array, charge
+from simdist.arrays.blocks import BLOCK_BYTES, blocks
+from simdist.arrays.working import widened, working_dtype
+from simdist.nn.functional.heads import TILE, dropped, mask_later_keys, split_heads, tile_backward, tiles
+from simdist.nn.functional.matrix import product
+
+__all__ = ["Keep", "Running", "attend", "attend_backward", "attended", "running", "sums_of"]
+
+Keep: TypeAlias = Callable[[slice, slice, slice], Array]
+"""keep(samples, keys, queries) -> which of these probabilities dropout keeps: booleans, keys before queries."""
+
+
+class Running(NamedTuple):
+    """What queries have found in the blocks so far, in the working dtype.
+
+    Attributes:
+        y: Σ exp(s - top) v, shape (n, h, t, d).
+        top, total: max s and Σ exp(s - top), each (n, h, t).
+    """
+
+    y: Array
+    top: Array
+    total: Array
+
+    def of(self, queries: slice) -> "Running":
+        """Views of what some of the queries have found."""
+        return Running(*(x[:, :, queries] for x in self))
+
+
+def running(q: Array) -> Running:
+    """Before the first block."""
+    dtype = working_dtype(q.dtype)
+    top = np.empty_like(q, shape=q.shape[:-1], dtype=dtype)
+    top[...] = -np.inf
+    return Running(np.zeros_like(q, dtype=dtype), top, np.zeros_like(top))
+
+
+def attend(
+    q: Array, k: Array, v: Array, found: Running, causal: bool, keep: Keep | None = None, share: float = 0.0
+) -> None:
+    """Let queries look at one more block of keys, and add to what they found, in place.
+
+    Args:
+        causal: whether the keys are the queries' own tokens, so that none sees a later one. A query's first block
+            must have a key that it sees.
+        keep, share: which probabilities dropout keeps, and the share that it drops.
+
+    Cost: two products of 2 n h d operations for each pair of query and key, of the diagonal's tiles all pairs.
+    """
+    multiply = partial(product, itemsize=q.itemsize)
+    for part in _parts(q, k):
+        (qs, ks, vs), (ys, tops, totals) = (widened(x[part]) for x in (q, k, v)), (x[part] for x in found)
+        for queries, keys in _tiles(q, k, causal):
+            w = _scores(qs[:, :, queries], ks[:, :, keys], causal, q.itemsize)
+            top, old, total, y = w.max(axis=-2), tops[..., queries], totals[..., queries], ys[:, :, queries]
+            np.maximum(top, old, out=top)
+            w -= top[:, :, None]
+            np.exp(w, out=w)
+            fade = np.exp(old - top)
+            old[...] = top
+            total *= fade
+            total += w.sum(axis=-2)
+            charge(4 * w.size + 4 * top.size, 2 * w.size * q.itemsize)
+            if keep is not None:
+                w = dropped(w, keep(part, keys, queries), share, q.itemsize)
+            y *= fade[..., None]
+            multiply(w.swapaxes(-1, -2), vs[:, :, keys], out=y, plus=y)
+            charge(2 * y.size, 4 * y.nbytes)
+
+
+def attended(found: Running, like: Array) -> tuple[Array, Array]:
+    """After the last block: y, shape (n, t, h * d), in the dtype of `like`; and lse, shape (n, h, t)."""
+    n, h, t, d = found.y.shape
+    y = np.empty_like(like, shape=(n, t, h * d))
+    (view,) = split_heads(y, h, 1)
+    view[...] = found.y / found.total[..., None]
+    lse = found.top + np.log(found.total)
+    charge(found.y.size + 2 * lse.size, found.y.nbytes + y.nbytes + 3 * lse.nbytes)
+    return y, lse
+
+
+def sums_of(y: Array, dy: Array, heads: int) -> Array:
+    """Σ p dp over the keys of each query, which is y · dy of its head: shape (n, h, t)."""
+    (ys,), (dys,) = split_heads(widened(y), heads, 1), split_heads(widened(dy), heads, 1)
+    charge(2 * y.size, 2 * y.nbytes)
+    sums: Array = np.vecdot(ys, dys)
+    return sums
+
+
+def attend_backward(
+    looked: tuple[Array, ...],
+    seen: tuple[Array, ...],
+    causal: bool,
+    keep: Keep | None = None,
+    share: float = 0.0,
+) -> None:
+    """Add to dq, dk and dv, in place, what comes of one block.
+
+    Args:
+        looked: of the queries q, dq, dy, `sums_of` and lse; dy of shape (n, h, t, d).
+        seen: of the block k, dk, v, dv. Derivatives are in the working dtype.
+        causal, keep, share: as of `attend`.
+
+    Cost: five products of 2 n h d operations for each pair of query and key.
+    """
+    (q, dq, dy, sums, lse), (k, dk, v, dv) = looked, seen
+    for part in _parts(q, k):
+        qs, dys, ks, vs = (widened(x[part]) for x in (q, dy, k, v))
+        for queries, keys in _tiles(q, k, causal):
+            p = _scores(qs[:, :, queries], ks[:, :, keys], causal, q.itemsize)
+            p -= lse[part][:, :, None, queries]
+            np.exp(p, out=p)
+            charge(2 * p.size, 2 * p.size * q.itemsize)
+            own = qs[:, :, queries], dq[part][:, :, queries], dys[:, :, queries], sums[part][:, :, None, queries]
+            others = ks[:, :, keys], dk[part][:, :, keys], vs[:, :, keys], dv[part][:, :, keys]
+            kept = None if keep is None else keep(part, keys, queries)
+            tile_backward(own, others, p, kept, share, q.itemsize, add_looked=True)
+
+
+def _scores(q: Array, k: Array, causal: bool, itemsize: int) -> Array:
+    """s of one tile, keys before queries."""
+    s = product(k, q.swapaxes(-1, -2), itemsize=itemsize)
+    s *= 1 / math.sqrt(q.shape[-1])
+    if causal:
+        mask_later_keys(s)
+    charge((1 + causal) * s.size, 2 * s.size * itemsize)
+    return s
+
+
+def _tiles(q: Array, k: Array, causal: bool) -> list[tuple[slice, slice]]:
+    """The queries of each tile, and the keys that they look at."""
+    everything = slice(0, k.shape[2])
+    return [(queries, keys if causal else everything) for queries, keys in tiles(q.shape[2], TILE)]
+
+
+def _parts(q: Array, k: Array) -> list[slice]:
+    """Samples a few at a time, so that a tile's scores fit the cache."""
+    score_bytes = k.shape[1] * k.shape[2] * TILE * working_dtype(q.dtype).itemsize
+    return blocks(len(q), score_bytes, like=q, block_bytes=4 * BLOCK_BYTES)

@@ -1,0 +1,98 @@
+"""Gate: which experts each token goes to, how much of each it gets, and how evenly the tokens go.
+
+T  tokens       E  experts      k  choices of a token      g  group: tokens among whom balance is asked for
+z  logits       p = softmax(z)                              w  weights of the choices
+
+             e0   e1   e2   e3          chosen     w, k = 1      w, k = 2
+token 0   p  .1   .6   .1   .2           1  3         .6         .75  .25
+token 1   p  .4   .3   .2   .1           0  1         .4         .57  .43
+"""
+
+import numpy as np
+
+from simdist.arrays import Array, charge
+
+__all__ = ["balance", "gate", "gate_backward"]
+
+
+def gate(z: Array, top_k: int) -> tuple[Array, Array, Array]:
+    """The probabilities of the experts, the best experts of each token, and their weights.
+
+    With one choice its weight is its probability, so that the gate learns from what the expert gives; with several
+    they are the probabilities of these, scaled to add up to 1. Of equal logits the first expert wins.
+
+    Args:
+        z: shape (T, E), float32 at least.
+        top_k: k, from 1 to E.
+
+    Returns:
+        p, of z's shape; the experts chosen, best first, integers of shape (T, k); w, of shape (T, k).
+
+    Source: Fedus, Zoph, Shazeer 2021, arXiv 2101.03961, equation 2 (one choice) and section 2.4 (float32);
+    Lepikhin et al. 2020, arXiv 2006.16668, algorithm 1 (two).
+    """
+    p = z - z.max(axis=1, keepdims=True)
+    np.exp(p, out=p)
+    p /= p.sum(axis=1, keepdims=True)
+    chosen = np.argsort(-z, axis=1, kind="stable")[:, :top_k].copy()  # or all the places would stay
+    w = p[_rows(p), chosen]
+    if top_k > 1:
+        w /= w.sum(axis=1, keepdims=True)
+    charge(6 * z.size, 2 * z.nbytes)
+    return p, chosen, w
+
+
+def gate_backward(p: Array, chosen: Array, w: Array, dw: Array, dp: Array | None = None) -> Array:
+    """Returns dz.
+
+    Args:
+        p, chosen, w: of `gate`.
+        dw: the derivatives by w.
+        dp: those by p that come from elsewhere, as from `balance`.
+    """
+    if chosen.shape[1] > 1:  # w = q / Σ q
+        top = p[_rows(p), chosen].sum(axis=1, keepdims=True)
+        dw = (dw - (w * dw).sum(axis=1, keepdims=True)) / top
+    g = np.zeros_like(p)
+    g[_rows(p), chosen] = dw
+    if dp is not None:
+        g += dp
+    g -= (p * g).sum(axis=1, keepdims=True)
+    g *= p
+    charge(6 * p.size, 4 * p.nbytes)
+    return g
+
+
+def balance(p: Array, chosen: Array, group: Array, groups: int) -> tuple[float, Array]:
+    """How unevenly tokens go: N Σ f P of each group, times its tokens, summed over the groups.
+
+        f      the share of the group's tokens whose first choice an expert is
+        P      its mean probability in the group
+        N Σ f P    1 where both are uniform; N, where all tokens go to one expert and are sure of it
+
+    What is chosen has no derivative, but P has: what many choose becomes less likely.
+
+    Args:
+        p, chosen: of `gate`.
+        group: the number of each token's group, integers of shape (T,).
+        groups: how many there are.
+
+    Returns:
+        the sum, of which the part of each token is 1 where all is even; and its derivatives by p, of p's shape.
+
+    Source: Fedus, Zoph, Shazeer 2021, arXiv 2101.03961, equations 4 to 6, without the factor alpha; of groups,
+    Lepikhin et al. 2020, arXiv 2006.16668, section 2.2 (with the mean over the experts instead of N Σ).
+    """
+    experts = p.shape[1]
+    counts = np.bincount(group * experts + chosen[:, 0], minlength=groups * experts).reshape(groups, experts)
+    tokens = counts.sum(axis=1)
+    dp = np.empty_like(p)
+    dp[...] = counts[group]
+    dp *= experts / tokens[group][:, None]
+    charge(4 * p.size, 3 * p.nbytes)
+    return float((p * dp).sum(dtype=np.float64)), dp
+
+
+def _rows(p: Array) -> Array:
+    """Indices that go with one of columns, to pick some of each row."""
+    return np.arange(len(p))[:, None]

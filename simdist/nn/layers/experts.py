@@ -1,0 +1,179 @@
+"""Experts: a mixture of perceptrons, of which each token is sent to a few."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.arrays.working import widened
+from simdist.errors import ArgumentError
+from simdist.nn import auxiliary
+from simdist.nn import functional as f
+from simdist.nn.layers.activation import Gelu
+from simdist.nn.layers.experts_exchange import Exchange, Load
+from simdist.nn.layers.experts_linear import ExpertsLinear
+from simdist.nn.layers.layer import Layer
+from simdist.nn.layers.sequence import Sequence
+from simdist.nn.noise import Noise
+from simdist.nn.parameters import Parameter
+
+__all__ = ["Experts"]
+
+
+class _Context(NamedTuple):
+    x: Array
+    p: Array
+    chosen: Array
+    w: Array
+    kept: tuple[f.Route, ...]
+    uneven: Array  # the derivatives of the auxiliary loss by p
+    y: Array
+    inner: Any
+
+
+class Experts(Layer):
+    r"""Each token goes to the top_k of some perceptrons that a router thinks best for it, and to no others.
+
+        x  -+-> router -> softmax -> the best experts, and weights w
+            |
+            +-> dispatch -> slots -> to_experts -> hidden, gelu, thought -> to_tokens -> combine -> y = Σ w expert(x)
+
+    As many parameters as experts, at the operations of top_k. An expert has `capacity` slots for each group of
+    tokens; a token that finds them taken is dropped: what it gets from this expert is zero, so that around a
+    residual it passes unchanged.
+
+    A group is a run of tokens of one text. So what is dropped hangs on this text alone, and not on how many others
+    are in the batch, or on which rank: a model on many ranks drops the tokens that it drops on one. A text's last
+    run may be shorter, and has the capacity of a full one, so that what comes later never takes anything from a
+    first choice; second choices do give way to later tokens' first ones.
+
+    So that all experts are used, alpha · E Σ f P (see `balance`) of each group is added to the loss of every token
+    in it: at least alpha a token, where all is even.
+
+    Args:
+        name: unique in its model.
+        width, hidden: h, and what a perceptron has inside.
+        experts: E, of the whole model.
+        top_k: 1, or 2; or more.
+        capacity_factor: slots for a group: see `capacity`. 1 is enough where all is even.
+        alpha: the weight of the auxiliary loss.
+        group: tokens in a group.
+        std, residual_std: of the first weights: of the router and the first linear map; of the second.
+        exchange: how slots come to their experts, where others have some of them.
+
+    Cost per forward: that of a perceptron on all slots, full or empty, and twice `to_experts` and `to_tokens` with
+    backward. All shapes are known beforehand, so phantoms cost what arrays do, up to what is dropped.
+
+    Raises:
+        ArgumentError: a number lies outside its limits.
+
+    Source: Fedus, Zoph, Shazeer 2021, arXiv 2101.03961, section 2; Lepikhin et al. 2020, arXiv 2006.16668,
+    section 2.2.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        width: int,
+        hidden: int,
+        experts: int,
+        *,
+        group: int,
+        top_k: int = 1,
+        capacity_factor: float = 1.25,
+        alpha: float = 0.01,
+        std: float = 0.02,
+        residual_std: float = 0.02,
+        exchange: Exchange | None = None,
+    ) -> None:
+        if group < 1 or not 1 <= top_k <= experts or not capacity_factor > 0 or not alpha >= 0:
+            raise ArgumentError(
+                f"{experts} experts, top_k {top_k}, capacity factor {capacity_factor}, alpha {alpha}, group {group}: "
+                "needs as many experts as top_k, 1 at least, a factor above 0, alpha of at least 0, a token a group"
+            )
+        self.name = name
+        self.experts = experts
+        self.top_k = top_k
+        self.alpha = alpha
+        self.group = group
+        self.capacity = f.capacity(group, experts, capacity_factor, top_k)
+        self.exchange = exchange or Exchange()
+        own = self.exchange.own(experts)
+        self.router = Parameter(f"{name}.router.w", (width, experts), std=std)
+        self.perceptrons = Sequence(
+            [
+                ExpertsLinear(f"{name}.hidden", experts, width, hidden, std, own),
+                Gelu(),
+                ExpertsLinear(f"{name}.thought", experts, hidden, width, residual_std, own),
+            ]
+        )
+        self.parameters = (self.router, *self.perceptrons.parameters)
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
+        """The context is where the tokens went, and what the experts made of them.
+
+        Args:
+            x: shape (n, t, h), texts of t tokens.
+        """
+        rows = x.reshape(-1, x.shape[-1])
+        p, chosen, w, uneven, kept, slots = self._route(rows, x.shape[1])
+        filled = f.dispatch(rows, kept, self.experts * slots).reshape(self.experts, slots, x.shape[-1])
+        y, inner = self.perceptrons.forward(self.exchange.to_experts(filled), noise)
+        y = self.exchange.to_tokens(y).reshape(self.experts * slots, x.shape[-1])
+        return f.combine(y, w, kept).reshape(x.shape), _Context(rows, p, chosen, w, kept, uneven, y, inner)
+
+    def _route(self, x: Array, t: int) -> tuple[Array, Array, Array, Array, tuple[f.Route, ...], int]:
+        """Probabilities, choices, weights, derivatives of the auxiliary loss, where tokens go, slots of each expert."""
+        since_s = self.exchange.clock()
+        z = f.product(widened(x), widened(self.router.data), itemsize=x.itemsize)
+        p, chosen, w = f.gate(z, self.top_k)
+        group, groups = _groups(chosen, t, self.group)
+        even, uneven = f.balance(p, chosen, group, groups)
+        auxiliary.add(self.alpha * even)
+        slots = self.exchange.slots(groups * self.capacity)
+        kept, asked, dropped = f.assign(chosen, self.experts, group, groups, self.capacity, slots)
+        load = Load(self.name, len(x), asked, dropped, groups * self.capacity, self.alpha * even / max(len(x), 1))
+        self.exchange.tell(since_s, load)
+        return p, chosen, w, uneven, kept, slots
+
+    def backward(self, context: _Context, dy: Array) -> Array:
+        """Both halves, letting go of what each layer of the experts kept as soon as it is used."""
+        d, dw = self._to_experts(context, dy)
+        dx, dz = self._to_tokens(context, self.perceptrons.backward(context.inner, d), dw)
+        f.linear_backward_weight(context.x, dz, self.router.gradient)
+        return dx.reshape(dy.shape)
+
+    def backward_input(self, context: _Context, dy: Array) -> tuple[Array, tuple[Any, Array]]:
+        """The way back, with all messages; what the weights need is pending, and needs none."""
+        d, dw = self._to_experts(context, dy)
+        d, pending = self.perceptrons.backward_input(context.inner, d)
+        dx, dz = self._to_tokens(context, d, dw)
+        return dx.reshape(dy.shape), (pending, dz)
+
+    def backward_weight(self, context: _Context, pending: tuple[Any, Array]) -> None:
+        """Experts add what their slots found, wherever these came from; the router what the tokens at hand did."""
+        inner, dz = pending
+        f.linear_backward_weight(context.x, dz, self.router.gradient)
+        self.perceptrons.backward_weight(context.inner, inner)
+
+    def _to_experts(self, context: _Context, dy: Array) -> tuple[Array, Array]:
+        """The derivatives by what experts made of their slots, and by the weights of the choices."""
+        slots, h = context.y.shape
+        d, dw = f.combine_backward(context.y, context.w, context.kept, dy.reshape(-1, h))
+        return self.exchange.to_experts(d.reshape(self.experts, slots // self.experts, h)), dw
+
+    def _to_tokens(self, context: _Context, d: Array, dw: Array) -> tuple[Array, Array]:
+        """The derivatives by the tokens, from those by the slots and by the weights; and by the router's logits."""
+        _, p, chosen, w, kept, uneven, y, _ = context
+        dx = f.dispatch_backward(self.exchange.to_tokens(d).reshape(y.shape), kept, len(p))
+        dz = f.gate_backward(p, chosen, w, dw, uneven * (self.alpha * auxiliary.scale()))
+        return f.add(dx, f.linear_backward_input(dz, widened(self.router.data))), dz
+
+
+def _groups(like: Array, t: int, size: int) -> tuple[Array, int]:
+    """The number of each token's group, and how many groups there are: runs of `size` tokens of texts of t."""
+    text, place = np.divmod(np.arange(len(like)), t)
+    runs = -(-t // size)
+    group = np.empty_like(like, shape=len(like))
+    group[...] = text * runs + place // size
+    return group, len(like) // t * runs

@@ -1,0 +1,22 @@
+"""Even: what ranks can share only in equal parts."""
+
+from simdist.errors import ArgumentError
+
+__all__ = ["check_even"]
+
+
+def check_even(what: str, count: int, axis: str, size: int, parts: int = 1) -> None:
+    """Raise ArgumentError, which lists the sizes of this axis that are possible, unless each rank gets as many.
+
+    Args:
+        what, count: what is shared, in the plural, and how many there are.
+        axis, size: of the mesh.
+        parts: how many each rank takes, where it takes several.
+    """
+    if count % (size * parts):
+        possible = [str(n) for n in range(1, count + 1) if count % (n * parts) == 0]
+        each = f" ({parts} parts a rank)" if parts > 1 else ""
+        raise ArgumentError(
+            f"{count} {what} on {axis} {size}{each} leave {count % (size * parts)} over; "
+            f"{count} {what} go evenly on {axis} {', '.join(possible) or 'of no size'}"
+        )

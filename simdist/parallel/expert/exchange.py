@@ -1,0 +1,118 @@
+"""Exchange: tokens come to experts on other ranks, and back, by all-to-all."""
+
+import json
+
+import numpy as np
+
+from simdist.arrays import Array, partition
+from simdist.collectives import all_to_all
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+from simdist.nn import Shape
+from simdist.nn.layers import Exchange, Load
+from simdist.parallel.even import check_even
+from simdist.parallel.expert.routes import ROUTE
+
+__all__ = ["AllToAllExchange", "check_experts"]
+
+
+def check_experts(shape: Shape, ep: int, runs: int = 1) -> None:
+    """Raise ArgumentError, which says what would be possible, if ranks cannot share the experts of a GPT.
+
+    Args:
+        ep: how many ranks share them.
+        runs: in how many runs a text is cut, of which ranks have some each: a group of tokens must lie in one.
+    """
+    check_even("experts", shape.experts, "ep", ep)
+    group = shape.group or shape.context
+    if shape.experts and shape.context % (runs * group):
+        fit = [str(n) for n in range(1, shape.context + 1) if shape.context % (runs * n) == 0]
+        raise ArgumentError(
+            f"texts of {shape.context} tokens in {runs} runs would cut groups of {group} tokens that share the "
+            f"experts' slots; groups that fit have {', '.join(fit) or 'no'} tokens"
+        )
+
+
+class AllToAllExchange(Exchange):
+    """Each rank has tokens of its own, and some of the experts that any of them may go to.
+
+        P  ranks      E  experts, E/P a rank      m  slots that each rank fills for each expert      h  width
+
+                 filled by the rank             at its experts
+                 e0   e1 | e2   e3              from rank 0, rank 1
+        rank 0   a0   a1 | a2   a3     <--->    e0: a0 b0      e1: a1 b1
+        rank 1   b0   b1 | b2   b3              e2: a2 b2      e3: a3 b3
+
+    Slots travel full or empty, as many from each rank to each other: m is capacity times the most groups of tokens
+    that a rank has. So loads may be as uneven as they are: it costs no bytes, but drops tokens.
+
+    Args:
+        comm: the ranks that share the experts; the axis `ep` of a mesh.
+        algorithm: of the all-to-all: "hierarchical", where it is to go inside nodes first and then between them;
+            or any other, or "auto".
+
+    Cost per rank, layer and micro-batch: an all-to-all to the experts and one back, forward, and as many backward;
+    each sends E m h (P-1)/P items. With a capacity factor of 1, and as many tokens on all ranks, these are
+    k · tokens · h (P-1)/P. Before it, the ranks tell each other how many slots they have, outside the record.
+    Recomputation goes forward once more. The weights' half of backward sends nothing.
+
+    Source: Lepikhin et al. 2020, arXiv 2006.16668, section 3 (all-to-all between groups and experts); Fedus, Zoph,
+    Shazeer 2021, arXiv 2101.03961, section 5 (experts and data on the same ranks).
+    """
+
+    def __init__(self, comm: Communicator, algorithm: str = "auto") -> None:
+        self.comm = comm
+        self.algorithm = algorithm
+
+    def own(self, experts: int) -> slice:
+        """Neighbouring experts, as many on each rank.
+
+        Raises:
+            ArgumentError: the experts do not go evenly on the ranks.
+        """
+        check_even("experts", experts, "ep", self.comm.size)
+        return partition(experts, self.comm.size)[self.comm.rank]
+
+    def slots(self, count: int) -> int:
+        """The most that any rank fills."""
+        return max(int(note) for note in self.comm.exchange(str(count))) if self.comm.size > 1 else count
+
+    def to_experts(self, x: Array) -> Array:
+        """(E, m, h) to (E/P, P m, h)."""
+        p, (experts, m, h) = self.comm.size, x.shape
+        if p == 1:
+            return x
+        y = all_to_all(x.reshape(p, experts // p, m, h), self.comm, self.algorithm)
+        return _turned(y).reshape(experts // p, p * m, h)
+
+    def to_tokens(self, y: Array) -> Array:
+        """(E/P, P m, h) to (E, m, h)."""
+        p, (experts, m, h) = self.comm.size, y.shape
+        if p == 1:
+            return y
+        x = all_to_all(_turned(y.reshape(experts, p, m // p, h)), self.comm, self.algorithm)
+        return x.reshape(experts * p, m // p, h)
+
+    def clock(self) -> float:
+        """The communicator's."""
+        return self.comm.clock()
+
+    def tell(self, since_s: float, load: Load) -> None:
+        """A span "route", and the layer's name; what is in its detail `routes` reads. Loads of phantoms are NaN."""
+        recorder = self.comm.recorder
+        if recorder.on:
+            own = self.own(len(load.asked))
+            told = load._asdict() | {
+                "asked": [float(n) for n in load.asked],
+                "dropped": [float(n) for n in load.dropped],
+                "own": [own.start, own.stop],
+            }
+            name = f"{ROUTE} {told.pop('layer')}"
+            recorder.add(self.comm.stream_name, name, since_s, self.comm.clock(), detail=json.dumps(told))
+
+
+def _turned(x: Array) -> Array:
+    """The first two axes in the opposite order, in memory, too."""
+    y = np.empty_like(x, shape=(x.shape[1], x.shape[0], *x.shape[2:]))
+    y[...] = x.swapaxes(0, 1)
+    return y

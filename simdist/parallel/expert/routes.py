@@ -1,0 +1,57 @@
+"""Routes: where tokens went, read from the record of a run."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from simdist.trace import Span
+
+__all__ = ["ROUTE", "Routed", "routes"]
+
+ROUTE = "route"
+"""What a span is called that says where tokens went, with the layer's name after it."""
+
+
+@dataclass
+class Routed:
+    """Where the tokens of all ranks went in one layer, all forward passes together.
+
+    Recomputation goes forward, and so counts, twice; ranks on tp with the same tokens each count them.
+
+    Attributes:
+        tokens: how many there were.
+        asked: how often each expert was chosen.
+        dropped: how many of these it had no slot for.
+        slots: how many it had for them.
+        auxiliary: the auxiliary loss, in nats a token.
+        holders: by expert, the global ranks that have it.
+    """
+
+    tokens: int = 0
+    asked: list[float] = field(default_factory=list)
+    dropped: list[float] = field(default_factory=list)
+    slots: int = 0
+    auxiliary: float = 0.0
+    holders: list[set[int]] = field(default_factory=list)
+
+
+def routes(spans: Iterable[Span]) -> dict[str, Routed]:
+    """By the name of the layer, in the order in which they come in the record."""
+    found: dict[str, Routed] = {}
+    for span in spans:
+        word, _, layer = span.name.partition(" ")
+        if word != ROUTE or not span.detail:
+            continue
+        told, routed = json.loads(span.detail), found.setdefault(layer, Routed())
+        if not routed.asked:
+            count = len(told["asked"])
+            routed.asked, routed.dropped, routed.holders = [0.0] * count, [0.0] * count, [set() for _ in range(count)]
+        for all_ranks, own in ((routed.asked, told["asked"]), (routed.dropped, told["dropped"])):
+            all_ranks[:] = [a + b for a, b in zip(all_ranks, own, strict=True)]
+        for expert in range(*told["own"]):
+            routed.holders[expert].add(span.rank)
+        tokens = routed.tokens + told["tokens"]
+        if told["tokens"]:
+            routed.auxiliary += (told["auxiliary"] - routed.auxiliary) * told["tokens"] / tokens
+        routed.tokens, routed.slots = tokens, routed.slots + told["slots"]
+    return found

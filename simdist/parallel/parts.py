@@ -1,0 +1,224 @@
+"""Parts: the pieces of a GPT for the ranks of a mesh."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from simdist.arrays import Array, partition
+from simdist.comm import Mesh
+from simdist.errors import unknown_name
+from simdist.nn import Layer, Loss, Parameter, Parts, Shape
+from simdist.nn.layers import Attention, Dropout, Exchange, LayerNorm, Recompute
+from simdist.parallel.even import check_even
+from simdist.parallel.expert import AllToAllExchange, check_experts
+from simdist.parallel.sequence import Even, RingAttention, Split, UlyssesAttention, Zigzag
+from simdist.parallel.spread import Spread
+from simdist.parallel.tensor import (
+    ColumnParallelLinear,
+    Region,
+    Replicated,
+    RowParallelLinear,
+    Sharded,
+    VocabularyParallelCrossEntropy,
+    VocabularyParallelEmbedding,
+    VocabularyParallelTiedLinear,
+)
+
+__all__ = ["ATTENTIONS", "MeshParts", "check_cut"]
+
+_SPLITS: dict[str, type[Split]] = {"ring": Zigzag, "even-ring": Even, "ulysses": Even}
+ATTENTIONS = tuple(_SPLITS)
+"""How texts that are cut along sp are attended to: see `simdist.parallel.sequence`."""
+
+# The axes along which a gradient may be found in parts: of what all have, and of experts; the same of what sees,
+# on tp, only some of the tokens.
+_SUMS = (("ep", "sp"), ("sp",), ("ep", "sp", "tp"), ("sp", "tp"))
+
+
+def check_cut(
+    shape: Shape, sizes: Mapping[str, int], *, sequence_parallel: bool = False, attention: str = "ring"
+) -> None:
+    """Raise ArgumentError, which says what would be possible, if axes of these sizes cannot share a GPT.
+
+    Args:
+        sizes: by axis; 1 where not given.
+        sequence_parallel, attention: as of `MeshParts`.
+    """
+    if attention not in _SPLITS:
+        raise unknown_name("attention", attention, _SPLITS)
+    tp, sp, ep = (sizes.get(axis, 1) for axis in ("tp", "sp", "ep"))
+    check_even("heads", shape.heads, "tp", tp)
+    check_even("entries of the vocabulary", shape.vocabulary, "tp", tp)
+    if attention == "ulysses":
+        check_even("heads a rank of tp" if tp > 1 else "heads", shape.heads // tp, "sp", sp)
+    if sp > 1:
+        check_even("tokens", shape.context, "sp", sp, _SPLITS[attention].runs)
+    tokens = shape.context // sp
+    if sequence_parallel:
+        check_even("tokens a rank of sp" if sp > 1 else "tokens", tokens, "tp", tp)
+        tokens //= tp
+    check_experts(shape, ep, shape.context // tokens * (_SPLITS[attention].runs if sp > 1 else 1))
+
+
+class MeshParts(Parts):
+    """A GPT cut over the axes of a mesh.
+
+        parts = MeshParts(mesh)
+        model = gpt(shape, parts)
+        method = DataParallel(model, mesh.dp, recipe, seed, spread=parts.spread())       # or ZeRO
+
+        tp    heads, hidden features and the vocabulary: see `simdist.parallel.tensor`
+        sp    the tokens of each text: `simdist.parallel.sequence`
+        ep    experts; for all else it is a second axis of data: `simdist.parallel.expert`
+        dp    windows: what the method does
+
+    Args:
+        mesh: of all ranks that train together.
+        sequence_parallel: whether what lies between the layers that are cut over tp is shared out, too, along the
+            sequence.
+        attention: how texts that are cut along sp are attended to, one of `ATTENTIONS`.
+        algorithm: of the collectives on tp: "ring", or "auto".
+        all_to_all: the algorithm of the exchanges on ep and, of Ulysses, on sp.
+
+    Attributes:
+        data: the ranks that have different windows of each batch: on dp and ep, of those that share windows one.
+
+    Cost per rank and block, of b sequences of s tokens and a width of h, in items, with t the size of tp:
+
+        forward     2 all-reduces, each 2bsh(t-1)/t         sharded: 2 all-gathers, 2 reduce-scatters, each bsh(t-1)/t
+        backward    2 all-reduces                           sharded: 2 reduce-scatters, 2 all-gathers, and 2
+                                                            all-gathers more of what only a run was kept of
+        both        8bsh(t-1)/t                             sharded: 10bsh(t-1)/t
+
+    Full recomputation goes forward once more: 4bsh(t-1)/t. Beside the blocks, the embedding takes an all-reduce
+    forward and the logits one backward, and the loss three numbers a token.
+
+    Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3; Narayanan et al. 2021, arXiv 2104.04473, section 3.2;
+    Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2 (where the gathers of backward that come on top are
+    said to lie beneath the computation).
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        *,
+        sequence_parallel: bool = False,
+        attention: str = "ring",
+        algorithm: str = "auto",
+        all_to_all: str = "auto",
+    ) -> None:
+        if attention not in _SPLITS:
+            raise unknown_name("attention", attention, _SPLITS)
+        self.mesh = mesh
+        self.kind = attention
+        self.algorithm = algorithm
+        self.all_to_all = all_to_all
+        self.data = mesh.group("dp", "ep")
+        self.split = _SPLITS[attention](mesh.sp) if mesh.sp.size > 1 else None
+        self.sequence_parallel = sequence_parallel and mesh.tp.size > 1
+        kind: type[Region] = Sharded if self.sequence_parallel else Replicated
+        self.region = kind(mesh.tp, algorithm)
+        self._names: set[str] = set()  # of all parameters
+        self._cut: dict[str, set[str]] = {"ep": set(), "sp": set(), "tp": set()}  # along each axis
+        self._some_tokens: set[str] = set()  # those that see, on tp, only some of the tokens that come to a region
+
+    def check(self, shape: Shape) -> None:
+        """See Parts."""
+        check_cut(shape, self.mesh.sizes, sequence_parallel=self.sequence_parallel, attention=self.kind)
+
+    def tokens(self, count: int) -> Array:
+        """The numbers, in their text, of this rank's tokens in the stream, of which there are `count`."""
+        inside = count * self.mesh.tp.size if self.sequence_parallel else count
+        numbers = self.split.own(inside * self.mesh.sp.size) if self.split else np.arange(inside)
+        return numbers[self.region.tokens(count)]
+
+    # -- the pieces -------------------------------------------------------------------------------------
+
+    def embedding(self, name: str, vocabulary: int, places: int, width: int, std: float) -> Layer:
+        """See Parts."""
+        layer = VocabularyParallelEmbedding(name, vocabulary, places, width, std, self.region, self.split)
+        return self._outside(layer)
+
+    def dropout(self, name: str, share: float) -> Layer:
+        """See Parts."""
+        return Dropout(name, share, self.tokens)
+
+    def norm(self, name: str, width: int) -> Layer:
+        """See Parts."""
+        return self._outside(LayerNorm(name, width))
+
+    def column(self, name: str, in_features: int, out_features: int, std: float) -> Layer:
+        """See Parts."""
+        return self._inside(ColumnParallelLinear(name, in_features, out_features, self.region, std=std))
+
+    def row(self, name: str, in_features: int, out_features: int, std: float) -> Layer:
+        """See Parts."""
+        return self._inside(RowParallelLinear(name, in_features, out_features, self.region, std=std))
+
+    def attention(self, name: str, heads: int, dropout: float, recompute: bool) -> Layer:
+        """See Parts."""
+        own = partition(heads, self.mesh.tp.size)[self.mesh.tp.rank]
+        count, first = own.stop - own.start, own.start
+        if self.split is None:
+            layer = Attention(name, count, dropout, first)
+            return Recompute(layer) if recompute else layer
+        if self.kind == "ulysses":
+            return UlyssesAttention(
+                name, count, self.split, dropout, first, recompute=recompute, algorithm=self.all_to_all
+            )
+        return RingAttention(name, count, self.split, dropout, first)  # it keeps no probabilities anyway
+
+    def experts(
+        self, name: str, shape: Shape, std: float, residual_std: float, exchange: Exchange | None = None
+    ) -> Layer:
+        """See Parts. Along tp experts are not cut: ranks with the same tokens do the same."""
+        exchange = exchange or AllToAllExchange(self.mesh.ep, self.all_to_all)
+        return self._outside(super().experts(name, shape, std, residual_std, exchange), "ep")
+
+    def logits(self, name: str, width: int, vocabulary: int, std: float) -> Layer:
+        """See Parts."""
+        return self._inside(ColumnParallelLinear(name, width, vocabulary, self.region, std=std, bias=False))
+
+    def tied_logits(self, table: Parameter) -> Layer:
+        """See Parts."""
+        return VocabularyParallelTiedLinear(table, self.region)
+
+    def loss(self) -> Loss:
+        """See Parts."""
+        stream = self.mesh.group("sp", "tp") if self.sequence_parallel else self.mesh.sp
+        return VocabularyParallelCrossEntropy(self.mesh.tp, self.split, stream, self.algorithm)
+
+    # -- where they are ---------------------------------------------------------------------------------
+
+    def _inside(self, layer: Layer, axis: str = "tp") -> Layer:
+        """One that sees all tokens of its region: what of it is not cut gets the same gradients on all its ranks."""
+        self._names.update(p.name for p in layer.parameters)
+        self._cut[axis].update(p.name for p in layer.parameters if p.place.index)
+        return layer
+
+    def _outside(self, layer: Layer, axis: str = "tp") -> Layer:
+        """One that sees some of the tokens, where they are shared out."""
+        if self.sequence_parallel:
+            self._some_tokens.update(p.name for p in layer.parameters if axis != "tp" or not p.place.index)
+        return self._inside(layer, axis)
+
+    def spread(self) -> Spread:
+        """What an update has to know of a model of these parts, once it is made. All ranks of the mesh must call."""
+        mesh = self.mesh
+        model = mesh.group("pp", "ep", "sp", "tp")
+        sums = []
+        for axes in _SUMS:  # as many groups on all ranks, whatever parameters they have
+            group = mesh.group(*axes)
+            names = frozenset(name for name in self._names if self._partial(name) == axes)
+            if group.size > 1 and names:
+                sums.append((group, names))
+        return Spread(mesh.comm, model if model.size > 1 else None, tuple(sums), self._counts)
+
+    def _partial(self, name: str) -> tuple[str, ...]:
+        """The axes, but dp, along which ranks find different parts of a parameter's gradient."""
+        sees = {"ep": name not in self._cut["ep"], "sp": True, "tp": name in self._some_tokens}
+        return tuple(axis for axis in sees if sees[axis])
+
+    def _counts(self, name: str) -> bool:
+        """Whether this rank counts a parameter: it does at the first place of each axis along which it is not cut."""
+        return all(name in names or self.mesh.coordinates[axis] == 0 for axis, names in self._cut.items())

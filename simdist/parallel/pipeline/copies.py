@@ -1,0 +1,59 @@
+"""Copies: parameters that several ranks of a pipeline have, each of which finds a part of their gradient.
+
+    tied table     the embedding's, on the first stage, is the logits' on the last
+    two ways       under `bidirectional` every stage is on two ranks, each with half of the micro-batches
+
+Copies begin alike and change alike, because each rank changes its own by the sum of what all have found.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.collectives import all_reduce
+from simdist.comm import Communicator
+from simdist.nn import Parameter
+
+__all__ = ["Copies"]
+
+
+class Copies:
+    """This rank's part in them. Where nothing is on two ranks, nothing is ever sent.
+
+    Args:
+        parameters: for each rank the names of those it has.
+        own: this rank's.
+        comm: one rank for each; all must make it.
+
+    Attributes:
+        counted: the names of those that this rank, of all that have them, counts in a norm.
+
+    Cost of a sum per rank: for each group of ranks with the same copies an all-reduce of these.
+    """
+
+    def __init__(self, parameters: Sequence[Sequence[str]], own: Sequence[Parameter], comm: Communicator) -> None:
+        holders: dict[str, tuple[int, ...]] = {}
+        for rank, names in enumerate(parameters):
+            for name in names:
+                holders[name] = (*holders.get(name, ()), rank)
+        self.counted = frozenset(name for name, ranks in holders.items() if ranks[0] == comm.rank)
+        self._groups: list[tuple[Communicator, list[Parameter]]] = []
+        for ranks in sorted({ranks for ranks in holders.values() if len(ranks) > 1}):
+            name = f"ranks {ranks}"
+            if name not in comm.attached:
+                comm.attached[name] = comm.split(0 if comm.rank in ranks else None, comm.rank)
+            group = comm.attached[name]
+            if group is not None:
+                self._groups.append((group, [p for p in own if holders[p.name] == ranks]))
+
+    def sum(self) -> None:
+        """Add up the gradients of all copies, in place."""
+        for group, shared in self._groups:
+            parts: list[Array] = [p.gradient.reshape(-1) for p in shared]
+            together = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            all_reduce(together, group)
+            start = 0
+            for part in parts if len(parts) > 1 else ():
+                part[...] = together[start : start + part.size]
+                start += part.size

@@ -1,0 +1,101 @@
+"""Cost: what each layer of a model takes, so that it can be cut into stages that take about the same."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simdist.arrays import Array, Ledger, metered, phantom, recorded
+from simdist.cluster import Device
+from simdist.nn import Model
+from simdist.parallel.pipeline.times import Times
+
+__all__ = ["LayerCost", "measured_costs", "modelled_costs", "stage_times"]
+
+
+class LayerCost(NamedTuple):
+    """What a layer's forward and the two halves of its backward take, in one unit; the last layer's with the loss."""
+
+    forward: float
+    backward_input: float
+    backward_weight: float
+
+    @property
+    def total(self) -> float:
+        """A whole micro-batch."""
+        return self.forward + self.backward_input + self.backward_weight
+
+
+class _Reading:
+    """A meter that adds up, and tells nobody: operations, or the seconds that a device needs."""
+
+    def __init__(self, device: Device | None = None) -> None:
+        self.value = 0.0
+        self._device = device
+
+    def charge(self, flops: int, bytes: int) -> None:
+        """Hear of it."""
+        self.value += flops if self._device is None else self._device.seconds(flops, bytes)
+
+
+def modelled_costs(
+    model: Model, num_windows: int, length: int, device: Device | None = None, dtype: Any = np.float32
+) -> list[LayerCost]:
+    """What each of the model's layers takes, by the meter, on arrays that hold no numbers.
+
+    Args:
+        model: is left bound to such arrays; of one process.
+        num_windows, length: of a micro-batch.
+        device: says how long it takes, in seconds; without it operations are counted.
+        dtype: of weights and activations.
+    """
+    size, reading = model.parameters.size, _Reading(device)
+    model.parameters.bind(phantom(size, dtype), phantom(size, dtype))
+    with metered(reading):
+        return _walk(model, phantom((num_windows, length), np.uint8), lambda: reading.value)
+
+
+def measured_costs(model: Model, windows: Array, repeats: int = 3) -> list[LayerCost]:
+    """The least wall seconds of several runs; the model must be bound, and its gradients are added to."""
+    with metered(_Reading()):
+        runs = [_walk(model, windows, perf_counter) for _ in range(repeats)]
+    return [LayerCost(*(min(each) for each in zip(*layer, strict=True))) for layer in zip(*runs, strict=True)]
+
+
+def _walk(model: Model, windows: Array, read: Callable[[], float]) -> list[LayerCost]:
+    """Forward and backward, layer by layer, with a look at the reading between any two."""
+    layers = model.layers.layers
+    x, targets = model.examples(windows)
+    contexts, forward, inputs, weights = [], [read()], list[float](), list[float]()
+    with recorded(Ledger()):
+        for layer in layers:
+            x, context = layer.forward(x)
+            contexts.append(context)
+            forward.append(read())
+        _, of_loss = model.loss.forward(x, targets)
+        forward[-1] = before = read()
+        dy = model.loss.backward(of_loss, 1.0)
+        for layer in reversed(layers):
+            context = contexts.pop()
+            dy, pending = layer.backward_input(context, dy)
+            middle = read()
+            layer.backward_weight(context, pending)
+            inputs.append(middle - before)
+            weights.append((before := read()) - middle)
+    return [
+        LayerCost(b - a, i, w)
+        for (a, b), i, w in zip(pairwise(forward), reversed(inputs), reversed(weights), strict=True)
+    ]
+
+
+def stage_times(costs: Sequence[LayerCost], stages: Iterable[slice], communication: float = 0.0) -> Times:
+    """The times of the stages that layers are cut into: of each the sum."""
+    own = [costs[stage] for stage in stages]
+    return Times(
+        [sum(c.forward for c in stage) for stage in own],
+        [sum(c.backward_input for c in stage) for stage in own],
+        [sum(c.backward_weight for c in stage) for stage in own],
+        communication,
+    )

@@ -1,0 +1,132 @@
+"""PipeDream: pipelines that never empty, for stages update their weights while micro-batches are in flight."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.collectives import all_reduce
+from simdist.comm import Mesh
+from simdist.errors import ArgumentError
+from simdist.nn import Model, Noise
+from simdist.parallel.data_parallel import DataParallel
+from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.share import Share
+from simdist.parallel.pipeline.stage import MicroBatch
+from simdist.parallel.pipeline.stash import Stash
+from simdist.parallel.pipeline.times import Times
+from simdist.parallel.pipeline.versions import versions
+from simdist.parallel.recipe import Recipe
+from simdist.parallel.replica import Memory
+
+__all__ = ["PipeDream"]
+
+
+class PipeDream:
+    """A pipeline whose schedule updates weights in between: PipeDream and its kin.
+
+        stashing         w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+2), …, w_n(t))
+        vertical sync    w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+1), …, w_n(t-n+1))
+        2bw              W(t+1) = W(t) - ν ∇f(W(t-1))                                       t counts groups
+
+    So it is not the training of one rank, but that of these formulas, n stages; a version before the first is the
+    first. There is no step that all ranks take together: a schedule has the micro-batches of many updates, and its
+    pipeline empties but at its end. Hence this is no `Method`.
+
+    Args:
+        model, mesh, recipe, seed, schedule, costs, times, memory: as of `Pipeline`; the schedule has a group of
+            micro-batches between updates. The ranks of dp have other windows, and add up their gradients at every
+            update.
+
+    Attributes:
+        model: of this rank's layers.
+        weight_versions: how many versions of its weights this rank had at once, at most.
+
+    Raises:
+        ArgumentError: the schedule's updates wait for all; a rank has several stages, or weights that another has
+            too, such as a tied table; or the recipe asks for what all stages have to agree on at each update: a
+            clipped gradient, or a loss scale.
+
+    Source: Harlap et al. 2018, arXiv 1806.03377: weight stashing, vertical sync; Narayanan et al. 2021, arXiv
+    2006.09503, section 3.1: 2BW.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        mesh: Mesh,
+        recipe: Recipe,
+        seed: int,
+        schedule: Schedule,
+        *,
+        costs: Sequence[float] | None = None,
+        times: Times | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        _check(model, schedule, recipe)
+        self.mesh = mesh
+        self.schedule = schedule
+        self.weight_versions = 1
+        self.share = Share(model, mesh.pp, schedule, costs, recipe.precision.dtype)
+        self.model = self.share.model
+        self._method = DataParallel(self.model, mesh.dp, recipe, seed, memory=memory)
+        self._plan = versions(schedule)[mesh.pp.rank][0]
+        like = self._method.update.masters
+        self._tails = self.share.tails(schedule, like)
+        self.executor = self.share.executor(schedule, like, times)
+
+    @property
+    def weights(self) -> Array:
+        """The flat vector of this rank's newest weights."""
+        return self._method.weights
+
+    def train(
+        self, windows: Sequence[Array], scale: float, learning_rate: float, noise: Sequence[Noise] | None = None
+    ) -> float:
+        """Let as many micro-batches as the schedule has go through, and make all of its updates.
+
+        The version before the first update is the one that the last call left, on all stages.
+
+        Args:
+            windows: of each micro-batch, shape (n, length), uint8; the same on all ranks of pp.
+            scale: the loss summed over a micro-batch is multiplied by it before backward.
+            learning_rate: of every update.
+            noise: of each micro-batch, for dropout.
+
+        Returns:
+            the loss summed over all windows, in nats, each by the weights that its micro-batch met.
+
+        Raises:
+            ArgumentError: there are more or fewer micro-batches than the schedule has.
+        """
+        if len(windows) != self.schedule.num_micro_batches:
+            raise ArgumentError(
+                f"{len(windows)} micro-batches on rank {self.mesh.comm.rank}; "
+                f"{self.schedule.name} has {self.schedule.num_micro_batches}"
+            )
+        stash = Stash(self._method, self._plan, learning_rate)
+        batch = [
+            MicroBatch(*self.model.examples(each), scale, None if noise is None else noise[i])
+            for i, each in enumerate(windows)
+        ]
+        total = np.array([self.executor.run(batch, self._tails.of(batch[0].inputs), stash).loss])
+        self.weight_versions = max(self.weight_versions, stash.most)
+        all_reduce(total, self.mesh.pp)
+        return float(total[0])
+
+
+def _check(model: Model, schedule: Schedule, recipe: Recipe) -> None:
+    """Refuse what has no meaning where stages update each at its own time."""
+    names = [p.name for layer in model.layers.layers for p in layer.parameters]
+    if schedule.weights.policy == "flush":
+        raise ArgumentError(f"{schedule.name} updates after all micro-batches; that is for Pipeline")
+    if any(len(stages) > 1 for stages in schedule.placement):
+        raise ArgumentError(f"{schedule.name} with {schedule.weights.policy} has several stages on a rank; needs one")
+    if len(names) > len(set(names)):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ArgumentError(f"{twice} is used by several layers, which would update it each by itself; untie them")
+    if recipe.max_norm is not None or recipe.precision.scaled:
+        raise ArgumentError(
+            f"max_norm {recipe.max_norm} and precision {recipe.precision.name}: stages that update each at its own "
+            "time cannot agree on a norm or a loss scale"
+        )

@@ -1,0 +1,94 @@
+"""Record: a schedule as it was carried out, read back from the spans of a run."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import fmean
+
+from simdist.errors import ArgumentError
+from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Overlapped, Part
+from simdist.parallel.pipeline.play import Course
+from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.simulate import Simulation
+from simdist.parallel.pipeline.text import is_action
+from simdist.parallel.pipeline.times import Times
+from simdist.trace import Trace
+
+__all__ = ["executed", "measured_times"]
+
+
+def executed(schedule: Schedule, trace: Trace, *, run: int = -1, ranks: Sequence[int] | None = None) -> Simulation:
+    """When every action of a schedule began and ended in a run, counted from the first of all, in seconds.
+
+    It answers what a simulation does: makespan, bubbles, utilisation. Its times are the means of the actions'.
+
+    Args:
+        trace: in which the schedule was carried out, maybe several times.
+        run: which of these times; the last, if not given.
+        ranks: the global rank of each of the schedule's; 0, 1, 2, … if not given.
+
+    Raises:
+        ArgumentError: some rank did not carry out its row so often.
+    """
+    names = range(schedule.num_ranks) if ranks is None else ranks
+    spans = defaultdict(list)
+    for span in trace:
+        if is_action(span.name):
+            spans[span.rank].append(span)
+    course = Course([], [])
+    for rank, name in enumerate(names):
+        labels = [schedule.label(rank, action) for action in schedule.rows[rank]]
+        starts = _occurrences(labels, [span.name for span in spans[name]])
+        if not -len(starts) <= run < len(starts):
+            raise ArgumentError(f"run {run} of {schedule.name}: the record has it {len(starts)} times on rank {name}")
+        own = spans[name][starts[run] : starts[run] + len(labels)]
+        course.start.append([span.start_s for span in own])
+        course.end.append([span.end_s for span in own])
+    origin = min(row[0] for row in course.start if row)
+    for moments in (*course.start, *course.end):
+        moments[:] = [moment - origin for moment in moments]
+    return Simulation(schedule, measured_times(schedule, course), course)
+
+
+def _occurrences(row: list[str], names: list[str]) -> list[int]:
+    """Where a row begins among the names of actions, again and again, one after the other."""
+    if not row:
+        return [0]
+    found, at = [], 0
+    while at + len(row) <= len(names):
+        if names[at : at + len(row)] == row:
+            found.append(at)
+            at += len(row)
+        else:
+            at += 1
+    return found
+
+
+def measured_times(schedule: Schedule, course: Course) -> Times:
+    """The mean times of each stage's actions, and of pairs.
+
+    A stage without halves has the time of its whole Backward for TB, and none for TW: that is the same sum.
+    """
+    took: dict[tuple[type[Part], int], list[float]] = defaultdict(list)
+    pairs: list[float] = []
+    for rank, row in enumerate(schedule.rows):
+        for action, start, end in zip(row, course.start[rank], course.end[rank], strict=True):
+            if isinstance(action, Overlapped):
+                pairs.append((end - start) / schedule.share)
+            for part in _alone(action):
+                took[type(part), schedule.stage(rank, part)].append(end - start)
+
+    def mean(kind: type[Part], stage: int) -> float:
+        return fmean(took[kind, stage]) if (kind, stage) in took else 0.0
+
+    stages = range(schedule.num_stages)
+    halved = [(BackwardInput, s) in took for s in stages]
+    return Times(
+        [mean(Forward, s) for s in stages],
+        [mean(BackwardInput if halved[s] else Backward, s) for s in stages],
+        [mean(BackwardWeight, s) for s in stages],
+        overlapped=fmean(pairs) if pairs else None,
+    )
+
+
+def _alone(action: Action) -> tuple[Part, ...]:
+    return () if isinstance(action, Overlapped) else action.parts

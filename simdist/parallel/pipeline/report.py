@@ -1,0 +1,108 @@
+"""Report: what a pipeline took, measured beside predicted beside what its paper says."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from simdist.arrays import Ledger
+from simdist.parallel.pipeline.action import Value
+from simdist.parallel.pipeline.dataflow import steps
+from simdist.parallel.pipeline.footprint import Footprint, peak_bytes
+from simdist.parallel.pipeline.formulas import Formula
+from simdist.parallel.pipeline.pipedream import PipeDream
+from simdist.parallel.pipeline.pipeline import Pipeline
+from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.simulate import Simulation
+from simdist.parallel.pipeline.validate import validate
+
+__all__ = ["PipelineRow", "Taken", "compare", "predicted_taken", "taken"]
+
+
+class Taken(NamedTuple):
+    """What one rank's part in a pipeline took.
+
+    Attributes:
+        in_flight: the most micro-batches that it kept at once; one that is kept on one of v chunks counts 1/v.
+        activation_bytes: the most of their activations.
+        weight_versions: how many versions of its weights it had at once, at most.
+        sent_bytes: to other ranks of the pipeline, in one run.
+    """
+
+    in_flight: float
+    activation_bytes: float
+    weight_versions: int
+    sent_bytes: float
+
+
+class PipelineRow(NamedTuple):
+    """One figure three times; None where there is no formula."""
+
+    what: str
+    measured: float
+    predicted: float
+    formula: float | None
+
+
+def taken(method: Pipeline | PipeDream, ledger: Ledger) -> Taken:
+    """This rank's, after a run.
+
+    Args:
+        ledger: was told of the run.
+    """
+    kept = method.weight_versions if isinstance(method, PipeDream) else 1
+    executor = method.executor
+    return Taken(executor.in_flight, ledger.peaks["activations"], kept, executor.post.sent_bytes)
+
+
+def predicted_taken(schedule: Schedule, stages: Sequence[Footprint]) -> list[Taken]:
+    """What each rank's should be, by the footprint of each stage."""
+    report, rows = validate(schedule), steps(schedule)
+
+    def num_bytes(value: Value) -> int:
+        """Of an output, or of its gradient, which has the next stage's number less one."""
+        return stages[value.stage + (value.what == "gradient")].input_bytes
+
+    return [
+        Taken(
+            report.in_flight[rank],
+            peak_bytes(schedule, rank, stages),
+            max(report.weight_versions[rank], default=1),
+            sum(num_bytes(message.value) for step in row for message in step.sends),
+        )
+        for rank, row in enumerate(rows)
+    ]
+
+
+def compare(
+    measured: Simulation,
+    predicted: Simulation,
+    took: Sequence[Taken],
+    promised: Sequence[Taken],
+    paper: Formula | None = None,
+    paper_bytes: Formula | None = None,
+) -> list[PipelineRow]:
+    """All figures of a run: times, bubbles, then rank by rank.
+
+    Args:
+        measured, predicted: the run as it was carried out, and simulated.
+        took, promised: of each rank.
+        paper, paper_bytes: what the paper says, of micro-batches and of bytes.
+    """
+    rate = None if paper is None else paper.bubble_rate
+    rows = [
+        PipelineRow("makespan, s", measured.makespan, predicted.makespan, None),
+        PipelineRow("bubble of the makespan", measured.bubble_rate, predicted.bubble_rate, rate),
+        PipelineRow("bubble of the longest rank's span", measured.own_bubble_rate, predicted.own_bubble_rate, rate),
+    ]
+    for r, (mine, should) in enumerate(zip(took, promised, strict=True)):
+        own, own_bytes = (None if p is None else p.memory[r] for p in (paper, paper_bytes))
+        versions = None if paper is None else paper.weight_versions[r]
+        at = f", rank {r}"
+        busy = None if rate is None else 1 - rate
+        rows += [
+            PipelineRow(f"utilisation{at}", measured.utilisation(r), predicted.utilisation(r), busy),
+            PipelineRow(f"activations, micro-batches{at}", mine.in_flight, should.in_flight, own),
+            PipelineRow(f"activations, bytes{at}", mine.activation_bytes, should.activation_bytes, own_bytes),
+            PipelineRow(f"weight versions{at}", mine.weight_versions, should.weight_versions, versions),
+            PipelineRow(f"bytes sent{at}", mine.sent_bytes, should.sent_bytes, None),
+        ]
+    return rows

@@ -1,0 +1,47 @@
+r"""Bound: how long the longest span of a stage is at least, whatever the schedule.
+
+    stage i    F F F F        B . .    .      B . . . W      head: until the first B is back there are only so many
+                 \            /             /                 F's to do, as many as the limit holds
+    stage j        F    . . B           B   . . .            tail: when the last B leaves stage j, it has done all its
+                                        |                    F's and B's, and all W's but those that the limit holds
+
+A span is a stage's own, from its first F to its last W.
+"""
+
+from itertools import combinations
+
+from simdist.parallel.pipeline.schedules.automatic.problem import Problem
+
+__all__ = ["lower_bound"]
+
+
+def lower_bound(given: Problem) -> float:
+    """The longest span cannot be shorter than this; whether one so short can be had is not said.
+
+    It is the largest of: a stage's work; that with a head, with a tail, or both; and what the limit admits when all
+    micro-batches' M_B's, from F to B, and M_W's, while W, are laid beside each other in time.
+    """
+    p, m, kept = given.p, given.m, given.memory
+    heads = [_head(given, i) for i in range(p)]
+    before = [max(m * (f + b), head + m * b) for f, b, head in zip(given.f, given.b, heads, strict=True)]
+    pending = min(given.most(kept.weight, kept.weight), given.most(kept.backward, kept.weight))
+    last = [start + (m - pending) * w for start, w in zip(before, given.w, strict=True)]  # the last B's end
+    spans = [max(work, start + m * w) for work, start, w in zip(given.busy, before, given.w, strict=True)]
+    down = [sum(given.f[:i]) + i * given.hop for i in range(p)]
+    up = [sum(given.b[:i]) + i * given.hop for i in range(p)]
+    spans += [down[j] - down[i] + last[j] + up[j] - up[i] + given.w[i] for i, j in combinations(range(p), 2)]
+    for i in range(p):
+        area = kept.backward * (_first_back(given, i) + given.b[i]) + kept.weight * given.w[i]
+        spans.append(m * area / given.limit)
+    return max(spans)
+
+
+def _first_back(given: Problem, i: int) -> float:
+    """From the start of a stage's first F until it can begin its first B."""
+    return sum(given.f[i:]) + sum(given.b[i + 1 :]) + 2 * (given.p - 1 - i) * given.hop
+
+
+def _head(given: Problem, i: int) -> float:
+    """Until a stage's first B, and what F's are then left to do."""
+    done = given.most(given.memory.backward, given.memory.backward)
+    return _first_back(given, i) + (given.m - done) * given.f[i]

@@ -1,0 +1,164 @@
+"""Dispatch: the schedule that comes of it when every stage, whenever it is free, chooses by rules what to do next.
+
+    B there?       do it: another stage waits for it
+    F there?       do it, if there is memory and no B is just about to come
+    else W         if one is pending, and fits before what comes next; it also makes room for an F
+    else           wait
+
+    stage 0    F F F F F F . B W B F B F B W B W B W B W W W          up to the first B only F's, as many as
+    stage 1      F F F F F B F B W B F B F B W B W B W B W W W W      `warm_up` says; then W's where there would
+    stage 2        F F F B F B F B F B F B F B W B W B W W W W W W    be a bubble, or memory is full; in the end
+    stage 3          F B F B F B F B F B F B F B F B W W W W W W W W  all W's that are left
+
+A stage knows what has been begun elsewhere and when it will arrive, and nothing of what is still to be chosen.
+"""
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import inf
+
+from simdist.parallel.pipeline.schedules.automatic.problem import Problem
+
+__all__ = ["Outcome", "Rules", "dispatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is left open above, for each stage.
+
+    Attributes:
+        warm_up: how many F's before the first B, at most.
+        f_waits: an F waits for a B that will be there within so many TF.
+        w_waits: a W waits for an F or B that will be there within so many TW, as long as there are F's to do.
+        w_waits_at_end: the same from then on, for all B's but the last.
+        w_waits_for_last: the same for the last B, on which the stages before have to wait as well.
+        f_in_turn: where both are there, an F goes before a B if a B was before.
+    """
+
+    warm_up: tuple[int, ...]
+    f_waits: tuple[float, ...]
+    w_waits: tuple[float, ...]
+    w_waits_at_end: tuple[float, ...]
+    w_waits_for_last: tuple[float, ...]
+    f_in_turn: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A schedule and what it costs.
+
+    Attributes:
+        cost: the longest span of a stage.
+        rows: for each stage its actions in order, as letters; a letter's n-th is that of micro-batch n.
+    """
+
+    cost: float
+    rows: tuple[str, ...]
+
+
+def dispatch(given: Problem, rules: Rules) -> Outcome:
+    """Let the stages choose, in the order of time; cost: 3pm choices.
+
+    No stage comes to a stop before its end: the oldest micro-batch anywhere can always go on.
+    """
+    stages = [_Stage(given, rules, s) for s in range(given.p)]
+    events = [(0.0, 0)]
+    while events:
+        now, s = heappop(events)
+        stage = stages[s]
+        if now < stage.free:
+            continue
+        letter, wake = stage.choose(now)
+        if not letter:
+            if wake < inf:
+                heappush(events, (wake, s))
+            continue
+        end = stage.do(letter, now)
+        heappush(events, (end, s))
+        if letter == "F" and s == given.p - 1:
+            stage.gradients.append(end)
+        elif letter == "F" or (letter == "B" and s):
+            other, arrives = s + 1 if letter == "F" else s - 1, end + given.hop
+            (stages[other].activations if letter == "F" else stages[other].gradients).append(arrives)
+            if arrives >= stages[other].free:
+                heappush(events, (arrives, other))
+    cost = max(stage.free - stage.activations[0] for stage in stages)
+    return Outcome(cost, tuple("".join(stage.row) for stage in stages))
+
+
+class _Stage:
+    """A stage while it chooses: what it has done, and when what it needs arrives."""
+
+    __slots__ = (
+        "_at_end",
+        "_b",
+        "_f",
+        "_f_in_turn",
+        "_f_waits",
+        "_for_last",
+        "_limit",
+        "_m",
+        "_m_b",
+        "_m_w",
+        "_reserve",
+        "_w",
+        "_w_waits",
+        "_warm_up",
+        "activations",
+        "backwards",
+        "forwards",
+        "free",
+        "gradients",
+        "row",
+        "weights",
+    )  # fmt: skip
+
+    def __init__(self, given: Problem, rules: Rules, s: int) -> None:
+        self.activations = [] if s else [0.0] * given.m  # when they arrive, by micro-batch
+        self.gradients: list[float] = []
+        self.row: list[str] = []
+        self.forwards = self.backwards = self.weights = 0
+        self.free = 0.0
+        self._f, self._b, self._w = given.f[s], given.b[s], given.w[s]
+        self._m, self._m_b, self._m_w = given.m, given.memory.backward, given.memory.weight
+        self._limit = given.limit * (1 + 1e-12)
+        self._reserve = max(0.0, self._m_w - self._m_b)  # so that of the F's that are kept one can always become a W
+        self._warm_up = rules.warm_up[s]
+        self._f_waits = rules.f_waits[s] * self._f
+        self._w_waits, self._at_end = rules.w_waits[s] * self._w, rules.w_waits_at_end[s] * self._w
+        self._for_last = rules.w_waits_for_last[s] * self._w
+        self._f_in_turn = rules.f_in_turn[s]
+
+    def choose(self, now: float) -> tuple[str, float]:
+        """F, B or W; or nothing, and when to look again."""
+        i, j = self.forwards, self.backwards
+        f = self.activations[i] if i < len(self.activations) and (j or i < self._warm_up) else inf
+        b = self.gradients[j] if j < len(self.gradients) else inf
+        pending = j - self.weights
+        level = (i - j) * self._m_b + pending * self._m_w
+        room = level + self._m_b + self._reserve <= self._limit
+        if b <= now:
+            if pending and level + self._m_w - self._m_b > self._limit:
+                return "W", now
+            return ("F" if self._f_in_turn and f <= now and room and self.row[-1] == "B" else "B"), now
+        if f <= now and room and b - now > self._f_waits:
+            return "F", now
+        next_one = b if f <= now or not room else min(b, f)
+        waits = self._w_waits if i < self._m else self._at_end if j < self._m - 1 else self._for_last
+        if pending and next_one - now >= waits:
+            return "W", now
+        return "", min(b, f) if f > now else b
+
+    def do(self, letter: str, now: float) -> float:
+        """Do it; when it ends."""
+        self.row.append(letter)
+        if letter == "F":
+            self.forwards += 1
+            self.free = now + self._f
+        elif letter == "B":
+            self.backwards += 1
+            self.free = now + self._b
+        else:
+            self.weights += 1
+            self.free = now + self._w
+        return self.free

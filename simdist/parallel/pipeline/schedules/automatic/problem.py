@@ -1,0 +1,60 @@
+"""Problem: what the automatic scheduler is given."""
+
+from dataclasses import dataclass
+
+from simdist.parallel.pipeline.action import BackwardInput, BackwardWeight, Forward
+from simdist.parallel.pipeline.memory import Memory
+from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.times import Clockwork, Times
+
+__all__ = ["Problem", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """So many micro-batches through so many stages, within a limit of memory.
+
+    Attributes:
+        p, m: stages and micro-batches.
+        f, b, w: TF, TB and TW of each stage.
+        hop: Tcomm.
+        memory: M_B and M_W.
+        limit: what a stage may keep at most, in the unit of these.
+    """
+
+    p: int
+    m: int
+    f: tuple[float, ...]
+    b: tuple[float, ...]
+    w: tuple[float, ...]
+    hop: float
+    memory: Memory
+    limit: float
+
+    @property
+    def busy(self) -> list[float]:
+        """How long each stage is at work."""
+        return [self.m * (f + b + w) for f, b, w in zip(self.f, self.b, self.w, strict=True)]
+
+    def fits(self, level: float) -> bool:
+        """Whether so much may be kept, but for what rounding adds."""
+        return level <= self.limit * (1 + 1e-12)
+
+    def most(self, first: float, each: float) -> int:
+        """How many of the m may be kept at once, where the first takes this and every other one that."""
+        if not self.fits(first + (self.m - 1) * each):
+            return 1 + int((self.limit * (1 + 1e-12) - first) / each)
+        return self.m
+
+
+def problem(stages: int, micro_batches: int, times: Times, memory: Memory, limit: float) -> Problem:
+    """The problem in numbers.
+
+    Raises:
+        ArgumentError: times of another number of stages.
+    """
+    clockwork = Clockwork(Schedule("zb-auto", [[]] * stages), times)
+    f, b, w = (
+        tuple(clockwork.of(r, kind(0)) for r in range(stages)) for kind in (Forward, BackwardInput, BackwardWeight)
+    )
+    return Problem(stages, micro_batches, f, b, w, times.communication, memory, limit)

@@ -1,0 +1,107 @@
+"""Search: which rules give the shortest longest span, within one limit of memory.
+
+    1    the same rule for all stages: every value of one, with the others as they are, and the best is kept; then
+         those of the next, and round again
+    2    one rule or two changed, by lot, on one stage or from there to the last: kept if it is not worse, and so on;
+         after so many runs from what 1 has found again
+
+It ends where the lower bound is met, or after so many runs. The lots are the same every time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from random import Random
+from typing import Any
+
+from simdist.parallel.pipeline.schedules.automatic.bound import lower_bound
+from simdist.parallel.pipeline.schedules.automatic.dispatch import Outcome, Rules, dispatch
+from simdist.parallel.pipeline.schedules.automatic.problem import Problem
+
+__all__ = ["search"]
+
+_MOST_RUNS, _FEWEST_RUNS, _EFFORT = 2500, 24, 7_000_000
+"""Runs: the effort, divided by a run's 3pm choices to the power of 5/4, so that what is large takes less time in all
+than it would with as many choices as what is small."""
+
+_WAITS = (0.0, 0.1, 0.3, 0.6, 1.0)
+_MORE_WAITS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0, 1.5)
+_ROUNDS = 2
+_CLIMB = 500
+
+
+def search(given: Problem) -> Outcome:
+    """The best that was found."""
+    return _Search(given).best
+
+
+class _Search:
+    def __init__(self, given: Problem) -> None:
+        self._given = given
+        self._enough = lower_bound(given) * (1 + 1e-12)
+        runs = int(_EFFORT / (3 * given.p * given.m) ** 1.25)
+        self._runs = min(_MOST_RUNS, max(_FEWEST_RUNS, runs))
+        none = (0.0,) * given.p
+        start = Rules(_warm_up(given, 1), (0.1,) * given.p, none, none, (1.0,) * given.p, (False,) * given.p)
+        self.best = dispatch(given, start)
+        together = self._together(start, self.best.cost)
+        for seed in range(1 + self._runs // _CLIMB):
+            self._apart(together, self.best.cost, Random(seed))
+
+    def _cost(self, rules: Rules) -> float:
+        """What these rules cost; what they lead to is kept if it is the best so far."""
+        self._runs -= 1
+        found = dispatch(self._given, rules)
+        if found.cost < self.best.cost:
+            self.best = found
+        return found.cost
+
+    def _is_done(self) -> bool:
+        return self._runs <= 0 or self.best.cost <= self._enough
+
+    def _together(self, rules: Rules, cost: float) -> Rules:
+        """Step 1."""
+        for _ in range(_ROUNDS):
+            for values in self._everywhere():
+                for value in values:
+                    changed = replace(rules, **value)
+                    if changed != rules and not self._is_done() and (new := self._cost(changed)) <= cost:
+                        rules, cost = changed, new
+        return rules
+
+    def _everywhere(self) -> Iterator[list[dict[str, Any]]]:
+        """For each rule its values, on all stages."""
+        p = self._given.p
+        yield [{"warm_up": _warm_up(self._given, more)} for more in (2, 0, 3)]
+        for name in ("w_waits_for_last", "w_waits_at_end", "w_waits", "f_waits"):
+            yield [{name: (value,) * p} for value in _WAITS]
+        yield [{"f_in_turn": (turn,) * p} for turn in (True, False)]
+
+    def _apart(self, rules: Rules, cost: float, lots: Random) -> None:
+        """Step 2, once."""
+        for _ in range(_CLIMB):
+            if self._is_done():
+                break
+            changed = rules
+            for _ in range(lots.choice((1, 1, 2))):
+                changed = self._changed(changed, lots)
+            new = self._cost(changed)
+            if new <= cost:
+                rules, cost = changed, new
+
+    def _changed(self, rules: Rules, lots: Random) -> Rules:
+        first = lots.randrange(self._given.p)
+        end = lots.choice((first + 1, self._given.p))
+        name = lots.choice([field.name for field in fields(Rules)])
+        values = list(getattr(rules, name))
+        more, wait = lots.choice((-1, 1)), lots.choice(_MORE_WAITS)
+        for s in range(first, end):
+            if name == "warm_up":
+                values[s] = max(1, values[s] + more)
+            else:
+                values[s] = not values[s] if name == "f_in_turn" else wait
+        return replace(rules, **{name: tuple(values)})
+
+
+def _warm_up(given: Problem, more: int) -> tuple[int, ...]:
+    """As many F's before the first B as there is time for where all take equally long, and so many more or fewer."""
+    return tuple(max(1, 2 * (given.p - 1 - s) + more) for s in range(given.p))

@@ -1,0 +1,60 @@
+"""Split: layers in a row cut into stages, none of which takes longer than it has to.
+
+costs     3  1  1  1  4  2  2          3 stages:  3 1 1 1 | 4 | 2 2      the longest takes 6, and not less
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from math import inf
+
+from simdist.errors import ArgumentError
+
+__all__ = ["split"]
+
+
+def split(costs: Sequence[float], stages: int) -> list[slice]:
+    """The layers of each stage, at least one: of all ways to cut, one whose most costly stage costs the least, and of
+    these one whose stages differ least (whose squares sum up to the least).
+
+    Args:
+        costs: of the layers, in order, at least 0.
+        stages: how many there shall be, S.
+
+    Raises:
+        ArgumentError: there are fewer layers than stages, or a cost is negative.
+
+    Cost: for n layers, time in S n².
+    """
+    n = len(costs)
+    if not 1 <= stages <= n:
+        raise ArgumentError(f"{n} layers in {stages} stages; needs at least 1 stage, and a layer for each")
+    if min(costs) < 0:
+        raise ArgumentError(f"a layer costs {min(costs)}; needs at least 0")
+    ends = [0.0, *accumulate(costs)]
+    limit = _cuts(ends, stages, lambda cost, rest: max(cost, rest))[0]
+    within = limit * (1 + 1e-12)  # the same sums, rounded otherwise
+    bounds = _cuts(ends, stages, lambda cost, rest: rest + cost**2 if cost <= within else inf)[1]
+    return [slice(a, b) for a, b in zip([0, *bounds], [*bounds, n], strict=True)]
+
+
+def _cuts(ends: Sequence[float], stages: int, joined: Callable[[float, float], float]) -> tuple[float, list[int]]:
+    """The least value that cutting can have, and where to cut for it.
+
+    Args:
+        ends: what all layers before each cost.
+        joined: the value of some stages and one more, by its cost and their value.
+    """
+    n = len(ends) - 1
+    # best[j]: of the first j layers in as many stages as so far
+    best: list[tuple[float, list[int]]] = [(joined(ends[j], 0.0), []) for j in range(n + 1)]
+    for k in range(2, stages + 1):
+        ways = best
+        best = [
+            min(
+                ((joined(ends[j] - ends[i], ways[i][0]), [*ways[i][1], i]) for i in range(k - 1, j)),
+                key=lambda way: way[0],
+                default=(inf, []),
+            )
+            for j in range(n + 1)
+        ]
+    return best[n]

@@ -1,0 +1,61 @@
+"""Tails: the shapes of what passes from stage to stage, known before anything is sent."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simdist.arrays import Array, Ledger, metered, recorded
+from simdist.comm import Communicator
+from simdist.parallel.pipeline.executor import Unheard
+from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.stage import MicroBatch, Stage
+
+__all__ = ["Tails"]
+
+
+class Tails:
+    """Shapes without their first axis, which is the micro-batch's; found once for each length of inputs.
+
+    Each stage passes one sample of zeros on, and what it makes of that is told to all: so the layers themselves
+    say it, whatever they are.
+
+    Args:
+        schedule: with as many ranks as `comm`.
+        comm: all ranks must call.
+        stages: this rank's, by chunk, their weights bound.
+        like, dtype: of activations.
+    """
+
+    def __init__(
+        self, schedule: Schedule, comm: Communicator, stages: Sequence[Stage], like: Array, dtype: np.dtype
+    ) -> None:
+        self._comm = comm
+        self._last = schedule.num_stages - 1
+        self._own = dict(zip(schedule.placement[comm.rank], stages, strict=True))
+        self._like = like
+        self._dtype = dtype
+        self._known: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+
+    def of(self, inputs: Array) -> list[tuple[int, ...]]:
+        """For each stage that of its input; where it is not known yet, all ranks must ask at once.
+
+        Args:
+            inputs: of the first stage, shape (n, …).
+        """
+        tail = tuple(inputs.shape[1:])
+        if tail not in self._known:
+            with metered(Unheard()), recorded(Ledger()):
+                self._known[tail] = self._found(inputs)
+        return self._known[tail]
+
+    def _found(self, inputs: Array) -> list[tuple[int, ...]]:
+        tails = [tuple(inputs.shape[1:])]
+        for number in range(self._last):
+            note, like, dtype = "", (self._like if number else inputs), (self._dtype if number else inputs.dtype)
+            if number in self._own:
+                sample = np.zeros_like(like, shape=(1, *tails[-1]), dtype=dtype)
+                y, _, _ = self._own[number].forward(sample, MicroBatch(sample, None))
+                note = "" if y is None else " ".join(map(str, y.shape[1:]))
+            told = next(note for note in self._comm.exchange(note) if note)
+            tails.append(tuple(map(int, told.split())))
+        return tails

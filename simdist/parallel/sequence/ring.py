@@ -1,0 +1,165 @@
+"""Ring: attention in which the keys and values of all ranks come by, a block at a time.
+
+    p   ranks      N   tokens of all texts      h   width      k0 v0   keys and values of rank 0's tokens
+
+    rank        0          1          2          3
+    step 0    k0 v0      k1 v1      k2 v2      k3 v3        queries stay where they are; what they find in each
+    step 1    k3 v3 ->   k0 v0 ->   k1 v1 ->   k2 v2 ->     block is added up by a running softmax
+    step 2    k2 v2 ->   k3 v3 ->   k0 v0 ->   k1 v1 ->
+    step 3    k1 v1 ->   k2 v2 ->   k3 v3 ->   k0 v0 ->
+
+What none of a rank's queries may see is passed on, and not worked on. In backward the blocks come by once more, and
+the derivatives by each travel behind it, until they are home.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.collectives.buffers import describe
+from simdist.comm import Communicator
+from simdist.nn import Noise
+from simdist.nn.functional import blockwise
+from simdist.nn.functional.heads import split_heads
+from simdist.nn.layers import Weightless
+from simdist.nn.layers.activation import dropped_share
+from simdist.parallel.sequence.rotation import rotation, summed_rotation
+from simdist.parallel.sequence.split import Split
+
+__all__ = ["RingAttention"]
+
+
+class _Context(NamedTuple):
+    qkv: Array
+    y: Array
+    lse: Array
+    noise: Noise | None
+
+
+class _Meeting(NamedTuple):
+    """Some of this rank's queries, and keys that they see: where in the blocks at hand, and where in the text."""
+
+    queries: slice
+    keys: slice
+    first_query: int
+    first_key: int
+
+    @property
+    def causal(self) -> bool:
+        """Whether they are the same tokens, so that some keys are later than some queries."""
+        return self.first_query == self.first_key
+
+
+class RingAttention(Weightless):
+    """Causal self-attention on (n, t, heads * 3 * d) queries, keys and values of this rank's tokens.
+
+    It gives what `Attention` gives for the whole texts, with the same masks of dropout. No rank ever has more than
+    two blocks of keys, nor more scores than a tile of queries with one block. From forward to backward it keeps its
+    queries, keys and values, its output, and one number for each query and head: nothing is left for selective
+    recomputation to make again.
+
+    Args:
+        name: unique in its model; dropout's masks hang on it.
+        heads: how many there are in its input.
+        split: which tokens are whose. With `Zigzag` all ranks have the same work, with `Even` 1 : 3 : 5 : 7.
+        dropout: the share of the probabilities that is dropped.
+        first_head: how many heads of the model come before these.
+
+    Cost per rank: forward p-1 messages, of 2Nh/p items each; backward as many again, and p-1 of as many derivatives,
+    in the working dtype: 6Nh(p-1)/p items in all. Seven products of queries and keys, where `Attention` has six.
+
+    Raises:
+        ArgumentError: the tokens do not come out even.
+        CollectiveMismatch: on all ranks, if their inputs are not alike.
+
+    Source: Liu, Zaharia, Abbeel 2023, arXiv 2310.01889; for the balance see `Zigzag`.
+    """
+
+    def __init__(self, name: str, heads: int, split: Split, dropout: float = 0.0, first_head: int = 0) -> None:
+        self.name = name
+        self.heads = heads
+        self.split = split
+        self.dropout = dropped_share(dropout)
+        self.first_head = first_head
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
+        """The context is x, the output, and the logarithm of each query's sum."""
+        q, k, v = split_heads(x, self.heads, 3)
+        found = blockwise.running(q)
+        with self._talking("ring attention", x) as comm:
+            for owner, (ks, vs) in rotation(_together(k, v), comm):
+                for meeting in self._meetings(owner, x.shape[1]):
+                    queries, keys = meeting.queries, meeting.keys
+                    block = q[:, :, queries], ks[:, :, keys], vs[:, :, keys]
+                    keep = self._keep(x, noise, meeting)
+                    with comm.span("forward attention", detail=f"block {owner}"):
+                        blockwise.attend(*block, found.of(queries), meeting.causal, keep, self.dropout)
+        y, lse = blockwise.attended(found, x)
+        return y, _Context(x, y, lse, noise)
+
+    def backward_input(self, context: _Context, dy: Array) -> tuple[Array, None]:
+        """The whole of backward."""
+        qkv, y, lse, noise = context
+        q, k, v = split_heads(qkv, self.heads, 3)
+        (dys,) = split_heads(dy, self.heads, 1)
+        dq, sums = np.zeros_like(q, dtype=lse.dtype), blockwise.sums_of(y, dy, self.heads)
+
+        def find(owner: int, kv: Array, dkv: Array) -> None:
+            for meeting in self._meetings(owner, qkv.shape[1]):
+                queries, keys = meeting.queries, meeting.keys
+                looked = tuple(each[:, :, queries] for each in (q, dq, dys, sums, lse))
+                seen = tuple(each[:, :, keys] for each in (kv[0], dkv[0], kv[1], dkv[1]))
+                with comm.span("backward attention", detail=f"block {owner}"):
+                    keep = self._keep(qkv, noise, meeting)
+                    blockwise.attend_backward(looked, seen, meeting.causal, keep, self.dropout)
+
+        with self._talking("ring attention backward", qkv) as comm:
+            dk, dv = summed_rotation(_together(k, v), comm, lse.dtype, find)
+        dqkv = np.empty_like(qkv)
+        for to, each in zip(split_heads(dqkv, self.heads, 3), (dq, dk, dv), strict=True):
+            to[...] = each
+        return dqkv, None
+
+    @contextmanager
+    def _talking(self, what: str, x: Array) -> Iterator[Communicator]:
+        """The communicator for the ring, once all ranks are known to come with the like."""
+        comm = self.split.comm.shadow
+        with comm.span(what):
+            comm.agree(f"{what} of {describe(x)}")
+            yield comm
+
+    def _meetings(self, owner: int, t: int) -> Iterator[_Meeting]:
+        """Which of this rank's runs of queries see which of the owner's runs of keys."""
+        count = t * self.split.comm.size
+        for queries, asked in self.split.runs_of(count):
+            for keys, offered in self.split.runs_of(count, owner):
+                if offered.start <= asked.start:
+                    yield _Meeting(queries, keys, asked.start, offered.start)
+
+    def _keep(self, x: Array, noise: Noise | None, meeting: _Meeting) -> blockwise.Keep | None:
+        """Of the masks of the whole text's probabilities that part."""
+        if noise is None or not self.dropout:
+            return None
+        noise.check(x)
+        head = noise.first_head + self.first_head
+        query, key = noise.first_token + meeting.first_query, noise.first_key + meeting.first_key
+
+        def keep(samples: slice, keys: slice, queries: slice) -> Array:
+            there = replace(
+                noise.part(samples), first_head=head, first_token=query + queries.start, first_key=key + keys.start
+            )
+            length = keys.stop - keys.start
+            return there.scores(self.name, x[samples, queries], self.heads, self.dropout, length)
+
+        return keep
+
+
+def _together(k: Array, v: Array) -> Array:
+    """Keys and values as one message: shape (2, n, h, t, d)."""
+    kv = np.empty_like(k, shape=(2, *k.shape))
+    kv[0], kv[1] = k, v
+    return kv

@@ -1,0 +1,86 @@
+"""Rotation: blocks that go round a ring, past every rank, and what each rank adds to the sums about them.
+
+p   ranks        b0   the block that rank 0 owns        0+1   what ranks 0 and 1 found out about it
+
+rank        0          1          2          3
+step 0      b0         b1         b2         b3         each has its own block,
+step 1      b3 ->      b0 ->      b1 ->      b2 ->      then that of the rank before it, and so on;
+step 2      b2 ->      b3 ->      b0 ->      b1 ->      while it works, the next one is on its way
+step 3      b1 ->      b2 ->      b3 ->      b0 ->
+
+about b0    0 stays    1 ->       1+2 ->     1+2+3 ->   home, where 0 is added
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array, charge, hold
+from simdist.collectives.ring import Ring
+from simdist.comm import Communicator, Request
+
+__all__ = ["rotation", "summed_rotation"]
+
+_BLOCKS, _SUMS = 0, 1  # tags
+
+
+def rotation(own: Array, comm: Communicator) -> Iterator[tuple[int, Array]]:
+    """Each rank's block in turn, this rank's first, as (owner, block); it is good until the next one is asked for.
+
+    Args:
+        own: contiguous, of the same shape and dtype on every rank; it is used up.
+
+    Cost per rank: p-1 messages of a block.
+    """
+    ring, last = Ring(comm.size, comm.rank), comm.size - 1
+    block, free = own, np.empty_like(own) if last else own
+    hold("communication", (block, free))
+    for step in range(comm.size):
+        requests: list[Request] = []
+        if step < last:
+            requests = [comm.irecv(free, ring.before, _BLOCKS), comm.isend(block, ring.after, _BLOCKS)]
+        yield ring.back(step), block
+        for request in requests:
+            request.wait()
+        block, free = free, block
+
+
+def summed_rotation(own: Array, comm: Communicator, dtype: Any, find: Callable[[int, Array, Array], None]) -> Array:
+    """The sum of what all ranks find out about this rank's block.
+
+    Args:
+        own: as of `rotation`.
+        dtype: of the sums.
+        find: find(owner, block, sums) adds to sums, of the block's shape, what this rank finds out about it.
+
+    Cost per rank: p-1 messages of a block, p-1 of sums.
+    """
+    ring = Ring(comm.size, comm.rank)
+    mine = arrived = np.empty_like(own, dtype=dtype)
+    hold("communication", arrived)
+    going: Request | None = None
+    for step, (owner, block) in enumerate(rotation(own, comm)):
+        found = np.zeros_like(block, dtype=dtype)
+        hold("communication", found)
+        coming = comm.irecv(arrived, ring.before, _SUMS) if step > 1 else None
+        find(owner, block, found)
+        if step == 0:
+            mine = found
+            continue
+        if coming is not None:
+            coming.wait()
+            _add(found, arrived)
+        if going is not None:
+            going.wait()
+        going = comm.isend(found, ring.after, _SUMS)
+    if going is not None:
+        comm.recv(arrived, ring.before, _SUMS)
+        _add(mine, arrived)
+        going.wait()
+    return mine
+
+
+def _add(x: Array, y: Array) -> None:
+    np.add(x, y, out=x)
+    charge(x.size, 3 * x.nbytes)

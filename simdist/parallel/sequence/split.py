@@ -1,0 +1,135 @@
+"""Split: which tokens of a text lie on which rank of the axis sp.
+
+A causal query looks at the keys up to its own place, so late tokens have more work than early ones: how much there
+is on each of four ranks hangs on how a text is cut.
+
+               Even                     Zigzag
+    tokens     0 0 1 1 2 2 3 3          0 1 2 3 3 2 1 0         on which rank they are, and
+               # # # # # # # #          # # # # # # # #         below, who looks at each
+                 # # # # # # #            # # # # # # #
+                   # # # # # #              # # # # # #
+                     # # # # #                # # # # #
+                       # # # #                  # # # #
+                         # # #                    # # #
+                           # #                      # #
+                             #                        #
+    work       1 : 3 : 5 : 7            1 : 1 : 1 : 1           of ranks 0 to 3; on the diagonal half a square
+"""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+
+__all__ = ["Even", "Split", "Zigzag"]
+
+
+class Split(ABC):
+    """Gives each rank some runs of the tokens, all of the same length, in the order of the text.
+
+    Args:
+        comm: the ranks.
+
+    Attributes:
+        runs: how many a rank gets.
+    """
+
+    runs: int
+
+    def __init__(self, comm: Communicator) -> None:
+        self.comm = comm
+
+    @abstractmethod
+    def places(self, rank: int) -> tuple[int, ...]:
+        """Which of the `runs` * p runs of a text a rank has, ascending."""
+
+    def check(self, count: int) -> None:
+        """Raise ArgumentError unless texts of so many tokens can be split so."""
+        p, least = self.comm.size, self.runs * self.comm.size
+        if count % least:
+            each, product = (f", {self.runs} runs each,", f"{self.runs} * {p} = ") if self.runs > 1 else ("", "")
+            raise ArgumentError(
+                f"texts of {count} tokens on sp {p}{each} leave {count % least} over; "
+                f"need a multiple of {product}{least}, such as {count - count % least or least}"
+            )
+
+    def runs_of(self, count: int, rank: int | None = None) -> list[tuple[slice, slice]]:
+        """A rank's runs of texts of `count` tokens, this one's if not given: where among its own, where in the text.
+
+        Raises:
+            ArgumentError: they do not come out even.
+        """
+        self.check(count)
+        length = count // (self.runs * self.comm.size)
+
+        def run(i: int) -> slice:
+            return slice(i * length, (i + 1) * length)
+
+        places = self.places(self.comm.rank if rank is None else rank)
+        return [(run(i), run(place)) for i, place in enumerate(places)]
+
+    def own(self, count: int) -> Array:
+        """The numbers of this rank's tokens, of texts of `count`: shape (count / p,)."""
+        return np.concatenate([np.arange(there.start, there.stop) for _, there in self.runs_of(count)])
+
+    def part(self, x: Array) -> Array:
+        """This rank's tokens of whole texts: (n, count, …) to (n, count / p, …), a new array."""
+        n, count, *rest = x.shape
+        y = np.empty_like(x, shape=(n, count // self.comm.size, *rest))
+        for here, there in self.runs_of(count):
+            y[:, here] = x[:, there]
+        return y
+
+    def joined(self, parts: Array) -> Array:
+        """Whole texts from every rank's tokens: (p, n, t, …) to (n, p t, …)."""
+        p, n, t, *rest = parts.shape
+        x = np.empty_like(parts, shape=(n, p * t, *rest))
+        for rank in range(p):
+            for here, there in self.runs_of(p * t, rank):
+                x[:, there] = parts[rank, :, here]
+        return x
+
+    def parted(self, x: Array) -> Array:
+        """Every rank's tokens of whole texts: (n, p t, …) to (p, n, t, …), what `joined` takes."""
+        p, (n, count, *rest) = self.comm.size, x.shape
+        parts = np.empty_like(x, shape=(p, n, count // p, *rest))
+        for rank in range(p):
+            for here, there in self.runs_of(count, rank):
+                parts[rank, :, here] = x[:, there]
+        return parts
+
+    @property
+    def last(self) -> int:
+        """The rank that has the last token of a text."""
+        p = self.comm.size
+        return next(rank for rank in range(p) if self.places(rank)[-1] == self.runs * p - 1)
+
+
+class Even(Split):
+    """One run a rank, in the order of ranks.
+
+    In causal attention rank r has 2r + 1 half squares of queries and keys to work on.
+    """
+
+    runs = 1
+
+    def places(self, rank: int) -> tuple[int, ...]:
+        """Its own."""
+        return (rank,)
+
+
+class Zigzag(Split):
+    """Two runs a rank, the r-th from the front and the r-th from the back: the same work for all.
+
+    Source: Llama Team 2024, arXiv 2407.21783 (context parallelism); the imbalance of the even split,
+    and another remedy, in Brandon et al. 2023, Striped Attention, arXiv 2311.09431.
+    """
+
+    runs = 2
+
+    def places(self, rank: int) -> tuple[int, ...]:
+        """One early, one late."""
+        return rank, 2 * self.comm.size - 1 - rank

@@ -1,0 +1,100 @@
+"""Ulysses: attention of some of the heads on each rank, on whole texts, between two exchanges.
+
+    p   ranks      N   tokens of all texts      h   width
+
+                heads 0 1 2 3                       heads 0 1 2 3
+    tokens 0          # # # #   rank 0                    # . . .
+           1          . . . .             all-to-all      # . . .       attention       all-to-all      as at first
+           2          . . . .            ----------->     # . . .      ----------->    ----------->
+           3          . . . .                             # . . .
+
+Source: Jacobs et al. 2023, DeepSpeed-Ulysses, arXiv 2309.14509.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.collectives import all_to_all
+from simdist.nn import Noise
+from simdist.nn.layers import Attention, Layer, Recompute, Weightless
+from simdist.parallel.even import check_even
+from simdist.parallel.sequence.split import Split
+
+__all__ = ["UlyssesAttention"]
+
+
+class UlyssesAttention(Weightless):
+    """Causal self-attention on (n, t, heads * 3 * d) queries, keys and values of this rank's tokens.
+
+    It gives what `Attention` gives for the whole texts, with the same masks of dropout. Recomputation, if it is
+    asked for, is of what lies between the exchanges, so it sends nothing again.
+
+    Args:
+        name: unique in its model; dropout's masks hang on it.
+        heads: how many there are in its input; a multiple of the ranks.
+        split: which tokens are whose.
+        dropout: the share of the probabilities that is dropped.
+        first_head: how many heads of the model come before these.
+        recompute: whether probabilities are made again in backward, and not kept.
+        algorithm: of the all-to-all.
+
+    Cost per rank: forward all-to-alls of 3Nh/p and Nh/p items, 4Nh/p together, of which 1/p is its own and stays;
+    backward the same two, the other way round. That is by the algorithms which send each item once, "linear" and
+    "pairwise".
+
+    Raises:
+        ArgumentError: there are fewer heads than ranks, or some would be left over.
+
+    Source: Jacobs et al. 2023, arXiv 2309.14509 (4Nh/P a link, where Megatron-LM's has 4Nh).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        heads: int,
+        split: Split,
+        dropout: float = 0.0,
+        first_head: int = 0,
+        *,
+        recompute: bool = False,
+        algorithm: str = "auto",
+    ) -> None:
+        p = split.comm.size
+        check_even("heads", heads, "sp", p)
+        self.name = name
+        self.split = split
+        self.algorithm = algorithm
+        own = heads // p
+        attention = Attention(name, own, dropout, first_head + split.comm.rank * own)
+        self.inner: Layer = Recompute(attention) if recompute else attention
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Any]:
+        """The context is that of attention on these heads."""
+        y, context = self.inner.forward(self._to_heads(x), noise)
+        return self._to_tokens(y), context
+
+    def backward_input(self, context: Any, dy: Array) -> tuple[Array, None]:
+        """The whole of backward."""
+        dx, _ = self.inner.backward_input(context, self._to_heads(dy))
+        return self._to_tokens(dx), None
+
+    def _to_heads(self, x: Array) -> Array:
+        """All features of some tokens to some features of all: (n, t, w) to (n, p t, w / p)."""
+        p, (n, t, width) = self.split.comm.size, x.shape
+        if p == 1:
+            return x
+        parts = np.empty_like(x, shape=(p, n, t, width // p))
+        parts[...] = x.reshape(n, t, p, width // p).transpose(2, 0, 1, 3)
+        return self.split.joined(all_to_all(parts, self.split.comm, self.algorithm))
+
+    def _to_tokens(self, x: Array) -> Array:
+        """The other way round: (n, p t, w / p) to (n, t, w)."""
+        p, (n, count, width) = self.split.comm.size, x.shape
+        if p == 1:
+            return x
+        parts = all_to_all(self.split.parted(x), self.split.comm, self.algorithm)
+        y = np.empty_like(x, shape=(n, count // p, p, width))
+        y[...] = parts.transpose(1, 2, 0, 3)
+        return y.reshape(n, count // p, p * width)

@@ -1,0 +1,84 @@
+"""Attention work: how long each rank of a ring worked on the keys of each."""
+
+from collections.abc import Mapping
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from simdist.errors import ArgumentError
+from simdist.plots import style
+from simdist.trace import Trace
+
+__all__ = ["attention_work"]
+
+_MOST_COLOURS = 8
+
+_SPANS = ("forward attention", "backward attention")
+
+_Work = list[dict[int, float]]
+"""For each rank, by the rank whose keys they were, seconds."""
+
+
+def attention_work(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
+    """A bar for each rank, in the colours of those whose keys it worked on, and a panel for each run.
+
+    Args:
+        runs: name, such as that of a split of the sequence -> its record; spans `forward attention` and
+            `backward attention` are drawn, whose detail says whose block it was.
+        width: of the figure, in inches.
+
+    Raises:
+        ArgumentError: a run has no such spans.
+    """
+    found = {name: _work(trace) for name, trace in runs.items()}
+    if not found or not all(any(own.values()) for work in found.values() for own in work):
+        raise ArgumentError(f"no rank, or one that worked on no keys, in {list(runs)}; nothing to draw")
+    ranks = max(map(len, found.values()))
+    longest = max(sum(own.values()) for work in found.values() for own in work)
+    length, sign = style.unit_of_time(longest)
+    with style.styled():
+        fig = style.figure(width, min(6.0, 1.2 + 0.2 * max(ranks, 4)))
+        axes = fig.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
+        for ax, (name, work) in zip(axes, found.items(), strict=True):
+            _bars(ax, work, length)
+            ax.set(title=name, xlabel=f"computing, {sign}")
+        axes[0].set(ylabel="rank", xlim=(0, 1.12 * longest / length))
+        axes[0].invert_yaxis()
+        keys = [Patch(color=style.rank_colour(r), label=f"keys of {r}") for r in range(min(ranks, _MOST_COLOURS))]
+        style.legend(fig, keys, "Beside each bar how many times the shortest of its run it is.")
+        style.title(fig, _finding(found))
+    return fig
+
+
+def _work(trace: Trace) -> _Work:
+    """What the record says."""
+    work: _Work = [{} for _ in range(trace.ranks)]
+    for span in trace:
+        if span.name in _SPANS:
+            owner = int(span.detail.removeprefix("block "))
+            own = work[span.rank]
+            own[owner] = own.get(owner, 0.0) + span.end_s - span.start_s
+    return work
+
+
+def _bars(ax: Axes, work: _Work, length: float) -> None:
+    least = min(sum(own.values()) for own in work)
+    for rank, own in enumerate(work):
+        left = 0.0
+        for owner, seconds in own.items():
+            ax.barh(rank, seconds / length, left=left, height=0.8, color=style.rank_colour(owner), linewidth=0)
+            left += seconds / length
+        if len(work) <= 16:
+            ax.text(left, rank, f" {sum(own.values()) / least:.1f}", va="center", fontsize=6.5)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=12))
+
+
+def _finding(found: Mapping[str, _Work]) -> str:
+    """The picture in a sentence."""
+    parts = []
+    for name, work in found.items():
+        seconds = [sum(own.values()) for own in work]
+        parts.append(f"{name} {max(seconds) / min(seconds):.1f} times the least")
+    return f"Work of the ranks in ring attention, the most: {', '.join(parts)}"

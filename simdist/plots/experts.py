@@ -1,0 +1,95 @@
+"""Experts: how many tokens each was asked to take, how many it dropped, and which rank has it."""
+
+from collections.abc import Iterable
+from math import isfinite
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from simdist.errors import ArgumentError
+from simdist.parallel.expert import Routed, routes
+from simdist.plots import style
+from simdist.trace import Span
+
+__all__ = ["expert_load"]
+
+_DROPPED: dict[str, Any] = {"facecolor": "white", "edgecolor": style.ACCENT, "hatch": "////", "linewidth": 0.6}
+_EVEN: dict[str, Any] = {"color": style.INK, "linewidth": 0.8, "linestyle": "--"}
+_SLOTS: dict[str, Any] = {"color": style.INK, "linewidth": 0.8}
+_MOST_LAYERS = 4
+_MOST_RANKS = 8  # that have colours of their own
+
+
+def expert_load(spans: Iterable[Span], layers: Iterable[str] | None = None, *, width: float = style.PAGE) -> Figure:
+    """Bars of the choices that fell on each expert, in the colour of the rank that has it; what it dropped on top.
+
+    Lines are what an expert has slots for, and what it would be asked for if all were even.
+
+    Args:
+        spans: of a run; those are read that say where tokens went.
+        layers: whose experts to show, by name; the first few, if not given.
+        width: of the figure, in inches.
+
+    Raises:
+        ArgumentError: no tokens were sent to experts, there is no such layer, or loads are not known.
+    """
+    found = routes(spans)
+    for name in layers or ():
+        if name not in found:
+            raise ArgumentError(f"no layer {name!r} sent tokens to experts; there are: {', '.join(found) or 'none'}")
+    shown = {name: found[name] for name in (layers or list(found)[:_MOST_LAYERS])}
+    if not any(sum(routed.asked) for routed in shown.values()):
+        raise ArgumentError("no tokens were sent to experts in this record")
+    if not all(isfinite(sum(routed.asked)) for routed in shown.values()):
+        raise ArgumentError("this record is of arrays without numbers: loads are not known")
+    left = len(found) - len(shown)
+    with style.styled():
+        fig = style.figure(width, 2.3)
+        axes = fig.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+        for ax, (name, routed) in zip(axes, shown.items(), strict=True):
+            _bars(ax, routed)
+            ax.set(title=name, xlabel="expert")
+        axes[0].set_ylabel("share of the choices")
+        style.legend(fig, _keys(shown), f"{style.number(left, 'layer')} more not shown." if left else "", letters=10)
+        style.title(fig, _finding(shown))
+    return fig
+
+
+def _bars(ax: Axes, routed: Routed) -> None:
+    """One layer's experts."""
+    total, experts = sum(routed.asked), range(len(routed.asked))
+    kept = [(asked - dropped) / total for asked, dropped in zip(routed.asked, routed.dropped, strict=True)]
+    lost = [dropped / total for dropped in routed.dropped]
+    colours = [style.rank_colour(min(holders)) for holders in routed.holders]
+    ax.bar(experts, kept, color=colours, edgecolor="#888888", linewidth=0.4)
+    some = [i for i in experts if lost[i]]  # an edge around nothing would still be seen
+    ax.bar(some, [lost[i] for i in some], bottom=[kept[i] for i in some], **_DROPPED)
+    ax.axhline(1 / len(experts), **_EVEN)
+    ax.axhline(routed.slots / total, **_SLOTS)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+
+
+def _keys(shown: dict[str, Routed]) -> list[Any]:
+    """The ranks that have experts, unless they are too many to tell apart, what was dropped, and the lines."""
+    ranks = sorted({min(holders) for routed in shown.values() for holders in routed.holders})
+    keys: list[Any] = [Patch(color=style.rank_colour(rank), label=f"on rank {rank}") for rank in ranks[:_MOST_RANKS]]
+    if len(ranks) > _MOST_RANKS:
+        keys = []
+    lines = [Line2D([], [], label="slots", **_SLOTS), Line2D([], [], label="even share", **_EVEN)]
+    return [*keys, Patch(label="dropped", **_DROPPED), *lines]
+
+
+def _finding(shown: dict[str, Routed]) -> str:
+    """The picture in a sentence."""
+    most = max(max(routed.asked) * len(routed.asked) / sum(routed.asked) for routed in shown.values())
+    asked = sum(sum(routed.asked) for routed in shown.values())
+    dropped = sum(sum(routed.dropped) for routed in shown.values()) / asked
+    experts = max(len(routed.asked) for routed in shown.values())
+    ranks = len({rank for routed in shown.values() for holders in routed.holders for rank in holders})
+    where = f"{style.number(experts, 'expert')} on {style.number(ranks, 'rank')}"
+    return f"{where}: the busiest is asked for {most:.2g} times its share; {dropped:.1%} of choices are dropped"

@@ -1,0 +1,207 @@
+"""Shards: which rank has what of a model's weights, and of a text."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from simdist.arrays import Array
+from simdist.errors import ArgumentError
+from simdist.nn import Place
+from simdist.plots import style
+
+__all__ = ["shards"]
+
+_UNIT = 0.36  # inches that the median of all lengths gets
+_LEAST, _MOST = 0.12, 1.5  # inches of any side
+_ACROSS, _DOWN = 0.2, 0.1  # between drawings
+_OVER, _UNDER = 0.14, 0.13  # a drawing, for its name and its size
+_MOST_COLOURS = 8
+
+_Span = tuple[int, int]
+_Box = tuple[_Span, ...]
+_Owners = Mapping[str, tuple[tuple[int, ...], dict[_Box, list[int]]]]
+
+
+class _Drawing(NamedTuple):
+    """A parameter as a rectangle."""
+
+    name: str
+    shape: tuple[int, ...]
+    owners: dict[_Box, list[int]]
+    width: float
+    height: float
+
+
+def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *, width: float = style.PAGE) -> Figure:
+    """Every parameter as a rectangle, rows down and columns across, in the colours of the ranks that have its parts.
+
+    What all ranks have is grey. A parameter of three axes is as many matrices as its first axis is long, side by
+    side: the experts of a mixture. Sides are to scale as far as they can be drawn.
+
+    Args:
+        held: for each rank, by name, where what it has of a parameter lies in the whole one: of the actual
+            model, {p.name: p.place for p in model.parameters}.
+        tokens: for each rank, the numbers of the tokens of a text that it works on between the layers that are
+            cut; without it no text is drawn.
+        width: of the figure, in inches.
+
+    Raises:
+        ArgumentError: there is no rank, or no parameter.
+    """
+    names = list(dict.fromkeys(name for own in held for name in own))
+    if not names:
+        raise ArgumentError(f"no parameters on {style.number(len(held), 'rank')}: nothing to draw")
+    owners = {name: _owners(held, name) for name in names}
+    rows = _arranged(list(_scaled(owners)), 0.96 * width)
+    heights = [max(_height(column) for column in row) for row in rows]
+    total = sum(heights) + (0.45 if len(tokens) else 0.0)
+    with style.styled():
+        fig = style.figure(width, total + 0.7)
+        ax = fig.subplots()
+        ax.set(xlim=(0, 0.96 * width), ylim=(total, 0), xticks=[], yticks=[], aspect="equal")
+        ax.axis("off")
+        _draw_rows(ax, rows, len(held))
+        if len(tokens):
+            _text(ax, tokens, sum(heights) + _OVER, 0.96 * width)
+        keys = [Patch(color=style.rank_colour(r), label=f"rank {r}") for r in range(min(len(held), _MOST_COLOURS))]
+        style.legend(fig, [*keys, Patch(color=style.FAINT, label="all ranks")], _note(owners, len(held)))
+        style.title(fig, _finding(owners, len(held)))
+    return fig
+
+
+def _owners(held: Sequence[Mapping[str, Place]], name: str) -> tuple[tuple[int, ...], dict[_Box, list[int]]]:
+    """The shape of a parameter, and who has which box of it."""
+    shape: tuple[int, ...] = ()
+    owners: dict[_Box, list[int]] = {}
+    for rank, own in enumerate(held):
+        if name in own:
+            shape = own[name].shape
+            index = own[name].index
+            cut = [(s.start, s.stop) for s in index] + [(0, n) for n in shape[len(index) :]]
+            owners.setdefault(tuple(cut), []).append(rank)
+    return shape, owners
+
+
+def _scaled(owners: _Owners) -> Iterator[_Drawing]:
+    """Each parameter with sides in inches."""
+    lengths = sorted(n for shape, _ in owners.values() for n in shape)
+    unit = _UNIT / lengths[len(lengths) // 2]
+    for name, (shape, boxes) in owners.items():
+        *sheets, rows, columns = (1, *shape) if len(shape) == 1 else shape
+        side = [min(max(n * unit, _LEAST), _MOST) for n in (columns, rows)]
+        count = sheets[0] if sheets else 1
+        yield _Drawing(name, shape, boxes, side[0] * (count if count * side[0] <= 4 else 4 / side[0]), side[1])
+
+
+def _size(drawing: _Drawing) -> str:
+    return " × ".join(f"{n:,}" for n in drawing.shape)
+
+
+def _height(column: Sequence[_Drawing]) -> float:
+    """Inches of drawings one under the other, with their words."""
+    return sum(d.height + _OVER + _UNDER + _DOWN for d in column)
+
+
+def _width(column: Sequence[_Drawing]) -> float:
+    return max(max(d.width, 0.049 * len(d.name)) for d in column) + _ACROSS
+
+
+def _arranged(drawings: list[_Drawing], room: float) -> list[list[list[_Drawing]]]:
+    """Rows of columns: in a column the parameters of a layer, one under the other."""
+    columns = [list(own) for _, own in groupby(drawings, lambda d: d.name.rpartition(".")[0])]
+    rows: list[list[list[_Drawing]]] = [[]]
+    for column in columns:
+        if rows[-1] and sum(map(_width, [*rows[-1], column])) > room + _ACROSS:
+            rows.append([])
+        rows[-1].append(column)
+    return rows
+
+
+def _draw_rows(ax: Axes, rows: list[list[list[_Drawing]]], ranks: int) -> None:
+    """Everything in its place, from the top."""
+    top = 0.0
+    for row in rows:
+        left = 0.0
+        for column in row:
+            y = top
+            for drawing in column:
+                _draw(ax, drawing, ranks, left, y + _OVER)
+                y += _height([drawing])
+            left += _width(column)
+        top += max(_height(column) for column in row)
+
+
+def _draw(ax: Axes, drawing: _Drawing, ranks: int, x: float, y: float) -> None:
+    """One parameter, its name over it and its size under it."""
+    shape = drawing.shape if len(drawing.shape) > 1 else (1, *drawing.shape)
+    ax.text(x, y - 0.04, drawing.name, fontsize=5.5, va="bottom")
+    ax.text(x, y + drawing.height + 0.03, _size(drawing), fontsize=5.0, va="top", color="#666666")
+    for box, who in drawing.owners.items():
+        spans = box if len(box) > 1 else ((0, 1), *box)
+        across, down = _sides(spans, shape)
+        x0, x1 = (x + drawing.width * share for share in across)
+        y0, y1 = (y + drawing.height * share for share in down)
+        everywhere = len(who) == ranks and ranks > 1
+        colours = [style.FAINT] if everywhere else [style.rank_colour(rank) for rank in who]
+        for i, colour in enumerate(colours):  # ranks that have the same lie side by side in it
+            a, b = (x0 + (x1 - x0) * share / len(colours) for share in (i, i + 1))
+            ax.add_patch(Rectangle((a, y0), b - a, y1 - y0, facecolor=colour, edgecolor="none"))
+        ax.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor="white", linewidth=0.6))
+        words = "all" if everywhere else " ".join(map(str, who))
+        if x1 - x0 > 0.055 * len(words) and y1 - y0 >= 0.085:
+            ax.text((x0 + x1) / 2, (y0 + y1) / 2, words, fontsize=5.5, ha="center", va="center_baseline")
+
+
+def _sides(spans: _Box, shape: tuple[int, ...]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Where a box lies across and down, as shares of the drawing; sheets of three axes lie side by side."""
+    *sheets, (r0, r1), (c0, c1) = spans
+    rows, columns = shape[-2:]
+    down = r0 / rows, r1 / rows
+    if not sheets:
+        return (c0 / columns, c1 / columns), down
+    return (sheets[0][0] / shape[0], sheets[0][1] / shape[0]), down
+
+
+def _text(ax: Axes, tokens: Sequence[Array], y: float, width: float) -> None:
+    """A strip of tokens, each in the colours of who works on it."""
+    count = max(int(max(own)) for own in tokens if len(own)) + 1
+    who: list[list[int]] = [[] for _ in range(count)]
+    for rank, own in enumerate(tokens):
+        for token in own:
+            who[int(token)].append(rank)
+    ax.text(0, y - 0.04, f"{style.number(count, 'token')} of a text", fontsize=5.5, va="bottom")
+    step = width / count
+    for token, ranks in enumerate(who):
+        everywhere = len(ranks) == len(tokens) and len(tokens) > 1
+        colours = [style.FAINT] if everywhere else [style.rank_colour(rank) for rank in ranks]
+        for i, colour in enumerate(colours):
+            high = 0.2 / len(colours)
+            ax.add_patch(Rectangle((token * step, y + i * high), step, high, facecolor=colour, edgecolor="none"))
+        if step > 0.03:
+            ax.add_patch(Rectangle((token * step, y), step, 0.2, fill=False, edgecolor="white", linewidth=0.4))
+
+
+def _note(owners: _Owners, ranks: int) -> str:
+    """What there is to know of the colours."""
+    shared = any(1 < len(who) < ranks for _, boxes in owners.values() for who in boxes.values())
+    words = ["Ranks side by side in one frame have the same."] if shared else []
+    if ranks > _MOST_COLOURS:
+        words.append(f"Colours come again after {_MOST_COLOURS} ranks.")
+    return " ".join(words)
+
+
+def _finding(owners: _Owners, ranks: int) -> str:
+    """The picture in a sentence."""
+    whole = sum(math.prod(shape) for shape, _ in owners.values())
+    mine = sum(
+        math.prod(stop - start for start, stop in box)
+        for _, boxes in owners.values()
+        for box in boxes
+        if 0 in boxes[box]
+    )
+    return f"Of {style.number(whole, 'weight')} rank 0 of {ranks} has {mine:,}: {mine / whole:.1%}"

@@ -1,0 +1,118 @@
+"""Methods: the asynchronous ones, by the names that a config calls them by."""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import TYPE_CHECKING
+
+from simdist.asynchronous import ComputeTime, Constant, Exponential, Graph, LogNormal, Slowed, graphs
+from simdist.asynchronous.parameter_server import BoundedStaleness, Consistency, Synchronous, asynchronous
+from simdist.errors import ArgumentError
+from simdist.parallel.precision import precision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from simdist.training.config import Config
+
+__all__ = [
+    "ASYNCHRONOUS",
+    "AVERAGING",
+    "COMPUTE_TIMES",
+    "GOSSIP",
+    "GRAPHS",
+    "SERVED",
+    "check",
+    "compute_time",
+    "consistency",
+    "graph",
+    "slowed",
+]
+
+SERVED = ("bsp", "async", "ssp", "backup")
+"""Those with parameter servers: synchronous, no bound, bounded staleness, backup workers."""
+
+GOSSIP = ("d-psgd", "ad-psgd")
+"""Those in which ranks average with neighbours."""
+
+AVERAGING = ("local-sgd", "post-local", "diloco")
+"""Those in which all ranks average, but not every step."""
+
+ASYNCHRONOUS = (*SERVED, *GOSSIP, *AVERAGING)
+
+_TIMES: dict[str, Callable[[float, int], ComputeTime]] = {
+    "constant": lambda seconds, seed: Constant(seconds),
+    "exponential": lambda seconds, seed: Exponential(seconds, seed),
+    "lognormal": lambda seconds, seed: LogNormal(seconds, seed=seed),
+}
+COMPUTE_TIMES = tuple(_TIMES)
+
+
+def _torus(ranks: int) -> Graph:
+    """As square as it can be."""
+    rows = next(rows for rows in range(isqrt(ranks), 0, -1) if ranks % rows == 0)
+    return graphs.torus(rows, ranks // rows)
+
+
+_GRAPHS: dict[str, Callable[[int], Graph]] = {
+    "ring": graphs.ring,
+    "torus": _torus,
+    "exponential": graphs.exponential,
+    "complete": graphs.complete,
+    "bipartite": graphs.bipartite,
+}
+GRAPHS = tuple(_GRAPHS)
+
+
+def check(config: Config) -> None:
+    """Raise ArgumentError if the settings of an asynchronous run do not go together."""
+    method = config.method
+    wanted = {
+        "micro_batches": (config.micro_batches, 1),
+        "dropout": (config.dropout or 0.0, 0.0),
+        "checkpoint_every": (config.checkpoint_every, 0),
+    }
+    for name, (value, needed) in wanted.items():
+        if value != needed:
+            raise ArgumentError(f"{name} is {value}, and method {method}, which needs {needed}")
+    if precision(config.precision).mixed:
+        raise ArgumentError(f"precision is {config.precision}, and method {method}; needs float32 or float64")
+    if method in SERVED and config.servers > 1 and config.optimizer in ("lars", "lamb"):
+        raise ArgumentError(f"optimizer is {config.optimizer} on {config.servers} servers; whole matrices need one")
+    if method == "diloco" and config.steps % config.local_steps:
+        raise ArgumentError(f"steps is {config.steps} and local_steps {config.local_steps}; needs whole rounds")
+    if config.compute_time != "constant" and not config.compute_seconds:
+        raise ArgumentError(f"compute_time is {config.compute_time}, and compute_seconds 0.0; needs more than 0")
+    slowed(config)
+
+
+def slowed(config: Config) -> dict[int, float]:
+    """Which ranks are to be slower, and by what factor."""
+    found = {}
+    for part in [] if config.slow == "none" else config.slow.split(","):
+        rank, _, factor = part.partition(":")
+        try:
+            found[int(rank)] = float(factor)
+        except ValueError:
+            raise ArgumentError(f"slow is {config.slow!r}; needs rank:factor, such as 2:4.0,3:1.5") from None
+    Slowed(factors=found)
+    return found
+
+
+def compute_time(config: Config) -> ComputeTime:
+    """How long each rank's step takes besides what it really computes."""
+    return Slowed(_TIMES[config.compute_time](config.compute_seconds, config.seed), slowed(config))
+
+
+def consistency(config: Config) -> Consistency:
+    """Who waits for whom at the servers."""
+    if config.method == "ssp":
+        return BoundedStaleness(config.staleness)
+    if config.method == "async":
+        return asynchronous()
+    return Synchronous(config.backups or 0)
+
+
+def graph(config: Config, ranks: int) -> Graph:
+    """Who averages with whom."""
+    return _GRAPHS[config.graph](ranks)

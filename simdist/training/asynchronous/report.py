@@ -1,0 +1,132 @@
+"""Report: what an asynchronous run reached and cost, measured beside predicted beside formula."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from simdist.asynchronous.parameter_server.message import HEADER_BYTES
+from simdist.collectives import cost
+from simdist.parallel.precision import precision
+from simdist.training.asynchronous.methods import AVERAGING, SERVED, graph, slowed
+from simdist.training.asynchronous.story import Story
+from simdist.training.models import build
+from simdist.training.report import Report, Row, duration
+from simdist.training.text import Text
+
+__all__ = ["report"]
+
+_MOST_RANKS = 16
+
+_LEGEND = (
+    "measured: on the record, a worker's mean. predicted: counted by what the algorithm sends. formula: the paper's;",
+    "of a step's time, what compute_time alone makes of it.",
+)
+
+
+def report(story: Story, text: Text) -> Report:
+    """What a finished run reached and cost, as rank 0 tells it."""
+    config, p = story.config, len(story.parts)
+    seconds, num_parameters = story.seconds, build(config).parameters.size
+    flops_per_s = fmean(costs.flops for _, costs in story.workers) / seconds if seconds else 0.0
+    summary = [
+        f"{config.model}, {num_parameters:,} parameters in {config.precision}, {config.optimizer}, {p} "
+        f"rank{'s' if p > 1 else ''}, {config.method}{_who(story)}",
+        f"{config.steps} steps of each worker, {config.global_batch_size} windows a step of all, in "
+        f"{duration(seconds)}: {story.targets / seconds if seconds else 0:,.0f} tokens/s, "
+        f"{flops_per_s / 1e9:.1f} GFLOP/s a worker",
+        f"waited for others: {_shares(story.waited_shares(), p - story.num_workers)}",
+        f"validation loss {story.validation_losses[-1]:.3f} nats a byte; guessing by the frequency of bytes alone "
+        f"loses {text.unigram_entropy:.3f}, by the byte before {text.bigram_entropy:.3f}",
+    ]
+    if story.staleness:
+        summary.append(f"staleness of an update: mean {fmean(story.staleness):.2f}, at most {max(story.staleness)}")
+    if config.method == "backup":
+        late = sum(doing.num_late for doing, _ in story.parts)
+        given_up = sum(doing.num_given_up for doing, _ in story.parts)
+        summary.append(f"{given_up} gradients given up because their step was over, {late} dropped for coming late")
+    return Report(summary, _rows(story, num_parameters), _LEGEND)
+
+
+def _shares(waited: Sequence[float], num_servers: int) -> str:
+    """Each rank's, or of many the means."""
+    if len(waited) <= _MOST_RANKS:
+        return "  ".join(f"rank {rank} {share:.0%}" for rank, share in enumerate(waited))
+    groups = {"servers": waited[:num_servers], "workers": waited[num_servers:]}
+    return "; ".join(
+        f"{name} {fmean(shares):.1%} on average, {min(shares):.1%} to {max(shares):.1%}"
+        for name, shares in groups.items()
+        if shares
+    )
+
+
+def _who(story: Story) -> str:
+    """Who does what, and with whom."""
+    config, workers = story.config, story.num_workers
+    if config.method in SERVED:
+        bound = {"ssp": f" at most {config.staleness} steps apart", "backup": f", {config.backups} of them backups"}
+        servers = f"{config.servers} server{'s' if config.servers > 1 else ''}"
+        return f": {servers}, {workers} workers{bound.get(config.method, '')}"
+    if config.method in AVERAGING:
+        return f": an average every {config.local_steps} steps"
+    return f" on a graph: {config.graph}"
+
+
+def _rows(story: Story, num_parameters: int) -> list[Row]:
+    """A step of a worker: bytes, messages, time."""
+    config, p = story.config, len(story.parts)
+    sent = [num_bytes for _, costs in story.workers for num_bytes in costs.sent_bytes]
+    if p == 1 or not sent:
+        return []
+    predicted, formula = _sent_bytes(story, num_parameters * precision(config.precision).dtype.itemsize)
+    messages, compute_s = sum(costs.messages for _, costs in story.workers), _compute_s(story)
+    return [
+        Row("bytes sent a step, a worker", f"{fmean(sent):,.0f}", _count(predicted), _count(formula)),
+        Row("messages a step, a worker", f"{messages / len(sent):,.1f}", "", ""),
+        Row("time of a step", _milliseconds(story.step_s), "", "" if compute_s is None else _milliseconds(compute_s)),
+    ]
+
+
+def _sent_bytes(story: Story, n: int) -> tuple[float | None, float]:
+    """What a worker sends in a step, exactly and by the paper, with n bytes of weights; a mean over ranks and steps."""
+    config, p = story.config, len(story.parts)
+    if config.method in SERVED:
+        return config.servers * HEADER_BYTES + n, n
+    if config.method == "d-psgd":
+        each = 2 * len(graph(config, p).edges) * n / p
+        return each, each
+    if config.method == "ad-psgd":
+        each = 2 * graph(config, p).sides().count(0) * n / p  # a passive rank answers as often as it is asked
+        return each, each
+    itemsize, averages = precision(config.precision).dtype.itemsize, story.averages
+    exact = [
+        cost("all_reduce", span.name.split()[1], ranks=p, num_bytes=n, rank=r, itemsize=itemsize).sent_bytes
+        for span in averages[:1]
+        for r in range(p)
+    ]
+    share = len(averages) / config.steps
+    return (fmean(exact) * share if exact else None), 2 * n * (p - 1) / p * share
+
+
+def _compute_s(story: Story) -> float | None:
+    """How long a synchronous step takes by the times that ranks are made to compute; None where nobody has said.
+
+    The first n of n + b exponential times are there after H_{n+b} - H_b means; of constant ones the slowest counts.
+
+    Source: Chen et al. 2016, arXiv 1604.00981, of the first n; see `Synchronous`.
+    """
+    config, n, b = story.config, story.num_workers, story.config.backups or 0
+    if config.method not in ("bsp", "backup") or not config.compute_seconds:
+        return None
+    if config.compute_time == "exponential" and not slowed(config):
+        return config.compute_seconds * sum(1 / k for k in range(b + 1, n + 1))
+    if config.compute_time == "constant":
+        factors = sorted([*slowed(config).values(), *[1.0] * (n - len(slowed(config)))])
+        return config.compute_seconds * factors[n - b - 1]
+    return None
+
+
+def _count(x: float | None) -> str:
+    return "" if x is None else f"{x:,.0f}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.3f} ms"

@@ -1,0 +1,65 @@
+"""Judge: how good a model is, by text that it was not trained on."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from simdist.arrays import Array, partition
+from simdist.collectives import all_reduce
+from simdist.comm import Communicator
+from simdist.data import Split
+from simdist.training.config import Config
+from simdist.training.sampling import Writer, sample
+
+__all__ = ["Judge"]
+
+_LEAST_BYTES = 512  # to be predicted at a time, so that NumPy has something to do at once
+_PROMPTS = 3
+
+
+class Judge:
+    """Has a model guess at the validation text, or go on with it; the ranks share the work.
+
+    Args:
+        validation: the text.
+        comm: all its ranks must call.
+        config: says how much of the text, and how much at a time.
+        targets_per_window: of the model.
+    """
+
+    def __init__(self, validation: Split, comm: Communicator, config: Config, targets_per_window: int) -> None:
+        self._validation = validation
+        self._comm = comm
+        self._config = config
+        self._targets_per_window = targets_per_window
+
+    def loss(self, of: Callable[[Array], float]) -> float:
+        """The mean loss over the validation windows, in nats a byte.
+
+        Args:
+            of: the loss summed over some windows, none maybe; called as often on every rank.
+        """
+        numbers = self._validation.evenly(self._config.validation_windows)
+        with self._comm.span("validation"):
+            total = np.array([sum(of(self._validation.windows(own)) for own in self._portions(numbers))], np.float64)
+            all_reduce(total, self._comm)
+        return float(total[0]) / (len(numbers) * self._targets_per_window)
+
+    def samples(self, writer: Writer) -> list[tuple[bytes, bytes]]:
+        """A few windows of the validation text, and what the model writes after each."""
+        config = self._config
+        prompts = self._validation.windows(self._validation.evenly(_PROMPTS))[:, 1:]
+        with self._comm.span("samples"):
+            written = sample(writer, prompts, config.sample_bytes, config.temperature, config.seed)
+        return [(prompt.tobytes(), text.tobytes()) for prompt, text in zip(prompts, written, strict=True)]
+
+    def _portions(self, numbers: Array) -> list[Array]:
+        """This rank's part of these windows, in portions: as many on every rank, some of them maybe empty.
+
+        As many windows at a time as in a step, so that their activations take no more memory than a step's.
+        """
+        config, p = self._config, self._comm.size
+        least = _LEAST_BYTES // self._targets_per_window
+        at_once = max(config.global_batch_size // p // config.micro_batches, least, 1)
+        own = numbers[partition(len(numbers), p)[self._comm.rank]]
+        return [own[run] for run in partition(len(own), -(-len(numbers) // (p * at_once)))]

@@ -1,0 +1,111 @@
+"""The exchange by itself, and what a layer sends on ep: the record is held to the formulas, to the byte."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import simdist as sd
+from simdist.cluster import preset
+from simdist.collectives import cost
+from simdist.nn import functional as f
+from simdist.nn.layers import Experts, Recompute
+from simdist.parallel.expert import AllToAllExchange
+
+EXPERTS, WIDTH, TOKENS, ITEM = 24, 6, 24, 8
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("name", ["auto", "pairwise", "hierarchical"])
+def test_slots_come_to_their_experts_and_back(spmd, p, name):
+    """Slot i that rank r fills for expert e holds 100e + 10r + i."""
+    m = 3
+
+    def program(comm):
+        exchange, r = AllToAllExchange(comm, name), comm.rank
+        x = np.add.outer(100.0 * np.arange(EXPERTS), 10 * r + np.arange(m))[:, :, None] * np.ones(2)
+        there = exchange.to_experts(x)
+        own = exchange.own(EXPERTS)
+        ranks = np.add.outer(10.0 * np.arange(p), np.arange(m)).reshape(-1)
+        np.testing.assert_array_equal(there[:, :, 0], np.add.outer(100.0 * np.arange(EXPERTS)[own], ranks))
+        np.testing.assert_array_equal(exchange.to_tokens(there), x)
+        return own.start, own.stop
+
+    assert spmd(program, p) == [(r * EXPERTS // p, (r + 1) * EXPERTS // p) for r in range(p)]
+
+
+def test_all_send_as_many_slots_as_the_one_who_fills_most(spmd):
+    assert spmd(lambda comm: AllToAllExchange(comm).slots([4, 0, 9][comm.rank]), 3) == [9, 9, 9]
+
+
+def traffic(comm, texts, top_k, factor, wrap, algorithm):
+    """By part of the work: how many all-to-alls, and how many bytes this rank sent in them."""
+    layer = Experts(
+        "x", WIDTH, 8, EXPERTS, group=TOKENS, top_k=top_k, capacity_factor=factor,
+        exchange=AllToAllExchange(comm, algorithm),
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    for parameter in layer.parameters:
+        parameter.data, parameter.gradient = rng.normal(size=parameter.shape), np.zeros(parameter.shape)
+    layer = wrap(layer)
+    x = np.random.default_rng(comm.rank).normal(size=(texts[comm.rank], TOKENS, WIDTH))
+    found, state = [], {}
+
+    def forward():
+        state["context"] = layer.forward(x)[1]
+
+    def backward_input():
+        state["pending"] = layer.backward_input(state["context"], x)[1]
+
+    for work in (forward, backward_input, lambda: layer.backward_weight(state["context"], state["pending"])):
+        first = len(comm.recorder.rows)
+        work()
+        spans = comm.recorder.spans()[first:]
+        calls = Counter(span.name.split()[0] for span in spans)
+        found.append((calls["all_to_all"], sum(span.bytes for span in spans if span.name == "send")))
+    return found
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 8])
+@pytest.mark.parametrize("top_k", [1, 2])
+def test_two_all_to_alls_each_way_of_k_tokens_h_p_less_1_over_p_items(spmd, p, top_k):
+    """With a capacity factor of 1; E there is the number of ranks, each with an expert: here they have several."""
+    way = 2 * top_k * 2 * TOKENS * WIDTH * (p - 1) // p * ITEM
+    for found in spmd(traffic, p, [2] * p, top_k, 1.0, lambda layer: layer, "pairwise"):
+        assert found == [(2, way), (2, way), (0, 0)]
+
+
+@pytest.mark.parametrize("p", [2, 3, 4])
+def test_recomputation_goes_forward_once_more(spmd, p):
+    way = 2 * 2 * TOKENS * WIDTH * (p - 1) // p * ITEM
+    for found in spmd(traffic, p, [2] * p, 1, 1.0, Recompute, "pairwise"):
+        assert found == [(2, way), (4, 2 * way), (0, 0)]
+
+
+@pytest.mark.parametrize("name", ["linear", "pairwise", "bruck"])
+@pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
+def test_it_is_what_the_all_to_all_costs_with_uneven_tokens_too(spmd, name, factor):
+    """The fullest rank says how many slots travel, whoever fills them."""
+    p, texts = 4, [3, 0, 1, 2]
+    slots = max(texts) * f.capacity(TOKENS, EXPERTS, factor)
+    num_bytes = EXPERTS * slots * WIDTH * ITEM
+    for rank, found in enumerate(spmd(traffic, p, texts, 1, factor, lambda layer: layer, name)):
+        sent = cost("all_to_all", name, ranks=p, num_bytes=num_bytes, rank=rank).sent_bytes
+        assert found == [(2, 2 * sent), (2, 2 * sent), (0, 0)]
+
+
+@pytest.mark.parametrize("per_node", [2, 4])
+def test_by_the_hierarchical_one_only_what_must_leaves_a_node_in_few_messages(per_node):
+    """On eight ranks: to each other node one message, with what all ranks of this one have for one of its."""
+    p, slots = 8, f.capacity(TOKENS, EXPERTS, 1.0)
+    cluster = preset("this-machine").with_(devices_per_node=per_node)
+    args = [1] * p, 1, 1.0, lambda layer: layer, "hierarchical"
+    run = sd.run(traffic, ranks=p, args=args, cluster=cluster)
+    away = [s for s in run.trace.spans if s.name == "send" and s.rank // per_node != s.peer // per_node]
+    assert Counter(s.rank for s in away) == dict.fromkeys(range(p), 4 * (p // per_node - 1))
+    from_each = 4 * EXPERTS * slots * WIDTH * ITEM * (p - per_node) // p
+    assert sum(s.bytes for s in away) == p * from_each
+
+
+def test_nobody_has_a_token(spmd):
+    assert spmd(traffic, 2, [0, 0], 1, 1.0, lambda layer: layer, "auto") == [[(2, 0), (2, 0), (0, 0)]] * 2

@@ -1,0 +1,273 @@
+"""A model in a pipeline gets the gradients and the weights of one rank, by every synchronous schedule."""
+
+import numpy as np
+import pytest
+from pipeline_training import (
+    EXACT,
+    MODELS,
+    SCALE,
+    SIZE,
+    SYNCHRONOUS,
+    close,
+    found,
+    mesh_of,
+    pipeline,
+    serial,
+    trained,
+    windows,
+)
+
+import simdist as sd
+from simdist.cluster import preset
+from simdist.comm.solo import SoloCommunicator
+from simdist.errors import ArgumentError, CollectiveMismatch
+from simdist.nn import Noise
+from simdist.parallel import DataParallel, Recipe
+from simdist.parallel.pipeline import Pipeline, Schedule, parse, schedule, validate
+from simdist.parallel.pipeline.pipeline import forwards
+from simdist.parallel.precision import precision
+
+every_schedule = pytest.mark.parametrize("name", SYNCHRONOUS)
+
+
+def gradients(comm, model, name, m):
+    method = pipeline(comm, model, name, m)
+    return trained(method, model), found(method)
+
+
+def check(run, model, name, p, m):
+    if name == "dualpipe" and p % 2:
+        return
+    total, expected = serial(model, m)
+    results = run(gradients, p, model, name, m)
+    for loss, own in results:
+        assert loss == pytest.approx(total, rel=1e-12)
+        close(own, expected)
+    assert {key for _, own in results for key in own} == {*expected}
+
+
+@every_schedule
+@pytest.mark.parametrize(("p", "m"), [(1, 1), (1, 3), (2, 1), (2, 3), (3, 5), (4, 2), (4, 9)])
+def test_gradients_are_those_of_one_rank(spmd, name, p, m):
+    check(spmd, "gpt", name, p, m)
+
+
+def virtual(program, ranks, *args):
+    return sd.run(program, ranks, args=args).results
+
+
+@every_schedule
+@pytest.mark.parametrize("m", [5, 24])
+def test_on_eight_ranks(name, m):
+    check(virtual, "mlp", name, 8, m)
+
+
+@every_schedule
+@pytest.mark.parametrize("model", ["mlp", "untied", "full", "selective"])
+def test_of_other_models(name, model):
+    check(virtual, model, name, 4, 5)
+
+
+@pytest.mark.slow
+@every_schedule
+@pytest.mark.parametrize("model", ["mlp", "gpt"])
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
+def test_every_shape(name, model, p):
+    for m in range(1, 3 * p + 1):
+        check(virtual, model, name, p, m)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-v", "dualpipe"])
+def test_layers_with_losses_of_their_own(spmd, name):
+    """These hang on how the batch is cut, so the one rank has the same micro-batches."""
+    alone, total = DataParallel(MODELS["experts"](), SoloCommunicator(), EXACT, 1), 0.0
+    for i in range(3):
+        total += alone.backward(windows("experts", 3)[SIZE * i : SIZE * (i + 1)], SCALE, last=i == 2)
+    for loss, own in spmd(gradients, 2, "experts", name, 3):
+        assert loss == pytest.approx(total, rel=1e-12)
+        close(own, found(alone))
+
+
+def test_a_schedule_of_ones_own(spmd):
+    mine = parse("F0 F1 B0 I1 F2 W1 B2\nF0 I0 F1 B1 W0 F2 B2", "mine")
+    results = spmd(lambda comm: by(comm, mine), 2)
+    for own in results:
+        close(own, serial("gpt", 3)[1])
+
+
+def by(comm, one):
+    method = Pipeline(MODELS["gpt"](), mesh_of(comm, pp=comm.size), EXACT, 1, one)
+    trained(method, "gpt")
+    return found(method)
+
+
+# -- with data parallelism --------------------------------------------------------------------------------
+
+
+def steps(comm, name, m, sizes, recipe, zero_stage, num_steps=3):
+    """The weights after some steps, whole on every rank of dp."""
+    method = pipeline(comm, "gpt", name, m, recipe, sizes, zero_stage=zero_stage)
+    for step in range(num_steps):
+        trained(method, "gpt", step)
+        assert method.step(0.1)
+    return {p.name: np.array(p.data, np.float64) for p in method.model.parameters}, method.update.norm
+
+
+def serial_steps(m, recipe, num_steps=3):
+    method = DataParallel(MODELS["gpt"](), SoloCommunicator(), recipe, 1)
+    for step in range(num_steps):
+        for i in range(m):
+            own = slice(SIZE * i, SIZE * (i + 1))
+            method.backward(windows("gpt", m, step)[own], SCALE, Noise(1, step, np.arange(own.start, own.stop)))
+        method.step(0.1)
+    return {p.name: np.array(p.data, np.float64) for p in method.model.parameters}, method.update.norm
+
+
+@pytest.mark.parametrize("sizes", [{"pp": 2, "dp": 2}, {"pp": 2}, {"pp": 4}, {"dp": 2}])
+@pytest.mark.parametrize("name", ["1f1b", "zb-v", "dualpipe"])
+@pytest.mark.parametrize("zero_stage", [0, 1])
+def test_trains_as_one_rank_with_data_parallelism_and_zero(spmd, sizes, name, zero_stage):
+    if name == "dualpipe" and "pp" not in sizes:
+        return
+    recipe = Recipe("adamw", weight_decay=0.01, max_norm=0.5, precision=precision("float64"))
+    expected, norm = serial_steps(3 * sizes.get("dp", 1), recipe)
+    for weights, clipped in spmd(steps, np.prod([*sizes.values()]).item(), name, 3, sizes, recipe, zero_stage):
+        assert clipped == pytest.approx(norm, rel=1e-12)
+        for key, own in weights.items():
+            np.testing.assert_allclose(own, expected[key], rtol=1e-9, atol=1e-11, err_msg=key)
+
+
+@pytest.mark.parametrize("short", ["bf16", "fp16"])
+@pytest.mark.parametrize("name", ["1f1b", "zb-v"])
+def test_short_numbers_train_too(spmd, name, short):
+    recipe = Recipe(precision=precision(short))
+    expected, _ = serial_steps(3, EXACT)
+    for weights, _ in spmd(steps, 2, name, 3, {"pp": 2}, recipe, 0):
+        for key, own in weights.items():
+            np.testing.assert_allclose(own, expected[key], rtol=0, atol=0.1, err_msg=key)
+
+
+def copies(comm, name):
+    method = pipeline(comm, "gpt", name, 3)
+    for step in range(2):
+        trained(method, "gpt", step)
+        method.step(0.1)
+    return {p.name: p.data.copy() for p in method.model.parameters}
+
+
+@pytest.mark.parametrize("name", ["1f1b", "dualpipe"])
+def test_copies_of_a_parameter_stay_the_same_bits(spmd, name):
+    results = spmd(copies, 4, name)
+    shared = 0
+    for r, one in enumerate(results):
+        for other in results[r + 1 :]:
+            for key in {*one} & {*other}:
+                np.testing.assert_array_equal(one[key], other[key])
+                shared += 1
+    assert shared == (1 if name == "1f1b" else len(serial("gpt", 3)[1]))
+
+
+# -- loss, logits, state --------------------------------------------------------------------------------
+
+
+def sayings(comm, name, num_windows):
+    method = pipeline(comm, "gpt", name, 4)
+    own = windows("gpt", 8)[:num_windows]
+    return method.loss(own), method.logits(own[:, 1:])
+
+
+@pytest.mark.parametrize("name", ["gpipe", "v-half", "dualpipe"])
+@pytest.mark.parametrize("num_windows", [1, 7])
+def test_loss_and_logits_are_known_to_all(spmd, name, num_windows):
+    alone = DataParallel(MODELS["gpt"](), SoloCommunicator(), EXACT, 1)
+    own = windows("gpt", 8)[:num_windows]
+    for total, logits in spmd(sayings, 2, name, num_windows):
+        assert total == pytest.approx(alone.loss(own), rel=1e-12)
+        np.testing.assert_allclose(logits, alone.logits(own[:, 1:]), rtol=1e-12, atol=1e-13)
+
+
+def goes_on(comm):
+    """Trains, hands its state to another that goes on; beside it one that never stopped."""
+    recipe = Recipe("adamw", precision=precision("float64"))
+    method, other = pipeline(comm, "gpt", "1f1b", 3, recipe), pipeline(comm, "gpt", "zb-h1", 3, recipe)
+    trained(method, "gpt")
+    method.step(0.1)
+    other.restore(method.vectors(), method.numbers())
+    for each in (method, other):
+        trained(each, "gpt", 1)
+        each.step(0.1)
+    return [{p.name: p.data.copy() for p in each.model.parameters} for each in (method, other)]
+
+
+def test_goes_on_from_anothers_state(spmd):
+    for one, other in spmd(goes_on, 2):
+        for name in one:
+            np.testing.assert_allclose(other[name], one[name], rtol=1e-12, atol=1e-13)
+
+
+# -- traffic --------------------------------------------------------------------------------------------
+
+
+def traffic(comm, model, name, m):
+    """Bytes of the messages between stages, what the executor counted, and bytes of each sum over ranks."""
+    method = pipeline(comm, model, name, m)
+    first = len(comm.recorder.rows)
+    trained(method, model)
+    spans = comm.recorder.spans()[first:]
+    own = [s.bytes for s in spans if s.name == "send" and s.context == method.mesh.pp.context]
+    sums = [s.bytes for s in spans if s.name.startswith("all_reduce ")]
+    return own, method.executor.post.sent_bytes, method.executor.post.num_sent, sums
+
+
+@every_schedule
+def test_messages_are_those_of_the_schedule(spmd, name):
+    one = schedule(name, stages=4, micro_batches=6)
+    item = SIZE * 5 * 8 * 8  # samples, tokens, width, bytes of a number
+    for (own, num_bytes, count, _), promised in zip(
+        spmd(traffic, 4, "gpt", name, 6), validate(one).messages, strict=True
+    ):
+        assert own == [item] * promised
+        assert (num_bytes, count) == (item * promised, promised)
+
+
+def test_a_tied_table_travels_only_between_two_ranks(spmd):
+    table = 256 * 8 * 8
+    for model, name, expected in (("untied", "1f1b", [0] * 4), ("gpt", "1f1b", [1, 0, 0, 1]), ("gpt", "zb-v", [0] * 4)):
+        assert [sums.count(table) for *_, sums in spmd(traffic, 4, model, name, 4)] == expected
+
+
+# -- what is refused --------------------------------------------------------------------------------------
+
+
+def test_forwards_alone():
+    assert str(forwards(schedule("zb-v", stages=2, micro_batches=3), 2)) == "0F0 0F1 3F0 3F1\n1F0 2F0 1F1 2F1"
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (lambda comm: pipeline(comm, "gpt", "pipedream", 2), "policy 'stashing'"),
+        (lambda comm: pipeline(comm, "gpt", "1f1b", 2, zero_stage=2), "ZeRO stage 2"),
+        (lambda comm: pipeline(comm, "gpt", "1f1b", 2, costs=[1, 2]), "costs of 2 layers; there are 2 ranks and 16"),
+        (lambda comm: by(comm, schedule("interleaved-1f1b", stages=2, micro_batches=2, chunks=9)), "in 18 stages"),
+        (lambda comm: by(comm, schedule("1f1b", stages=3, micro_batches=2)), "for 3 ranks"),
+        (lambda comm: by(comm, Schedule("mine", parse("F0 B0\nB0 F0").rows)), "before F0"),
+        (lambda comm: pipeline(comm, "gpt", "1f1b", 2).backward(windows("gpt", 1), 1.0), "1 micro-batches on rank"),
+    ],
+)
+def test_what_cannot_be(spmd, program, message):
+    with pytest.raises(ArgumentError, match=message):
+        spmd(program, 2)
+
+
+def test_ranks_with_different_schedules(spmd):
+    with pytest.raises(CollectiveMismatch, match="pipeline gpipe"):
+        spmd(lambda comm: pipeline(comm, "gpt", ("1f1b", "gpipe")[comm.rank], 2), 2)
+
+
+def test_large_messages_do_not_deadlock():
+    """1F1B comes to a stop where a send waits for its receive: here all of them would."""
+    hold = preset("this-machine").with_(eager_bytes=0)
+    for name in SYNCHRONOUS:
+        results = sd.run(gradients, 4, args=("gpt", name, 5), cluster=hold).results
+        close(results[0][1], serial("gpt", 5)[1])

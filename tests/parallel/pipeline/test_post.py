@@ -1,0 +1,51 @@
+"""Messages of a pipeline: when their arrays are free, and that they are used again."""
+
+import numpy as np
+import pytest
+from pipeline_training import SYNCHRONOUS, pipeline, trained
+
+from simdist.parallel.pipeline import schedule, validate
+
+
+def begin(comm):
+    """Rank 0 begins to send something large; whether it is over before and after rank 1 has asked for it."""
+    x = np.full(1 << 20, comm.rank, np.uint8)
+    told = []
+    if comm.rank == 0:
+        request = comm.isend(x, 1, 5)
+        told.append(request.over)
+        comm.barrier()
+        comm.recv(np.empty(1), 1)  # rank 1 has it
+        told.append(request.over)
+        request.wait()
+    else:
+        comm.barrier()
+        request = comm.irecv(x, 0, 5)
+        request.wait()
+        comm.send(np.empty(1), 0)
+    return told, int(x[-1])
+
+
+def test_a_send_says_when_it_is_over(spmd):
+    (told, _), (_, got) = spmd(begin, 2)
+    assert told == [False, True]
+    assert got == 0
+
+
+def rooms(comm, name, m):
+    method = pipeline(comm, "untied", name, m)
+    made = []
+    for step in range(2):
+        trained(method, "untied", step)
+        made.append(method.executor.post.num_rooms)
+    return made
+
+
+@pytest.mark.parametrize("name", SYNCHRONOUS)
+def test_arrays_of_receives_are_used_again(spmd, name):
+    one = schedule(name, stages=4, micro_batches=12)
+    kept = validate(one).in_flight
+    for r, (first, second) in enumerate(spmd(rooms, 4, name, 12)):
+        assert first == second
+        # For each micro-batch on each chunk an activation and a gradient, and one of each that is on its way.
+        assert first <= 2 * (kept[r] / one.share + 1)

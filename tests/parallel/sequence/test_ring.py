@@ -1,0 +1,177 @@
+"""Ring attention: what travels, what is kept, who works how much, and how exact it is."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from harness import VirtualRanks
+from sequence_attention import HEADS, SPLITS, TOKENS, WIDTH, inputs, over_ranks, whole
+
+from simdist.arrays import Ledger, Meter, metered, phantom, recorded
+from simdist.nn import Noise
+from simdist.nn.functional.heads import TILE
+from simdist.parallel.sequence import RingAttention, Zigzag
+
+virtual = VirtualRanks()
+splits = pytest.mark.parametrize("split", SPLITS)
+
+
+@splits
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
+def test_traffic(spmd, split, p):
+    """Forward p-1 blocks of keys and values; backward these again, and their derivatives: 6Nh(p-1)/p items in all."""
+    x, dy = inputs()
+
+    def program(comm):
+        cut = SPLITS[split](comm)
+        layer, marks, kept = RingAttention("it", HEADS, cut), [len(comm.recorder.rows)], []
+        for work in (
+            lambda: kept.append(layer.forward(cut.part(x))[1]),
+            lambda: layer.backward_input(kept[0], cut.part(dy)),
+        ):
+            work()
+            marks.append(len(comm.recorder.rows))
+        spans = comm.recorder.spans()
+        halves = (spans[a:b] for a, b in pairwise(marks))
+        sends = [[(s.peer, s.bytes) for s in half if s.name == "send"] for half in halves]
+        assert {peer for half in sends for peer, _ in half} <= {(comm.rank + 1) % p}, "to the next in the ring alone"
+        return [[num_bytes for _, num_bytes in half] for half in sends]
+
+    block = 2 * (2 * TOKENS) * WIDTH // p * 8
+    assert spmd(program, p) == [[[block] * (p - 1), [block] * 2 * (p - 1)]] * p
+    assert 3 * (p - 1) * block == 6 * (2 * TOKENS) * WIDTH * (p - 1) // p * 8
+
+
+@splits
+def test_derivatives_of_short_numbers_travel_as_long_ones(split):
+    def program(comm):
+        layer = RingAttention("it", 2, SPLITS[split](comm))
+        x = np.zeros((1, 4, 12), np.float16)
+        _, context = layer.forward(x)
+        layer.backward_input(context, np.zeros((1, 4, 4), np.float16))
+        return Counter(s.bytes for s in comm.recorder.spans() if s.name == "send")
+
+    assert virtual(program, 3) == [Counter({2 * 4 * 4 * 2: 4, 2 * 4 * 4 * 4: 2})] * 3
+
+
+def counted(split, tokens, backward):
+    """By rank, the operations on phantoms of this many tokens a rank."""
+
+    def program(comm):
+        layer, meter = RingAttention("it", 2, SPLITS[split](comm)), Meter()
+        _, context = layer.forward(phantom((1, tokens, 3 * 128)))
+        with metered(meter):
+            if backward:
+                layer.backward_input(context, phantom((1, tokens, 128)))
+            else:
+                layer.forward(phantom((1, tokens, 3 * 128)))
+        return meter.flops
+
+    return virtual(program, 4)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_work_of_an_even_split(backward):
+    """1 : 3 : 5 : 7 of half blocks, where the half on the diagonal is a tile's share more than half."""
+    flops = counted("even", 64 * TILE, backward)
+    block = flops[1] - flops[0]
+    assert [b - a for a, b in pairwise(flops)] == [block] * 3, "each rank one whole block more"
+    half = block / 2
+    np.testing.assert_allclose([f / half for f in flops], [1, 3, 5, 7], atol=0.05)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_work_of_a_zigzag(backward):
+    """The same for all, and in sum that of the even split, or less: there are fewer scores on the diagonal."""
+    flops, even = (counted(split, 64 * TILE, backward) for split in ("zigzag", "even"))
+    assert len(set(flops)) == 1
+    assert sum(flops) == pytest.approx(sum(even), rel=0.01)
+
+
+@splits
+def test_nobody_works_on_what_it_may_not_see(split):
+    def program(comm):
+        layer = RingAttention("it", 2, SPLITS[split](comm))
+        layer.forward(np.zeros((1, 4, 12)))
+        return Counter(s.detail for s in comm.recorder.spans() if s.name == "forward attention")
+
+    found = virtual(program, 4)
+    if split == "even":
+        assert found == [{f"block {j}": 1 for j in range(r + 1)} for r in range(4)]
+    else:
+        assert found == [{f"block {j}": 2 + (j == r) for j in range(4)} for r in range(4)]
+
+
+def test_the_next_block_comes_during_the_work_on_the_present_one():
+    def program(comm):
+        RingAttention("it", 2, Zigzag(comm)).forward(phantom((1, 512, 3 * 128)))
+        spans = comm.recorder.spans()
+        work = [s for s in spans if s.name == "forward attention"]
+        coming = [s for s in spans if s.name == "recv"]
+        return [any(w.start_s <= r.start_s and w.end_s >= r.end_s for w in waves(work)) for r in coming]
+
+    def waves(work):
+        """From the first span about a block to the last."""
+        for block in dict.fromkeys(s.detail for s in work):
+            own = [s for s in work if s.detail == block]
+            yield own[0]._replace(end_s=own[-1].end_s)
+
+    assert virtual(program, 4) == [[True] * 3] * 4
+
+
+@splits
+@pytest.mark.parametrize("p", [1, 2, 4])
+def test_what_is_kept_grows_with_the_tokens_and_not_with_their_square(spmd, split, p):
+    """qkv, y and a number for each query and head: 4Nh/p + Na/p items; of scores, and of dropout's masks, nothing."""
+    x, _ = inputs()
+
+    def program(comm):
+        cut = SPLITS[split](comm)
+        _, context = RingAttention("it", HEADS, cut, 0.3).forward(cut.part(x), Noise(0, 0, np.arange(2)))
+        return sum(item.nbytes for item in context if hasattr(item, "nbytes"))
+
+    assert spmd(program, p) == [(4 * WIDTH + HEADS) * (2 * TOKENS // p) * 8] * p
+
+
+def test_at_most_two_blocks_of_keys_are_held():
+    """And in backward four of derivatives: the rank's own, one that came, one at hand, and one that goes."""
+
+    def program(comm):
+        layer, ledger = RingAttention("it", 4, Zigzag(comm)), Ledger()
+        x, dy = phantom((1, 1024, 3 * 128)), phantom((1, 1024, 128))
+        block, peaks = 2 * 1024 * 128 * 4, []
+        with recorded(ledger):
+            _, context = layer.forward(x)
+            peaks.append(ledger.peaks["communication"] / block)
+            layer.backward_input(context, dy)
+            peaks.append(ledger.peaks["communication"] / block)
+        return peaks, ledger.now.of("communication")
+
+    for (forward, backward), left in virtual(program, 6):
+        assert forward == 2
+        assert 4 < backward <= 6
+        assert left == 0
+
+
+@splits
+@pytest.mark.parametrize("scale", [1, 4])
+def test_in_single_precision_on_sixteen_ranks(split, scale):
+    """No more than 1.5 times the error of one rank in the same precision, root mean square; at most twice anywhere."""
+    x, dy = inputs(tokens=256, width=64, scale=scale, dtype=np.float32)
+    found, one = over_ranks(virtual, 16, "ring", split, x, dy, heads=4), whole(x, dy, 4)
+    for a, b, exact in zip(found, one, whole(x.astype(np.float64), dy.astype(np.float64), 4), strict=True):
+        ours, theirs = np.abs(a - exact), np.abs(b - exact)
+        assert np.sqrt((ours**2).mean()) <= 1.5 * np.sqrt((theirs**2).mean())
+        assert ours.max() <= 2 * theirs.max()
+
+
+@splits
+def test_scores_that_no_exponential_could_take(spmd, split):
+    """Keys of later blocks grow, so that each has a larger score than any before, up to 10⁵ and more."""
+    x, dy = inputs(tokens=24, width=24)
+    x.reshape(2, 24, 4, 3, 6)[:, :, :, 1] *= np.geomspace(1, 1e5, 24)[:, None, None]
+    found, expected = over_ranks(spmd, 4, "ring", split, x, dy, heads=4), whole(x, dy, 4)
+    for a, b in zip(found, expected, strict=True):
+        assert np.isfinite(a).all()
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(b).max())

@@ -1,0 +1,49 @@
+"""Which tokens are whose: each once, in order, and back together as they were."""
+
+import numpy as np
+import pytest
+
+from simdist.arrays import phantom
+from simdist.errors import ArgumentError
+from simdist.parallel.sequence import Even, Zigzag
+
+
+def test_even(spmd):
+    assert [own.tolist() for own in spmd(lambda comm: Even(comm).own(8), 4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_zigzag(spmd):
+    assert [own.tolist() for own in spmd(lambda comm: Zigzag(comm).own(8), 4)] == [[0, 7], [1, 6], [2, 5], [3, 4]]
+    assert [own.tolist() for own in spmd(lambda comm: Zigzag(comm).own(8), 2)] == [[0, 1, 6, 7], [2, 3, 4, 5]]
+
+
+@pytest.mark.parametrize("kind", [Even, Zigzag])
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
+def test_parts_are_all_and_go_together_again(spmd, kind, p):
+    x = np.arange(2 * 48 * 3).reshape(2, 48, 3)
+
+    def program(comm):
+        split = kind(comm)
+        parts = split.parted(x)
+        np.testing.assert_array_equal(split.joined(parts), x)
+        np.testing.assert_array_equal(split.part(x), parts[comm.rank])
+        np.testing.assert_array_equal(x[:, split.own(48)], parts[comm.rank])
+        assert split.joined(split.parted(phantom(x.shape))).shape == x.shape
+        assert split.part(phantom((2, 48))).shape == (2, 48 // p)
+        return split.own(48), split.last
+
+    found = spmd(program, p)
+    assert sorted(np.concatenate([own for own, _ in found]).tolist()) == list(range(48))
+    for own, last in found:
+        assert (np.diff(own) > 0).all(), "keys before a query in the text are before it in the block"
+        assert 47 in found[last][0]
+
+
+def test_texts_that_do_not_come_out_even(spmd):
+    def program(comm):
+        with pytest.raises(ArgumentError, match=r"10 tokens on sp 4 leave 2 over; need a multiple of 4, such as 8"):
+            Even(comm).own(10)
+        with pytest.raises(ArgumentError, match=r"12 tokens on sp 4, 2 runs each, leave 4 over; .* 2 \* 4 = 8, such"):
+            Zigzag(comm).check(12)
+
+    spmd(program, 4)

@@ -1,0 +1,141 @@
+"""A GPT on meshes of several axes at once, against the same on one rank that has all of it.
+
+What is left to differ is the order in which sums are added up.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from harness import VirtualRanks
+from mesh_training import SHAPE as TWO_LAYERS
+from mesh_training import check, close, joined, serial_gradients, whole_gradients
+
+from simdist.comm import Mesh
+from simdist.errors import ArgumentError, UnknownNameError
+from simdist.nn import gpt
+from simdist.parallel.parts import ATTENTIONS, MeshParts
+
+virtual = VirtualRanks()  # for what real ranks need not repeat
+SHAPE = replace(TWO_LAYERS, layers=1)
+EXPERTS = replace(SHAPE, width=24, heads=4, experts=4, top_k=2, capacity_factor=1.0, alpha=0.1, group=3)
+every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
+
+
+@pytest.mark.parametrize(
+    ("sp", "attention"), [(sp, a) for a in ATTENTIONS for sp in (1, 2, 3, 4, 8) if a != "ring" or sp < 8]
+)  # 24 tokens are no 16 runs
+def test_loss_and_every_gradient_on_sp(sp, attention):
+    total, expected = serial_gradients(SHAPE)
+    found = virtual(lambda comm: whole_gradients(comm, {"sp": sp}, SHAPE, attention=attention), sp)
+    for loss, _ in found:
+        assert loss == found[0][0] == pytest.approx(total, rel=1e-12)
+    close(joined([parts for _, parts in found]), expected)
+
+
+@every_attention
+def test_twenty_steps_on_sp(attention):
+    check(virtual, {"sp": 3}, SHAPE, attention=attention)
+
+
+@every_attention
+@pytest.mark.parametrize("sizes", [{"dp": 2, "sp": 2}, {"sp": 2, "tp": 2}], ids=str)
+def test_two_axes(spmd, sizes, attention):
+    check(spmd, sizes, SHAPE, attention=attention)
+
+
+@every_attention
+def test_three_axes(attention):
+    check(virtual, {"dp": 2, "sp": 2, "tp": 2}, SHAPE, attention=attention, sequence_parallel=attention == "ring")
+
+
+@every_attention
+def test_both_ways_to_cut_a_sequence(attention):
+    check(virtual, {"sp": 2, "tp": 3}, SHAPE, attention=attention, sequence_parallel=True)
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+def test_zero(zero_stage):
+    check(virtual, {"dp": 2, "sp": 2, "tp": 2}, SHAPE, zero_stage=zero_stage, sequence_parallel=True)
+
+
+@every_attention
+@pytest.mark.parametrize("halves", [False, True], ids=["whole", "halves"])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_recomputation_and_the_halves_of_backward(recompute, halves, attention):
+    total, expected = serial_gradients(replace(SHAPE, recompute=recompute))
+    found = virtual(recomputed, 4, recompute, halves, attention)
+    assert found[0][0] == pytest.approx(total, rel=1e-12)
+    close(joined([parts for _, parts in found]), expected)
+
+
+def recomputed(comm, recompute, halves, attention):
+    shape, sizes = replace(SHAPE, recompute=recompute), {"sp": 2, "tp": 2}
+    return whole_gradients(comm, sizes, shape, halves=halves, attention=attention, sequence_parallel=True)
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True], ids=["tensor", "sequence"])
+@pytest.mark.parametrize("sizes", [{"ep": 2, "tp": 2}, {"ep": 2, "sp": 2, "tp": 2}], ids=str)
+def test_experts_and_other_axes(sizes, sequence_parallel):
+    check(virtual, sizes, EXPERTS, sequence_parallel=sequence_parallel)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sequence_parallel", [False, True], ids=["tensor", "sequence"])
+def test_all_axes(sequence_parallel):
+    check(virtual, {"dp": 2, "ep": 2, "sp": 2, "tp": 2}, EXPERTS, sequence_parallel=sequence_parallel)
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+def test_zero_and_experts(zero_stage):
+    check(virtual, {"dp": 2, "ep": 2, "tp": 2}, EXPERTS, zero_stage=zero_stage)
+
+
+@every_attention
+@pytest.mark.parametrize("sequence_parallel", [False, True], ids=["tensor", "sequence"])
+def test_what_comes_next_is_known_to_all_ranks(attention, sequence_parallel):
+    tokens = np.random.default_rng(0).integers(0, SHAPE.vocabulary, (3, SHAPE.context), dtype=np.uint8)
+
+    def program(comm, sizes):
+        model = gpt(SHAPE, MeshParts(Mesh(comm, **sizes), attention=attention, sequence_parallel=sequence_parallel))
+        size = model.parameters.size
+        model.parameters.bind(np.empty(size), np.zeros(size))
+        model.parameters.initialize(1)
+        return model.logits(tokens)
+
+    [whole] = virtual(program, 1, {})
+    found = virtual(program, 4, {"sp": 2, "tp": 2})
+    for logits in found:
+        np.testing.assert_allclose(logits, whole, rtol=1e-10)
+        np.testing.assert_array_equal(logits, found[0])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "changes", "message"),
+    [
+        ({"tp": 5}, {}, {}, "24 heads on tp 5 leave 4 over; 24 heads go evenly on tp 1, 2, 3, 4, 6, 8, 12, 24"),
+        ({"tp": 4}, {}, {"vocabulary": 70}, "70 entries of the vocabulary on tp 4 leave 2 over"),
+        ({"sp": 5}, {}, {}, "24 tokens on sp 5"),
+        ({"sp": 8}, {}, {}, r"24 tokens on sp 8 \(2 parts a rank\) leave 8 over; .* on sp 1, 2, 3, 4, 6, 12"),
+        ({"sp": 8}, {"attention": "ulysses"}, {"heads": 4}, "4 heads on sp 8 leave 4 over; .* evenly on sp 1, 2, 4"),
+        ({"sp": 4, "tp": 2}, {"attention": "ulysses"}, {"heads": 4}, "2 heads a rank of tp on sp 4 leave 2 over"),
+        ({"tp": 3}, {"sequence_parallel": True}, {"context": 20}, "20 tokens on tp 3 leave 2 over"),
+        ({"sp": 2, "tp": 8}, {"sequence_parallel": True}, {}, "12 tokens a rank of sp on tp 8 leave 4 over"),
+        ({"ep": 3}, {}, {"experts": 4}, "4 experts on ep 3 leave 1 over"),
+        ({"sp": 2}, {}, {"experts": 4, "group": 12}, "24 tokens in 4 runs would cut groups of 12"),
+    ],
+)
+def test_what_cannot_be_shared(sizes, options, changes, message):
+    def program(comm):
+        with pytest.raises(ArgumentError, match=message):
+            gpt(replace(SHAPE, **changes), MeshParts(Mesh(comm, **sizes), **options))
+
+    virtual(program, int(np.prod(list(sizes.values()))))
+
+
+def test_an_unknown_attention(spmd):
+    def program(comm):
+        with pytest.raises(UnknownNameError, match="'even-ring'"):
+            MeshParts(Mesh(comm), attention="evenring")
+
+    spmd(program, 1)

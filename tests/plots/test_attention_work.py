@@ -1,0 +1,42 @@
+import pytest
+
+import simdist as sd
+from simdist.arrays import phantom
+from simdist.errors import ArgumentError
+from simdist.parallel.sequence import Even, RingAttention, Zigzag
+from simdist.plots import attention_work, style
+from simdist.trace import Trace
+
+
+def trace(split, ranks, backward=False):
+    def program(comm):
+        layer = RingAttention("it", 2, split(comm))
+        _, context = layer.forward(phantom((1, 2048, 3 * 64)))
+        if backward:
+            layer.backward_input(context, phantom((1, 2048, 64)))
+
+    return sd.run(program, ranks).trace
+
+
+@pytest.mark.parametrize("width", [4.5, style.PAGE])
+def test_even_and_zigzag(draw, width):
+    picture = draw(attention_work, {"even": trace(Even, 4), "zigzag": trace(Zigzag, 4, backward=True)}, width=width)
+    assert (
+        picture.title
+        == "Work of the ranks in ring attention, the most: even 6.8 times the least, zigzag 1.0 times the least"
+    )
+    assert picture.key == [f"keys of {j}" for j in range(4)]
+    even, zigzag = picture.axes
+    assert [text.get_text().strip() for text in even.texts] == ["1.0", "2.9", "4.9", "6.8"]
+    assert [text.get_text().strip() for text in zigzag.texts] == ["1.0"] * 4
+    assert [len(ax.patches) for ax in picture.axes] == [1 + 2 + 3 + 4, 16]
+
+
+def test_many_ranks(draw):
+    assert len(draw(attention_work, {"zigzag": trace(Zigzag, 20)}).key) == 8
+
+
+@pytest.mark.parametrize("runs", [{}, {"empty": Trace([], 2)}, {"other": sd.run(lambda comm: comm.barrier(), 2).trace}])
+def test_nothing_to_draw(runs):
+    with pytest.raises(ArgumentError, match="nothing to draw"):
+        attention_work(runs)

@@ -1,0 +1,81 @@
+"""Who has what of a model."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+
+import simdist as sd
+from simdist.comm import Mesh
+from simdist.errors import ArgumentError
+from simdist.nn import Place, Shape, gpt
+from simdist.parallel.parts import MeshParts
+from simdist.plots import shards, style
+
+
+def held(sizes, p, sequence_parallel=False):
+    shape = Shape(layers=1, width=24, heads=4, context=8, vocabulary=32)
+
+    def program(comm):
+        parts = MeshParts(Mesh(comm, **sizes), sequence_parallel=sequence_parallel)
+        count = shape.context // (sizes["tp"] if sequence_parallel else 1)
+        return {p.name: p.place for p in gpt(shape, parts).parameters}, parts.region.tokens(count)
+
+    found = sd.run(program, p).results
+    return [places for places, _ in found], [tokens for _, tokens in found]
+
+
+def area(picture):
+    """What is filled with each colour, as shares of all."""
+    (ax,) = picture.figure.axes
+    found = {}
+    for patch in ax.findobj(Rectangle):
+        if patch is not ax.patch and patch.get_fill():
+            colour = to_hex(patch.get_facecolor()).upper()
+            found[colour] = found.get(colour, 0) + patch.get_width() * patch.get_height()
+    return {colour: size / sum(found.values()) for colour, size in found.items()}
+
+
+@pytest.mark.parametrize("width", [4.5, style.PAGE])
+def test_a_model_on_four_ranks(draw, width):
+    places, tokens = held({"tp": 4}, 4, sequence_parallel=True)
+    picture = draw(shards, places, tokens, width=width)
+    whole = sum(np.prod(place.shape) for place in places[0].values())
+    mine = sum(np.prod([s.stop - s.start for s in place.index] or place.shape) for place in places[0].values())
+    assert picture.title == f"Of {whole:,} weights rank 0 of 4 has {mine:,}: {mine / whole:.1%}"
+    assert picture.key == ["rank 0", "rank 1", "rank 2", "rank 3", "all ranks"]
+    for words in ("block0.qkv.w", "24 × 72", "block0.thought.w", "96 × 24", "8 tokens of a text", "all"):
+        assert words in picture.words
+    shares = area(picture)
+    assert len({round(shares[style.rank_colour(rank)], 6) for rank in range(4)}) == 1
+    assert 0 < shares[style.FAINT] < 0.3
+
+
+def test_ranks_that_have_the_same(draw):
+    picture = draw(shards, *held({"dp": 2, "tp": 2}, 4))
+    assert picture.note == "Ranks side by side in one frame have the same."
+    assert "0 2" in picture.words
+    assert "1 3" in picture.words
+
+
+def test_a_mixture_of_experts_side_by_side(draw):
+    places = [{"experts.w": Place((8, 6, 9), (slice(2 * r, 2 * r + 2), slice(0, 6), slice(0, 9)))} for r in range(4)]
+    picture = draw(shards, places)
+    assert "8 × 6 × 9" in picture.words
+    assert [share for _, share in sorted(area(picture).items())] == pytest.approx([0.25] * 4)
+
+
+def test_tokens_in_two_runs(draw):
+    zigzag = [np.array([0, 1, 6, 7]), np.array([2, 3, 4, 5])]
+    picture = draw(shards, [{"w": Place((2, 3))}] * 2, zigzag)
+    assert "8 tokens of a text" in picture.words
+
+
+def test_very_many_ranks(draw):
+    places = [{"w": Place((24, 48), (slice(0, 24), slice(2 * r, 2 * r + 2)))} for r in range(24)]
+    assert draw(shards, places).note == "Colours come again after 8 ranks."
+
+
+def test_nothing_to_draw():
+    with pytest.raises(ArgumentError, match="no parameters on 2 ranks"):
+        shards([{}, {}])

@@ -1,0 +1,76 @@
+"""The pace of a worker, on a program whose times and bytes are known because time is virtual."""
+
+import numpy as np
+import pytest
+
+import simdist as sd
+from simdist.arrays import charge
+from simdist.training.asynchronous import pace as module
+from simdist.training.asynchronous.pace import Pace
+
+
+def steps(comm, count=6, marks=(1, 4, 6), max_norm=0.0):
+    """Each step: a second of work, then half a second of waiting for another stream, and a message round the ring."""
+    told = []
+
+    def gradient(weights, step):
+        charge(100)
+        with comm.span("compute"):
+            comm.compute(seconds=1)
+        return 10.0 + step, np.full_like(weights, 3.0)
+
+    def idle():
+        side.comm.compute(seconds=0.5)
+
+    x, y, side = np.zeros(4), np.zeros(4), comm.stream("side")
+    comm.sendrecv(x, 1 - comm.rank, y, 1 - comm.rank)
+    pace = Pace(comm, gradient, marks, max_norm, lambda *news: told.append(news))
+    for step in range(count):
+        _, g = pace(x, step)
+        x += 1
+        side.start(idle).wait()
+        comm.sendrecv(g, 1 - comm.rank, y, 1 - comm.rank)
+    pace.close()
+    pace.keep(x)
+    return pace, told, g
+
+
+def ran(comm, *args, **options):
+    pace, told, g = steps(comm, *args, **options)
+    copies = [float(x[0]) for x in pace.snapshots.iterates]
+    flops = pace.meter.flops
+    return pace.sent_bytes, pace.communication_s, pace.messages, copies, told, flops, pace.norm, g.tolist()
+
+
+def test_each_step_costs_what_it_costs():
+    for sent, communication_s, messages, copies, told, flops, norm, g in sd.run(ran, 2).results:
+        assert sent == [32] * 6 and messages == 6
+        assert communication_s == pytest.approx([0.5] * 6, abs=1e-3)
+        assert copies == [1, 4, 6]
+        assert told == [(1, 10.0), (4, 13.0)]
+        assert flops == 600 and norm == 0 and g == [3.0] * 4
+
+
+def test_a_step_that_is_left_out_does_not_lose_its_copy():
+    def program(comm):
+        pace = Pace(comm, lambda weights, step: (0.0, weights), [1, 2, 3, 9])
+        for step in (0, 3, 4):
+            pace(np.full(2, float(step)), step)
+        pace.keep(np.full(2, 7.0))
+        return [float(x[0]) for x in pace.snapshots.iterates]
+
+    assert sd.run(program, 1).results == [[3, 3, 3, 7]]
+
+
+def test_a_long_gradient_is_cut():
+    *_, norm, g = sd.run(ran, 2, args=(1, (), 1.5)).results[0]
+    assert norm == 6
+    assert g == pytest.approx([0.75] * 4)
+
+
+def test_a_record_that_grows_too_long_ends(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_ROWS", 15)
+    sent, communication_s, _, copies, *_ = sd.run(ran, 2).results[0]
+    assert sent == [32] * len(sent) and 0 < len(sent) < 6
+    assert len(communication_s) == len(sent)
+    assert copies == [1, 4, 6]

@@ -1,0 +1,191 @@
+"""Asynchronous runs: those that wait for all are the synchronous one, and each tells what it did."""
+
+import pytest
+
+import simdist as sd
+from simdist.asynchronous import Exponential
+from simdist.errors import ArgumentError, CollectiveMismatch
+from simdist.training import Config, Trainer
+from simdist.training.asynchronous.methods import ASYNCHRONOUS, GOSSIP, SERVED
+from simdist.training.asynchronous.report import report
+from simdist.training.asynchronous.run import AsynchronousRun
+
+ANY = {"precision": "float64", "global_batch_size": 24, "steps": 24, "interval": 8, "validation_windows": 50}
+MLP = ANY | {"context_bytes": 4, "embedding_width": 4, "hidden_width": 16, "hidden_layers": 1, "learning_rate": 0.2}
+GPT = ANY | {"model": "gpt", "layers": 1, "width": 16, "heads": 2, "context_bytes": 12, "learning_rate": 0.01}
+SLOW = {"slow": "2:4.0", "compute_seconds": 0.01}
+
+
+@pytest.fixture
+def text(tmp_path):
+    (tmp_path / "text").write_bytes(b"the quick brown fox jumps over the lazy dog; " * 200)
+    return str(tmp_path / "text")
+
+
+def ran(comm, settings):
+    """What rank 0 knows in the end, as far as it can travel."""
+    run = AsynchronousRun(comm, Config(**settings))
+    story = run.run()
+    texts = run.samples()
+    if story is None:
+        return None
+    return {
+        "lines": [list(line) for line in story.lines()],
+        "waited": story.waited_shares(),
+        "staleness": story.staleness,
+        "report": str(report(story, run.text)),
+        "rows": [tuple(row) for row in report(story, run.text).rows],
+        "spans": len(story.trace),
+        "consensus": story.has_consensus,
+        "texts": [len(text) for _, text in texts],
+        "moments": len(story.moments),
+    }
+
+
+def trained(comm, settings):
+    return [list(line) for line in Trainer(comm, Config(**settings)).run() if line]
+
+
+@pytest.mark.parametrize("model", [MLP, GPT], ids=["mlp", "gpt"])
+@pytest.mark.parametrize(
+    ("way", "p"),
+    [
+        ({"method": "bsp"}, 4),
+        ({"method": "bsp", "servers": 2}, 4),
+        ({"method": "ssp", "staleness": 0, "optimizer": "sgd", "momentum": 0.0}, 4),
+        ({"method": "local-sgd", "local_steps": 1, "optimizer": "sgd"}, 3),
+        ({"method": "post-local", "switch_share": 0.99, "local_steps": 2, "optimizer": "sgd"}, 3),
+    ],
+)
+def test_ranks_that_wait_for_all_train_as_one(spmd, text, model, way, p):
+    settings = model | {"data": text, "clip_norm": 0.0, "sample_bytes": 3}
+    alike = {name: way[name] for name in ("optimizer", "momentum") if name in way}
+    expected = spmd(trained, 1, settings | alike)[0]
+    found = spmd(ran, p, settings | way)[0]
+    steps = [line[0] for line in found["lines"]]
+    assert steps == [1, 8, 16, 24] == [line[0] for line in expected]
+    for line, other in zip(found["lines"], expected, strict=True):
+        assert line[1:4] == pytest.approx(other[1:4], rel=1e-9)
+    assert found["texts"] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("method", ASYNCHRONOUS)
+def test_every_method_learns(spmd, text, method):
+    steps = {"steps": 80, "interval": 40} | ({"local_steps": 8, "learning_rate": 0.02} if method == "diloco" else {})
+    found = spmd(ran, 4, MLP | steps | {"data": text, "method": method, "precision": "float32"})[0]
+    first, last = found["lines"][0], found["lines"][-1]
+    assert last[2] < first[2] - 0.3
+    assert [line[8] for line in found["lines"]] == sorted(line[8] for line in found["lines"])
+    assert len(found["waited"]) == 4 and all(0 <= share <= 1 for share in found["waited"])
+    assert bool(found["staleness"]) == (method in SERVED)
+    assert found["consensus"] == (method in GOSSIP)
+    assert found["spans"] > 0
+    workers = 3 if method in SERVED else 4
+    assert found["moments"] == 80 * workers or method == "backup"
+    assert f"4 ranks, {method}" in found["report"]
+
+
+def test_the_fast_wait_and_the_slow_never_do(text):
+    """The line of command that this is for: --method ssp --staleness 3 --slow 2:4.0."""
+    shares = {}
+    for method in ("bsp", "ssp", "async", "d-psgd", "ad-psgd"):
+        settings = MLP | SLOW | {"data": text, "method": method, "steps": 48}
+        shares[method] = sd.run(ran, 4, args=(settings,)).results[0]["waited"]
+    for method in ("bsp", "d-psgd"):
+        assert shares[method][1:] == pytest.approx([0.75, 0, 0.75], abs=0.06)
+    assert shares["ssp"][2] < 0.02 and 0.6 < shares["ssp"][1] < shares["bsp"][1]
+    assert max(shares["async"][1:]) < 0.02
+    assert max(shares["ad-psgd"]) < 0.3
+
+
+def test_staleness_is_bounded_by_what_ssp_says(text):
+    settings = MLP | SLOW | {"data": text, "method": "ssp", "staleness": 2, "compute_time": "exponential"}
+    found = sd.run(ran, 5, args=(settings,)).results[0]["staleness"]
+    assert len(found) == 4 * 24
+    assert 0 < max(found) <= 3 * (2 * 2 + 1)  # of each of the 3 others, those in the window of 2s, and one at work
+
+
+@pytest.mark.parametrize(
+    ("way", "p", "expected"),
+    [
+        ({"method": "ssp", "servers": 2}, 4, lambda n: (n + 2 * 40, n)),
+        ({"method": "d-psgd", "graph": "complete"}, 4, lambda n: (3 * n, 3 * n)),
+        ({"method": "d-psgd", "graph": "torus"}, 6, lambda n: (3 * n, 3 * n)),
+        ({"method": "ad-psgd"}, 4, lambda n: (n, n)),
+        ({"method": "local-sgd", "local_steps": 6, "algorithm": "ring"}, 4, lambda n: (1.5 * n / 6, 1.5 * n / 6)),
+        ({"method": "diloco", "local_steps": 12, "algorithm": "ring"}, 2, lambda n: (n / 12, n / 12)),
+    ],
+)
+def test_bytes_measured_beside_predicted_beside_formula(text, way, p, expected):
+    settings = MLP | {"data": text, "steps": 24} | way
+    found = sd.run(ran, p, args=(settings,)).results[0]
+    num_weights = int(found["report"].split(" parameters")[0].split()[-1].replace(",", ""))
+    predicted, formula = expected(8 * num_weights)
+    measured = [float(cell.replace(",", "")) for cell in found["rows"][0][1:]]
+    assert measured == pytest.approx([predicted, predicted, formula], abs=8)
+
+
+def test_a_step_with_backups_takes_as_long_as_the_harmonic_numbers_say(text):
+    """Of 6 workers with exponential times the first 4: H_6 - H_2 means."""
+    times = {"compute_time": "exponential", "compute_seconds": 1.0}
+    settings = MLP | times | {"data": text, "method": "backup", "backups": 2, "steps": 200, "interval": 200}
+    found = sd.run(ran, 7, args=(settings,)).results[0]
+    _, measured, _, formula = found["rows"][2]
+    assert formula == "950.000 ms"
+    assert float(measured.removesuffix(" ms").replace(",", "")) == pytest.approx(950, rel=0.15)
+    assert "given up because their step was over" in found["report"]
+
+
+def test_of_many_ranks_the_mean_share_is_told(text):
+    settings = MLP | {"data": text, "method": "bsp", "servers": 2, "steps": 3, "compute_seconds": 0.01}
+    told = sd.run(ran, 20, args=(settings,)).results[0]["report"]
+    assert "waited for others: servers 9" in told and "; workers " in told and "rank 3 " not in told
+
+
+def test_times_hang_on_the_seed_alone(text):
+    settings = MLP | {"data": text, "method": "async", "compute_time": "lognormal", "compute_seconds": 0.01}
+    one, again = (sd.run(ran, 4, args=(settings,)).results[0] for _ in range(2))
+    assert one == again
+    assert one != sd.run(ran, 4, args=(settings | {"seed": 1},)).results[0]
+    assert Exponential(1.0, 0).seconds(1, 1) != Exponential(1.0, 1).seconds(1, 1)
+
+
+def test_gradients_are_clipped_by_each_worker(text):
+    settings = MLP | {"data": text, "method": "local-sgd", "optimizer": "sgd", "momentum": 0.0, "clip_norm": 1e-9}
+    found = sd.run(ran, 2, args=(settings,)).results[0]
+    assert found["lines"][-1][2] == pytest.approx(found["lines"][0][2], abs=1e-6)
+    assert found["lines"][-1][4] > 1e-3  # the norm before
+
+
+@pytest.mark.parametrize(
+    ("settings", "p", "message"),
+    [
+        ({"method": "ssp", "servers": 4}, 4, "servers is 4 on 4 ranks"),
+        ({"method": "bsp"}, 1, "servers is 1 on 1 ranks"),
+        ({"method": "bsp", "slow": "0:2"}, 3, "slow names rank 0; those that work are ranks 1 to 2"),
+        ({"method": "local-sgd", "slow": "1:2,3:2"}, 3, "slow names rank 3"),
+        ({"method": "backup", "backups": 3}, 4, "3 backups of 3 workers"),
+        ({"method": "ad-psgd", "graph": "ring"}, 3, "not bipartite"),
+    ],
+)
+def test_what_cannot_be_on_so_many_ranks_is_refused_on_all(spmd, text, settings, p, message):
+    def program(comm):
+        try:
+            AsynchronousRun(comm, Config(**MLP | {"data": text} | settings))
+        except ArgumentError as error:
+            return str(error)
+
+    assert all(message in told for told in spmd(program, p))
+
+
+def test_ranks_must_be_told_alike(spmd, text):
+    def program(comm):
+        AsynchronousRun(comm, Config(**MLP | {"data": text, "method": "ssp", "staleness": comm.rank}))
+
+    with pytest.raises(CollectiveMismatch):
+        spmd(program, 3)
+
+
+def test_it_has_no_common_step(text):
+    with pytest.raises(ArgumentError, match="method ssp has no common step"):
+        sd.run(trained, 2, args=(MLP | {"data": text, "method": "ssp"},))

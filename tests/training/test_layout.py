@@ -1,0 +1,122 @@
+"""A run on a mesh is the run of one rank: its lines, its checkpoints, and what its report says of traffic."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from checkpointing import shared
+
+from simdist.errors import ArgumentError
+from simdist.nn import Shape
+from simdist.nn.formulas import num_parameters
+from simdist.training import Config, Trainer, report
+
+GPT = {"model": "gpt", "layers": 2, "width": 16, "heads": 4, "context_bytes": 12, "dropout": 0.1, "interval": 2}
+GPT |= {"precision": "float64", "global_batch_size": 6, "steps": 6, "validation_windows": 10, "warmup_steps": 2}
+GPT |= {"learning_rate": 0.01, "clip_norm": 0.5, "sample_bytes": 5, "temperature": 0.0}
+CUT = 3  # in the middle of an interval
+MESHES = [
+    ({"tp": 2}, 2),
+    ({"tp": 4, "sequence_parallel": True}, 4),
+    ({"dp": 2, "tp": 2}, 4),
+    ({"tp": 2, "sequence_parallel": True, "micro_batches": 2, "zero": 2}, 4),
+    ({"dp": 2, "tp": 2, "zero": 3, "recompute": "selective"}, 4),
+    ({"sp": 2, "dp": 2}, 4),
+    ({"sp": 2, "tp": 2, "ulysses": True}, 4),
+]
+every_mesh = pytest.mark.parametrize(("mesh", "p"), MESHES, ids=lambda told: str(told))
+
+
+@pytest.fixture
+def settings(tmp_path):
+    (tmp_path / "text").write_bytes(b"the quick brown fox jumps over the lazy dog; " * 60)
+    return GPT | {"data": str(tmp_path / "text")}
+
+
+def run(comm, settings, folder=None, resume=False):
+    """The lines of a run, as far as they are of the training and not of its cost, and what it writes at the end."""
+    trainer = Trainer(comm, Config(**settings), folder and Path(shared(comm, folder)))
+    if resume:
+        trainer.resume(trainer.checkpoints, CUT)
+    lines = [list(line[:5]) for line in trainer.run() if line]
+    return lines, [text.decode("latin") for _, text in trainer.samples()]
+
+
+EXPERTS = {"experts": 4, "top_k": 2, "group": 3, "capacity_factor": 1.0}
+
+
+@pytest.mark.parametrize("mesh", [{"ep": 2, "dp": 2}, {"ep": 2, "sp": 2, "ring_attention": True}], ids=str)
+def test_experts(spmd, settings, mesh):
+    [(lines, written)] = spmd(run, 1, settings | EXPERTS)
+    for found, texts in spmd(run, 4, settings | EXPERTS | mesh):
+        np.testing.assert_allclose(found, lines, rtol=1e-10)
+        assert texts == written
+
+
+@every_mesh
+def test_the_same_run_as_on_one_rank(spmd, settings, mesh, p):
+    [(lines, written)] = spmd(run, 1, settings)
+    for found, texts in spmd(run, p, settings | mesh):
+        np.testing.assert_allclose(found, lines, rtol=1e-10)
+        assert texts == written
+
+
+def test_it_goes_on_otherwise_than_it_began(spmd, settings, tmp_path):
+    [(lines, _)] = spmd(run, 1, settings)
+    spmd(run, 4, settings | {"dp": 2, "tp": 2, "checkpoint_every": CUT}, tmp_path / "run")
+    for mesh, p in (({}, 1), ({"tp": 4}, 4), ({"tp": 2, "zero": 1}, 4)):
+        for found, _ in spmd(run, p, settings | mesh, tmp_path / "run", True):
+            np.testing.assert_allclose(found, lines[-2:], rtol=1e-10)
+
+
+@every_mesh
+def test_the_report_predicts_what_the_record_shows(spmd, settings, mesh, p):
+    def program(comm):
+        trainer = Trainer(comm, Config(**settings | mesh))
+        line = [line for line in trainer.run() if line][-1]
+        trace = trainer.trace()
+        if trace is None:
+            return None
+        told = report(trainer, line, trace, comm.cluster)
+        return told.summary[0], [tuple(row) for row in told.rows]
+
+    summary, rows = spmd(program, p)[0]
+    cut = {axis: mesh[axis] for axis in ("tp", "sp") if axis in mesh}
+    dp = p // np.prod(list(cut.values()))
+    assert " x ".join([f"dp {dp}", *(f"{axis} {size}" for axis, size in cut.items())]) in summary
+    assert summary.startswith(f"gpt, {num_parameters(Shape(2, 16, 4, 12)):,} parameters")
+    for row in rows:
+        if "bytes sent" in row[0] or "messages" in row[0] or row[0].strip().startswith("activations"):
+            ring = "sp" in mesh and "ulysses" not in mesh  # whose messages are of no collective
+            assert row[2] == ("" if ring else row[1]), row
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"tp": 3}, "4 heads on tp 3 leave 1 over; 4 heads go evenly on tp 1, 2, 4"),
+        ({"tp": 8, "heads": 8, "context_bytes": 12, "sequence_parallel": True}, "12 tokens on tp 8 leave 4 over"),
+        ({"sequence_parallel": True}, "sequence_parallel is on, and tp 1"),
+        ({"tp": 2, "method": "server"}, "tp 2, and method server; needs ddp, dp, zero, fsdp"),
+        ({"sp": 2, "ulysses": True, "ring_attention": True}, "ulysses and ring_attention on sp 2; one of them"),
+        ({"ulysses": True}, "ulysses on sp 1; one of them is for sp of 2"),
+        ({"sp": 8, "ulysses": True}, "4 heads on sp 8 leave 4 over"),
+        ({"ep": 2, "experts": 3}, "3 experts on ep 2 leave 1 over"),
+        ({"sp": 2, "experts": 4}, "128 tokens in 4 runs would cut groups of 128"),
+        ({"tp": 2, "optimizer": "lamb"}, "lamb, which needs whole matrices"),
+        ({"model": "mlp", "tp": 2}, "tp is for model gpt"),
+    ],
+)
+def test_what_cannot_be(settings, given, message):
+    with pytest.raises(ArgumentError, match=message):
+        Config(**{"model": "gpt", "data": settings["data"]} | given)
+
+
+def test_a_mesh_that_is_not_the_ranks(spmd, settings):
+    def program(comm):
+        with pytest.raises(ArgumentError, match="dp 2 x tp 4 = 8 ranks, but the communicator has 3"):
+            Trainer(comm, Config(**settings | {"dp": 2, "tp": 4}))
+        with pytest.raises(ArgumentError, match="tp 2 = 2 ranks, but the communicator has 3"):
+            Trainer(comm, Config(**settings | {"tp": 2}))
+
+    spmd(program, 3)

@@ -1,0 +1,15 @@
+import numpy as np
+import pytest
+
+import simdist as sd
+from simdist.comm.solo import SoloCommunicator
+from simdist.training.peak import matmul_flops_per_s
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_machine_multiplies_some_millions_of_numbers_a_second_at_least(dtype):
+    assert 1e6 < matmul_flops_per_s(SoloCommunicator(), dtype, size=64) < 1e15
+
+
+def test_where_no_clock_moves_there_is_no_rate():
+    assert sd.run(matmul_flops_per_s, 2, args=(np.float32, 8)).results == [0, 0]
