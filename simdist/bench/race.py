@@ -1,8 +1,8 @@
 """Race: contenders take turns at one collective, so that whatever else the machine does strikes all of them alike.
 
-    round 0    meet a meet b meet c        each turn begins when all ranks have met, and ends on the slowest
-    round 1    meet b meet c meet a
-    round 2    meet c meet a meet b
+round 0    meet a meet b meet c        each turn begins when all ranks have met, and ends on the slowest
+round 1    meet b meet c meet a
+round 2    meet c meet a meet b
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +14,7 @@ import numpy as np
 from simdist import collectives
 from simdist.arrays import Array, partition
 from simdist.collectives import all_reduce
+from simdist.collectives.registry import find
 from simdist.comm import Communicator
 
 __all__ = ["COPY", "OWN", "Arrays", "Lane", "Times", "contenders", "lane_of", "race"]
@@ -24,6 +25,7 @@ OWN = ", own memory"
 """What is said of a contender whose arrays lie in memory of its rank's own, and not where all reach them."""
 
 _LEAST = 3  # rounds
+_SPARE_ITEMS = 1 << 10  # by which lengths may be rounded up
 _POOL_BYTES = 1 << 26  # among which cold arrays take turns: more than last-level caches hold
 
 
@@ -90,21 +92,24 @@ class Arrays:
     """Three pools of a rank, and in each the array of a round: always the same one, or one after the other.
 
     Args:
-        comm: who shares the first.
+        empty: where the first comes from: `comm.empty`.
         num_bytes: of the longest array.
     """
 
-    def __init__(self, comm: Communicator, num_bytes: int) -> None:
-        items = max(num_bytes, _POOL_BYTES) // 4
-        self.shared: Array = comm.empty(items, np.float32)
-        self.own, self.other = (np.empty(items, np.float32) for _ in range(2))
+    def __init__(self, empty: Callable[[int, Any], Array], num_bytes: int) -> None:
+        self._items = max(num_bytes, _POOL_BYTES) // 4 + _SPARE_ITEMS
+        self.shared: Array = empty(self._items, np.float32)
+        self.own, self.other = (np.empty(self._items, np.float32) for _ in range(2))
         for pool in (self.shared, self.own, self.other):
             pool[...] = 0  # the pages are there from now on
 
-    @staticmethod
-    def of(pool: Array, items: int, k: int, cold: bool) -> Array:
+    def turns(self, items: int) -> int:
+        """How many arrays of so many items there are."""
+        return max(1, self._items // items)
+
+    def of(self, pool: Array, items: int, k: int, cold: bool) -> Array:
         """The array of so many items of round k; cold, it has not been touched for as long as the pool is."""
-        at = k % max(1, len(pool) // items) * items if cold else 0
+        at = k % self.turns(items) * items if cold else 0
         return pool[at : at + items]
 
 
@@ -121,7 +126,8 @@ def lane_of(comm: Communicator) -> Lane:
 def contenders(
     comm: Communicator, operation: str, names: Sequence[str], items: int, arrays: Arrays, cold: bool
 ) -> dict[str, Callable[[int], Any]]:
-    """What to call of simdist, by algorithm: in shared memory, and those without messages in own memory as well.
+    """What to call of simdist, by algorithm: those without messages on arrays in shared memory, and, under another
+    name, in own; those by messages in own, which has larger pages and suits them better.
 
     Args:
         items: of the whole array; for all_to_all a multiple of the ranks.
@@ -134,8 +140,9 @@ def contenders(
 
         return call
 
-    found = {name: turn(name, arrays.shared) for name in names}
-    return found | {name + OWN: turn(name, arrays.own) for name in names if name in ("auto", "direct")}
+    in_memory = [name for name in names if name == "auto" or not find(operation, name).by_messages]
+    found = {name: turn(name, arrays.shared if name in in_memory else arrays.own) for name in names}
+    return found | {name + OWN: turn(name, arrays.own) for name in in_memory}
 
 
 def _perform(comm: Communicator, operation: str, name: str, x: Array, y: Array) -> Any:

@@ -37,7 +37,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--repeats", type=int, default=20, metavar="N", help="of N measurements the median counts (20)")
     add("--out", type=Path, metavar="FILE", help="write all figures there, as JSON")
     add("--picture", type=Path, metavar="FILE", help="draw them there: .png, .svg or .pdf")
-    add("--tune", action="store_true", help="find the fastest algorithms, all collectives, for `auto` to go by from now on")
+    add(
+        "--tune",
+        action="store_true",
+        help="find the fastest algorithms, all collectives, for `auto` to go by from now on",
+    )
 
 
 def _size(text: str) -> int:

@@ -29,7 +29,9 @@ def tune(ranks: Sequence[int], sizes: Sequence[int] = SIZES, budget_s: float = 0
     """
     picks: dict[tuple[str, int], tuple[Pick, ...]] = {}
     for p in ranks:
-        found = run(_measure, p, world="mpi", args=(sizes, budget_s), record=False, check=False, timeout_s=120).results[0]
+        found = run(_measure, p, world="mpi", args=(sizes, budget_s), record=False, check=False, timeout_s=120).results[
+            0
+        ]
         for operation, medians in found.items():
             picks[operation, p] = tuple(Pick(size, *_fastest(operation, of)) for size, of in medians.items())
     return Tuned(picks)
@@ -37,7 +39,7 @@ def tune(ranks: Sequence[int], sizes: Sequence[int] = SIZES, budget_s: float = 0
 
 def _measure(comm: Communicator, sizes: Sequence[int], budget_s: float) -> dict[str, dict[int, dict[str, float]]]:
     """By operation and size the median of each contender."""
-    arrays, lane = Arrays(comm, max(sizes)), lane_of(comm)
+    arrays, lane = Arrays(comm.empty, max(sizes)), lane_of(comm)
     found: dict[str, dict[int, Any]] = {}
     for operation in COLLECTIVES:
         names = algorithms(operation)
@@ -53,7 +55,9 @@ def _measure(comm: Communicator, sizes: Sequence[int], budget_s: float) -> dict[
 
 def _fastest(operation: str, medians: dict[str, float]) -> tuple[str, str]:
     """The names for arrays in shared memory, and in own."""
-    by_messages = {name: s for name, s in medians.items() if not name.endswith(OWN) and find(operation, name).by_messages}
+    by_messages = {
+        name: s for name, s in medians.items() if not name.endswith(OWN) and find(operation, name).by_messages
+    }
     best = min(by_messages, key=by_messages.__getitem__)
 
     def pick(direct: str) -> str:

@@ -1,6 +1,7 @@
 """The collectives as programs call them: check, agree, choose an algorithm, perform it, record it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,7 @@ def _perform(
     comm: Communicator,
     x: Array,
     what: str,
-    before: tuple[Any, ...],
-    after: tuple[Any, ...] = (),
+    call: Callable[[Callable[..., Any], Communicator], Any],
 ) -> Any:
     """Do it, on the communicator's shadow, once all ranks are known to ask for the same.
 
@@ -43,7 +43,8 @@ def _perform(
     Args:
         x: the whole array, or a stand-in with its bytes.
         what: what is done, in words, to compare with what the others say.
-        before, after: the algorithm's arguments around the communicator.
+        call: calls the algorithm with its arguments and the communicator. Plain calls take nothing of C's stack,
+            which virtual ranks copy whenever they switch; run(*arguments) would.
     """
     chosen, other = choose(operation, comm, x.nbytes) if algorithm == "auto" else (find(operation, algorithm),) * 2
     if options:
@@ -59,7 +60,7 @@ def _perform(
         if comm.check:
             later = not chosen.by_messages and comm.num_nodes == 1
             comm.agree(f"{operation} by {chosen.name} of {what}", later)
-        return chosen.run(*before, shadow, *after, **options)
+        return call(partial(chosen.run, **options) if options else chosen.run, shadow)
 
 
 def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "auto", **options: Any) -> None:
@@ -80,7 +81,7 @@ def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "a
     """
     items, fold = flat(x, comm), reduction(op)
     what = f"{describe(x)}, op {fold.name}"
-    _perform("all_reduce", algorithm, options, comm, items, what, (items,), (fold,))
+    _perform("all_reduce", algorithm, options, comm, items, what, lambda run, shadow: run(items, shadow, fold))
 
 
 def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "auto", **options: Any) -> Array:
@@ -98,7 +99,7 @@ def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str 
     """
     items, fold = flat(x, comm), reduction(op)
     what = f"{describe(x)}, op {fold.name}"
-    _perform("reduce_scatter", algorithm, options, comm, items, what, (items,), (fold,))
+    _perform("reduce_scatter", algorithm, options, comm, items, what, lambda run, shadow: run(items, shadow, fold))
     return items[partition(len(items), comm.size)[comm.rank]]
 
 
@@ -132,7 +133,7 @@ def all_gather(
     if out is None or not _same(mine, there):
         there[...] = mine
     what = f"{full.dtype}[{len(full)}]"
-    _perform("all_gather", algorithm, options, comm, full, what, (full,), (chunks,))
+    _perform("all_gather", algorithm, options, comm, full, what, lambda run, shadow: run(full, shadow, chunks))
     return full if out is None else out
 
 
@@ -161,7 +162,8 @@ def all_to_all(
     if flat(y, comm).dtype != x.dtype or y.shape != x.shape:
         raise ArrayError(f"rank {comm.rank} gave out of {describe(y)} for x of {describe(x)}; they must be alike")
     rows = comm.size, x.size // comm.size
-    _perform("all_to_all", algorithm, options, comm, x, describe(x), (x.reshape(rows), y.reshape(rows)))
+    x_rows, y_rows = x.reshape(rows), y.reshape(rows)
+    _perform("all_to_all", algorithm, options, comm, x, describe(x), lambda run, shadow: run(x_rows, y_rows, shadow))
     return y
 
 
@@ -180,7 +182,7 @@ def broadcast(x: Array, comm: Communicator, root: int = 0, algorithm: str = "aut
     root = root_of(comm, root)
     items = flat(x, comm, writable=comm.rank != root)
     what = f"{describe(x)}, root {root}"
-    _perform("broadcast", algorithm, options, comm, items, what, (items,), (root,))
+    _perform("broadcast", algorithm, options, comm, items, what, lambda run, shadow: run(items, shadow, root))
 
 
 def reduce(
@@ -201,7 +203,7 @@ def reduce(
     root = root_of(comm, root)
     items, fold = flat(x, comm), reduction(op)
     what = f"{describe(x)}, op {fold.name}, root {root}"
-    _perform("reduce", algorithm, options, comm, items, what, (items,), (fold, root))
+    _perform("reduce", algorithm, options, comm, items, what, lambda run, shadow: run(items, shadow, fold, root))
 
 
 def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str = "auto", **options: Any) -> Array:
@@ -228,8 +230,9 @@ def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str =
         items = empty(kind, 0, dtype)
     chunks = list(partition(int(length), comm.size))
     what = f"{dtype}[{length}], root {root}"
+    whole = phantom(int(length), items.dtype)
     shard: Array = _perform(
-        "scatter", algorithm, options, comm, phantom(int(length), items.dtype), what, (items,), (chunks, root)
+        "scatter", algorithm, options, comm, whole, what, lambda run, shadow: run(items, shadow, chunks, root)
     )
     return shard
 
@@ -255,8 +258,9 @@ def gather(shard: Array, comm: Communicator, root: int = 0, algorithm: str = "au
     chunks = _consecutive([int(note) for note in comm.exchange(str(len(mine)))])
     length = chunks[-1].stop
     what = f"{mine.dtype}[{length}], root {root}"
+    whole = phantom(length, mine.dtype)
     full: Array | None = _perform(
-        "gather", algorithm, options, comm, phantom(length, mine.dtype), what, (mine,), (chunks, root)
+        "gather", algorithm, options, comm, whole, what, lambda run, shadow: run(mine, shadow, chunks, root)
     )
     return full
 
@@ -268,7 +272,7 @@ def barrier(comm: Communicator, algorithm: str = "auto") -> None:
         UnknownNameError: no such algorithm.
         CollectiveMismatch: on all ranks, if they do not all call this.
     """
-    _perform("barrier", algorithm, {}, comm, phantom(0), "nothing", ())
+    _perform("barrier", algorithm, {}, comm, phantom(0), "nothing", lambda run, shadow: run(shadow))
 
 
 def _consecutive(lengths: Sequence[int]) -> list[slice]:

@@ -18,9 +18,8 @@ def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
     Raises:
         ArrayError: x is no array, holds Python objects, is not C-contiguous, or may not be written to.
     """
-    if type(x) is np.ndarray and x.flags.c_contiguous and not x.dtype.hasobject:  # as it nearly always is
-        if x.flags.writeable or not writable:
-            return x if x.ndim == 1 else x.reshape(-1)
+    if type(x) is np.ndarray and _is_plain(x, writable):  # as it nearly always is
+        return x if x.ndim == 1 else x.reshape(-1)
     if not hasattr(x, "dtype") or not hasattr(x, "reshape"):
         raise ArrayError(f"rank {comm.rank} gave {type(x).__name__} {x!r:.60}; a collective needs an array")
     if x.dtype.hasobject:
@@ -31,6 +30,12 @@ def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
     if writable and isinstance(x, np.ndarray) and not x.flags.writeable:
         raise ArrayError(f"rank {comm.rank} gave a read-only array of shape {x.shape}; this collective writes to it")
     return x.reshape(-1)
+
+
+def _is_plain(x: Array, writable: bool) -> bool:
+    """Whether there is nothing against a NumPy array."""
+    flags = x.flags
+    return flags.c_contiguous and (flags.writeable or not writable) and not x.dtype.hasobject
 
 
 def describe(x: Array) -> str:

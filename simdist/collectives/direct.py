@@ -42,9 +42,9 @@ _BLOCK_BYTES = 1 << 18
 def fold(op: Reduction, arrays: Sequence[Array], total: Array) -> None:
     """Leave in `total`, which may be the first of the arrays, their reduction in order."""
     combine = op.ufunc
-    combine(arrays[0], arrays[1], total)
+    combine(arrays[0], arrays[1], out=total)
     for x in arrays[2:]:
-        combine(total, x, total)
+        combine(total, x, out=total)
 
 
 def _fold_slice(op: Reduction, arrays: Sequence[Array], part: slice, to: Iterable[int]) -> None:

@@ -7,7 +7,7 @@ from simdist.comm.peers import ROOM_BYTES
 
 __all__ = ["Moves", "is_short", "on_one_node"]
 
-_SHORT_BYTES = 1 << 12  # a rank, and sixteen times as much in all
+_SHORT_BYTES = 1 << 14  # of one array, and four times as much of all ranks' together
 
 
 class Moves(NamedTuple):
@@ -42,11 +42,10 @@ class Moves(NamedTuple):
 def is_short(num_bytes: int, ranks: int, one_shot: bool | None = None) -> bool:
     """Whether an array of so many bytes is copied at once wherever it lies; one_shot says it, where it is given.
 
-    Up to some size that is quicker than to meet once more. The more ranks, the longer it takes them to meet; but each
-    has to read what all have copied.
+    Up to some size that is quicker than to meet once more; but each rank has to read what all have copied.
     """
     if one_shot is None:
-        return num_bytes <= _SHORT_BYTES * ranks and num_bytes * ranks <= 16 * _SHORT_BYTES
+        return num_bytes <= _SHORT_BYTES and num_bytes * ranks <= 4 * _SHORT_BYTES
     return one_shot and num_bytes <= ROOM_BYTES
 
 

@@ -1,11 +1,11 @@
 """Direct on several nodes: without messages inside a node, by messages between the first ranks of the nodes.
 
-    place    a rank's index on its node        leader   the rank at place 0
+place    a rank's index on its node        leader   the rank at place 0
 
-                node 0                node 1                node 2
-    inside      0 - 1 - 2 - 3         4 - 5 - 6 - 7         8 - 9 - 10 - 11
-                |                     |                     |
-    between     +---------------------+---------------------+
+            node 0                node 1                node 2
+inside      0 - 1 - 2 - 3         4 - 5 - 6 - 7         8 - 9 - 10 - 11
+            |                     |                     |
+between     +---------------------+---------------------+
 """
 
 from dataclasses import replace

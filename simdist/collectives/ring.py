@@ -8,12 +8,11 @@ Bandwidth-optimal: no all-reduce moves fewer bytes per rank. Its price is a late
 Source: Patarasuk and Yuan 2009, J. Parallel Distrib. Comput. 69(2), 117-124.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Sequence
 
 import numpy as np
 
-from simdist.arrays import Array, Chunks, Reduction, slices
+from simdist.arrays import Array, Chunks, Reduction, partition, slices
 from simdist.collectives.cost import Case, Cost, Formula, in_turn
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
@@ -46,11 +45,9 @@ class Ring:
         """The rank that sits this many places before this one."""
         return self.order[(self.place - places) % len(self.order)]
 
-    def backwards(self, places: int) -> Iterator[int]:
-        """p - 1 ranks, against the ring, beginning with the one that sits this many places before this one."""
-        p = len(self.order)
-        first = (self.place - places) % p
-        return islice(chain(self.order[first::-1], self.order[:first:-1]), p - 1)
+    def seated(self, chunks: Chunks) -> Chunks:
+        """The chunks of the ranks as they sit round the ring."""
+        return chunks if isinstance(self.order, range) else [chunks[rank] for rank in self.order]
 
 
 # -- reduce-scatter -----------------------------------------------------------------------------------
@@ -91,12 +88,12 @@ def ring_reduce_scatter(x: Array, comm: Communicator, op: Reduction, order: Sequ
 
     Cost per rank: p-1 messages, n(p-1)/p bytes sent and as many reduced.
     """
-    ring, chunks = Ring(comm.size, comm.rank, order), slices(len(x), comm.size)
-    after, before = ring.after, ring.before
-    incoming = np.empty_like(x[chunks[0]])  # no chunk is longer than the first
-    give = x[chunks[ring.back(1)]]
-    for owner in ring.backwards(2):
-        take = x[chunks[owner]]
+    p, ring = comm.size, Ring(comm.size, comm.rank, order)
+    place, after, before, chunks = ring.place, ring.after, ring.before, ring.seated(slices(len(x), p))
+    incoming = np.empty_like(x, shape=partition(len(x), p).largest)
+    give = x[chunks[(place - 1) % p]]
+    for step in range(1, p):
+        take = x[chunks[(place - 1 - step) % p]]
         y = incoming[: len(take)]
         comm.sendrecv(give, after, y, before)
         op.fold(take, y)
@@ -125,11 +122,11 @@ def ring_all_gather(x: Array, comm: Communicator, chunks: Chunks, order: Sequenc
 
     Cost per rank: p-1 messages, n(p-1)/p bytes sent.
     """
-    ring = Ring(comm.size, comm.rank, order)
-    after, before = ring.after, ring.before
-    give = x[chunks[comm.rank]]
-    for owner in ring.backwards(1):
-        take = x[chunks[owner]]
+    p, ring = comm.size, Ring(comm.size, comm.rank, order)
+    place, after, before, chunks = ring.place, ring.after, ring.before, ring.seated(chunks)
+    give = x[chunks[place]]
+    for step in range(1, p):
+        take = x[chunks[(place - step) % p]]
         comm.sendrecv(give, after, take, before)
         give = take
 

@@ -16,7 +16,7 @@ class Block:
         name, num_bytes, micro_batch, detail: the span's.
     """
 
-    __slots__ = ("_comm", "_detail", "_entered", "_micro_batch", "_num_bytes", "_name", "_outer", "_start_s")
+    __slots__ = ("_comm", "_detail", "_entered", "_micro_batch", "_name", "_num_bytes", "_outer", "_start_s")
 
     def __init__(self, comm: "Communicator", name: str, num_bytes: int, micro_batch: int, detail: str) -> None:
         self._comm = comm

@@ -53,7 +53,7 @@ def join(guard: Guard) -> MpiCommunicator:
     recorder = Recorder(watchdog.rank)
     group = MpiGroup(MPI, world, "world", range(world.Get_size()), pretended(nodes))
     cluster = preset("this-machine").with_(tuned=_tuned(world))
-    return MpiCommunicator(group, guard, watchdog.lines[0], recorder, zero_s, Windows(), cluster)
+    return MpiCommunicator(group, guard, watchdog.lines[0], recorder, zero_s, Windows(MPI), cluster)
 
 
 def _tuned(world: Any) -> Tuned | None:

@@ -15,7 +15,6 @@ n + 2, and write to that slot again, before all have read it and come to meeting
 import os
 import threading
 import time
-import weakref
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -28,6 +27,7 @@ from simdist import environment
 from simdist.arrays import Array
 from simdist.comm.line import MEETING
 from simdist.comm.mismatch import listed, mismatch
+from simdist.comm.mpi_errors import check_array
 from simdist.comm.mpi_group import NOTE_BYTES
 from simdist.comm.mpi_memory import MpiMemory
 from simdist.comm.peers import ROOM_BYTES, Peers
@@ -45,6 +45,7 @@ _LONGEST_PAUSE_S = 1e-3
 _SELFISH_S = 1e-4  # for which Python's lock is kept: to let go of it takes nearly as long
 _MAIN_AND_WATCHDOG = 2
 _MOST_VIEWS = 4096
+_NOWHERE: list[Array] = []
 
 
 class MpiPeers(Peers):
@@ -76,7 +77,6 @@ class MpiPeers(Peers):
         self._said = 0
         self._what = ""
         self._rooms: dict[Any, tuple[list[Array], list[Array]]] = {}
-        self._shown: dict[int, tuple[weakref.ref[Any], tuple[int, list[Array]]]] = {}
         self._views: dict[tuple[int, int, Any], tuple[int, list[Array]]] = {}
         here = environment.place()
         crowded = (here[2] if here else 1) > environment.num_cores()
@@ -160,28 +160,26 @@ class MpiPeers(Peers):
 
     def show(self, x: Array) -> Sequence[Array] | None:
         """See Peers."""
-        known = self._shown.get(id(x))
-        place, views = known[1] if known is not None and known[0]() is x else self._look_up(x)
+        if type(x) is not np.ndarray:
+            check_array("show", x, self._rank)
+        place, views = 0, _NOWHERE
+        root = x
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        if root.base is not None:  # else the memory is NumPy's own, and so in no window
+            key = self._windows.address(x), len(x), x.dtype
+            place, views = self._views.get(key) or self._find(x, key)
         return views if self._come(place) and place else None
-
-    def _look_up(self, x: Array) -> tuple[int, list[Array]]:
-        """What `_find` finds, kept for the next time: to ask an array for its address takes longer than to meet."""
-        if len(self._shown) == _MOST_VIEWS:
-            self._shown.clear()
-        key = x.__array_interface__["data"][0], x.size, x.dtype
-        found = self._views.get(key) or self._find(x, key)
-        self._shown[id(x)] = weakref.ref(x), found
-        return found
 
     def _find(self, x: Array, key: tuple[int, int, Any]) -> tuple[int, list[Array]]:
         """The hash of x's place, 0 where that is none, and every rank's array there."""
-        place = self._windows.place(x)
+        place = self._windows.place(key[0], x.nbytes)
         if place is None:
-            return 0, []
+            return 0, _NOWHERE
         window, offset = place
         parts = [window.parts.get(rank) for rank in self._comm.ranks]
         if any(part is None or len(part) < offset + x.nbytes for part in parts):
-            return 0, []
+            return 0, _NOWHERE
         if len(self._views) == _MOST_VIEWS:
             self._views.clear()
         views = [np.ndarray(x.size, x.dtype, part, offset) for part in parts]
@@ -196,6 +194,8 @@ class MpiPeers(Peers):
         copies = rooms[room]
         mine, at = copies[self._rank], 0
         for part in parts:
+            if type(part) is not np.ndarray:
+                check_array("post", part, self._rank)
             end = at + len(part)
             mine[at:end] = part
             at = end

@@ -7,6 +7,7 @@ from simdist.plots.experts import expert_load
 from simdist.plots.loss import loss_curve
 from simdist.plots.loss_race import Point, loss_race
 from simdist.plots.memory import memory
+from simdist.plots.race import race_bandwidth, race_over_limit
 from simdist.plots.schedule import pipeline_schedule
 from simdist.plots.server_traffic import ServerTraffic, server_traffic
 from simdist.plots.shards import shards
@@ -30,6 +31,8 @@ __all__ = [
     "loss_race",
     "memory",
     "pipeline_schedule",
+    "race_bandwidth",
+    "race_over_limit",
     "server_traffic",
     "shards",
     "staleness",

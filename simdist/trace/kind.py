@@ -31,8 +31,9 @@ def kind(name: str) -> str:
     """One of MESSAGES, COLLECTIVES, COMPUTING, "wait", "state", or "other".
 
     The first word decides: "all_reduce ring" is an all_reduce. A pipeline's actions, such as F0 and 2W1, are
-    known by their letter, and a pair of them done at once, such as F8&B0, computes. What is "other" depends on what it holds: with nothing recorded inside, it is
-    computing under a name of its own; else it is a frame, such as a training step, around what it holds.
+    known by their letter, and a pair of them done at once, such as F8&B0, computes. What is "other" depends
+    on what it holds: with nothing recorded inside, it is computing under a name of its own; else it is a
+    frame, such as a training step, around what it holds.
     """
     word = name.partition(" ")[0]
     if name in COMPUTING or word in MESSAGES or word in COLLECTIVES or word in ("wait", "state"):

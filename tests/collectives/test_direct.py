@@ -225,7 +225,7 @@ def test_on_several_nodes(operation, p, per_node):
         for root in {0, p // 2, p - 1}:
             found, spans, _ = run_virtual(program, p, cluster, (operation, n, "int64", "own", "sum", root))
             puts = [before for before, *_ in found]
-            for rank, (_, got, traffic, reduced) in enumerate(found):
+            for rank, (_, got, traffic, _) in enumerate(found):
                 want = expected(operation, puts, rank, root=root)
                 assert (got is None) == (want is None)
                 assert got is None or got.tobytes() == want.tobytes(), (operation, n, root, rank)

@@ -41,7 +41,9 @@ def test_a_prime_number_of_ranks_is_a_ring(p):
 
 
 def test_moves_as_few_bytes_as_a_ring():
-    assert costs("all_reduce", "torus", 12, 1200)[5][2:4] == costs("all_reduce", "ring", 12, 1200)[5][2:4] == (2200, 1100)
+    assert (
+        costs("all_reduce", "torus", 12, 1200)[5][2:4] == costs("all_reduce", "ring", 12, 1200)[5][2:4] == (2200, 1100)
+    )
 
 
 @pytest.mark.parametrize("rows", [0, -1, 4, 7])

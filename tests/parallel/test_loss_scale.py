@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from oracle import outgoing
 
 from simdist.comm.solo import SoloCommunicator

@@ -42,10 +42,13 @@ class Memory:
         while isinstance(root.base, np.ndarray):
             root = root.base
         found = self._calls.get(id(root))
-        if found is None or found[0]() is not root:
-            return None
-        start, own = (a.__array_interface__["data"][0] for a in (root, x))
-        return found[1], own - start
+        return None if found is None else (found[1], _address(x) - _address(root))
+
+
+def _address(x: Array) -> int:
+    """Where its memory begins."""
+    start: int = x.__array_interface__["data"][0]
+    return start
 
 
 class Meeting:
@@ -122,7 +125,10 @@ class VirtualPeers(Peers):
         return meeting.brought
 
     def _charge(self, flops: int, common_bytes: int, private_bytes: int, posted_bytes: int) -> None:
-        """Move the clock, but for what has been posted. Where devices have memories of their own, the peers' share comes over the link inside."""
+        """Move the clock, but for what has been posted.
+
+        Where devices have memories of their own, the peers' share comes over the link inside.
+        """
         cluster, far_bytes = self._comm.cluster, 0
         common_bytes -= posted_bytes
         private_bytes -= posted_bytes

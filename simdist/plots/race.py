@@ -1,0 +1,133 @@
+"""Race: how fast contenders are at one collective, over sizes: bandwidth, and time beside what memory allows."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from simdist.errors import ArgumentError
+from simdist.plots import style
+
+__all__ = ["Result", "race_bandwidth", "race_over_limit"]
+
+
+class Result(Protocol):
+    """One contender at one size; "copy" is the limit."""
+
+    @property
+    def operation(self) -> str: ...  # noqa: D102
+    @property
+    def ranks(self) -> int: ...  # noqa: D102
+    @property
+    def num_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def cold(self) -> bool: ...  # noqa: D102
+    @property
+    def contender(self) -> str: ...  # noqa: D102
+    @property
+    def busbw(self) -> float: ...  # noqa: D102
+    @property
+    def over_limit(self) -> float: ...  # noqa: D102
+
+
+_LIMIT = "copy"
+_FIRST = ("direct", "direct, own memory", "auto", "auto, own memory")
+_RIVALS = ("vendor", "gloo")
+_MESSAGES = "best by messages"
+
+
+def race_bandwidth(results: Iterable[Result], *, width: float = style.PAGE) -> Figure:
+    """Bus bandwidth over size, as nccl-tests counts it; a panel for each number of ranks, warm arrays over cold ones.
+
+    simdist's algorithms by messages are one line, the fastest of them at each size.
+
+    Args:
+        results: of one operation.
+        width: of the figure, in inches.
+
+    Raises:
+        ArgumentError: nothing to draw, or several operations.
+    """
+    return _draw(results, width, lambda r: r.busbw / 1e9, "bus bandwidth, GB/s", "Bus bandwidth of {} over size", max)
+
+
+def race_over_limit(results: Iterable[Result], *, width: float = style.PAGE) -> Figure:
+    """Time over the time in which every rank copies as many bytes, all at once; as `race_bandwidth`."""
+    title = "Time of {} as a multiple of the time in which all ranks copy as many bytes"
+    return _draw(results, width, lambda r: r.over_limit, "time / time of a copy", title, min)
+
+
+def _draw(
+    results: Iterable[Result],
+    width: float,
+    value: Callable[[Result], float],
+    label: str,
+    title: str,
+    best: Callable[[Iterable[float]], float],
+) -> Figure:
+    rows = list(results)
+    operations = {row.operation for row in rows}
+    if len(operations) != 1:
+        raise ArgumentError(f"a race shows one operation, and these are {len(operations)}: {sorted(operations)}")
+    counts, kinds = sorted({row.ranks for row in rows}), sorted({row.cold for row in rows})
+    every = {
+        (ranks, cold): _lines([r for r in rows if (r.ranks, r.cold) == (ranks, cold)], value, best)
+        for ranks in counts
+        for cold in kinds
+    }
+    names = sorted({name for lines in every.values() for name in lines}, key=_rank)
+    with style.styled():
+        fig = style.figure(width, 0.9 + 2.1 * len(kinds))
+        axes = fig.subplots(len(kinds), len(counts), squeeze=False, sharex=True, sharey=True)
+        for row, cold in zip(axes, kinds, strict=True):
+            for ax, ranks in zip(row, counts, strict=True):
+                _panel(ax, every[ranks, cold], names, best is min)
+                ax.set_title(f"{style.number(ranks, 'rank')}, {'cold' if cold else 'warm'} arrays")
+            row[0].set_ylabel(label)
+        for ax in axes[-1]:
+            ax.set_xlabel("size of the array")
+        key = [Line2D([], [], label=name, **style.series(i)) for i, name in enumerate(names)]
+        style.legend(fig, key, letters=16)
+        style.title(fig, title.format(operations.pop()))
+    return fig
+
+
+def _rank(name: str) -> tuple[int, str]:
+    """simdist first."""
+    order = (*_FIRST, _MESSAGES)
+    return (order.index(name), "") if name in order else (len(order), name)
+
+
+def _lines(
+    rows: Sequence[Result], value: Callable[[Result], float], best: Callable[[Iterable[float]], float]
+) -> dict[str, dict[int, float]]:
+    """By contender the values by size; all algorithms by messages are one contender."""
+    found: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row.contender == _LIMIT:
+            continue
+        name = row.contender if row.contender.startswith((*_FIRST, *_RIVALS)) else _MESSAGES
+        line = found.setdefault(name, {})
+        line[row.num_bytes] = best((line.get(row.num_bytes, value(row)), value(row)))
+    return found
+
+
+def _panel(ax: Axes, lines: dict[str, dict[int, float]], names: Sequence[str], limit: bool) -> None:
+    ax.set(xscale="log", yscale="log")
+    if limit:
+        ax.axhline(1, color=style.INK, linewidth=0.8, zorder=1)
+    for name, line in lines.items():
+        ax.plot(sorted(line), [line[n] for n in sorted(line)], **style.series(names.index(name)))
+    ax.xaxis.set_major_locator(LogLocator(base=4, numticks=7))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: style.size(n)))
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+        axis.set_minor_locator(NullLocator())
+    ax.tick_params(axis="x", labelrotation=30)
+    ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
+    ax.set_axisbelow(True)

@@ -1,0 +1,145 @@
+"""Meetings: the order that they make, and how a wait at one ends when it cannot end well."""
+
+import re
+
+import numpy as np
+import pytest
+from jobs import job, needs_mpi
+
+from simdist.cluster import preset
+from simdist.comm.peers import ROOM_BYTES
+from simdist.comm.solo import SoloCommunicator
+from simdist.comm.virtual.world import run_virtual
+from simdist.errors import ArgumentError, CollectiveMismatch, DeadlockError
+
+
+def test_what_was_written_before_a_meeting_is_read_after_it(spmd):
+    def program(comm):
+        x, peers, seen = comm.shared((comm.size, 1000), np.int64), comm.shadow.peers(), []
+        for k in range(100):
+            x[comm.rank] = 10**comm.rank * (k % 9 + 1)
+            peers.meet()
+            seen.append(bool((x.sum(axis=0) == int("1" * comm.size) * (k % 9 + 1)).all()))
+            peers.meet()
+        return all(seen)
+
+    assert spmd(program, 4) == [True] * 4
+
+
+def test_every_stream_has_peers_of_its_own(spmd):
+    def program(comm):
+        side, peers = comm.stream("side"), comm.shadow.peers()
+        posts = [
+            side.start(lambda k=k: [c[0] for c in side.comm.shadow.peers().post(np.array([k, comm.rank]))])
+            for k in range(50)
+        ]
+        mine = [[c[1] for c in peers.post(np.array([k, comm.rank]))] for k in range(50)]
+        return [list(map(int, work.wait())) for work in posts], [list(map(int, ranks)) for ranks in mine]
+
+    for theirs, mine in spmd(program, 3):
+        assert theirs == [[k] * 3 for k in range(50)]
+        assert mine == [[0, 1, 2]] * 50
+
+
+def test_only_ranks_of_one_node_meet():
+    def program(comm):
+        with pytest.raises(ArgumentError, match="the 4 ranks of 'world' live on 2 nodes"):
+            comm.peers()
+
+    run_virtual(program, 4, preset("this-machine").with_(devices_per_node=2))
+
+
+def test_alone_there_is_nobody_to_wait_for():
+    peers, x = SoloCommunicator().peers(), np.arange(3)
+    peers.meet()
+    assert peers.show(x)[0] is x
+    (copy,) = peers.post(x, x[:1])
+    assert copy.tolist() == [0, 1, 2, 0]
+
+
+def test_virtual_ranks_leave_a_meeting_one_latency_after_the_last_has_come():
+    def program(comm):
+        comm.compute(seconds=float(comm.rank))
+        comm.peers().meet()
+        return comm.clock()
+
+    machine = preset("this-machine")
+    assert run_virtual(program, 4, machine)[0] == [3.0 + machine.inside.latency_s] * 4
+
+
+def test_a_virtual_rank_that_does_not_come_is_named():
+    def program(comm):
+        if comm.rank != 1:
+            with comm.span("all_reduce direct"):
+                comm.peers().meet()
+
+    with pytest.raises(DeadlockError, match="rank 0 waits for rank 1 to come to a meeting in all_reduce direct"):
+        run_virtual(program, 3, preset("this-machine"))
+
+
+@pytest.mark.mpi  # virtual ranks do not go on after a dispute
+def test_ranks_that_say_different_things_all_hear_of_it_and_go_on(spmd):
+    def program(comm):
+        comm.shadow.peers()
+        told = []
+        for k in range(3):
+            try:
+                comm.agree("this" if comm.rank != k else "that")
+            except CollectiveMismatch as error:
+                told.append(str(error))
+        comm.agree("the same")
+        return told
+
+    found = spmd(program, 3)
+    assert found[0] == found[1] == found[2]
+    for k, text in enumerate(found[0]):
+        assert re.search(rf"rank {k}: that$", text)
+
+
+def test_a_room_takes_what_it_is_said_to(spmd):
+    def program(comm):
+        x = np.full(ROOM_BYTES // 8, comm.rank)
+        return [bool((copy == r).all()) for r, copy in enumerate(comm.shadow.peers().post(x))]
+
+    assert spmd(program, 2) == [[True] * 2] * 2
+
+
+# -- waiting in vain, in jobs of real ranks ----------------------------------------------------------------
+
+SCRIPT = """
+import os, signal, sys, threading, time
+import numpy as np
+import simdist as sd
+from simdist.collectives import all_reduce
+
+comm, how = sd.world(), sys.argv[1]
+for n in (10, 100_000):
+    all_reduce(np.ones(n), comm, algorithm="direct")
+    all_reduce(comm.empty(n, np.float64), comm, algorithm="direct")
+if comm.rank == 1:
+    if how == "kill":
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    elif how == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif how == "leave":
+        sys.exit(0)
+    time.sleep(60)
+all_reduce(np.ones(10), comm, algorithm="direct")
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("kill", r"RankFailed.* rank 1 .*died|rank 1 .*killed"),
+        ("stop", r"rank 0 waits in all_reduce by direct of float64\[10\], op sum on 'world.collective' for rank 1 in"),
+        ("leave", r"rank \d waits in all_reduce by direct .* for rank 1 .*, but rank 1 has left"),
+    ],
+)
+def test_a_wait_for_a_rank_that_does_not_come_ends(how, words, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = job(3, script, how, timeout_s=60, SIMDIST_TIMEOUT_S="3")
+    assert done.code != 0
+    assert re.search(words, done.output, re.DOTALL), done.output
