@@ -15,9 +15,9 @@ def run_tests(ranks, *arguments, **options):
     return job(ranks, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", *arguments, **options)
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_every_test_of_both_worlds(ranks):
-    done = run_tests(ranks, timeout_s=400.0)
+def test_every_test_of_both_worlds():
+    """On as many ranks as most of them need; .ci/run does it on fewer too."""
+    done = run_tests(4, timeout_s=1500.0)
     assert done.code == 0, done.output[-8000:]
     assert " passed" in done.output
 
