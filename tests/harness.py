@@ -72,7 +72,8 @@ class RealRanks:
             self._groups[ranks] = self.world.split(0 if self.rank < ranks else None, self.rank)
         group, told, error = self._groups[ranks], b"", None
         if group is not None:
-            group.check = check
+            group.check, group.recorder.on = check, True
+            group.recorder.rows.clear()
             try:
                 told = b"=" + pack(program(group, *args))
             except Exception as raised:

@@ -17,6 +17,7 @@ __all__ = ["Pace"]
 
 _COMMUNICATING = {*COLLECTIVES, *MESSAGES, "wait"}
 _MOST_ROWS = 1 << 16
+"""How many rows of the record one run's steps may fill."""
 
 
 class Pace:
@@ -66,7 +67,7 @@ class Pace:
         self._tell = tell
         self._loss = np.nan
         self._rows = comm.recorder.rows
-        self._begin = len(self._rows)
+        self._first = self._begin = len(self._rows)
         self._steps = 0
 
     def __call__(self, weights: Array, step: int) -> tuple[float, Array]:
@@ -111,7 +112,7 @@ class Pace:
 
     def trim(self) -> None:
         """End the record if it has grown too long."""
-        if len(self._rows) > _MOST_ROWS:
+        if len(self._rows) - self._first > _MOST_ROWS:
             self._comm.recorder.on = False
 
     def _clip(self, g: Array) -> None:

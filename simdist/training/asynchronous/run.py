@@ -78,7 +78,7 @@ class AsynchronousRun:
         """
         comm, config = self.comm, self.config
         comm.barrier()
-        start_s, pace = comm.clock(), self._pace(tell)
+        start_s, pace, on_record = comm.clock(), self._pace(tell), comm.recorder.on
         doing = perform(comm, config, self.model.parameters, self._weights, pace)
         if config.method in GOSSIP:
             pace.snapshots.errors()
@@ -86,6 +86,7 @@ class AsynchronousRun:
         costs = Costs(pace.sent_bytes, pace.communication_s, pace.messages, pace.meter.flops, pace.norm)
         told = gather_json(comm, [doing, costs])
         trace = gather_trace(comm, first=self._first_span)
+        comm.recorder.on = on_record  # a long run has ended its record
         if told is None or trace is None:
             return None
         parts = [(Doing(*one), Costs(*other)) for one, other in told]
