@@ -58,7 +58,6 @@ class RealRanks:
         self.world = world
         self.rank, self.size = world.rank, world.size
         self._meeting = world.split(0, world.rank)
-        self._groups: dict[int, Any] = {}
 
     def __call__(self, program: Callable[..., Any], ranks: int, *args: Any, check: bool = True, **_: Any) -> list[Any]:
         """program(comm, *args) on the first `ranks` ranks: the results of all of them, on every rank of the job.
@@ -68,9 +67,7 @@ class RealRanks:
         """
         if ranks > self.size:
             pytest.skip(f"needs {ranks} ranks")
-        if ranks not in self._groups:
-            self._groups[ranks] = self.world.split(0 if self.rank < ranks else None, self.rank)
-        group, told, error = self._groups[ranks], b"", None
+        group, told, error = self.world.split(0 if self.rank < ranks else None, self.rank), b"", None
         if group is not None:
             group.check, group.recorder.on = check, True
             group.recorder.rows.clear()
@@ -83,8 +80,9 @@ class RealRanks:
             reports = self.meet("program", told)
         failures = {rank: report for rank, report in enumerate(reports) if report is None or report[:1] == b"!"}
         if failures:
-            self._groups.clear()  # messages may be left over: let no later program see them
             raise error or _told(failures)
+        if group is not None:  # where one has failed, messages may be under way
+            group.free()
         return [unpack((report or b"=")[1:]) for report in reports[:ranks]]
 
     def verdict(self, failure: str) -> dict[int, str]:

@@ -165,6 +165,13 @@ class Communicator(ABC):
         Every rank of this group must call it.
         """
 
+    def free(self) -> None:
+        """Give back what MPI keeps for this group, and for all groups and streams made from it. Elsewhere: nothing.
+
+        An MPI has room for some 2000 groups. All ranks of this one must call it, with no message under way, and use
+        none of them again; arrays of `empty` and `shared` stay as they are.
+        """
+
     @property
     @abstractmethod
     def shadow(self) -> "Communicator":

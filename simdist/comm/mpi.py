@@ -249,6 +249,18 @@ class MpiCommunicator(Communicator):
             group = self._group.split(color, key)
         return None if group is None else self._kin(group, self.line)
 
+    def free(self) -> None:
+        """See Communicator.
+
+        Raises:
+            ArgumentError: this is the world, which lives until the job ends.
+        """
+        if self.context == "world":
+            raise ArgumentError(f"the world cannot be freed on rank {self.rank}: it lives until the job ends")
+        if self._group.mpi != MPI.COMM_NULL:
+            with self._together("free"):
+                self._group.free()
+
     @property
     def shadow(self) -> "MpiCommunicator":
         """See Communicator."""
@@ -265,7 +277,13 @@ class MpiCommunicator(Communicator):
         line = self.guard.watchdog.line(name)
         stream = ThreadStream(self._twin(f".{name}", line), line, self.line)
         self.guard.drains.append(stream.drain)
+        self._group.ends.append(lambda: self._end(stream, line))
         return stream
+
+    def _end(self, stream: ThreadStream, line: Line) -> None:
+        self.guard.drains.remove(stream.drain)
+        stream.drain()
+        self.guard.watchdog.lines.remove(line)
 
     def _twin(self, name: str, line: Line, owner: "MpiCommunicator | None" = None) -> "MpiCommunicator":
         """The same ranks, under another name and on a communicator of MPI's of its own."""
@@ -365,6 +383,7 @@ class MpiCommunicator(Communicator):
                 self.check_one_node()
                 with self._together("the making of peers"):
                     self._peers = MpiPeers(self, self._memory, self._owner.context)
+                self._group.ends.append(self._peers.end)
                 self._owner._peers = self._peers
         return self._peers
 

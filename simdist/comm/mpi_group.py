@@ -1,6 +1,6 @@
 """Group: the members of a real communicator, and the calls of MPI's in which all of them take part."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -23,6 +23,9 @@ class MpiGroup:
         mpi: MPI's own communicator, which nobody else uses.
         context: the group's name.
         ranks, nodes: the global rank and the node of each member.
+
+    Attributes:
+        ends: what was made from this group, as functions that give it back: all members made it, in this order.
     """
 
     def __init__(self, library: Any, mpi: Any, context: str, ranks: Sequence[int], nodes: Sequence[int]) -> None:
@@ -33,6 +36,8 @@ class MpiGroup:
         self.nodes = tuple(nodes)
         self.rank: int = mpi.Get_rank()
         self.size: int = mpi.Get_size()
+        self.ends: list[Callable[[], object]] = []
+        self._siblings = self.ends
         self._splits = 0
         self._heard = bytearray(16)
         self._hear = [self._heard, 2, library.INT64_T]
@@ -67,7 +72,7 @@ class MpiGroup:
 
     def twin(self, name: str) -> "MpiGroup":
         """The same members under another name, whose messages match only each other."""
-        return MpiGroup(self.library, self.mpi.Dup(), self.context + name, self.ranks, self.nodes)
+        return self._kin(self.mpi.Dup(), self.context + name, self.ranks, self.nodes)
 
     def split(self, color: int | None, key: int) -> "MpiGroup | None":
         """The members that gave the same color, ordered by key, then rank; None where color is None."""
@@ -82,7 +87,22 @@ class MpiGroup:
         # MPI wants colors and keys from 0 on: the first member and the place among them will do.
         mpi = self.mpi.Split(members[0], members.index(self.rank))
         ranks, nodes = [self.ranks[m] for m in members], [self.nodes[m] for m in members]
-        return MpiGroup(self.library, mpi, f"{self.context}/{self._splits}:{color}", ranks, nodes)
+        return self._kin(mpi, f"{self.context}/{self._splits}:{color}", ranks, nodes)
+
+    def _kin(self, mpi: Any, context: str, ranks: Sequence[int], nodes: Sequence[int]) -> "MpiGroup":
+        group = MpiGroup(self.library, mpi, context, ranks, nodes)
+        group._siblings = self.ends
+        self.ends.append(group.free)
+        return group
+
+    def free(self) -> None:
+        """Give back all that was made from this group, the last first, and then the group; once."""
+        while self.ends:
+            self.ends.pop()()
+        if self.free in self._siblings:
+            self._siblings.remove(self.free)
+        if self.mpi != self.library.COMM_NULL:
+            self.mpi.Free()
 
 
 @lru_cache(maxsize=1024)

@@ -1,6 +1,8 @@
 """Memory that real ranks of a node have in common: windows of MPI's, and what lies where in them."""
 
-from bisect import bisect_right, insort
+import gc
+import sys
+from bisect import bisect_right
 from math import prod
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ _LINE_BYTES = 64
 
 
 class Window:
-    """Memory in which each rank of a node has a part that all of them reach. It lives until the job ends.
+    """Memory in which each rank of a node has a part that all of them reach.
 
     Args:
         library: mpi4py's MPI.
@@ -29,6 +31,7 @@ class Window:
 
     def __init__(self, library: Any, mpi: Any, ranks: list[int], name: str, num_bytes: int) -> None:
         self.name = name
+        self._mpi = mpi
         self._window = library.Win.Allocate_shared(-(-num_bytes // _LINE_BYTES) * _LINE_BYTES, 1, comm=mpi)
         self._window.Lock_all(library.MODE_NOCHECK)  # until it is freed: without it MPI lets nobody call Sync
         self.sync = self._window.Sync
@@ -36,14 +39,30 @@ class Window:
         mine = self.parts[ranks[mpi.Get_rank()]]
         self.start = int(mine.__array_interface__["data"][0])
         self.end = self.start + len(mine)
+        del mine
+        self._references = self._count_references()
 
     def _part(self, i: int) -> Array:
         """The part of member i, as bytes."""
         memory, _ = self._window.Shared_query(i)
         return np.frombuffer(memory, np.uint8) if memory.nbytes else np.empty(0, np.uint8)
 
+    def _count_references(self) -> int:
+        """To all parts: each array that lies in one holds it."""
+        return sum(map(sys.getrefcount, self.parts.values()))
+
+    def in_use(self) -> bool:
+        """Whether arrays that lie in it are alive, on any of its ranks; all of them must call this."""
+        mine, every = np.zeros(1, np.uint8), np.zeros(1, np.uint8)
+        if self._count_references() > self._references:
+            gc.collect()  # some may be alive in circles only
+            mine[0] = self._count_references() > self._references
+        self._mpi.Allreduce(mine, every)
+        return bool(every[0])
+
     def free(self) -> None:
         """Give it back; all of its ranks must."""
+        self.parts.clear()
         self._window.Unlock_all()
         self._window.Free()
 
@@ -64,8 +83,8 @@ class Windows:
 
     def __init__(self, library: Any) -> None:
         self._address = library.Get_address  # a tenth of the time that it takes to ask the array
-        self._starts: list[tuple[int, int]] = []  # (address, index)
-        self._every: list[Window] = []
+        self._starts: list[int] = []
+        self._windows: list[Window] = []  # by address
         self._names: dict[str, int] = {}
 
     def name(self, context: str) -> str:
@@ -75,8 +94,14 @@ class Windows:
 
     def add(self, window: Window) -> None:
         """Know this window from now on."""
-        insort(self._starts, (window.start, len(self._every)))
-        self._every.append(window)
+        i = bisect_right(self._starts, window.start)
+        self._starts.insert(i, window.start)
+        self._windows.insert(i, window)
+
+    def remove(self, window: Window) -> None:
+        """Forget it."""
+        i = self._windows.index(window)
+        del self._starts[i], self._windows[i]
 
     def address(self, x: Array) -> int:
         """Where an array's memory begins."""
@@ -87,10 +112,10 @@ class Windows:
 
     def place(self, start: int, num_bytes: int) -> Place | None:
         """Where so many bytes at an address lie; None where that is in no window, or not all in one."""
-        i = bisect_right(self._starts, (start, len(self._every))) - 1
+        i = bisect_right(self._starts, start) - 1
         if i < 0:
             return None
-        window = self._every[self._starts[i][1]]
+        window = self._windows[i]
         return Place(window, start - window.start) if start + num_bytes <= window.end else None
 
 
@@ -117,13 +142,23 @@ class MpiMemory:
         group, windows = self._group, self.windows
         if self._neighbours is None:
             self._neighbours = group.mpi.Split(group.nodes[group.rank], group.rank)
+            group.ends.append(self._neighbours.Free)
         name = windows.name(f"{group.context} on {group.nodes[group.rank]}")
         window = Window(group.library, self._neighbours, self._ranks, name, num_bytes)
         windows.add(window)
         self._guard.frees[name] = window.free
+        group.ends.append(lambda: self._end(window))
         if self._guard.watchdog.board is not None:
             self._guard.watchdog.board.name_files(shared_files())
         return window
+
+    def _end(self, window: Window) -> None:
+        """Give a window back, unless some rank still has arrays there: then it lives until the job ends."""
+        if window in self._common:
+            self._common.remove(window)
+        if not window.in_use():
+            self.windows.remove(window)
+            self._guard.frees.pop(window.name)()
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """An array that the ranks of the node can reach."""

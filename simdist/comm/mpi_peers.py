@@ -83,6 +83,12 @@ class MpiPeers(Peers):
         self._polls, self._patience_s = (1, _PATIENCE_S / 10) if crowded else (_POLLS, _PATIENCE_S)
         memory.settle()
 
+    def end(self) -> None:
+        """Let go of the window."""
+        self._parts, self._others, self._mine = [], [], memoryview(b"")
+        self._rooms.clear()
+        self._views.clear()
+
     # -- meeting ---------------------------------------------------------------------------------------
 
     def say(self, what: str) -> None:

@@ -22,19 +22,10 @@ def raised(function, *args):
     return "", ""
 
 
-def named(group, comm, first=0):
-    """What a group is called beyond the name of the communicator that it was made from.
-
-    Groups are numbered; real ranks go on from one test to the next with the same communicator: so a test counts
-    from the number of its own first group.
-    """
+def named(group, comm):
+    """What a group is called beyond the name of the communicator that it was made from."""
     assert group.context.startswith(comm.context)
-    name = group.context.removeprefix(comm.context)
-    return f"/{number(group, comm) - first + 1}:{name.partition(':')[2]}" if first else name
-
-
-def number(group, comm):
-    return int(group.context.removeprefix(comm.context + "/").partition(":")[0])
+    return group.context.removeprefix(comm.context)
 
 
 # -- messages -------------------------------------------------------------------------------------------
@@ -218,9 +209,8 @@ def test_split_orders_by_key_and_leaves_out_who_has_no_color(spmd):
         some = comm.split(None if comm.rank == 0 else 3)
         y = np.zeros(1, int)
         halves.sendrecv(np.array([comm.rank]), (halves.rank + 1) % halves.size, y, (halves.rank - 1) % halves.size)
-        first = number(halves, comm)
-        described = None if some is None else (some.rank, list(some.ranks), named(some, comm, first))
-        return halves.rank, list(halves.ranks), named(halves, comm, first), int(y[0]), described
+        described = None if some is None else (some.rank, list(some.ranks), named(some, comm))
+        return halves.rank, list(halves.ranks), named(halves, comm), int(y[0]), described
 
     assert spmd(program, 4) == [
         (1, [2, 0], "/1:7", 2, None),
@@ -237,13 +227,13 @@ def test_groups_and_shadows_do_not_hear_each_other(spmd):
             comm.send(np.array([1]), 1)
             shadow.send(np.array([2]), 1)
             group.send(np.array([3]), 1)
-            return named(shadow, comm), named(group.shadow, comm, number(group, comm))
+            return named(shadow, comm), named(group.shadow, comm)
         got = []
         if comm.rank == 1:
             for c in (group, shadow, comm):
                 c.recv(y)
                 got.append(int(y[0]))
-        return got, named(group.shadow, comm, number(group, comm))
+        return got, named(group.shadow, comm)
 
     results = spmd(program, 2)
     assert results[0] == (".collective", "/1:0.collective")
