@@ -1,6 +1,8 @@
 """What every test can ask for: `spmd`, which runs a program on ranks, virtual or real (see harness.py).
 
-Under mpirun the tests that take `spmd` run, on all ranks together; rank 0 reports for all.
+Under mpirun the tests that take `spmd` run, on all ranks together; rank 0 reports for all. Many of them have dozens
+of cases, and real ranks cost more than virtual ones: `--cases K` runs K of a test's cases, the same ones every time,
+except where the test is marked `every_case`.
 """
 
 import hashlib
@@ -19,12 +21,25 @@ from simdist.launch import in_job
 _RANKS = pytest.StashKey[VirtualRanks | RealRanks]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """See above."""
+    parser.addoption("--cases", type=int, default=0, metavar="K", help="under mpirun: at most K cases of each test")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """What `-n auto` means: as many processes as cores; none in a job, whose processes are there already."""
+    del config
+    return 0 if in_job() else None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Join the job, if this is one; all ranks but 0 fall silent."""
     if not in_job():
         config.stash[_RANKS] = VirtualRanks()
         return
+    os.environ.setdefault("SIMDIST_TIMEOUT_S", "120")  # ranks without a part in a program wait until it is done
     config.stash[_RANKS] = ranks = RealRanks(sd.world())
     folder = TemporaryDirectory(prefix="simdist-tests-")  # tmp_path in a place of each rank's own
     os.environ["PYTEST_DEBUG_TEMPROOT"] = folder.name
@@ -47,8 +62,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ranks = config.stash[_RANKS]
     if isinstance(ranks, VirtualRanks):
         kept = [item for item in items if item.get_closest_marker("mpi") is None]
+        kept.sort(key=lambda item: "test_real_ranks.py" not in item.nodeid)  # takes longest: alone at the end of -n auto
     else:
-        kept = [item for item in items if "spmd" in getattr(item, "fixturenames", ())]
+        kept = _some([item for item in items if "spmd" in getattr(item, "fixturenames", ())], config.option.cases)
     dropped = set(items) - set(kept)
     config.hook.pytest_deselected(items=[item for item in items if item in dropped])
     items[:] = kept
@@ -58,6 +74,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         found = [text and text.decode() for text in ranks.meet("collection", summary.encode())]
         if len(set(found)) > 1:
             pytest.exit(f"the ranks found different tests: {', '.join(map(str, found))}", returncode=3)
+
+
+def _some(items: list[pytest.Item], most: int) -> list[pytest.Item]:
+    """At most so many cases of each test, drawn by a hash of their names; all where `most` is 0."""
+    cases: dict[str, list[str]] = {}
+    for item in items:
+        if most and not item.get_closest_marker("every_case"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item.nodeid)
+    left_out = {name for names in cases.values() for name in sorted(names, key=_draw)[most:]}
+    return [item for item in items if item.nodeid not in left_out]
+
+
+def _draw(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,7 +7,7 @@ from oracle import OPERATIONS, OPS, every_algorithm
 from simdist.arrays import partition
 from simdist.bench.trial import REDUCING, Trial, contribution, perform
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.every_case]
 
 DTYPES = ("float32", "float64", "int32", "int64", "bool")  # MPI has no float16
 LOGICAL = ("lor", "land")
