@@ -17,6 +17,7 @@ One program, two worlds:
 from importlib.metadata import PackageNotFoundError, version
 
 from simdist import environment
+from simdist.comm.world import heed_early_failures
 from simdist.errors import (
     ArgumentError,
     ArrayError,
@@ -37,6 +38,8 @@ from simdist.errors import (
     WorldUnavailable,
 )
 from simdist.launch import Run, run, world
+
+heed_early_failures()
 
 try:
     __version__ = version("simdist")

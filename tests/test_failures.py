@@ -123,6 +123,8 @@ if what not in ("all-exit", "clean", "exit-caught"):
 EARLY = """
 import os, sys, time
 folder = sys.argv[1]
+if sys.argv[2] == "plain":
+    import simdist
 if any(os.environ.get(name) == "1" for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK")):
     open(f"{folder}/fault", "w").write(str(time.time()))
     raise KeyError("before the world")
@@ -204,7 +206,7 @@ JOBS = {
     **{name: (name, 1) for name in ("thread", "stream", "exit", "exit-while-others-compute", "system-exit", "return")},
     **{name: (name, 1) for name in ("all-exit", "exit-caught", "clean", "kill", "segfault", "vanish", "stop")},
     **{name: (name, 1) for name in ("stop-and-continue", "skip", "recv-recv", "send-send", "too-long", "early")},
-    **{f"plain {name}": (name, 1) for name in ("raise-before", "exit", "kill", "clean")},
+    **{f"plain {name}": (name, 1) for name in ("raise-before", "exit", "kill", "clean", "early")},
 }
 
 
@@ -218,7 +220,9 @@ def jobs(tmp_path_factory):
         what, rank = JOBS[name]
         folder = base / name.replace(" ", "-")
         folder.mkdir()
-        words = ["early.py", folder] if what == "early" else ["script.py", folder, what, str(rank)]
+        words = ["script.py", folder, what, str(rank)]
+        if what == "early":
+            words = ["early.py", folder, name.split()[0]]
         done = outcome(folder, start(folder, list(map(str, words)), plain=name.startswith("plain")))
         left = [str(path) for path in (folder / "tmp").glob("simdist-*")]
         shutil.rmtree(folder)
@@ -261,8 +265,9 @@ def test_so_does_one_in_the_background(jobs, where):
     assert "injected on 1" in done.output
 
 
-def test_an_exception_before_mpi_has_started_ends_the_job(jobs):
-    done = jobs("early")
+@pytest.mark.parametrize("name", ["early", "plain early"])
+def test_an_exception_before_mpi_has_started_ends_the_job(jobs, name):
+    done = jobs(name)
     assert done.code == 1
     assert "KeyError: 'before the world'" in done.output
 

@@ -1,16 +1,19 @@
 """World: the communicator of all ranks of the job that this process belongs to."""
 
 import os
+import sys
+from contextlib import suppress
 from functools import cache
+from types import TracebackType
 
 from simdist import environment
 from simdist.comm.communicator import Communicator
-from simdist.comm.guard import guard
+from simdist.comm.guard import LAUNCHER, guard
 from simdist.comm.line import START
 from simdist.comm.solo import SoloCommunicator
 from simdist.errors import WorldUnavailable
 
-__all__ = ["world"]
+__all__ = ["heed_early_failures", "world"]
 
 
 @cache
@@ -38,3 +41,23 @@ def world() -> Communicator:
         advice = "install one: pip install 'simdist[mpi]'"
         raise WorldUnavailable(f"there is no MPI library to be found; {advice} ({error})") from error
     return join(keeper)
+
+
+def heed_early_failures() -> None:
+    """See that an exception ends the job before `world` is called, too; outside a job, do nothing.
+
+    Others may wait for this rank inside MPI's start already, and not every mpirun takes note of its end. So it
+    prints its traceback, joins them and ends the job. The launcher takes note by itself.
+    """
+    if environment.place() is None or LAUNCHER in os.environ:
+        return
+    before = sys.excepthook
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        with suppress(Exception):  # where there is no MPI, nobody waits in it
+            guard().quiet = True
+            world()
+            guard().fail(error)
+
+    sys.excepthook = uncaught
