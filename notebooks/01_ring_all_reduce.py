@@ -1,0 +1,320 @@
+# %% [markdown]
+# # 1. Ring all-reduce, step by step
+#
+# Several workers train one model. Each has computed a gradient from its own part of the data, and before the next step
+# every one of them needs the **sum** of all gradients. What is the least that each of them has to send?
+#
+# You need Python and NumPy. No MPI, no GPU and no network: the workers are *virtual ranks* in this process. Near the
+# end the same code runs on four real processes, if there is an MPI.
+
+# %%
+import ipywidgets
+import numpy as np
+from IPython.display import display
+
+import simdist as sd
+from simdist.arrays import partition
+from simdist.cluster import Cluster, Device, Link
+from simdist.collectives import all_reduce, cost, formula
+from simdist.collectives.watch import watched
+from simdist.plots import collective_steps, style, timeline
+from simdist.puzzles import puzzle
+
+# %% [markdown]
+# ## A rank is a function of its communicator
+#
+# A program for several workers is an ordinary function. It runs once per *rank*, which is what a worker is called, and
+# its argument tells it who it is (`comm.rank`), how many there are (`comm.size`), and how to reach the others
+# (`comm.send`, `comm.recv`).
+#
+# Below, rank $r$ holds eight numbers, all $10^r$. *All-reduce* replaces them, on every rank, by their sum over all
+# ranks.
+
+
+# %%
+def program(comm):
+    x = np.full(8, 10**comm.rank, dtype=np.int64)
+    all_reduce(x, comm, algorithm="ring")
+    return x
+
+
+run = sd.run(program, ranks=4)
+for rank, x in enumerate(run.results):
+    print(f"rank {rank}: {x}")
+
+# %% [markdown]
+# Why powers of ten: digit $r$ of the result counts how often rank $r$'s numbers went into it. `1111` says: each of four
+# ranks, once. `1021` would say that rank 1's came in twice and rank 2's never, which is a very precise complaint.
+#
+# ## The obvious way: everybody sends to one
+#
+# Rank 0 receives all arrays, adds them up and sends the sum to everybody. Here it is, on a cluster whose links take
+# 1 µs to begin a message (the papers' α) and then carry 10 GB/s (1/β):
+
+
+# %%
+def through_one(x, comm):
+    if comm.rank == 0:
+        y = np.empty_like(x)
+        for other in range(1, comm.size):
+            comm.recv(y, src=other)
+            x += y
+        for other in range(1, comm.size):
+            comm.send(x, dst=other)
+    else:
+        comm.send(x, dst=0)
+        comm.recv(x, src=0)
+
+
+ITEMS = 1_000_000
+ALPHA, BETA = 1e-6, 1 / 10e9
+wire = Link(latency_s=ALPHA, bytes_per_s=1 / BETA)
+plain = Cluster("plain", Device("fast", 1e18, 1e18, 1e12), inside=wire, between=wire, devices_per_node=1024)
+
+
+def timed(way, ranks):
+    """Run `way` on so many ranks; all of them must end with the sum."""
+
+    def program(comm):
+        x = np.full(ITEMS, 10**comm.rank, dtype=np.int64)
+        way(x, comm)
+        return np.array_equal(x, np.full(ITEMS, int("1" * comm.size)))
+
+    run = sd.run(program, ranks, cluster=plain)
+    assert all(run.results)
+    return run
+
+
+star = timed(through_one, 4)
+timeline(star.trace, arrows=True)
+
+# %% [markdown]
+# Time runs to the right; a bar lasts from when a rank asks to send, or to receive, until that is done, and an arrow is
+# a message. Every arrow begins or ends at rank 0, one after the other, so the longer bars of the others are mostly
+# waiting for it. With more ranks the queue at rank 0 only gets longer:
+
+# %%
+array_bytes = ITEMS * 8
+print(f"the array has {array_bytes / 1e6:g} MB")
+print("ranks   rank 0 sends        took   array's bytes / bandwidth")
+for p in (2, 4, 8, 16):
+    run = timed(through_one, p)
+    sent = run.trace.statistics()[0].sent.num_bytes
+    assert sent == (p - 1) * array_bytes
+    print(f"{p:5} {sent / 1e6:11g} MB {run.elapsed_s * 1e3:8.2f} ms {run.elapsed_s / (array_bytes * BETA):12.1f} times")
+
+# %% [markdown]
+# Rank 0 sends its array $p-1$ times, and first receives as many. Nearly all links of the cluster idle nearly all the
+# time.
+#
+# ## The ring
+#
+# Two ideas mend this. *Cut the array into p chunks*, so that different ranks can work on different chunks at the same
+# time. And *let every rank talk to its two neighbours only*, always sending to the next and receiving from the one
+# before, so that all links are busy all the time.
+#
+# Go through the steps with the slider. A row is a rank, a column a chunk; a cell shows whose contributions it holds.
+
+# %%
+ring_record = watched("all_reduce", "ring", ranks=4)
+
+
+def step(step):
+    display(collective_steps(ring_record, steps=[step], width=2.6))
+
+
+ipywidgets.interactive(step, step=(0, 6))
+
+# %% [markdown]
+# The same without a slider:
+
+# %%
+collective_steps(ring_record)
+
+# %% [markdown]
+# Follow one column, c0, from the start.
+#
+# * **Steps 1 to 3, *reduce-scatter*.** Chunk 0 sets out at rank 1. Rank 2 adds its own chunk 0 to it and passes it on,
+#   so does rank 3, and when rank 0 has added its own, chunk 0 is complete. Meanwhile the other chunks travel in the
+#   same way, each one place further on, so that each rank sends one chunk in every step. After $p-1$ steps each rank
+#   has one complete chunk.
+# * **Steps 4 to 6, *all-gather*.** The complete chunks go round once more. Nothing is added now: each rank copies what
+#   arrives and passes it on. After another $p-1$ steps every rank has every chunk.
+#
+# ## Write it
+#
+# The code says just that. `sendrecv` sends and receives at the same time; `partition` cuts n items into p chunks whose
+# lengths differ by one at most.
+
+
+# %%
+def ring(x, comm):
+    p, r = comm.size, comm.rank
+    after, before = (r + 1) % p, (r - 1) % p
+    chunk = partition(len(x), p)
+    incoming = np.empty_like(x)
+
+    for k in range(1, p):  # reduce-scatter
+        give, take = chunk[(r - k) % p], chunk[(r - k - 1) % p]
+        comm.sendrecv(x[give], after, incoming[take], before)
+        x[take] += incoming[take]
+
+    for k in range(p - 1):  # all-gather
+        give, take = chunk[(r - k) % p], chunk[(r - k - 1) % p]
+        comm.sendrecv(x[give], after, x[take], before)
+
+
+around = timed(ring, 4)
+timeline(around.trace, arrows=True)
+
+# %% [markdown]
+# Compare the scale of time with the picture before. Every rank is sending and receiving from beginning to end.
+#
+# Your own function can be watched too. What it does on three ranks, step by step:
+
+# %%
+collective_steps(watched("all_reduce", ring, ranks=3))
+
+# %% [markdown]
+# ## What it costs
+#
+# In each of its $2(p-1)$ steps a rank sends one chunk of $n/p$ bytes. So it sends
+#
+# $$ 2\,\frac{p-1}{p}\,n \quad\text{bytes in}\quad 2(p-1)\,\alpha + 2\,\frac{p-1}{p}\,n\,\beta \quad\text{seconds,} $$
+#
+# which grows with $p$, but never beyond twice the array. (What adding up takes is left out: this cluster computes at
+# once.) Below: **measured** on the record of a run, **counted** beforehand by `cost`, and by the paper's **formula**.
+
+# %%
+print("ranks    bytes sent by a rank / n               time of the ring, ms       time through one")
+print("       measured  counted  formula         measured          formula")
+for p in (2, 4, 8, 16):
+    run = timed(ring, p)
+    sent = max(rank.sent.num_bytes for rank in run.trace.statistics())
+    counted = max(cost("all_reduce", "ring", ranks=p, num_bytes=array_bytes, rank=r).sent_bytes for r in range(p))
+    paper = formula("all_reduce", "ring", ranks=p, num_bytes=array_bytes)
+    seconds = paper.latencies * ALPHA + paper.bytes * BETA
+    assert sent == counted and abs(run.elapsed_s / seconds - 1) < 1e-3
+    print(
+        f"{p:5} {sent / array_bytes:10.3f} {counted / array_bytes:8.3f} {paper.bytes / array_bytes:8.3f}"
+        f" {run.elapsed_s * 1e3:16.3f} {seconds * 1e3:16.3f} {timed(through_one, p).elapsed_s * 1e3:18.3f}"
+    )
+
+# %% [markdown]
+# Nobody can do with fewer bytes: Patarasuk and Yuan (2009) prove it for every algorithm. What the ring pays for it is
+# its many steps, each of which costs an α. For a *short* array that is nearly all of the time:
+
+# %%
+sizes = [2**k for k in range(3, 26)]
+with style.styled():
+    fig = style.figure(style.PAGE, 2.4)
+    ax = fig.subplots()
+    for i, p in enumerate((4, 16, 64)):
+        paper = [formula("all_reduce", "ring", ranks=p, num_bytes=n) for n in sizes]
+        share = [f.bytes * BETA / (f.latencies * ALPHA + f.bytes * BETA) for f in paper]
+        ax.plot(sizes, share, label=f"{p} ranks", markevery=3, **style.series(i))
+        half = p * ALPHA / BETA  # where 2(p-1)α equals 2(p-1)/p nβ
+    ax.set(xscale="log", xlabel="size of the array", ylabel="share of the time that moves bytes", ylim=(0, 1))
+    ax.set_xticks(sizes[1::4], [style.size(n) for n in sizes[1::4]])
+    ax.minorticks_off()
+    ax.legend()
+    style.title(fig, f"Of a ring's time on 64 ranks most is latency, until the array has about {style.size(half)}")
+fig
+
+# %% [markdown]
+# ## The same function on real processes
+#
+# Nothing in `ring` says that its ranks are virtual. `world="mpi"` runs it on four processes under `mpirun`; functions
+# that are defined in this notebook travel there.
+
+
+# %%
+def on_four(comm):
+    x = np.full(8, 10**comm.rank, dtype=np.int64)
+    ring(x, comm)
+    return x
+
+
+def sent(run):
+    return [(rank.sent.num_spans, rank.sent.num_bytes) for rank in run.trace.statistics()]
+
+
+virtual = sd.run(on_four, ranks=4)
+try:
+    real = sd.run(on_four, ranks=4, world="mpi")
+except sd.WorldUnavailable as missing:
+    print(f"Passed over: {missing}")
+else:
+    for rank, x in enumerate(real.results):
+        print(f"rank {rank}, a process: {x}")
+    assert sent(real) == sent(virtual)
+    messages, num_bytes = sent(real)[0]
+    print(f"each rank sent {messages} messages, {num_bytes} bytes in all, as the virtual ranks did")
+
+# %% [markdown]
+# If a rank raises an exception, all end, and its traceback appears here, with the rank's number; if you interrupt the
+# kernel (the square button), the processes end with the cell. Nothing stays behind.
+#
+# ## When it goes wrong
+#
+# A send may have to wait until its receiver asks. If all ranks send first and receive afterwards, nobody ever asks. On
+# real machines such a program hangs, sometimes, for large arrays; virtual ranks say at once who waits for whom:
+
+
+# %%
+def hangs(comm):
+    x, y = np.ones(100_000), np.empty(100_000)
+    comm.send(x, (comm.rank + 1) % comm.size)
+    comm.recv(y, (comm.rank - 1) % comm.size)
+
+
+try:
+    sd.run(hangs, ranks=3)
+except sd.DeadlockError as error:
+    print(error)
+
+# %% [markdown]
+# And an order that is wrong? Below is a ring with one mistake. Look at what it leaves on four ranks, then find the
+# mistake.
+
+
+# %%
+def broken(x, comm):
+    p, r = comm.size, comm.rank
+    after, before = (r + 1) % p, (r - 1) % p
+    chunk = partition(len(x), p)
+    incoming = np.empty_like(x)
+    for k in range(1, p):
+        give, take = chunk[(r - k) % p], chunk[(r - k - 1) % p]
+        comm.sendrecv(x[give], after, incoming[take], before)
+        x[take] += incoming[take]
+    for k in range(p - 1):
+        give, take = chunk[(r - k - 1) % p], chunk[(r - k - 2) % p]
+        comm.sendrecv(x[give], after, x[take], before)
+
+
+collective_steps(watched("all_reduce", broken, ranks=4))
+
+# %% [markdown]
+# This is puzzle 3. Change `broken` in the cell above and check it here; `puzzle(3).hint()` helps, a little.
+
+# %%
+puzzle(3).check(broken)
+
+# %% [markdown]
+# ## To take along
+#
+# * All-reduce is a reduce-scatter followed by an all-gather.
+# * Round a ring each rank sends $2\frac{p-1}{p}n$ bytes: less than $2n$ on any number of ranks, and nobody can do with
+#   less.
+# * It takes $2(p-1)$ steps: for short arrays, or very many ranks, the α of each step is what it costs.
+#
+# **Try:** `watched("all_reduce", "ring", 5)`; a slow rank, `plain.with_(slow={2: 3.0})`, with `comm.compute(seconds=…)`
+# before the all-reduce; puzzles 1, 2, 5, 8 and 9 (`puzzle(1)` shows the task).
+#
+# **Read:** [`simdist/collectives/ring.py`](../simdist/collectives/ring.py), which is this code with any operation and
+# any order of the ring; [`simdist/cluster/network.py`](../simdist/cluster/network.py), how long a message takes;
+# Patarasuk and Yuan 2009, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, J. Parallel Distrib.
+# Comput. 69(2).
+#
+# **Next:** [the zoo of collectives](02_collectives.ipynb): other ways, and when they are faster.

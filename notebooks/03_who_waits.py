@@ -1,0 +1,296 @@
+# %% [markdown]
+# # 3. Who waits for whom
+#
+# If each step needs the gradients of all workers, each step takes as long as the slowest of them. What if nobody
+# waited? Then updates are made for weights that have changed meanwhile. This notebook measures both prices.
+#
+# You need no MPI. Times are virtual: a slow worker is slow by exactly as much as it is told to be.
+
+# %%
+from math import inf
+
+import numpy as np
+
+import simdist as sd
+from simdist.asynchronous import (
+    Exponential,
+    LogNormal,
+    ModelGradient,
+    Slowed,
+    Snapshots,
+    Worker,
+    ad_psgd,
+    d_psgd,
+    first_weights,
+    graphs,
+    metropolis,
+)
+from simdist.asynchronous.parameter_server import (
+    BoundedStaleness,
+    ParameterServer,
+    Synchronous,
+    asynchronous,
+    synchronous,
+    train,
+)
+from simdist.data import PYTHON, Batches, load
+from simdist.examples import parameter_server
+from simdist.nn import mlp
+from simdist.plots import Point, consensus, loss_race, staleness, timeline, waiting
+
+# %% [markdown]
+# ## A server, eight workers, and one of them is slow
+#
+# The task: guess the next byte of Python programs, by a small network. A *parameter server* (rank 0) has the weights.
+# A worker computes a gradient on its part of a batch, *pushes* it to the server, and *pulls* the weights. Computing
+# takes 10 ms, sometimes more, sometimes less; rank 4 takes four times as long.
+
+# %%
+text, _ = load(PYTHON).split(length=17, validation_share=0.1, seed=0)
+batches = Batches(text, global_batch_size=256, seed=0)
+WORKERS = 8
+steady = LogNormal(0.01, sigma=0.2)
+slow = Slowed(steady, {4: 4.0})
+
+
+def network():
+    return mlp(context_bytes=16, embedding_width=8, hidden_width=32, hidden_layers=1)
+
+
+def served(comm, rule, times, seconds, rate):
+    """Train until the clock shows so many seconds; what this rank has to report."""
+    model = network()
+    gradient = ModelGradient(model, batches, comm.rank - 1, comm.size - 1)
+    server = ParameterServer(1, rule, compute_time=times)
+    over = lambda: comm.clock() > seconds  # noqa: E731
+    return train(comm, first_weights(model), gradient, 10**6, rate, server, asked=over)
+
+
+def race(rule, times=slow, seconds=1.5, rate=0.3):
+    return sd.run(served, 1 + WORKERS, args=(rule, times, seconds, rate))
+
+
+all_in_step = race(synchronous())
+timeline(all_in_step.trace, ranks=range(6), start_s=0.3, end_s=0.5)
+
+# %% [markdown]
+# Blue is computing, hatched is waiting; ranks 6 to 8 look like 5. All begin each step together, seven end early and
+# wait for the new weights until rank 4 has pushed as well. Now without waiting: each update is applied as it comes.
+
+# %%
+nobody_waits = race(asynchronous())
+timeline(nobody_waits.trace, ranks=range(6), start_s=0.3, end_s=0.5)
+
+# %% [markdown]
+# ## Three rules
+#
+# Between the two lies *bounded staleness*: nobody may be more than s steps ahead of the slowest. Each rule had the same
+# 1.5 s:
+
+# %%
+runs = {"synchronous": all_in_step, "at most 3 apart": race(BoundedStaleness(3)), "asynchronous": nobody_waits}
+waiting({name: run.trace for name, run in runs.items()})
+
+
+# %%
+def points(run):
+    return [Point(*p) for w in run.results[1:] for p in zip(w.clocks, w.times_s, w.losses, strict=True)]
+
+
+def last_loss(run, share=0.1):
+    """The mean loss in the last part of the time."""
+    found = points(run)
+    end_s = max(p.time_s for p in found)
+    return np.mean([p.loss for p in found if p.time_s > (1 - share) * end_s])
+
+
+print("                steps of the slowest   fastest   gradients   loss at the end")
+for name, run in runs.items():
+    steps = [len(w.clocks) for w in run.results[1:]]
+    print(f"{name:15} {min(steps):20} {max(steps):9} {sum(steps):11} {last_loss(run):17.3f}")
+loss_race({name: points(run) for name, run in runs.items()}, unit="nats a byte")
+
+# %% [markdown]
+# Left, by steps; right, the same by time. Per step the rules learn about alike; but in the same time the asynchronous
+# workers make far more of them. Bounded, the fast soon wait for the slow again: a bound helps against workers that
+# are slow *now and then*, not against one that is always slow.
+#
+# ## What it costs not to wait
+#
+# The *staleness* of an update: how many others were applied between the pull of the weights it was computed for and its
+# own application. In step, it is 0.
+
+# %%
+stale = {name: run.results[0].counts.staleness for name, run in runs.items()}
+for name, found in stale.items():
+    print(f"{name:15} mean {np.mean(found):5.2f}, most {max(found)}")
+staleness({name: stale[name] for name in ("at most 3 apart", "asynchronous")})
+
+# %% [markdown]
+# With p workers of the same pace, p-1 others push meanwhile. While the slow one computes, the others push four times:
+
+# %%
+counts = nobody_waits.results[0].counts
+of = {w: [t for t, (by, _) in zip(counts.staleness, counts.applied, strict=True) if by == w] for w in range(WORKERS)}
+print("mean staleness by worker:", ", ".join(f"{np.mean(found):.1f}" for found in of.values()))
+
+# %% [markdown]
+# An old gradient points to where the way down was. To see what that does, take the simplest loss of all,
+# $\frac12 w^2$, whose gradient is $w$, and no chance. A step of rate η leaves $(1 - η)$ of $w$: in step anything below
+# η = 2 comes to rest.
+
+
+# %%
+def bowl(comm, rule, rate, steps):
+    w = np.ones(1)
+    server = ParameterServer(1, rule, compute_time=steady)
+    report = train(comm, w, lambda w, step: (0.5 * float(w[0]) ** 2, w.copy()), steps, rate, server)
+    return abs(report.state.vectors["weights"][0]) if comm.rank == 0 else 0.0
+
+
+print("what is left of w after 40 steps")
+print("rate   synchronous   asynchronous")
+for rate in (0.2, 0.5, 1.0, 1.5, 1.9):
+    left = [sd.run(bowl, 1 + WORKERS, args=(rule, rate, 40)).results[0] for rule in (synchronous(), asynchronous())]
+    print(f"{rate:4} {left[0]:13.1e} {left[1]:14.1e}")
+
+# %% [markdown]
+# Small rates: no harm, for each update is a small one. Large rates: what would have come to rest in step swings ever
+# wider when gradients come late.
+#
+# ## How far apart: the bound is exact
+#
+# `s` bounds how many steps ahead of the slowest a worker may *begin* one. Look at every moment: when a worker ends step
+# c, the slowest has ended at least step c-s-1.
+
+# %%
+print("    s   most ahead   mean staleness   share of the time waited")
+for s in (0, 1, 3, 10, inf):
+    run = race(BoundedStaleness(s), seconds=1.0)
+    ended = sorted((t, w, c) for w, r in enumerate(run.results[1:]) for c, t in zip(r.clocks, r.times_s, strict=True))
+    clocks, ahead = [0] * WORKERS, 0
+    for _, worker, c in ended:
+        ahead = max(ahead, c - min(clocks))
+        clocks[worker] = c + 1
+    waited = np.mean([r.waited_s / r.elapsed_s for r in run.results[1:]])
+    print(f"{s:5} {ahead:12} {np.mean(run.results[0].counts.staleness):16.2f} {waited:26.0%}")
+    assert ahead <= s
+
+# %% [markdown]
+# With s = 0 all compute for the same weights, as in step; but their updates are applied one by one, so that most of
+# them come after others. The larger s, the less they wait, and the staler
+# the updates.
+#
+# ## Backup workers
+#
+# Another way to stay in step: start N + b workers, take the first N gradients of each step and drop the rest (Chen et
+# al. 2016). If computing times are exponentially distributed with mean 1, a step takes on average
+#
+# $$ H_{N+b} - H_b, \qquad H_n = 1 + \tfrac12 + \dots + \tfrac1n. $$
+
+# %%
+STEPS = 400
+
+
+def steps_only(comm, backups):
+    """Nothing but waiting: the gradient of nothing takes exponentially distributed time."""
+    nothing = np.zeros(1)
+    server = ParameterServer(1, Synchronous(backups), compute_time=Exponential(1.0))
+    return train(comm, nothing, lambda w, step: (0.0, nothing), STEPS, 0.1, server)
+
+
+def harmonic(n):
+    return sum(1 / k for k in range(1, n + 1))
+
+
+print("workers   backups   seconds a step: measured   formula")
+for backups in (0, 1, 2, 4):
+    seconds = sd.run(steps_only, 1 + 16, args=(backups,), record=False).elapsed_s / STEPS
+    formula = harmonic(16) - harmonic(backups)
+    print(f"     16 {backups:9} {seconds:26.3f} {formula:9.3f}")
+    assert abs(seconds / formula - 1) < 0.1
+
+# %% [markdown]
+# The first few backups save the most: it is the last of many that takes so long.
+#
+# ## Without a server: gossip
+#
+# No rank has *the* weights. Each has its own, and averages with its neighbours on a graph; W says with what weights.
+# Without gradients, ranks that begin apart come to the mean of all; each round leaves at most the share
+# $\max(\lambda_2, |\lambda_n|)^2$ of their disagreement.
+
+
+# %%
+def agree(comm, graph, rounds):
+    x = np.random.default_rng(comm.rank).normal(size=50)
+    snapshots = Snapshots(comm, x)
+    worker = Worker(comm, x, lambda w, step: (0.0, np.zeros_like(w)), 0.0, observe=snapshots.take)
+    d_psgd(worker, metropolis(graph), rounds)
+    snapshots.errors()
+
+
+shapes = {"ring": graphs.ring(16), "torus": graphs.torus(4, 4), "exponential": graphs.exponential(16)}
+agreed = {name: sd.run(agree, 16, args=(graph, 25)).trace for name, graph in shapes.items()}
+consensus(agreed, {name: metropolis(graph).contraction for name, graph in shapes.items()}, width=5.0)
+
+# %% [markdown]
+# Nobody on a ring hears of the far side for long; a rank of the exponential graph knows ranks 1, 2, 4, … places away.
+#
+# With gradients, and the slow worker again. In **D-PSGD** a rank waits for its neighbours only; but they wait for
+# theirs, so that slowness creeps round the graph. In **AD-PSGD** a rank averages with one neighbour when it likes.
+
+
+# %%
+def gossiped(comm, method, steps, seconds):
+    model = network()
+    gradient = ModelGradient(model, batches, comm.rank, comm.size)
+    times = Slowed(steady, {3: 4.0})  # the same worker as before: there rank 0 was the server
+    worker = Worker(comm, first_weights(model), gradient, 0.3, compute_time=times)
+    over = lambda: comm.clock() > seconds  # noqa: E731
+    if method == "D-PSGD":
+        d_psgd(worker, metropolis(graphs.ring(comm.size)), steps, asked=over)
+    else:
+        ad_psgd(worker, graphs.bipartite(comm.size), steps, asked=over)
+    return list(enumerate(worker.losses)), worker.times_s
+
+
+found = {name: points(runs[name]) for name in ("synchronous", "asynchronous")}
+for method in ("D-PSGD", "AD-PSGD"):
+    run = sd.run(gossiped, WORKERS, args=(method, 10**6, 1.5))
+    found[method] = [
+        Point(i, t, loss) for losses, times in run.results for (i, loss), t in zip(losses, times, strict=True)
+    ]
+    print(f"{method:8} gradients: {[len(times) for _, times in run.results]}, the slow worker's is the fourth")
+loss_race(found, unit="nats a byte")
+
+# %% [markdown]
+# ## On real processes
+#
+# The same rules on four of them: one server and three workers, rank 2 four times slower by sleeping. Each line: which
+# share of its time a rank waited.
+
+# %%
+try:
+    sd.run(parameter_server.main, ranks=4, world="mpi", args=(15,))
+except sd.WorldUnavailable as missing:
+    print(f"Passed over: {missing}")
+
+# %% [markdown]
+# ## To take along
+#
+# * In step, all are as slow as the slowest in each step. Not in step, gradients are stale, about p-1 updates; that is
+#   harmless only while the learning rate is small enough.
+# * A bound on staleness evens out chance delays. It does nothing for a worker that is always slow.
+# * Backups buy back the time of the last few, at the price of work thrown away.
+# * Gossip needs no server: what one rank learns reaches the others in as many rounds as the graph is wide.
+#
+# **Try:** `Slowed(steady, {})`, nobody slow: is asynchrony still faster? `sigma=1.0`.
+# `metropolis(graphs.complete(16))`. Puzzles 21 and 22.
+#
+# **Read:** [`asynchronous/parameter_server/consistency.py`](../simdist/asynchronous/parameter_server/consistency.py):
+# all three rules, on a page; [`asynchronous/gossip.py`](../simdist/asynchronous/gossip.py);
+# [`asynchronous/pairwise.py`](../simdist/asynchronous/pairwise.py). Ho et al. 2013, *More effective distributed ML via
+# a stale synchronous parallel parameter server*; Chen et al. 2016, arXiv 1604.00981; Lian et al. 2017, arXiv
+# 1705.09056, and 2018, arXiv 1710.06952.
+#
+# **Next:** [data parallel](04_data_parallel.ipynb): all in step again, with nobody at the centre.

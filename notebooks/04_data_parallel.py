@@ -1,0 +1,281 @@
+# %% [markdown]
+# # 4. Data parallel
+#
+# The simplest way to use many devices, and the first to be used: each has a copy of the whole model and a part of the
+# batch, and all add up their gradients. When does that cost time, and when does it cost nothing?
+#
+# You need no GPU: the clusters are modelled, and the larger models have their sizes but no numbers. With an MPI, the
+# last program also runs on real processes.
+
+# %%
+import ipywidgets
+import numpy as np
+from IPython.display import display
+
+import simdist as sd
+from simdist.arrays import phantom
+from simdist.cluster import Link, preset
+from simdist.data import PYTHON, Batches, load
+from simdist.nn import Shape, gpt, mlp
+from simdist.optim.schedule import Schedule, scaled_learning_rate
+from simdist.parallel import DataParallel, Recipe
+from simdist.parallel.precision import precision
+from simdist.plots import style, timeline
+from simdist.trace.statistics import hidden_share
+
+# %% [markdown]
+# ## The same as on one device
+#
+# The gradient of a mean over a batch is the mean of the gradients of its parts. So p ranks with a part each make the
+# same step as one rank with the whole batch, but for rounding. In 64 bits:
+
+# %%
+text, _ = load(PYTHON).split(length=17, validation_share=0.1, seed=0)
+exact = Recipe("sgd", momentum=0.9, precision=precision("float64"))
+
+
+def network():
+    return mlp(context_bytes=16, embedding_width=8, hidden_width=32, hidden_layers=1)
+
+
+def trained(comm, steps=10, global_batch_size=50):
+    """The weights after a few steps, each on a batch of 50 examples, which the ranks share as evenly as they can."""
+    learner = DataParallel(network(), comm, exact, seed=0)
+    batches = Batches(text, global_batch_size, seed=0)
+    scale = 1 / (global_batch_size * learner.model.targets_per_window)
+    for step in range(steps):
+        learner.train([batches.part(step, comm.rank, comm.size).windows], scale, learning_rate=0.1)
+    return learner.weights.copy()
+
+
+alone = sd.run(trained, ranks=1).results[0]
+for p in (2, 3, 4, 8):
+    results = sd.run(trained, ranks=p).results
+    assert all(np.array_equal(w, results[0]) for w in results)
+    print(
+        f"{p} ranks: all have the same bits; off one rank's weights by {np.abs(results[0] - alone).max():.0e} at most"
+    )
+    assert np.abs(results[0] - alone).max() < 1e-12
+
+# %% [markdown]
+# Three ranks cannot share 50 examples evenly. It is right all the same, because each example weighs the same wherever
+# it is: see `scale`.
+#
+# ## What a step waits for
+#
+# Now GPT-2's smallest model, in 16 bits, on two nodes of eight H100 each; four texts of 1,024 tokens per rank and step.
+# First as simply as can be: backward, then one all-reduce of the whole gradient.
+
+# %%
+H100 = preset("h100")
+small = Shape(layers=12, width=768, heads=12, context=1024, vocabulary=50257)
+adam = Recipe("adamw", precision=precision("bf16"))
+MIB = 2**20
+
+
+def step(comm, bucket_bytes=None, texts=4, micro_batches=1, shape=small):
+    """One step of data parallel training; when it began, and how long it took."""
+    learner = DataParallel(gpt(shape), comm, adam, 0, bucket_bytes=bucket_bytes, memory=phantom)
+    tokens = phantom((texts // micro_batches, shape.context + 1), np.uint8)
+    comm.barrier()
+    start_s = comm.clock()
+    learner.train([tokens] * micro_batches, scale=1.0, learning_rate=1e-3)
+    return start_s, comm.clock() - start_s
+
+
+def on(ranks, cluster=H100, **options):
+    program = lambda comm: step(comm, **options)  # noqa: E731
+    run = sd.run(program, ranks, cluster=cluster, check=False)
+    start_s = run.results[0][0] + 1e-7  # just after the barrier
+    return run, start_s, max(took_s for _, took_s in run.results)
+
+
+run, start_s, plain_s = on(16)
+gradient_bytes = 2 * gpt(small).parameters.size
+print(f"{gradient_bytes / MIB:.0f} MiB of gradient; a step takes {plain_s * 1e3:.2f} ms")
+timeline(run.trace, ranks=(0, 1, 8), start_s=start_s)
+
+# %% [markdown]
+# All the time of the all-reduce is added to the step, and the processors have nothing to do meanwhile.
+#
+# ## Buckets
+#
+# Backward goes through the layers from the last to the first, so the last layer's gradient is complete long before the
+# first one's. DDP fills *buckets* with gradients as they become complete, and all-reduces each on a second stream while
+# backward goes on.
+
+# %%
+run, start_s, bucket_s = on(16, bucket_bytes=MIB)
+hidden = hidden_share(run.trace, rank=0)
+print(f"a step takes {bucket_s * 1e3:.2f} ms, {1 - bucket_s / plain_s:.0%} less")
+print(f"{hidden:.0%} of the second stream's communication lies beneath computing")
+timeline(run.trace, ranks=(0, 1, 8), start_s=start_s)
+
+# %% [markdown]
+# The second row of each rank is that second stream. What still shows at the end is the last bucket: the embedding,
+# whose gradient is complete only when backward is through, and it is by far the largest parameter.
+
+# %%
+model = gpt(small)
+largest = sorted(model.parameters, key=lambda p: -p.size)[:3]
+for p in largest:
+    print(f"{p.name:22} {2 * p.size / MIB:6.1f} MiB")
+
+# %% [markdown]
+# **How large should a bucket be?** Large ones begin late, and one of everything is no overlap at all. Small ones pay
+# the latency of an all-reduce more often. But a bucket goes off when a layer is complete, so that below the size of a
+# layer nothing changes.
+
+# %%
+sizes = [MIB, 8 * MIB, 32 * MIB, 64 * MIB, 128 * MIB]
+far = H100.with_(between=Link(latency_s=5e-4, bytes_per_s=H100.between.bytes_per_s))
+cases = {"1 text a rank": (H100, 1), "4 texts": (H100, 4), "4 texts, 0.5 ms between the nodes": (far, 4)}
+with style.styled():
+    fig = style.figure(style.PAGE, 2.4)
+    ax = fig.subplots()
+    found = []
+    for i, (name, (cluster, texts)) in enumerate(cases.items()):
+        without_s = on(16, cluster, texts=texts)[2]
+        share = [on(16, cluster, texts=texts, bucket_bytes=b)[2] / without_s for b in sizes]
+        ax.plot(sizes, share, label=name, **style.series(i))
+        good = [b for b, s in zip(sizes, share, strict=True) if s < 1.005 * min(share)]
+        span = style.size(good[0]) + (f" to {style.size(good[-1])}" if len(good) > 1 else "")
+        found.append(f"{span} ({name}: {min(share) - 1:+.0%})")
+    ax.axhline(1, color=style.INK, linewidth=0.6)
+    ax.set(xscale="log", xlabel="bucket", ylabel="step, by that without buckets")
+    ax.set_xticks(sizes, [style.size(b) for b in sizes])
+    ax.minorticks_off()
+    ax.legend()
+    style.title(fig, f"The best buckets are of {', '.join(found)}")
+fig
+
+# %% [markdown]
+# The same as a slider: watch the second stream.
+
+
+# %%
+def with_buckets(log2_mib):
+    run, start_s, _ = on(16, bucket_bytes=int(MIB * 2.0**log2_mib))
+    display(timeline(run.trace, ranks=(0, 8), start_s=start_s, width=5.0))
+
+
+ipywidgets.interactive(with_buckets, log2_mib=(-4, 8))
+
+# %% [markdown]
+# ## Accumulate
+#
+# If a batch does not fit, compute it in *micro-batches*, and add up their gradients. All-reduce only after the last
+# one: as many bytes for a batch of any size. So the larger the batch, the less communication weighs.
+
+# %%
+print("texts a rank   micro-batches   step, ms   ms a text   MiB sent a text")
+for texts in (1, 2, 4, 8):
+    run, start_s, took_s = on(16, bucket_bytes=MIB, texts=texts, micro_batches=texts)
+    sent = sum(s.bytes for s in run.trace.sends(0) if s.start_s >= start_s) / MIB
+    print(f"{texts:12} {texts:15} {took_s * 1e3:10.2f} {took_s * 1e3 / texts:11.2f} {sent / texts:17.0f}")
+
+# %% [markdown]
+# ## More ranks
+#
+# Twice the ranks, twice the batch: at best a step takes as long as before (*weak scaling*). On how many ranks is it
+# still worth it?
+
+# %%
+counts = [1, 2, 4, 8, 16, 32]
+shallow = Shape(layers=12, width=768, heads=12, context=256, vocabulary=50257)
+scaling = {}
+for name, bucket in (("all-reduce after backward", None), ("buckets of 16 MiB", 16 * MIB)):
+    scaling[name] = [on(p, bucket_bytes=bucket, texts=16, shape=shallow)[2] for p in counts]
+with style.styled():
+    fig = style.figure(style.PAGE, 2.4)
+    ax = fig.subplots()
+    for i, (name, took_s) in enumerate(scaling.items()):
+        ax.plot(counts, [took_s[0] / s for s in took_s], label=name, **style.series(i))
+    ax.axvspan(8, counts[-1], color="#EEEEEE", linewidth=0, zorder=0)
+    ax.text(8.5, 0.05, "several nodes", fontsize=6.5)
+    ax.set(xscale="log", ylim=(0, 1.05), xlabel="ranks", ylabel="efficiency: step on 1 / step on p")
+    ax.set_xticks(counts, map(str, counts))
+    ax.minorticks_off()
+    ax.legend(loc="lower left")
+    last = [took_s[0] / took_s[-1] for took_s in scaling.values()]
+    style.title(fig, f"On {counts[-1]} ranks {last[1]:.0%} of the speed is left with buckets, {last[0]:.0%} without")
+fig
+
+# %% [markdown]
+# ## Large batches
+#
+# Data parallelism on many ranks means large batches, and a large batch is only useful if the model learns more from it.
+# k times the batch is one step in the place of k. So that it goes as far, the *linear scaling rule* makes the step k
+# times as long; and because that is too far in the beginning, *warm up* to it (Goyal et al. 2017). By the section above
+# it does not matter on how many ranks a batch is computed: here it is one. Every run sees the same number of examples.
+
+# %%
+EXAMPLES = 20_480
+BASE, BASE_RATE = 32, 0.03
+
+
+def learn(comm, batch_size, rate):
+    learner = DataParallel(network(), comm, Recipe("sgd", momentum=0.9), seed=0)
+    batches = Batches(text, batch_size, seed=0)
+    steps = EXAMPLES // batch_size
+    losses = []
+    for k in range(steps):
+        windows = batches.part(k, 0, 1).windows
+        losses.append(learner.train([windows], 1 / batch_size, rate(k, steps)) / batch_size)
+    return float(np.mean(losses[-max(1, steps // 8) :]))
+
+
+def fixed(k, steps):
+    return BASE_RATE
+
+
+print("batch   steps   rate as it was   rate times k   and a warm-up   (loss over the last eighth)")
+for batch_size in (32, 128, 512, 1024):
+    peak = scaled_learning_rate(batch_size, BASE_RATE, BASE)
+    steps = EXAMPLES // batch_size
+    warm = Schedule(peak, steps, "constant", warmup_steps=steps // 4, start=min(peak, BASE_RATE))
+    with np.errstate(all="ignore"):
+        losses = [sd.run(learn, 1, args=(batch_size, rate)).results[0] for rate in
+                  (fixed, lambda k, n, peak=peak: peak, lambda k, n, warm=warm: warm(k))]  # fmt: skip
+    print(f"{batch_size:5} {steps:7} {losses[0]:16.3f} {losses[1]:14.3f} {losses[2]:15.3f}")
+
+# %% [markdown]
+# Read a row from left to right: what the rule gains, and what the warm-up. Read a column from top to bottom: how far
+# the rule carries. Beyond some batch size it carries no more, and nothing is gained by more ranks: that is the limit of
+# data parallelism which no network can lift.
+#
+# ## On real processes
+#
+# `trained` from the beginning of this notebook, on four of them. The sums are added up in the same order as on virtual
+# ranks: not nearly the same weights, but the same bits.
+
+# %%
+try:
+    real = sd.run(trained, ranks=4, world="mpi")
+except sd.WorldUnavailable as missing:
+    print(f"Passed over: {missing}")
+else:
+    virtual = sd.run(trained, ranks=4)
+    same = all(np.array_equal(a, b) for a, b in zip(virtual.results, real.results, strict=True))
+    print(
+        f"{len(real.results)} processes, {real.results[0].size:,} weights each; the same bits as virtual ranks: {same}"
+    )
+
+# %% [markdown]
+# ## To take along
+#
+# * Data parallel training is the training of one rank, cut up: check it against one rank, to the last digits.
+# * A step sends the gradient once, whatever the batch. Large parts per rank, accumulation and buckets make that small.
+# * Buckets hide communication beneath backward, all but the last one. Their size is a compromise between latency and
+#   overlap.
+# * How many ranks are of use is decided by the batch size from which the model still learns, in the end.
+#
+# **Try:** `preset("v100")`, whose network is slower; `algorithm="ring"` for `DataParallel`; `bucket_bytes` in
+# `trained`, on real processes. Puzzles 14 to 18.
+#
+# **Read:** [`parallel/data_parallel.py`](../simdist/parallel/data_parallel.py),
+# [`parallel/buckets.py`](../simdist/parallel/buckets.py), [`optim/schedule.py`](../simdist/optim/schedule.py). Li et
+# al. 2020, *PyTorch Distributed*, arXiv 2006.15704; Goyal et al. 2017, *Accurate, large minibatch SGD*, arXiv
+# 1706.02677.
+#
+# **Next:** [where the memory goes](05_memory.ipynb): all ranks keep the same. Why?

@@ -1,0 +1,350 @@
+# %% [markdown]
+# # 5. Where the memory goes
+#
+# A model of one and a half billion weights fits on a memory stick. Training it fills a large GPU. What with, and which
+# part of it does a rank not need?
+#
+# You need Python and NumPy. No GPU: the models here have their true sizes, and no numbers. A *phantom* array has a
+# shape and a dtype and nothing in it, so that eight virtual ranks can train GPT-2 XL on eight modelled H100s in this
+# process, and everything about it but the loss is as it would be.
+
+# %%
+import numpy as np
+
+import simdist as sd
+from simdist.arrays import CATEGORIES, Ledger, phantom, recorded
+from simdist.cluster import preset
+from simdist.nn import Shape, gpt
+from simdist.nn.memory import activations
+from simdist.parallel import DataParallel, Offload, Recipe, ZeRO
+from simdist.parallel.memory import memory_rows, replicated_memory
+from simdist.parallel.precision import precision
+from simdist.parallel.zero.formulas import kept, paper_bytes, paper_elements
+from simdist.plots import memory, style, timeline_page
+from simdist.plots.memory import COLOURS
+from simdist.trace.memory import remember
+
+GIB = 2**30
+H100 = preset("h100")
+
+# %% [markdown]
+# ## Sixteen bytes a weight
+#
+# The rule of the day is Adam in *mixed precision*: forward and backward compute in 16 bits, and the update in 32. For
+# each weight a rank then keeps
+
+# %%
+xl = Shape(layers=48, width=1600, heads=25, context=1024, vocabulary=50257)  # GPT-2 XL
+weights = gpt(xl).parameters.size
+per_weight = {"weight": 2, "gradient": 2, "master weight": 4, "Adam's m": 4, "Adam's v": 4}
+for what, num_bytes in per_weight.items():
+    print(f"{what:>14}  {num_bytes:2} bytes  {num_bytes * weights / GIB:6.2f} GiB")
+total = sum(per_weight.values())
+print(f"{'all':>14}  {total:2} bytes  {total * weights / GIB:6.2f} GiB for {weights:,} weights")
+
+# %% [markdown]
+# The weights themselves are an eighth of it. The last three lines are the *optimizer state*: what the update remembers
+# from step to step. And this is before a single token has gone in.
+#
+# ## The ledger
+#
+# A *ledger* counts what is alive, and what for. Whoever makes an array that stays tells it; when the array is gone, it
+# counts it out. Below, one rank trains on two texts of 1,024 tokens, under a ledger that goes by the rank's own clock.
+
+# %%
+adam = Recipe("adamw", precision=precision("bf16"))
+
+
+def train(comm, shape, zero_stage=0, sequences=2, steps=1, recipe=adam, offload=None):
+    """Train a model without numbers; returns the ledger of the last step."""
+    ledger = Ledger(comm.clock)
+    tokens = phantom((sequences, shape.context + 1), np.uint8)
+    with recorded(ledger):
+        if zero_stage:
+            method = ZeRO(gpt(shape), comm, recipe, 0, zero_stage, offload=offload, memory=phantom)
+        else:
+            method = DataParallel(gpt(shape), comm, recipe, 0, bucket_bytes=1 << 20, memory=phantom)
+        comm.barrier()
+        for _ in range(steps):
+            ledger.begin()
+            with comm.span("step"):
+                method.train([tokens], scale=1.0, learning_rate=1e-3)
+    remember(ledger.moments, comm.recorder)  # for the timeline
+    return ledger
+
+
+alone = sd.run(train, ranks=1, cluster=H100, args=(xl,)).results[0]
+memory(alone.moments)
+
+# %% [markdown]
+# Forward goes up the slope: each layer leaves *activations* that its backward will need. Backward comes down again,
+# because it needs them in the opposite order. The peak is where the one ends and the other begins.
+#
+# None of this was a surprise. **Measured** is what the ledger saw; **predicted** is counted from the model's shape
+# before anything runs; the third column is what the **papers** count.
+
+# %%
+promised = replicated_memory(weights, adam, xl, sequences=2)
+print(f"{'':16}{'measured':>12}{'predicted':>12}{'papers':>12}  GiB")
+for category, measured, predicted, paper in memory_rows(alone, promised):
+    others = "".join(f"{'-' if n is None else f'{n / GIB:.3f}':>12}" for n in (predicted, paper))
+    print(f"{category:16}{measured / GIB:12.3f}{others}")
+    assert predicted is None or predicted == measured
+
+# %% [markdown]
+# *Buffers* are what passes from one layer to the next. The papers count more activations than there are; where they
+# differ by much, and why:
+
+# %%
+for entry in activations(xl, sequences=2):
+    if abs(entry.paper_bytes - entry.num_bytes) * xl.layers > 0.5 * GIB:
+        sizes = f"{style.size(entry.num_bytes):>9} here, {style.size(entry.paper_bytes):>9} in the paper"
+        print(f"{entry.layer:12} {entry.what:22} {sizes}: {entry.why}")
+
+# %% [markdown]
+# ## Why should everybody keep the same?
+#
+# In data parallelism every rank keeps all of this, and after each step all of them hold the same weights, the same
+# masters, the same $m$ and the same $v$. *ZeRO*, the zero redundancy optimizer, lets each of $p$ ranks keep a $p$-th:
+#
+# * **stage 1** cuts the optimizer state: each rank updates its part of the weights, then all gather them;
+# * **stage 2** cuts the gradients too: a rank only gets the sum of those that it will update by;
+# * **stage 3** cuts the weights too: a layer is gathered just before it is used, and forgotten after it.
+
+# %%
+runs = {stage: sd.run(train, ranks=8, cluster=H100, args=(xl, stage)) for stage in range(4)}
+peaks = {stage: run.results[0].peaks for stage, run in runs.items()}
+kinds = ("parameters", "gradients", "optimizer state")
+
+print("GiB a rank, 8 ranks     measured   predicted     paper")
+for stage in runs:
+    exact = kept(gpt(xl), adam, 8, stage)
+    found = [
+        sum(peaks[stage][kind] for kind in kinds),
+        exact.total - exact.communication,
+        paper_bytes(weights, 8, stage),
+    ]
+    print(f"stage {stage}              " + "".join(f"{n / GIB:12.3f}" for n in found))
+    assert found[0] == found[1] and abs(found[0] / found[2] - 1) < 0.01
+
+# %%
+with style.styled():
+    fig = style.figure(style.PAGE, 2.5)
+    ax = fig.subplots()
+    for stage, run in runs.items():
+        left, peak = 0.0, run.results[0].peak
+        for category in CATEGORIES:
+            num = peak.of(category) / GIB
+            ax.barh(stage, num, left=left, color=COLOURS[category], label=category if stage == 0 else None)
+            left += num
+        ax.text(left, stage, f" {left:.1f}", va="center")
+    ax.set_yticks(range(4), ["data parallel", "ZeRO 1", "ZeRO 2", "ZeRO 3"])
+    ax.set(xlabel="GiB of one rank when its memory peaks")
+    ax.invert_yaxis()
+    at_rest = [sum(peaks[stage][kind] for kind in kinds) for stage in (0, 3)]
+    style.legend(fig, ax.get_legend_handles_labels()[0])
+    style.title(
+        fig,
+        f"ZeRO 3 on 8 ranks keeps 1/{at_rest[0] / at_rest[1]:.0f} of what belongs to the weights, and all activations",
+    )
+fig
+
+# %% [markdown]
+# What remains is mostly activations. They depend on a rank's own texts, so nobody else has them: ZeRO does not cut
+# them.
+#
+# ## What it costs
+#
+# Stage 1 and 2 replace an all-reduce by a reduce-scatter of gradients and an all-gather of weights, which is what an
+# all-reduce is made of (notebook 1): the same bytes. Stage 3 gathers the weights once more, for backward.
+
+# %%
+print("                elements a rank sends, per weight      time of a step")
+print("                     measured     formula")
+times = []
+for stage, run in runs.items():
+    step = next(s for s in run.trace if s.name == "step" and s.rank == 0)
+    sends = [s for s in run.trace.sends(0) if s.start_s >= step.start_s]
+    measured, paper = sum(s.bytes for s in sends) / 2 / weights, paper_elements(weights, 8, stage) / weights
+    took_s = max(s.end_s for s in run.trace) - step.start_s
+    print(f"stage {stage}       {measured:14.3f}{paper:12.3f}{took_s * 1e3:18.1f} ms")
+    assert abs(measured / paper - 1) < 0.01
+    times.append(took_s)
+assert times[3] <= times[0]
+
+# %% [markdown]
+# Stage 3 sends more, and its step takes no longer than that of data parallelism: most bytes travel while the rank
+# computes, and each rank updates an eighth of the weights only. To see it, here is a smaller model on 4 ranks in
+# stage 3, with each rank's memory below its two streams. In Jupyter this is a page to explore: **wheel** zooms,
+# **dragging** moves, and a **click** on a collective draws its messages. (`simdist plot trace.json --html` makes the
+# same of any recorded run.)
+
+# %%
+small = Shape(layers=3, width=1024, heads=16, context=512)
+small_run = sd.run(train, ranks=4, cluster=H100, args=(small, 3))
+first = next(s for s in small_run.trace if s.name == "step")
+timeline_page(small_run.trace, ranks=[0, 1], start_s=first.start_s)
+
+# %%
+small_run.trace.plot(ranks=[0, 1], start_s=first.start_s)
+
+# %% [markdown]
+# While layer *i* computes, layer *i* + 1 is on its way. The gathered layer is needed for a moment only: the ledger
+# files it under *communication*.
+#
+# ## Is it still the same training?
+#
+# Now with numbers. A small GPT, 4 ranks, random bytes to learn, float64, five steps; by data parallelism, and by each
+# stage. Do the weights agree?
+
+
+# %%
+def learn(comm, zero_stage):
+    model = gpt(Shape(layers=2, width=16, heads=2, context=8))
+    exact = Recipe("adamw", precision=precision("float64"))
+    if zero_stage:
+        method = ZeRO(model, comm, exact, 0, zero_stage)
+    else:
+        method = DataParallel(model, comm, exact, 0)
+    random = np.random.default_rng(comm.rank)
+    for _ in range(5):
+        method.train([random.integers(256, size=(4, 9), dtype=np.uint8)], 1 / (4 * 8 * comm.size), 0.01)
+    held = np.zeros(model.parameters.size)
+    for start, part in method.vectors()[""]:
+        held[start : start + len(part)] = part
+    return held
+
+
+whole = sd.run(learn, ranks=4, args=(0,)).results[0]
+for stage in (1, 2, 3):
+    parts = sd.run(learn, ranks=4, args=(stage,)).results
+    print(f"stage {stage}: largest difference of a weight {np.abs(sum(parts) - whole).max():.1e}")
+    assert np.allclose(sum(parts), whole, rtol=0, atol=1e-12)
+
+# %% [markdown]
+# Each rank holds its part and zeros elsewhere; the parts add up to the weights of data parallelism.
+#
+# ## Activations: compute them again
+#
+# What backward needs can be kept, or made again. *Selective* recomputation forgets what attention makes of its queries,
+# keys and values, which is much memory and little work; *full* recomputation keeps only the input of each block and
+# runs its forward a second time.
+
+# %%
+ways = {}
+for way in ("none", "selective", "full"):
+    shape = Shape(layers=24, width=2048, heads=16, context=2048, vocabulary=50257, recompute=way)
+    run = sd.run(train, ranks=1, cluster=H100, args=(shape,))
+    step = next(s for s in run.trace if s.name == "step")
+    predicted = replicated_memory(1, adam, shape, sequences=2)["activations"].num_bytes
+    ways[way] = run.results[0].peaks["activations"], predicted, step.seconds
+print("recompute       activations, GiB           time of a step")
+print("             measured   predicted")
+for way, (measured, predicted, seconds) in ways.items():
+    print(f"{way:10}{measured / GIB:11.2f}{predicted / GIB:12.2f}{seconds * 1e3:16.1f} ms")
+    assert measured == predicted
+
+# %%
+with style.styled():
+    fig = style.figure(style.PAGE, 2.0)
+    left, right = fig.subplots(1, 2, sharey=True)
+    left.barh(list(ways), [measured / GIB for measured, *_ in ways.values()], color=COLOURS["activations"])
+    right.barh(list(ways), [seconds * 1e3 for *_, seconds in ways.values()], color=style.colour("compute"))
+    left.set(xlabel="activations at their peak (GiB)")
+    right.set(xlabel="time of a step (ms)")
+    left.invert_yaxis()
+    saved, slower = 1 - ways["full"][0] / ways["none"][0], ways["full"][2] / ways["none"][2] - 1
+    style.title(fig, f"Full recomputation saves {saved:.0%} of the activations for {slower:.0%} more time")
+fig
+
+# %% [markdown]
+# ## Offload: memory that is not on the device
+#
+# The host has memory too. Put the optimizer state there, and the update with it: then gradients go down the PCIe link,
+# and new weights come up, 2 bytes each way and weight of the rank's part.
+
+# %%
+print("GPT-2 XL, ZeRO 2, 8 ranks           GiB on the device    time of a step")
+for name, what in {"all on the device": (), "optimizer state on the host": ("optimizer",)}.items():
+    run = sd.run(train, ranks=8, cluster=H100, args=(xl, 2, 2, 1, adam, Offload(what)))
+    step = next(s for s in run.trace if s.name == "step" and s.rank == 0)
+    moved = sum(
+        s.bytes for s in run.trace if s.rank == 0 and s.name.startswith("offload") and s.start_s >= step.start_s
+    )
+    took_s = max(s.end_s for s in run.trace) - step.start_s
+    print(f"{name:34}{run.results[0].peak.total / GIB:19.1f}{took_s * 1e3:15.1f} ms, {moved / GIB:.2f} GiB moved")
+
+# %% [markdown]
+# ## Fewer bytes in a number
+#
+# Why not keep everything in 16 bits? An update adds something small to something large, and bfloat16 has 8 bits to
+# write the sum in:
+
+# %%
+w, update = 1.0, 1e-3
+for name in ("float32", "bf16"):
+    x = np.array(w, precision(name).dtype)
+    for _ in range(100):
+        x = (x + np.array(update, x.dtype)).astype(x.dtype)
+    print(f"1 + 100 x 0.001 in {name:8} = {float(x):.4f}")
+
+# %% [markdown]
+# Nothing at all has arrived: each single step is too small for the last bit. That is what the 32-bit *masters* are for,
+# and they are why mixed precision saves activations and messages, but little of what belongs to a weight:
+
+# %%
+for name, optimizer in (("float32", "adamw"), ("bf16", "adamw"), ("bf16", "adamw8bit")):
+    rule = Recipe(optimizer, precision=precision(name))
+    found = replicated_memory(weights, rule, xl, sequences=2)
+    of_weights = sum(found[kind].num_bytes for kind in kinds) / weights
+    kept_bytes = found["activations"].num_bytes
+    print(f"{name:8} {optimizer:10} {of_weights:5.2f} bytes a weight, {kept_bytes / GIB:5.2f} GiB of activations")
+
+# %% [markdown]
+# The last line keeps $m$ and $v$ in 8 bits each, with a scale for each block of 2,048.
+#
+# ## Does it fit?
+#
+# Everything is predicted before it runs, so whether a model fits is a question of arithmetic. Below, for models of the
+# size of GPT-3's family, the first stage of ZeRO that fits into 80 GB, with one text a rank and full recomputation.
+
+# %%
+family = {
+    "1.3 B": (24, 2048, 16),
+    "2.7 B": (32, 2560, 32),
+    "6.7 B": (32, 4096, 32),
+    "13 B": (40, 5120, 40),
+    "175 B": (96, 12288, 96),
+}
+print("ranks      " + "".join(f"{p:>8}" for p in (8, 64, 512)))
+for name, (layers, width, heads) in family.items():
+    shape = Shape(layers, width, heads, context=2048, vocabulary=50257, recompute="full")
+    n = 12 * layers * width**2 + (50257 + 2048) * width  # the large ones of its weights
+    room = H100.device.memory_bytes - replicated_memory(1, adam, shape, sequences=1)["activations"].num_bytes
+    cells = []
+    for p in (8, 64, 512):
+        fits = [stage for stage in range(4) if paper_bytes(n, p, stage) < room]
+        cells.append(f"stage {fits[0]}" if fits else "no")
+    print(f"{name:11}" + "".join(f"{cell:>8}" for cell in cells))
+
+# %% [markdown]
+# Where it says *no*, data parallelism alone is not enough, however it is cut. The next notebooks cut the layers
+# themselves.
+#
+# ## To take along
+#
+# * Adam in mixed precision keeps 16 bytes for each weight; only 2 of them are the weight.
+# * ZeRO's stages cut what all ranks would hold alike: state, gradients, weights. Stages 1 and 2 send no more than data
+#   parallelism does, stage 3 half as much again, and all of them train to the same weights.
+# * Activations are a rank's own. Recomputation trades them for time, and more ranks do not help.
+#
+# **Try:** `sequences=8` in the first run: which category grows? Which stage would you choose for 1.3 B on 8 ranks
+# with 16 texts each? `memory(runs[3].results[0].moments)` shows how stage 3 breathes.
+#
+# **Read:** [`simdist/parallel/zero/zero.py`](../simdist/parallel/zero/zero.py) (Rajbhandari, Rasley, Ruwase, He 2020,
+# *ZeRO*, arXiv 1910.02054); [`simdist/nn/memory.py`](../simdist/nn/memory.py) (Korthikanti et al. 2022, *Reducing
+# activation recomputation*, arXiv 2205.05198);
+# [`simdist/parallel/zero/offload.py`](../simdist/parallel/zero/offload.py) (Ren et al. 2021, *ZeRO-Offload*, arXiv
+# 2101.06840); [`simdist/arrays/ledger.py`](../simdist/arrays/ledger.py).
+#
+# **Next:** [tensor and sequence parallel](06_tensor_and_sequence.ipynb): cutting a layer, and cutting its input.

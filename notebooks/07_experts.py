@@ -1,0 +1,275 @@
+# %% [markdown]
+# # 7. Experts
+#
+# A larger model is a better one, and a slower one, because every token passes through every weight. Must it? A *mixture
+# of experts* has many perceptrons in each block, and sends each token to one or two of them. Where does a token go, and
+# what does its journey cost?
+#
+# You need Python and NumPy, and what [notebook 6](06_tensor_and_sequence.ipynb) says of meshes. One cell runs on four
+# real processes, if there is an MPI.
+
+# %%
+import numpy as np
+
+import simdist as sd
+from simdist.arrays import Meter, metered, phantom
+from simdist.cluster import preset
+from simdist.collectives.watch import watched
+from simdist.comm import Mesh
+from simdist.nn import Shape, gpt
+from simdist.nn.functional import assign, capacity
+from simdist.parallel import DataParallel, Recipe
+from simdist.parallel.expert import routes
+from simdist.parallel.parts import MeshParts
+from simdist.parallel.precision import precision
+from simdist.plots import collective_steps, expert_load, style
+from simdist.training import Config, Trainer
+
+H100 = preset("h100")
+adam = Recipe("adamw", precision=precision("bf16"))
+
+# %% [markdown]
+# ## More weights, the same work
+#
+# Here is the same model with 1, 8 and 64 perceptrons a block, of which a token visits one. It is without numbers, at
+# true size; the *meter* counts what a forward and backward of one text of 2,048 tokens computes.
+
+# %%
+print("experts        weights       flop a token")
+dense = None
+for experts in (0, 8, 64):
+    shape = Shape(layers=2, width=2048, heads=16, context=2048, experts=experts, capacity_factor=1.0)
+    model, meter = gpt(shape), Meter()
+    model.parameters.bind(*(phantom(model.parameters.size, np.float32) for _ in range(2)))
+    with metered(meter):
+        _, context = model.forward(phantom((1, shape.context + 1), np.uint8))
+        model.backward(context, 1.0)
+    dense = dense or (model.parameters.size, meter.flops)
+    ratios = f"{model.parameters.size / dense[0]:.1f} and {meter.flops / dense[1]:.2f} times those of one"
+    print(f"{experts or 1:7}{model.parameters.size:15,}{meter.flops / shape.context:19,.0f}   {ratios}")
+
+# %% [markdown]
+# ## Routing, by hand
+#
+# In each block a *router*, a small linear map, gives every token a number for each expert; a softmax makes
+# probabilities of them, and the token goes to the likeliest. All experts work at once, so each has a fixed number of
+# *slots*, its *capacity*: the tokens divided by the experts, times a *capacity factor*. A token that finds its expert
+# full is **dropped**: it passes the perceptron by, on the residual connection.
+
+# %%
+TOKENS, EXPERTS = 16, 4
+random = np.random.default_rng(1)
+logits = random.normal(size=(TOKENS, EXPERTS))
+logits[:, 0] += 1  # this router likes expert 0
+chosen = logits.argmax(axis=1)
+slots = capacity(TOKENS, EXPERTS, factor=1.0)
+one_group = np.zeros(TOKENS, int)
+(kept,), asked, dropped = assign(chosen[:, None], EXPERTS, one_group, 1, slots, slots)
+
+print("token   ", *(f"{t:2}" for t in range(TOKENS)))
+print("expert  ", *(f"{e:2}" for e in chosen))
+print(
+    "slot    ", *(f"{kept.slots[list(kept.tokens).index(t)] if t in kept.tokens else '--':>2}" for t in range(TOKENS))
+)
+print(f"{slots} slots an expert; asked for {asked.tolist()}, dropped {dropped.tolist()}")
+
+# %% [markdown]
+# More slots drop fewer tokens, and are more often empty; an empty slot is computed and sent all the same. For 4,096
+# tokens and 64 experts, chosen evenly at random, and chosen unevenly (the k-th expert in proportion to $1/k$):
+
+# %%
+factors = np.linspace(0.5, 4, 15)
+shares = {}
+for name, weight in (("even", np.ones(64)), ("uneven", 1 / np.arange(1, 65))):
+    choice = random.choice(64, size=(4096, 1), p=weight / weight.sum())
+    group = np.zeros(4096, int)
+    for factor in factors:
+        room = capacity(4096, 64, factor)
+        lost = assign(choice, 64, group, 1, room, room).dropped.sum()
+        shares.setdefault(f"{name}: tokens dropped", []).append(lost / 4096)
+        shares.setdefault(f"{name}: slots empty", []).append(1 - (4096 - lost) / (64 * room))
+
+with style.styled():
+    fig = style.figure(style.PAGE, 2.4)
+    ax = fig.subplots()
+    for i, (name, values) in enumerate(shares.items()):
+        dashes = "--" if name.endswith("empty") else "-"
+        ax.plot(factors, values, label=name, linestyle=dashes, markevery=2, **style.series(i))
+    ax.set(xlabel="capacity factor", ylabel="share", ylim=(0, 1))
+    ax.legend(ncols=2)
+    at = int(np.argmin(np.abs(factors - 1.25)))
+    even, uneven = (f"{shares[f'{name}: tokens dropped'][at]:.0%}" for name in ("even", "uneven"))
+    style.title(
+        fig,
+        f"With {factors[at]:.2f} times enough slots an even router drops {even}, an uneven one {uneven} of its tokens",
+    )
+fig
+
+# %% [markdown]
+# So everything depends on an even router. Nothing makes it so by itself.
+#
+# ## Balance has to be asked for
+#
+# An expert that is chosen more often learns more, and is chosen even more often. The remedy is an *auxiliary loss*,
+# $\alpha E \sum_e f_e P_e$: $f_e$ is the share of tokens that chose expert $e$, $P_e$ its mean probability. It is
+# least where all are even. Two trainings on four ranks with two experts each, one without it and one with it. (The
+# axis `ep`, *expert parallel*, shares experts; for all else its ranks are data parallel.)
+
+
+# %%
+def learn(comm, balance):
+    config = Config(
+        model="gpt", layers=1, width=32, heads=2, context_bytes=32, experts=8, ep=4, dp=1, balance=balance,
+        steps=60, global_batch_size=16, validation_windows=32, interval=60, seed=1,
+    )  # fmt: skip
+    trainer = Trainer(comm, config)
+    line = [line for line in trainer.run() if line][-1]
+    return line.validation_loss, trainer.trace()
+
+
+trained = {balance: sd.run(learn, ranks=4, args=(balance,)).results[0] for balance in (0.0, 0.01)}
+expert_load(trained[0.0][1])
+
+# %%
+expert_load(trained[0.01][1])
+
+# %%
+for balance, (loss, trace) in trained.items():
+    (routed,) = routes(trace).values()
+    busiest = max(routed.asked) * len(routed.asked) / sum(routed.asked)
+    lost = sum(routed.dropped) / routed.tokens
+    print(f"alpha {balance:<5} busiest {busiest:.1f} times its share, {lost:5.1%} dropped, validation {loss:.2f} nats")
+
+# %% [markdown]
+# ## The journey
+#
+# Each rank has tokens for all experts, and all ranks have some of the experts. Bringing the one to the other is an
+# *all-to-all*: rank r's j-th block goes to rank j. There is one to the experts and one back, forward; and as many
+# backward.
+
+# %%
+collective_steps(watched("all_to_all", "pairwise", ranks=4))
+
+# %% [markdown]
+# Each block is one rank's contribution to one other, and none is added to anything: every rank sends $n\frac{P-1}{P}$
+# of its $n$ bytes, and there is no way to send less. With $E$ experts, $m$ slots of each that a rank may fill and a
+# width of $h$, that is $4\,E m h \frac{P-1}{P}$ numbers a layer and step.
+
+
+# %%
+def step(comm, shape, **options):
+    """Forward and backward of one text a rank, whose ranks share the experts."""
+    mesh = Mesh(comm, ep=comm.size)
+    parts = MeshParts(mesh, **options)
+    method = DataParallel(gpt(shape, parts), mesh.dp, adam, 0, spread=parts.spread(), memory=phantom)
+    comm.barrier()
+    with comm.span("step"):
+        method.backward(phantom((1, shape.context + 1), np.uint8), 1.0)
+
+
+def measured(shape, ranks, **options):
+    """Of rank 0: the time of its step, of its all-to-alls, and the numbers that it sent in them."""
+    run = sd.run(lambda comm: step(comm, shape, **options), ranks, cluster=H100)
+    (whole,) = (s for s in run.trace if s.name == "step" and s.rank == 0)
+    exchanges = [s for s in run.trace if s.name.startswith("all_to_all") and s.rank == 0]
+    inside = [s for s in run.trace.sends(0) if any(e.start_s <= s.start_s < e.end_s for e in exchanges)]
+    return whole.seconds, sum(e.seconds for e in exchanges), sum(s.bytes for s in inside) / 2
+
+
+large = Shape(layers=2, width=2048, heads=16, context=2048, experts=64, top_k=2, capacity_factor=1.0)
+m = capacity(large.context, large.experts, large.capacity_factor, large.top_k)
+found = {p: measured(large, p, all_to_all="pairwise") for p in (2, 4, 8, 16, 32)}
+print("          million numbers sent            time, ms")
+print("ranks     measured     formula       step    all-to-all")
+for p, (seconds, exchanging, sent) in found.items():
+    formula = 4 * large.layers * large.experts * m * large.width * (p - 1) / p
+    print(f"{p:5}{sent / 1e6:13.2f}{formula / 1e6:12.2f}{seconds * 1e3:11.2f}{exchanging * 1e3:14.2f}")
+    assert sent == formula
+
+# %%
+with style.styled():
+    fig = style.figure(style.PAGE, 2.3)
+    ax = fig.subplots()
+    for i, (seconds, exchanging, _) in enumerate(found.values()):
+        ax.bar(i, (seconds - exchanging) * 1e3, color=style.colour("compute"), label="all else" if not i else None)
+        bottom = (seconds - exchanging) * 1e3
+        ax.bar(i, exchanging * 1e3, bottom=bottom, color=style.colour("all_to_all"), label=None if i else "all-to-all")
+    ax.set_xticks(range(len(found)), [str(p) for p in found])
+    ax.set(xlabel="ranks, one text each, that share 64 experts", ylabel="forward + backward (ms)")
+    style.legend(fig, ax.get_legend_handles_labels()[0])
+    inside, across = (found[p][1] / found[p][0] for p in (8, 16))
+    style.title(fig, f"All-to-all takes {inside:.0%} of a step inside a node of eight, and {across:.0%} across two")
+fig
+
+# %% [markdown]
+# More ranks have more texts, and as many slots to fill each. Up to a node of eight the step gets shorter all the same,
+# because a rank has fewer experts, whose weights and gradients it must move through its memory. Inside a node messages
+# go over NVLink; across nodes most of a token's experts are elsewhere, and the way there is slower.
+#
+# ## In which order?
+#
+# *Pairwise* exchanges with one partner after the other. *Linear* hands over all messages at once, so that their
+# latencies overlap. *Bruck's* packs everything into $\log_2 P$ messages, and most bytes travel several times.
+# *Hierarchical* goes inside the nodes first, so that whatever goes to the same place in another node is together, and
+# then between them. On four nodes:
+
+# %%
+small = Shape(layers=2, width=256, heads=4, context=256, experts=64, top_k=2, capacity_factor=1.0)
+print("all-to-all on 32 ranks, ms     small model    large model")
+for algorithm in ("pairwise", "linear", "bruck", "hierarchical"):
+    times = [measured(shape, 32, all_to_all=algorithm)[1] for shape in (small, large)]
+    print(f"{algorithm:24}" + "".join(f"{seconds * 1e3:15.3f}" for seconds in times))
+
+# %% [markdown]
+# In the large model, where bytes are what costs, Bruck's loses, which sends most of them several times; and pairwise
+# waits in each step for the slowest of its pairs. In the small one, where latency is what costs, pairwise loses with
+# its many steps, one after the other. (In this model of a network a message costs its sender nothing but the time on
+# the wire. Where each one costs work, few messages are worth more than here.)
+#
+# ## Still the same training
+#
+# What is dropped depends on a text alone, not on who else is in the batch, or on how many ranks there are: so four
+# ranks with two experts each compute what one rank with eight does. The summed loss of the same eight texts:
+
+# %%
+shape = Shape(layers=2, width=16, heads=2, context=12, experts=8, top_k=2, capacity_factor=1.0)
+texts = random.integers(256, size=(8, shape.context + 1), dtype=np.uint8)
+
+
+def loss(comm):
+    mesh = Mesh(comm, ep=comm.size)
+    parts = MeshParts(mesh)
+    exact = Recipe(precision=precision("float64"))
+    method = DataParallel(gpt(shape, parts), mesh.dp, exact, seed=3, spread=parts.spread())
+    return method.loss(texts[comm.rank :: comm.size])
+
+
+alone = sum(sd.run(loss, ranks=1).results)
+together = sum(sd.run(loss, ranks=4).results)
+print(f"one rank {alone:.12f}, four ranks {together:.12f}")
+assert np.isclose(alone, together, rtol=1e-12)
+try:
+    real = sum(sd.run(loss, ranks=4, world="mpi").results)
+except sd.WorldUnavailable as missing:
+    print(f"Passed over: {missing}")
+else:
+    print(f"four processes under mpirun {real:.12f}")
+    assert real == together
+
+# %% [markdown]
+# ## To take along
+#
+# * Experts give a model more weights for the same arithmetic. They pay in memory, and in two all-to-alls forward and
+#   two backward in each layer.
+# * Slots are fixed: an uneven router drops tokens and sends empty slots. An auxiliary loss asks it to be even.
+# * All-to-all has nothing to add up, so nothing to save: $\frac{P-1}{P}$ of everything travels. Keep it inside a
+#   node, or go in two stages.
+#
+# **Try:** `top_k=2` in the training; `capacity_factor=2.0` in `large`: how much longer is the journey?
+#
+# **Read:** [`simdist/nn/functional/dispatch.py`](../simdist/nn/functional/dispatch.py) and
+# [`simdist/nn/layers/experts.py`](../simdist/nn/layers/experts.py) (Fedus, Zoph, Shazeer 2021, *Switch Transformers*,
+# arXiv 2101.03961; Lepikhin et al. 2020, *GShard*, arXiv 2006.16668);
+# [`simdist/parallel/expert/exchange.py`](../simdist/parallel/expert/exchange.py).
+#
+# **Next:** [pipeline bubbles](08_pipelines.ipynb): cutting between the layers.

@@ -1,0 +1,325 @@
+# %% [markdown]
+# # 8. Pipeline bubbles
+#
+# Cut a model between its layers and put one piece, a *stage*, on each rank. Now only activations travel, from one
+# stage to the next, so that even a slow wire will do. But the second stage has nothing to do until the first has done
+# something. How little may ranks idle, and what does that take in memory?
+#
+# You need Python and NumPy. One cell runs on four real processes, if there is an MPI.
+
+# %%
+import numpy as np
+
+import simdist as sd
+from simdist.arrays import Ledger, phantom, recorded
+from simdist.cluster import preset
+from simdist.comm import Mesh
+from simdist.nn import Shape, gpt
+from simdist.parallel import DataParallel, Recipe
+from simdist.parallel.pipeline import (
+    Memory,
+    Pipeline,
+    Times,
+    executed,
+    modelled_costs,
+    paper,
+    parse,
+    schedule,
+    schedules,
+    simulate,
+    split,
+    stage_times,
+    taken,
+    to_text,
+    validate,
+)
+from simdist.parallel.precision import precision
+from simdist.plots import pipeline_schedule, style
+
+# %% [markdown]
+# ## A schedule is data
+#
+# For each rank a row of actions, done in this order, each as soon as what it needs is there: `F0` is the forward of
+# batch 0 on this rank's stage, `B0` its backward. That is all there is to say: who sends what to whom follows from
+# it.
+
+# %%
+naive = schedule("naive", stages=4, micro_batches=4)
+print(to_text(naive))
+pipeline_schedule({"naive": simulate(naive).trace()}, unit="")
+
+# %% [markdown]
+# A forward takes 1 here, and a backward 2: it finds two things, the gradients of the weights (the strip below in each
+# cell) and those of the input. Three of four ranks idle at any time. White is called the *bubble*.
+#
+# ## Micro-batches
+#
+# *GPipe* cuts the batch into *micro-batches*, and sends the next one in as soon as the first stage is free:
+
+# %%
+filled = {name: simulate(schedule(name, stages=4, micro_batches=8)).trace() for name in ("gpipe", "1f1b")}
+pipeline_schedule({"gpipe": filled["gpipe"]}, unit="")
+
+# %% [markdown]
+# The bubble is $p-1$ forwards and as many backwards, however many micro-batches there are, so with more of them it is a
+# smaller part: $\frac{p-1}{m+p-1}$. **Simulated** is the schedule above, carried out in time.
+
+# %%
+print("micro-batches    bubble simulated     formula    micro-batches kept")
+for m in (1, 2, 4, 8, 16, 32):
+    one = schedule("gpipe", stages=4, micro_batches=m)
+    simulated, formula = simulate(one).own_bubble_rate, 3 / (m + 3)
+    print(f"{m:13}{simulated:20.4f}{formula:12.4f}{max(validate(one).memory):15g}")
+    assert abs(simulated - formula) < 1e-12
+
+# %% [markdown]
+# A small bubble needs many micro-batches, and GPipe keeps the activations of all of them until their backwards, which
+# come at the end.
+#
+# ## One forward, one backward
+#
+# Nothing asks for all forwards first. *1F1B* begins a backward as soon as one is possible. The same bubble, but rank r
+# keeps no more than $p-r$ micro-batches, however many there are. Below each schedule is what its ranks keep:
+
+# %%
+pipeline_schedule(filled, memory=Memory(), unit="")
+
+# %% [markdown]
+# ## Smaller pieces, and halves
+#
+# Two ideas make the bubble itself smaller.
+#
+# * **Interleaving**: give each rank two stages, one from the front of the model and one from the back (paler cells). A
+#   rank waits for half a piece only. The price is twice as many messages.
+# * **Halving backward**: only the gradient of the *input* (I) is waited for by somebody. That of the *weights* (W)
+#   can be found at any time before the update, for example when there is nothing else to do. *Zero bubble* schedules
+#   do that.
+
+# %%
+few = {
+    name: simulate(schedule(name, stages=4, micro_batches=8)).trace()
+    for name in ("interleaved-1f1b", "zb-h1", "zb-h2", "zb-v")
+}
+pipeline_schedule(few, unit="")
+
+# %% [markdown]
+# ZB-H2 has no bubble within a rank's own row: a late rank starts late, and ends late, while the others could be at
+# their next step already. ZB-V gives each rank an early stage and a late one, so that what it keeps is the same on
+# all ranks.
+#
+# ## All of them
+#
+# What a schedule is worth are two numbers: its bubble, and the most that a rank keeps. Here are both for all that there
+# are, on 4 ranks with 8 micro-batches, where F, I and W take 1 each. **Simulated** and **validated** beside the papers'
+# **formulas**:
+
+# %%
+unit = Times(1.0, 1.0, 1.0)
+found = {}
+print(f"{'':26}{'bubble':>10}{'formula':>10}{'kept, at most':>17}{'formula':>10}")
+for name in schedules():
+    one = schedule(name, stages=4, micro_batches=8)
+    said = paper(one, unit)
+    found[name] = simulate(one, unit).own_bubble_rate, max(validate(one).memory)
+    rate, kept = (said and said.bubble_rate), (said and max(said.memory))
+    told = [f"{'-' if value is None else f'{value:.3f}':>10}" for value in (rate, kept)]
+    print(f"{name:26}{found[name][0]:10.3f}{told[0]}{found[name][1]:17.3f}{told[1]}")
+
+# %% [markdown]
+# (The papers' formulas hold where there are micro-batches enough to fill the pipeline.) In a picture:
+
+# %%
+shown = {}
+for name, point in found.items():
+    if not name.startswith("pipedream"):
+        shown.setdefault((round(point[0], 3), round(point[1], 3)), []).append(name)
+with style.styled():
+    fig = style.figure(style.PAGE, 3.2)
+    ax = fig.subplots()
+    for i, ((rate, kept), names) in enumerate(sorted(shown.items())):
+        ax.plot([kept], [rate], linestyle="none", **style.series(i))
+        ax.annotate(", ".join(names), (kept, rate), xytext=(5, 3), textcoords="offset points")
+    ax.set(xlabel="micro-batches that a rank keeps, at most", ylabel="bubble, share of the time", xlim=(0, 9.5))
+    within = {name: rate for name, (rate, kept) in found.items() if kept <= 4 and not name.startswith("pipedream")}
+    best = min(within, key=within.get)
+    style.title(fig, f"Within the memory of 1F1B, {best} has the smallest bubble: {within[best]:.1%}")
+fig
+
+# %% [markdown]
+# What is below and to the left of another is better in both.
+#
+# ## Build your own
+#
+# A schedule is text, too. `validate` checks it before anything runs: is every micro-batch forwarded and backwarded on
+# every stage; do ranks wait for each other in a circle? It says what is wrong, and where.
+
+
+# %%
+def judged(text):
+    try:
+        mine = parse(text, "mine")
+        kept = validate(mine).memory
+    except sd.ScheduleError as error:
+        print(error, end="\n\n")
+    else:
+        print(
+            f"mine: bubble {simulate(mine, unit).own_bubble_rate:.3f}, kept {[float(n) for n in kept]}\n{to_text(mine)}"
+        )
+
+
+judged("F0 F1 B0 B1\nF0 B0 F1")
+judged("F0 B0 F1 B1\nF1 B1 F0 B0")
+judged("F0 F1 B0 B1\nF0 B0 F1 B1")
+
+# %% [markdown]
+# Your turn. This one, on three ranks, is legal and lazy. Three micro-batches, and no rank may keep more than 3: how
+# small does the bubble get? (Split a `B` into an `I` and a `W`.) The first line is what 1F1B makes of it.
+
+# %%
+print(f"1F1B: bubble {simulate(schedule('1f1b', stages=3, micro_batches=3), unit).own_bubble_rate:.3f}")
+judged("""
+F0 B0 F1 B1 F2 B2
+F0 B0 F1 B1 F2 B2
+F0 B0 F1 B1 F2 B2
+""")
+
+# %% [markdown]
+# A machine can do it: `zb-auto` searches for the smallest bubble within a memory. More memory, less bubble, until
+# there is none:
+
+# %%
+limits = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0]
+searched = [schedule("zb-auto", stages=4, micro_batches=8, memory_limit=m, memory=Memory(1, 0.5)) for m in limits]
+rates = [simulate(one, unit).own_bubble_rate for one in searched]
+with style.styled():
+    fig = style.figure(style.PAGE, 2.2)
+    ax = fig.subplots()
+    ax.plot(limits, rates, label="zb-auto", **style.series(0))
+    for i, name in enumerate(("1f1b", "zb-h1", "zb-h2"), 1):
+        one = schedule(name, stages=4, micro_batches=8)
+        kept = max(validate(one, Memory(1, 0.5)).memory)
+        ax.plot([kept], [simulate(one, unit).own_bubble_rate], linestyle="none", label=name, **style.series(i))
+    ax.set(xlabel="memory limit, of one micro-batch each", ylabel="bubble, share of the time")
+    ax.legend()
+    enough = next(m for m, rate in zip(limits, rates, strict=True) if rate < 1e-9)
+    style.title(fig, f"With memory for {enough:g} micro-batches, no bubble is left on four ranks")
+fig
+
+# %% [markdown]
+# ## Carried out
+#
+# So far nothing was computed. Now a GPT of 16 blocks on four modelled H100s, phantom arrays at true size, executed
+# action by action by the schedule's own rows. **Measured** is read back from the record, **predicted** is the
+# simulation with each stage's modelled time, and the **formula** is the paper's.
+
+# %%
+H100 = preset("h100")
+adam = Recipe("adamw", precision=precision("bf16"))
+shape = Shape(layers=16, width=2048, heads=16, context=2048)
+costs = modelled_costs(gpt(shape), 1, shape.context + 1, H100.device, adam.precision.dtype)
+M = 8
+
+
+def carry_out(comm, name):
+    one, ledger = schedule(name, stages=comm.size, micro_batches=M), Ledger(comm.clock)
+    weight = [layer.total for layer in costs]  # so that stages take about the same
+    with recorded(ledger):
+        method = Pipeline(gpt(shape), Mesh(comm, pp=comm.size), adam, 0, one, costs=weight, memory=phantom)
+        ledger.begin()
+        comm.barrier()
+        for i in range(M):
+            method.backward(phantom((1, shape.context + 1), np.uint8), 1.0, last=i == M - 1)
+    return taken(method, ledger)
+
+
+runs = {}
+print("                            bubble                       kept by rank 0        time   activations")
+print("                  measured predicted   formula   measured   formula     measured       measured")
+for name in ("gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-v"):
+    run = sd.run(carry_out, ranks=4, cluster=H100, args=(name,))
+    one = schedule(name, stages=4, micro_batches=M)
+    times = stage_times(costs, split([layer.total for layer in costs], one.num_stages))
+    measured, predicted, said = executed(one, run.trace), simulate(one, times), paper(one, times)
+    runs[name] = measured
+    rate = "-" if said.bubble_rate is None else f"{said.bubble_rate:.4f}"
+    print(f"{name:17}{measured.own_bubble_rate:9.4f}{predicted.own_bubble_rate:10.4f}{rate:>10}", end="")
+    print(f"{run.results[0].in_flight:11g}{said.memory[0]:10g}", end="")
+    print(f"{measured.makespan * 1e3:10.1f} ms{run.results[0].activation_bytes / 2**30:11.2f} GiB")
+    assert abs(measured.own_bubble_rate - predicted.own_bubble_rate) < 0.01
+
+# %%
+pipeline_schedule({f"{name}, executed": runs[name].trace() for name in ("1f1b", "zb-v")})
+
+# %% [markdown]
+# What the formulas leave out is what a message takes; here, over NVLink, that is little.
+#
+# ## The same gradient
+#
+# Whatever the order, a step has the gradient of the whole batch on one rank. With numbers, in float64: the largest
+# difference of any weight's gradient.
+
+# %%
+tiny = Shape(layers=6, width=8, heads=2, context=5)
+exact = Recipe(precision=precision("float64"))
+texts = np.random.default_rng(0).integers(256, size=(8, tiny.context + 1), dtype=np.uint8)
+
+
+def gradients(comm, name):
+    if comm.size == 1:
+        method = DataParallel(gpt(tiny), comm, exact, 1)
+        method.backward(texts, 1 / 40)
+    else:
+        one = schedule(name, stages=comm.size, micro_batches=4)
+        method = Pipeline(gpt(tiny), Mesh(comm, pp=comm.size), exact, 1, one)
+        for i in range(4):
+            method.backward(texts[2 * i : 2 * i + 2], 1 / 40, last=i == 3)
+    return {p.name: p.gradient.copy() for p in method.model.parameters}
+
+
+(whole,) = sd.run(gradients, ranks=1, args=("none",)).results
+
+
+def difference(run):
+    return max(np.abs(own[name] - whole[name]).max() for own in run.results for name in own)
+
+
+for name in ("gpipe", "1f1b", "zb-h1", "zb-v"):
+    print(f"{name:6} on 4 virtual ranks {difference(sd.run(gradients, ranks=4, args=(name,))):.0e}")
+try:
+    real = sd.run(gradients, ranks=4, world="mpi", args=("zb-v",))
+except sd.WorldUnavailable as missing:
+    print(f"Passed over: {missing}")
+else:
+    print(f"zb-v   on 4 processes     {difference(real):.0e}")
+    assert difference(real) < 1e-12
+
+# %% [markdown]
+# ## Without a flush
+#
+# *PipeDream* updates a stage's weights after every backward, and never waits for the pipeline to empty. Then a
+# micro-batch would meet other weights in its backward than in its forward, so ranks keep *versions* of them. How
+# many, by `validate` and by the papers, on ranks 0 to 3:
+
+# %%
+for name in ("1f1b", "pipedream", "pipedream-2bw"):
+    one = schedule(name, stages=4, micro_batches=16)
+    versions = [max(of_rank, default=1) for of_rank in validate(one).weight_versions]
+    print(f"{name:15} {versions}   formula {list(paper(one, unit).weight_versions)}")
+
+# %% [markdown]
+# ## To take along
+#
+# * A pipeline's bubble is the filling and emptying: a fixed time, a smaller part with more micro-batches.
+# * 1F1B has GPipe's bubble with $p$ micro-batches in memory instead of all; interleaving cuts the bubble by the
+#   number of pieces; halving backward fills what is left.
+# * Bubble and memory can be traded for each other, and a validator knows what a schedule costs before it runs.
+#
+# **Try:** `Times(1, 1, 0.5)`: which schedule wins when weights' gradients are cheap? `Times(communication=0.5)`: who
+# minds? The puzzles: `from simdist.puzzles import puzzles; puzzles()`.
+#
+# **Read:** [`simdist/parallel/pipeline/formulas.py`](../simdist/parallel/pipeline/formulas.py), a table of all
+# schedules with their papers; [`schedules/`](../simdist/parallel/pipeline/schedules/), each as it is written;
+# [`validate.py`](../simdist/parallel/pipeline/validate.py) and
+# [`executor.py`](../simdist/parallel/pipeline/executor.py).
+#
+# **Next:** [all together](09_all_together.ipynb).

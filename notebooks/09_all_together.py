@@ -1,0 +1,291 @@
+# %% [markdown]
+# # 9. All together
+#
+# Data, tensor, sequence, expert, pipeline: each of them cuts something else, and sends something else. Given a model
+# and a cluster, which *mesh* of them trains it fastest, and what limits it?
+#
+# You need Python and NumPy, and the notebooks before this one. Nothing here is estimated by hand: every mesh is
+# executed, on phantom arrays of true size, on eight virtual ranks.
+
+# %%
+import numpy as np
+
+import simdist as sd
+from simdist.arrays import Ledger, phantom, recorded
+from simdist.cluster import Link, preset
+from simdist.comm import Mesh
+from simdist.nn import Shape, gpt
+from simdist.parallel import DataParallel, Recipe, ZeRO
+from simdist.parallel.parts import MeshParts
+from simdist.parallel.pipeline import Pipeline, modelled_costs, schedule
+from simdist.parallel.precision import precision
+from simdist.parallel.zero.formulas import paper_bytes
+from simdist.plots import style, timeline
+
+GIB = 2**30
+
+# %% [markdown]
+# ## A model and a cluster
+#
+# The model: a GPT of eight wide blocks, as large as GPT-3 6.7B. The cluster: two nodes of four H100s each, NVLink
+# inside the nodes, InfiniBand between them. The batch: eight texts of 2,048 tokens.
+
+# %%
+cluster = preset("h100").with_(devices_per_node=4)
+shape = Shape(layers=8, width=8192, heads=64, context=2048, vocabulary=51200)
+adam = Recipe("adamw", precision=precision("bf16"))
+RANKS, BATCH = 8, 8
+
+weights = gpt(shape).parameters.size
+costs = [c.total for c in modelled_costs(gpt(shape), 1, shape.context + 1, cluster.device, adam.precision.dtype)]
+ideal_s = BATCH * sum(costs) / RANKS
+print(f"{weights:,} weights; at 16 bytes each {16 * weights / GIB:.0f} GiB")
+print(f"a device has {cluster.device.memory_bytes / GIB:.0f} GiB")
+print(f"forward and backward of the batch, shared evenly and for nothing: {ideal_s * 1e3:.0f} ms")
+
+# %% [markdown]
+# The whole state of the model does not fit on one device, so that plain data parallelism is out before it begins. What
+# else is there?
+#
+# | axis | what it cuts | what it sends | when |
+# |---|---|---|---|
+# | `dp` | the batch; with ZeRO state, gradients, weights | gradients, weights | once a step, beneath backward |
+# | `tp` | each layer, and what lies between | activations | four times a block, beneath nothing |
+# | `pp` | between layers | activations, at the cuts | once a cut; and there are bubbles |
+# | `sp` | each text | keys and values, or heads | in each block |
+# | `ep` | the experts | tokens | four times a block |
+#
+# ## What each axis sends
+#
+# First each axis by itself, on the four devices of a node. A step of the model, and the bytes that rank 0 sends:
+# measured on the record, and by formula. ($\Psi$ weights and activations have 2 bytes; $b$ texts of $s$ tokens and a
+# width of $h$.)
+
+
+# %%
+def method_of(comm, sizes, zero=0, order="1f1b"):
+    """The model on a mesh; and how many micro-batches of one text a rank has."""
+    mesh = Mesh(comm, **sizes)
+    parts = MeshParts(mesh, sequence_parallel=True)
+    model, count = gpt(shape, parts), BATCH // mesh.sizes["dp"]
+    more = {"spread": parts.spread(), "memory": phantom}
+    if mesh.pp.size > 1:
+        rows = schedule(order, stages=mesh.pp.size, micro_batches=count)
+        return Pipeline(model, mesh, adam, 0, rows, costs=costs, zero_stage=zero, **more), count
+    if zero:
+        return ZeRO(model, mesh.dp, adam, 0, zero, bucket_bytes=1 << 26, **more), count
+    return DataParallel(model, mesh.dp, adam, 0, bucket_bytes=1 << 26, **more), count
+
+
+def step(comm, *how):
+    """One step; returns the most bytes that this rank held."""
+    ledger = Ledger(comm.clock)
+    with recorded(ledger):
+        method, count = method_of(comm, *how)
+        comm.barrier()
+        with comm.span("step"):
+            method.train([phantom((1, shape.context + 1), np.uint8)] * count, scale=1.0, learning_rate=1e-4)
+    return ledger.peak.total
+
+
+alone = {}
+print("            sent by rank 0, GB")
+print("          measured     formula")
+activation = shape.context * shape.width  # items of a text between two blocks
+for axis in ("dp", "tp", "pp"):
+    alone[axis] = run = sd.run(step, ranks=4, cluster=cluster, args=({axis: 4},))
+    begin_s = next(s.start_s for s in run.trace if s.name == "step")
+    sent = sum(s.bytes for s in run.trace.sends(0) if s.start_s >= begin_s)
+    formula = {
+        "dp": 2 * 2 * weights * 3 / 4,
+        "tp": 2 * BATCH * (10 * shape.layers + 5) * activation * 3 / 4,
+        "pp": 2 * BATCH * activation + 2 * shape.vocabulary * shape.width,
+    }[axis]
+    print(f"{axis} 4{sent / 1e9:14.2f}{formula / 1e9:12.2f}")
+    assert abs(sent / formula - 1) < 0.05, (axis, sent, formula)
+
+# %% [markdown]
+# In `tp`, a block takes four all-gathers and reduce-scatters forward and six backward (notebook 6), and the embedding
+# and the logits five more. The second term of `pp` is the embedding, which is also the matrix of the logits: the
+# first and the last rank both have it, and add its gradients up. A pipeline sends least by far. It pays with bubbles.
+#
+# ## The race
+#
+# Now all eight ranks, and meshes of two and three axes. The ranks of `tp` are neighbours, then those of `dp`, then
+# those of `pp`: what talks most stays inside a node.
+
+# %%
+ways = {
+    "dp 8": ({"dp": 8},),
+    "dp 8, ZeRO 1": ({"dp": 8}, 1),
+    "dp 8, ZeRO 3": ({"dp": 8}, 3),
+    "dp 2, tp 4, ZeRO 1": ({"dp": 2, "tp": 4}, 1),
+    "dp 4, tp 2, ZeRO 1": ({"dp": 4, "tp": 2}, 1),
+    "tp 8": ({"tp": 8},),
+    "pp 2, tp 4": ({"pp": 2, "tp": 4},),
+    "pp 2, dp 2, tp 2, ZeRO 1": ({"pp": 2, "dp": 2, "tp": 2}, 1),
+    "pp 2, dp 4, ZeRO 1": ({"pp": 2, "dp": 4}, 1),
+    "pp 4, dp 2, ZeRO 1, ZB-H1": ({"pp": 4, "dp": 2}, 1, "zb-h1"),
+    "pp 8, ZB-H1": ({"pp": 8}, 0, "zb-h1"),
+}
+
+
+class Outcome:
+    """What a way of training took, the mean over all ranks."""
+
+    def __init__(self, run):
+        begin_s = next(s.start_s for s in run.trace if s.name == "step")
+        self.trace = sd.trace.Trace([s for s in run.trace if s.start_s >= begin_s], run.trace.ranks)
+        self.gib = max(run.results) / GIB
+        told = self.trace.statistics()
+        self.seconds = told[0].elapsed_s
+        self.computing = np.mean([rank.computing_s for rank in told])
+        self.waiting = np.mean([rank.waiting_s for rank in told])
+        self.sending = np.mean([rank.communicating_s for rank in told]) - self.waiting
+
+    @property
+    def fits(self):
+        return self.gib * GIB < cluster.device.memory_bytes
+
+
+def race(cluster, names):
+    found = {name: Outcome(sd.run(step, RANKS, cluster=cluster, args=ways[name])) for name in names}
+    return dict(sorted(found.items(), key=lambda item: item[1].seconds))
+
+
+found = race(cluster, ways)
+print(f"{'':27}{'step':>9}{'of ideal':>10}{'memory':>11}")
+for name, out in found.items():
+    verdict = "" if out.fits else "   does not fit"
+    print(f"{name:27}{out.seconds * 1e3:6.0f} ms{ideal_s / out.seconds:10.0%}{out.gib:7.1f} GiB{verdict}")
+
+
+# %%
+def bars(found, words):
+    """Each way's step, and what it went into."""
+    with style.styled():
+        fig = style.figure(style.PAGE, 1.0 + 0.2 * len(found))
+        ax = fig.subplots()
+        parts = {"computing": "compute", "communicating": "send", "standing still": "wait"}
+        for y, out in enumerate(found.values()):
+            idle = out.seconds - out.computing - out.sending
+            left = 0.0
+            for (word, kind), seconds in zip(parts.items(), (out.computing, out.sending, idle), strict=True):
+                ax.barh(y, seconds * 1e3, left=left, color=style.colour(kind), label=word if y == 0 else None)
+                left += seconds * 1e3
+            if not out.fits:
+                ax.text(left, y, " does not fit", va="center", color=style.ACCENT)
+        ax.set_yticks(range(len(found)), list(found))
+        ax.axvline(ideal_s * 1e3, color=style.INK, linewidth=0.8, linestyle="--", label="ideal")
+        ax.set(xlabel="a step, mean over the ranks (ms)")
+        ax.invert_yaxis()
+        style.legend(fig, ax.get_legend_handles_labels()[0], letters=18)
+        style.title(fig, words)
+    return fig
+
+
+best = next(name for name, out in found.items() if out.fits)
+slowest = max((name for name, out in found.items() if out.fits), key=lambda name: found[name].seconds)
+ratio = found[slowest].seconds / found[best].seconds
+bars(found, f"On two nodes of four, {best} is fastest; {slowest} takes {ratio:.1f} times as long")
+
+# %% [markdown]
+# Read the bars from the left. *Computing* is more than the ideal, which leaves the update out, and most where every
+# rank updates all weights. *Communicating* is what hides beneath nothing. The rest is standing still: a pipeline's
+# bubbles, or until another rank, or the rank's own communication stream, has done its part.
+#
+# ## What limits the best one?
+#
+# Its timeline, of one rank in each node:
+
+# %%
+timeline(found[best].trace, ranks=[0, RANKS - 1])
+
+# %% [markdown]
+# The same of the slowest that fits:
+
+# %%
+timeline(found[slowest].trace, ranks=[0, RANKS - 1])
+
+# %% [markdown]
+# ## Another cluster, another order
+#
+# Let the wire between the nodes be ten times slower, as an ordinary network is. Who loses most?
+
+# %%
+slow = cluster.with_(between=Link(cluster.between.latency_s, cluster.between.bytes_per_s / 10))
+again = race(slow, ("dp 8, ZeRO 1", "dp 2, tp 4, ZeRO 1", "pp 2, tp 4", "pp 2, dp 4, ZeRO 1", "tp 8"))
+print(f"{'':27}{'fast wire':>12}{'slow wire':>12}{'slower by':>11}")
+for name, out in again.items():
+    before = found[name].seconds
+    print(f"{name:27}{before * 1e3:9.0f} ms{out.seconds * 1e3:9.0f} ms{out.seconds / before:10.1f}x")
+first, *_, last = again
+ratio = again[last].seconds / again[first].seconds
+bars(again, f"With a wire ten times slower, {first} is fastest, and {last} takes {ratio:.0f} times as long")
+
+# %% [markdown]
+# Only what crosses the wire rarely can bear a slow one: a pipeline's activations cross it once a micro-batch.
+#
+# ## Is it right?
+#
+# A mesh of three axes, with numbers: dp 2 x pp 2 x tp 2 on eight virtual ranks against one rank, float64. The loss
+# and the norm of the gradient in each of five steps:
+
+# %%
+tiny = Shape(layers=3, width=16, heads=4, context=8)
+exact = Recipe("adamw", max_norm=1.0, precision=precision("float64"))
+texts = np.random.default_rng(0).integers(256, size=(5, 8, tiny.context + 1), dtype=np.uint8)
+
+
+def learn(comm, sizes):
+    mesh = Mesh(comm, **sizes)
+    parts = MeshParts(mesh)
+    order = schedule("1f1b", stages=mesh.pp.size, micro_batches=8 // mesh.dp.size)
+    method = Pipeline(gpt(tiny, parts), mesh, exact, 1, order, spread=parts.spread())
+    told = []
+    for batch in texts:
+        own = batch[mesh.dp.rank :: mesh.dp.size]
+        loss = method.train([text[None] for text in own], 1 / (8 * tiny.context), 0.01)
+        told.append((loss, method.update.norm))
+    return mesh.coordinates, told
+
+
+(_, one), *_ = sd.run(learn, ranks=1, args=({},)).results
+eight = sd.run(learn, ranks=8, args=({"dp": 2, "pp": 2, "tp": 2},)).results
+halves = [told for place, told in eight if place["tp"] == 0 and place["pp"] == 0]
+print("step        loss on one       on eight    norm on one       on eight")
+for i, (loss, norm) in enumerate(one):
+    both = sum(told[i][0] for told in halves)
+    print(f"{i:4}{loss:19.9f}{both:15.9f}{norm:15.9f}{eight[0][1][i][1]:15.9f}")
+    assert np.isclose(loss, both, rtol=1e-11) and np.isclose(norm, eight[0][1][i][1], rtol=1e-9)
+
+# %% [markdown]
+# ## Rules of thumb, and where they come from
+#
+# 1. **Does it fit?** 16 bytes a weight, by `dp` with ZeRO, by `tp` and by `pp`; then activations. Before anything runs:
+
+# %%
+for name, (sizes, *more) in ways.items():
+    cut = sizes.get("tp", 1) * sizes.get("pp", 1)
+    state = paper_bytes(weights / cut, sizes.get("dp", 1), more[0] if more else 0) / GIB
+    print(f"{name:27} state by the formula {state:6.1f} GiB, measured with all else {found[name].gib:6.1f} GiB")
+
+# %% [markdown]
+# 2. **`tp` no further than the node.** It talks in every block, beneath nothing.
+# 3. **`pp` over the slow wires**, with several micro-batches a stage; or `dp`, if backward is long enough to hide it.
+# 4. **`dp` for the rest**, with ZeRO 1, which costs no more bytes than none.
+# 5. Then **measure**: what limits it is on the timeline, not in a rule.
+#
+# ## To take along
+#
+# * The five axes are five answers to the question what to cut. They compose, because each has ranks of its own: a mesh.
+# * Which mesh is best depends on the wires as much as on the model.
+# * What a run would take in bytes, time and memory can be known before anybody has paid for it.
+#
+# **Try:** eight texts more (`BATCH = 16`): who gains most? `recompute="full"` in `shape`: which way fits now? Nodes
+# of eight: `devices_per_node=8`.
+#
+# **Read:** [`simdist/comm/mesh.py`](../simdist/comm/mesh.py),
+# [`simdist/parallel/parts.py`](../simdist/parallel/parts.py),
+# [`simdist/training/layout.py`](../simdist/training/layout.py); Narayanan et al. 2021, *Efficient large-scale
+# language model training on GPU clusters using Megatron-LM*, arXiv 2104.04473, section 5.

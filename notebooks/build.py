@@ -1,0 +1,138 @@
+"""Make the notebooks: each NN_name.py is run in a fresh kernel, and becomes NN_name.ipynb with small outputs.
+
+python notebooks/build.py [NN …] [--run | --check]
+"""
+
+import argparse
+import os
+import re
+import sys
+import time
+from base64 import b64decode, b64encode
+from io import BytesIO
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError
+from PIL import Image
+
+HERE = Path(__file__).parent
+MOST_BYTES = 300 * 1024
+CELL_SECONDS = 300
+COLOURS = 64
+
+
+def main() -> int:
+    """Build, run or compare the notebooks asked for; returns how many are not as they should be."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NN", help="how their names begin (all)")
+    parser.add_argument("--run", action="store_true", help="only see whether they run; write nothing")
+    parser.add_argument("--check", action="store_true", help="only see whether .ipynb and .py have the same cells")
+    args = parser.parse_args()
+    do = same if args.check else runs if args.run else build
+    sources = [
+        s for s in sorted(HERE.glob("[0-9][0-9]_*.py")) if not args.names or s.name.startswith(tuple(args.names))
+    ]
+    return sum(not do(source) for source in sources)
+
+
+def cells(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
+    """What a notebook says, without what came of it."""
+    return [(cell.cell_type, cell.source) for cell in notebook.cells]
+
+
+def same(source: Path) -> bool:
+    """Whether the notebook made from this source has its cells."""
+    made = source.with_suffix(".ipynb")
+    good = made.exists() and cells(nbformat.read(made, as_version=4)) == cells(jupytext.read(source))
+    if not good:
+        print(f"{made.name} does not have the cells of {source.name}: python notebooks/build.py {source.name[:2]}")
+    return good
+
+
+def runs(source: Path) -> bool:
+    """Whether a notebook runs to its end."""
+    start_s = time.monotonic()
+    try:
+        executed(source)
+    except (CellExecutionError, CellTimeoutError) as error:
+        print(f"{source.name}: {error}", file=sys.stderr)
+        return False
+    print(f"{source.name}: runs, in {time.monotonic() - start_s:.0f} s", flush=True)
+    return True
+
+
+def executed(source: Path) -> nbformat.NotebookNode:
+    """The notebook of this source with what comes of its cells, in a fresh kernel.
+
+    Raises:
+        CellExecutionError, CellTimeoutError: a cell failed, or took too long.
+    """
+    notebook = jupytext.read(source)
+    notebook.metadata = nbformat.from_dict(
+        {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    )
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # small products: threads would wait for each other
+        os.environ.setdefault(name, "1")
+    place = {"metadata": {"path": HERE}}
+    NotebookClient(notebook, timeout=CELL_SECONDS, resources=place, coalesce_streams=True).execute()
+    return notebook
+
+
+def build(source: Path) -> bool:
+    """Run it and write it; whether it is small enough."""
+    notebook = executed(source)
+    notebook.metadata.language_info = {"name": "python"}
+    notebook.metadata.pop("widgets", None)
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
+        tags = cell.metadata.get("tags", [])
+        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        for output in cell.get("outputs", []):
+            tidy(output)
+    made = source.with_suffix(".ipynb")
+    text = nbformat.writes(notebook) + "\n"
+    made.write_text(text, encoding="utf-8")
+    num_bytes = len(text.encode())
+    print(f"{made.name}: {num_bytes / 1024:.0f} KiB")
+    if num_bytes > MOST_BYTES:
+        print(
+            f"{made.name} has more than {MOST_BYTES // 1024} KiB: make its pictures fewer or smaller", file=sys.stderr
+        )
+    return num_bytes <= MOST_BYTES
+
+
+def tidy(output: nbformat.NotebookNode) -> None:
+    """Make pictures small, and texts the same on every machine."""
+    if "text" in output:
+        output.text = without_places(output.text)
+    if "traceback" in output:
+        output.traceback = [without_places(line) for line in output.traceback]
+    data = output.get("data", {})
+    if "application/vnd.jupyter.widget-view+json" in data:  # its model lives in the kernel, and is gone with it
+        del data["application/vnd.jupyter.widget-view+json"]
+        data["text/plain"] = "(a slider: open this notebook in Jupyter and run the cell)"
+    if "image/png" in data:
+        data["image/png"] = small(data["image/png"])
+        data.pop("text/plain", None)
+
+
+def small(png: str) -> str:
+    """A picture of few colours."""
+    image = Image.open(BytesIO(b64decode(png))).convert("RGB")
+    file = BytesIO()
+    image.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(file, "png", optimize=True)
+    return b64encode(file.getvalue()).decode()
+
+
+def without_places(text: str) -> str:
+    """Texts without the folders and process numbers of this machine."""
+    text = text.replace(f"{HERE.parent}/", "").replace(f"{sys.prefix}/", "")
+    text = re.sub(r"/\S*/ipykernel_\d+/\d+\.py", "<cell>", text)
+    return re.sub(r"\(process \d+\)", "(process …)", text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""Asynchrony: who may go on, and whose weights are averaged with whose."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.puzzles.puzzle import judges
+from simdist.puzzles.trial import Failed, call
+from simdist.puzzles.verdict import Finding, at_most
+
+__all__: list[str] = []
+
+
+@judges(
+    21,
+    "who may go on",
+    """
+Bounded staleness: workers count the steps that they have finished, their *clocks*. A worker may begin a step while the
+slowest is at most s steps behind it; with s = 0 all go in step, as in synchronous training. Who may begin?
+
+```python
+def may_begin(worker, clocks, s):        # clocks: of all workers, before this step
+    return True
+```
+""",
+    "s = 0 is bulk-synchronous: who has finished step 3 waits until all others have.",
+    "Only the slowest matters: how far ahead of it is this worker now?",
+)
+def _may_begin(answer: Any) -> Iterator[Finding]:
+    for s in (0, 1, 3):
+        for clocks in product(range(s + 3), repeat=3):
+            if max(clocks) - min(clocks) > s + 1:
+                continue
+            right = clocks[0] - min(clocks) <= s
+            found = call(answer, 0, list(clocks), s)
+            if bool(found) != right:
+                why = f"it would end its step {clocks[0] + 1 - min(clocks)} ahead of the slowest"
+                if right:
+                    why = "it would wait without need"
+                what = f"worker 0 of clocks {list(clocks)}, s = {s}, may begin"
+                raise Failed(Finding(False, what, str(found), str(right), why))
+        yield Finding(True, f"all clocks of three workers, s = {s}", "right", "")
+
+
+_GRAPHS = {
+    "a ring of 8": [[(i - 1) % 8, (i + 1) % 8] for i in range(8)],
+    "a line of 5": [[j for j in (i - 1, i + 1) if 0 <= j < 5] for i in range(5)],
+    "a star of 6": [[1, 2, 3, 4, 5], [0], [0], [0], [0], [0]],
+    "a lollipop": [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2, 4], [3, 5], [4]],
+}
+
+
+@judges(
+    22,
+    "weights for gossip",
+    """
+Each worker averages its weights with those of its neighbours on a graph: x_i becomes the sum of W[i, j] x_j. For all to
+come to the mean of what they began with, W must be symmetric, its rows sum to 1, none of its entries be negative, and
+zero where there is no edge. Find such a W for any connected graph, by which disagreement shrinks as fast as the
+expected value below, or almost.
+
+```python
+def mixing(neighbours):                  # neighbours[i]: a list of those of worker i; returns W, shape (n, n)
+    n = len(neighbours)
+    W = np.zeros((n, n))
+    for i, others in enumerate(neighbours):
+        for j in [i, *others]:
+            W[i, j] = 1 / (1 + len(others))
+    return W
+```
+""",
+    "As it stands its rows sum to 1. Is it symmetric where neighbours have different numbers of neighbours?",
+    "W[i, j] = 1 / (1 + max(degree i, degree j)) for an edge; what is left of a row goes on the diagonal (Metropolis "
+    "and Hastings).",
+)
+def _mixing(answer: Any) -> Iterator[Finding]:
+    for name, neighbours in _GRAPHS.items():
+        n = len(neighbours)
+        w = np.asarray(call(answer, [list(others) for others in neighbours]), dtype=float)
+        if w.shape != (n, n):
+            raise Failed(Finding(False, name, f"shape {w.shape}", f"shape {(n, n)}"))
+        edge = np.eye(n, dtype=bool)
+        for i, others in enumerate(neighbours):
+            edge[i, others] = True
+        for good, what in (
+            (bool(np.allclose(w, w.T)), "symmetric"),
+            (bool(np.allclose(w.sum(axis=1), 1)), "rows that sum to 1"),
+            (bool((w >= -1e-12).all()), "nothing negative"),
+            (not w[~edge].any(), "zero where there is no edge"),
+        ):
+            if not good:
+                with np.printoptions(precision=2):
+                    raise Failed(Finding(False, name, f"W =\n{w}", what))
+        limit = 1 - 0.9 * (1 - _slem(_reference(neighbours)))
+        yield at_most(f"{name}: what is left of a disagreement after a round", _slem(w), limit)
+
+
+def _slem(w: Array) -> float:
+    """The largest absolute value of an eigenvalue, but for the one that is 1."""
+    return float(np.sort(np.abs(np.linalg.eigvalsh(w)))[-2])
+
+
+def _reference(neighbours: list[list[int]]) -> Array:
+    """The same weight on all edges, the largest that is safe anywhere."""
+    n, most = len(neighbours), max(map(len, neighbours))
+    w = np.zeros((n, n))
+    for i, others in enumerate(neighbours):
+        w[i, others] = 1 / (1 + most)
+        w[i, i] = 1 - len(others) / (1 + most)
+    return w

@@ -1,0 +1,155 @@
+"""Exchange: an answer that moves arrays between ranks is tried on several numbers of them, and its messages counted."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.cluster import Cluster
+from simdist.launch import Run
+from simdist.plots.style import number
+from simdist.puzzles.trial import PLAIN, Failed, trial
+from simdist.puzzles.verdict import Finding, at_most
+from simdist.trace.kind import COLLECTIVES
+
+__all__ = [
+    "Runs",
+    "bounded",
+    "busiest_bytes",
+    "busiest_messages",
+    "by_hand",
+    "carried",
+    "digits",
+    "elapsed",
+    "exchanged",
+    "ones",
+]
+
+Runs = Mapping[int, Run]
+"""By the number of ranks."""
+
+Case = Callable[[int], tuple[Sequence[Array], Sequence[Array]]]
+"""For so many ranks what each starts with, and what each must end with."""
+
+
+def exchanged(
+    answer: Callable[..., Any],
+    ranks: Sequence[int],
+    case: Case,
+    *,
+    returns: bool = False,
+    cluster: Cluster = PLAIN,
+    why: str = "",
+) -> Runs:
+    """Run answer(x, comm) on each number of ranks, and compare what each rank ends with.
+
+    Args:
+        returns: whether the result is what it returns; else it is what it leaves in x.
+        why: what a wrong result may come from.
+
+    Raises:
+        Failed: it raised or hung, or a result is wrong.
+    """
+    runs = {}
+    for p in ranks:
+        given, expected = case(p)
+
+        def program(comm: Any, given: Sequence[Array] = given) -> Any:
+            x = given[comm.rank].copy()
+            y = answer(x, comm)
+            return y if returns else x
+
+        runs[p] = trial(program, p, cluster)
+        for rank, (found, wanted) in enumerate(zip(runs[p].results, expected, strict=True)):
+            _compare(f"what rank {rank} of {p} ends with", found, wanted, why)
+    return runs
+
+
+def _compare(what: str, found: Any, wanted: Array, why: str) -> None:
+    """Raise Failed unless these are equal."""
+    if not isinstance(found, np.ndarray):
+        why = "your function has to return the array" if found is None else ""
+        raise Failed(Finding(False, what, repr(found), "an array", why))
+    if found.shape != wanted.shape:
+        raise Failed(Finding(False, what, f"an array of shape {found.shape}", f"shape {wanted.shape}"))
+    wrong = np.flatnonzero(~np.isclose(found, wanted, rtol=1e-9, atol=1e-12))
+    if len(wrong):
+        first = int(wrong[0])
+        near = slice(max(0, first - 1), first + 5)
+        items = f"items {near.start} to {min(near.stop, wanted.size) - 1}"
+        shown = f"{found.reshape(-1)[near]} in {items}, {len(wrong)} of {found.size} wrong"
+        raise Failed(Finding(False, what, shown, str(wanted.reshape(-1)[near]), digits(found, wanted, first) or why))
+
+
+def digits(found: Array, wanted: Array, place: int) -> str:
+    """What the digits of a wrong sum of powers of ten tell."""
+    value, target = int(found.reshape(-1)[place]), int(wanted.reshape(-1)[place])
+    if set(str(target)) != {"1"} or value < 0:
+        return ""
+    p = len(str(target))
+    times: dict[int, list[int]] = {}
+    for r in range(p):
+        times.setdefault(value // 10**r % 10, []).append(r)
+    told = [
+        f"{'' if n == 0 else f'{n} times '}{'nothing of' if n == 0 else 'that of'} rank {', '.join(map(str, whose))}"
+        for n, whose in sorted(times.items())
+        if n != 1
+    ]
+    return f"item {place} has in it {' and '.join(told)}, where each is to go in once" if told else ""
+
+
+def ones(p: int) -> int:
+    """The sum of 10**r over p ranks: 1111 for four."""
+    return int("1" * p)
+
+
+# -- what the record says -------------------------------------------------------------------------------
+
+
+def bounded(
+    runs: Runs,
+    what: str,
+    value: Callable[[Run], float],
+    limit: Callable[[int], float],
+    unit: str = "",
+    why: str = "",
+) -> Finding:
+    """The first number of ranks on which a value is beyond its limit; if there is none, the last."""
+    findings = [at_most(f"{what}, on {number(p, 'rank')}", value(run), limit(p), unit, why) for p, run in runs.items()]
+    return next((finding for finding in findings if not finding.good), findings[-1])
+
+
+def busiest_bytes(run: Run) -> int:
+    """The most that any rank sends."""
+    return max(rank.sent.num_bytes for rank in run.trace.statistics())
+
+
+def busiest_messages(run: Run) -> int:
+    """The most messages that any rank sends, or receives."""
+    return max(max(rank.sent.num_spans, rank.received.num_spans) for rank in run.trace.statistics())
+
+
+def elapsed(run: Run) -> float:
+    """Seconds from the start of the first rank to the end of the last."""
+    return run.elapsed_s
+
+
+def by_hand(runs: Runs) -> Finding:
+    """No rank has called a collective that is there already."""
+    used = sorted({s.name for run in runs.values() for s in run.trace if s.name.partition(" ")[0] in COLLECTIVES})
+    found = ", ".join(used) or "send, recv and the like"
+    return Finding(
+        not used, "written with", found, "", "these are what is to be written: use comm.send, recv, sendrecv"
+    )
+
+
+def carried(runs: Runs, least: Callable[[int], float]) -> Finding:
+    """Every rank has received at least what it cannot know by itself."""
+    for p, run in runs.items():
+        received = min(rank.received.num_bytes for rank in run.trace.statistics())
+        if received < least(p) * (1 - 1e-9):
+            why = "something else than messages has carried data: a variable that all ranks share, perhaps?"
+            what = f"bytes that each rank receives, on {number(p, 'rank')}"
+            return Finding(False, what, str(received), f"at least {least(p):g}: it cannot know them itself", why)
+    return Finding(True, "carried by", "messages alone", "")

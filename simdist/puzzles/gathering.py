@@ -1,0 +1,111 @@
+"""Gathering: from a chunk on each rank to all chunks on all of them."""
+
+from collections.abc import Iterator, Sequence
+from math import ceil, log2
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.puzzles.exchange import bounded, busiest_bytes, busiest_messages, by_hand, carried, elapsed, exchanged
+from simdist.puzzles.puzzle import judges
+from simdist.puzzles.trial import SECOND
+from simdist.puzzles.verdict import Finding
+
+__all__: list[str] = []
+
+RANKS = (2, 3, 4, 5, 7, 8)
+_ON = f"on {', '.join(map(str, RANKS))} ranks"
+_ITEMS = 40
+
+
+def _chunks(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
+    """An all-gather: rank r has a chunk of its own."""
+    given = [np.arange(_ITEMS) + 1000 * r for r in range(p)]
+    return given, [np.concatenate(given)] * p
+
+
+@judges(
+    5,
+    "all-gather between neighbours",
+    """
+Each rank has a chunk; all are to have all of them, in the order of the ranks. Each rank may talk to the two beside it
+on the ring only, receives p-1 messages and sends p-1.
+
+```python
+def gather_all(chunk, comm):             # returns a new array: the chunks of ranks 0, 1, … one after the other
+    ...
+```
+""",
+    "What you have just received is what your neighbour does not have yet.",
+    "In step k send to the rank after you the chunk of rank r - k, and receive that of rank r - k - 1 (all modulo p).",
+)
+def _ring(answer: Any) -> Iterator[Finding]:
+    runs = exchanged(answer, RANKS, _chunks, returns=True)
+    yield Finding(True, "the chunks", "right", _ON)
+    yield by_hand(runs)
+    yield bounded(runs, "messages of a rank", busiest_messages, lambda p: p - 1)
+    yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 8 * _ITEMS * (p - 1))
+    far = {
+        p: [(s.rank, s.peer) for s in run.trace.sends() if (s.rank - s.peer) % p not in (1, p - 1)]
+        for p, run in runs.items()
+    }
+    strangers = next(iter(pairs[0] for pairs in far.values() if pairs), None)
+    found = "neighbours" if strangers is None else f"rank {strangers[0]} to rank {strangers[1]}"
+    yield Finding(strangers is None, "messages go to", found, "the two beside on the ring")
+    yield carried(runs, lambda p: 8 * _ITEMS * (p - 1))
+
+
+@judges(
+    6,
+    "all-gather in a few messages",
+    """
+The same, between any two ranks, in ceil(lg p) messages sent and received by each, whatever p is, and no more bytes than
+round the ring.
+
+```python
+def gather_all(chunk, comm):             # returns a new array: the chunks of ranks 0, 1, … one after the other
+    ...
+```
+""",
+    "Do not send one chunk at a time: send all you have. How many chunks do you have after k messages?",
+    "Collect chunks in the order r, r+1, r+2, … modulo p: after k messages you have the first 2**k of these. Whose "
+    "first 2**k are your next 2**k?",
+    "In round k send your first min(2**k, p - 2**k) chunks to rank r - 2**k, and receive as many from r + 2**k. At "
+    "the end turn the array so that chunk 0 comes first (np.roll). This is Bruck's algorithm.",
+)
+def _bruck(answer: Any) -> Iterator[Finding]:
+    runs = exchanged(answer, RANKS, _chunks, returns=True)
+    yield Finding(True, "the chunks", "right", _ON)
+    yield by_hand(runs)
+    why = "a message may hold several chunks"
+    yield bounded(runs, "messages of a rank", busiest_messages, lambda p: ceil(log2(p)), why=why)
+    why = "in the last round not all you have is news"
+    yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 8 * _ITEMS * (p - 1), why=why)
+    yield carried(runs, lambda p: 8 * _ITEMS * (p - 1))
+
+
+@judges(
+    7,
+    "a long way, in pieces",
+    """
+Rank 0 has a long array for all of 8 ranks: sent whole, it takes a second from rank to rank, and 3 s by a tree. Be done
+in 1.9 s.
+
+```python
+def tell(x, comm):                       # in place; x is right on rank 0 only
+    ...
+```
+""",
+    "A rank that waits for the end of the array before it passes on the beginning wastes its port out.",
+    "Either cut the array in pieces that follow each other down a chain of ranks (how many pieces?), or give each rank "
+    "an eighth and let them all-gather those.",
+    "A chain of p ranks and m pieces takes (p - 2 + m) / m seconds. With isend the next piece can come in while one "
+    "goes out.",
+)
+def _long(answer: Any) -> Iterator[Finding]:
+    n = SECOND // 8
+    runs = exchanged(answer, (8,), lambda p: ([np.full(n, 7 * (r == 0)) for r in range(p)], [np.full(n, 7)] * p))
+    yield Finding(True, "what each rank holds", "right", "on 8 ranks")
+    yield by_hand(runs)
+    yield bounded(runs, "time", elapsed, lambda p: 1.9, "s")

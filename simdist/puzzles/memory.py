@@ -1,0 +1,134 @@
+"""Memory: keep a share of the optimizer's state, a part of the activations, a part of a layer."""
+
+from collections.abc import Iterator
+from math import ceil, isqrt
+from typing import Any
+
+import numpy as np
+
+from simdist.puzzles.exchange import bounded, busiest_bytes
+from simdist.puzzles.puzzle import judges
+from simdist.puzzles.trial import Failed, call, trial
+from simdist.puzzles.verdict import Finding, at_most
+
+__all__: list[str] = []
+
+RANKS = (1, 2, 3, 4)
+_ON = f"on {', '.join(map(str, RANKS))} ranks"
+
+
+@judges(
+    18,
+    "a share of the state",
+    """
+Momentum keeps a velocity for each weight, on every rank the same one. Keep no more than n/p of it on a rank (rounded
+up), and send no more than plain data parallelism does: 2n(p-1)/p in each step. This is ZeRO's first stage.
+
+```python
+from simdist.arrays import partition
+from simdist.collectives import all_gather, all_reduce, reduce_scatter
+
+def train(w, gradients, comm):           # gradients: this rank's, one for each step; they are to be summed over ranks
+    velocity = np.zeros_like(w)
+    for g in gradients:
+        all_reduce(g, comm)
+        velocity = 0.9 * velocity + g
+        w -= 0.1 * velocity
+    return w, velocity                   # all weights, and the part of the velocity that this rank has kept
+```
+""",
+    "Rank r can update chunk r of the weights alone, if it has chunk r of the summed gradient.",
+    "An all-reduce is a reduce-scatter and an all-gather. What can be done between the two?",
+    "g_r = reduce_scatter(g, comm); update v_r and w[chunk r]; w = all_gather(w[chunk r], comm).",
+)
+def _state(answer: Any) -> Iterator[Finding]:
+    n, steps = 50, 3
+    runs = {}
+    for p in RANKS:
+        random = np.random.default_rng(p)
+        first, gradients = random.normal(size=n), random.normal(size=(p, steps, n))
+        w, velocity = first.copy(), np.zeros(n)
+        for g in gradients.sum(axis=0):
+            velocity = 0.9 * velocity + g
+            w -= 0.1 * velocity
+
+        def program(comm: Any, first: Any = first, gradients: Any = gradients) -> Any:
+            return answer(first.copy(), [g.copy() for g in gradients[comm.rank]], comm)
+
+        runs[p] = trial(program, p)
+        for rank, found in enumerate(runs[p].results):
+            if not (isinstance(found, tuple) and len(found) == 2):
+                raise Failed(Finding(False, "what is returned", repr(found)[:60], "weights and velocity"))
+            if not (np.shape(found[0]) == (n,) and np.allclose(found[0], w)):
+                raise Failed(Finding(False, f"the weights of rank {rank} of {p}", str(found[0])[:60], str(w)[:60]))
+        yield at_most(
+            f"numbers of state that a rank of {p} keeps",
+            max(np.size(kept) for _, kept in runs[p].results),
+            ceil(n / p),
+        )
+    yield Finding(True, "the weights", "right", _ON)
+    chunk = {p: 8 * ceil(n / p) for p in RANKS}
+    yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: steps * 2 * chunk[p] * (p - 1))
+
+
+@judges(
+    19,
+    "which activations to keep",
+    """
+A network has L layers, and backward needs the input of each. Keep the inputs of some layers only; in backward the
+others are computed again, segment by segment: from a kept input up to the next. Then a segment's inputs are given
+back. Choose which to keep (layer 0 among them) so that never more than 2 sqrt(L) - 1 inputs are held at once.
+
+```python
+def keep(layers):                        # returns the layers whose inputs are kept, such as [0, 4, 8]
+    return list(range(layers))
+```
+""",
+    "With k segments of L/k layers, at the beginning of backward you hold k kept inputs and L/k - 1 computed ones.",
+    "k = sqrt(L). (Segments need not be equal: when the first is done again, nothing else is held. For 36 layers the "
+    "least is 8.)",
+)
+def _keep(answer: Any) -> Iterator[Finding]:
+    for layers in (4, 16, 36, 100):
+        found = call(answer, layers)
+        try:
+            kept = sorted({int(i) for i in found})
+        except TypeError:
+            raise Failed(Finding(False, "the layers", repr(found)[:60], "a list of layers")) from None
+        if not kept or kept[0] != 0 or kept[-1] >= layers:
+            wanted = f"layers from 0 to {layers - 1}, 0 among them"
+            raise Failed(Finding(False, "the layers", str(kept)[:60], wanted))
+        ends = [*kept[1:], layers]
+        held = max(i + end - start for i, (start, end) in enumerate(zip(kept, ends, strict=True)))
+        yield at_most(f"inputs held at once, of {layers} layers", held, 2 * isqrt(layers) - 1)
+
+
+@judges(
+    20,
+    "cut a layer in p",
+    """
+A transformer's MLP computes y = relu(x A) B. Cut A and B so that rank r, with its parts alone and the whole x, computes
+relu(x A_r) B_r, and these *sum up* to y: then one all-reduce is all the communication. No number on two ranks.
+
+```python
+def cut(A, B, p, r):                     # returns A_r, B_r
+    return A, B
+```
+""",
+    "relu of a sum is not the sum of relus: each rank must have whole columns of x A.",
+    "Columns of A, and the rows of B that belong to them.",
+)
+def _cut(answer: Any) -> Iterator[Finding]:
+    random = np.random.default_rng(0)
+    x, a, b = random.normal(size=(3, 8)), random.normal(size=(8, 24)), random.normal(size=(24, 8))
+    for p in (1, 2, 3, 4):
+        parts = [call(answer, a.copy(), b.copy(), p, r) for r in range(p)]
+        try:
+            y = sum(np.maximum(x @ a_r, 0) @ b_r for a_r, b_r in parts)
+            numbers = max(np.size(a_r) + np.size(b_r) for a_r, b_r in parts)
+        except (TypeError, ValueError) as error:
+            raise Failed(Finding(False, f"x A_r B_r for p = {p}", str(error), "parts that fit")) from None
+        good = bool(np.allclose(y, np.maximum(x @ a, 0) @ b))
+        off = "equal to y" if good else f"off by {np.abs(y - np.maximum(x @ a, 0) @ b).max():.3g}"
+        yield Finding(good, f"the sum over all parts, p = {p}", off, "" if good else "y")
+        yield at_most(f"numbers on a rank, p = {p}", numbers, (a.size + b.size) / p)

@@ -1,0 +1,156 @@
+"""Messages: who sends first, who is told when, and what must not be touched."""
+
+from collections.abc import Iterator, Sequence
+from math import ceil, log2
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.puzzles.exchange import bounded, busiest_messages, by_hand, carried, elapsed, exchanged, ones
+from simdist.puzzles.puzzle import judges
+from simdist.puzzles.trial import SECOND
+from simdist.puzzles.verdict import Finding
+
+__all__: list[str] = []
+
+RANKS = (2, 3, 4, 5, 8)
+
+
+def _right(what: str) -> Finding:
+    return Finding(True, what, "right", f"on {', '.join(map(str, RANKS))} ranks")
+
+
+@judges(
+    1,
+    "pass it on",
+    """
+Every rank gives its array to the next one round the ring, rank p-1 to rank 0: afterwards rank r holds in `x` what rank
+r-1 had. In the time of one message, and without an end to wait for: here a send waits until its receiver asks.
+
+```python
+def shift(x, comm):                      # x: an array, the same length everywhere; change it in place
+    comm.send(x, dst=(comm.rank + 1) % comm.size)
+    comm.recv(x, src=(comm.rank - 1) % comm.size)
+```
+""",
+    "As it stands all ranks send, and nobody receives. Run it through the check and read who waits for whom.",
+    "If the even ranks send first and the odd ones receive first, it ends, but takes the time of two messages or "
+    "three. Which call of the communicator does both at the same time?",
+    "comm.sendrecv(x, dst, y, src), with a second array for what comes in.",
+)
+def _shift(answer: Any) -> Iterator[Finding]:
+    n = SECOND // 8
+
+    def case(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
+        return [np.full(n, r) for r in range(p)], [np.full(n, (r - 1) % p) for r in range(p)]
+
+    runs = exchanged(answer, RANKS, case)
+    yield _right("what each rank holds")
+    yield by_hand(runs)
+    yield bounded(runs, "time", elapsed, lambda p: 1.001, "s", "who waits for whom before it begins?")
+    yield carried(runs, lambda p: 8 * n)
+
+
+@judges(
+    2,
+    "everybody is told",
+    """
+Rank 0 has an array and all others are to have it: a *broadcast*. Rank 0 can send to one rank at a time, and telling
+all p-1 others itself takes p-1 times the time of one message. Do it in ceil(lg p) times.
+
+```python
+def tell(x, comm):                       # in place; x is right on rank 0 only
+    if comm.rank == 0:
+        for other in range(1, comm.size):
+            comm.send(x, dst=other)
+    else:
+        comm.recv(x, src=0)
+```
+""",
+    "Who has been told can tell others. How many know it after one message, after two, after three?",
+    "In round k, the ranks below 2**k know it, and rank r tells rank r + 2**k, if there is one.",
+)
+def _tell(answer: Any) -> Iterator[Finding]:
+    n = SECOND // 8
+    runs = exchanged(answer, RANKS, lambda p: ([np.full(n, 7 if r == 0 else 0) for r in range(p)], [np.full(n, 7)] * p))
+    yield _right("what each rank holds")
+    yield by_hand(runs)
+    why = "who knows it, and has nothing to do?"
+    yield bounded(runs, "time", elapsed, lambda p: 1.001 * ceil(log2(p)), "s", why)
+
+
+@judges(
+    3,
+    "which chunk?",
+    """
+A ring all-reduce, with one mistake. Find it by what it does: `collective_steps(watched("all_reduce", broken, 4))`
+draws it, with `from simdist.collectives.watch import watched` and `from simdist.plots import collective_steps`.
+
+```python
+from simdist.arrays import partition
+
+def broken(x, comm):                     # in place: the sum over all ranks
+    p, r = comm.size, comm.rank
+    after, before = (r + 1) % p, (r - 1) % p
+    chunk = partition(len(x), p)
+    incoming = np.empty_like(x)
+    for k in range(1, p):
+        give, take = chunk[(r - k) % p], chunk[(r - k - 1) % p]
+        comm.sendrecv(x[give], after, incoming[take], before)
+        x[take] += incoming[take]
+    for k in range(p - 1):
+        give, take = chunk[(r - k - 1) % p], chunk[(r - k - 2) % p]
+        comm.sendrecv(x[give], after, x[take], before)
+```
+""",
+    "The first loop is right: after it rank r holds one complete chunk. Which?",
+    "It holds chunk r. Which chunk does the second loop send first?",
+)
+def _chunk(answer: Any) -> Iterator[Finding]:
+    n = 23
+    runs = exchanged(
+        answer, RANKS, lambda p: ([np.full(n, 10**r) for r in range(p)], [np.full(n, ones(p)) for _ in range(p)])
+    )
+    yield _right("the sum")
+    yield by_hand(runs)
+    yield bounded(runs, "messages that a rank sends", busiest_messages, lambda p: 2 * (p - 1))
+
+
+@judges(
+    4,
+    "find the missing wait",
+    """
+Each rank sends three rows to the next one, and prepares a row while the one before is under way. Rows arrive wrong.
+Mend it; the rank must still prepare the next row (`comm.compute`) while one is under way, so it may take 4.2 s, not 6.
+
+```python
+def rows(x, comm):                       # returns a new array of three rows: those of the rank before
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    y, row, requests = np.empty_like(x), np.empty_like(x[0]), []
+    for i in range(3):
+        comm.compute(seconds=1.0)        # preparing takes a second, and so does sending
+        row[:] = x[i]
+        requests += [comm.isend(row, after), comm.irecv(y[i], before)]
+    for request in requests:
+        request.wait()
+    return y
+```
+""",
+    "`isend` returns at once. What does the communicator's `isend` say of its array, until when?",
+    "`row` is written again while it may not have left yet. Wait at the right place, or do not use one array for all.",
+)
+def _wait(answer: Any) -> Iterator[Finding]:
+    n = SECOND // 8
+
+    def case(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
+        rows = [np.repeat([[10 * r], [10 * r + 1], [10 * r + 2]], n, axis=1) for r in range(p)]
+        return rows, [rows[r - 1] for r in range(p)]
+
+    why = "tens are the rank whose row it is, units which row: has a row gone out that was not to go yet?"
+    runs = exchanged(answer, (2, 3, 4), case, returns=True, why=why)
+    yield Finding(True, "the rows", "right", "on 2, 3, 4 ranks")
+    yield by_hand(runs)
+    yield bounded(runs, "time", elapsed, lambda p: 4.2, "s", "a row is prepared only when the one before has arrived")
+    worked = min(rank.computing_s for run in runs.values() for rank in run.trace.statistics())
+    yield Finding(worked > 2.999, "seconds spent preparing", f"{worked:g}", "3, one for each row")

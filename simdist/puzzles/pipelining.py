@@ -1,0 +1,87 @@
+"""Pipelining: schedules as text, validated and simulated."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from simdist.errors import ScheduleError
+from simdist.parallel.pipeline import Memory, Schedule, Times, parse, simulate, validate
+from simdist.puzzles.puzzle import judges
+from simdist.puzzles.trial import Failed, call
+from simdist.puzzles.verdict import Finding, at_most
+
+__all__: list[str] = []
+
+_SHAPES = ((2, 4), (3, 7), (4, 8))
+
+
+def _schedule(answer: Any, stages: int, micro_batches: int) -> Schedule:
+    """What an answer writes, as a schedule that can be carried out."""
+    what = f"the schedule for {stages} stages and {micro_batches} micro-batches"
+    rows = call(answer, stages, micro_batches)
+    if not isinstance(rows, list) or len(rows) != stages or not all(isinstance(row, str) for row in rows):
+        raise Failed(Finding(False, what, repr(rows)[:80], f"a list of {stages} texts, a row for each rank"))
+    try:
+        schedule = parse("\n".join(row or "-" for row in rows), "yours")
+        if schedule.num_micro_batches != micro_batches:
+            raise ScheduleError(f"it has {schedule.num_micro_batches} micro-batches")
+        validate(schedule)
+    except ScheduleError as error:
+        raise Failed(Finding(False, what, "it cannot be carried out", "", str(error))) from None
+    return schedule
+
+
+@judges(
+    23,
+    "a pipeline that gives memory back",
+    """
+Stage r of a model is on rank r. A rank's row says in which order it does the forward (`F0`, one unit of time) and the
+backward (`B0`, two units) of each micro-batch; each begins as soon as what it needs is there. All forwards first, as
+below, keeps all m micro-batches in memory. Keep at most p - r on rank r, and take no longer.
+
+```python
+def rows(p, m):                          # returns a text for each rank
+    forwards = " ".join(f"F{i}" for i in range(m))
+    backwards = " ".join(f"B{i}" for i in range(m))
+    return [f"{forwards} {backwards}" for r in range(p)]
+```
+""",
+    "The last rank can do B0 as soon as it has done F0. What about the one before?",
+    "Rank r begins with p - r - 1 forwards, then does one forward and one backward in turn, and ends with what is "
+    "left.",
+)
+def _one_f_one_b(answer: Any) -> Iterator[Finding]:
+    for p, m in _SHAPES:
+        schedule = _schedule(answer, p, m)
+        kept = validate(schedule).in_flight
+        worst = max(range(p), key=lambda r: kept[r] - (p - r))
+        yield at_most(f"micro-batches kept on rank {worst} of {p}", kept[worst], p - worst)
+        yield at_most(f"time for {p} stages, {m} micro-batches", simulate(schedule).makespan, 3 * (m + p - 1))
+
+
+@judges(
+    24,
+    "half a backward",
+    """
+A backward is two things: `I0`, the gradient of the input, for which the stage before waits, and `W0`, that of the
+weights, for which nobody does. Let F, I and W take a unit of time each. With both at once ranks idle for 3(p-1) units;
+idle for p - 1 at most, and keep no more in memory than rank 0 did before: p. A micro-batch counts 1 from its F to its
+I, and a half from there to its W.
+
+```python
+def rows(p, m):                          # returns a text for each rank, such as "F0 F1 I0 W0 I1 W1"
+    ...
+```
+""",
+    "Begin with the schedule of the puzzle before, B written as I W. Where do ranks wait, and which W could be done "
+    "then?",
+    "In the end ranks wait for I after I from the stage behind. Save W for these gaps: how many may rank r put off?",
+    "On rank r let each W lag r micro-batches behind its I (ZB-H1).",
+)
+def _zero_bubble(answer: Any) -> Iterator[Finding]:
+    memory = Memory(1.0, 0.5)
+    for p, m in _SHAPES:
+        schedule = _schedule(answer, p, m)
+        run = simulate(schedule, Times())
+        name = f"{p} stages, {m} micro-batches"
+        yield at_most(f"memory, {name}", max(validate(schedule, memory).memory), p)
+        yield at_most(f"time that a rank idles between its first and its last, {name}", run.own_bubble, p - 1)

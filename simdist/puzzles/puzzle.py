@@ -1,0 +1,99 @@
+"""Puzzle: a task, hints on demand, and a judge."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from simdist.errors import ArgumentError
+from simdist.puzzles.trial import Failed
+from simdist.puzzles.verdict import Finding, Verdict
+
+__all__ = ["Judge", "Puzzle", "judges", "puzzle", "puzzles"]
+
+Judge = Callable[[Any], Iterator[Finding]]
+"""Given an answer, it looks at one thing after the other; what the answer raises ends it (see `trial`)."""
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """One puzzle.
+
+    Attributes:
+        number, title: which.
+        task: what to write, as Markdown; the code in it can be copied and begun with.
+        hints: each says more than the one before.
+    """
+
+    number: int
+    title: str
+    task: str
+    hints: tuple[str, ...]
+    _judge: Judge
+
+    def check(self, answer: Callable[..., Any]) -> Verdict:
+        """Judge an answer, in less than two seconds.
+
+        Args:
+            answer: the function that the task asks for.
+
+        Returns:
+            the verdict; whatever the answer raises is part of it.
+        """
+        findings = []
+        try:
+            if not callable(answer):
+                raise Failed(Finding(False, "the answer", repr(answer), "a function"))
+            for finding in self._judge(answer):
+                findings.append(finding)
+        except Failed as failed:
+            findings.append(failed.finding)
+        return Verdict(f"Puzzle {self.number}, {self.title}", tuple(findings))
+
+    def hint(self, number: int = 1) -> None:
+        """Print a hint: the first, or another.
+
+        Raises:
+            ArgumentError: there is no such hint.
+        """
+        if not 1 <= number <= len(self.hints):
+            raise ArgumentError(f"puzzle {self.number} has hints 1 to {len(self.hints)}, not {number}")
+        rest = f" (hint({number + 1}) says more)" if number < len(self.hints) else ""
+        print(f"Hint {number} of {len(self.hints)}: {self.hints[number - 1]}{rest}")
+
+    def __repr__(self) -> str:
+        check = f"puzzle({self.number}).check(your_function)"
+        return f"Puzzle {self.number}: {self.title}\n\n{self.task}\n\n{check}, and .hint() for a hint"
+
+    def _repr_markdown_(self) -> str:
+        check = f"`puzzle({self.number}).check(your_function)`"
+        return f"**Puzzle {self.number}: {self.title}**\n\n{self.task}\n\n{check}, and `.hint()` for a hint"
+
+
+_PUZZLES: dict[int, Puzzle] = {}
+
+
+def judges(number: int, title: str, task: str, *hints: str) -> Callable[[Judge], Judge]:
+    """Register the judge below with its task and hints."""
+
+    def register(judge: Judge) -> Judge:
+        _PUZZLES[number] = Puzzle(number, title, task.strip(), hints, judge)
+        return judge
+
+    return register
+
+
+def puzzle(number: int) -> Puzzle:
+    """The puzzle of this number, from 1.
+
+    Raises:
+        ArgumentError: there is none.
+    """
+    if number not in _PUZZLES:
+        raise ArgumentError(f"there is no puzzle {number!r}; there are 1 to {len(_PUZZLES)}")
+    return _PUZZLES[number]
+
+
+def puzzles() -> None:
+    """Print what puzzles there are."""
+    for number, each in sorted(_PUZZLES.items()):
+        print(f"{number:3}  {each.title}")

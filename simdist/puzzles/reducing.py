@@ -1,0 +1,163 @@
+"""Reducing: sums over all ranks, for long arrays, for short ones, and between nodes."""
+
+from collections.abc import Iterator, Sequence
+from math import log2
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array, partition
+from simdist.cluster import Cluster, Device, Link
+from simdist.puzzles.exchange import (
+    bounded,
+    busiest_bytes,
+    busiest_messages,
+    by_hand,
+    carried,
+    elapsed,
+    exchanged,
+    ones,
+)
+from simdist.puzzles.puzzle import judges
+from simdist.puzzles.trial import SECOND, STEPS
+from simdist.puzzles.verdict import Finding
+
+__all__: list[str] = []
+
+RANKS = (1, 2, 3, 4, 5, 8)
+_ON = f"on {', '.join(map(str, RANKS))} ranks"
+_ITEMS = 840  # whole chunks for all of RANKS
+
+
+def _powers(items: int) -> Any:
+    """An all-reduce: rank r puts in 10**r."""
+
+    def case(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
+        return [np.full(items, 10**r) for r in range(p)], [np.full(items, ones(p))] * p
+
+    return case
+
+
+@judges(
+    8,
+    "everybody sums a part",
+    """
+A *reduce-scatter*: each rank has an array of n items; rank r is to end with chunk r of their sum. No rank may send more
+than n(p-1)/p items.
+
+```python
+from simdist.arrays import partition
+
+def sum_a_part(x, comm):                 # returns a new array: partition(len(x), p)[r] of the sum
+    ...
+```
+""",
+    "A rank has something to say to each other rank about that one's chunk, and to nobody about its own.",
+    "In step k send rank r + k its chunk of your x, and receive from rank r - k yours of its. Each message is n/p "
+    "items.",
+)
+def _reduce_scatter(answer: Any) -> Iterator[Finding]:
+    def case(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
+        given = [10**r * (1 + np.arange(_ITEMS) % 3) for r in range(p)]
+        return given, [sum(given)[chunk] for chunk in partition(_ITEMS, p)]
+
+    runs = exchanged(answer, RANKS, case, returns=True)
+    yield Finding(True, "the sums", "right", _ON)
+    yield by_hand(runs)
+    yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 8 * _ITEMS * (p - 1) / p)
+    yield carried(runs, lambda p: 8 * _ITEMS * (p - 1) / p)
+
+
+@judges(
+    9,
+    "beat the star",
+    """
+An *all-reduce*: all ranks are to end with the sum. If one rank adds up for all, it sends (p-1)n items. Write one in
+which no rank sends more than 2n(p-1)/p, and that on 8 ranks takes no longer than 1.76 times the time in which a rank
+sends n.
+
+```python
+def sum_all(x, comm):                    # in place
+    ...
+```
+""",
+    "Sum a part each (the puzzle before), then tell the others.",
+    "A reduce-scatter and an all-gather, each with n(p-1)/p items sent by a rank, in p-1 steps of n/p.",
+)
+def _all_reduce(answer: Any) -> Iterator[Finding]:
+    n = 8 * _ITEMS
+    runs = exchanged(answer, RANKS, _powers(_ITEMS))
+    yield Finding(True, "the sum", "right", _ON)
+    yield by_hand(runs)
+    yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 2 * n * (p - 1) / p)
+    longest = {8: exchanged(answer, (8,), _powers(SECOND // 8))[8]}
+    yield bounded(longest, "time for 1 MiB", elapsed, lambda p: 1.76, "s", "which ranks wait, and for whom?")
+    yield carried(runs, lambda p: n * (p > 1))
+
+
+@judges(
+    10,
+    "a short sum",
+    """
+An all-reduce of a handful of items: bytes hardly matter, each message costs a second. On p = 2**k ranks be done in
+k seconds, with k messages sent and received by each rank.
+
+```python
+def sum_all(x, comm):                    # in place; comm.size is a power of two
+    ...
+```
+""",
+    "A tree to rank 0 and back takes 2k seconds: half of the ranks wait half of the time. What if both of a pair send?",
+    "In round k exchange all of x with rank r ^ 2**k, and add. After it x holds the sum over 2**(k+1) ranks.",
+)
+def _short(answer: Any) -> Iterator[Finding]:
+    runs = exchanged(answer, (1, 2, 4, 8, 16), _powers(5), cluster=STEPS)
+    yield Finding(True, "the sum", "right", "on 1, 2, 4, 8, 16 ranks")
+    yield by_hand(runs)
+    yield bounded(runs, "time", elapsed, lambda p: 1.001 * log2(p), "s")
+    yield bounded(runs, "messages of a rank", busiest_messages, log2)
+    yield carried(runs, lambda p: 40 * (p > 1))
+
+
+_PER_NODE = 4
+_TWO_NODES = Cluster(
+    "two nodes",
+    Device("at once", 1e18, 1e18, 1e18),
+    inside=Link(1e-9, 16 * SECOND),
+    between=Link(1e-9, SECOND),
+    devices_per_node=_PER_NODE,
+    eager_bytes=0,
+)
+
+
+@judges(
+    11,
+    "a thin wire between two nodes",
+    """
+Eight ranks, 0 to 3 on one node and 4 to 7 on another (`comm.nodes` says who is where). Inside a node a message takes a
+sixteenth of the time that it takes between them, and all ranks of a node share one network card. Let the array cross
+once in each direction, 2n bytes in all, and be done in 1.2 s where n bytes take a second to cross.
+
+```python
+def sum_all(x, comm):                    # in place, on these 8 ranks
+    ...
+```
+""",
+    "First let each node sum up among its own ranks.",
+    "If only one rank of each node crosses, it has to add up n bytes for all and tell all. It is quicker if each of "
+    "the four has a quarter of its node's sum, and crosses with that.",
+    "Reduce-scatter inside each node; exchange quarters with the rank of the other node that has the same quarter, and "
+    "add; all-gather inside.",
+)
+def _nodes(answer: Any) -> Iterator[Finding]:
+    n = SECOND
+    runs = exchanged(answer, (2 * _PER_NODE,), _powers(n // 8), cluster=_TWO_NODES)
+    yield Finding(True, "the sum", "right", "on 8 ranks")
+    yield by_hand(runs)
+
+    def crossed(run: Any) -> int:
+        return int(sum(s.bytes for s in run.trace.sends() if s.rank // _PER_NODE != s.peer // _PER_NODE))
+
+    yield bounded(runs, "bytes that cross", crossed, lambda p: 2 * n, why="what crosses is to be a node's sum already")
+    yield bounded(runs, "time", elapsed, lambda p: 1.2, "s", "while some cross, what do the others do?")
+    yield carried(runs, lambda p: n)

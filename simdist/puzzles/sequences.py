@@ -1,0 +1,87 @@
+"""Sequences: attention over keys that are on several ranks, and tokens spread so that all have as much to do."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.puzzles.puzzle import judges
+from simdist.puzzles.trial import Failed, call
+from simdist.puzzles.verdict import Finding, at_most
+
+__all__: list[str] = []
+
+
+def _attend(scores: Array, values: Array) -> tuple[Array, Array]:
+    """The softmax of scores times values, and the logarithm of the sum of the exponentials, a row for each query."""
+    top = scores.max(axis=1, keepdims=True)
+    weights = np.exp(scores - top)
+    total = weights.sum(axis=1, keepdims=True)
+    return weights @ values / total, (top + np.log(total))[:, 0]
+
+
+@judges(
+    25,
+    "attention in two halves",
+    """
+A query's attention over a block of keys is known as two things: `o`, the output, softmax(scores) @ values, and `z`, the
+logarithm of the sum of exp(scores), for each query. Given these for two blocks, find them for both blocks together.
+That is all that ring attention needs. Scores may be as large as 1000: exp(1000) is not a number to compute.
+
+```python
+def merge(o1, z1, o2, z2):               # o: shape (queries, width), z: (queries,); returns o, z of both
+    return (o1 + o2) / 2, z1 + z2
+```
+""",
+    "z of both is log(exp(z1) + exp(z2)); each output counts by its block's share of that sum.",
+    "np.logaddexp(z1, z2) does not overflow, and exp(z1 - z) is at most 1.",
+)
+def _merge(answer: Any) -> Iterator[Finding]:
+    random = np.random.default_rng(0)
+    for name, scale in (("small scores", 1.0), ("scores up to about 1000", 300.0)):
+        scores, values = scale * random.normal(size=(5, 12)), random.normal(size=(12, 4))
+        parts = [_attend(scores[:, keys], values[keys]) for keys in (slice(0, 3), slice(3, 7), slice(7, 12))]
+        with np.errstate(all="ignore"):
+            first = _pair(call(answer, *parts[0], *parts[1]))
+            o, z = _pair(call(answer, *first, *parts[2]))
+        whole_o, whole_z = _attend(scores, values)
+        for what, found, wanted in (("o", o, whole_o), ("z", z, whole_z)):
+            good = found.shape == wanted.shape and bool(np.allclose(found, wanted, rtol=1e-9))
+            shown = "right" if good else str(np.reshape(found, -1)[:3])
+            yield Finding(good, f"{what} of three blocks, {name}", shown, "" if good else str(wanted.reshape(-1)[:3]))
+
+
+def _pair(found: Any) -> tuple[Array, Array]:
+    if not (isinstance(found, tuple) and len(found) == 2):
+        raise Failed(Finding(False, "what is returned", repr(found)[:60], "o, z"))
+    return np.asarray(found[0]), np.asarray(found[1])
+
+
+@judges(
+    26,
+    "fair shares of a causal sequence",
+    """
+With causal attention the token at place i looks at i + 1 tokens. Cut into p consecutive parts, the last rank of 4 has
+seven times the work of the first. Spread the tokens so that all ranks have as many tokens and the same work, each rank
+having no more than two runs of consecutive tokens.
+
+```python
+def share(tokens, p, r):                 # returns the places of rank r's tokens; tokens is a multiple of 2p
+    return range(r * tokens // p, (r + 1) * tokens // p)
+```
+""",
+    "Early tokens are cheap and late ones dear: give each rank some of both.",
+    "Cut into 2p pieces; rank r has the r-th from the front and the r-th from the back.",
+)
+def _share(answer: Any) -> Iterator[Finding]:
+    for tokens, p in ((16, 2), (48, 3), (64, 4)):
+        places = [[int(i) for i in call(answer, tokens, p, r)] for r in range(p)]
+        if sorted(i for own in places for i in own) != list(range(tokens)):
+            raise Failed(Finding(False, f"{tokens} tokens on {p} ranks", "some twice, or never", "each token once"))
+        name = f"{tokens} tokens on {p} ranks"
+        yield at_most(f"tokens of a rank, {name}", max(map(len, places)), tokens // p)
+        work = [sum(i + 1 for i in own) for own in places]
+        yield at_most(f"most work of a rank by the least, {name}", max(work) / max(1, min(work)), 1.0)
+        runs = max(sum(b - a != 1 for a, b in zip(sorted(own), sorted(own)[1:], strict=False)) + 1 for own in places)
+        yield at_most(f"runs of tokens, {name}", runs, 2)

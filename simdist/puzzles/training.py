@@ -1,0 +1,159 @@
+"""Training: gradients of parts of a batch, their mean, their norm, and weights that must be the same everywhere."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array, partition
+from simdist.launch import Run
+from simdist.puzzles.exchange import bounded, busiest_bytes
+from simdist.puzzles.puzzle import judges
+from simdist.puzzles.trial import Failed, trial
+from simdist.puzzles.verdict import Finding
+from simdist.trace.kind import COLLECTIVES
+
+__all__: list[str] = []
+
+RANKS = (1, 2, 3, 4)
+_ON = f"on {', '.join(map(str, RANKS))} ranks"
+
+
+def _collectives(run: Run) -> int:
+    """How many collectives a rank takes part in."""
+    return max(sum(s.rank == r and s.name.partition(" ")[0] in COLLECTIVES for s in run.trace) for r in range(4))
+
+
+def _close(what: str, found: Any, wanted: Array, why: str = "") -> Finding:
+    """Whether an array is what it should be, up to rounding."""
+    if not isinstance(found, np.ndarray) or found.shape != wanted.shape:
+        raise Failed(Finding(False, what, repr(found)[:80], f"an array of shape {wanted.shape}"))
+    good = bool(np.allclose(found, wanted, rtol=1e-9, atol=1e-12))
+    with np.printoptions(precision=4):
+        return Finding(good, what, "right" if good else str(found[:4]), "" if good else str(wanted[:4]), why)
+
+
+@judges(
+    14,
+    "the mean of means",
+    """
+Each rank knows the *mean* gradient over its own examples, and how many these were; the numbers differ, and may be 0
+(its gradient is then all zeros). Return the mean over the examples of all ranks, with a single collective.
+
+```python
+from simdist.collectives import all_reduce
+
+def mean_gradient(gradient, examples, comm):     # gradient: shape (n,), float64
+    all_reduce(gradient, comm)
+    return gradient / comm.size
+```
+""",
+    "The mean of means is the mean only where all means are over equally many.",
+    "Sum up the sums, and the examples. Can both be in one array?",
+)
+def _mean(answer: Any) -> Iterator[Finding]:
+    runs = {}
+    for p in RANKS:
+        sizes = [(3 * r) % 7 if r else 5 for r in range(p)]
+        rows = np.random.default_rng(p).normal(size=(sum(sizes), 6))
+        parts = np.split(rows, np.cumsum(sizes)[:-1])
+
+        def program(comm: Any, parts: Any = parts) -> Any:
+            own = parts[comm.rank]
+            return answer(own.mean(axis=0) if len(own) else np.zeros(6), len(own), comm)
+
+        runs[p] = trial(program, p)
+        for rank, found in enumerate(runs[p].results):
+            why = f"the ranks have {sizes} examples"
+            finding = _close(f"the mean on rank {rank} of {p}", found, rows.mean(axis=0), why)
+            if not finding.good:
+                raise Failed(finding)
+    yield Finding(True, "the mean", "right", _ON)
+    yield bounded(runs, "collectives", _collectives, lambda p: 1)
+
+
+@judges(
+    15,
+    "clip what nobody has whole",
+    """
+A gradient is sharded: each rank has a part of it, and no rank the whole. Scale it so that the norm of the *whole* is at
+most `limit`; where it is not beyond, leave it as it is. Moving the gradient would cost far too much: nobody may send
+more than 64 bytes.
+
+```python
+def clip(shard, limit, comm):            # returns the scaled shard
+    return shard * min(1, limit / np.linalg.norm(shard))
+```
+""",
+    "The square of a norm is a sum, and sums can be summed.",
+    "all_reduce an array of one number: the sum of this shard's squares.",
+)
+def _clip(answer: Any) -> Iterator[Finding]:
+    whole = np.random.default_rng(0).normal(size=1000)
+    runs = {}
+    for limit in (1.0, 100.0):
+        wanted = whole * min(1, limit / float(np.linalg.norm(whole)))
+        for p in RANKS:
+            chunks = list(partition(len(whole), p))
+
+            def program(comm: Any, chunks: Any = chunks, limit: float = limit) -> Any:
+                return answer(whole[chunks[comm.rank]].copy(), limit, comm)
+
+            runs[p] = trial(program, p)
+            for rank, found in enumerate(runs[p].results):
+                why = "are all shards scaled by the same?"
+                finding = _close(f"the shard of rank {rank} of {p}, limit {limit:g}", found, wanted[chunks[rank]], why)
+                if not finding.good:
+                    raise Failed(finding)
+    yield Finding(True, "the shards", "right", f"{_ON}; limits below and above the norm")
+    yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 64)
+
+
+@judges(
+    16,
+    "find the missing sync",
+    """
+Data parallel, with momentum. Two things are wrong, and the ranks' weights drift apart, and away from what one rank
+alone would find. Mend it: all are to begin with rank 0's weights.
+
+```python
+from simdist.collectives import all_reduce, broadcast
+
+def train(w, gradient, comm):            # w: drawn on each rank by itself; gradient(w, step): of this rank's part
+    velocity = np.zeros_like(w)          # of the loss; the loss of all is the sum of the parts
+    for step in range(5):
+        velocity = 0.9 * velocity + gradient(w, step)
+        all_reduce(velocity, comm)
+        w -= 0.01 * velocity
+    return w
+```
+""",
+    "What do two ranks agree on before the first step? Nothing has been sent yet.",
+    "The velocity that comes out of the all-reduce is everybody's already. What happens to it in the next one?",
+    "Broadcast w from rank 0 first; all_reduce the gradient, not the velocity.",
+)
+def _sync(answer: Any) -> Iterator[Finding]:
+    width, steps = 5, 5
+    for p in RANKS:
+        random = np.random.default_rng(p)
+        first, a, b = random.normal(size=(p, width)), random.normal(size=(12, width)), random.normal(size=12)
+
+        def program(comm: Any, first: Any = first, a: Any = a, b: Any = b) -> Any:
+            own = partition(len(a), comm.size)[comm.rank]
+
+            def gradient(at: Array, step: int) -> Array:
+                return a[own].T @ (a[own] @ at - b[own])
+
+            return answer(first[comm.rank].copy(), gradient, comm)
+
+        results = trial(program, p).results
+        w, velocity = first[0].copy(), np.zeros(width)
+        for _ in range(steps):
+            velocity = 0.9 * velocity + a.T @ (a @ w - b)
+            w -= 0.01 * velocity
+        for rank, found in enumerate(results):
+            same = _close(f"the weights of rank {rank} of {p}, beside rank 0's", found, np.asarray(results[0]))
+            alone = _close(f"the weights of rank {rank} of {p}, beside those of one rank alone", found, w)
+            if not (same.good and alone.good):
+                raise Failed(alone if same.good else same)
+    yield Finding(True, "the weights", "those of one rank alone", _ON)

@@ -1,0 +1,128 @@
+"""Trial: somebody's function is called, and whatever comes of it is put into words."""
+
+import linecache
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import simdist
+from simdist.cluster import Cluster, Device, Link
+from simdist.errors import DeadlockError
+from simdist.launch import Run, run
+from simdist.plots.style import number
+from simdist.puzzles.verdict import Finding
+
+__all__ = ["PLAIN", "SECOND", "STEPS", "Failed", "call", "trial"]
+
+_MOST_CPU_SECONDS = 2.0  # of the processor, so that other programs do not count
+_MOST_SECONDS = 20.0
+_PACKAGE = str(Path(simdist.__file__).parent)
+_AT_ONCE = Device("at once", 1e18, 1e18, 1e18)
+
+
+def _cluster(name: str, wire: Link) -> Cluster:
+    """Each rank on a node of its own, so that nothing but messages connects them; no send leaves before its receive."""
+    return Cluster(name, _AT_ONCE, inside=wire, between=wire, devices_per_node=1, eager_bytes=0)
+
+
+STEPS = _cluster("steps", Link(1.0, 1e18))
+"""A message arrives one second after it has set out, however long it is."""
+SECOND = 1 << 20
+"""Bytes that take a second on `PLAIN`."""
+PLAIN = _cluster("plain", Link(1e-9, SECOND))
+"""A message of n bytes keeps both ports for n / SECOND seconds; to begin one takes next to nothing."""
+
+
+class Failed(Exception):
+    """There is nothing more to look at; the finding says why."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.what)
+        self.finding = finding
+
+
+class _TooLong(BaseException):
+    """The answer takes longer than it may; no ordinary `except` catches this."""
+
+
+def trial(program: Callable[..., Any], ranks: int, cluster: Cluster = PLAIN, args: tuple[Any, ...] = ()) -> Run:
+    """Run program(comm, *args) on virtual ranks.
+
+    Raises:
+        Failed: it raised, hung, or took too long.
+    """
+    with _caught(f"on {number(ranks, 'rank')}"):
+        return run(program, ranks, cluster=cluster, args=args)
+
+
+def call(function: Callable[..., Any], *args: Any) -> Any:
+    """function(*args).
+
+    Raises:
+        Failed: it raised, or took too long.
+    """
+    with _caught("called"):
+        return function(*args)
+
+
+@contextmanager
+def _caught(where: str) -> Iterator[None]:
+    """Turn whatever a function raises in this block into a finding."""
+    try:
+        with _alarm():
+            yield
+    except _TooLong:
+        stopped = f"stopped after {_MOST_CPU_SECONDS:g} s of work, or {_MOST_SECONDS:g} s"
+        raise Failed(
+            Finding(False, f"your function, {where}", stopped, "an end", "is there a loop that never ends?")
+        ) from None
+    except DeadlockError as error:
+        why = f"{error}\nA send ends only when its receive has begun: who sends first, and who receives?"
+        raise Failed(Finding(False, f"your function, {where}", "it hangs", "an end", why)) from None
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}{_place(error)}"
+        raise Failed(Finding(False, f"your function, {where}", "it raises", "no exception", why)) from None
+
+
+def _place(error: BaseException) -> str:
+    """The last line outside this package that an error passed through."""
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith(_PACKAGE):
+            line = linecache.getline(file, trace.tb_lineno).strip()
+            found = f"\nin line {trace.tb_lineno}{f': {line}' if line else ''}"
+        trace = trace.tb_next
+    notes = [note.split(",")[0] for note in getattr(error, "__notes__", ())]
+    return "".join([found, *(f"\n{note}" for note in notes)])
+
+
+@contextmanager
+def _alarm() -> Iterator[None]:
+    """Stop what runs in this block when its time is over, where the system can do that."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> NoReturn:
+        raise _TooLong
+
+    timers = {
+        signal.SIGPROF: (signal.ITIMER_PROF, _MOST_CPU_SECONDS),
+        signal.SIGALRM: (signal.ITIMER_REAL, _MOST_SECONDS),
+    }
+    before = {number: signal.signal(number, ring) for number in timers}
+    try:
+        for timer, limit_s in timers.values():
+            signal.setitimer(timer, limit_s)
+        yield
+    finally:
+        for timer, _ in timers.values():
+            signal.setitimer(timer, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,70 @@
+"""Verdict: what was found of an answer, beside what was expected."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["Finding", "Verdict", "at_least", "at_most"]
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes:
+        good: whether it is as it should be.
+        what: was looked at, such as "bytes that a rank sends, on 8 ranks".
+        found, expected: in words.
+        why: what that may come from; empty where there is no more to say.
+    """
+
+    good: bool
+    what: str
+    found: str
+    expected: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        head = f"  {'good ' if self.good else 'WRONG'}  {self.what}: {self.found}"
+        if self.good:
+            return f"{head} ({self.expected})" if self.expected else head
+        more = [f"expected: {self.expected}" if self.expected else "", *self.why.splitlines()]
+        return "\n".join([head, *(f"         {line}" for line in more if line)])
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All that was found of an answer.
+
+    Attributes:
+        title: of the puzzle.
+        findings: in the order in which they were looked for; the first that leaves nothing to look at is the last.
+    """
+
+    title: str
+    findings: Sequence[Finding]
+
+    @property
+    def solved(self) -> bool:
+        """Whether everything is as it should be."""
+        return all(finding.good for finding in self.findings)
+
+    def __bool__(self) -> bool:
+        return self.solved
+
+    def __repr__(self) -> str:
+        return "\n".join([f"{self.title}: {'solved' if self.solved else 'not yet'}", *map(str, self.findings)])
+
+
+def at_most(what: str, found: float, limit: float, unit: str = "", why: str = "") -> Finding:
+    """A finding that is good up to a limit; the last digits of a sum of fractions do not count."""
+    return Finding(found <= limit * (1 + 1e-9), what, _told(found, unit), f"at most {_told(limit, unit)}", why)
+
+
+def at_least(what: str, found: float, limit: float, unit: str = "", why: str = "") -> Finding:
+    """A finding that is good from a limit on."""
+    return Finding(found >= limit * (1 - 1e-9), what, _told(found, unit), f"at least {_told(limit, unit)}", why)
+
+
+def _told(value: float, unit: str) -> str:
+    text = f"{value:,.4g}" if value != int(value) else f"{int(value):,}"
+    return f"{text} {unit}".strip()

@@ -1,0 +1,149 @@
+"""What a verdict says: of a hang, an exception, an endless loop, a shortcut, and of what is almost right."""
+
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from simdist.collectives import all_gather
+from simdist.errors import ArgumentError
+from simdist.puzzles import puzzle, puzzles, trial
+
+
+def test_a_hang_is_told_with_who_waits_for_whom():
+    def shift(x, comm):
+        comm.send(x, (comm.rank + 1) % comm.size)
+        comm.recv(x, (comm.rank - 1) % comm.size)
+
+    said = repr(puzzle(1).check(shift))
+    assert "it hangs" in said
+    assert "rank 0 waits to send 1048576 bytes to rank 1" in said
+
+
+def test_an_exception_is_told_with_its_line_and_its_rank():
+    def shift(x, comm):
+        if comm.rank == 1:
+            x[len(x)] = 0
+
+    said = repr(puzzle(1).check(shift))
+    assert "IndexError" in said
+    assert "x[len(x)] = 0" in said
+    assert "raised on rank 1 of 2" in said
+
+
+def test_a_loop_that_never_ends_is_stopped(monkeypatch):
+    monkeypatch.setattr(trial, "_MOST_CPU_SECONDS", 0.1)
+
+    def shift(x, comm):
+        while True:
+            try:
+                x += 1
+            except Exception:
+                break
+
+    said = repr(puzzle(1).check(shift))
+    assert "stopped after 0.1 s of work" in said
+    assert "never ends" in said
+
+
+def test_a_function_without_ranks_is_stopped_too(monkeypatch):
+    monkeypatch.setattr(trial, "_MOST_CPU_SECONDS", 0.1)
+
+    def keep(layers):
+        while True:
+            pass
+
+    assert "never ends" in repr(puzzle(19).check(keep))
+
+
+def test_one_that_sleeps_is_woken(monkeypatch):
+    monkeypatch.setattr(trial, "_MOST_SECONDS", 0.1)
+    assert "stopped" in repr(puzzle(19).check(lambda layers: time.sleep(100)))
+
+
+def test_signals_are_heard_as_before():
+    before = [signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGPROF)]
+    puzzle(19).check(lambda layers: [0])
+    assert [signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGPROF)] == before
+    assert signal.getitimer(signal.ITIMER_REAL) == signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+
+
+def test_a_collective_that_is_there_already_is_no_answer():
+    def gather(chunk, comm):
+        return all_gather(chunk, comm, algorithm="ring")
+
+    verdict = puzzle(5).check(gather)
+    assert not verdict
+    assert "all_gather ring" in repr(verdict)
+
+
+def test_ranks_that_share_a_variable_are_found_out():
+    board = {}
+
+    def gather(chunk, comm):
+        board[comm.size, comm.rank] = chunk
+        comm.barrier()
+        return np.concatenate([board[comm.size, r] for r in range(comm.size)])
+
+    said = repr(puzzle(5).check(gather))
+    assert "something else than messages" in said
+
+
+def test_too_many_messages_are_counted():
+    def gather(chunk, comm):
+        p, r = comm.size, comm.rank
+        y = np.empty((p, len(chunk)), chunk.dtype)
+        y[r] = chunk
+        for k in range(1, p):
+            comm.sendrecv(chunk, (r + k) % p, y[(r - k) % p], (r - k) % p)
+        return y.reshape(-1)
+
+    assert "rank 0 to rank 2" in repr(puzzle(5).check(gather))
+    verdict = puzzle(6).check(gather)
+    assert "messages of a rank, on 4 ranks: 3\n         expected: at most 2" in repr(verdict)
+    assert [finding.good for finding in verdict.findings] == [True, True, False, True, True]
+
+
+def test_digits_say_whose_numbers_went_in_how_often():
+    def twice(x, comm):
+        y = np.empty_like(x)
+        comm.sendrecv(x.copy(), (comm.rank + 1) % comm.size, y, (comm.rank - 1) % comm.size)
+        x += 2 * y * (comm.size > 1)
+
+    said = repr(puzzle(10).check(twice))
+    assert "2 times that of rank 1" in said
+
+
+def test_a_schedule_that_cannot_be_is_shown_with_the_place_marked():
+    said = repr(puzzle(23).check(lambda p, m: ["B0 F0"] * p))
+    assert "cannot be carried out" in said
+    said = repr(puzzle(23).check(lambda p, m: [" ".join(f"B{i} F{i}" for i in range(m))] * p))
+    assert ">B0<" in said
+
+
+@pytest.mark.parametrize("answer", [3, None, "text"])
+def test_what_is_no_function_is_no_answer(answer):
+    assert "a function" in repr(puzzle(2).check(answer))
+
+
+@pytest.mark.parametrize("number", [0, -1, 1000, "one", None])
+def test_there_is_no_such_puzzle(number):
+    with pytest.raises(ArgumentError, match="there is no puzzle"):
+        puzzle(number)
+
+
+def test_hints_come_one_by_one(capsys):
+    puzzle(5).hint()
+    puzzle(5).hint(2)
+    said = capsys.readouterr().out
+    assert "Hint 1 of 2" in said
+    assert "hint(2) says more" in said
+    assert "Hint 2 of 2" in said
+    with pytest.raises(ArgumentError, match="hints 1 to 2, not 3"):
+        puzzle(5).hint(3)
+
+
+def test_all_are_listed(capsys):
+    puzzles()
+    assert capsys.readouterr().out.count("\n") >= 20
