@@ -6,36 +6,58 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from simdist import plots
+from simdist.cluster import Cluster
+from simdist.parallel.expert import routes
 from simdist.trace import Trace
 from simdist.training import Line, Trainer
 from simdist.training.asynchronous.methods import SERVED
 from simdist.training.asynchronous.story import Story
 from simdist.training.gauge import STEP
+from simdist.training.pipeline_report import course, promise
 from simdist.training.text import Text
 
 __all__ = ["draw", "draw_asynchronous"]
 
-_NAMES = ("loss", "loss_by_time", "timeline", "memory", "waiting", "staleness", "consensus")
+_NAMES = ("loss", "loss_by_time", "timeline", "schedule", "memory", "experts", "waiting", "staleness", "consensus")
 _DRAWN_STEPS = 3
 
 
-def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer) -> None:
-    """Loss by steps and by time, the timeline of the last few steps, and the memory of rank 0 in them."""
+def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer, cluster: Cluster) -> None:
+    """Loss by steps and by time, the timeline of the last few steps, and the memory of rank 0 in them; of a pipeline
+    a step as it went, over the same as it is predicted on this cluster.
+    """
     points = [plots.Point(x.step, x.seconds, x.train_loss) for x in lines]
     figures = _losses(lines, points, trainer.text, trainer.config.method)
-    steps = [s for s in trace if s.name == STEP and s.rank == 0][-_DRAWN_STEPS:]
+    went = course(trainer.method, trace, cluster, promise(trainer.method, trainer.config))
+    shown = 1 if went else _DRAWN_STEPS  # of a pipeline's, so that there is room for the names of its actions
+    steps = [s for s in trace if s.name == STEP and s.rank == 0][-shown:]
     if steps:
         figures["timeline"] = plots.timeline(trace, start_s=steps[0].start_s, end_s=steps[-1].end_s)
     if trainer.remembered:
         start_s, end_s = trainer.remembered[0][0], trainer.remembered[-1][1]
         figures["memory"] = plots.memory(trainer.ledger.moments, start_s=start_s, end_s=end_s)
+    if any(sum(routed.asked) for routed in routes(trace).values()):
+        figures["experts"] = plots.expert_load(trace)
+    if went:
+        name = went[0].schedule.name
+        runs = {f"{name}, {what}": run.trace() for what, run in zip(("measured", "predicted"), went, strict=True)}
+        figures["schedule"] = plots.pipeline_schedule(runs)
     _save(folder, figures)
 
 
-def draw_asynchronous(folder: Path, lines: Sequence[Line], story: Story, text: Text) -> None:
-    """Loss by steps and by time, who waited, the timeline of a few steps, staleness or consensus error."""
+def draw_asynchronous(folder: Path, lines: Sequence[Line], begun: int, story: Story, text: Text) -> None:
+    """Loss by steps and by time, who waited, the timeline of a few steps, staleness or consensus error.
+
+    Args:
+        begun: after which step the run went on; of what was before it there are lines alone.
+    """
     method, trace = story.config.method, story.trace
-    points = [plots.Point(*moment) for moment in story.moments]
+    points, before = list[plots.Point](), 0
+    for x in lines:
+        if x.step <= begun:  # a line stands for the losses that it is the mean of
+            points += [plots.Point(x.step, x.seconds, x.train_loss)] * ((x.step - before) * story.num_workers)
+            before = x.step
+    points += [plots.Point(*moment) for moment in story.moments]
     figures = _losses(lines, points, text, method)
     if len(trace):
         start_s, end_s = story.shown

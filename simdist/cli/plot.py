@@ -4,13 +4,23 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from simdist.cli import plot_shards
+from simdist.cli.plot_runs import draw_runs
 from simdist.collectives.watch import watched
 from simdist.errors import ArgumentError, DataError, unknown_name
 from simdist.parallel import pipeline
 from simdist.parallel.pipeline.formulas import formula
 from simdist.parallel.pipeline.schedules import options
 from simdist.parallel.pipeline.schedules.automatic import ZB_MEMORY, lower_bound
-from simdist.plots import collective_steps, pipeline_schedule, timeline, traffic
+from simdist.plots import (
+    attention_work,
+    collective_steps,
+    expert_load,
+    pipeline_schedule,
+    timeline,
+    timeline_page,
+    traffic,
+)
 from simdist.plots.style import PAGE
 from simdist.trace import Trace
 
@@ -21,32 +31,51 @@ _FORMATS = (".png", ".svg", ".pdf")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to draw, and where to."""
-    parser.usage = "simdist plot (TRACE.json | collective OPERATION ALGORITHM | schedule NAME) [-o FILE] [options]"
+    parser.usage = (
+        "simdist plot (TRACE.json | collective OPERATION ALGORITHM | schedule NAME | shards | runs FOLDER …) "
+        "[-o FILE] [options]"
+    )
     parser.epilog = (
-        "Draws a recorded run: simdist plot trace.json -o run.png. "
+        "Draws a recorded run: simdist plot trace.json -o run.png; with --html as a page to be explored in a browser. "
         "Or a collective, step by step, as it is executed on virtual ranks: "
         "simdist plot collective all_reduce ring --ranks 4 -o ring.png. "
         "Or a pipeline's schedule, simulated: simdist plot schedule zb-h1 --stages 4 --micro-batches 8. "
-        f"Schedules: {', '.join(pipeline.schedules())}, or a text file with one."
+        f"Schedules: {', '.join(pipeline.schedules())}, or a text file with one. "
+        "Or what each rank has of a GPT: simdist plot shards --tp 2 --dp 2. "
+        "Or the losses of training runs over each other, and how far they are from the first's: "
+        "simdist plot runs runs/gpt-1rank runs/gpt-4ranks -o losses.png."
     )
     parser.add_argument(
-        "subject", nargs="+", metavar="WHAT", help="a file that Trace.save wrote, or the word collective, or schedule"
+        "subject",
+        nargs="+",
+        metavar="WHAT",
+        help="a file that Trace.save wrote, or the word collective, schedule, shards or runs",
     )
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="ends in .png, .svg or .pdf (named after WHAT, .png)"
+        "-o", "--out", type=Path, metavar="FILE", help="ends in .png, .svg or .pdf, or .html (named after WHAT)"
     )
     parser.add_argument("--width", type=float, default=PAGE, metavar="INCHES", help=f"of the picture ({PAGE:g})")
-    trace = parser.add_argument_group("of a trace")
-    trace.add_argument("--kind", choices=["timeline", "traffic"], default="timeline", help="(timeline)")
-    trace.add_argument("--start", type=float, metavar="SECONDS", help="leave out what was before")
-    trace.add_argument("--end", type=float, metavar="SECONDS", help="leave out what came after")
-    trace.add_argument("--arrows", action="store_true", help="from each send to its receive; of a schedule too")
+    _add_trace_arguments(parser.add_argument_group("of a trace"))
     collective = parser.add_argument_group("of a collective")
     collective.add_argument("--ranks", type=int, default=4, metavar="N", help="1 to 16 (4)")
     collective.add_argument("--root", type=int, default=0, metavar="RANK", help="of a rooted one (0)")
     collective.add_argument("--steps", type=int, nargs="+", metavar="K", help="0 is the start (all, or 16 of more)")
     collective.add_argument("--ranks-per-node", type=int, default=0, metavar="N", help="(all on one)")
     _add_schedule_arguments(parser.add_argument_group("of a schedule"))
+    plot_shards.add_arguments(parser.add_argument_group("of shards"))
+
+
+def _add_trace_arguments(trace: Any) -> None:
+    trace.add_argument(
+        "--kind",
+        choices=["timeline", "traffic", "attention", "experts"],
+        default="timeline",
+        help="the work of ring attention's ranks, or the load of experts, among others (timeline)",
+    )
+    trace.add_argument("--html", action="store_true", help="as one page that needs no network: zoom, move, ask")
+    trace.add_argument("--start", type=float, metavar="SECONDS", help="leave out what was before")
+    trace.add_argument("--end", type=float, metavar="SECONDS", help="leave out what came after")
+    trace.add_argument("--arrows", action="store_true", help="from each send to its receive; of a schedule too")
 
 
 def _add_schedule_arguments(schedule: Any) -> None:
@@ -78,6 +107,8 @@ def _add_schedule_arguments(schedule: Any) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Draw and write the picture."""
     words = args.subject
+    if args.html:
+        return _page(args)
     if words[0] == "collective":
         if len(words) != 3:
             raise ArgumentError(f"plot collective takes an operation and an algorithm, not {words[1:]}")
@@ -87,14 +118,31 @@ def execute(args: argparse.Namespace) -> int:
         figure = collective_steps(record, width=args.width, steps=args.steps)
     elif words[0] == "schedule":
         return _schedule(args)
+    elif words[0] in ("shards", "runs"):
+        out = args.out or Path(f"{words[0]}.png")
+        _require_format(out)
+        figure = draw_runs(words[1:], args.width) if words[0] == "runs" else plot_shards.draw(args)
     elif len(words) == 1:
         source = Path(words[0])
         out = args.out or source.with_name(f"{source.stem}-{args.kind}.png")
         _require_format(out)
         figure = _of_trace(Trace.load(source), args)
     else:
-        raise unknown_name("subject", words[0], ["collective", "schedule"])
+        raise unknown_name("subject", words[0], ["collective", "schedule", "shards", "runs"])
     _write(figure, out)
+    return 0
+
+
+def _page(args: argparse.Namespace) -> int:
+    """Write a recorded run as a page."""
+    if len(args.subject) > 1 or args.kind != "timeline":
+        raise ArgumentError(f"--html shows the timeline of a trace, not {' '.join(args.subject)} with {args.kind}")
+    source = Path(args.subject[0])
+    out = args.out or source.with_suffix(".html")
+    if out.suffix.lower() != ".html":
+        raise ArgumentError(f"cannot write {out}: with --html its name must end in .html")
+    timeline_page(Trace.load(source), start_s=args.start, end_s=args.end).save(out)
+    print(f"written: {out}")
     return 0
 
 
@@ -152,7 +200,8 @@ def _schedule_of(
         except OSError as error:
             raise DataError(f"cannot read {name}: {error.strerror}") from error
     takes = options(name)
-    others = {"times": times, "memory": memory} if "times" in takes else {}
+    given: dict[str, Any] = {"times": times, "memory": memory}
+    others = {option: value for option, value in given.items() if option in takes}
     other = args.against if name == args.subject[1] else args.subject[1]
     for option in ("chunks", "memory_limit"):
         value = getattr(args, option)
@@ -192,6 +241,10 @@ def _print_figures(
 def _of_trace(trace: Trace, args: argparse.Namespace) -> Any:
     if args.kind == "traffic":
         return traffic(trace, width=args.width)
+    if args.kind == "attention":
+        return attention_work({Path(args.subject[0]).stem: trace}, width=args.width)
+    if args.kind == "experts":
+        return expert_load(trace, width=args.width)
     return timeline(trace, start_s=args.start, end_s=args.end, arrows=args.arrows, width=args.width)
 
 

@@ -1,6 +1,7 @@
 """Session: a training run on one rank of its job; rank 0 talks and writes."""
 
 import json
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from simdist.training.asynchronous.report import report as asynchronous_report
 from simdist.training.asynchronous.run import AsynchronousRun
 from simdist.training.folder import CHECKPOINTS
 from simdist.training.peak import matmul_flops_per_s
+from simdist.training.pipeline_report import taken_by_all
 from simdist.training.text import Text
 
 __all__ = ["Session"]
@@ -58,7 +60,7 @@ class Session:
                 for _ in trainer.run(asked):
                     pass
             self._finish(trainer, folder)
-        return 128 + trainer.stopped if trainer.stopped else 0
+        return _exit_code(trainer.stopped, comm)
 
     def _folder(self, comm: Communicator, done: int = 0) -> RunFolder:
         """Where this run's files go: into those of the run that it goes on with, unless told otherwise."""
@@ -74,22 +76,22 @@ class Session:
     def _show(self, trainer: Trainer, asked: Interrupts, folder: RunFolder, changes: list[str]) -> None:
         """Train, and tell how it goes."""
         with Progress(trainer.config.steps, trainer.done, folder.say) as progress:
-            if trainer.done:
-                otherwise = f", with {'; '.join(changes)}" if changes else ""
-                progress.say(f"goes on after step {trainer.done}{otherwise}")
+            for text in _goes_on(trainer.done, changes):
+                progress.say(text)
+            if trainer.comm.device.words:
+                progress.say(f"on {trainer.comm.device.words}")
             progress.say(_entropies(trainer.text))
             for line in trainer.run(asked):
                 progress.step(line)
                 if line:
                     folder.write_line(line)
             if trainer.stopped:
-                how = f"go on with: simdist train --resume {folder.path}"
-                progress.say(f"stopped by {trainer.stopped.name} after step {trainer.done}; {how}")
+                progress.say(_stopped(trainer.stopped, trainer.done, folder))
 
     def _finish(self, trainer: Trainer, folder: RunFolder | None) -> None:
         """Write and say what came of it; of a run that was stopped without samples, for somebody waits for its end."""
         comm, config = trainer.comm, trainer.config
-        trace = trainer.trace()
+        trace, took = trainer.trace(), taken_by_all(trainer)
         samples = trainer.samples() if config.sample_bytes and not trainer.stopped else []
         cluster = self.cluster
         if cluster:
@@ -98,20 +100,23 @@ class Session:
             # Predictions are for this machine as it is now: messages between all pairs of ranks at once.
             measured = ping_pong(comm, _message_sizes(trainer))
             cluster = calibrated(*measured) if comm.size > 1 and not comm.rank else comm.cluster
-            peak_flops_per_s = matmul_flops_per_s(comm, precision(config.precision).master_dtype)
+            kept = precision(config.precision)
+            peak_flops_per_s = matmul_flops_per_s(comm, comm.device.factor_dtype(kept.dtype, kept.master_dtype))
         if folder:
             from simdist.cli.pictures import draw
 
             lines, _ = history(folder.path, trainer.done)
-            told = report(trainer, lines[-1], trace or Trace([], 1), cluster, peak_flops_per_s)
+            told = report(trainer, lines[-1], trace or Trace([], 1), cluster, peak_flops_per_s, took)
             self._add_circumstances(told, comm)
             folder.write_end(told, trace or Trace([], 1))
-            draw(folder.path, lines, trace or Trace([], 1), trainer)
+            draw(folder.path, lines, trace or Trace([], 1), trainer, cluster)
             _say(folder, told, samples)
 
     def _add_circumstances(self, told: Report, comm: Communicator) -> None:
         """What times are to be read by."""
         ranks_here, cores = list(comm.nodes).count(comm.node), num_cores()
+        if comm.device.words:
+            told.summary.append(f"on {comm.device.words}")
         if self.cluster:
             told.summary.append(f"ranks are virtual, and times those of a model of {self.cluster.name}")
         elif ranks_here > cores:
@@ -120,31 +125,62 @@ class Session:
     # -- without a common step ------------------------------------------------------------------------
 
     def _train_asynchronously(self, comm: Communicator) -> int:
-        """The same for an asynchronous method, whose log is put together when all have ended."""
+        """The same for an asynchronous method, whose log is put together when all have come to a stop."""
         config = self.config
-        run = AsynchronousRun(comm, config, self.text)
-        folder = self._folder(comm) if comm.rank == 0 else None
-        if folder:
-            _tell(folder, _entropies(run.text))
 
         def tell(step: int, loss: float) -> None:
             print(f"rank {comm.rank} comes to step {step} of {config.steps}, with a loss of {loss:.4f}", flush=True)
 
-        story = run.run(tell)
-        samples = run.samples() if config.sample_bytes else []
+        with Interrupts() as asked:
+            run = AsynchronousRun(comm, config, text=self.text, tell=tell)
+            changes = run.resume(Path(self.resume) / CHECKPOINTS) if self.resume else []
+            begun, folder = run.done, self._folder(comm, run.done) if comm.rank == 0 else None
+            run.checkpoints = Path(comm.exchange(str(folder.path) if folder else "")[0]) / CHECKPOINTS
+            if folder:
+                _tell(folder, "\n".join([*_goes_on(begun, changes), _entropies(run.text)]))
+            headed = False
+            for lines in run.run(asked):
+                if folder and lines:
+                    for line in lines:
+                        folder.write_line(line)
+                    _tell(folder, table(lines, head=not headed))
+                    headed = True
+            if folder and run.stopped:
+                _tell(folder, _stopped(run.stopped, run.done, folder))
+            self._finish_asynchronously(run, folder, begun)
+        return _exit_code(run.stopped, run.comm)
+
+    def _finish_asynchronously(self, run: AsynchronousRun, folder: RunFolder | None, begun: int) -> None:
+        """Write and say what came of it; see `_finish`."""
+        story = run.story()
+        samples = run.samples() if self.config.sample_bytes and not run.stopped else []
         if folder and story:
             from simdist.cli.pictures import draw_asynchronous
 
-            lines = story.lines()
-            for line in lines:
-                folder.write_line(line)
-            _tell(folder, table(lines))
+            lines, _ = history(folder.path, run.done)
             told = asynchronous_report(story, run.text)
-            self._add_circumstances(told, comm)
+            self._add_circumstances(told, run.comm)
             folder.write_end(told, story.trace)
-            draw_asynchronous(folder.path, lines, story, run.text)
+            draw_asynchronous(folder.path, lines, begun, story, run.text)
             _say(folder, told, samples)
-        return 0
+
+
+def _exit_code(stopped: signal.Signals | None, comm: Communicator) -> int:
+    """As of a process that the signal has ended: rank 0's alone, which is the last to leave.
+
+    One that left like that while rank 0 still draws would end the job.
+    """
+    return 0 if stopped is None or comm.rank else 128 + stopped
+
+
+def _goes_on(done: int, changes: Sequence[str]) -> list[str]:
+    """Of a run that does."""
+    otherwise = f", with {'; '.join(changes)}" if changes else ""
+    return [f"goes on after step {done}{otherwise}"] if done else []
+
+
+def _stopped(by: signal.Signals, done: int, folder: RunFolder) -> str:
+    return f"stopped by {by.name} after step {done}; go on with: simdist train --resume {folder.path}"
 
 
 def _entropies(text: Text) -> str:
@@ -175,6 +211,9 @@ def _quoted(text: bytes) -> str:
 
 
 def _message_sizes(trainer: Trainer) -> list[int]:
-    """In bytes: next to nothing, for the latency, and what the gradient's reduction sends, for the bandwidth."""
-    n = trainer.method.model.parameters.size * precision(trainer.config.precision).dtype.itemsize
+    """In bytes: next to nothing, for the latency, and what the gradient's reduction sends, for the bandwidth; of the
+    rank that has the largest part of the model. All ranks must call.
+    """
+    size = max(map(int, trainer.comm.exchange(str(trainer.method.model.parameters.size))))
+    n = size * precision(trainer.config.precision).dtype.itemsize
     return sorted({64, max(4096, n // trainer.comm.size), max(8192, n // 2)})

@@ -6,16 +6,18 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from simdist.cli.run import add_survive
 from simdist.cli.session import Session
 from simdist.cluster import preset, presets
 from simdist.data import load
 from simdist.errors import ArgumentError
 from simdist.launch import in_job, launch_script, run, world
 from simdist.training import Config, Interrupts, merged, newest_run, read_toml
-from simdist.training.asynchronous.methods import ASYNCHRONOUS
+from simdist.training.asynchronous.methods import ASYNCHRONOUS, SURVIVING
 from simdist.training.asynchronous.ranks import check_ranks
 from simdist.training.config import options
 from simdist.training.interrupts import deaf_to
+from simdist.training.layout import mesh_sizes
 from simdist.training.models import build
 from simdist.training.text import Text
 
@@ -32,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Equal seeds and batches give equal runs on any number of ranks. "
         "Options on the command line override those of the config file. "
         "SIGUSR1 leaves a checkpoint at the end of the step; Ctrl-C does so too, and ends the run. "
-        "Asynchronous methods have no common step, and leave none."
+        "Asynchronous methods, which have no common step, do so as soon as all ranks have come to a stop."
     )
     parser.usage = "simdist train [--ranks N] [OPTION …]"
     _add_where(parser)
@@ -55,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_where(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where")
     where.add_argument("--ranks", type=int, metavar="N", help="start N ranks of this machine under mpirun")
+    add_survive(where)
     where.add_argument(
         "--world", choices=("mpi", "virtual"), default="mpi", help="of processes, or of virtual ranks in this process"
     )
@@ -86,21 +89,20 @@ def _execute(args: argparse.Namespace) -> int:
     if args.config:
         told = merged(told, read_toml(args.config))
     config = Config(**merged(told, given))
-    if config.method in ASYNCHRONOUS and args.resume:
-        raise ArgumentError(f"resume is {args.resume}, and method {config.method}, which keeps no checkpoints")
     session = Session(config, args.out, args.resume)
     if args.world == "virtual":
         return _train_virtually(session, 4 if args.ranks is None else args.ranks, args.cluster or "this-machine")
     if args.cluster:
         raise ArgumentError(f"cluster is {args.cluster}; that is for --world virtual")
+    if args.survive and config.method not in SURVIVING:
+        raise ArgumentError(f"survive is on, and method {config.method}; needs {', '.join(SURVIVING)}")
     if args.ranks is not None and not in_job():
         # What cannot be is told of once, and not by each rank.
         load(config.data)
         build(config)
         _check_ranks(config, args.ranks)
-        # Without a common step there is none at whose end all could stop.
-        heed = (signal.SIGUSR1,) if config.method in ASYNCHRONOUS else Interrupts().signals
-        return launch_script(args.ranks, ["-m", "simdist", "train", *_words(args, given)], heed=heed)
+        words = ["-m", "simdist", "train", *_words(args, given)]
+        return launch_script(args.ranks, words, heed=Interrupts().signals, survive=args.survive)
     comm = world()
     if args.ranks not in (None, comm.size):
         raise ArgumentError(f"--ranks is {args.ranks} inside a job of {comm.size} ranks; leave it out here")
@@ -121,6 +123,8 @@ def _train_virtually(session: Session, ranks: int, name: str) -> int:
 def _check_ranks(config: Config, ranks: int) -> None:
     if config.method in ASYNCHRONOUS:
         check_ranks(config, ranks)
+    elif ranks > 0:
+        mesh_sizes(config, ranks)
 
 
 def _words(args: argparse.Namespace, given: dict[str, Any]) -> list[str]:

@@ -1,10 +1,12 @@
-"""The pictures: each a function that reads a record, or figures, and returns a Matplotlib Figure."""
+"""The pictures: each a function that reads a record, or figures, and returns a Matplotlib Figure or a Page."""
 
 from simdist.plots.attention_work import attention_work
 from simdist.plots.collective import collective_steps
 from simdist.plots.consensus import consensus
 from simdist.plots.experts import expert_load
+from simdist.plots.html import Page, timeline_page
 from simdist.plots.loss import loss_curve
+from simdist.plots.loss_differences import Losses, loss_differences
 from simdist.plots.loss_race import Point, loss_race
 from simdist.plots.memory import memory
 from simdist.plots.race import race_bandwidth, race_over_limit
@@ -19,7 +21,9 @@ from simdist.plots.waiting import waiting
 
 __all__ = [
     "Crossover",
+    "Losses",
     "Measurement",
+    "Page",
     "Point",
     "ServerTraffic",
     "attention_work",
@@ -28,6 +32,7 @@ __all__ = [
     "crossovers",
     "expert_load",
     "loss_curve",
+    "loss_differences",
     "loss_race",
     "memory",
     "pipeline_schedule",
@@ -38,6 +43,7 @@ __all__ = [
     "staleness",
     "sweep",
     "timeline",
+    "timeline_page",
     "traffic",
     "waiting",
 ]

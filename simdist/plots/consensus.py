@@ -53,13 +53,18 @@ def consensus(
         if bounds:
             lines.append(Line2D([], [], label="at most, by eigenvalues", **_BOUND))
         ax.set(xlabel=f"time ({sign})", ylabel="consensus error", yscale="log")
-        ax.yaxis.set_major_locator(LogLocator(numticks=7))
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda error, _: f"{error:.0e}"))
-        ax.minorticks_off()
-        ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
+        _mark_powers(ax)
         style.legend(fig, lines, _note(left_out), max(len(str(line.get_label())) for line in lines))
         style.title(fig, _finding(errors))
     return fig
+
+
+def _mark_powers(ax: Any) -> None:
+    """A few powers of ten on the vertical axis."""
+    ax.yaxis.set_major_locator(LogLocator(numticks=7))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda error, _: f"{error:.0e}"))
+    ax.minorticks_off()
+    ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
 
 
 _BOUND: dict[str, Any] = {"color": style.INK, "linestyle": "--", "linewidth": 0.8}

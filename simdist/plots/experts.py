@@ -22,6 +22,7 @@ _EVEN: dict[str, Any] = {"color": style.INK, "linewidth": 0.8, "linestyle": "--"
 _SLOTS: dict[str, Any] = {"color": style.INK, "linewidth": 0.8}
 _MOST_LAYERS = 4
 _MOST_RANKS = 8  # that have colours of their own
+_NAMED = 4  # of those that have the same experts
 
 
 def expert_load(spans: Iterable[Span], layers: Iterable[str] | None = None, *, width: float = style.PAGE) -> Figure:
@@ -54,7 +55,9 @@ def expert_load(spans: Iterable[Span], layers: Iterable[str] | None = None, *, w
             _bars(ax, routed)
             ax.set(title=name, xlabel="expert")
         axes[0].set_ylabel("share of the choices")
-        style.legend(fig, _keys(shown), f"{style.number(left, 'layer')} more not shown." if left else "", letters=10)
+        keys = _keys(shown)
+        letters = max(len(key.get_label()) for key in keys)
+        style.legend(fig, keys, f"{style.number(left, 'layer')} more not shown." if left else "", letters=letters)
         style.title(fig, _finding(shown))
     return fig
 
@@ -76,12 +79,18 @@ def _bars(ax: Axes, routed: Routed) -> None:
 
 def _keys(shown: dict[str, Routed]) -> list[Any]:
     """The ranks that have experts, unless they are too many to tell apart, what was dropped, and the lines."""
-    ranks = sorted({min(holders) for routed in shown.values() for holders in routed.holders})
-    keys: list[Any] = [Patch(color=style.rank_colour(rank), label=f"on rank {rank}") for rank in ranks[:_MOST_RANKS]]
-    if len(ranks) > _MOST_RANKS:
+    groups = sorted({tuple(sorted(holders)) for routed in shown.values() for holders in routed.holders})
+    keys: list[Any] = [Patch(color=style.rank_colour(ranks[0]), label=_on(ranks)) for ranks in groups]
+    if len(groups) > _MOST_RANKS:
         keys = []
     lines = [Line2D([], [], label="slots", **_SLOTS), Line2D([], [], label="even share", **_EVEN)]
     return [*keys, Patch(label="dropped", **_DROPPED), *lines]
+
+
+def _on(ranks: tuple[int, ...]) -> str:
+    """Where experts are that these ranks share, or have a copy each of."""
+    some = ", ".join(map(str, ranks[:_NAMED])) + (", …" if len(ranks) > _NAMED else "")
+    return f"on rank{'s' if len(ranks) > 1 else ''} {some}"
 
 
 def _finding(shown: dict[str, Routed]) -> str:

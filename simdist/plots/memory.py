@@ -12,9 +12,9 @@ from simdist.arrays import CATEGORIES, Moment
 from simdist.errors import ArgumentError
 from simdist.plots import style
 
-__all__ = ["memory"]
+__all__ = ["COLOURS", "memory"]
 
-_COLOURS = {
+COLOURS = {
     "parameters": style.DONE,
     "gradients": "#4477AA",
     "optimizer state": "#88CCEE",
@@ -61,7 +61,7 @@ def memory(
         _mark(ax, (peak.time_s - shown[0].time_s) / length_s, peak, num_bytes)
         ax.set(xlabel=f"time ({second})", ylabel=f"memory ({unit})", xlim=(t[0], max(t[-1], t[0] + 1e-9)))
         ax.set_ylim(0, 1.22 * peak.total / num_bytes)  # room for what is written at the peak
-        keys = [Patch(color=_COLOURS[CATEGORIES[i]], label=CATEGORIES[i]) for i in used]
+        keys = [Patch(color=COLOURS[CATEGORIES[i]], label=CATEGORIES[i]) for i in used]
         style.legend(fig, keys, note)
         style.title(fig, _finding(peak))
     return fig
@@ -72,7 +72,7 @@ def _pile(ax: Axes, t: list[float], heights: Mapping[int, list[float]]) -> None:
     floor = np.zeros(len(t))
     for i, each in heights.items():
         top = floor + each
-        ax.fill_between(t, floor, top, step="post", color=_COLOURS[CATEGORIES[i]], linewidth=0)
+        ax.fill_between(t, floor, top, step="post", color=COLOURS[CATEGORIES[i]], linewidth=0)
         floor = top
 
 

@@ -281,8 +281,7 @@ def _title(run: _Run, scale: _Scale) -> str:
 
 
 def _kept_title(memory: Memory) -> str:
-    what = "micro-batches" if memory == Memory() else "memory"
-    return f"{what} that each rank keeps, and how much at most"
+    return f"{'micro-batches' if memory == Memory() else 'memory'} that each rank keeps, and how much at most"
 
 
 def _finding(pictures: Sequence[_Run]) -> str:
@@ -292,6 +291,10 @@ def _finding(pictures: Sequence[_Run]) -> str:
     head = f"{first.name} on {ranks}, {style.number(first.schedule.num_micro_batches, 'micro-batch')}"
     if len(pictures) == 1:
         return f"{head}: idle {first.bubble_rate:.1%} of the time"
-    words = {True: "longer", False: "shorter"}
-    versus = (f"{abs(1 - first.end / o.end):.1%} {words[first.end > o.end]} than {o.name}" for o in pictures[1:])
-    return f"{head}: {', '.join(versus)}"
+    return f"{head}: {', '.join(_versus(first, other) for other in pictures[1:])}"
+
+
+def _versus(one: _Run, other: _Run) -> str:
+    more = one.end / other.end - 1
+    how = f"{abs(more):.1%} {'longer' if more > 0 else 'shorter'} than" if abs(more) >= 0.0005 else "as long as"
+    return f"{how} {other.name}"

@@ -143,28 +143,41 @@ def _draw(ax: Axes, drawing: _Drawing, ranks: int, x: float, y: float) -> None:
     ax.text(x, y + drawing.height + 0.03, _size(drawing), fontsize=5.0, va="top", color="#666666")
     for box, who in drawing.owners.items():
         spans = box if len(box) > 1 else ((0, 1), *box)
-        across, down = _sides(spans, shape)
-        x0, x1 = (x + drawing.width * share for share in across)
-        y0, y1 = (y + drawing.height * share for share in down)
         everywhere = len(who) == ranks and ranks > 1
-        colours = [style.FAINT] if everywhere else [style.rank_colour(rank) for rank in who]
-        for i, colour in enumerate(colours):  # ranks that have the same lie side by side in it
-            a, b = (x0 + (x1 - x0) * share / len(colours) for share in (i, i + 1))
-            ax.add_patch(Rectangle((a, y0), b - a, y1 - y0, facecolor=colour, edgecolor="none"))
-        ax.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor="white", linewidth=0.6))
-        words = "all" if everywhere else " ".join(map(str, who))
-        if x1 - x0 > 0.055 * len(words) and y1 - y0 >= 0.085:
-            ax.text((x0 + x1) / 2, (y0 + y1) / 2, words, fontsize=5.5, ha="center", va="center_baseline")
+        for across, down in _sides(spans, shape):
+            x0, x1 = (x + drawing.width * share for share in across)
+            y0, y1 = (y + drawing.height * share for share in down)
+            _fill(ax, [] if everywhere else who, (x0, y0), x1 - x0, y1 - y0)
 
 
-def _sides(spans: _Box, shape: tuple[int, ...]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Where a box lies across and down, as shares of the drawing; sheets of three axes lie side by side."""
+def _fill(ax: Axes, who: list[int], corner: tuple[float, float], width: float, height: float) -> None:
+    """A rectangle in the colours of these ranks, or of all if there are none, and in it who they are."""
+    x, y = corner
+    colours = [style.rank_colour(rank) for rank in who] or [style.FAINT]
+    step = width / len(colours)
+    for i, colour in enumerate(colours):  # ranks that have the same lie side by side in it
+        ax.add_patch(Rectangle((x + i * step, y), step, height, facecolor=colour, edgecolor="none"))
+    ax.add_patch(Rectangle(corner, width, height, fill=False, edgecolor="white", linewidth=0.6))
+    words = " ".join(map(str, who)) or "all"
+    if width > 0.055 * len(words) and height >= 0.085:
+        ax.text(x + width / 2, y + height / 2, words, fontsize=5.5, ha="center", va="center_baseline")
+
+
+def _sides(spans: _Box, shape: tuple[int, ...]) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
+    """Where a box lies across and down, as shares of the drawing; sheets of three axes lie side by side.
+
+    Sheets of which all columns are in the box touch, and are one.
+    """
     *sheets, (r0, r1), (c0, c1) = spans
     rows, columns = shape[-2:]
     down = r0 / rows, r1 / rows
     if not sheets:
-        return (c0 / columns, c1 / columns), down
-    return (sheets[0][0] / shape[0], sheets[0][1] / shape[0]), down
+        yield (c0 / columns, c1 / columns), down
+    elif c1 - c0 == columns:
+        yield (sheets[0][0] / shape[0], sheets[0][1] / shape[0]), down
+    else:
+        for sheet in range(*sheets[0]):
+            yield ((sheet + c0 / columns) / shape[0], (sheet + c1 / columns) / shape[0]), down
 
 
 def _text(ax: Axes, tokens: Sequence[Array], y: float, width: float) -> None:

@@ -7,6 +7,8 @@ computing is cool and goes from dark to light, messages are warm, waiting is gre
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from io import BytesIO
 from typing import Any
 
 from matplotlib import rc_context
@@ -108,6 +110,19 @@ def styled() -> Iterator[None]:
         yield
 
 
+class _Picture(Figure):
+    """A figure that a notebook shows when it is a cell's last line, as large as it is on paper."""
+
+    def _ipython_display_(self) -> None:
+        # Not _repr_png_: in its place a notebook takes pyplot's way to show figures, once anything has used pyplot.
+        display = import_module("IPython.display").display
+        file = BytesIO()
+        self.savefig(file, format="png")
+        width, height = (round(inches * 100) for inches in self.get_size_inches())
+        size = {"image/png": {"width": width, "height": height}}
+        display({"image/png": file.getvalue(), "text/plain": repr(self)}, raw=True, metadata=size)
+
+
 def figure(width: float, height: float) -> Figure:
     """An empty figure, of no window and no pyplot.
 
@@ -119,7 +134,7 @@ def figure(width: float, height: float) -> Figure:
     """
     if width < 2:
         raise ArgumentError(f"a figure {width} inches wide cannot be read; needs at least 2")
-    return Figure(figsize=(width, height), layout="constrained")
+    return _Picture(figsize=(width, height), layout="constrained")
 
 
 def title(fig: Figure, text: str) -> None:

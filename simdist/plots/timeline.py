@@ -1,16 +1,10 @@
 """Timeline: a run as it was recorded, true to scale: a row for each stream of each rank.
 
-    full height     computing
-    strip on top    a collective; paler below it, what belongs to it
-    below it        sends, and below these receives, from when they are asked for; those under way at the
-                    same time share the height
-
-Where a row is white, nothing was recorded.
+`simdist.plots.boxes` says what lies where in a row. Where a row is white, nothing was recorded.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from heapq import heappop, heappush
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,10 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from simdist.plots import style
+from simdist.plots.boxes import HATCHED, STRIP, boxes, words
 from simdist.plots.view import MARGIN, View, finding
 from simdist.trace import Span, Trace
-from simdist.trace.kind import COLLECTIVES, COMPUTING, MESSAGES, kind
-from simdist.trace.layout import Layout
 from simdist.trace.match import match
 
 __all__ = ["timeline"]
@@ -63,13 +56,15 @@ def timeline(
         if arrows:
             _arrows(ax, view)
         _axes(ax, view)
-        patches = [
-            Patch(facecolor=style.colour(k), hatch=_HATCH.get(k), edgecolor="#888888", linewidth=0.3, label=word)
-            for k, word in kinds.items()
-        ]
-        style.legend(fig, patches, " ".join(view.notes))
+        style.legend(fig, [_patch(*each) for each in kinds.items()], " ".join(view.notes))
         style.title(fig, finding(view))
     return fig
+
+
+def _patch(kind: str, word: str) -> Patch:
+    """What stands for a kind in the key."""
+    hatch = "////" if kind in HATCHED else None
+    return Patch(facecolor=style.colour(kind), hatch=hatch, edgecolor="#888888", linewidth=0.3, label=word)
 
 
 def _row_inches(rows: int) -> float:
@@ -77,84 +72,48 @@ def _row_inches(rows: int) -> float:
     return max(0.09, min(0.36, 5.0 / rows))
 
 
-_HATCH = {"wait": "////"}
-_WORDS = {"recv": "receive", "wait": "waiting", "compute": "computing"}
-
-
 # -- span by span -------------------------------------------------------------------------------------
 
-Box = tuple[float, float, float, float]  # left, right, top, bottom
+_Edges = tuple[float, float, float, float]  # left, right, top, bottom
+
+_FRONT = {"frame": 0, "collective": 1, "strip": 2, "operation": 3, "message": 4}
 
 
 def _bars(ax: Axes, view: View) -> dict[str, str]:
     """Draw every span; returns the kinds that occur, and what to call them."""
     spans = view.spans
-    encloses = Layout.of(spans).encloses
-    lanes = _flights(spans)
-    boxes: dict[tuple[int, str], list[Box]] = defaultdict(list)  # (in front of what, kind)
+    found: dict[tuple[int, str], list[_Edges]] = defaultdict(list)  # (in front of what, kind)
     labels: list[tuple[float, Span, float, float, str]] = []
     roomy = _row_inches(len(view.rows)) > 0.24
-    for i, s in enumerate(spans):
-        y, what = view.rows[s.rank, s.stream], kind(s.name)
+    placed = boxes(spans)
+    for s, (role, what, top, bottom) in zip(spans, placed, strict=True):
+        y = view.rows[s.rank, s.stream]
         left, right = view.x(s.start_s), view.x(s.end_s)
-        if what in MESSAGES:
-            lane, number = lanes[i]
-            high = 0.28 / number
-            top = y + (-0.16 if what == "send" else 0.14) + lane * high
-            boxes[4, what].append((left, right, top, top + high * (0.85 if number > 1 else 1)))
-        elif what in COLLECTIVES:
-            boxes[1, what].append((left, right, y - 0.44, y + 0.42))
-            boxes[2, what].append((left, right, y - 0.44, y - 0.17))
-            if roomy:
-                labels.append((view.points(s), s, (left + right) / 2, y - 0.3, style.ink_on(style.colour(what))))
-        elif what in COMPUTING or what == "wait" or not encloses[i]:
-            what = "compute" if what == "other" else what
-            boxes[3, what].append((left, right, y - 0.42, y + 0.42))
-            labels.append((view.points(s), s, (left + right) / 2, y, style.ink_on(style.colour(what))))
-        else:
-            boxes[0, "other"].append((left, right, y - 0.48, y + 0.48))
-    _paint(ax, view, boxes)
+        found[_FRONT[role], what].append((left, right, y + top, y + bottom))
+        middle, named = float(y), role == "operation"
+        if role == "collective":
+            found[_FRONT["strip"], what].append((left, right, y + STRIP[0], y + STRIP[1]))
+            middle, named = y + sum(STRIP) / 2, roomy
+        if named:
+            labels.append((view.points(s), s, (left + right) / 2, middle, style.ink_on(style.colour(what))))
+    _paint(ax, view, found)
     _write(ax, labels)
-    order = [*COMPUTING, *COLLECTIVES, *MESSAGES, "wait"]
-    return {what: _WORDS.get(what, what) for what in sorted({what for front, what in boxes if front}, key=order.index)}
+    return words(placed)
 
 
-def _paint(ax: Axes, view: View, boxes: Mapping[tuple[int, str], Sequence[Box]]) -> None:
+def _paint(ax: Axes, view: View, found: Mapping[tuple[int, str], Sequence[_Edges]]) -> None:
     """Draw the boxes of each kind; a white edge parts those that are wide enough for one."""
     gap = view.x(view.start_s + 2.5 / 72 / (view.width - MARGIN) * (view.end_s - view.start_s))  # 2.5 points
-    for (front, what), found in sorted(boxes.items()):
+    for (front, what), edges in sorted(found.items()):
         colour = style.colour(what)
         face = "none" if front == 0 else style.tint(colour, 0.22) if front == 1 else colour
         edge = style.FAINT if front == 0 else "white"
-        edges = [edge if right - left > gap else colour for left, right, _, _ in found]
-        corners = [[(a, c), (b, c), (b, d), (a, d)] for a, b, c, d in found]
-        bars = PolyCollection(corners, facecolors=face, edgecolors=edges, linewidths=0.4, zorder=front)
-        if what in _HATCH:
-            bars.set(hatch=_HATCH[what], edgecolor="#888888")
+        lines = [edge if right - left > gap else colour for left, right, _, _ in edges]
+        corners = [[(a, c), (b, c), (b, d), (a, d)] for a, b, c, d in edges]
+        bars = PolyCollection(corners, facecolors=face, edgecolors=lines, linewidths=0.4, zorder=front)
+        if what in HATCHED:
+            bars.set(hatch="////", edgecolor="#888888")
         ax.add_collection(bars)
-
-
-def _flights(spans: Sequence[Span]) -> dict[int, tuple[int, int]]:
-    """For each message the lane that it gets among those in flight with it, and how many lanes its row has."""
-    rows: dict[tuple[int, str, str], list[int]] = defaultdict(list)
-    for i, s in enumerate(spans):
-        if s.name in MESSAGES:
-            rows[s.rank, s.stream, s.name].append(i)
-    found: dict[int, tuple[int, int]] = {}
-    for indices in rows.values():
-        lane, lanes = {}, 0
-        free: list[int] = []
-        busy: list[tuple[float, int]] = []  # (until when, lane), soonest first
-        for i in sorted(indices, key=lambda i: (spans[i].start_s, spans[i].end_s)):
-            while busy and busy[0][0] <= spans[i].start_s:
-                heappush(free, heappop(busy)[1])
-            if not free:
-                heappush(free, lanes)
-                lanes += 1
-            lane[i] = heappop(free)
-            heappush(busy, (spans[i].end_s, lane[i]))
-        found.update({i: (k, lanes) for i, k in lane.items()})
-    return found
 
 
 def _write(ax: Axes, labels: list[tuple[float, Span, float, float, str]]) -> None:

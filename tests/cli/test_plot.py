@@ -1,6 +1,7 @@
 """The verb `plot`, as the command line calls it."""
 
 import argparse
+import json
 
 import numpy as np
 import pytest
@@ -8,7 +9,10 @@ import pytest
 import simdist as sd
 from simdist.cli import plot
 from simdist.collectives import all_reduce
+from simdist.comm import Mesh
 from simdist.errors import ArgumentError, DataError, UnknownNameError
+from simdist.nn import Shape, gpt
+from simdist.parallel.parts import MeshParts
 
 
 def command(*words):
@@ -45,6 +49,31 @@ def test_formats(trace, tmp_path, suffix, begins):
     out = tmp_path / f"picture{suffix}"
     assert command(trace, "-o", out, "--arrows", "--start", 0, "--end", 1) == 0
     assert out.read_bytes().startswith(begins)
+
+
+def test_a_page(trace, tmp_path, capsys):
+    assert command(trace, "--html") == 0
+    page = trace.with_name("t.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "all_reduce ring" in page
+    assert "t.html" in capsys.readouterr().out
+    command(trace, "--html", "--start", 0, "-o", tmp_path / "other.html")
+    assert (tmp_path / "other.html").read_text() == page
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["schedule", "gpipe", "--html"], "timeline of a trace, not schedule gpipe"),
+        (["t.json", "--html", "--kind", "traffic"], "not t.json with traffic"),
+        (["t.json", "--html", "-o", "t.png"], "must end in .html"),
+    ],
+)
+def test_pages_that_cannot_be_written(words, fault, trace, monkeypatch):
+    monkeypatch.chdir(trace.parent)
+    with pytest.raises(ArgumentError, match=fault):
+        command(*words)
+    assert list(trace.parent.iterdir()) == [trace]
 
 
 def test_a_collective(tmp_path, monkeypatch):
@@ -128,6 +157,67 @@ def test_a_schedule_as_text_and_from_text(tmp_path, monkeypatch, capsys):
     ],
 )
 def test_schedules_that_cannot_be_drawn(words, error, fault, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=fault):
+        command(*words)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["attention", "experts"])
+def test_a_trace_of_another_kind(tmp_path, kind):
+    def program(comm):
+        shape = Shape(1, 8, 2, 8, experts=4, group=2)
+        model = gpt(shape, MeshParts(Mesh(comm, sp=2)))
+        model.parameters.bind(np.zeros(model.parameters.size), np.zeros(model.parameters.size))
+        model.forward(np.zeros((2, 9), np.uint8))
+
+    sd.run(program, ranks=2).trace.save(tmp_path / "t.json")
+    assert command(tmp_path / "t.json", "--kind", kind) == 0
+    assert is_png(tmp_path / f"t-{kind}.png")
+
+
+MESHES = [
+    ["--tp", 2, "--dp", 2],
+    ["--ep", 2, "--tp", 2, "--experts", 4, "--layers", 1],
+    ["--sp", 2, "--ulysses", "--context", 8],
+    ["--pp", 2, "--tp", 2, "--sequence-parallel"],
+]
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_shards(tmp_path, monkeypatch, capsys, mesh):
+    monkeypatch.chdir(tmp_path)
+    assert command("shards", *mesh, "--model-width", 16, "--heads", 4) == 0
+    assert is_png(tmp_path / "shards.png")
+
+
+def run_folder(path, losses):
+    path.mkdir()
+    lines = [{"step": s, "train_loss": loss, "validation_loss": None} for s, loss in enumerate(losses, 1)]
+    names = ["learning_rate", "gradient_norm", "tokens_per_s", "communication_share", "sent_bytes"]
+    text = "".join(json.dumps(line | dict.fromkeys(names, 0)) + "\n" for line in lines)
+    (path / "metrics.jsonl").write_text(text)
+    return path
+
+
+def test_runs(tmp_path, capsys):
+    folders = [run_folder(tmp_path / name, losses) for name, losses in (("one", [3, 2, 1]), ("two", [3, 2, 1.5]))]
+    assert command("runs", *folders, "-o", tmp_path / "both.png") == 0
+    assert is_png(tmp_path / "both.png")
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "fault"),
+    [
+        (["shards", "tp"], ArgumentError, r"takes options, and not \['tp'\]"),
+        (["shards", "--tp", "3"], ArgumentError, "8 heads on tp 3 leave 2 over"),
+        (["shards", "--sp", "0"], ArgumentError, "'sp': 0"),
+        (["runs"], ArgumentError, "takes the folders of different runs"),
+        (["runs", "a", "a"], ArgumentError, "takes the folders of different runs"),
+        (["runs", "nowhere"], DataError, r"no losses in nowhere/metrics\.jsonl"),
+    ],
+)
+def test_shards_and_runs_that_cannot_be_drawn(words, error, fault, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=fault):
         command(*words)

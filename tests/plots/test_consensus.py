@@ -9,7 +9,7 @@ from simdist.asynchronous.consensus import CONSENSUS, Snapshots, recorded
 from simdist.asynchronous.gossip import d_psgd
 from simdist.asynchronous.graphs import complete, exponential, ring, torus
 from simdist.asynchronous.mixing import metropolis
-from simdist.asynchronous.replica import Replica
+from simdist.asynchronous.worker import Worker
 from simdist.errors import ArgumentError
 from simdist.plots import style
 from simdist.plots.consensus import consensus
@@ -28,7 +28,7 @@ def traces():
     def program(comm, mixing):
         x = np.random.default_rng(comm.rank).normal(size=8)
         snapshots = Snapshots(comm, x)
-        still = Replica(comm, x, lambda w, k: (0.0, 0 * w), 0.1, compute_time=Constant(1e-3), observe=snapshots.take)
+        still = Worker(comm, x, lambda w, k: (0.0, 0 * w), 0.1, compute_time=Constant(1e-3), observe=snapshots.take)
         d_psgd(still, mixing, 24)
         snapshots.errors()
 

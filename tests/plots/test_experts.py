@@ -42,6 +42,13 @@ def test_bars_of_what_was_kept_and_dropped(draw, width):
     assert (even, slots) == (0.25, 8 / 20)
 
 
+def test_experts_that_ranks_share_are_named_with_all_of_them(draw):
+    spans = [told(rank, [own, own + 1], [3, 3], [0, 0]) for rank, own in enumerate((0, 0, 1, 1))]
+    assert draw(expert_load, spans).key == ["on ranks 0, 1", "on ranks 2, 3", "dropped", "slots", "even share"]
+    many = [told(rank, [0, 2], [3, 3], [0, 0]) for rank in range(6)]
+    assert draw(expert_load, many).key[0] == "on ranks 0, 1, 2, 3, …"
+
+
 def test_some_of_many_layers(draw):
     spans = [told(0, [0, 2], [5, 5], [0, 0], layer=f"block{i}.experts") for i in range(7)]
     assert draw(expert_load, spans).note == "3 layers more not shown."

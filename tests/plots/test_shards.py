@@ -65,6 +65,17 @@ def test_a_mixture_of_experts_side_by_side(draw):
     assert [share for _, share in sorted(area(picture).items())] == pytest.approx([0.25] * 4)
 
 
+def test_experts_that_ranks_share(draw):
+    """Ranks 0 and 1 have half of the columns each of two experts, 2 and 3 of the other two."""
+    box = [(slice(2 * (r // 2), 2 * (r // 2) + 2), slice(0, 6), slice(4 * (r % 2), 4 * (r % 2) + 4)) for r in range(4)]
+    picture = draw(shards, [{"experts.w": Place((4, 6, 8), index)} for index in box])
+    assert [share for _, share in sorted(area(picture).items())] == pytest.approx([0.25] * 4)
+    frames = [p for p in picture.figure.axes[0].findobj(Rectangle) if p.get_fill() and p.get_width() < 5]
+    frames = sorted((p for p in frames if p is not picture.figure.axes[0].patch), key=lambda p: p.get_x())
+    owners = [style.rank_colour(r) for r in (0, 1, 0, 1, 2, 3, 2, 3)]
+    assert [to_hex(p.get_facecolor()).upper() for p in frames] == owners
+
+
 def test_tokens_in_two_runs(draw):
     zigzag = [np.array([0, 1, 6, 7]), np.array([2, 3, 4, 5])]
     picture = draw(shards, [{"w": Place((2, 3))}] * 2, zigzag)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -108,3 +109,17 @@ def test_too_narrow():
 def test_drawing_needs_no_pyplot_and_no_display():
     code = "import sys, simdist.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_a_notebook_shows_a_picture_as_large_as_it_is_on_paper(monkeypatch):
+    shown = {}
+
+    def display(data, raw, metadata):
+        assert raw
+        shown.update(data=data, size=metadata["image/png"])
+
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    with style.styled():
+        style.figure(3.4, 2.0)._ipython_display_()
+    assert shown["data"]["image/png"].startswith(b"\x89PNG")
+    assert shown["size"] == {"width": 340, "height": 200}

@@ -1,0 +1,33 @@
+"""Runs: what `simdist plot runs` draws of the folders that `simdist train` leaves."""
+
+import sys
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from simdist.errors import ArgumentError, DataError
+from simdist.plots import Losses, loss_differences
+from simdist.training import history
+
+__all__ = ["draw_runs"]
+
+
+def draw_runs(folders: list[str], width: float) -> Figure:
+    """The losses of these runs over each other, and what each differs from the first.
+
+    Raises:
+        ArgumentError: there is no folder, or one twice.
+        DataError: a folder has no losses.
+    """
+    if not folders or len(set(folders)) < len(folders):
+        raise ArgumentError(f"plot runs takes the folders of different runs, not {folders}")
+    names = [Path(folder).name for folder in folders]
+    if len(set(names)) < len(names):
+        names = folders
+    runs = {}
+    for name, folder in zip(names, folders, strict=True):
+        lines, _ = history(folder, sys.maxsize)
+        if not lines:
+            raise DataError(f"no losses in {Path(folder) / 'metrics.jsonl'}")
+        runs[name] = [Losses(line.step, line.train_loss, line.validation_loss) for line in lines]
+    return loss_differences(runs, width=width)

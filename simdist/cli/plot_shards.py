@@ -1,0 +1,63 @@
+"""Shards: what `simdist plot shards` draws: which rank has what of a GPT, from the model that training makes."""
+
+import argparse
+from math import prod
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from simdist.arrays import Array
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+from simdist.launch import run
+from simdist.nn import Place
+from simdist.plots import shards
+from simdist.training import Config
+from simdist.training.layout import Layout
+
+__all__ = ["add_arguments", "draw"]
+
+_AXES = {"dp": "copies", "pp": "ranks in line, with some layers each", "ep": "ranks that share the experts"}
+_AXES |= {"sp": "ranks that share the tokens", "tp": "ranks that share each layer"}
+_SIZES = {"layers": (2, "blocks"), "model_width": (32, "numbers a token"), "heads": (8, "of attention")}
+_SIZES |= {"context": (32, "tokens of a text"), "experts": (0, "in each block")}
+_WAYS = {"sequence_parallel": "of tp, between the layers that are cut", "ulysses": "on sp; else a ring"}
+
+
+def add_arguments(group: Any) -> None:
+    """A mesh, and a small GPT, all as of `simdist train`."""
+    for axis, words in _AXES.items():
+        group.add_argument(f"--{axis}", type=int, default=1, metavar="N", help=f"{words} (1)")
+    for name, (size, words) in _SIZES.items():
+        group.add_argument(f"--{name.replace('_', '-')}", type=int, default=size, metavar="N", help=f"{words} ({size})")
+    for name, words in _WAYS.items():
+        group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=words)
+
+
+def draw(args: argparse.Namespace) -> Figure:
+    """The shards of this GPT on as many virtual ranks as the axes have.
+
+    Raises:
+        ArgumentError: there is more to the subject than its name; or as of `Config`.
+    """
+    if len(args.subject) > 1:
+        raise ArgumentError(f"plot shards takes options, and not {args.subject[1:]}")
+    sizes = {axis: getattr(args, axis) for axis in _AXES}
+    if min(sizes.values()) < 1:
+        raise ArgumentError(f"axes of {sizes}; each needs 1 or more")
+    told = {name: getattr(args, name) for name in ("layers", "heads", "experts")}
+    told |= {axis: size for axis, size in sizes.items() if size > 1}
+    told |= {name: True for name in _WAYS if getattr(args, name)}
+    config = Config(model="gpt", width=args.model_width, context_bytes=args.context, **told)
+    found = run(_held, prod(sizes.values()), args=(config,)).results
+    return shards([places for places, _ in found], [own for _, own in found], width=args.width)
+
+
+def _held(comm: Communicator, config: Config) -> tuple[dict[str, Place], Array]:
+    """What this rank has of each parameter, and which tokens of a text it works on."""
+    layout = Layout(comm, config)
+    parameters = layout.method(layout.model()).model.parameters
+    between = config.context_bytes // config.sp // (config.tp if config.sequence_parallel else 1)
+    tokens = layout.parts.tokens(between) if layout.parts else np.arange(between)
+    return {p.name: p.place for p in parameters}, tokens

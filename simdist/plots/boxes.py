@@ -1,0 +1,93 @@
+"""Boxes: where each span of a timeline lies in the row of its stream, whatever then draws it.
+
+full height     computing
+strip on top    a collective; paler below it, what belongs to it
+below it        sends, and below these receives, from when they are asked for; those under way at the
+                same time share the height
+outline         a frame around what it holds, such as a training step
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from simdist.trace import Span
+from simdist.trace.kind import COLLECTIVES, COMPUTING, MESSAGES, kind
+from simdist.trace.layout import Layout
+
+__all__ = ["HATCHED", "STRIP", "Box", "boxes", "words"]
+
+STRIP = -0.44, -0.17
+"""Top and bottom of a collective's strip."""
+
+HATCHED = ("wait",)
+"""Kinds that are told apart by more than their colour."""
+
+_WORDS = {"recv": "receive", "wait": "waiting", "compute": "computing"}
+
+
+class Box(NamedTuple):
+    """How a span is drawn.
+
+    Attributes:
+        role: "frame", "collective", "operation" or "message"; the later ones lie in front.
+        kind: whose colour it has.
+        top, bottom: in heights of a row, from its middle downwards.
+    """
+
+    role: str
+    kind: str
+    top: float
+    bottom: float
+
+
+def boxes(spans: Sequence[Span]) -> list[Box]:
+    """The box of each span."""
+    encloses = Layout.of(spans).encloses
+    lanes = _flights(spans)
+    found = []
+    for i, s in enumerate(spans):
+        what = kind(s.name)
+        if what in MESSAGES:
+            lane, number = lanes[i]
+            high = 0.28 / number
+            top = (-0.16 if what == "send" else 0.14) + lane * high
+            found.append(Box("message", what, top, top + high * (0.85 if number > 1 else 1)))
+        elif what in COLLECTIVES:
+            found.append(Box("collective", what, STRIP[0], 0.42))
+        elif what in COMPUTING or what == "wait" or not encloses[i]:
+            found.append(Box("operation", "compute" if what == "other" else what, -0.42, 0.42))
+        else:
+            found.append(Box("frame", "other", -0.48, 0.48))
+    return found
+
+
+def words(found: Iterable[Box]) -> dict[str, str]:
+    """The kinds that occur, for a key, and what to call them; frames explain themselves."""
+    order = [*COMPUTING, *COLLECTIVES, *MESSAGES, "wait"]
+    kinds = {box.kind for box in found if box.role != "frame"}
+    return {kind: _WORDS.get(kind, kind) for kind in sorted(kinds, key=order.index)}
+
+
+def _flights(spans: Sequence[Span]) -> dict[int, tuple[int, int]]:
+    """For each message the lane that it gets among those in flight with it, and how many lanes its row has."""
+    rows: dict[tuple[int, str, str], list[int]] = defaultdict(list)
+    for i, s in enumerate(spans):
+        if s.name in MESSAGES:
+            rows[s.rank, s.stream, s.name].append(i)
+    found: dict[int, tuple[int, int]] = {}
+    for indices in rows.values():
+        lane, lanes = {}, 0
+        free: list[int] = []
+        busy: list[tuple[float, int]] = []  # (until when, lane), soonest first
+        for i in sorted(indices, key=lambda i: (spans[i].start_s, spans[i].end_s)):
+            while busy and busy[0][0] <= spans[i].start_s:
+                heappush(free, heappop(busy)[1])
+            if not free:
+                heappush(free, lanes)
+                lanes += 1
+            lane[i] = heappop(free)
+            heappush(busy, (spans[i].end_s, lane[i]))
+        found.update({i: (k, lanes) for i, k in lane.items()})
+    return found

@@ -1,0 +1,176 @@
+"""HTML: a timeline as one page that any browser opens: zoom, move, ask. It needs no network and no server.
+
+What is drawn where is settled here, by the same rules as in the picture; the page's own program, in the folder
+`page`, draws what is in sight of it on a canvas.
+"""
+
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from matplotlib.colors import to_hex
+
+from simdist.arrays import CATEGORIES
+from simdist.errors import ArgumentError, DataError
+from simdist.plots import style
+from simdist.plots.boxes import HATCHED, STRIP, Box, boxes, words
+from simdist.plots.memory import COLOURS
+from simdist.plots.view import View, finding
+from simdist.trace import Span, Trace
+from simdist.trace.kind import COLLECTIVES, COMPUTING, MESSAGES
+from simdist.trace.match import match
+from simdist.trace.memory import remembered
+
+__all__ = ["MOST_SPANS", "Page", "timeline_page"]
+
+MOST_SPANS = 500_000
+"""More than these make a page that is slow to open."""
+
+_TEXTS = ("stream", "name", "context", "detail")
+_PROGRAM = ("record.js", "drawing.js", "reader.js")
+
+
+class Page:
+    """A page of HTML; a notebook shows it when it is a cell's last line.
+
+    Attributes:
+        html: all of it.
+        height: in a notebook, in pixels.
+    """
+
+    def __init__(self, html: str, height: int) -> None:
+        self.html = html
+        self.height = height
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file.
+
+        Raises:
+            DataError: it cannot be written there.
+        """
+        try:
+            Path(path).write_text(self.html, encoding="utf-8")
+        except OSError as error:
+            raise DataError(f"cannot write {path}: {error.strerror}") from error
+
+    def __repr__(self) -> str:
+        return f"<a page of {style.size(len(self.html), 2)}: save() it, and open it in a browser>"
+
+    def _repr_html_(self) -> str:
+        look = f"width: 100%; height: {self.height}px; border: 1px solid {style.FAINT}"
+        return f'<iframe srcdoc="{escape(self.html)}" sandbox="allow-scripts" style="{look}"></iframe>'
+
+
+def timeline_page(
+    trace: Trace, *, ranks: Sequence[int] | None = None, start_s: float | None = None, end_s: float | None = None
+) -> Page:
+    """The timeline of a run, to be explored; below each rank what its memory was for, if the record has it.
+
+    Args:
+        ranks: which to show, in this order; all where not given.
+        start_s, end_s: leaves out what was before and after, on the trace's clock.
+
+    Raises:
+        ArgumentError: there is no such rank, nothing to show, or more than MOST_SPANS spans.
+    """
+    view = View.of(trace, range(trace.ranks) if ranks is None else ranks, start_s, end_s, style.PAGE)
+    if len(view.indices) > MOST_SPANS:
+        raise ArgumentError(f"{len(view.indices):,} spans are more than {MOST_SPANS:,}; show fewer ranks, or less time")
+    text = finding(view)
+    memories = {row[0] for row in view.rows} & set(remembered(trace))
+    page = Template(_read("timeline.html")).substitute(
+        title=escape(text),
+        ink=style.INK,
+        data=_inert(json.dumps(_content(view), separators=(",", ":"), allow_nan=False)),
+        program="\n".join(map(_read, _PROGRAM)),
+    )
+    return Page(page, height=min(720, 150 + 40 * len(view.rows) + 56 * len(memories)))
+
+
+def _read(name: str) -> str:
+    return (files("simdist.plots") / "page" / name).read_text(encoding="utf-8")
+
+
+def _inert(text: str) -> str:
+    """JSON in which nothing ends the element that holds it."""
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+class _Texts:
+    """Each text once, by number."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {"": 0}
+
+    def number(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+def _content(view: View) -> dict[str, Any]:
+    """All that the page knows: spans by column, where each is drawn and how, and which messages belong together."""
+    spans = [view.trace.spans[i] for i in view.indices]
+    places = {index: k for k, index in enumerate(view.indices)}
+    found = boxes(spans)
+    looks = {box: n for n, box in enumerate(dict.fromkeys(found))}
+    texts = _Texts()
+    columns, memory = _columns(spans, texts), _memory(view, texts)
+    return {
+        "start_s": view.start_s,
+        "end_s": view.end_s,
+        "rows": [{"rank": rank, "label": f"rank {rank}" if stream == "main" else stream} for rank, stream in view.rows],
+        "spans": columns,
+        "row": [view.rows[s.rank, s.stream] for s in spans],
+        "look": [looks[box] for box in found],
+        "looks": [box._asdict() for box in looks],
+        "messages": [(places[i], places[j]) for i, j in match(view.trace.spans) if i in places and j in places],
+        "memory": memory,
+        "categories": [{"name": name, "colour": COLOURS[name]} for name in CATEGORIES],
+        "texts": list(texts.numbers),
+        "strip": STRIP,
+        "ink": style.INK,
+        "faint": style.FAINT,
+        "colours": {kind: _colours(kind) for kind in (*COMPUTING, *COLLECTIVES, *MESSAGES, "wait", "other")},
+        "key": _key(found, memory),
+    }
+
+
+def _columns(spans: Sequence[Span], texts: _Texts) -> dict[str, list[Any]]:
+    """The fields of all spans, each a list; of texts their numbers."""
+    columns: dict[str, list[Any]] = {name: [span[i] for span in spans] for i, name in enumerate(Span._fields)}
+    return columns | {name: list(map(texts.number, columns[name])) for name in _TEXTS}
+
+
+def _memory(view: View, texts: _Texts) -> dict[int, dict[str, Any]]:
+    """What the memory of each rank was for, in the shown time."""
+    shown = {rank for rank, _ in view.rows}
+    found = {}
+    for rank, every in remembered(view.trace).items():
+        before = [m for m in every if m.time_s < view.start_s][-1:]  # what is alive when the shown time begins
+        moments = before + [m for m in every if view.start_s <= m.time_s <= view.end_s]
+        if rank in shown and moments:
+            found[rank] = {
+                "time_s": [m.time_s for m in moments],
+                "live": [[m.live[i] for m in moments] for i in range(len(CATEGORIES))],
+                "at": [texts.number(m.at) for m in moments],
+                "peak_bytes": max(m.total for m in moments),
+            }
+    return found
+
+
+def _colours(kind: str) -> dict[str, str]:
+    """What a span of this kind is drawn in: itself, what is written on it, and what lies below its strip."""
+    fill = style.colour(kind)
+    return {"fill": fill, "ink": style.ink_on(fill), "pale": to_hex(style.tint(fill, 0.22))}
+
+
+def _key(found: Sequence[Box], memory: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The words beside the colours that occur."""
+    key = [{"word": word, "fill": style.colour(k), "hatched": k in HATCHED} for k, word in words(found).items()]
+    for i, name in enumerate(CATEGORIES):
+        if any(any(of_rank["live"][i]) for of_rank in memory.values()):
+            key.append({"word": f"memory: {name}", "fill": COLOURS[name], "hatched": False})
+    return key

@@ -1,0 +1,126 @@
+"""Loss differences: the curves of several runs over each other, and how far they are from those of the first."""
+
+from collections.abc import Mapping, Sequence
+from math import ceil, floor, isfinite, log10, nan
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from simdist.errors import ArgumentError
+from simdist.plots import style
+
+__all__ = ["Losses", "loss_differences"]
+
+_BAND: dict[str, Any] = {"color": style.FAINT, "linewidth": 5.0, "solid_capstyle": "round"}
+_WORDS = {"train": "training", "validation": "validation"}
+
+
+class Losses(NamedTuple):
+    """What a run's log says at a step; nan where nothing was measured."""
+
+    step: int
+    train: float
+    validation: float
+
+
+_Curve = dict[int, float]
+_Curves = dict[str, _Curve]
+"""By name of the run, losses by step."""
+
+
+def loss_differences(
+    runs: Mapping[str, Sequence[Losses]], *, unit: str = "nats a byte", width: float = style.PAGE
+) -> Figure:
+    """Loss against steps, in training and in validation; below, the amount of its difference to the first run's.
+
+    The first run is a broad band, so that those upon it can be seen. Differences are on a logarithmic scale, which
+    has no place for none at all.
+
+    Args:
+        runs: name -> its losses, the run that all others are compared with first.
+        unit: of the loss.
+        width: of the figure, in inches.
+
+    Raises:
+        ArgumentError: a run has no finite loss.
+    """
+    kinds = {kind: {name: _finite(run, kind) for name, run in runs.items()} for kind in ("train", "validation")}
+    if not runs or not all(kinds["train"].values()):
+        raise ArgumentError(f"no finite losses to draw in {[n for n, curve in kinds['train'].items() if not curve]}")
+    differences = {kind: _differences(next(iter(runs)), curves) for kind, curves in kinds.items()}
+    sizes = [size for curves in differences.values() for curve in curves.values() for size in curve.values()]
+    with style.styled():
+        fig = style.figure(width, 3.6)
+        axes = fig.subplots(2, 2, sharex=True, sharey="row", height_ratios=[3, 2])
+        for (above, below), (kind, curves) in zip(axes.T, kinds.items(), strict=True):
+            handles = _draw(above, curves)
+            _draw(below, differences[kind])
+            above.set_title(_WORDS[kind])
+            below.set_xlabel("step")
+            below.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes[0, 0].set_ylabel(f"loss ({unit})")
+        axes[1, 0].set_ylabel("|difference|")
+        if any(sizes):
+            axes[1, 0].set_yscale("log")
+            axes[1, 0].set_ylim(*_decades([size for size in sizes if size]))
+        style.legend(fig, handles, _note(differences), letters=max(map(len, runs)))
+        style.title(fig, _finding(list(runs), differences))
+    return fig
+
+
+def _finite(run: Sequence[Losses], kind: str) -> _Curve:
+    """The finite losses of a run, by step."""
+    found = {line.step: getattr(line, kind) for line in run}
+    return {step: loss for step, loss in found.items() if isfinite(loss)}
+
+
+def _differences(first: str, curves: _Curves) -> _Curves:
+    """What is between the first and each other, at the steps that both have; an empty one for itself."""
+    base = curves[first]
+    return {
+        name: {step: abs(loss - base[step]) for step, loss in curve.items() if step in base and name != first}
+        for name, curve in curves.items()
+    }
+
+
+def _draw(ax: Axes, curves: _Curves) -> list[Any]:
+    """A line for each run, the first as a band; of what is 0 nothing."""
+    handles: list[Any] = []
+    for i, (name, curve) in enumerate(curves.items()):
+        look = style.series(i - 1) | {"linewidth": 0.9, "markersize": 2.4} if i else _BAND
+        handles += ax.plot(list(curve), [loss or nan for loss in curve.values()], label=name, **look)
+    ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
+    return handles
+
+
+def _decades(sizes: Sequence[float]) -> tuple[float, float]:
+    """The powers of ten around them, so that there is one at least to read them by."""
+    return 10.0 ** floor(log10(min(sizes)) - 0.05), 10.0 ** ceil(log10(max(sizes)) + 0.05)
+
+
+def _note(differences: Mapping[str, _Curves]) -> str:
+    """Which runs differ nowhere."""
+    first, *others = differences["train"]
+    found = {name: [d for curves in differences.values() for d in curves[name].values()] for name in others}
+    same = [name for name, sizes in found.items() if sizes and not any(sizes)]
+    return f"To the last bit as {first}: {', '.join(same)}." if same else ""
+
+
+def _finding(names: Sequence[str], differences: Mapping[str, _Curves]) -> str:
+    """The picture in a sentence."""
+    first, *others = names
+    if not others:
+        return f"{first}, with nothing to compare it with"
+    found = [
+        (size, f"{name}'s in {_WORDS[kind]} at step {step}")
+        for kind, curves in differences.items()
+        for name, curve in curves.items()
+        for step, size in curve.items()
+    ]
+    words = f"{style.number(len(others), 'run')} with the losses of {first}"
+    if not found:
+        return f"{style.number(len(others), 'run')} that {first} has no step in common with"
+    size, where = max(found)
+    return f"{words} up to {size:.2g}, {where}" if size else f"{words} to the last bit"

@@ -1,0 +1,30 @@
+"""Memory: a ledger's moments on the record, so that what memory was for stands beside what was done."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+
+from simdist.arrays import Moment
+from simdist.trace.recorder import Recorder
+from simdist.trace.span import Span
+
+__all__ = ["MEMORY", "remember", "remembered"]
+
+MEMORY = "state memory"
+"""The name of a span that is a moment of a ledger: it lasts for no time, and its bytes are those alive."""
+
+
+def remember(moments: Iterable[Moment], recorder: Recorder) -> None:
+    """Put moments of this rank's ledger, whose clock is the communicator's, on its record."""
+    for m in moments:
+        recorder.add("states", MEMORY, m.time_s, m.time_s, m.total, detail=json.dumps([m.at, *m.live]))
+
+
+def remembered(spans: Iterable[Span]) -> dict[int, list[Moment]]:
+    """The moments that a record has, by rank, each rank's in the order of time."""
+    found: dict[int, list[Moment]] = defaultdict(list)
+    for s in spans:
+        if s.name == MEMORY:
+            at, *live = json.loads(s.detail)
+            found[s.rank].append(Moment(s.start_s, tuple(live), at))
+    return {rank: sorted(found[rank], key=lambda m: m.time_s) for rank in sorted(found)}

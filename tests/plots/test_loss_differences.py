@@ -1,0 +1,48 @@
+"""Several runs' losses over each other, and their differences."""
+
+from math import nan
+
+import numpy as np
+import pytest
+
+from simdist.errors import ArgumentError
+from simdist.plots import Losses, loss_differences, style
+
+ONE = [Losses(step, 5 / step, 6 / step) for step in (1, 2, 4)]
+NEAR = [line._replace(train=line.train + 1e-6 * line.step) for line in ONE]
+FAR = [line._replace(validation=line.validation - 1e-3) for line in ONE[1:]]
+
+
+@pytest.mark.parametrize("width", [4.5, style.PAGE])
+def test_over_each_other_and_the_differences_below(draw, width):
+    picture = draw(loss_differences, {"one rank": ONE, "tp2": NEAR, "sp2": FAR, "again": ONE}, width=width)
+    assert picture.title.startswith("3 runs with the losses of one rank up to 0.001, sp2's in validation at step ")
+    assert picture.key == ["one rank", "tp2", "sp2", "again"]
+    assert picture.note == "To the last bit as one rank: again."
+    train, validation, of_train, of_validation = picture.axes
+    assert [list(line.get_ydata()) for line in train.lines] == [[x.train for x in run] for run in (ONE, NEAR, FAR, ONE)]
+    assert list(validation.lines[2].get_xdata()) == [2, 4]
+    np.testing.assert_allclose(of_train.lines[1].get_ydata(), [1e-6, 2e-6, 4e-6], rtol=1e-6)
+    np.testing.assert_allclose(of_validation.lines[2].get_ydata(), 1e-3)
+    assert of_train.get_yscale() == "log"
+    assert train.lines[1].get_color() == of_train.lines[1].get_color(), "one colour for one run"
+
+
+def test_no_difference_at_all(draw):
+    assert draw(loss_differences, {"a": ONE, "b": ONE}).title == "1 run with the losses of a to the last bit"
+
+
+def test_one_run(draw):
+    assert draw(loss_differences, {"a": ONE}).title == "a, with nothing to compare it with"
+
+
+def test_steps_that_only_one_has(draw):
+    picture = draw(loss_differences, {"a": ONE, "b": [Losses(3, 1.0, nan)]})
+    assert picture.title == "1 run that a has no step in common with"
+    assert picture.note == ""
+
+
+@pytest.mark.parametrize("runs", [{}, {"a": []}, {"a": ONE, "b": [Losses(1, nan, 1.0)]}])
+def test_nothing_to_draw(runs):
+    with pytest.raises(ArgumentError, match="no finite losses"):
+        loss_differences(runs)
