@@ -13,11 +13,13 @@ from simdist.errors import ArgumentError
 __all__ = [
     "JOB_VARIABLES",
     "THREAD_VARIABLES",
+    "cores",
     "num_cores",
     "place",
     "pretended_ranks_per_node",
     "share_cores",
     "survives_deaths",
+    "tf32",
     "timeout_s",
 ]
 
@@ -55,9 +57,14 @@ def survives_deaths(variables: Mapping[str, str] = os.environ) -> bool:
     return variables.get("OMPI_MCA_mpi_ft_enable", "0").lower() not in ("0", "false", "no")
 
 
+def cores() -> list[int]:
+    """The cores that this process may use, as far as the system tells."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
 def num_cores() -> int:
     """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(cores())
 
 
 def share_cores(variables: MutableMapping[str, str], ranks: int, cores: int) -> None:
@@ -101,3 +108,8 @@ def pretended_ranks_per_node(variables: Mapping[str, str] = os.environ) -> int |
 
 if (_here := place()) is not None:  # on import, which `simdist` does before anything that imports NumPy
     share_cores(os.environ, _here[2], num_cores())
+
+
+def tf32(variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether a GPU may round float32 to ten bits after the point to multiply matrices: SIMDIST_TF32 is 1."""
+    return variables.get("SIMDIST_TF32") == "1"

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from device import library
 from harness import RealRanks, VirtualRanks
 
 import simdist as sd
@@ -24,6 +25,8 @@ _RANKS = pytest.StashKey[VirtualRanks | RealRanks]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """See above."""
     parser.addoption("--cases", type=int, default=0, metavar="K", help="under mpirun: at most K cases of each test")
+    where = "what tests that take `device` run on: a card, or its stand-in"
+    parser.addoption("--device", choices=("cuda", "cpu"), default="cpu", help=where)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -56,13 +59,21 @@ def spmd(request: pytest.FixtureRequest) -> VirtualRanks | RealRanks:
     return request.config.stash[_RANKS]
 
 
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> Any:
+    """The module `simdist.arrays.device`, on a card or on its stand-in: see device.py."""
+    return library(request.config)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of this world, and see that all ranks have the same ones."""
     ranks = config.stash[_RANKS]
     if isinstance(ranks, VirtualRanks):
         kept = [item for item in items if item.get_closest_marker("mpi") is None]
-        kept.sort(key=lambda item: "test_real_ranks.py" not in item.nodeid)  # takes longest: alone at the end of -n auto
+        kept.sort(
+            key=lambda item: "test_real_ranks.py" not in item.nodeid
+        )  # takes longest: alone at the end of -n auto
     else:
         kept = _some([item for item in items if "spmd" in getattr(item, "fixturenames", ())], config.option.cases)
     dropped = set(items) - set(kept)

@@ -2,7 +2,7 @@
 
 from typing import Any, TypeAlias
 
-from simdist.arrays.kind import empty, kind_of
+from simdist.arrays.kind import empty, kind_of, moved, on_host
 from simdist.arrays.ledger import CATEGORIES, Ledger, Moment, hold, inheriting, recorded
 from simdist.arrays.meter import Chargeable, Meter, charge, metered
 from simdist.arrays.partition import Chunks, Partition, partition, slices
@@ -26,6 +26,8 @@ __all__ = [
     "inheriting",
     "kind_of",
     "metered",
+    "moved",
+    "on_host",
     "partition",
     "phantom",
     "recorded",

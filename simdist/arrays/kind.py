@@ -1,21 +1,46 @@
-"""Kind: which of the sorts of array one is, by a name that can travel to other ranks."""
+"""Kind: which of the sorts of array one is, by a name that can travel to other ranks; and the way between them."""
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from simdist.arrays.phantom import Phantom
-from simdist.errors import unknown_name
+from simdist.errors import WorldUnavailable, unknown_name
 
-__all__ = ["empty", "kind_of"]
-
-_KINDS: dict[str, Callable[..., Any]] = {"numpy": np.empty, "phantom": Phantom}
+__all__ = ["address", "device_library", "empty", "kind_of", "moved", "on_host"]
 
 
 def kind_of(x: Any) -> str:
     """The name of x's kind."""
-    return "phantom" if isinstance(x, Phantom) else "numpy"
+    kind = type(x)
+    if kind is np.ndarray:
+        return "numpy"
+    if isinstance(x, Phantom):
+        return "phantom"
+    return "cupy" if kind.__module__.partition(".")[0] == "cupy" else "numpy"
+
+
+def device_library() -> Any:
+    """The module `simdist.arrays.device`, which needs CuPy.
+
+    Raises:
+        WorldUnavailable: there is no CuPy.
+    """
+    try:
+        return import_module("simdist.arrays.device")
+    except ImportError as error:
+        raise WorldUnavailable(
+            f"arrays on a GPU need CuPy, which cannot be imported ({error}); install simdist[cuda12] or simdist[cuda13]"
+        ) from None
+
+
+_KINDS: dict[str, Callable[[Any, Any], Any]] = {
+    "numpy": np.empty,
+    "cupy": lambda shape, dtype: device_library().empty(shape, dtype),
+    "phantom": Phantom,
+}
 
 
 def empty(kind: str, shape: int | tuple[int, ...], dtype: Any) -> Any:
@@ -23,7 +48,37 @@ def empty(kind: str, shape: int | tuple[int, ...], dtype: Any) -> Any:
 
     Raises:
         UnknownNameError: there is no such kind here.
+        WorldUnavailable: it is CuPy's, and there is none.
     """
     if kind not in _KINDS:
         raise unknown_name("kind of array", kind, _KINDS)
     return _KINDS[kind](shape, dtype)
+
+
+def moved(x: Any, like: Any) -> Any:
+    """x where `like` is: x itself, or a copy in the other memory. Numbers stay out of phantoms' way, and phantoms too.
+
+    Args:
+        like: an array, or the name of a kind.
+    """
+    if type(x) is type(like):
+        return x
+    kind = like if isinstance(like, str) else kind_of(like)
+    here = kind_of(x)
+    if here == kind or "phantom" in (here, kind):
+        return x
+    library = device_library()
+    return library.from_host(x) if kind == "cupy" else library.to_host(x)
+
+
+def on_host(x: Any) -> Any:
+    """x where NumPy can read it: x itself, or a copy."""
+    return moved(x, "numpy")
+
+
+def address(x: Any) -> int:
+    """Where x begins in the memory that it lies in; a phantom lies nowhere."""
+    if kind_of(x) == "cupy":
+        return int(x.data.ptr)
+    start: int = x.__array_interface__["data"][0]
+    return start

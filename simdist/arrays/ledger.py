@@ -20,7 +20,8 @@ __all__ = ["CATEGORIES", "Ledger", "Moment", "hold", "inheriting", "recorded"]
 T = TypeVar("T")
 
 CATEGORIES = ("parameters", "gradients", "optimizer state", "activations", "communication", "buffers")
-"""What memory is for. Activations are what backward needs of a batch; buffers are what passes between layers."""
+"""What memory is for. Activations are what backward needs of a batch; buffers are what passes between layers;
+communication is what a collective works in, and what of a model only passes through a rank."""
 
 _PASSING = "buffers"
 
@@ -56,8 +57,8 @@ class Moment(NamedTuple):
 class Ledger:
     """Counts the arrays that are held, each piece of memory once, however many views of it there are.
 
-    What an operation allocates and frees before it returns is nobody's to hold, and is not counted. Threads may
-    share a ledger.
+    What an operation allocates and frees before it returns is nobody's to hold, and is not counted; but a collective
+    says what it takes. Threads may share a ledger.
 
     Args:
         clock: gives seconds, a communicator's for example.

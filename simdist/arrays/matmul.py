@@ -1,17 +1,19 @@
-"""Matmul: the product of matrices, whatever their dtype, at the speed of the matrix library."""
+"""Matmul: products of matrices and of rows, whatever their dtype, at the speed of the matrix library."""
 
 from typing import Any
 
 import numpy as np
 
 from simdist.arrays.blocks import blocks
+from simdist.arrays.fused import fused
 from simdist.arrays.working import widened, working_dtype
 
-__all__ = ["matmul"]
+__all__ = ["matmul", "vecdot"]
 
 _BLOCK_BYTES = 1 << 20  # of one factor's rows: enough of them for the library to be fast, and still in the cache
 
 
+@fused("matmul")
 def matmul(x: Any, w: Any, out: Any = None, plus: Any = None) -> Any:
     """Returns x @ w + plus, in `out` if there is one.
 
@@ -39,3 +41,9 @@ def matmul(x: Any, w: Any, out: Any = None, plus: Any = None) -> Any:
             y += out[..., rows, :] if plus is out else plus
         out[..., rows, :] = y
     return out
+
+
+@fused("matmul")
+def vecdot(x: Any, y: Any) -> Any:
+    """The product of each row, along the last axis, with its row of y: shape (…, n) and (…, n) give (…)."""
+    return np.vecdot(x, y)

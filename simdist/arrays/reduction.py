@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays.meter import current_meter
+from simdist.arrays.working import overflow, short
 from simdist.errors import ArgumentError, unknown_name
 
 __all__ = ["Reduction", "reduction", "reductions"]
@@ -14,8 +15,8 @@ class Reduction:
     """An associative, commutative operation on arrays: `op(x, y)` leaves x op y in x.
 
     Works on whatever obeys NumPy's ufunc protocol. On float16 and bfloat16 it reckons in float32, and rounds
-    what it leaves: a sum over p arrays rounds p - 1 times. Cost: x.size operations; x and y are read and x is
-    written, 3 * x.nbytes.
+    what it leaves: a sum over p arrays rounds p - 1 times. What is then too large is Inf, without a warning: it is
+    for a loss scale to find. Cost: x.size operations; x and y are read and x is written, 3 * x.nbytes.
     """
 
     __slots__ = ("name", "ufunc")
@@ -26,15 +27,28 @@ class Reduction:
 
     def fold(self, x: Any, y: Any) -> None:
         """Fold y into x, in place."""
-        ufunc = self.ufunc
         size = x.size
-        if size == 1:  # in place NumPy is three times as slow then: it goes to look whether x and x overlap
-            x[...] = ufunc(x, y)
+        if x.dtype in short:
+            self.combine(x, y, x)
+        elif size == 1:  # in place NumPy is three times as slow then: it goes to look whether x and x overlap
+            x[...] = self.ufunc(x, y)
         else:
-            ufunc(x, y, out=x)
+            self.ufunc(x, y, out=x)
         meter = current_meter()
         if meter is not None:
             meter.charge(size, 3 * x.nbytes)
+
+    def combine(self, x: Any, y: Any, out: Any = None) -> Any:
+        """Returns x op y, in `out` if there is one, and charges nothing."""
+        if x.dtype in short:
+            with overflow(x.dtype):
+                return self.ufunc(x, y, out=out)
+        return self.ufunc(x, y, out=out)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is one of those that have kernels, and not somebody's own."""
+        return _REDUCTIONS.get(self.name) is self
 
     __call__ = fold
 

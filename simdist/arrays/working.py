@@ -16,9 +16,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-__all__ = ["overflow", "room", "rounded", "settle", "widened", "working_dtype"]
+__all__ = ["overflow", "room", "rounded", "settle", "short", "widened", "working_dtype"]
 
 _WORKING = dict.fromkeys((np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)), np.dtype(np.float32))
+short = frozenset(_WORKING)
+"""The dtypes of 16 bits."""
 
 
 def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -13,6 +13,7 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.cluster import Cluster
 from simdist.comm.block import Block
+from simdist.comm.device import HOST, Device, Finding
 from simdist.comm.peers import Peers
 from simdist.errors import ArgumentError
 from simdist.trace import Recorder
@@ -83,6 +84,7 @@ class Communicator(ABC):
         check: whether collectives compare what the ranks ask for before they move data.
         doing: the operation under way, for messages about waits.
         entered: how many messages had been sent and received when it began.
+        device: where the arrays lie that it makes: see `use_device`.
         attached: what algorithms keep with a communicator, such as the groups that they split it into.
     """
 
@@ -98,6 +100,7 @@ class Communicator(ABC):
     check: bool
     doing: str
     entered: int = 0
+    device: Device = HOST
     attached: dict[str, Any]
 
     @property
@@ -166,11 +169,12 @@ class Communicator(ABC):
         """
 
     def free(self) -> None:
-        """Give back what MPI keeps for this group, and for all groups and streams made from it. Elsewhere: nothing.
+        """Forget what algorithms keep with this group, and give back what MPI keeps for it and all made from it.
 
         An MPI has room for some 2000 groups. All ranks of this one must call it, with no message under way, and use
         none of them again; arrays of `empty` and `shared` stay as they are.
         """
+        self.attached.clear()
 
     @property
     @abstractmethod
@@ -209,6 +213,10 @@ class Communicator(ABC):
     def lost(self) -> list[int]:
         """Which ranks of this group are known to have died. Nobody who waits for any rank waits for these again."""
         return []
+
+    def survivors(self) -> "Communicator":
+        """This group without those that have died, or itself where nobody has. All that live must call it."""
+        return self
 
     # -- time and memory ------------------------------------------------------------------------------
 
@@ -268,6 +276,10 @@ class Communicator(ABC):
     def num_messages(self) -> int:
         """How many messages this rank's stream has sent and received; 0 where nobody asks."""
         return 0
+
+    def device_paths(self) -> dict[str, Callable[[], Finding]]:
+        """The ways from a GPU to other ranks, the best first, and what tells whether one works."""
+        return {"process": lambda: Finding(True, "all ranks share this process")}
 
     # -- checks ---------------------------------------------------------------------------------------
 

@@ -79,12 +79,12 @@ def _meeting(farewell: Any, watchdog: Watchdog) -> Callable[[], bool]:
     if not watchdog.survives:
         ended: Callable[[], bool] = farewell.Ibarrier().Test
         return ended
-    met: list[Any] = []
 
     def survivors_ended() -> bool:
-        if not met:
-            met.append(farewell.Shrink().Ibarrier())  # blocks until all that live have come
-        return bool(met[0].Test())
+        # It blocks until all that live have come, and no rank needs another for it that has gone on to its end. A
+        # barrier among them does: the last to hear of it may see others leave, and take them for dead.
+        farewell.Shrink()
+        return True
 
     return survivors_ended
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from simdist.comm.communicator import Communicator
 from simdist.errors import ArgumentError
 
-__all__ = ["AXES", "Mesh"]
+__all__ = ["AXES", "Mesh", "full_sizes"]
 
 AXES = ("pp", "dp", "ep", "sp", "tp")
 """The axes from the outermost to the innermost: neighbours in the last are neighbours in rank, so that
@@ -46,7 +46,7 @@ class Mesh:
 
     def __init__(self, comm: Communicator, **sizes: int) -> None:
         self.comm = comm
-        self.sizes: Mapping[str, int] = _checked(sizes, comm.size)
+        self.sizes: Mapping[str, int] = full_sizes(sizes, comm.size)
         self.coordinates = coordinates(comm.rank, self.sizes)
         for axis in AXES:
             setattr(self, axis, self.group(axis))
@@ -71,7 +71,8 @@ def coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
     return {axis: places[axis] for axis in AXES}
 
 
-def _checked(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
+def full_sizes(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
+    """The sizes of all axes; raises ArgumentError, as `Mesh` does, where they are not those of so many ranks."""
     for axis, size in sizes.items():
         if axis not in AXES:
             raise ArgumentError(f"unknown axis {axis!r}; a mesh has {', '.join(AXES)}")

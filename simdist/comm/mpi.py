@@ -1,53 +1,32 @@
-"""MPI: real ranks, over the upper-case buffer calls of mpi4py, which this file alone imports.
+"""MPI: real ranks in groups, with the memory that those of a node have in common."""
 
-Arrays travel as the bytes they are, under MPI.BYTE: so every dtype of NumPy's does, and nothing is pickled.
-Importing this file loads MPI; `join` starts it.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from time import perf_counter, sleep
 from typing import Any
 
-import mpi4py
 import numpy as np
 
 from simdist import environment
-from simdist.arrays import Array
+from simdist.arrays import Array, empty
 from simdist.cluster import Cluster, preset
-from simdist.comm.communicator import ANY, Communicator, Request, Status
+from simdist.comm.communicator import ANY
+from simdist.comm.device import Finding
+from simdist.comm.device_probe import aware_of_cuda, opens_memory
 from simdist.comm.guard import Guard
 from simdist.comm.line import Line
-from simdist.comm.mpi_errors import check_array, explain, too_long
 from simdist.comm.mpi_group import NOTE_BYTES, MpiGroup
 from simdist.comm.mpi_memory import MpiMemory, Windows
+from simdist.comm.mpi_messages import MPI, MpiMessages
 from simdist.comm.mpi_peers import MpiPeers
-from simdist.comm.mpi_request import Receiving, Sending
 from simdist.comm.thread_stream import ThreadStream
-from simdist.errors import ArgumentError, MessageMismatch, WorldUnavailable
+from simdist.errors import ArgumentError, WorldUnavailable
 from simdist.trace import Recorder
 
 __all__ = ["MPI", "MpiCommunicator"]
 
-mpi4py.rc(initialize=False, finalize=True)  # to be said before MPI is loaded; `join` starts it
-MPI: Any = import_module("mpi4py.MPI")
-"""mpi4py's module, for those who help to set up the world."""
 
-_BYTE = MPI.BYTE
-_ERRORS = {
-    MPI.ERR_TRUNCATE: "length",
-    MPI.ERR_TAG: "tag",
-    MPI.ERR_PROC_FAILED: "lost",
-    MPI.ERR_PROC_FAILED_PENDING: "lost",
-}
-
-
-class MpiCommunicator(Communicator):
+class MpiCommunicator(MpiMessages):
     """One rank's view of a group of real ranks.
-
-    Around each call of MPI there is only what the watchdog and the record need: the name of the wait,
-    cleared afterwards, and one row. Every wait has the watchdog's deadline.
 
     Args:
         group: the members.
@@ -71,174 +50,13 @@ class MpiCommunicator(Communicator):
         check: bool = True,
         owner: "MpiCommunicator | None" = None,
     ) -> None:
-        self.rank = group.rank
-        self.size = group.size
-        self.ranks = group.ranks
-        self.nodes = group.nodes
-        self.num_nodes = len(set(group.nodes))
-        self.context = group.context
+        super().__init__(group, guard, line, recorder, zero_s)
         self.cluster = cluster or preset("this-machine")
-        self.stream_name = line.name
-        self.recorder = recorder
         self.check = check
-        self.doing = ""
-        self.attached: dict[str, Any] = {}
-        self.guard = guard
-        self.line = line
-        self._group = group
-        self._mpi = group.mpi
-        self._zero_s = zero_s
-        self._status = MPI.Status()
         self._memory = MpiMemory(group, windows, guard)
         self._shadow: MpiCommunicator | None = None
         self._owner = owner
         self._peers: MpiPeers | None = None
-        self._own_mail: list[Sending] = []
-
-    # -- messages -------------------------------------------------------------------------------------
-
-    def send(self, x: Array, dst: int, tag: int = 0) -> None:
-        """See Communicator. A small message is buffered; a large one waits until its receive is posted."""
-        start_s = perf_counter()
-        if not 0 <= dst < self.size:
-            self.check_peer("dst", dst)
-        if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
-            check_array("send", x, self.rank)
-        if dst == self.rank:
-            self._send_to_self(x, tag)
-            return
-        line = self.line
-        line.waiting = "send", self, dst, tag
-        try:
-            self._mpi.Send((x, _BYTE), dst, tag)
-        except Exception as error:
-            raise self._failure(error, "send", x, dst, tag) from None
-        finally:
-            line.waiting = None
-        self.note("send", start_s, x.nbytes, dst, tag)
-
-    def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
-        """See Communicator."""
-        start_s = perf_counter()
-        if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
-            check_array("recv", x, self.rank)
-        source = src
-        if not 0 <= src < self.size:
-            source = self._source(src)
-        line, status = self.line, self._status
-        line.waiting = "recv", self, src, tag
-        try:
-            self._mpi.Recv((x, _BYTE), source, MPI.ANY_TAG if tag == ANY else tag, status)
-        except Exception as error:
-            raise self._failure(error, "recv", x, src, tag) from None
-        finally:
-            line.waiting = None
-        return self.received("recv", start_s, x, status)
-
-    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
-        """See Communicator."""
-        start_s = perf_counter()
-        if not 0 <= dst < self.size or not 0 <= src < self.size:
-            self.check_peer("dst", dst)
-            self.check_peer("src", src)
-        if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
-            check_array("sendrecv", x, self.rank)
-        if type(y) is not np.ndarray or not y.flags.c_contiguous or y.dtype.hasobject:
-            check_array("sendrecv", y, self.rank)
-        line, status = self.line, self._status
-        line.waiting = "sendrecv", self, (dst, src), 0
-        try:
-            self._mpi.Sendrecv((x, _BYTE), dst, 0, (y, _BYTE), src, 0, status)
-        except Exception as error:
-            raise self._failure(error, "sendrecv", y, src, 0) from None
-        finally:
-            line.waiting = None
-        line.count += 2
-        num_bytes = status.Get_count(_BYTE)
-        if num_bytes > y.nbytes:
-            raise self._too_long("sendrecv", y, src)
-        recorder = self.recorder
-        if recorder.on:
-            end_s = perf_counter() - self._zero_s
-            start_s -= self._zero_s
-            me, stream, context, ranks = recorder.rank, self.stream_name, self.context, self.ranks
-            rows = recorder.rows
-            rows.append((me, stream, "send", start_s, end_s, x.nbytes, ranks[dst], 0, context, -1, ""))
-            rows.append((me, stream, "recv", start_s, end_s, num_bytes, ranks[src], 0, context, -1, ""))
-
-    def isend(self, x: Array, dst: int, tag: int = 0) -> Sending:
-        """See Communicator."""
-        self.check_peer("dst", dst)
-        check_array("isend", x, self.rank)
-        start_s = perf_counter()
-        try:
-            request = self._mpi.Isend((x, _BYTE), dst, tag)
-        except Exception as error:
-            raise self._failure(error, "isend", x, dst, tag) from None
-        return Sending(self, request, x, dst, tag, start_s)
-
-    def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
-        """See Communicator."""
-        check_array("irecv", x, self.rank)
-        source = self._source(src)
-        start_s = perf_counter()
-        try:
-            request = self._mpi.Irecv((x, _BYTE), source, MPI.ANY_TAG if tag == ANY else tag)
-        except Exception as error:
-            raise self._failure(error, "irecv", x, src, tag) from None
-        return Receiving(self, request, x, src, tag, start_s)
-
-    def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
-        """See Communicator. Sleeps between two looks, at most a millisecond."""
-        mpi_tag, pause_s = MPI.ANY_TAG if tag == ANY else tag, 1e-5
-        while True:
-            try:
-                if self._mpi.Iprobe(MPI.ANY_SOURCE, mpi_tag):
-                    return True
-            except MPI.Exception as error:
-                raise self._failure(error, "probe", None, ANY, tag) from None
-            rest_s = until_s - self.clock()
-            if rest_s <= 0:
-                return False
-            sleep(min(pause_s, rest_s))
-            pause_s = min(2 * pause_s, 1e-3)
-
-    def finish(self, what: str, request: Any, x: Array, peer: int, tag: int) -> Any:
-        """Wait for a request under way."""
-        status = MPI.Status()
-        self.line.waiting = what, self, peer, tag
-        try:
-            request.Wait(status)
-        except Exception as error:
-            raise self._failure(error, what, x, peer, tag) from None
-        finally:
-            self.line.waiting = None
-        return status
-
-    def _send_to_self(self, x: Array, tag: int) -> None:
-        """MPI need not keep a message to oneself until it is received; so this does."""
-        start_s = perf_counter()
-        kept = [sending for sending in self._own_mail if not sending.over]
-        self._own_mail = [*kept, self.isend(x.copy(), self.rank, tag)]
-        self.note("send", start_s, x.nbytes, self.rank, tag)
-
-    def note(self, name: str, start_s: float, num_bytes: int, peer: int, tag: int) -> None:
-        """Record a message that ends now."""
-        self.line.count += 1
-        recorder = self.recorder
-        if recorder.on:
-            start_s -= self._zero_s
-            end_s = perf_counter() - self._zero_s
-            me, stream, peer = recorder.rank, self.stream_name, self.ranks[peer]
-            recorder.rows.append((me, stream, name, start_s, end_s, num_bytes, peer, tag, self.context, -1, ""))
-
-    def received(self, what: str, start_s: float, x: Array, status: Any) -> Status:
-        """Record a receive that ends now; what came, in simdist's words."""
-        src, tag, num_bytes = status.Get_source(), status.Get_tag(), status.Get_count(_BYTE)
-        if num_bytes > x.nbytes:  # Open MPI cuts off what a rank sends to itself without a word
-            raise self._too_long(what, x, src)
-        self.note("recv", start_s, num_bytes, src, tag)
-        return Status(src, tag, num_bytes)
 
     # -- groups ---------------------------------------------------------------------------------------
 
@@ -260,6 +78,7 @@ class MpiCommunicator(Communicator):
         if self._group.mpi != MPI.COMM_NULL:
             with self._together("free"):
                 self._group.free()
+            super().free()
 
     @property
     def shadow(self) -> "MpiCommunicator":
@@ -268,6 +87,7 @@ class MpiCommunicator(Communicator):
             self._shadow = self._twin(".collective", self.line, self)
             self._shadow.attached = self.attached
         self._shadow.doing = self.doing
+        self._shadow.device = self.device
         return self._shadow
 
     def stream(self, name: str) -> ThreadStream:
@@ -292,7 +112,9 @@ class MpiCommunicator(Communicator):
 
     def _kin(self, group: MpiGroup, line: Line, owner: "MpiCommunicator | None" = None) -> "MpiCommunicator":
         rest = self._memory.windows, self.cluster, self.check, owner
-        return MpiCommunicator(group, self.guard, line, self.recorder, self._zero_s, *rest)
+        kin = MpiCommunicator(group, self.guard, line, self.recorder, self._zero_s, *rest)
+        kin.device = self.device
+        return kin
 
     def agree(self, what: str, later: bool = False) -> None:
         """See Communicator. Costs one all-reduce of 16 bytes by MPI; a meeting once `peers` is there."""
@@ -307,7 +129,7 @@ class MpiCommunicator(Communicator):
             try:
                 self._group.agree(what)
             except MPI.Exception as error:
-                raise self._failure(error, what, None, ANY, ANY) from None
+                raise self.failure(error, what, None, ANY, ANY) from None
             finally:
                 line.waiting = None
 
@@ -331,7 +153,7 @@ class MpiCommunicator(Communicator):
                 self._peers.meet()
             yield
         except MPI.Exception as error:
-            raise self._failure(error, what, None, ANY, ANY) from None
+            raise self.failure(error, what, None, ANY, ANY) from None
         finally:
             self.line.waiting = None
 
@@ -350,11 +172,18 @@ class MpiCommunicator(Communicator):
         failed = self._mpi.Get_failed()
         return sorted(MPI.Group.Translate_ranks(failed, None, self._mpi.Get_group()))
 
-    # -- time and memory ------------------------------------------------------------------------------
+    def survivors(self) -> "MpiCommunicator":
+        """See Communicator."""
+        if not self.guard.watchdog.survives:
+            return self
+        self.line.waiting = "the others that live", self, None, 0
+        try:
+            group = self._group.shrunk()
+        finally:
+            self.line.waiting = None
+        return self if group is None else self._kin(group, self.line)
 
-    def clock(self) -> float:
-        """Seconds since the job began."""
-        return perf_counter() - self._zero_s
+    # -- time and memory ------------------------------------------------------------------------------
 
     def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
         """Nothing: here computing takes the time that it takes."""
@@ -362,6 +191,10 @@ class MpiCommunicator(Communicator):
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator. A window of MPI's over the node's ranks, which lives until the job ends."""
         with self._together("empty"):
+            if self.device.path == "ipc" and self.num_nodes == 1:
+                return self._memory.device_empty(self, shape, dtype)
+            if self.device.kind != "numpy":
+                return empty(self.device.kind, shape, dtype)
             return self._memory.empty(shape, dtype)
 
     def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
@@ -369,6 +202,16 @@ class MpiCommunicator(Communicator):
         self.check_shared(dtype)
         with self._together(f"shared of shape {shape} and dtype {np.dtype(dtype)}"):
             return self._memory.shared(shape, dtype)
+
+    def device_paths(self) -> dict[str, Callable[[], Finding]]:
+        """See Communicator."""
+        if self.size == 1:
+            return super().device_paths()
+        return {
+            "ipc": lambda: opens_memory(self),
+            "cuda-aware": lambda: aware_of_cuda(self, MPI, self._mpi),
+            "staged": lambda: Finding(True, "arrays are copied to the host and back for each message"),
+        }
 
     def fence(self) -> None:
         """See Communicator. A barrier to the memory of this process."""
@@ -387,31 +230,8 @@ class MpiCommunicator(Communicator):
                 self._owner._peers = self._peers
         return self._peers
 
-    @property
-    def num_messages(self) -> int:
-        """See Communicator."""
-        return self.line.count
-
-    # -- errors ---------------------------------------------------------------------------------------
+    # -- the end --------------------------------------------------------------------------------------
 
     def abort(self, code: int) -> None:
         """End the whole job at once with this exit code; does not return."""
         self.guard.end(code)
-
-    def _source(self, src: int) -> int:
-        """The source as MPI calls it."""
-        if src == ANY:
-            any_source: int = MPI.ANY_SOURCE
-            return any_source
-        self.check_peer("src", src)
-        return src
-
-    def _too_long(self, what: str, x: Array, src: int) -> MessageMismatch:
-        return too_long(f"{what} on rank {self.rank} of {self.context!r}", x, src)
-
-    def _failure(self, error: Exception, what: str, x: Array, peer: int, tag: int) -> Exception:
-        """What MPI or mpi4py raised, in simdist's words."""
-        kind = ""
-        if isinstance(error, MPI.Exception):
-            kind = _ERRORS.get(error.Get_error_class(), "other")
-        return explain(error, kind, f"{what} on rank {self.rank} of {self.context!r}", x, peer, tag)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simdist.arrays import Array
+from simdist.arrays import Array, kind_of
 from simdist.comm.communicator import ANY
 from simdist.errors import ArgumentError, ArrayError, MessageMismatch, PeerLost, RankFailed
 
@@ -15,10 +15,12 @@ def check_array(what: str, x: Array, rank: int) -> None:
     """See that x can be sent or received as the bytes it is.
 
     Raises:
-        ArrayError: it is no NumPy array, not contiguous, or made of objects.
+        ArrayError: it is no array of NumPy's or CuPy's, not contiguous, or made of objects.
     """
-    if not isinstance(x, np.ndarray):
-        raise ArrayError(f"{what} of a {type(x).__name__} on rank {rank}: between real ranks travel NumPy arrays alone")
+    if not isinstance(x, np.ndarray) and kind_of(x) != "cupy":
+        raise ArrayError(
+            f"{what} of a {type(x).__name__} on rank {rank}: between real ranks travel NumPy's and CuPy's arrays alone"
+        )
     if x.dtype.hasobject:
         raise ArrayError(f"{what} of dtype {x.dtype} on rank {rank}: objects have no bytes that could travel")
     if not x.flags.c_contiguous:

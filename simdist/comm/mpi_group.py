@@ -89,6 +89,17 @@ class MpiGroup:
         ranks, nodes = [self.ranks[m] for m in members], [self.nodes[m] for m in members]
         return self._kin(mpi, f"{self.context}/{self._splits}:{color}", ranks, nodes)
 
+    def shrunk(self) -> "MpiGroup | None":
+        """The members that live, in the same order; None where all do. Blocks until all of them have called."""
+        mpi = self.mpi.Shrink()
+        if mpi.Get_size() == self.size:
+            mpi.Free()
+            return None
+        members = self.library.Group.Translate_ranks(mpi.Get_group(), None, self.mpi.Get_group())
+        self._splits += 1
+        ranks, nodes = [self.ranks[m] for m in members], [self.nodes[m] for m in members]
+        return self._kin(mpi, f"{self.context}/{self._splits}:alive", ranks, nodes)
+
     def _kin(self, mpi: Any, context: str, ranks: Sequence[int], nodes: Sequence[int]) -> "MpiGroup":
         group = MpiGroup(self.library, mpi, context, ranks, nodes)
         group._siblings = self.ends

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist.arrays import Array
+from simdist.comm.communicator import Communicator
+from simdist.comm.device_memory import DeviceWindow
 from simdist.comm.guard import Guard, shared_files
 from simdist.comm.mpi_group import MpiGroup
 from simdist.errors import ArgumentError
@@ -70,7 +72,7 @@ class Window:
 class Place(NamedTuple):
     """Where an array lies: in which window, and how far from the beginning of its rank's part."""
 
-    window: Window
+    window: Window | DeviceWindow
     offset: int
 
 
@@ -84,7 +86,7 @@ class Windows:
     def __init__(self, library: Any) -> None:
         self._address = library.Get_address  # a tenth of the time that it takes to ask the array
         self._starts: list[int] = []
-        self._windows: list[Window] = []  # by address
+        self._windows: list[Window | DeviceWindow] = []  # by address
         self._names: dict[str, int] = {}
 
     def name(self, context: str) -> str:
@@ -92,13 +94,13 @@ class Windows:
         number = self._names[context] = self._names.get(context, 0) + 1
         return f"{context} {number}"
 
-    def add(self, window: Window) -> None:
+    def add(self, window: Window | DeviceWindow) -> None:
         """Know this window from now on."""
         i = bisect_right(self._starts, window.start)
         self._starts.insert(i, window.start)
         self._windows.insert(i, window)
 
-    def remove(self, window: Window) -> None:
+    def remove(self, window: Window | DeviceWindow) -> None:
         """Forget it."""
         i = self._windows.index(window)
         del self._starts[i], self._windows[i]
@@ -168,6 +170,27 @@ class MpiMemory:
         num_bytes = prod((shape,) if isinstance(shape, int) else shape) * dtype.itemsize
         part = self.window(num_bytes).parts[self._group.ranks[self._group.rank]]
         return np.ndarray(shape, dtype, buffer=part if num_bytes else None)
+
+    def device_window(self, comm: Communicator, num_bytes: int) -> DeviceWindow:
+        """A new window of device memory. All ranks of the group must call it, and live on one node."""
+        window = DeviceWindow(comm, self.windows.name(f"{self._group.context} on the device"), num_bytes)
+        self.windows.add(window)
+        self._guard.frees[window.name] = window.free
+        self._group.ends.append(lambda: self._end_device(window))
+        return window
+
+    def _end_device(self, window: DeviceWindow) -> None:
+        self.windows.remove(window)
+        self._guard.frees.pop(window.name)()
+        self._group.mpi.Barrier()  # nobody frees its own before all have closed it
+
+    def device_empty(self, comm: Communicator, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """An array on the device that the ranks of the node can reach."""
+        dtype = np.dtype(dtype)
+        items = prod((shape,) if isinstance(shape, int) else shape)
+        window = self.device_window(comm, items * dtype.itemsize)
+        own = window.parts[self._group.ranks[self._group.rank]]
+        return own.view(dtype).reshape(shape)
 
     def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """One array of zeros for all ranks of the node."""

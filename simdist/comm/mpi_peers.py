@@ -24,28 +24,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simdist import environment
-from simdist.arrays import Array
+from simdist.arrays import Array, hold, kind_of
+from simdist.arrays.kind import address
+from simdist.comm.device_memory import DevicePeers, view
 from simdist.comm.line import MEETING
 from simdist.comm.mismatch import listed, mismatch
 from simdist.comm.mpi_errors import check_array
 from simdist.comm.mpi_group import NOTE_BYTES
 from simdist.comm.mpi_memory import MpiMemory
-from simdist.comm.peers import ROOM_BYTES, Peers
-from simdist.errors import CollectiveMismatch, PeerLost
+from simdist.comm.peers import HEAD_BYTES, ROOM_BYTES, Peers, Views
+from simdist.errors import ArrayError, CollectiveMismatch, PeerLost
 
 if TYPE_CHECKING:
     from simdist.comm.mpi import MpiCommunicator
 
 __all__ = ["MpiPeers"]
 
-_HEAD_BYTES = 128  # two lines, because processors fetch them in pairs
 _POLLS = 64  # looks at a flag before it counts as a wait: some microseconds
+_YIELDS = 8  # likewise, where ranks share cores and each lets others run between two looks
 _PATIENCE_S = 1e-2  # of waiting without sleep, where every rank has a core; a tenth of it where some share one
 _LONGEST_PAUSE_S = 1e-3
 _SELFISH_S = 1e-4  # for which Python's lock is kept: to let go of it takes nearly as long
 _MAIN_AND_WATCHDOG = 2
+_MOST_CORES = 4096
 _MOST_VIEWS = 4096
-_NOWHERE: list[Array] = []
+_NOWHERE = Views([])
 
 
 class MpiPeers(Peers):
@@ -56,6 +59,9 @@ class MpiPeers(Peers):
         memory: the group's.
         context: the name of the communicator that the program knows.
 
+    Attributes:
+        yields: whether a rank that waits lets others run at once, because some have to share a core.
+
     All ranks of the group must call this.
     """
 
@@ -65,10 +71,13 @@ class MpiPeers(Peers):
         self._comm = comm  # of this kind
         self._context = context
         self._windows = memory.windows
-        window = memory.window(_HEAD_BYTES + 2 * ROOM_BYTES)
+        self._memory = memory
+        self._device: DevicePeers | None = None
+        window = memory.window(HEAD_BYTES + 2 * ROOM_BYTES)
         self._sync = window.sync
         self._parts = [window.parts[rank] for rank in comm.ranks]
-        flags = [memoryview(part[:_HEAD_BYTES]).cast("q") for part in self._parts]
+        hold("communication", self._parts[self._rank])
+        flags = [memoryview(part[:HEAD_BYTES]).cast("q") for part in self._parts]
         self._mine = flags[self._rank]
         self._mine[0] = 0
         self._others = [(rank, flag) for rank, flag in enumerate(flags) if rank != self._rank]
@@ -76,18 +85,32 @@ class MpiPeers(Peers):
         self._room = 0
         self._said = 0
         self._what = ""
-        self._rooms: dict[Any, tuple[list[Array], list[Array]]] = {}
-        self._views: dict[tuple[int, int, Any], tuple[int, list[Array]]] = {}
-        here = environment.place()
-        crowded = (here[2] if here else 1) > environment.num_cores()
-        self._polls, self._patience_s = (1, _PATIENCE_S / 10) if crowded else (_POLLS, _PATIENCE_S)
+        self._rooms: dict[tuple[Any, bool], tuple[list[Array], list[Array]]] = {}
+        self._views: dict[tuple[int, int, Any], tuple[int, Views]] = {}
+        self.yields = crowded = self._crowded(memory)
+        self._between_polls = _give_way if crowded else None
+        self._polls, self._patience_s = (_YIELDS, _PATIENCE_S / 10) if crowded else (_POLLS, _PATIENCE_S)
+
+    def _crowded(self, memory: MpiMemory) -> bool:
+        """Whether ranks have to share cores, which they have told each other. Returns when all have come."""
+        mine = self._parts[self._rank][HEAD_BYTES:][:_MOST_CORES]
+        mine[...] = 0
+        mine[[core for core in environment.cores() if core < _MOST_CORES]] = 1
         memory.settle()
+        users = np.sum([part[HEAD_BYTES:][:_MOST_CORES] for part in self._parts], axis=0)
+        memory.settle()
+        here = environment.place()
+        ranks = here[2] if here and users.max() > 1 else len(self._parts)  # else each is bound to cores of its own
+        return bool(ranks > np.count_nonzero(users))
 
     def end(self) -> None:
         """Let go of the window."""
         self._parts, self._others, self._mine = [], [], memoryview(b"")
         self._rooms.clear()
         self._views.clear()
+        if self._device is not None:
+            self._device.end()
+            self._device = None
 
     # -- meeting ---------------------------------------------------------------------------------------
 
@@ -105,6 +128,9 @@ class MpiPeers(Peers):
         Raises:
             CollectiveMismatch: they do not say the same.
         """
+        device = self._device
+        if device is not None:
+            device.arrive()
         n = self._meetings = self._meetings + 1
         mine, said, slot = self._mine, self._said, 1 if n & 1 else 3
         mine[slot], mine[slot + 1] = said, place
@@ -120,6 +146,8 @@ class MpiPeers(Peers):
                 raise self._contradicted()
             if flags[slot + 1] != place:
                 same = False
+        if device is not None:
+            device.depart()
         if said:
             self._what, self._said = "", 0
         return same
@@ -132,17 +160,20 @@ class MpiPeers(Peers):
 
     def _await(self, rank: int, flags: memoryview, n: int) -> None:
         """Wait until a rank has come to meeting n: look often, then let others run, then sleep between looks."""
+        between = self._between_polls
         for _ in range(self._polls):
+            if between is not None:
+                between()
             if flags[0] >= n:
                 return
-        comm, give_way = self._comm, getattr(os, "sched_yield", _nothing)
+        comm = self._comm
         line, start_s, pause_s, threads = comm.line, perf_counter(), 2e-5, 0
         before, line.waiting = line.waiting, (self._what or "a meeting", comm, rank, MEETING)
         try:
             while flags[0] < n:
                 waited_s = perf_counter() - start_s
                 if waited_s < self._patience_s:
-                    give_way()
+                    _give_way()
                     if waited_s > _SELFISH_S:
                         threads = threads or threading.active_count()
                         if threads > _MAIN_AND_WATCHDOG:  # another stream of this rank may want Python's lock
@@ -164,20 +195,18 @@ class MpiPeers(Peers):
 
     # -- showing and posting -----------------------------------------------------------------------------
 
-    def show(self, x: Array) -> Sequence[Array] | None:
+    def show(self, x: Array) -> Views | None:
         """See Peers."""
         if type(x) is not np.ndarray:
             check_array("show", x, self._rank)
         place, views = 0, _NOWHERE
-        root = x
-        while isinstance(root.base, np.ndarray):
-            root = root.base
-        if root.base is not None:  # else the memory is NumPy's own, and so in no window
-            key = self._windows.address(x), len(x), x.dtype
+        if x.base is not None:  # else the memory is NumPy's own, and so in no window
+            where = address(x) if self._on_device(x) else self._windows.address(x)
+            key = where, len(x), x.dtype
             place, views = self._views.get(key) or self._find(x, key)
         return views if self._come(place) and place else None
 
-    def _find(self, x: Array, key: tuple[int, int, Any]) -> tuple[int, list[Array]]:
+    def _find(self, x: Array, key: tuple[int, int, Any]) -> tuple[int, Views]:
         """The hash of x's place, 0 where that is none, and every rank's array there."""
         place = self._windows.place(key[0], x.nbytes)
         if place is None:
@@ -188,15 +217,15 @@ class MpiPeers(Peers):
             return 0, _NOWHERE
         if len(self._views) == _MOST_VIEWS:
             self._views.clear()
-        views = [np.ndarray(x.size, x.dtype, part, offset) for part in parts]
+        views = Views(_view(part, offset, x.size, x.dtype) for part in parts)
         found = self._views[key] = _digest(f"{window.name} {offset} {x.nbytes}"), views
         return found
 
     def post(self, *parts: Array) -> Sequence[Array]:
         """See Peers."""
         self._room = room = 1 - self._room
-        dtype = parts[0].dtype
-        rooms = self._rooms.get(dtype) or self._furnish(dtype)
+        key = parts[0].dtype, self._on_device(parts[0])
+        rooms = self._rooms.get(key) or self._furnish(*key)
         copies = rooms[room]
         mine, at = copies[self._rank], 0
         for part in parts:
@@ -208,18 +237,53 @@ class MpiPeers(Peers):
         self._come(0)
         return copies
 
-    def _furnish(self, dtype: Any) -> tuple[list[Array], list[Array]]:
+    def _furnish(self, dtype: Any, on_device: bool) -> tuple[list[Array], list[Array]]:
         """Both rooms of every rank as arrays of this dtype."""
+        parts, begin = self._parts, HEAD_BYTES
+        if self._device is not None and on_device:
+            parts, begin = [self._device.window.parts[rank] for rank in self._comm.ranks], 0
         items = ROOM_BYTES // dtype.itemsize
-        first, second = (
-            [np.ndarray(items, dtype, part, _HEAD_BYTES + room * ROOM_BYTES) for part in self._parts] for room in (0, 1)
-        )
-        rooms = self._rooms[dtype] = first, second
+        first, second = ([_view(part, begin + room * ROOM_BYTES, items, dtype) for part in parts] for room in (0, 1))
+        rooms = self._rooms[dtype, on_device] = first, second
         return rooms
+
+    # -- on devices --------------------------------------------------------------------------------------
+
+    def led(self, x: Array) -> Sequence[int]:
+        """See Peers. Of ranks that share a GPU one reduces for all."""
+        return self._device.led if self._device is not None and kind_of(x) == "cupy" else [self._rank]
+
+    def _on_device(self, x: Array) -> bool:
+        """Whether x lies on a device. Before the first time that one does, all ranks open each other's memory there.
+
+        Raises:
+            ArrayError: on this machine they cannot.
+        """
+        if type(x) is np.ndarray or kind_of(x) != "cupy":
+            return False
+        if self._device is None:
+            if self._comm.device.path != "ipc":
+                path = self._comm.device.path or "none"
+                raise ArrayError(
+                    f"rank {self._rank} shows or posts an array on a device, where device path is {path}: needs ipc, "
+                    "or an algorithm by messages"
+                )
+            self._device = DevicePeers(self._comm, self._memory.device_window(self._comm, 2 * ROOM_BYTES))
+        return True
+
+
+def _view(part: Array, offset: int, items: int, dtype: Any) -> Array:
+    """Items in a part of a window, of the host's memory or a device's."""
+    if type(part) is np.ndarray:
+        return np.ndarray(items, dtype, part, offset)
+    return view(part, offset, items, dtype)
 
 
 def _nothing() -> None:
     """Where a process cannot ask to be put behind others."""
+
+
+_give_way = getattr(os, "sched_yield", _nothing)
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ from simdist.arrays import Array
 from simdist.comm.communicator import Request, Status
 
 if TYPE_CHECKING:
-    from simdist.comm.mpi import MpiCommunicator
+    from simdist.comm.mpi_messages import MpiMessages
 
 __all__ = ["Receiving", "Sending"]
 
@@ -23,7 +23,7 @@ class Sending(Request):
 
     __slots__ = ("_comm", "_done", "_dst", "_request", "_start_s", "_tag", "_x")
 
-    def __init__(self, comm: "MpiCommunicator", request: Any, x: Array, dst: int, tag: int, start_s: float) -> None:
+    def __init__(self, comm: "MpiMessages", request: Any, x: Array, dst: int, tag: int, start_s: float) -> None:
         self._comm = comm
         self._request = request
         self._x = x
@@ -51,7 +51,7 @@ class Receiving(Request):
 
     __slots__ = ("_comm", "_done", "_request", "_src", "_start_s", "_tag", "_x")
 
-    def __init__(self, comm: "MpiCommunicator", request: Any, x: Array, src: int, tag: int, start_s: float) -> None:
+    def __init__(self, comm: "MpiMessages", request: Any, x: Array, src: int, tag: int, start_s: float) -> None:
         self._comm = comm
         self._request = request
         self._x = x

@@ -4,8 +4,9 @@
     show    a meeting at which each shows an array of its own: the others read and write it where it lies
     post    a meeting at which each leaves a copy where all can read and write it
 
-Each rank has two rooms for what it posts, and uses them in turn. What others have posted is to be used before one
-comes to the next meeting; one's own copy stays until one posts for the second time after it.
+Each rank has two rooms for what it posts, and uses them in turn; a ledger counts them as memory of communication.
+What others have posted is to be used before one comes to the next meeting; one's own copy stays until one posts for
+the second time after it.
 
          post a      post b      post c
     r    room 0      room 1      room 0       room 0 is written again when all have come to the meeting of b,
@@ -14,18 +15,37 @@ comes to the next meeting; one's own copy stays until one posts for the second t
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from simdist.arrays import Array, charge
+from simdist.arrays.meter import current_meter
 
 if TYPE_CHECKING:
     from simdist.comm.communicator import Communicator
 
-__all__ = ["ROOM_BYTES", "Peers"]
+__all__ = ["HEAD_BYTES", "ROOM_BYTES", "Peers", "Views"]
 
+HEAD_BYTES = 128
+"""Before the rooms, for who has come: two lines, because processors fetch them in pairs."""
 ROOM_BYTES = 1 << 20
 """How much can be posted at once: what all ranks of a small node post fits a last-level cache."""
+
+
+class Views(list[Array]):
+    """Every rank's array, by rank, where it lies. Where the same arrays are shown again, it may be the same list.
+
+    Attributes:
+        kept: what algorithms keep with it, such as how they cut the arrays.
+    """
+
+    __slots__ = ("kept",)
+
+    def __init__(self, arrays: Iterable[Array]) -> None:
+        super().__init__(arrays)
+        self.kept: dict[Any, Any] = {}
 
 
 class Peers(ABC):
@@ -37,13 +57,14 @@ class Peers(ABC):
 
     def __init__(self, comm: "Communicator") -> None:
         self.comm = comm
+        self._spare: dict[Any, Array] = {}
 
     @abstractmethod
     def meet(self) -> None:
         """Return when all have come; what any of them wrote to memory in common before that can be read now."""
 
     @abstractmethod
-    def show(self, x: Array) -> Sequence[Array] | None:
+    def show(self, x: Array) -> Views | None:
         """Meet, and show x.
 
         Returns:
@@ -62,6 +83,18 @@ class Peers(ABC):
             by rank what each has left, to be read and written; what lies behind a rank's last item is undefined.
         """
 
+    def led(self, x: Array) -> Sequence[int]:
+        """The ranks whose slices of arrays like x this rank reduces: its own."""
+        return [self.comm.rank]
+
+    def spare(self, x: Array) -> Array:
+        """An array like x, of this rank's own; until the next call for the same dtype."""
+        key = type(x), x.dtype
+        kept = self._spare.get(key)
+        if kept is None or len(kept) < len(x):
+            kept = self._spare[key] = np.empty_like(x)
+        return kept[: len(x)]
+
     def moved(
         self,
         start_s: float,
@@ -79,13 +112,15 @@ class Peers(ABC):
             flops: operations of a reduction.
             posted_bytes: how much of what was written was posted, for which as much was read from other memory.
         """
-        num_bytes = read_bytes + written_bytes
-        self._charge(flops, num_bytes, private_bytes, posted_bytes)
+        if current_meter() is not None:
+            self._charge(flops, read_bytes + written_bytes, private_bytes, posted_bytes)
         comm = self.comm
         recorder = comm.recorder
         if recorder.on:
             end_s, detail = comm.clock(), f"{read_bytes} read, {written_bytes} written"
-            row = num_bytes, -1, 0, comm.context, -1, detail
+            if posted_bytes:
+                detail += f", {posted_bytes} of them posted"
+            row = read_bytes + written_bytes, -1, 0, comm.context, -1, detail
             recorder.rows.append((recorder.rank, comm.stream_name, "move", start_s, end_s, *row))
 
     def _charge(self, flops: int, common_bytes: int, private_bytes: int, posted_bytes: int) -> None:

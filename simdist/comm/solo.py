@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from simdist.arrays import Array
+from simdist.arrays import Array, empty
 from simdist.cluster import preset
 from simdist.comm.communicator import ANY, Communicator, Request, Status
+from simdist.comm.device import HOST
 from simdist.comm.line import Line
 from simdist.comm.mpi_errors import check_array, too_long
-from simdist.comm.peers import Peers
+from simdist.comm.peers import Peers, Views
 from simdist.comm.thread_stream import ThreadStream
 from simdist.errors import ArgumentError, ArrayError, DeadlockError
 from simdist.trace import Recorder
@@ -41,6 +42,7 @@ class SoloCommunicator(Communicator):
         self.cluster = parent.cluster if parent else preset("this-machine")
         self.recorder = parent.recorder if parent else Recorder(0)
         self.check = parent.check if parent else True
+        self.device = parent.device if parent else HOST
         self.context = context
         self.stream_name = self.line.name
         self.doing = ""
@@ -85,7 +87,7 @@ class SoloCommunicator(Communicator):
         if src != ANY:
             self.check_peer("src", src)
         check_array("recv", x, 0)
-        if not x.flags.writeable:
+        if not getattr(x.flags, "writeable", True):
             raise ArrayError("recv on rank 0: the array to receive into is read-only")
         return _Taking(self, x, tag, self.clock())
 
@@ -129,6 +131,7 @@ class SoloCommunicator(Communicator):
             self._shadow = SoloCommunicator(self.line, self, f"{self.context}.collective")
             self._shadow.attached = self.attached
         self._shadow.doing = self.doing
+        self._shadow.device = self.device
         return self._shadow
 
     def stream(self, name: str) -> ThreadStream:
@@ -154,7 +157,7 @@ class SoloCommunicator(Communicator):
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator."""
-        return np.empty(shape, dtype)
+        return empty(self.device.kind, shape, dtype)
 
     def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator."""
@@ -179,9 +182,9 @@ class SoloPeers(Peers):
     def meet(self) -> None:
         """It has come."""
 
-    def show(self, x: Array) -> Sequence[Array] | None:
+    def show(self, x: Array) -> Views | None:
         """See Peers."""
-        return [x]
+        return Views([x])
 
     def post(self, *parts: Array) -> Sequence[Array]:
         """See Peers."""

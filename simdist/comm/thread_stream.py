@@ -100,5 +100,6 @@ class ThreadStream(Stream):
 
     def _serve(self) -> None:
         self._line.thread_id = threading.get_ident()
+        self.comm.device.enter()
         while (work := self._works.get()) is not None:
             work.perform()

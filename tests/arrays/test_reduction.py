@@ -1,3 +1,4 @@
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -46,6 +47,23 @@ def test_charges_an_operation_an_item_and_three_passes_over_memory():
     with metered(meter):
         reduction("sum")(x, x)
     assert (meter.flops, meter.bytes) == (10, 120)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("size", [1, 20])
+def test_sums_of_16_bits_that_are_too_large_are_inf_without_a_warning(dtype, size):
+    most = ml_dtypes.finfo(dtype).max
+    x, y = np.full(size, most, dtype), np.full(size, most, dtype)
+    reduction("sum")(x, y)
+    assert (x == np.inf).all()
+    reduction("sum")(x, -x)
+    assert np.isnan(x).all()
+
+
+def test_of_other_floats_that_are_too_large_it_warns():
+    x = np.full(20, np.finfo(np.float32).max)
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        reduction("sum")(x, x)
 
 
 def test_takes_a_reduction_of_ones_own():

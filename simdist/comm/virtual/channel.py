@@ -145,16 +145,6 @@ class Channel:
         else:
             self._deliver(x, tag, now_s, sending, receipt)
 
-    def fetch(self, y: Array, tag: int) -> float | None:
-        """Take the oldest message, if it is under way and fits as it is: when it arrives. Else None."""
-        if self.messages:
-            data, its_tag, arrival_s, sending = self.messages[0]
-            if its_tag == tag and sending is None and data.dtype is y.dtype and data.shape == y.shape:
-                y[...] = data
-                del self.messages[0]
-                return arrival_s
-        return None
-
     def post(self, receipt: Receipt, now_s: float) -> None:
         """Post a receive; it may meet its message at once."""
         message = self._take(receipt.tag)

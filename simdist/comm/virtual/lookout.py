@@ -70,3 +70,29 @@ class Lookout:
         oldest = ((channel.first(tag), src) for src, channel in self.channels.items())
         ready_s, src = min(((message[2], src) for message, src in oldest if message), default=(inf, -1))
         return ready_s, self.channels.get(src)
+
+    def await_first(self, group: "Group", doing: str, tag: int, until_s: float) -> Channel | None:
+        """Where the message is that arrives first, until then; the clock moves on to its arrival or to until_s.
+
+        A message that is on its way may be overtaken by one not yet sent; so this waits, with the message
+        in sight, until no other rank is at an earlier time than its arrival.
+
+        Args:
+            group, doing: whose member waits, and in what.
+        """
+        scheduler = self._scheduler
+        fiber = scheduler.running
+        while True:
+            ready_s, channel = self.first(tag)
+            if ready_s <= fiber.clock_s or until_s <= fiber.clock_s:
+                return channel if ready_s <= fiber.clock_s else None
+            hope = Hope(group, doing, fiber, tag)
+            hope.hasten(scheduler, min(ready_s, until_s))
+            self.hopes.append(hope)
+            try:
+                scheduler.block(hope)
+            finally:
+                self.hopes.remove(hope)
+            next_s = min(self.first(tag)[0], until_s)
+            if next_s < inf:
+                fiber.clock_s = max(fiber.clock_s, next_s)

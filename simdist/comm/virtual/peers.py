@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simdist.arrays import Array, charge, kind_of
+from simdist.arrays import Array, charge, hold, kind_of, phantom
+from simdist.arrays.kind import address
 from simdist.comm.mismatch import listed
-from simdist.comm.peers import Peers
+from simdist.comm.peers import HEAD_BYTES, ROOM_BYTES, Peers, Views
 from simdist.comm.virtual.scheduler import Fiber
 
 if TYPE_CHECKING:
@@ -39,16 +40,10 @@ class Memory:
         if kind_of(x) == "phantom":
             return _ANYWHERE
         root = x
-        while isinstance(root.base, np.ndarray):
+        while hasattr(root.base, "dtype"):
             root = root.base
         found = self._calls.get(id(root))
-        return None if found is None else (found[1], _address(x) - _address(root))
-
-
-def _address(x: Array) -> int:
-    """Where its memory begins."""
-    start: int = x.__array_interface__["data"][0]
-    return start
+        return None if found is None else (found[1], address(x) - address(root))
 
 
 class Meeting:
@@ -82,16 +77,20 @@ class VirtualPeers(Peers):
         self._comm = comm  # of this kind
         self._memory = memory
         self._meetings = 0
+        self._rooms = phantom(HEAD_BYTES + 2 * ROOM_BYTES, np.uint8)  # what real ranks would have to have
+        hold("communication", self._rooms)
 
     def meet(self) -> None:
         """See Peers."""
         self._come(None)
 
-    def show(self, x: Array) -> Sequence[Array] | None:
+    def show(self, x: Array) -> Views | None:
         """See Peers."""
         place = self._memory.place(x)
         brought = self._come((place, x))
-        return [y for _, y in brought] if place is not None and all(there == place for there, _ in brought) else None
+        if place is None or any(there != place for there, _ in brought):
+            return None
+        return Views(y for _, y in brought)
 
     def post(self, *parts: Array) -> Sequence[Array]:
         """See Peers. It takes its time before the meeting, and so is not charged again when it is told of."""

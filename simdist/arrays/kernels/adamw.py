@@ -1,0 +1,65 @@
+"""AdamW: a step in one pass over weights, both moments and the gradient; see `simdist.optim.adamw`."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, pointwise, width_of
+from simdist.arrays.meter import charge
+
+__all__ = ["adamw"]
+
+_SOURCE = pointwise(
+    "adamw",
+    ["T w", "T m", "T v", "G g"],
+    ["T w", "T m", "T v"],
+    """
+    const A gradient = A(g) * gradient_scale, change = (gradient - m) * fresh1;
+    m = m + change;
+    v = v * beta2 + gradient * gradient * fresh2;
+    if (keep != A(1)) {
+        long long low = 0, high = edges;  // how many of the edges are at or before this item
+        while (low < high) {
+            const long long middle = (low + high) / 2;
+            if (edge[middle] <= at + k) low = middle + 1; else high = middle;
+        }
+        if (low & 1) w = w * keep;
+    }
+    w = w - m / (sqrt(v) + epsilon) * rate;
+    """,
+    "A gradient_scale, A fresh1, A beta2, A fresh2, A keep, A epsilon, A rate, const long long* edge, long long edges",
+)
+
+
+def adamw(
+    weights: Any,
+    m: Any,
+    v: Any,
+    gradient: Any,
+    betas: tuple[float, float],
+    epsilon: float,
+    num_steps: int,
+    rate: float,
+    keep: float,
+    scale: float,
+    edges: Any,
+) -> None:
+    """One step, in place; the same sums in the same order as block by block, so the same bits in float32.
+
+    Args:
+        weights, m, v: of one dtype.
+        gradient: of any; it is multiplied by `scale`.
+        num_steps: counting this one.
+        keep: what is left of weights that decay.
+        edges: where stretches of these begin and end, in turn, ascending; int64.
+    """
+    beta1, beta2 = betas
+    root = math.sqrt(1 - beta2**num_steps)
+    number = weights.dtype.type
+    values = (scale, 1 - beta1, beta2, 1 - beta2, keep, epsilon * root, rate * root / (1 - beta1**num_steps))
+    width = width_of(weights, m, v, gradient)
+    kernel = compiled(_SOURCE, "adamw", weights.dtype, width, G=gradient.dtype)
+    numbers = (*map(number, values), edges, np.int64(len(edges)), np.int64(weights.size))
+    kernel(blocks_for(weights.size, width), THREADS, weights, m, v, gradient, *numbers)
+    charge(13 * weights.size, 6 * weights.nbytes + gradient.nbytes)

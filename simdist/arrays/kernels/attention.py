@@ -1,0 +1,185 @@
+"""Attention: two products by cuBLAS and one kernel between them; see `simdist.nn.functional.heads`.
+
+    s, p    scores and probabilities, (n, h, keys, queries): threads side by side have queries side by side
+    lse     log Σ exp s of each query, (n, h, t)
+
+    short texts    all of p is kept for backward
+    long ones      a tile of queries at a time, and only lse is kept: backward makes p = exp(s - lse) again.
+                   So there is never more of the matrix than a tile.
+
+Source: Dao et al. 2022, arXiv 2205.14135 (what is kept, Σ p dp = y · dy); Dao 2023, arXiv 2307.08691 (lse alone).
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays.kernels.matmul import matmul
+from simdist.arrays.kernels.source import THREADS, compiled
+from simdist.arrays.meter import charge
+from simdist.arrays.working import working_dtype
+
+__all__ = ["attention", "attention_backward"]
+
+_LONGEST = 2048  # tokens, up to which all probabilities are kept
+_TILE = 1024  # queries at a time beyond that
+
+_SOURCE = r"""
+// A thread has one query: block x of them, block y the head of a sample. Query i may see key j <= first + i.
+extern "C" __global__ void softmax(
+    const A* s, T* p, A* lse, long long keys, long long queries, long long first, long long t) {
+    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x, column = blockIdx.y * keys * queries + i;
+    if (i >= queries) return;
+    const long long end = first + i + 1 < keys ? first + i + 1 : keys;
+    A top = s[column], total = 1;
+    for (long long j = 1; j < end; ++j) {
+        const A x = s[column + j * queries], higher = larger(top, x);
+        total = total * exp(top - higher) + exp(x - higher);
+        top = higher;
+    }
+    for (long long j = 0; j < keys; ++j) {
+        const long long at = column + j * queries;
+        set(p[at], j < end ? A(exp(s[at] - top) / total) : A(0));
+    }
+    lse[blockIdx.y * t + first + i] = top + log(total);
+}
+
+extern "C" __global__ void softmax_again(
+    const A* s, T* p, const A* lse, long long keys, long long queries, long long first, long long t) {
+    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x, column = blockIdx.y * keys * queries + i;
+    if (i >= queries) return;
+    const A of = lse[blockIdx.y * t + first + i];
+    for (long long j = 0; j < keys; ++j) {
+        const long long at = column + j * queries;
+        set(p[at], j <= first + i ? A(exp(s[at] - of)) : A(0));
+    }
+}
+
+// ds = p (dp - sum of p dp) scale
+extern "C" __global__ void softmax_backward(
+    const A* dp, T* ds, const T* p, const A* sums, A scale,
+    long long keys, long long queries, long long first, long long t) {
+    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x, column = blockIdx.y * keys * queries + i;
+    if (i >= queries) return;
+    const A sum = sums[blockIdx.y * t + first + i];
+    for (long long j = 0; j < keys; ++j) {
+        const long long at = column + j * queries;
+        set(ds[at], (dp[at] - sum) * widen(p[at]) * scale);
+    }
+}
+
+// y · dy of each token and head: a warp each
+extern "C" __global__ void dot(const T* y, const T* dy, A* sums, long long rows, long long d) {
+    const long long row = (long long)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    A sum = 0;
+    if (row < rows)
+        for (long long i = threadIdx.x % 32; i < d; i += 32) sum += widen(y[row * d + i]) * widen(dy[row * d + i]);
+    for (int far = 16; far; far /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, far);
+    if (row < rows && threadIdx.x % 32 == 0) sums[row] = sum;
+}
+"""
+
+
+def attention(qkv: Any, heads: int, keep: Any = None, share: float = 0.0) -> tuple[Any, tuple[Any, ...]]:
+    """See `simdist.nn.functional`.
+
+    Returns:
+        y; and p before dropout, shape (n, h, t, t), or of a long text lse, shape (n, h, t).
+    """
+    n, t, _ = qkv.shape
+    q, k, v = _split(qkv, heads, 3)
+    y, lse = np.empty_like(q), np.empty_like(q, shape=(n, heads, t), dtype=working_dtype(qkv.dtype))
+    p = None
+    for queries, keys in _tiles(t):
+        p = _columns("softmax", _scores(k[:, :, keys], q[:, :, queries]), q, lse, queries)
+        w = p if keep is None else _dropped(p, keep[:, :, keys, queries], share)
+        y[:, :, queries] = matmul(w.swapaxes(-1, -2), v[:, :, keys])
+    _charge(qkv, heads, 2, 7 + 2 * (keep is not None))
+    return _joined(y), ((lse,) if t > _LONGEST else (p,))
+
+
+def attention_backward(qkv: Any, y: Any, p: tuple[Any, ...], dy: Any, keep: Any = None, share: float = 0.0) -> Any:
+    """See `simdist.nn.functional`; p is of `attention` here."""
+    t, heads, known = qkv.shape[1], p[0].shape[1], p[0]
+    q, k, v = _split(qkv, heads, 3)
+    (ys,), (dys,) = _split(y, heads, 1), _split(dy, heads, 1)
+    sums, scale = _dots(ys, dys), working_dtype(q.dtype).type(1 / math.sqrt(q.shape[-1]))
+    dq, dk, dv = dqkv = np.empty_like(q, shape=(3, *q.shape))
+    # The last tile sees every key, so it fills what the others then add to.
+    for queries, keys in reversed(_tiles(t)):
+        looked, dlooked, seen = q[:, :, queries], dys[:, :, queries], k[:, :, keys]
+        w = known
+        if known.ndim == 3:
+            w = _columns("softmax_again", _scores(seen, looked), q, known, queries)
+        mask = None if keep is None else keep[:, :, keys, queries]
+        dp = _scores(v[:, :, keys], dlooked, 1.0)
+        dp = dp if mask is None else _dropped(dp, mask, share)
+        ds = _columns("softmax_backward", dp, q, sums, queries, w, scale)
+        _add(w if mask is None else _dropped(w, mask, share), dlooked, dv, keys, t)
+        _add(ds, looked, dk, keys, t)
+        dq[:, :, queries] = matmul(ds.swapaxes(-1, -2), seen)
+    _charge(qkv, heads, 4, 3 + 4 * (keep is not None))
+    return dqkv.transpose(1, 3, 2, 0, 4).reshape(qkv.shape)
+
+
+def _scores(keys: Any, queries: Any, scale: float | None = None) -> Any:
+    """keys · queries / √d in the working dtype: rounded to 16 bits, large ones would not tell queries apart."""
+    s = np.empty_like(keys, shape=(*keys.shape[:-1], queries.shape[-2]), dtype=working_dtype(keys.dtype))
+    return matmul(keys, queries.swapaxes(-1, -2), s, scale=1 / math.sqrt(keys.shape[-1]) if scale is None else scale)
+
+
+def _add(x: Any, w: Any, total: Any, keys: slice, t: int) -> None:
+    """Fill the rows of `total` that the last tile sees, or add to those of another."""
+    rows = total[:, :, keys]
+    matmul(x, w, out=rows, plus=rows if keys.stop < t else None)
+
+
+def _tiles(t: int) -> list[tuple[slice, slice]]:
+    """The queries of each tile, and the keys that they see."""
+    size = _TILE if t > _LONGEST else max(t, 1)
+    return [(slice(i, min(i + size, t)), slice(0, min(i + size, t))) for i in range(0, max(t, 1), size)]
+
+
+def _split(x: Any, heads: int, count: int) -> Any:
+    """The `count` arrays of shape (n, h, t, d) in x of shape (n, t, h * count * d), each contiguous."""
+    n, t, width = x.shape
+    return x.reshape(n, t, heads, count, width // (heads * count)).transpose(3, 0, 2, 1, 4).copy()
+
+
+def _joined(y: Any) -> Any:
+    """(n, h, t, d) as (n, t, h * d)."""
+    n, h, t, d = y.shape
+    return y.transpose(0, 2, 1, 3).reshape(n, t, h * d)
+
+
+def _columns(name: str, s: Any, like: Any, of_queries: Any, queries: slice, *more: Any) -> Any:
+    """Run a kernel over the columns of s; what it makes has the dtype of `like`."""
+    n, h, keys, count = s.shape
+    out = s if s.dtype == like.dtype else np.empty_like(s, dtype=like.dtype)
+    sizes = (np.int64(i) for i in (keys, count, queries.start, of_queries.shape[-1]))
+    given = (*more[:1], of_queries, *more[1:], *sizes)
+    compiled(_SOURCE, name, like.dtype)((-(-count // THREADS), n * h), THREADS, s, out, *given)
+    return out
+
+
+def _dots(y: Any, dy: Any) -> Any:
+    """y · dy, shape (n, h, t)."""
+    sums = np.empty_like(y, shape=y.shape[:-1], dtype=working_dtype(y.dtype))
+    rows, warps = sums.size, THREADS // 32
+    compiled(_SOURCE, "dot", y.dtype)(-(-rows // warps), THREADS, y, dy, sums, np.int64(rows), np.int64(y.shape[-1]))
+    return sums
+
+
+def _dropped(p: Any, keep: Any, share: float) -> Any:
+    """p where `keep` is true, scaled up, and else zero."""
+    w = np.multiply(p, keep, dtype=working_dtype(p.dtype))
+    w *= 1 / (1 - share)
+    return w.astype(p.dtype)
+
+
+def _charge(qkv: Any, heads: int, products: int, each: int) -> None:
+    """Tell the meter: here every pair of query and key is multiplied, also those that the mask hides."""
+    n, t, width = qkv.shape
+    pairs, d = n * heads * t * t, width // (3 * heads)
+    charge((2 * products * d + each) * pairs, (products + 2) * pairs * qkv.itemsize)

@@ -1,0 +1,84 @@
+"""Fold: one kernel over the arrays of many ranks, made for as many as there are; see `simdist.arrays.folding`.
+
+    read     x0  x1  x2  x3      16 bytes of each at a time
+    fold     ((x0 op x1) op x2) op x3, in float32 for 16 bits, rounded once
+    write    to one of them, to some, or to all: what is read was read by the same thread before
+
+Every item is read once from each array and written once to each: for an all-reduce of p arrays of n bytes 2pn, the
+least there can be.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, width_of
+
+__all__ = ["MOST", "fold_to"]
+
+MOST = 32
+"""How many arrays one kernel takes."""
+
+_STEPS = {
+    "sum": "total = total + x;",
+    "prod": "total = total * x;",
+    "min": "total = total <= x || total != total ? total : x;",
+    "max": "total = total >= x || total != total ? total : x;",
+    "lor": "total = decltype(total)((total != 0) || (x != 0));",
+    "land": "total = decltype(total)((total != 0) && (x != 0));",
+}
+
+
+@lru_cache(maxsize=64)
+def _source(op: str, reads: int, writes: int) -> str:
+    """A kernel that folds so many arrays and writes the result to so many others."""
+    parameters = [f"const T* x{i}" for i in range(reads)] + [f"T* y{i}" for i in range(writes)]
+
+    def part(kind: str, count: str, step: str) -> str:
+        def at(name: str) -> str:
+            return f"reinterpret_cast<const Pack<T>*>({name})[i]" if kind == "Pack<T>" else f"{name}[i]"
+
+        def item(name: str) -> str:
+            return f"{name}.x[k]" if kind == "Pack<T>" else name
+
+        loads = "".join(f"{kind} p{i} = {at(f'x{i}')}; " for i in range(reads))
+        folds = "".join(f"{{ const auto x = widen({item(f'p{i}')}); {_STEPS[op]} }} " for i in range(1, reads))
+        stores = "".join(f"{at(f'y{i}').replace('const ', '')} = p0; " for i in range(writes))
+        return f"""
+    for (long long i = {step}) {{
+        {loads}
+        for (int k = 0; k < {count}; ++k) {{
+            auto total = widen({item("p0")});
+            {folds}
+            set({item("p0")}, total);
+        }}
+        {stores}
+    }}"""
+
+    return f"""
+extern "C" __global__ void fold({", ".join(parameters)}, long long n) {{
+    const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x, step = (long long)gridDim.x * blockDim.x;
+    {part("Pack<T>", "N", "first; i < n / N; i += step")}
+    {part("T", "1", "n / N * N + first; i < n; i += step")}
+}}
+"""
+
+
+def fold_to(op: str, arrays: Sequence[Any], outs: Sequence[Any]) -> None:
+    """Fold flat arrays of one dtype and length in their order, and write the result to each of `outs`.
+
+    More than MOST arrays are folded in turns, the result of one being the first array of the next.
+    """
+    first, rest = list(arrays[:MOST]), list(arrays[MOST:])
+    targets = list(outs) if not rest else [first[0]]
+    extra = targets[MOST:]
+    n, dtype = len(first[0]), first[0].dtype
+    width = width_of(*first, *targets)
+    kernel = compiled(_source(op, len(first), len(targets[:MOST])), "fold", dtype, width)
+    kernel(blocks_for(n, width), THREADS, *first, *targets[:MOST], np.int64(n))
+    for y in extra:
+        y[...] = targets[0]
+    if rest:
+        fold_to(op, [first[0], *rest], outs)

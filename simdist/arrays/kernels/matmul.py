@@ -1,0 +1,86 @@
+"""Matmul: products of matrices by cuBLAS, where they lie; see `simdist.arrays.matmul`."""
+
+from typing import Any
+
+import numpy as np
+
+from simdist import environment
+from simdist.arrays import device
+from simdist.arrays.device import Matrices
+from simdist.arrays.working import widened
+
+__all__ = ["matmul", "vecdot"]
+
+
+def matmul(x: Any, w: Any, out: Any = None, plus: Any = None, scale: float = 1.0) -> Any:
+    """See `simdist.arrays.matmul`: factors of 16 bits are multiplied as they are, and summed in float32.
+
+    Transposed factors and parts of larger matrices are taken as they lie; others are copied first. What is added
+    from `out` is added before the result is rounded; a row is added after.
+
+    Args:
+        scale: what the product is multiplied by before anything is added.
+    """
+    if x.dtype != w.dtype:
+        x, w = widened(x), widened(w)
+    (m, k), n = x.shape[-2:], w.shape[-1]
+    batch = x.shape[:-2]
+    if out is None:
+        out = np.empty_like(x, shape=(*batch, m, n))
+    add = plus is out
+    target = _matrices(out, batch)
+    if target is None or target.across or (out.dtype != x.dtype and out.dtype != np.float32):
+        y = matmul(x, w, scale=scale)
+        return np.add(y, out if add else 0 if plus is None else plus, out=out, casting="same_kind")
+    if out.size:
+        if k:
+            shape = int(np.prod(batch, dtype=np.int64)), m, n, k
+            device.gemm(shape, _laid(x, batch), _laid(w, batch), target, scale, add, environment.tf32())
+        elif not add:
+            out[...] = 0
+    if plus is not None and not add:
+        np.add(out, plus, out=out)
+    return out
+
+
+def vecdot(x: Any, y: Any) -> Any:
+    """See `simdist.arrays.matmul`: CuPy has no such function."""
+    return (x * y).sum(axis=-1)
+
+
+def _laid(x: Any, batch: tuple[int, ...]) -> Matrices:
+    """A factor as it lies, or a copy."""
+    rows, columns = x.shape[-2:]
+    return _matrices(x, batch) or Matrices(x.copy(), False, max(columns, 1), rows * columns)
+
+
+def _matrices(x: Any, batch: tuple[int, ...]) -> Matrices | None:
+    """How the matrices of x lie; None if cuBLAS could not find them: neither rows nor columns are runs of memory."""
+    rows, columns = x.shape[-2:]
+    *outer, down, right = (step // x.itemsize for step in x.strides)
+    stride = _stride(x.shape[:-2], outer, batch)
+    if stride is None:
+        return None
+    if (right == 1 or columns == 1) and (down >= columns or rows == 1):
+        return Matrices(x, False, max(down, columns, 1) if rows > 1 else max(columns, 1), stride)
+    if (down == 1 or rows == 1) and (right >= rows or columns == 1):
+        return Matrices(x, True, max(right, rows, 1) if columns > 1 else max(rows, 1), stride)
+    return None
+
+
+def _stride(shape: tuple[int, ...], steps: list[int], batch: tuple[int, ...]) -> int | None:
+    """From one matrix to the next, if that is the same for all of a batch; 0 where one is for all."""
+    if not shape:
+        return 0
+    if shape != batch:
+        return None
+    stride, span = 0, 0
+    for length, step in zip(reversed(shape), reversed(steps), strict=True):
+        if length == 1:
+            continue
+        if not span:
+            stride = step
+        elif step != span:
+            return None
+        span = step * length
+    return stride

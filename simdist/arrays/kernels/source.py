@@ -1,0 +1,171 @@
+"""Source: what all kernels begin with, and how they are compiled for the dtypes at hand.
+
+    T    what numbers are kept in           A    what they are reckoned in: float for 16 and 32 bits, double for 64
+    N    items that a thread reads at once, 16 bytes where addresses allow it
+
+Kernels include no header, so they need nothing of CUDA but its compiler.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import device
+from simdist.errors import ArrayError
+
+__all__ = ["HALF", "THREADS", "blocks_for", "compiled", "pointwise", "width_of"]
+
+THREADS = 256
+"""In a block."""
+
+_MOST_BLOCKS = 132 * 16  # of kernels that go over long arrays: enough to fill the largest card several times
+_PACK_BYTES = 16
+
+HALF = r"""
+__device__ inline float widen(half16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
+__device__ inline void set(half16& y, float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
+"""
+
+_TYPES = r"""
+struct half16 { unsigned short bits; };
+struct bfloat { unsigned short bits; };
+"""
+
+_PRELUDE = r"""
+__device__ inline float widen(bfloat x) { return __uint_as_float((unsigned)x.bits << 16); }
+__device__ inline void set(bfloat& y, float x) {
+    unsigned u = __float_as_uint(x);
+    bool nan = (u & 0x7fffffffu) > 0x7f800000u;
+    y.bits = nan ? (u >> 16) | 0x40 : (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+}
+template <class X> __device__ inline X widen(X x) { return x; }
+template <class X> __device__ inline void set(X& y, X x) { y = x; }
+
+template <class X> struct alignas(sizeof(X) * N) Pack { X x[N]; };
+
+// The sum over the threads of a block, a power of two of at least 32, for all of them.
+template <class X> __device__ inline X block_sum(X x) {
+    __shared__ X parts[32];
+    for (int far = 16; far; far /= 2) x += __shfl_xor_sync(0xffffffffu, x, far);
+    __syncthreads();  // whoever read the parts of the sum before this one has done so
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+    __syncthreads();
+    X sum = parts[0];
+    for (int i = 1; i < (int)blockDim.x / 32; ++i) sum += parts[i];
+    return sum;
+}
+
+template <class X> __device__ inline X larger(X a, X b) { return a >= b || a != a ? a : b; }  // a NaN wins
+
+template <class X> __device__ inline X block_max(X x) {
+    __shared__ X parts[32];
+    for (int far = 16; far; far /= 2) x = larger(x, __shfl_xor_sync(0xffffffffu, x, far));
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+    __syncthreads();
+    X top = parts[0];
+    for (int i = 1; i < (int)blockDim.x / 32; ++i) top = larger(top, parts[i]);
+    return top;
+}
+"""
+
+_NAMES = {
+    "float16": "half16",
+    "bfloat16": "bfloat",
+    "float32": "float",
+    "float64": "double",
+    "bool": "bool",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned",
+    "uint64": "unsigned long long",
+}
+
+
+def _name(dtype: np.dtype[Any]) -> str:
+    if dtype.name not in _NAMES:
+        raise ArrayError(f"no kernel takes dtype {dtype}; they take {', '.join(_NAMES)}")
+    return _NAMES[dtype.name]
+
+
+def full_source(body: str, dtype: np.dtype[Any], width: int = 1, **types: np.dtype[Any]) -> str:
+    """A kernel's source with what it begins with: see `compiled`."""
+    name = _name(dtype)
+    kinds = {"T": name, "A": "float" if name in ("half16", "bfloat") else name}
+    kinds |= {letter: _name(of) for letter, of in types.items()}
+    aliases = "".join(f"typedef {kind} {letter};\n" for letter, kind in kinds.items())
+    return f"{_TYPES}{aliases}constexpr int N = {width};\n{HALF}{_PRELUDE}\n{body}"
+
+
+@lru_cache(maxsize=512)
+def _compiled(body: str, name: str, dtype: np.dtype[Any], width: int, types: tuple[tuple[str, Any], ...]) -> Any:
+    return device.Kernel(full_source(body, dtype, width, **dict(types)), name)
+
+
+def compiled(body: str, name: str, dtype: np.dtype[Any], width: int = 1, **types: np.dtype[Any]) -> Any:
+    """The kernel `name` in a source, for numbers of this dtype.
+
+    Args:
+        width: N.
+        types: dtypes that the source has other letters for.
+
+    Raises:
+        ArrayError: it has no such kernel: a dtype is one of objects or complex numbers.
+    """
+    return _compiled(body, name, dtype, width, tuple(sorted(types.items())))
+
+
+def pointwise(name: str, reads: Sequence[str], writes: Sequence[str], body: str, numbers: str = "") -> str:
+    """The source of a kernel that treats each item by itself.
+
+    Args:
+        reads, writes: arrays of equal length, each as its type's letter and its name, "T x"; one may be both.
+        body: C++, in which a name is the item, widened; it ends with what is written.
+        numbers: further parameters.
+    """
+    arrays = dict.fromkeys([*reads, *writes])
+    kinds = {array: array.split() for array in arrays}
+    parameters = ", ".join(f"{'' if a in writes else 'const '}{t}* {x}_" for a, (t, x) in kinds.items())
+    items = "".join(f"auto {x} = widen({x}_k); " for a, (_, x) in kinds.items() if a in reads)
+    items += "".join(f"decltype(widen({x}_k)) {x}; " for a, (_, x) in kinds.items() if a not in reads)
+    results = "".join(f"set({x}_k, {x}); " for x in (kinds[a][1] for a in writes))
+
+    def loop(room: str, load: str, item: str, store: str) -> str:
+        loads = "".join(
+            room.format(t=t, x=x) + (load.format(t=t, x=x) if a in reads else "; ") for a, (t, x) in kinds.items()
+        )
+        names = "".join(item.format(t=t, x=x) for t, x in kinds.values())
+        stores = "".join(store.format(t=t, x=x) for t, x in (kinds[a] for a in writes))
+        return f"{loads}\nfor (int k = 0; k < WIDTH; ++k) {{ {names}{items}\n{body}\n{results} }}\n{stores}"
+
+    packs = loop(
+        "Pack<{t}> {x}_p",
+        " = reinterpret_cast<const Pack<{t}>*>({x}_)[i]; ",
+        "{t}& {x}_k = {x}_p.x[k]; ",
+        "reinterpret_cast<Pack<{t}>*>({x}_)[i] = {x}_p; ",
+    ).replace("WIDTH", "N")
+    single = loop("{t} {x}_s", " = {x}_[i]; ", "{t}& {x}_k = {x}_s; ", "{x}_[i] = {x}_s; ").replace("WIDTH", "1")
+    return f"""
+extern "C" __global__ void {name}({parameters}, {numbers + ", " if numbers else ""}long long n) {{
+    const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x, step = (long long)gridDim.x * blockDim.x;
+    for (long long i = first; i < n / N; i += step) {{ const long long at = i * N; (void)at; {packs} }}
+    for (long long i = n / N * N + first; i < n; i += step) {{ const long long at = i; (void)at; {single} }}
+}}
+"""
+
+
+def width_of(*arrays: Any) -> int:
+    """How many items a thread can read at once of arrays that begin anywhere: 16 bytes of the widest, or one."""
+    width = int(_PACK_BYTES // max(x.itemsize for x in arrays))
+    return width if all(device.address(x) % (width * x.itemsize) == 0 for x in arrays) else 1
+
+
+def blocks_for(items: int, width: int = 1) -> int:
+    """How many blocks of THREADS a kernel has that goes over so many items."""
+    return min(_MOST_BLOCKS, -(-items // (THREADS * width)))

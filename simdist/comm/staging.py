@@ -1,0 +1,263 @@
+"""Staging: messages between arrays on GPUs for an MPI that knows of no GPU, through pinned memory of the host.
+
+A long message goes in pieces, and each of two rooms holds one: so that a piece is copied while another is on its way.
+
+    sender      copy 0 | copy 1 | copy 2 | copy 3            device to host
+    MPI                |   0    |   1    |   2    |   3
+    receiver                    | copy 0 | copy 1 | copy 2   host to device
+
+A piece shorter than PIECE_BYTES is the last, so after one of just that length comes an empty one. On the record a
+message is one message, however many pieces it has. Both of its ends have to be on devices, unless it is short.
+"""
+
+from collections.abc import Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.arrays.kind import device_library
+from simdist.comm.communicator import ANY, Request, Status
+
+if TYPE_CHECKING:
+    from simdist.comm.mpi_messages import MpiMessages
+
+__all__ = ["PIECE_BYTES", "Staging", "pieces", "ready"]
+
+PIECE_BYTES = 4 << 20
+
+
+def ready(x: Array) -> Array:
+    """x as bytes for an MPI that takes the device's memory, complete: MPI knows nothing of CUDA's streams."""
+    device_library().synchronize()
+    return x.reshape(-1).view(np.uint8)
+
+
+def pieces(num_bytes: int) -> list[slice]:
+    """The pieces of a message, the last of them shorter than the others, and maybe empty."""
+    return [slice(at, min(at + PIECE_BYTES, num_bytes)) for at in range(0, num_bytes + 1, PIECE_BYTES)]
+
+
+class Staging:
+    """What sends and receives device arrays for a communicator.
+
+    Args:
+        comm: whose messages they are.
+        mpi: MPI's communicator.
+        library: mpi4py's MPI.
+    """
+
+    def __init__(self, comm: "MpiMessages", mpi: Any, library: Any) -> None:
+        self._comm = comm
+        self._mpi = mpi
+        self._library = library
+        self._device = device_library()
+        self._rooms: dict[str, list[Array]] = {}
+        self._stream: Any = None
+
+    def send(self, x: Array, dst: int, tag: int) -> None:
+        """See Communicator."""
+        start_s = perf_counter()
+        for _ in self._outgoing(x, dst, tag):
+            pass
+        self._comm.note("send", start_s, x.nbytes, dst, tag)
+
+    def recv(self, x: Array, src: int, tag: int) -> Status:
+        """See Communicator."""
+        start_s, taken = perf_counter(), Taken()
+        for _ in self._incoming(x, src, tag, taken):
+            pass
+        self._comm.note("recv", start_s, taken.num_bytes, taken.src, taken.tag)
+        return Status(taken.src, taken.tag, taken.num_bytes)
+
+    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
+        """See Communicator. The pieces of both go in turns, so that neither side waits for one not yet sent."""
+        start_s, taken = perf_counter(), Taken()
+        ways = [self._incoming(y, src, 0, taken), self._outgoing(x, dst, 0)]
+        while ways:
+            ways = [way for way in ways if next(way, "over") != "over"]
+        self._comm.note("send", start_s, x.nbytes, dst, 0)
+        self._comm.note("recv", start_s, taken.num_bytes, taken.src, 0)
+
+    def isend(self, x: Array, dst: int, tag: int) -> "StagedSending":
+        """See Communicator. All of x is copied to the host at once; so it may be changed, but its request lives."""
+        host = self._device.pinned(x.nbytes)
+        start_s, stream = perf_counter(), self._side()
+        stream.after_arrays()
+        self._device.copy_out(x, host, stream.raw)
+        stream.raw.synchronize()
+        requests = [self._post("isend", host[piece], dst, tag) for piece in pieces(x.nbytes)]
+        return StagedSending(self._comm, requests, host, dst, tag, start_s)
+
+    def irecv(self, x: Array, src: int, tag: int) -> "StagedReceiving":
+        """See Communicator. From a known source all pieces that there may be are awaited at once."""
+        host = self._device.pinned(x.nbytes)
+        known = src != ANY and tag != ANY
+        parts = pieces(x.nbytes) if known else pieces(x.nbytes)[:1]
+        requests = [self._post("irecv", host[piece], src, tag) for piece in parts]
+        return StagedReceiving(self, x, host, requests, src, tag)
+
+    # -- pieces -----------------------------------------------------------------------------------------
+
+    def _outgoing(self, x: Array, dst: int, tag: int) -> Iterator[None]:
+        """Copy and post a piece, then yield; at last wait for the two that are still under way."""
+        data, rooms, stream = x.reshape(-1).view(np.uint8), self._pair("out"), self._side()
+        requests: list[Any] = [None, None]
+        stream.after_arrays()
+        for k, piece in enumerate(pieces(x.nbytes)):
+            i, part = k % 2, data[piece]
+            if requests[i] is not None:
+                self._comm.finish("send", requests[i], x, dst, tag)
+            host = rooms[i][: part.nbytes]
+            if part.nbytes:
+                self._device.copy_out(part, host, stream.raw)
+                stream.raw.synchronize()
+            requests[i] = self._post("isend", host, dst, tag)
+            yield
+        for request in requests:
+            if request is not None:
+                self._comm.finish("send", request, x, dst, tag)
+
+    def _incoming(self, x: Array, src: int, tag: int, taken: "Taken") -> Iterator[None]:
+        """Await a piece, yield, and when it has come begin to copy it; until there is no more."""
+        data, rooms, stream = x.reshape(-1).view(np.uint8), self._pair("in"), self._side()
+        copied: list[Any] = [None, None]
+        stream.after_arrays()  # what is still done with x comes first
+        for k, piece in enumerate(pieces(x.nbytes)):
+            i, part = k % 2, data[piece]
+            if copied[i] is not None:
+                copied[i].synchronize()
+            host = rooms[i][: part.nbytes]
+            request = self._post("irecv", host, src, tag)
+            yield
+            status = self._comm.finish("recv", request, x, src, tag)
+            num_bytes = self.length(status, part, src)
+            src, tag = taken.add(status, num_bytes)
+            if num_bytes:
+                self._device.copy_in(part[:num_bytes], host, stream.raw)
+                copied[i] = self._device.Event()
+                copied[i].record(stream)
+            if num_bytes < PIECE_BYTES:
+                break
+        stream.before_arrays()
+        for event in copied:
+            if event is not None:
+                event.synchronize()  # the rooms are free for the next message
+
+    def _post(self, what: str, host: Array, peer: int, tag: int) -> Any:
+        """Begin to send or to receive a piece."""
+        library, byte = self._library, self._library.BYTE
+        try:
+            if what == "isend":
+                return self._mpi.Isend((host, byte), peer, tag)
+            source = library.ANY_SOURCE if peer == ANY else peer
+            return self._mpi.Irecv((host, byte), source, library.ANY_TAG if tag == ANY else tag)
+        except Exception as error:
+            raise self._comm.failure(error, what, host, peer, tag) from None
+
+    def length(self, status: Any, room: Array, src: int) -> int:
+        """How long the piece is that has come; Open MPI cuts off what a rank sends to itself without a word."""
+        num_bytes = int(status.Get_count(self._library.BYTE))
+        if num_bytes > room.nbytes:
+            raise self._comm.too_long("recv", room, src)
+        return num_bytes
+
+    def deliver(self, x: Array, host: Array, num_bytes: int) -> None:
+        """Copy what has come into x."""
+        if num_bytes:
+            stream = self._side()
+            stream.after_arrays()
+            self._device.copy_in(x.reshape(-1).view(np.uint8)[:num_bytes], host, stream.raw)
+            stream.raw.synchronize()
+
+    def _pair(self, name: str) -> list[Array]:
+        if name not in self._rooms:
+            self._rooms[name] = [self._device.pinned(PIECE_BYTES) for _ in range(2)]
+        return self._rooms[name]
+
+    def _side(self) -> Any:
+        """The stream that copies."""
+        if self._stream is None:
+            self._stream = self._device.Stream()
+        return self._stream
+
+
+class Taken:
+    """What has come of a message.
+
+    Attributes:
+        src, tag, num_bytes: of the pieces so far.
+    """
+
+    def __init__(self) -> None:
+        self.src = self.tag = ANY
+        self.num_bytes = 0
+
+    def add(self, status: Any, num_bytes: int) -> tuple[int, int]:
+        """One more; whom the rest comes from, and under which tag."""
+        self.src, self.tag = status.Get_source(), status.Get_tag()
+        self.num_bytes += num_bytes
+        return self.src, self.tag
+
+
+class StagedSending(Request):
+    """A send of a device array under way."""
+
+    def __init__(
+        self, comm: "MpiMessages", requests: list[Any], host: Array, dst: int, tag: int, start_s: float
+    ) -> None:
+        self._comm = comm
+        self._requests = requests
+        self._host = host
+        self._about = dst, tag, start_s
+        self._done: Status | None = None
+
+    @property
+    def over(self) -> bool:
+        """See Request."""
+        return all(request.Test() for request in self._requests)
+
+    def wait(self) -> Status:
+        """See Request."""
+        if self._done is None:
+            dst, tag, start_s = self._about
+            for request in self._requests:
+                self._comm.finish("send", request, self._host, dst, tag)
+            self._comm.note("send", start_s, self._host.nbytes, dst, tag)
+            self._done = Status(dst, tag, self._host.nbytes)
+        return self._done
+
+
+class StagedReceiving(Request):
+    """A receive into a device array under way."""
+
+    def __init__(self, staging: Staging, x: Array, host: Array, requests: list[Any], src: int, tag: int) -> None:
+        self._staging = staging
+        self._comm = staging._comm
+        self._x = x
+        self._host = host
+        self._requests = requests
+        self._about = src, tag, perf_counter()
+        self._done: Status | None = None
+
+    def wait(self) -> Status:
+        """See Request. What no piece came for is taken back."""
+        if self._done is None:
+            (src, tag, start_s), taken = self._about, Taken()
+            for k, piece in enumerate(pieces(self._x.nbytes)):
+                room = self._host[piece]
+                if k == len(self._requests):
+                    self._requests.append(self._staging._post("irecv", room, src, tag))
+                status = self._comm.finish("recv", self._requests[k], self._x, src, tag)
+                num_bytes = self._staging.length(status, room, src)
+                src, tag = taken.add(status, num_bytes)
+                if num_bytes < PIECE_BYTES:
+                    break
+            for request in self._requests[k + 1 :]:
+                request.Cancel()
+                request.Wait()
+            self._staging.deliver(self._x, self._host, taken.num_bytes)
+            self._comm.note("recv", start_s, taken.num_bytes, taken.src, taken.tag)
+            self._done = Status(taken.src, taken.tag, taken.num_bytes)
+        return self._done

@@ -1,0 +1,152 @@
+"""Arrays on a device obey the same functions; those that CuPy has not, or is slow at, are done by kernels."""
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from simdist.arrays import empty, kind_of, metered, moved, on_host
+from simdist.arrays.fused import fused, kernel
+from simdist.arrays.kind import address
+from simdist.arrays.matmul import matmul, vecdot
+from simdist.arrays.meter import Meter
+from simdist.arrays.take import take
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def close(x, y, tolerance):
+    """Whether a device array holds about what a NumPy array of the same shape and dtype does."""
+    y = on_host(y)
+    same = x.shape == y.shape and x.dtype == y.dtype
+    return same and (not x.size or np.abs(x.astype(np.float64) - y.astype(np.float64)).max() <= tolerance)
+
+
+def test_arrays_go_to_the_device_and_back(device):
+    for dtype in (np.float32, np.int64, np.uint8, np.bool_, BF16):
+        x = np.arange(6).reshape(2, 3).astype(dtype)
+        y = moved(x, "cupy")
+        assert kind_of(y) == "cupy" and y.dtype == dtype
+        assert moved(y, y) is y and on_host(x) is x
+        assert (on_host(y) == x).all()
+        assert moved(x.T, y).tolist() == x.T.tolist()
+
+
+def test_an_array_is_made_where_it_is_asked_for(device):
+    x = empty("cupy", (2, 3), np.float16)
+    assert (kind_of(x), x.shape, x.dtype) == ("cupy", (2, 3), np.float16)
+    assert address(x[1]) - address(x) == 6
+    phantom = empty("phantom", 3, np.float32)
+    assert moved(phantom, x) is phantom
+
+
+def test_the_device_takes_no_host_array_unasked(device):
+    x, y = moved(np.ones(3), "cupy"), np.ones(3)
+    with pytest.raises(TypeError):
+        np.add(x, y)
+    with pytest.raises(TypeError):
+        np.asarray(x)
+    with pytest.raises(ValueError, match="fill"):
+        x[...] = y
+    x[...] = moved(y, x)
+
+
+def test_a_function_is_done_by_its_kernel_only_on_the_device(device):
+    @fused("activation")
+    def gelu(x):
+        return "by NumPy"
+
+    assert gelu(np.ones(3)) == "by NumPy"
+    assert kind_of(gelu(moved(np.ones(3, np.float32), "cupy"))[0]) == "cupy"
+    assert kernel("norm", "layer_norm", np.ones(3)) is None
+
+
+def views(x):
+    """x as it is, transposed in memory, and a part of something larger."""
+    yield x
+    yield x.swapaxes(-1, -2).copy().swapaxes(-1, -2)
+    larger = np.zeros_like(x, shape=(*x.shape[:-1], x.shape[-1] + 3))
+    larger[..., 1:-2] = x
+    yield larger[..., 1:-2]
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, BF16])
+def test_products_of_matrices_wherever_they_lie(device, batch, dtype):
+    noise = np.random.default_rng(0)
+    x, w = (noise.standard_normal((*batch, *shape)).astype(dtype) for shape in ((4, 5), (5, 2)))
+    want = matmul(x, w)
+    for a, b in itertools.product(views(moved(x, "cupy")), views(moved(w, "cupy"))):
+        assert close(want, matmul(a, b), 0 if dtype is np.float64 else 1e-2)
+
+
+def test_products_are_added_to_what_is_there(device):
+    noise = np.random.default_rng(1)
+    x, w, row = noise.standard_normal((4, 5)), noise.standard_normal((5, 2)), noise.standard_normal(2)
+    a, b = moved(x, "cupy"), moved(w, "cupy")
+    assert close(x @ w + row, matmul(a, b, plus=moved(row, a)), 1e-14)
+    for out in list(views(moved(np.ones((4, 2)), a))):
+        matmul(a, b, out=out, plus=out)
+        assert close(1 + x @ w, out, 1e-14)
+        matmul(a, b, out=out)
+        assert close(x @ w, out, 1e-14)
+    nothing = moved(np.ones((4, 2)), a)
+    matmul(a[:, :0], b[:0], out=nothing)
+    assert not on_host(nothing).any()
+
+
+def test_products_of_rows(device):
+    x = np.arange(12.0).reshape(2, 2, 3)
+    assert close(vecdot(x, x + 1), vecdot(moved(x, "cupy"), moved(x + 1, "cupy")), 0)
+
+
+def test_entries_of_a_table(device):
+    table, indices = np.arange(10, 20), np.array([[3, 0], [9, 9]], np.uint8)
+    assert take(table, indices).tolist() == take(table, moved(indices, "cupy")).tolist() == table[indices].tolist()
+
+
+def test_memory_for_other_processes_is_an_allocation_of_its_own(device):
+    x, handle = device.exported(10)
+    assert len(handle) == 64 and x.shape == (10,)
+    x[...] = 7
+    with pytest.raises(device.failure):  # in the process that owns it
+        device.PeerMemory(handle, 10)
+
+
+def test_copies_beside_the_work_on_arrays(device):
+    x, host, stream = moved(np.arange(9.0), "cupy"), device.pinned(72), device.Stream()
+    stream.after_arrays()
+    device.copy_out(x, host, stream.raw)
+    y = np.empty_like(x)
+    device.copy_in(y, host, stream.raw)
+    stream.before_arrays()
+    device.synchronize()
+    assert y.tolist() == list(range(9))
+
+
+def test_events_tell_times(device):
+    start, end = device.Event(timing=True), device.Event(timing=True)
+    start.record()
+    end.record()
+    end.synchronize()
+    assert device.milliseconds(start, end) >= 0
+
+
+def test_the_meter_hears_of_kernels_as_of_numpy(device):
+    from simdist.nn import functional as f
+
+    noise = np.random.default_rng(2)
+    x, g = noise.standard_normal((4, 8)).astype(np.float32), np.ones(8, np.float32)
+
+    def counts(kind):
+        a, gain = moved(x, kind), moved(g, kind)
+        with metered(meter := Meter()):
+            y, z, r = f.layer_norm(a, gain, gain)
+            f.layer_norm_backward_weight(z, a, gain.copy(), gain.copy())
+            f.gelu_backward(f.gelu(f.layer_norm_backward_input(z, r, gain, y))[1], a)
+            _, p = f.cross_entropy(a, moved(np.array([1, 2, 3, 0]), kind))
+            f.cross_entropy_backward(p, moved(np.array([1, 2, 3, 0]), kind), 1.0)
+        return meter.flops, meter.bytes
+
+    assert counts("numpy") == counts("cupy")

@@ -1,0 +1,155 @@
+"""Each kernel against what it stands for."""
+
+from functools import reduce
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from simdist.arrays import moved, on_host
+from simdist.nn import functional as f
+from simdist.nn.functional import heads
+from simdist.optim import AdamW
+from simdist.optim import norm as norms
+
+KINDS = {"float32": 2e-6, "float64": 1e-13, "bfloat16": 2e-2}
+
+
+@pytest.fixture(params=list(KINDS))
+def made(request, device):
+    """made(*shape): normal numbers of a dtype, as NumPy's array; and how far results may be apart."""
+    dtype, noise = np.dtype(getattr(ml_dtypes, request.param, request.param)), np.random.default_rng(3)
+    return lambda *shape: noise.standard_normal(shape).astype(dtype), KINDS[request.param]
+
+
+def on(*arrays):
+    return [moved(x, "cupy") for x in arrays]
+
+
+def same(wanted, found, tolerance):
+    """Whether arrays, or tuples of them, are alike in shape, dtype and values."""
+    if isinstance(wanted, tuple):
+        return len(wanted) == len(found) and all(same(x, y, tolerance) for x, y in zip(wanted, found, strict=True))
+    if isinstance(wanted, float):
+        return abs(wanted - found) <= tolerance * max(1, abs(wanted))
+    x, y = wanted.astype(np.float64), on_host(found).astype(np.float64)
+    return (
+        wanted.dtype == found.dtype
+        and x.shape == y.shape
+        and np.abs(x - y).max() <= tolerance * max(1, np.abs(x).max())
+    )
+
+
+@pytest.mark.parametrize("width", [1, 33, 300])
+def test_layer_norm(made, width):
+    make, tolerance = made
+    x, gain, bias, dy = make(3, 5, width), make(width), make(width), make(3, 5, width)
+    a, g, b, da = on(x, gain, bias, dy)
+    y, z, r = f.layer_norm(x, gain, bias)
+    assert same((y, z, r), f.layer_norm(a, g, b), tolerance * 5)
+    zs, rs = on(z, r)
+    assert same(f.layer_norm_backward_input(z, r, gain, dy), f.layer_norm_backward_input(zs, rs, g, da), tolerance * 5)
+    f.layer_norm_backward_weight(z, dy, gain, bias)
+    f.layer_norm_backward_weight(zs, da, g, b)
+    assert same((gain, bias), (g, b), tolerance * 5)
+
+
+def test_gelu(made):
+    make, tolerance = made
+    x, dy = make(7, 13), make(7, 13)
+    a, da = on(x, dy)
+    assert same(f.gelu(x), f.gelu(a), tolerance)
+    assert same(f.gelu(x[:, 1:]), f.gelu(a[:, 1:]), tolerance)  # begins where no 16 bytes could be read at once
+    assert same(f.gelu_backward(x, dy), f.gelu_backward(a, da), tolerance)
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_cross_entropy(made, first):
+    make, tolerance = made
+    logits, targets = make(6, 9), np.array([4, 5, 4, 12, 8, 6], np.uint8) - (0 if first else 4)
+    a, b = on(logits, targets)
+    (total, p), (found, q) = f.cross_entropy(logits, targets, first), f.cross_entropy(a, b, first)
+    assert same((total, p), (found, q), tolerance)
+    slope = f.cross_entropy_backward(p, targets, 0.25, logits.dtype, first)
+    assert same(slope, f.cross_entropy_backward(q, b, 0.25, logits.dtype, first), tolerance)
+
+
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("long", [False, True])
+def test_attention(made, long, drop, monkeypatch):
+    from simdist.arrays.kernels import attention
+
+    if long:
+        monkeypatch.setattr(attention, "_LONGEST", 4)
+        monkeypatch.setattr(attention, "_TILE", 4)
+    make, tolerance = made
+    n, t, h, d = 2, 9, 2, 5
+    qkv, dy = make(n, t, h * 3 * d), make(n, t, h * d)
+    keep = np.random.default_rng(4).random((n, h, t, t)) > 0.3 if drop else None
+    y, p = heads.attention(qkv, h, keep, 0.3)
+    dqkv = heads.attention_backward(qkv, y, p, dy, keep, 0.3)
+    a, da = on(qkv, dy)
+    kept = None if keep is None else moved(keep, a)
+    z, q = f.attention(a, h, kept, 0.3)
+    assert q[0].ndim == (3 if long else 4)
+    assert same(y, z, tolerance)
+    assert same(dqkv, f.attention_backward(a, z, q, da, kept, 0.3), 2 * tolerance)
+
+
+def test_gradient_of_a_table(made):
+    make, tolerance = made
+    indices, dy, table = np.random.default_rng(5).integers(0, 7, (3, 10)).astype(np.uint8), make(3, 10, 6), make(9, 6)
+    a, b, c = on(indices, dy, table)
+    f.embedding_backward(indices, dy, table)
+    f.embedding_backward(a, b, c)
+    assert same(table, c, tolerance)
+
+
+def test_the_largest_value_and_the_sum_of_squares(made):
+    make, _ = made
+    x = make(1001)
+    (a,) = on(x)
+    assert norms.largest(x) == norms.largest(a) > 0
+    assert norms.norm([x, x[:7]]) == norms.norm([a, a[:7]])  # the same bits
+    a[500] = np.inf
+    assert norms.largest(a) == np.inf
+    a[700] = np.nan
+    assert np.isnan(norms.largest(a))
+
+
+@pytest.mark.parametrize("size", [1000, 1003])
+def test_adamw_gives_the_same_bits(device, size):
+    noise = np.random.default_rng(6)
+    w, g = (noise.standard_normal(size).astype(np.float32) for _ in range(2))
+    decay = [slice(3, 100), slice(500, 501), slice(900, size)]
+    a, b = on(w, g)
+    host, far = AdamW(w, decay=decay), AdamW(a, decay=decay)
+    for gradient in ((g, b), (g.astype(np.float16), moved(g.astype(np.float16), b))):
+        host.step(w, gradient[0], 0.01, 0.3)
+        far.step(a, gradient[1], 0.01, 0.3)
+    assert (on_host(a) == w).all()
+    assert all((on_host(far.state[name]) == host.state[name]).all() for name in ("m", "v"))
+
+
+@pytest.mark.parametrize(("op", "by"), [("sum", np.add), ("max", np.maximum), ("lor", np.logical_or)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64])
+def test_many_arrays_folded_at_once(device, op, by, dtype):
+    from simdist.arrays.kernels.fold import fold_to
+
+    for ranks, size in ((2, 37), (5, 64), (34, 9)):
+        xs = [np.random.default_rng(r).integers(-3, 4, size).astype(dtype) for r in range(ranks)]
+        arrays = on(*xs)
+        fold_to(op, arrays, arrays[1:3])
+        want = reduce(by, xs).astype(dtype).tolist()
+        assert [x.tolist() for x in arrays[1:3]] == [want] * len(arrays[1:3])
+        if ranks == 5:
+            assert arrays[3].tolist() == xs[3].tolist()
+
+
+def test_a_maximum_keeps_a_nan(device):
+    from simdist.arrays.kernels.fold import fold_to
+
+    for order in (0, 1):
+        arrays = on(*[np.array([np.nan], np.float32), np.ones(1, np.float32)][:: 1 - 2 * order])
+        fold_to("max", arrays, arrays[:1])
+        assert np.isnan(float(arrays[0][0]))

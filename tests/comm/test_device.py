@@ -1,0 +1,247 @@
+"""Arrays on devices between ranks: by every path, in both worlds."""
+
+import numpy as np
+import pytest
+
+from simdist.arrays import kind_of, moved, on_host
+from simdist.collectives import algorithms, all_gather, all_reduce, all_to_all, broadcast, reduce, reduce_scatter
+from simdist.comm import device as devices
+from simdist.comm import staging
+from simdist.comm.device import Finding, choose_path, use_device
+from simdist.comm.device_memory import led
+from simdist.comm.staging import pieces
+from simdist.errors import ArgumentError, MessageMismatch, UnknownNameError, WorldUnavailable
+
+PATHS = ("ipc", "staged")
+
+
+def far(x):
+    return moved(np.asarray(x), "cupy")
+
+
+# -- which device, which path ---------------------------------------------------------------------------------
+
+
+def found(works, why):
+    return lambda: Finding(works, why)
+
+
+def test_the_first_path_that_works_is_gone_and_the_others_are_told_of():
+    paths = {"ipc": found(False, "another node"), "staged": found(True, "always"), "last": found(True, "never asked")}
+    assert choose_path("auto", paths) == ("staged", "always; not ipc: another node")
+    with pytest.raises(WorldUnavailable, match="device path ipc: another node"):
+        choose_path("ipc", paths)
+    assert choose_path("staged", paths)[0] == "staged"
+    with pytest.raises(WorldUnavailable, match="not ipc: no"):
+        choose_path("auto", {"ipc": found(False, "no")})
+
+
+def test_ranks_that_share_a_gpu_let_the_first_fold_for_all():
+    places = ["0", "1", "0", "1", "2"]
+    assert [led(places, rank) for rank in range(5)] == [[0, 2], [1, 3], [], [], [4]]
+
+
+def test_what_there_is_not_is_an_error_on_all_ranks(spmd, device, monkeypatch):
+    def program(comm):
+        with pytest.raises(UnknownNameError, match="cud"):
+            use_device(comm, "cud")
+        with pytest.raises(UnknownNameError, match="wire"):
+            use_device(comm, "cuda", "wire")
+        if comm.rank == 1:
+            monkeypatch.setattr(devices, "device_library", lambda: Blind)
+        with pytest.raises(WorldUnavailable, match="rank 1: device cuda: this process sees no GPU"):
+            use_device(comm, "cuda")
+        monkeypatch.undo()
+        return comm.device.kind
+
+    if not spmd.real:
+        pytest.skip("virtual ranks share one process, and so one library")
+    assert spmd(program, 2) == ["numpy", "numpy"]
+
+
+class Blind:
+    num_devices = staticmethod(lambda: 0)
+
+
+def test_without_a_gpu_or_cupy_it_says_what_to_install(spmd, monkeypatch):
+    def no_library():
+        raise WorldUnavailable("arrays on a GPU need CuPy; install simdist[cuda13]")
+
+    def program(comm):
+        with pytest.raises(WorldUnavailable, match=r"rank 0: arrays on a GPU need CuPy; install simdist\[cuda13\]"):
+            use_device(comm, "cuda")
+
+    monkeypatch.setattr(devices, "device_library", no_library)
+    spmd(program, 2)
+
+
+def test_what_is_made_of_a_communicator_has_its_device(spmd, device):
+    def program(comm):
+        use_device(comm, "cuda", "staged")
+        half = comm.split(comm.rank % 2)
+        side = comm.stream("side")
+        kinds = [kind_of(c.empty(3, np.float32)) for c in (comm, half)]
+        return [*kinds, side.comm.device.kind, comm.shadow.device.kind, use_device(comm, "cpu").kind]
+
+    assert spmd(program, 2) == [["cupy", "cupy", "cupy", "cupy", "numpy"]] * 2
+
+
+# -- messages -------------------------------------------------------------------------------------------------
+
+
+def test_pieces_end_with_a_short_one(monkeypatch):
+    monkeypatch.setattr(staging, "PIECE_BYTES", 4)
+    assert [[(p.start, p.stop) for p in pieces(n)] for n in (0, 3, 4, 9)] == [
+        [(0, 0)],
+        [(0, 3)],
+        [(0, 4), (4, 4)],
+        [(0, 4), (4, 8), (8, 9)],
+    ]
+
+
+@pytest.mark.parametrize("piece", [64, 1 << 20])
+def test_messages_of_any_length(spmd, device, piece, monkeypatch):
+    monkeypatch.setattr(staging, "PIECE_BYTES", piece)
+
+    def program(comm):
+        use_device(comm, "cuda", "staged")
+        p, r = comm.size, comm.rank
+        after, before, found = (r + 1) % p, (r - 1) % p, []
+        for n in (0, 1, 8, 16, 100):
+            x, y, z, w = far(np.arange(n) + 1000.0 * r), far(np.zeros(n)), far(np.zeros(n)), far(np.zeros(n + 9))
+            comm.sendrecv(x, after, y, before)
+            got = comm.irecv(z, before, 5)
+            sent = comm.isend(x, after, 5)
+            status = got.wait(), sent.wait()
+            assert [tuple(s) for s in status] == [(before, 5, 8 * n), (after, 5, 8 * n)]
+            got = comm.irecv(w)  # from anybody, and with more room
+            sent = comm.isend(x, after, 7)
+            assert tuple(got.wait()) == (before, 7, 8 * n) and sent.wait()
+            want = (np.arange(n) + 1000.0 * before).tolist()
+            found += [y.tolist() == want, z.tolist() == want, w.tolist() == [*want, *[0.0] * 9]]
+        comm.send(far(np.arange(30.0)), r)
+        comm.recv(y := far(np.zeros(30)), r)
+        return [*found, y.tolist() == list(range(30))]
+
+    assert spmd(program, 3) == [[True] * 16] * 3
+
+
+def test_a_message_is_one_on_the_record(spmd, device, monkeypatch):
+    monkeypatch.setattr(staging, "PIECE_BYTES", 64)
+
+    def program(comm):
+        use_device(comm, "cuda", "staged")
+        comm.recorder.on = True
+        comm.recorder.rows.clear()
+        if comm.rank == 0:
+            comm.send(far(np.zeros(100)), 1)
+        else:
+            comm.recv(far(np.zeros(100)), 0)
+        return [(row[2], row[5], row[6]) for row in comm.recorder.rows]
+
+    assert spmd(program, 2) == [[("send", 800, 1)], [("recv", 800, 0)]]
+
+
+def test_a_message_that_is_too_long(spmd, device, monkeypatch):
+    monkeypatch.setattr(staging, "PIECE_BYTES", 64)
+
+    def program(comm):
+        use_device(comm, "cuda", "staged")
+        if comm.rank == 0:
+            comm.isend(far(np.zeros(20)), 1)
+        else:
+            with pytest.raises(MessageMismatch):
+                comm.recv(far(np.zeros(3)), 0)
+
+    if not spmd.real:
+        spmd(program, 2)
+
+
+# -- collectives ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_every_all_reduce(spmd, device, path, ranks):
+    def program(comm):
+        use_device(comm, "cuda", path if spmd.real else "auto")
+        found = {}
+        for algorithm in algorithms("all_reduce"):
+            for n in (1, 7, 5000):
+                x = comm.empty(n, np.int64)
+                x[...] = 10**comm.rank
+                y = far(np.full(n, 10**comm.rank))
+                try:
+                    all_reduce(x, comm, algorithm=algorithm)
+                    all_reduce(y, comm, algorithm=algorithm)
+                except ArgumentError as error:
+                    found[algorithm] = str(error)
+                    break
+                found[algorithm] = x.tolist() == y.tolist() == [int("1" * ranks)] * n
+        return found
+
+    for found in spmd(program, ranks):
+        refused = {name for name, said in found.items() if said is not True}
+        by_messages_only = spmd.real and path == "staged"
+        assert refused - {"torus"} == ({"direct"} if by_messages_only else set())
+        assert not by_messages_only or "needs ipc" in found["direct"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_collectives_in_memory_of_the_device(spmd, device, path, size):
+    def program(comm):
+        use_device(comm, "cuda", path if spmd.real else "auto")
+        p, r = comm.size, comm.rank
+        numbers = np.arange(size, dtype=np.float32)
+
+        def made(values):
+            x = comm.empty(size, np.float32)
+            x[...] = far(values.astype(np.float32))
+            return x
+
+        x = made(numbers * (r == 1))
+        broadcast(x, comm, root=1)
+        found = [x.tolist() == numbers.tolist()]
+        reduce(x, comm, root=0)
+        found.append(r != 0 or x.tolist() == (p * numbers).tolist())
+        part = reduce_scatter(made(numbers + r), comm)
+        full = all_gather(part, comm, out=made(numbers * 0))
+        found.append(full.tolist() == (p * numbers + p * (p - 1) / 2).tolist())
+        rows = comm.empty((p, size), np.float32)
+        rows[...] = far(np.array([numbers + 10 * r + j for j in range(p)], np.float32))
+        got = all_to_all(rows, comm)
+        found.append(on_host(got).tolist() == [(numbers + 10 * i + r).tolist() for i in range(p)])
+        half = made(numbers).astype(np.float16)
+        all_reduce(half, comm)
+        return [*found, kind_of(got) == kind_of(half) == "cupy"]
+
+    assert spmd(program, 3) == [[True] * 5] * 3
+
+
+def test_memory_is_given_back(spmd, device):
+    def program(comm):
+        use_device(comm, "cuda", "ipc" if spmd.real else "auto")
+        group = comm.split(0)
+        x = group.empty(1000, np.float32)
+        x[...] = 1
+        all_reduce(x, group)
+        total = float(x[0])
+        group.free()
+        return total, float(x[1])  # one's own memory stays while there are arrays in it
+
+    assert spmd(program, 2) == [(2.0, 2.0)] * 2
+
+
+def test_the_bits_of_many_ranks_are_those_of_one_kernel(spmd, device):
+    def program(comm):
+        use_device(comm, "cuda")
+        values = np.random.default_rng(comm.rank).standard_normal(999).astype(np.float32)
+        x = comm.empty(999, np.float32)
+        x[...] = far(values)
+        all_reduce(x, comm, algorithm="direct")
+        return x.tolist(), values.tolist()
+
+    found = spmd(program, 3)
+    a, b, c = (np.array(values, np.float32) for _, values in found)
+    assert all(total == ((a + b) + c).tolist() for total, _ in found)

@@ -1,0 +1,74 @@
+"""Whether an MPI takes device memory: what it says, and a process that may die of trying it."""
+
+import pytest
+
+from simdist.comm import device_probe
+from simdist.comm.device_probe import aware_of_cuda, opens_memory, says_cuda, tried_in_a_child
+
+
+class Mpi:
+    """A communicator that says what kinds of memory it takes."""
+
+    def __init__(self, kinds):
+        self.kinds, self.freed = kinds, False
+
+    def Get_info(self):  # noqa: N802
+        return self
+
+    def Get(self, key):  # noqa: N802
+        assert key == "mpi_memory_alloc_kinds"
+        return self.kinds
+
+    def Free(self):  # noqa: N802
+        self.freed = True
+
+
+class Library:
+    __file__ = "/nowhere/MPI.so"
+
+
+def test_an_mpi_says_by_its_info_what_memory_it_takes():
+    assert says_cuda(Library, mpi := Mpi("system,mpi,cuda:device"))
+    assert mpi.freed
+    assert not says_cuda(Library, Mpi("system,mpi"))
+    assert not says_cuda(Library, Mpi(None))
+
+
+def test_a_trial_that_arrives_that_crashes_that_fails_that_hangs(monkeypatch):
+    assert tried_in_a_child(program="raise SystemExit(0)") == ""
+    assert "ended with -6" in tried_in_a_child(program="import os; os.abort()")
+    assert "ended with 1: ValueError: no" in tried_in_a_child(program="raise ValueError('no')")
+    monkeypatch.setattr(device_probe, "_CHILD_S", 0.2)
+    assert "did not end within" in tried_in_a_child(program="import time; time.sleep(60)")
+
+
+def test_a_trial_knows_nothing_of_the_job():
+    program = "import os; raise SystemExit(any(n.startswith(('PMI_', 'OMPI_COMM_')) for n in os.environ))"
+    told = {"PMI_RANK": "1", "OMPI_COMM_WORLD_RANK": "1"}
+    assert tried_in_a_child(told, program) == ""
+
+
+def test_an_mpi_is_believed_after_a_trial_only(spmd, monkeypatch):
+    def program(comm):
+        silent = aware_of_cuda(comm, Library, Mpi("system"))
+        monkeypatch.setattr(device_probe, "tried_in_a_child", lambda: "a process that tried it ended with -11: bang")
+        wrong = aware_of_cuda(comm, Library, Mpi("cuda"))
+        monkeypatch.setattr(device_probe, "tried_in_a_child", lambda: "")
+        right = aware_of_cuda(comm, Library, Mpi("cuda"))
+        return [list(found) for found in ((f.works, f.why) for f in (silent, wrong, right))]
+
+    for silent, wrong, right in spmd(program, 2):
+        assert silent[0] is wrong[0] is False and right[0] is True
+        assert "conda-forge's openmpi" in silent[1]
+        assert "ended with -11: bang (rank 0)" in wrong[1]
+
+
+def test_a_machine_that_opens_no_memory(spmd, device, monkeypatch):
+    if device.__name__ == "simdist.arrays.device" and not hasattr(device.failure, "calls"):
+        monkeypatch.setenv("FAKE_CUDA_IPC", "0")
+    if spmd.real and "FAKE_CUDA_FOLDER" in __import__("os").environ:
+        for found in spmd(lambda comm: [opens_memory(comm).works, opens_memory(comm).why], 2):
+            assert found[0] is False
+            assert "CUDA opens no memory of other processes here" in found[1]
+    else:
+        pytest.skip("memory is opened by other processes, and the stand-in alone can refuse it")

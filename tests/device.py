@@ -1,0 +1,32 @@
+"""The device that tests run on: with --device cuda a card, and else a stand-in whose kernels the processor runs.
+
+The stand-in is a package named cupy, in tests/fake_cuda; it refuses what CuPy refuses, see there.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+__all__ = ["library"]
+
+FAKE = Path(__file__).parent / "fake_cuda"
+
+
+def library(config):
+    """The module `simdist.arrays.device`, on the device that was asked for; skips the test where there is none."""
+    if config.getoption("--device") == "cuda":
+        pytest.importorskip("cupy", reason="--device cuda needs CuPy")
+    elif "cupy" not in sys.modules:
+        if shutil.which("g++") is None:
+            pytest.skip("the device's stand-in needs g++ for its kernels; --device cuda needs a card")
+        if (cache := getattr(config, "cache", None)) is not None:  # else the stand-in makes a folder of its own
+            os.environ.setdefault("FAKE_CUDA_FOLDER", str(cache.mkdir("kernels")))
+        sys.path.insert(0, str(FAKE))
+    from simdist.arrays import device
+
+    if not device.num_devices():
+        pytest.skip("--device cuda needs a GPU of NVIDIA's and its driver")
+    return device

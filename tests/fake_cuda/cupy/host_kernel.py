@@ -1,0 +1,199 @@
+"""Kernels compiled as C++ for the processor, a block at a time: its threads are fibers that meet at barriers.
+
+So a kernel's arithmetic and its addresses are tried, barriers and shuffles included; races are not, for one thread
+runs at a time.
+"""
+
+import atexit
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+_SHIM = r"""
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <ucontext.h>
+#include <vector>
+using std::isnan; using std::isfinite; using std::sqrt; using std::exp; using std::tanh; using std::log;
+#define __global__
+#define __device__
+#define __shared__ static
+#define __restrict__
+#define __launch_bounds__(...)
+struct uint3_ { unsigned x, y, z; };
+static uint3_ threadIdx, blockIdx, blockDim, gridDim;
+static std::vector<char*> stacks;
+#if defined(__x86_64__)  // without the calls to the system that swapcontext makes
+struct Fiber { void* top; };
+static Fiber home; static std::vector<Fiber> fibers;
+asm(".text\n.type switch_to, @function\nswitch_to:\n"
+    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+    "mov %rsp, (%rdi)\nmov (%rsi), %rsp\n"
+    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
+extern "C" void switch_to(Fiber* from, Fiber* to) __attribute__((visibility("hidden")));
+static void make_(Fiber& fiber, char* stack, size_t size, void (*f)()) {
+    void** top = (void**)((size_t)(stack + size) & ~(size_t)15);
+    *--top = 0; *--top = (void*)f;
+    for (int i = 0; i < 6; ++i) *--top = 0;
+    fiber.top = top;
+}
+#else
+typedef ucontext_t Fiber;
+static Fiber home; static std::vector<Fiber> fibers;
+static void switch_to(Fiber* from, Fiber* to) { swapcontext(from, to); }
+static void make_(Fiber& fiber, char* stack, size_t size, void (*f)()) {
+    getcontext(&fiber); fiber.uc_stack.ss_sp = stack; fiber.uc_stack.ss_size = size; fiber.uc_link = &home;
+    makecontext(&fiber, f, 0);
+}
+#endif
+static std::vector<char> over; static int me, arrived, turn, warp_arrived[64], warp_turn[64];
+static char slots[2048][16];
+static void yield_() { switch_to(&fibers[me], &home); }
+static void meet_(int& came, int& now, int all) {
+    if (++came == all) { came = 0; ++now; return; }
+    for (int then = now; then == now;) yield_();
+}
+static void __syncthreads() { meet_(arrived, turn, blockDim.x); }
+static void meet_warp_() { int w = me / 32; int rest = (int)blockDim.x - w * 32; meet_(warp_arrived[w], warp_turn[w], rest < 32 ? rest : 32); }
+template <class X> static X __shfl_xor_sync(unsigned, X x, int far) {
+    std::memcpy(slots[me], &x, sizeof(X)); meet_warp_();
+    X y; std::memcpy(&y, slots[me ^ far], sizeof(X)); meet_warp_(); return y;
+}
+template <class X> static X __shfl_sync(unsigned, X x, int lane) {
+    std::memcpy(slots[me], &x, sizeof(X)); meet_warp_();
+    X y; std::memcpy(&y, slots[me / 32 * 32 + lane], sizeof(X)); meet_warp_(); return y;
+}
+static void __syncwarp() { meet_warp_(); }
+template <class X> static X atomicAdd(X* p, X x) { X old = *p; *p += x; return old; }
+template <class X> static X atomicMax(X* p, X x) { X old = *p; if (x > old) *p = x; return old; }
+static unsigned __float_as_uint(float x) { unsigned u; std::memcpy(&u, &x, 4); return u; }
+static float __uint_as_float(unsigned u) { float x; std::memcpy(&x, &u, 4); return x; }
+static long long __double_as_longlong(double x) { long long u; std::memcpy(&u, &x, 8); return u; }
+static float rsqrtf(float x) { return 1 / std::sqrt(x); }
+#define INFINITY_ (1.0f / 0.0f)
+"""
+_HALF = r"""
+static float widen(half16 x) { _Float16 h; std::memcpy(&h, &x.bits, 2); return h; }
+static void set(half16& y, float x) { _Float16 h = x; std::memcpy(&y.bits, &h, 2); }
+"""
+_LAUNCH = r"""
+static void (*body)(void**); static void** given;
+static void start_() { body(given); over[me] = 1; switch_to(&fibers[me], &home); }
+static void launch_(void (*f)(void**), void** args, const unsigned* grid, unsigned threads) {
+    body = f; given = args; gridDim = {grid[0], grid[1], grid[2]}; blockDim = {threads, 1, 1};
+    while (stacks.size() < threads) stacks.push_back(new char[1 << 16]);
+    fibers.resize(threads);
+    for (unsigned z = 0; z < grid[2]; ++z) for (unsigned y = 0; y < grid[1]; ++y) for (unsigned x = 0; x < grid[0]; ++x) {
+        blockIdx = {x, y, z}; arrived = 0; over.assign(threads, 0); std::memset(warp_arrived, 0, sizeof warp_arrived);
+        for (unsigned i = 0; i < threads; ++i) {
+            make_(fibers[i], stacks[i], 1 << 16, start_);
+        }
+        for (unsigned left = threads; left;) {
+            left = 0;
+            for (unsigned i = 0; i < threads; ++i) if (!over[i]) {
+                me = i; threadIdx = {i, 0, 0}; switch_to(&home, &fibers[i]);
+                left += !over[i];
+            }
+        }
+    }
+}
+"""
+_SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(([^)]*)\)')
+_libraries = {}
+launches = []  # the names of kernels, in the order in which they were launched
+
+
+def _folder():
+    """Where libraries lie: one folder for a process and those that it starts."""
+    if "FAKE_CUDA_FOLDER" not in os.environ:
+        os.environ["FAKE_CUDA_FOLDER"] = folder = tempfile.mkdtemp(prefix="simdist-fake-cuda-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(os.environ["FAKE_CUDA_FOLDER"])
+
+
+def _translated(source):
+    """A kernel's source as C++ for the processor."""
+    from simdist.arrays.kernels.source import HALF
+
+    source = source.replace(HALF, _HALF)
+    calls = ""
+    for name, parameters in _SIGNATURE.findall(source):
+        types = [" ".join(p.replace("__restrict__", "").split()[:-1]) for p in parameters.split(",")]
+        arguments = ", ".join(f"*({kind}*)a[{i}]" for i, kind in enumerate(types))
+        calls += f"static void call_{name}(void** a) {{ {name}({arguments}); }}\n"
+        calls += f'extern "C" void launch_{name}(void** a, const unsigned* g, unsigned t) '
+        calls += f"{{ launch_(call_{name}, a, g, t); }}\n"
+    return _SHIM + source + _LAUNCH + calls
+
+
+def _library(source):
+    if source not in _libraries:
+        text = _translated(source)
+        path = _folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
+        if not path.exists():
+            own = path.with_suffix(f".{os.getpid()}")
+            command = [
+                "g++",
+                "-O1",
+                "-std=c++20",
+                "-w",
+                "-shared",
+                "-fPIC",
+                "-ffp-contract=off",
+                "-x",
+                "c++",
+                "-",
+                "-o",
+                own,
+            ]
+            done = subprocess.run(command, input=text, text=True, capture_output=True)
+            if done.returncode:
+                raise RuntimeError(f"{done.stderr}\n{text}")
+            own.rename(path)
+        _libraries[source] = ctypes.CDLL(str(path)), dict(_SIGNATURE.findall(source))
+    return _libraries[source]
+
+
+_SIZES = {"int": 4, "unsigned": 4, "float": 4, "double": 8, "long long": 8, "unsigned long long": 8, "bool": 1}
+
+
+class RawKernel:
+    """As of CuPy."""
+
+    def __init__(self, code, name, options=(), backend="nvrtc"):
+        self._code, self._name = code, name
+
+    def __call__(self, grid, block, args, *, shared_mem=0, stream=None):
+        from cupy import ndarray
+
+        library, signatures = _library(self._code)
+        parameters = [p.strip() for p in signatures[self._name].split(",")]
+        if len(parameters) != len(args):
+            raise TypeError(f"{self._name} takes {parameters}, and was given {len(args)} arguments")
+        kept = []
+        for parameter, x in zip(parameters, args, strict=True):
+            kind = " ".join(parameter.split()[:-1])
+            if "*" in parameter:
+                if not isinstance(x, ndarray):
+                    raise TypeError(f"{parameter} of {self._name} is {type(x)}; needs an array")
+                if not x.flags.c_contiguous:
+                    raise AssertionError(f"{parameter} of {self._name} is not contiguous")  # CuPy would not tell
+                kept.append(np.array([x.data.ptr if x.size else 0], np.uint64))
+            else:
+                if not isinstance(x, np.generic) or x.dtype.itemsize != _SIZES.get(kind, x.dtype.itemsize):
+                    raise AssertionError(f"{parameter} of {self._name} is {x!r} of {type(x)}")
+                if kind in _SIZES and (kind in ("float", "double")) != (x.dtype.kind == "f"):
+                    raise AssertionError(f"{parameter} of {self._name} is {x!r} of {type(x)}")
+                kept.append(np.array([x]))
+        launches.append(self._name)
+        pointers = (ctypes.c_void_p * len(kept))(*(k.ctypes.data for k in kept))
+        sizes = (ctypes.c_uint * 3)(*grid, *[1] * (3 - len(grid)))
+        getattr(library, f"launch_{self._name}")(pointers, sizes, ctypes.c_uint(block[0]))
