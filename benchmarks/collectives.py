@@ -12,6 +12,7 @@ level that simdist needs, and in a job of its own at the other, which lets MPICH
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import simdist as sd
-from benchmarks.rivals import GLOO, VENDOR, Settings, copy_of, measure, vendor
+from benchmarks.rivals import GLOO, VENDOR, Settings, bind, copy_of, measure, vendor
 from simdist.bench.measure import bus_bytes_per_s
 from simdist.bench.race import COPY, OWN, Arrays, contenders, lane_of
 from simdist.collectives import algorithms
@@ -72,6 +73,7 @@ def _ours(comm: Communicator, settings: Settings) -> list[dict[str, Any]]:
     """The rows of a job of simdist's, with MPI's own beside."""
     mpi = import_module("mpi4py.MPI").COMM_WORLD
     comm.recorder.on = False
+    bind(comm.rank)
     arrays, lane = Arrays(comm.empty, max(settings["sizes"])), lane_of(comm)
 
     def calls(operation: str, items: int, cold: bool) -> Any:
@@ -212,6 +214,7 @@ def _arguments() -> Namespace:
 def main() -> int:
     """Run the benchmark."""
     args = _arguments()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that no rival outlives this
     os.environ |= dict.fromkeys(THREAD_VARIABLES, "1")  # for the ranks, which are yet to be started
     settings: Settings = {
         "operations": args.operations,

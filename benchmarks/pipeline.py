@@ -15,7 +15,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +37,9 @@ from simdist.parallel.pipeline import (
     compare,
     executed,
     footprints,
+    mean_memory,
     measured_costs,
+    paper,
     predicted_taken,
     schedule,
     schedules,
@@ -45,7 +47,7 @@ from simdist.parallel.pipeline import (
     split,
     taken,
 )
-from simdist.parallel.pipeline.formulas import Formula, formula
+from simdist.parallel.pipeline.formulas import Formula
 from simdist.parallel.pipeline.memory import Memory
 
 __all__ = ["main"]
@@ -119,27 +121,7 @@ class Seen(NamedTuple):
 
     def paper(self, memory: Memory | None = None) -> Formula | None:
         """What the paper says of such times, and of memory in micro-batches or as given."""
-        return _paper(self.one, self.best[1].times, memory)
-
-
-def _paper(one: Schedule, times: Times, memory: Memory | None = None) -> Formula | None:
-    """Its formula, for stages that take what these take on average; None where there is none."""
-
-    def mean(given: float | Sequence[float]) -> float:
-        return given if isinstance(given, (int, float)) else fmean(given) / one.share
-
-    equal = Times(*(mean(t) for t in (times.forward, times.backward_input, times.backward_weight)))
-    try:
-        return formula(
-            one.name,
-            stages=one.num_ranks,
-            micro_batches=one.num_micro_batches,
-            times=equal,
-            memory=memory,
-            chunks=max(map(len, one.placement)),
-        )
-    except sd.UnknownNameError:
-        return None
+        return paper(self.one, self.best[1].times, memory)
 
 
 # -- tables -------------------------------------------------------------------------------------------
@@ -173,13 +155,12 @@ def _detail(seen: Seen, job: Job) -> None:
     stages = footprints(
         gpt(job.shape), split(job.costs, one.num_stages), job.windows, job.shape.context + 1, np.dtype(np.float32)
     )
-    kept = Memory(*(sum(s.levels[letter].after for s in stages) / one.num_ranks for letter in "FI"))
     rows = compare(
         *seen.best,
         seen.took,
         predicted_taken(one, stages),
         seen.paper(),
-        seen.paper(kept),
+        seen.paper(mean_memory(stages, one.num_ranks)),
     )
     print(f"\n{one.name:<40}{'measured':>14}{'predicted':>14}{'formula':>14}")
     for row in rows:

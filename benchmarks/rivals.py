@@ -6,6 +6,7 @@ A rank of a job without simdist's world: rank 0 prints seconds, as JSON, by oper
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,8 +17,9 @@ import numpy as np
 
 from simdist.arrays import Array, slices
 from simdist.bench.race import COPY, Arrays, Lane, race
+from simdist.environment import cores
 
-__all__ = ["GLOO", "VENDOR", "Settings", "copy_of", "main", "measure", "vendor"]
+__all__ = ["GLOO", "VENDOR", "Settings", "bind", "copy_of", "main", "measure", "vendor"]
 
 GLOO = ("all_reduce", "broadcast", "reduce", "all_gather", "all_to_all")
 """What it has."""
@@ -76,6 +78,13 @@ def gloo(dist: Any, operation: str, x: Any, y: Any) -> None:
             dist.all_gather_into_tensor(y, x[: len(x) // dist.get_world_size()])
 
 
+def bind(rank: int) -> None:
+    """Let a rank keep to one core: rank r to core r, and round again."""
+    mine = cores()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {mine[rank % len(mine)]})
+
+
 def copy_of(lane: Lane, x: Array, y: Array) -> None:
     """The limit: all ranks copy at once, and meet."""
     np.copyto(y, x)
@@ -95,7 +104,7 @@ def measure(
         for size in settings["sizes"]:
             items = -(-size // (4 * ranks)) * ranks
             for cold in settings["cold"]:
-                found = race(calls(operation, items, cold), lane, settings["budget_s"])
+                found = race(calls(operation, items, cold), lane, settings["budget_s"], warm=not cold)
                 case = {"operation": operation, "ranks": ranks, "num_bytes": 4 * items, "cold": cold}
                 rows += [{**case, "contender": name, **times._asdict()} for name, times in found.items()]
     return rows
@@ -106,6 +115,7 @@ def _by_mpi(settings: Settings) -> list[dict[str, Any]]:
     rc.thread_level = settings["thread_level"]
     mpi_module = import_module("mpi4py.MPI")
     mpi = mpi_module.COMM_WORLD
+    bind(mpi.rank)
 
     def largest(x: Array) -> Array:
         y = np.empty_like(x)
@@ -129,6 +139,7 @@ def _by_gloo(settings: Settings) -> list[dict[str, Any]]:
     torch: Any = import_module("torch")
     dist: Any = import_module("torch.distributed")
     torch.set_num_threads(1)
+    bind(settings["rank"])
     store = f"file://{settings['store']}"
     dist.init_process_group("gloo", store, _TIMEOUT, settings["ranks"], settings["rank"])
 

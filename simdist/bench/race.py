@@ -1,8 +1,8 @@
 """Race: contenders take turns at one collective, so that whatever else the machine does strikes all of them alike.
 
-round 0    meet a meet b meet c        each turn begins when all ranks have met, and ends on the slowest
-round 1    meet b meet c meet a
-round 2    meet c meet a meet b
+round 0    meet b meet c meet a        each turn begins when all ranks have met, and ends on the slowest
+round 1    meet a meet c meet b        each round has another order, the same on all ranks, so that nobody always
+round 2    meet c meet b meet a        comes after the same one, and finds the caches as that one leaves them
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist import collectives
-from simdist.arrays import Array, partition
+from simdist.arrays import Array, slices
 from simdist.collectives import all_reduce
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
@@ -55,13 +55,17 @@ class Times(NamedTuple):
         return cls(float(median), float(p10), float(p90))
 
 
-def race(calls: Mapping[str, Callable[[int], Any]], lane: Lane, budget_s: float, most: int = 200) -> dict[str, Times]:
+def race(
+    calls: Mapping[str, Callable[[int], Any]], lane: Lane, budget_s: float, most: int = 200, warm: bool = True
+) -> dict[str, Times]:
     """Let all take turns. All ranks must call this alike.
 
     Args:
         calls: what each contender does in its turn in round k.
         budget_s: about how long all of them together may take, which says how many rounds there are.
         most: rounds, after one that does not count.
+        warm: whether each does it twice in its turn, and the second time counts: then caches hold what it has used,
+            and not what the one before it has.
 
     Returns:
         of each contender, from when the last rank began to when the last one ended.
@@ -71,13 +75,16 @@ def race(calls: Mapping[str, Callable[[int], Any]], lane: Lane, budget_s: float,
         lane.meet()
         call(0)
     once_s = float(lane.largest(np.array([perf_counter() - start_s]))[0])
-    rounds = int(min(most, max(_LEAST, budget_s / once_s)))
+    rounds = int(min(most, max(_LEAST, budget_s / once_s / (1 + warm))))
     seen = np.zeros((2, len(names), rounds))
+    orders = np.random.default_rng(0)
     for k in range(rounds):
-        for i in range(len(names)):
-            j = (i + k) % len(names)
+        for j in orders.permutation(len(names)).tolist():
             call = calls[names[j]]
             lane.meet()
+            if warm:
+                call(k)
+                lane.meet()
             seen[0, j, k] = perf_counter()
             call(k)
             seen[1, j, k] = perf_counter()
@@ -102,6 +109,7 @@ class Arrays:
         self.own, self.other = (np.empty(self._items, np.float32) for _ in range(2))
         for pool in (self.shared, self.own, self.other):
             pool[...] = 0  # the pages are there from now on
+        self._cut: dict[tuple[int, int, int], Array] = {}  # so that no contender's time holds that of cutting
 
     def turns(self, items: int) -> int:
         """How many arrays of so many items there are."""
@@ -109,8 +117,11 @@ class Arrays:
 
     def of(self, pool: Array, items: int, k: int, cold: bool) -> Array:
         """The array of so many items of round k; cold, it has not been touched for as long as the pool is."""
-        at = k % self.turns(items) * items if cold else 0
-        return pool[at : at + items]
+        turn = k % self.turns(items) if cold else 0
+        found = self._cut.get((id(pool), items, turn))
+        if found is None:
+            found = self._cut[id(pool), items, turn] = pool[turn * items : (turn + 1) * items]
+        return found
 
 
 def lane_of(comm: Communicator) -> Lane:
@@ -134,27 +145,33 @@ def contenders(
     """
 
     def turn(name: str, pool: Array) -> Callable[[int], Any]:
-        def call(k: int) -> Any:
-            x = arrays.of(pool, items, k, cold)
-            return _perform(comm, operation, name, x, arrays.of(arrays.other, items, k, cold))
+        def x(k: int) -> Array:
+            return arrays.of(pool, items, k, cold)
 
-        return call
+        return _call(comm, operation, name, x, lambda k: arrays.of(arrays.other, items, k, cold))
 
     in_memory = [name for name in names if name == "auto" or not find(operation, name).by_messages]
     found = {name: turn(name, arrays.shared if name in in_memory else arrays.own) for name in names}
     return found | {name + OWN: turn(name, arrays.own) for name in in_memory}
 
 
-def _perform(comm: Communicator, operation: str, name: str, x: Array, y: Array) -> Any:
-    mine = partition(len(x), comm.size)[comm.rank]
+def _call(
+    comm: Communicator, operation: str, name: str, x: Callable[[int], Array], y: Callable[[int], Array]
+) -> Callable[[int], Any]:
+    """Calls a collective in round k, on x(k) and where it has an array for the result on y(k)."""
+    run = getattr(collectives, operation)
+
+    def mine(k: int) -> Array:
+        whole = x(k)
+        return whole[slices(len(whole), comm.size)[comm.rank]]
+
     match operation:
         case "all_gather":
-            return collectives.all_gather(x[mine], comm, name, out=x)
+            return lambda k: run(mine(k), comm, name, out=x(k))
         case "all_to_all":
-            rows = x.reshape(comm.size, -1)
-            return collectives.all_to_all(rows, comm, name, out=y.reshape(rows.shape))
+            return lambda k: run(x(k).reshape(comm.size, -1), comm, name, out=y(k).reshape(comm.size, -1))
         case "gather":
-            return collectives.gather(x[mine], comm, algorithm=name)
+            return lambda k: run(mine(k), comm, algorithm=name)
         case "scatter":
-            return collectives.scatter(x if comm.rank == 0 else None, comm, algorithm=name)
-    return getattr(collectives, operation)(x, comm, algorithm=name)
+            return lambda k: run(x(k) if comm.rank == 0 else None, comm, algorithm=name)
+    return lambda k: run(x(k), comm, algorithm=name)

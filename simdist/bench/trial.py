@@ -182,7 +182,7 @@ def _counted(spans: Iterable[Span], reduced_bytes: int) -> Traffic:
         if span.name == "send":
             sent.append(span.bytes)
         elif span.name == "move":
-            read, written = (int(part.split()[0]) for part in span.detail.split(","))
+            read, written = (int(part.split()[0]) for part in span.detail.split(",")[:2])
             moved.append((read, written))
     return Traffic(len(sent), sum(sent), reduced_bytes, *map(sum, zip(*moved, strict=True)))
 

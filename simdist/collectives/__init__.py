@@ -17,6 +17,7 @@ from simdist.collectives import (  # noqa: F401, I001
     hierarchical_all_to_all,
     torus,
     direct,
+    direct_scatter,
     direct_data,
     dissemination,
     linear,

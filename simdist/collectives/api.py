@@ -1,14 +1,13 @@
-"""The collectives as programs call them: check, agree, choose an algorithm, perform it, record it."""
+"""The collectives as programs call them."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from simdist.arrays import Array, Reduction, empty, kind_of, partition, phantom, reduction, slices
 from simdist.collectives.buffers import describe, flat, root_of
-from simdist.collectives.registry import choose, find
+from simdist.collectives.perform import perform
 from simdist.comm import Communicator
 from simdist.errors import ArrayError
 
@@ -25,42 +24,6 @@ __all__ = [
 ]
 
 Op = str | Reduction
-
-
-def _perform(
-    operation: str,
-    algorithm: str,
-    options: dict[str, Any],
-    comm: Communicator,
-    x: Array,
-    what: str,
-    call: Callable[[Callable[..., Any], Communicator], Any],
-) -> Any:
-    """Do it, on the communicator's shadow, once all ranks are known to ask for the same.
-
-    What `auto` picked shows in the name of the span, and the group's name in its detail.
-
-    Args:
-        x: the whole array, or a stand-in with its bytes.
-        what: what is done, in words, to compare with what the others say.
-        call: calls the algorithm with its arguments and the communicator. Plain calls take nothing of C's stack,
-            which virtual ranks copy whenever they switch; run(*arguments) would.
-    """
-    chosen, other = choose(operation, comm, x.nbytes) if algorithm == "auto" else (find(operation, algorithm),) * 2
-    if options:
-        chosen.check_options(options)
-        what += "".join(f", {name} {value!r}" for name, value in options.items())
-    shadow = comm.shadow
-    with shadow.span(chosen.title, x.nbytes, detail=comm.context) as span:
-        if chosen is not other:
-            comm.agree(f"{operation} by auto of {what}")
-            if shadow.peers().show(x) is None:
-                chosen = other
-                span.rename(chosen.title)
-        if comm.check:
-            later = not chosen.by_messages and comm.num_nodes == 1
-            comm.agree(f"{operation} by {chosen.name} of {what}", later)
-        return call(partial(chosen.run, **options) if options else chosen.run, shadow)
 
 
 def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "auto", **options: Any) -> None:
@@ -80,8 +43,8 @@ def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "a
         CollectiveMismatch: on all ranks, if they do not all call this with the same arguments.
     """
     items, fold = flat(x, comm), reduction(op)
-    what = f"{describe(x)}, op {fold.name}"
-    _perform("all_reduce", algorithm, options, comm, items, what, lambda run, shadow: run(items, shadow, fold))
+    told = x.dtype, x.shape, ("op", fold.name)
+    perform("all_reduce", algorithm, options, comm, items, told, lambda run, shadow: run(items, shadow, fold))
 
 
 def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "auto", **options: Any) -> Array:
@@ -98,8 +61,8 @@ def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str 
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
     """
     items, fold = flat(x, comm), reduction(op)
-    what = f"{describe(x)}, op {fold.name}"
-    _perform("reduce_scatter", algorithm, options, comm, items, what, lambda run, shadow: run(items, shadow, fold))
+    told = x.dtype, x.shape, ("op", fold.name)
+    perform("reduce_scatter", algorithm, options, comm, items, told, lambda run, shadow: run(items, shadow, fold))
     return items[partition(len(items), comm.size)[comm.rank]]
 
 
@@ -132,8 +95,8 @@ def all_gather(
     there = full[chunks[comm.rank]]
     if out is None or not _same(mine, there):
         there[...] = mine
-    what = f"{full.dtype}[{len(full)}]"
-    _perform("all_gather", algorithm, options, comm, full, what, lambda run, shadow: run(full, shadow, chunks))
+    told = full.dtype, full.shape
+    perform("all_gather", algorithm, options, comm, full, told, lambda run, shadow: run(full, shadow, chunks))
     return full if out is None else out
 
 
@@ -163,7 +126,9 @@ def all_to_all(
         raise ArrayError(f"rank {comm.rank} gave out of {describe(y)} for x of {describe(x)}; they must be alike")
     rows = comm.size, x.size // comm.size
     x_rows, y_rows = x.reshape(rows), y.reshape(rows)
-    _perform("all_to_all", algorithm, options, comm, x, describe(x), lambda run, shadow: run(x_rows, y_rows, shadow))
+    perform(
+        "all_to_all", algorithm, options, comm, x, (x.dtype, x.shape), lambda run, shadow: run(x_rows, y_rows, shadow)
+    )
     return y
 
 
@@ -181,8 +146,8 @@ def broadcast(x: Array, comm: Communicator, root: int = 0, algorithm: str = "aut
     """
     root = root_of(comm, root)
     items = flat(x, comm, writable=comm.rank != root)
-    what = f"{describe(x)}, root {root}"
-    _perform("broadcast", algorithm, options, comm, items, what, lambda run, shadow: run(items, shadow, root))
+    told = x.dtype, x.shape, ("root", root)
+    perform("broadcast", algorithm, options, comm, items, told, lambda run, shadow: run(items, shadow, root))
 
 
 def reduce(
@@ -202,8 +167,8 @@ def reduce(
     """
     root = root_of(comm, root)
     items, fold = flat(x, comm), reduction(op)
-    what = f"{describe(x)}, op {fold.name}, root {root}"
-    _perform("reduce", algorithm, options, comm, items, what, lambda run, shadow: run(items, shadow, fold, root))
+    told = x.dtype, x.shape, ("op", fold.name), ("root", root)
+    perform("reduce", algorithm, options, comm, items, told, lambda run, shadow: run(items, shadow, fold, root))
 
 
 def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str = "auto", **options: Any) -> Array:
@@ -229,10 +194,10 @@ def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str =
     if comm.rank != root:
         items = empty(kind, 0, dtype)
     chunks = list(partition(int(length), comm.size))
-    what = f"{dtype}[{length}], root {root}"
     whole = phantom(int(length), items.dtype)
-    shard: Array = _perform(
-        "scatter", algorithm, options, comm, whole, what, lambda run, shadow: run(items, shadow, chunks, root)
+    told = whole.dtype, whole.shape, ("root", root)
+    shard: Array = perform(
+        "scatter", algorithm, options, comm, whole, told, lambda run, shadow: run(items, shadow, chunks, root)
     )
     return shard
 
@@ -257,10 +222,10 @@ def gather(shard: Array, comm: Communicator, root: int = 0, algorithm: str = "au
     mine = flat(shard, comm, writable=False)
     chunks = _consecutive([int(note) for note in comm.exchange(str(len(mine)))])
     length = chunks[-1].stop
-    what = f"{mine.dtype}[{length}], root {root}"
     whole = phantom(length, mine.dtype)
-    full: Array | None = _perform(
-        "gather", algorithm, options, comm, whole, what, lambda run, shadow: run(mine, shadow, chunks, root)
+    told = whole.dtype, whole.shape, ("root", root)
+    full: Array | None = perform(
+        "gather", algorithm, options, comm, whole, told, lambda run, shadow: run(mine, shadow, chunks, root)
     )
     return full
 
@@ -272,7 +237,7 @@ def barrier(comm: Communicator, algorithm: str = "auto") -> None:
         UnknownNameError: no such algorithm.
         CollectiveMismatch: on all ranks, if they do not all call this.
     """
-    _perform("barrier", algorithm, {}, comm, phantom(0), "nothing", lambda run, shadow: run(shadow))
+    perform("barrier", algorithm, {}, comm, phantom(0), (), lambda run, shadow: run(shadow))
 
 
 def _consecutive(lengths: Sequence[int]) -> list[slice]:

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-import numpy as np
-
 from simdist.arrays import Array, Reduction, partition
+from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.registry import algorithm, find
 from simdist.collectives.ring import Ring
@@ -73,7 +72,7 @@ def _go_round(x: Array, comm: Communicator, op: Reduction, ring: Ring, tag: int)
     """
     p = comm.size
     chunks = partition(len(x), p)
-    incoming = np.empty_like(x, shape=chunks.largest)
+    incoming = scratch(x, chunks.largest)
     for step in range(1, 2 * p - 1):
         give, take = x[chunks[ring.back(step)]], x[chunks[ring.back(step + 1)]]
         y = incoming[: len(take)] if step < p else take

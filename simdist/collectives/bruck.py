@@ -10,9 +10,8 @@ Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997, IEEE Trans. Parallel Distrib.
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from simdist.arrays import Array, Chunks
+from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
@@ -70,7 +69,7 @@ def bruck_all_gather(x: Array, comm: Communicator, chunks: Chunks) -> None:
     """
     p, r = comm.size, comm.rank
     turned, own = _Turned(chunks, r), chunks[r]
-    y = np.empty_like(x)
+    y = scratch(x)
     y[: turned.end(1)] = x[own]
     for d in _distances(p):
         m = min(d, p - d)
@@ -132,12 +131,12 @@ def bruck_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     otherwise (the formula says n/2).
     """
     p, r = comm.size, comm.rank
-    z = np.empty_like(x)
+    z = scratch(x)
     z[: p - r] = x[r:]
     z[p - r :] = x[:r]
     for d in _distances(p):
-        give = np.empty_like(x, shape=(_rows(p, d), *x.shape[1:]))
-        take = np.empty_like(give)
+        give = scratch(x, (_rows(p, d), *x.shape[1:]))
+        take = scratch(give)
         for packed, places in _runs(p, d):
             give[packed] = z[places]
         comm.sendrecv(give, (r + d) % p, take, (r - d) % p)

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from simdist.arrays import Array
+from simdist.arrays import Array, hold
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, ArrayError
 
-__all__ = ["describe", "flat", "root_of"]
+__all__ = ["describe", "flat", "root_of", "scratch"]
 
 
 def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
@@ -18,8 +18,10 @@ def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
     Raises:
         ArrayError: x is no array, holds Python objects, is not C-contiguous, or may not be written to.
     """
-    if type(x) is np.ndarray and _is_plain(x, writable):  # as it nearly always is
-        return x if x.ndim == 1 else x.reshape(-1)
+    if type(x) is np.ndarray:
+        flags = x.flags
+        if flags.c_contiguous and (flags.writeable or not writable) and not x.dtype.hasobject:  # as it nearly always is
+            return x if x.ndim == 1 else x.reshape(-1)
     if not hasattr(x, "dtype") or not hasattr(x, "reshape"):
         raise ArrayError(f"rank {comm.rank} gave {type(x).__name__} {x!r:.60}; a collective needs an array")
     if x.dtype.hasobject:
@@ -32,10 +34,11 @@ def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
     return x.reshape(-1)
 
 
-def _is_plain(x: Array, writable: bool) -> bool:
-    """Whether there is nothing against a NumPy array."""
-    flags = x.flags
-    return flags.c_contiguous and (flags.writeable or not writable) and not x.dtype.hasobject
+def scratch(like: Array, shape: int | tuple[int, ...] | None = None) -> Array:
+    """An empty array of this one's kind and dtype to work in: in a ledger it is memory of communication."""
+    x = np.empty_like(like, shape=shape)
+    hold("communication", x)
+    return x
 
 
 def describe(x: Array) -> str:

@@ -26,9 +26,8 @@ Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
 from simdist.arrays import Array, Chunks, Reduction, partition
+from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Cost
 from simdist.comm import Communicator
 
@@ -129,7 +128,7 @@ class Cube:
 
 def halve(x: Array, comm: Communicator, op: Reduction, cube: Cube, block: Block) -> None:
     """Give away half of what this place stands for, fold the other half, and again, until one place is left."""
-    incoming = np.empty_like(x)
+    incoming = scratch(x)
     for partner, mine, theirs in reversed(cube.rounds):
         keep, give = block(*mine), block(*theirs)
         comm.sendrecv(x[give], partner, incoming[keep], partner)
@@ -152,7 +151,7 @@ def from_guest(x: Array, comm: Communicator, cube: Cube) -> None:
 
 def fold_guest(x: Array, comm: Communicator, op: Reduction, cube: Cube) -> None:
     """Fold the guest's x into its host's; nothing where there is no guest."""
-    y = np.empty_like(x) if cube.has_guest and not cube.is_guest else x
+    y = scratch(x) if cube.has_guest and not cube.is_guest else x
     from_guest(y, comm, cube)
     if y is not x:
         op(x, y)

@@ -16,12 +16,12 @@ Source: Peng, Fang, Liu, Xie, Dai, Yang, Li, Wang 2023, Optimizing MPI Collectiv
 what a reduction in shared memory has to move.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from simdist.arrays import Array, Reduction, partition, slices
 from simdist.collectives.cost import Case, Cost, Formula
-from simdist.collectives.direct_cost import Moves, is_short, on_one_node
+from simdist.collectives.direct_cost import Moves, fits_one_shot, is_short, on_one_node
+from simdist.collectives.direct_fold import Slice, combiner, fold, fold_in_place
 from simdist.collectives.direct_nodes import (
     all_reduce_over_nodes,
     all_reduce_phases,
@@ -33,53 +33,26 @@ from simdist.collectives.segments import segments
 from simdist.comm import Communicator
 from simdist.comm.peers import ROOM_BYTES, Peers
 
-__all__ = ["direct_all_reduce", "direct_reduce", "direct_reduce_scatter"]
-
-_BLOCK_BYTES = 1 << 18
-"""Of each array at a time: what is read for the sum is still in cache when the sum is written over it."""
-
-
-def fold(op: Reduction, arrays: Sequence[Array], total: Array) -> None:
-    """Leave in `total`, which may be the first of the arrays, their reduction in order."""
-    combine = op.ufunc
-    combine(arrays[0], arrays[1], out=total)
-    for x in arrays[2:]:
-        combine(total, x, out=total)
-
-
-def _fold_slice(op: Reduction, arrays: Sequence[Array], part: slice, to: Iterable[int]) -> None:
-    """Fold this slice of all arrays into array 0, and write it to those of the ranks `to`, block by block."""
-    step = max(1, _BLOCK_BYTES // arrays[0].dtype.itemsize)
-    for start in range(part.start, part.stop, step):
-        stop = min(start + step, part.stop)
-        blocks = [x[start:stop] for x in arrays]
-        total = blocks[0]
-        fold(op, blocks, total)
-        for i in to:
-            if i:
-                blocks[i][...] = total
-
+__all__ = ["direct_all_reduce", "direct_reduce"]
 
 # -- all-reduce and reduce ----------------------------------------------------------------------------
 
 
-def _reduce_to(x: Array, comm: Communicator, op: Reduction, to: Sequence[int], one_shot: bool, staged: bool) -> None:
+def _reduce_to(
+    x: Array, comm: Communicator, op: Reduction, to: Sequence[int], one_shot: bool | None, staged: bool
+) -> None:
     """Leave in x on the ranks `to` the reduction over all ranks, which live on one node."""
-    peers = comm.peers()
-    if one_shot:
+    peers, n, p = comm.peers(), x.nbytes, comm.size
+    if is_short(n, p) if one_shot is None else one_shot and n <= ROOM_BYTES:
         _reduce_at_once(x, peers, op, to)
         return
     views = None if staged else peers.show(x)
-    if views is None:
+    if views is not None:
+        fold_in_place(views, peers, op, to)
+    elif one_shot is None and fits_one_shot(n, p):
+        _reduce_at_once(x, peers, op, to)
+    else:
         _reduce_staged(x, peers, op, to)
-        return
-    p, r, start_s = comm.size, comm.rank, comm.clock()
-    part = slices(len(x), p)[r]
-    _fold_slice(op, views, part, to)
-    items = part.stop - part.start
-    share = items * x.dtype.itemsize
-    peers.moved(start_s, p * share, len({0, *to}) * share, 0, (p - 1) * items)
-    peers.meet()
 
 
 def _reduce_at_once(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> None:
@@ -88,7 +61,7 @@ def _reduce_at_once(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) ->
     p, start_s = comm.size, comm.clock()
     copies = peers.post(x)
     if comm.rank in to:
-        fold(op, [copy[:items] for copy in copies], x)
+        fold(combiner(op, x.dtype), [copy[:items] for copy in copies], x, x)
         peers.moved(start_s, p * n, n, 2 * n, (p - 1) * items, n)
     else:
         peers.moved(start_s, 0, n, n, 0, n)
@@ -107,11 +80,10 @@ def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> 
     start_s, mine = comm.clock(), x[parts[0]]
     copies = peers.post(mine)
     for k in range(1, len(parts) + 1):
-        part = slices(len(mine), p)[r]
-        _fold_slice(op, copies, part, to)
-        items, taken = part.stop - part.start, mine.nbytes if takes else 0
-        share = items * itemsize
-        written = mine.nbytes + len({0, *to}) * share
+        part = Slice(copies, slices(len(mine), p)[r])
+        part.fold(op, to, peers)
+        items, share, taken = part.items, part.num_bytes, mine.nbytes if takes else 0
+        written = mine.nbytes + len(to) * share
         peers.moved(start_s, p * share + taken, written, mine.nbytes + taken, (p - 1) * items, mine.nbytes)
         start_s, summed, sums = comm.clock(), mine, copies
         if k < len(parts):
@@ -123,21 +95,23 @@ def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> 
             summed[...] = sums[r][: len(summed)]
 
 
-def _reduce_moves(case: Case, to: Sequence[int], one_shot: bool, staged: bool) -> Moves:
+def _reduce_moves(case: Case, to: Sequence[int], one_shot: bool | None, staged: bool) -> Moves:
     p, r, n = case.ranks, case.rank, case.num_bytes
     taken = n if r in to else 0
-    if one_shot:
+    if one_shot is None:
+        one_shot = fits_one_shot(n, p) if staged else is_short(n, p)
+    if one_shot and n <= ROOM_BYTES:
         return Moves(1, p * taken, n, n + taken, (p - 1) * taken)
     if not staged:
         share = case.chunk_bytes(r)
-        return Moves(2, p * share, len({0, *to}) * share, 0, (p - 1) * share)
+        return Moves(2, p * share, len(to) * share, 0, (p - 1) * share)
     parts = segments(n // case.itemsize, case.itemsize, ROOM_BYTES)
     share = sum(partition(s.stop - s.start, p).size(r) for s in parts) * case.itemsize
-    return Moves(len(parts) + 1, p * share + taken, n + len({0, *to}) * share, n + taken, (p - 1) * share)
+    return Moves(len(parts) + 1, p * share + taken, n + len(to) * share, n + taken, (p - 1) * share)
 
 
 def _all_reduce_moves(case: Case, one_shot: bool | None = None, staged: bool = False) -> Moves:
-    return _reduce_moves(case, range(case.ranks), is_short(case.num_bytes, case.ranks, one_shot), staged)
+    return _reduce_moves(case, range(case.ranks), one_shot, staged)
 
 
 def _all_reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False) -> Cost:
@@ -184,11 +158,11 @@ def direct_all_reduce(
     if comm.num_nodes > 1:
         all_reduce_over_nodes(x, comm, op)
         return
-    _reduce_to(x, comm, op, range(comm.size), is_short(x.nbytes, comm.size, one_shot), staged)
+    _reduce_to(x, comm, op, range(comm.size), one_shot, staged)
 
 
 def _one_rank(case: Case, one_shot: bool | None = None, staged: bool = False) -> Moves:
-    return _reduce_moves(case, [case.root], is_short(case.num_bytes, case.ranks, one_shot), staged)
+    return _reduce_moves(case, [case.root], one_shot, staged)
 
 
 def _reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False) -> Cost:
@@ -215,94 +189,11 @@ def direct_reduce(
     Args:
         one_shot, staged: as of the all-reduce; in one shot root sums alone.
 
-    Cost per rank, in place: 2 meetings, n bytes read, n/p or 2n/p written, n(p-1)/p reduced.
+    Cost per rank, in place: 2 meetings, n bytes read, n/p written, n(p-1)/p reduced.
     """
     if comm.size == 1:
         return
     if comm.num_nodes > 1:
         reduce_over_nodes(x, comm, op, root)
         return
-    _reduce_to(x, comm, op, [root], is_short(x.nbytes, comm.size, one_shot), staged)
-
-
-# -- reduce-scatter -----------------------------------------------------------------------------------
-
-
-def _scatter_moves(case: Case, staged: bool = False) -> Moves:
-    p, r, n, share = case.ranks, case.rank, case.num_bytes, case.chunk_bytes(case.rank)
-    if is_short(n, p) or staged:
-        return Moves(_rounds(case.chunks.largest, p, case.itemsize), p * share, n, n + share, (p - 1) * share)
-    return Moves(2, p * share, len({0, r}) * share, 0, (p - 1) * share)
-
-
-def _rounds(largest: int, chunks: int, itemsize: int) -> int:
-    """How many rooms full it takes to post so many chunks, the largest of so many items."""
-    return max(1, -(-largest // max(1, ROOM_BYTES // (chunks * itemsize))))
-
-
-def _scatter_cost(case: Case, staged: bool = False) -> Cost:
-    return _scatter_moves(case, staged).cost(case) if on_one_node(case) else _all_reduce_cost(case)
-
-
-def _scatter_formula(case: Case, staged: bool = False) -> Formula:
-    if on_one_node(case):
-        return _scatter_moves(replace(case, rank=case.ranks - 1), staged).formula(case)
-    return _all_reduce_formula(case)
-
-
-@algorithm("reduce_scatter", "direct", cost=_scatter_cost, formula=_scatter_formula, by_messages=False)
-def direct_reduce_scatter(x: Array, comm: Communicator, op: Reduction, staged: bool = False) -> None:
-    """Leave in chunk r of x the reduction over all ranks; the other chunks are working space.
-
-        rank            0                   1                   2                   3
-        fold      x0 x1 x2 x3: c0     x0 x1 x2 x3: c1     x0 x1 x2 x3: c2     x0 x1 x2 x3: c3
-        write     c0 to x0            c1 to x1            c2 to x2            c3 to x3
-
-    Staged, or where arrays are short, each leaves a copy of a piece of every chunk and folds the pieces of its own.
-    On several nodes it is the all-reduce.
-
-    Args:
-        staged: whether to copy arrays that need not be.
-
-    Cost per rank: in place 2 meetings, n bytes read, n/p or 2n/p written; staged one meeting for each room full, n
-    read, n written. n(p-1)/p reduced.
-    """
-    p, r = comm.size, comm.rank
-    if p == 1:
-        return
-    if comm.num_nodes > 1:
-        all_reduce_over_nodes(x, comm, op)
-        return
-    peers = comm.peers()
-    views = None if staged or is_short(x.nbytes, p) else peers.show(x)
-    if views is None:
-        _scatter_staged(x, peers, op)
-        return
-    start_s, chunk = comm.clock(), slices(len(x), p)[r]
-    _fold_slice(op, views, chunk, [r])
-    items = chunk.stop - chunk.start
-    share = items * x.dtype.itemsize
-    peers.moved(start_s, p * share, len({0, r}) * share, 0, (p - 1) * items)
-    peers.meet()
-
-
-def _scatter_staged(x: Array, peers: Peers, op: Reduction) -> None:
-    """Each leaves a piece of every chunk, and folds all pieces of its own chunk into x."""
-    comm, itemsize = peers.comm, x.dtype.itemsize
-    p, r = comm.size, comm.rank
-    chunks = slices(len(x), p)
-    rounds = _rounds(chunks[0].stop, p, itemsize)
-    for k in range(rounds):
-        start_s = comm.clock()
-        cuts = chunks if rounds == 1 else [piece(chunk, rounds, k) for chunk in chunks]
-        copies = peers.post(x) if rounds == 1 else peers.post(*(x[cut] for cut in cuts))
-        before, items = sum(cut.stop - cut.start for cut in cuts[:r]), cuts[r].stop - cuts[r].start
-        fold(op, [copy[before : before + items] for copy in copies], x[cuts[r]])
-        posted, share = sum(cut.stop - cut.start for cut in cuts) * itemsize, items * itemsize
-        peers.moved(start_s, p * share, posted, posted + share, (p - 1) * items, posted)
-
-
-def piece(chunk: slice, pieces: int, k: int) -> slice:
-    """Piece k of a chunk that is cut into so many."""
-    part = slices(chunk.stop - chunk.start, pieces)[k]
-    return slice(chunk.start + part.start, chunk.start + part.stop)
+    _reduce_to(x, comm, op, [root], one_shot, staged)

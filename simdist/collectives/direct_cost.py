@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from simdist.collectives.cost import Case, Cost, Formula
-from simdist.comm.peers import ROOM_BYTES
 
-__all__ = ["Moves", "is_short", "on_one_node"]
+__all__ = ["Moves", "fits_one_shot", "is_short", "on_one_node"]
 
-_SHORT_BYTES = 1 << 14  # of one array, and four times as much of all ranks' together
+_SHORT_BYTES = 1 << 12  # of one array, and four times as much of all ranks' together
+_ONE_SHOT_BYTES = 1 << 14  # likewise
 
 
 class Moves(NamedTuple):
@@ -39,14 +39,14 @@ class Moves(NamedTuple):
         return Formula(self.meetings, 0, (self.read_bytes + self.written_bytes + self.private_bytes) / 3)
 
 
-def is_short(num_bytes: int, ranks: int, one_shot: bool | None = None) -> bool:
-    """Whether an array of so many bytes is copied at once wherever it lies; one_shot says it, where it is given.
+def is_short(num_bytes: int, ranks: int) -> bool:
+    """Whether an array of so many bytes is copied at once, wherever it lies: quicker than to ask, and to meet again."""
+    return num_bytes <= _SHORT_BYTES and num_bytes * ranks <= 4 * _SHORT_BYTES
 
-    Up to some size that is quicker than to meet once more; but each rank has to read what all have copied.
-    """
-    if one_shot is None:
-        return num_bytes <= _SHORT_BYTES and num_bytes * ranks <= 4 * _SHORT_BYTES
-    return one_shot and num_bytes <= ROOM_BYTES
+
+def fits_one_shot(num_bytes: int, ranks: int) -> bool:
+    """Whether an array that is to be copied anyhow is reduced in one shot: each rank reads what all have copied."""
+    return num_bytes <= _ONE_SHOT_BYTES and num_bytes * ranks <= 4 * _ONE_SHOT_BYTES
 
 
 def on_one_node(case: Case) -> bool:

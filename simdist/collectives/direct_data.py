@@ -1,17 +1,15 @@
-"""Direct, where nothing is reduced: each rank fetches what it wants from where it lies.
+"""Direct, where nothing is reduced: each rank fetches what it wants from where it lies, or hands out its share of it.
 
-    p   ranks            root   the rank that has it           r   this rank
-    n   items            c1     chunk 1, of rank 1             ab  rank a's part for rank b
-
-Nobody writes to another's array, so that what a rank gets is in its own cache.
+p   ranks            root   the rank that has it           r   this rank
+n   items            c1     chunk 1, of rank 1             ab  rank a's part for rank b
 """
 
 from collections.abc import Sequence
 
 from simdist.arrays import Array, Chunks
 from simdist.collectives.cost import Case, Cost, Formula
-from simdist.collectives.direct import piece
 from simdist.collectives.direct_cost import Moves, is_short, on_one_node
+from simdist.collectives.direct_fold import own_slice
 from simdist.collectives.direct_nodes import (
     all_gather_over_nodes,
     broadcast_over_nodes,
@@ -19,7 +17,7 @@ from simdist.collectives.direct_nodes import (
     leaders_cost,
 )
 from simdist.collectives.registry import algorithm, find
-from simdist.collectives.segments import segments
+from simdist.collectives.segments import piece, segments
 from simdist.comm import Communicator
 from simdist.comm.peers import ROOM_BYTES, Peers
 
@@ -34,7 +32,8 @@ def _broadcast_moves(case: Case, staged: bool = False) -> Moves:
     if staged or is_short(n, case.ranks):
         meetings = len(segments(n // case.itemsize, case.itemsize, ROOM_BYTES))
         return Moves(meetings, 0, n, n) if root else Moves(meetings, n, 0, n)
-    return Moves(2, 0, 0, 0) if root else Moves(2, n, n, 0)
+    share = case.chunk_bytes(case.rank)
+    return Moves(2, share, (case.ranks - 1) * share, 0)
 
 
 def _broadcast_cost(case: Case, staged: bool = False) -> Cost:
@@ -45,20 +44,23 @@ def _broadcast_formula(case: Case, staged: bool = False) -> Formula:
     if not on_one_node(case) or case.ranks == 1:
         return find("broadcast", "binomial").formula(case)
     n, moves = case.num_bytes, _broadcast_moves(case, staged)
-    if not moves.written_bytes:
-        return Formula(moves.meetings, 0, 2 * n / 3)
+    if not (staged or is_short(n, case.ranks)):
+        return moves.formula(case)
     # Root leaves one part while the others take the last: 2n bytes each, and one part more until all have the last.
     return Formula(moves.meetings, 0, (2 * n + 2 * n / moves.meetings) / 3)
 
 
 @algorithm("broadcast", "direct", cost=_broadcast_cost, formula=_broadcast_formula, by_messages=False)
 def direct_broadcast(x: Array, comm: Communicator, root: int, staged: bool = False) -> None:
-    """Replace x by root's: all others read it, at the same time.
+    """Replace x by root's: each rank writes a slice of it to all others.
 
-        rank        0        1            2            3
-        meet        root's array is complete
-        read                 x0           x0           x0
-        meet        all have read it
+        rank        0             1             2             3
+        meet                 root's array, x0, is complete
+        read      x0: c0        x0: c1        x0: c2        x0: c3
+        write     x1 x2 x3      x1 x2 x3      x1 x2 x3      x1 x2 x3
+        meet                 all slices are written
+
+    So root's array is read once and not by each, and no rank has nothing to do.
 
     Staged, root leaves a copy, a room at a time; it fills the next room while the others empty the last.
     On several nodes: inside root's node, from its first rank to those of the others by a binomial tree, inside those.
@@ -66,7 +68,7 @@ def direct_broadcast(x: Array, comm: Communicator, root: int, staged: bool = Fal
     Args:
         staged: whether to copy arrays that need not be.
 
-    Cost: no messages; in place 2 meetings, n bytes read and n written by each but root; staged one meeting for each
+    Cost: no messages; in place 2 meetings, n/p bytes read and n(p-1)/p written; staged one meeting for each
     room full, root writes n and the others read n.
     """
     if comm.size == 1:
@@ -74,15 +76,18 @@ def direct_broadcast(x: Array, comm: Communicator, root: int, staged: bool = Fal
     if comm.num_nodes > 1:
         broadcast_over_nodes(x, comm, root)
         return
-    peers, n, away = comm.peers(), x.nbytes, comm.rank != root
-    views = None if staged or is_short(n, comm.size) else peers.show(x)
+    peers = comm.peers()
+    views = None if staged or is_short(x.nbytes, comm.size) else peers.show(x)
     if views is None:
         _broadcast_staged(x, peers, root)
         return
-    start_s = comm.clock()
-    if away:
-        x[...] = views[root]
-    peers.moved(start_s, n * away, n * away)
+    start_s, mine = comm.clock(), own_slice(views, comm.rank)
+    for blocks in mine.blocks:
+        block = blocks[root]
+        for i, other in enumerate(blocks):
+            if i != root:
+                other[...] = block
+    peers.moved(start_s, mine.num_bytes, (comm.size - 1) * mine.num_bytes)
     peers.meet()
 
 

@@ -11,9 +11,8 @@ Source: Sanders, Speck, Traeff 2009, Parallel Computing 35(12), 581-594.
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from simdist.arrays import Array, Partition, Reduction, partition
+from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.registry import algorithm
 from simdist.collectives.segments import SEGMENT_BYTES, segments
@@ -72,7 +71,7 @@ def double_tree_all_reduce(x: Array, comm: Communicator, op: Reduction, segment_
     parts = [[slice(h.start + q.start, h.start + q.stop) for q in partition(h.stop - h.start, s)] for h in halves]
     trees = two_trees(comm.size)
     above, below = trees.above[comm.rank], trees.below[comm.rank]
-    y = np.empty_like(x, shape=parts[0][0].stop)  # the first segment is as long as any
+    y = scratch(x, parts[0][0].stop)  # the first segment is as long as any
     for step in range(trees.steps(s)):  # up: a parent folds what its children send
         parent, give = _due(above, step, parts)
         child, take = _due(below, step, parts)

@@ -11,6 +11,7 @@ from collections import defaultdict
 import numpy as np
 
 from simdist.arrays import Array
+from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula, in_turn
 from simdist.collectives.grid import rows_and_columns
 from simdist.collectives.pairwise import pairwise_all_to_all
@@ -69,10 +70,10 @@ def hierarchical_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     width = x.shape[1]
     order = np.array(members).reshape(-1)  # node after node
     by_place = _turned(x[order].reshape(m, k, width))
-    inside = np.empty_like(by_place)  # row b: what rank b of this node has for my place, node after node
+    inside = scratch(by_place)  # row b: what rank b of this node has for my place, node after node
     pairwise_all_to_all(by_place.reshape(k, m * width), inside.reshape(k, m * width), node)
     by_node = _turned(inside)
-    between = np.empty_like(by_node)
+    between = scratch(by_node)
     pairwise_all_to_all(by_node.reshape(m, k * width), between.reshape(m, k * width), column)
     y[order] = between.reshape(m * k, width)
 
@@ -91,6 +92,6 @@ def _members(comm: Communicator) -> list[list[int]]:
 
 def _turned(x: Array) -> Array:
     """The first two axes in the opposite order, in memory, too."""
-    y = np.empty_like(x, shape=(x.shape[1], x.shape[0], *x.shape[2:]))
+    y = scratch(x, (x.shape[1], x.shape[0], *x.shape[2:]))
     y[...] = x.swapaxes(0, 1)
     return y

@@ -10,6 +10,7 @@ all others wait for it.
 import numpy as np
 
 from simdist.arrays import Array, Chunks, Reduction
+from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
@@ -80,7 +81,7 @@ def linear_reduce(x: Array, comm: Communicator, op: Reduction, root: int) -> Non
     if comm.rank != root:
         comm.send(x, root)
         return
-    y = np.empty_like(x)
+    y = scratch(x)
     for src in _others(comm):
         comm.recv(y, src)
         op(x, y)
@@ -176,7 +177,7 @@ def naive_all_reduce(x: Array, comm: Communicator, op: Reduction) -> None:
     Cost per rank: p-1 messages, n(p-1) bytes sent and as many reduced; working space for p arrays.
     """
     p, r = comm.size, comm.rank
-    rows = np.empty_like(x, shape=(p, len(x)))
+    rows = scratch(x, (p, len(x)))
     rows[r] = x
     for step in range(1, p):
         comm.sendrecv(x, (r + step) % p, rows[(r - step) % p], (r - step) % p)

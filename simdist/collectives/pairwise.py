@@ -9,9 +9,8 @@ receives one, so no port is crowded.
 Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19(1), 49-66.
 """
 
-import numpy as np
-
 from simdist.arrays import Array, Reduction, partition
+from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
@@ -52,7 +51,7 @@ def pairwise_reduce_scatter(x: Array, comm: Communicator, op: Reduction) -> None
     p, r = comm.size, comm.rank
     chunks = partition(len(x), p)
     own = x[chunks[r]]
-    y = np.empty_like(own)
+    y = scratch(own)
     for k in range(1, p):
         dst, src = (r + k) % p, (r - k) % p
         comm.sendrecv(x[chunks[dst]], dst, y, src)

@@ -12,6 +12,7 @@ Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19
 import numpy as np
 
 from simdist.arrays import Array, Chunks, Reduction, partition
+from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.cube import Cube, double, fold_guest, from_guest, halve, to_guest
 from simdist.collectives.registry import algorithm
@@ -132,7 +133,7 @@ def recursive_doubling_all_reduce(x: Array, comm: Communicator, op: Reduction) -
     """
     cube = Cube(comm.size, comm.rank)
     fold_guest(x, comm, op, cube)
-    total, y = x, np.empty_like(x)
+    total, y = x, scratch(x)
     for d in cube.distances:
         partner = cube.partner(d)
         comm.sendrecv(total, partner, y, partner)

@@ -150,19 +150,6 @@ def choose(operation: str, comm: Communicator, num_bytes: int, by_messages: bool
     Args:
         by_messages: choose by the model, and among algorithms by messages alone.
     """
-    known: dict[tuple[str, int, bool], Choice] = comm.attached.setdefault("choices", {})
-    choice = known.get((operation, num_bytes, by_messages))
-    if choice is None:
-        if len(known) == _MOST_CHOICES:
-            known.clear()
-        choice = known[operation, num_bytes, by_messages] = _choice(operation, comm, num_bytes, by_messages)
-    return choice
-
-
-_MOST_CHOICES = 4096
-
-
-def _choice(operation: str, comm: Communicator, num_bytes: int, by_messages: bool) -> Choice:
     known, cluster = _ALGORITHMS[operation], comm.cluster
     if comm.num_nodes == 1 and not by_messages:
         pick = cluster.tuned.pick(operation, comm.size, num_bytes) if cluster.tuned else None

@@ -10,9 +10,8 @@ Source: Patarasuk and Yuan 2009, J. Parallel Distrib. Comput. 69(2), 117-124.
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from simdist.arrays import Array, Chunks, Reduction, partition, slices
+from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula, in_turn
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
@@ -90,11 +89,11 @@ def ring_reduce_scatter(x: Array, comm: Communicator, op: Reduction, order: Sequ
     """
     p, ring = comm.size, Ring(comm.size, comm.rank, order)
     place, after, before, chunks = ring.place, ring.after, ring.before, ring.seated(slices(len(x), p))
-    incoming = np.empty_like(x, shape=partition(len(x), p).largest)
+    incoming = scratch(x, partition(len(x), p).largest)
     give = x[chunks[(place - 1) % p]]
     for step in range(1, p):
         take = x[chunks[(place - 1 - step) % p]]
-        y = incoming[: len(take)]
+        y = incoming if len(take) == len(incoming) else incoming[: len(take)]
         comm.sendrecv(give, after, y, before)
         op.fold(take, y)
         give = take

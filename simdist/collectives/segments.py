@@ -5,10 +5,10 @@ sooner and pay more latencies; s = sqrt(k n beta / alpha) of them are best where
 rank gets the first segment.
 """
 
-from simdist.arrays import Partition, partition
+from simdist.arrays import Partition, partition, slices
 from simdist.errors import ArgumentError
 
-__all__ = ["SEGMENT_BYTES", "segments"]
+__all__ = ["SEGMENT_BYTES", "piece", "segments"]
 
 SEGMENT_BYTES = 1 << 18
 """The size of a segment where none is given: long enough that a call costs little beside the transfer."""
@@ -26,3 +26,9 @@ def segments(length: int, itemsize: int, segment_bytes: int = SEGMENT_BYTES) -> 
         raise ArgumentError(f"segment_bytes is {segment_bytes}; needs at least 1")
     items = max(1, segment_bytes // itemsize)
     return partition(length, max(1, -(-length // items)))
+
+
+def piece(chunk: slice, pieces: int, k: int) -> slice:
+    """Piece k of a chunk that is cut into so many."""
+    part = slices(chunk.stop - chunk.start, pieces)[k]
+    return slice(chunk.start + part.start, chunk.start + part.stop)

@@ -20,10 +20,9 @@ spanning trees in Chan, Heimlich, Purkayastha, van de Geijn 2007, Concurrency Co
 
 from operator import add
 
-import numpy as np
-
 from simdist.arrays import Array, Chunks, Reduction
 from simdist.collectives.binomial import Binomial
+from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
@@ -89,7 +88,7 @@ def binomial_reduce(x: Array, comm: Communicator, op: Reduction, root: int) -> N
     Cost: each rank but root sends one message, n bytes, and reduces n bytes from each child.
     """
     tree = Binomial(comm.size, comm.rank, root)
-    y = np.empty_like(x)
+    y = scratch(x)
     for child in reversed(tree.children):
         comm.recv(y, child.rank)
         op(x, y)
@@ -135,7 +134,7 @@ def binomial_scatter(x: Array, comm: Communicator, chunks: Chunks, root: int) ->
     if tree.parent is None:
         block = _rolled(x, -chunks[root].start)
     else:
-        block = np.empty_like(x, shape=part(tree.branch).stop)
+        block = scratch(x, part(tree.branch).stop)
         comm.recv(block, tree.parent)
     for child in tree.children:
         comm.send(block[part(child)], child.rank)
@@ -148,7 +147,7 @@ def _rolled(x: Array, k: int) -> Array:
     k %= max(1, len(x))
     if k == 0:
         return x
-    y = np.empty_like(x)
+    y = scratch(x)
     y[k:] = x[: len(x) - k]
     y[:k] = x[len(x) - k :]
     return y
@@ -178,7 +177,7 @@ def binomial_gather(shard: Array, comm: Communicator, chunks: Chunks, root: int)
     """
     tree = Binomial(comm.size, comm.rank, root)
     part = tree.layout(chunks)
-    block = np.empty_like(shard, shape=part(tree.branch).stop)
+    block = scratch(shard, part(tree.branch).stop)
     block[: len(shard)] = shard
     for child in reversed(tree.children):
         comm.recv(block[part(child)], child.rank)

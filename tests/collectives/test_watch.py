@@ -5,10 +5,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from simdist.arrays import partition
+from simdist.arrays import partition, reduction
 from simdist.cluster import preset
 from simdist.collectives import algorithms, cost
 from simdist.collectives.contributions import Code, states
+from simdist.collectives.registry import find
 from simdist.collectives.watch import Watch, Watched, watched
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, DeadlockError, UnknownNameError
@@ -156,3 +157,12 @@ def test_a_deadlock_is_found_as_without_watching():
 def test_what_cannot_be_watched(arguments, options, error, text):
     with pytest.raises(error, match=text):
         watched(*arguments, **options)
+
+
+def test_a_function_of_ones_own_is_watched_as_the_registered_ones_are():
+    def ring(x, comm):
+        find("all_reduce", "ring").run(x, comm, reduction("sum"))
+
+    assert states(watched("all_reduce", ring, 5)) == states(watched("all_reduce", "ring", 5))
+    with pytest.raises(UnknownNameError, match="all_to_all"):
+        watched("all_to_all", ring, 4)

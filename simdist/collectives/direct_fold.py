@@ -1,0 +1,107 @@
+"""Fold: the same slice of all ranks' arrays, reduced where they lie, block by block.
+
+blocks   b0 b1 b2 b3         of the arrays of ranks 0 to 3: short enough to be in a core's own cache together
+t        b0 + b1 + b2        in the order of ranks, so that the bits are always the same
+total    t + b3              goes to the first of those who are to have it, and from there to the others
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from simdist.arrays import Array, Reduction, slices
+from simdist.arrays.blocks import blocks
+from simdist.arrays.fused import kernel
+from simdist.arrays.working import short
+from simdist.comm.peers import Peers, Views
+
+__all__ = ["Slice", "combiner", "fold", "fold_in_place", "own_slice"]
+
+_BLOCKS_BYTES = 1 << 19
+"""Of all arrays at a time: what is read for the sum is still in a core's own cache when the sum is written over it."""
+_LEAST_BLOCK_BYTES = 1 << 15
+_MOST_KEPT = 64  # blocks of one array
+
+
+def combiner(op: Reduction, dtype: Any) -> Callable[..., Any]:
+    """combine(x, y, out=z): the reduction of two arrays of this dtype, charged to nobody."""
+    return op.combine if dtype in short else op.ufunc
+
+
+def fold(combine: Callable[..., Any], arrays: Sequence[Array], total: Array, spare: Array) -> None:
+    """Leave in `total` the reduction of the arrays, two or more, in order.
+
+    Args:
+        total: may be one of the arrays.
+        spare: as long; overwritten. May be `total`, or the first array, but no other.
+    """
+    some = arrays[0]
+    for x in arrays[1:-1]:
+        combine(some, x, out=spare)
+        some = spare
+    combine(some, arrays[-1], out=total)
+
+
+class Slice:
+    """One slice of all ranks' arrays.
+
+    Args:
+        arrays: of one dtype, and at least as long.
+        part: the slice.
+
+    Attributes:
+        blocks: what it is cut into: of each block one part of each array.
+        items, num_bytes: of the slice of one array.
+    """
+
+    __slots__ = ("_fold_to", "_rounded", "blocks", "dtype", "items", "num_bytes")
+
+    def __init__(self, arrays: Sequence[Array], part: slice) -> None:
+        self.dtype = dtype = arrays[0].dtype
+        start, self.items = part.start, part.stop - part.start
+        block_bytes = max(_LEAST_BLOCK_BYTES, _BLOCKS_BYTES // len(arrays))
+        cuts = blocks(self.items, dtype.itemsize, arrays[0], block_bytes)
+        self.blocks = [[x[start + cut.start : start + cut.stop] for x in arrays] for cut in cuts]
+        self.num_bytes = self.items * dtype.itemsize
+        self._rounded = dtype in short
+        self._fold_to = kernel("fold", "fold_to", arrays[0])
+
+    def fold(self, op: Reduction, to: Sequence[int], peers: Peers) -> None:
+        """Fold the arrays, and write the total to those of the ranks `to`."""
+        if self._fold_to is not None and op.known:
+            for parts in self.blocks:
+                self._fold_to(op.name, parts, [parts[i] for i in to])
+            return
+        combine, first, spare = op.combine if self._rounded else op.ufunc, to[0], None
+        if first and self.blocks and len(self.blocks[0]) > 2:
+            spare = peers.spare(self.blocks[0][0])
+        for parts in self.blocks:
+            total = parts[first]
+            fold(combine, parts, total, total if spare is None else spare[: len(total)])
+            for i in to:
+                if i != first:
+                    parts[i][...] = total
+
+
+def own_slice(views: Views, rank: int) -> Slice:
+    """Slice `rank` of the arrays; kept with them, for whoever asks it is always the same."""
+    found: Slice | None = views.kept.get(rank)
+    if found is None:
+        found = Slice(views, slices(len(views[0]), len(views))[rank])
+        if len(found.blocks) <= _MOST_KEPT:
+            views.kept[rank] = found
+    return found
+
+
+def fold_in_place(views: Views, peers: Peers, op: Reduction, to: Sequence[int] | None) -> None:
+    """Fold this rank's slice of all arrays, or those that it is to fold for others, and meet.
+
+    Args:
+        to: the ranks to whose arrays it is written; None for that rank alone whose slice it is.
+    """
+    comm, p = peers.comm, len(views)
+    for rank in peers.led(views[0]):
+        start_s, part, heirs = comm.clock(), own_slice(views, rank), [rank] if to is None else to
+        part.fold(op, heirs, peers)
+        share = part.num_bytes
+        peers.moved(start_s, p * share, len(heirs) * share, 0, (p - 1) * part.items)
+    peers.meet()

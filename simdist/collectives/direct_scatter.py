@@ -1,0 +1,89 @@
+"""Direct reduce-scatter: each rank folds its own chunk of all arrays.
+
+    p   ranks            r    this rank           c2   chunk 2 of p
+    n   items            x1   rank 1's array
+
+As `direct`, which see.
+"""
+
+from simdist.arrays import Array, Reduction, slices
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.direct_cost import Moves, is_short, on_one_node
+from simdist.collectives.direct_fold import combiner, fold, fold_in_place
+from simdist.collectives.direct_nodes import all_reduce_over_nodes
+from simdist.collectives.registry import algorithm, find
+from simdist.collectives.segments import piece
+from simdist.comm import Communicator
+from simdist.comm.peers import ROOM_BYTES, Peers
+
+__all__ = ["direct_reduce_scatter"]
+
+
+def _moves(case: Case, staged: bool = False) -> Moves:
+    p, n, share = case.ranks, case.num_bytes, case.chunk_bytes(case.rank)
+    if is_short(n, p) or staged:
+        return Moves(_rounds(case.chunks.largest, p, case.itemsize), p * share, n, n + share, (p - 1) * share)
+    return Moves(2, p * share, share, 0, (p - 1) * share)
+
+
+def _rounds(largest: int, chunks: int, itemsize: int) -> int:
+    """How many rooms full it takes to post so many chunks, the largest of so many items."""
+    return max(1, -(-largest // max(1, ROOM_BYTES // (chunks * itemsize))))
+
+
+def _cost(case: Case, staged: bool = False) -> Cost:
+    return _moves(case, staged).cost(case) if on_one_node(case) else find("all_reduce", "direct").cost(case)
+
+
+def _formula(case: Case, staged: bool = False) -> Formula:
+    if on_one_node(case):
+        return _moves(case, staged).formula(case)
+    return find("all_reduce", "direct").formula(case)
+
+
+@algorithm("reduce_scatter", "direct", cost=_cost, formula=_formula, by_messages=False)
+def direct_reduce_scatter(x: Array, comm: Communicator, op: Reduction, staged: bool = False) -> None:
+    """Leave in chunk r of x the reduction over all ranks; the other chunks are working space.
+
+        rank            0                   1                   2                   3
+        fold      x0 x1 x2 x3: c0     x0 x1 x2 x3: c1     x0 x1 x2 x3: c2     x0 x1 x2 x3: c3
+        into      x0                  x1                  x2                  x3
+
+    Staged, or where arrays are short, each leaves a copy of a piece of every chunk and folds the pieces of its own.
+    On several nodes it is the all-reduce.
+
+    Args:
+        staged: whether to copy arrays that need not be.
+
+    Cost per rank: in place 2 meetings, n bytes read, n/p written; staged one meeting for each room full, n
+    read, n written. n(p-1)/p reduced.
+    """
+    p = comm.size
+    if p == 1:
+        return
+    if comm.num_nodes > 1:
+        all_reduce_over_nodes(x, comm, op)
+        return
+    peers = comm.peers()
+    views = None if staged or is_short(x.nbytes, p) else peers.show(x)
+    if views is None:
+        _staged(x, peers, op)
+        return
+    fold_in_place(views, peers, op, None)
+
+
+def _staged(x: Array, peers: Peers, op: Reduction) -> None:
+    """Each leaves a piece of every chunk, and folds all pieces of its own chunk into x."""
+    comm, itemsize = peers.comm, x.dtype.itemsize
+    p, r = comm.size, comm.rank
+    chunks = slices(len(x), p)
+    rounds = _rounds(chunks[0].stop, p, itemsize)
+    for k in range(rounds):
+        start_s = comm.clock()
+        cuts = chunks if rounds == 1 else [piece(chunk, rounds, k) for chunk in chunks]
+        copies = peers.post(x) if rounds == 1 else peers.post(*(x[cut] for cut in cuts))
+        before, items = sum(cut.stop - cut.start for cut in cuts[:r]), cuts[r].stop - cuts[r].start
+        mine = x[cuts[r]]
+        fold(combiner(op, x.dtype), [copy[before : before + items] for copy in copies], mine, mine)
+        posted, share = sum(cut.stop - cut.start for cut in cuts) * itemsize, items * itemsize
+        peers.moved(start_s, p * share, posted, posted + share, (p - 1) * items, posted)

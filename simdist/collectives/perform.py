@@ -1,0 +1,154 @@
+"""Perform: a collective as it is called: all ranks are known to ask for the same, an algorithm does it, one span tells.
+
+What becomes of a call depends on its arguments, but not on what the arrays hold: so it is worked out once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array, kind_of
+from simdist.collectives.registry import Algorithm, algorithms, choose, find
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+
+__all__ = ["Options", "Told", "perform"]
+
+Options = dict[str, Any]
+"""Those of an algorithm's own."""
+Told = tuple[Any, ...]
+"""Dtype and shape, then pairs of what else the ranks have to agree on: its name, its value. May be empty."""
+
+
+@dataclass(slots=True)
+class _Way:
+    """What becomes of a call: the same for all calls of a communicator with the same arguments.
+
+    Attributes:
+        run: the algorithm, with its options.
+        title: of the span.
+        words: what is done, to compare with what the others say.
+        later: whether that can wait until the ranks meet.
+        asks: to be said before the ranks show each other where their arrays lie, if they have to.
+        other: the way to go if these do not all lie in memory that the ranks share.
+    """
+
+    run: Callable[..., Any]
+    title: str
+    words: str
+    later: bool
+    asks: str = ""
+    other: "_Way | None" = None
+
+
+_MOST_WAYS = 4096
+_BY_MESSAGES = ("cuda-aware", "staged")
+"""Device paths on which ranks do not open each other's memory."""
+_IN_PLACE = ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather")
+"""What leaves a rank that is alone with what it has: no algorithm needs to take memory for that."""
+
+
+def _nothing(*_: Any) -> None:
+    """There is nothing to do."""
+
+
+def _way(
+    operation: str, algorithm: str, comm: Communicator, num_bytes: int, told: Told, options: Options, path: str
+) -> _Way:
+    """Work it out.
+
+    Args:
+        path: of arrays on devices, how they come to other ranks: see `Device`.
+    """
+    apart = path in _BY_MESSAGES
+    words = f"{told[0]}{list(told[1])}" if told else "nothing"
+    words += "".join(f", {name} {value}" for name, value in told[2:])
+    words += "".join(f", {name} {value!r}" for name, value in options.items())
+    words += f", on a device by path {path}" if path else ""
+
+    def by(found: Algorithm, other: _Way | None = None) -> _Way:
+        if options:
+            found.check_options(options)
+        if apart and comm.size > 1 and not found.by_messages:
+            raise ArgumentError(
+                f"{operation} by {found.name} of arrays on a device, and device path {comm.device.path}: "
+                "needs ipc, or an algorithm by messages"
+            )
+        run = partial(found.run, **options) if options else found.run
+        if comm.size == 1 and operation in _IN_PLACE:
+            run = _nothing
+        later = not found.by_messages and comm.num_nodes == 1
+        asks = f"{operation} by auto of {words}" if other else ""
+        return _Way(run, found.title, f"{operation} by {found.name} of {words}", later, asks, other)
+
+    if algorithm != "auto":
+        return by(find(operation, algorithm))
+    if path == "ipc" and "direct" in algorithms(operation):  # what was measured on the host says nothing of it
+        return by(find(operation, "direct"))
+    shared, own = choose(operation, comm, num_bytes, by_messages=apart)
+    return by(shared) if shared is own else by(shared, by(own))
+
+
+def _known(operation: str, algorithm: str, comm: Communicator, x: Array, told: Told, options: Options) -> _Way:
+    """The way of this call, worked out if it is the first of its kind."""
+    ways: dict[Any, _Way] | None = comm.attached.get("ways")
+    if ways is None:
+        ways = comm.attached["ways"] = {}
+    path = "" if type(x) is np.ndarray or kind_of(x) != "cupy" else comm.device.path
+    key = (operation, algorithm, told, path, *options.items()) if options else (operation, algorithm, told, path)
+    try:
+        way = ways.get(key)
+    except TypeError:  # an option such as a list, which may be another one the next time
+        way = _way(operation, algorithm, comm, x.nbytes, told, options, path)
+    if way is None:
+        if len(ways) == _MOST_WAYS:
+            ways.clear()
+        way = ways[key] = _way(operation, algorithm, comm, x.nbytes, told, options, path)
+    return way
+
+
+def _doing(outer: str, way: _Way) -> str:
+    """What a rank does, for messages about waits."""
+    return f"{outer} > {way.title}" if outer else way.title
+
+
+def perform(
+    operation: str,
+    algorithm: str,
+    options: Options,
+    comm: Communicator,
+    x: Array,
+    told: Told,
+    call: Callable[[Callable[..., Any], Communicator], Any],
+) -> Any:
+    """Do it, on the communicator's shadow, once all ranks are known to ask for the same.
+
+    What `auto` picked shows in the name of the span, and the group's name in its detail.
+
+    Args:
+        x: the whole array, or a stand-in with its bytes.
+        told: its dtype and shape, and by name what else is to be compared with what the others say.
+        call: calls the algorithm with its arguments and the communicator. Plain calls take nothing of C's stack,
+            which virtual ranks copy whenever they switch; run(*arguments) would.
+    """
+    way = _known(operation, algorithm, comm, x, told, options)
+    shadow = comm.shadow
+    outer, entered, start_s = shadow.doing, shadow.entered, shadow.clock()
+    shadow.doing = _doing(outer, way)
+    shadow.entered = shadow.num_messages
+    try:
+        if way.other is not None:
+            comm.agree(way.asks)
+            if shadow.peers().show(x) is None:
+                way = way.other
+                shadow.doing = _doing(outer, way)
+        if comm.check:
+            comm.agree(way.words, way.later)
+        return call(way.run, shadow)
+    finally:
+        shadow.doing, shadow.entered = outer, entered
+        if shadow.recorder.on:
+            shadow.recorder.add(shadow.stream_name, way.title, start_s, shadow.clock(), x.nbytes, detail=comm.context)

@@ -1,0 +1,225 @@
+"""Watched: a communicator that records what its rank holds, whenever it sends, receives or meets the others.
+
+It is made for a cluster on which a message arrives one second after it has been sent: a send keeps its rank for that
+second, and so does a receive.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.collectives.contributions import Code, Pieces, State
+from simdist.comm import ANY, Communicator, Request, Status, Stream
+from simdist.comm.peers import Peers, Views
+
+__all__ = ["Watch", "Watched"]
+
+
+class Watch:
+    """Sees all memory that one rank is known to have filled, and records what it holds."""
+
+    def __init__(self, comm: Communicator, code: Code, goal: tuple[Pieces, ...], title: str) -> None:
+        self._comm, self._code, self._goal, self._title = comm, code, goal, title
+        self._filled: dict[tuple[int, int], Array] = {}
+        self._last: tuple[Pieces, ...] | None = None
+
+    def fill(self, x: Array) -> None:
+        """From now on this part of an array counts. Other memory may hold leftovers of other ranks."""
+        flat = x.reshape(-1)
+        self._filled[flat.__array_interface__["data"][0], flat.size] = flat
+
+    def take(self, x: Array, src: int) -> None:
+        """A message from the global rank src has come into x: it counts, and the state with it is recorded."""
+        self.fill(x)
+        self.look((src, tuple(sorted({i for i, _ in self._code.read(x)}))))
+
+    def look(self, *takes: tuple[int, tuple[int, ...]]) -> None:
+        """Record what the rank holds, if that is new."""
+        holds = self._code.holdings(self._filled.values())
+        if not takes and holds == self._last:
+            return
+        self._last = holds
+        now_s = self._comm.clock()
+        state = State(self._comm.rank, round(now_s), holds, takes, self._goal, self._title)
+        self._comm.recorder.add("states", "state", now_s, now_s, detail=state.detail())
+
+
+def _rest(comm: Communicator, until_s: float) -> None:
+    """Wait until then."""
+    rest_s = until_s - comm.clock()
+    if rest_s > 1e-6:
+        comm.compute(seconds=rest_s, name="wait")
+
+
+class _Sending(Request):
+    """A send that keeps its sender for a whole step."""
+
+    def __init__(self, request: Request, comm: Communicator) -> None:
+        self._request, self._comm = request, comm
+        self._end_s = comm.clock() + 1
+
+    def wait(self) -> Status:
+        """See Request."""
+        status = self._request.wait()
+        _rest(self._comm, self._end_s)
+        return status
+
+
+class _Receiving(Request):
+    """A receive whose array stays as it was until the receive is waited for, and counts from then on."""
+
+    def __init__(self, comm: Communicator, watch: Watch, x: Array, src: int, tag: int, until_s: float = 0.0) -> None:
+        self._comm, self._watch, self._x, self._until_s = comm, watch, x, until_s
+        self._arrived = np.empty_like(x)
+        self._request = comm.irecv(self._arrived, src, tag)
+        self._status: Status | None = None
+
+    def wait(self) -> Status:
+        """See Request."""
+        if self._status is None:
+            self._status = self._request.wait()
+            _rest(self._comm, self._until_s)
+            items = self._status.num_bytes // self._x.itemsize
+            into = self._x.reshape(-1)[:items]
+            into[:] = self._arrived.reshape(-1)[:items]
+            self._watch.take(into, self._comm.ranks[self._status.src])
+        return self._status
+
+
+class Watched(Communicator):
+    """A communicator that records what its rank holds at every call.
+
+    Args:
+        comm: does the work.
+        watch: looks on.
+    """
+
+    def __init__(self, comm: Communicator, watch: Watch) -> None:
+        self._comm, self._watch = comm, watch
+        self.rank, self.size, self.ranks = comm.rank, comm.size, comm.ranks
+        self.nodes, self.num_nodes, self.cluster = comm.nodes, comm.num_nodes, comm.cluster
+        self.context, self.stream_name, self.recorder = comm.context, comm.stream_name, comm.recorder
+        self.check, self.doing, self.attached = comm.check, comm.doing, comm.attached
+
+    def send(self, x: Array, dst: int, tag: int = 0) -> None:
+        """See Communicator."""
+        self.isend(x, dst, tag).wait()
+
+    def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
+        """See Communicator. It keeps its rank for a whole step, as a send does."""
+        self._watch.look()
+        return _Receiving(self._comm, self._watch, x, src, tag, self._comm.clock() + 1).wait()
+
+    def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
+        """See Communicator."""
+        receiving, sending = self.irecv(y, src, 0), self.isend(x, dst, 0)
+        sending.wait()
+        receiving.wait()
+
+    def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
+        """See Communicator."""
+        self._watch.fill(x)
+        self._watch.look()
+        return _Sending(self._comm.isend(x, dst, tag), self._comm)
+
+    def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
+        """See Communicator."""
+        self._watch.look()
+        return _Receiving(self._comm, self._watch, x, src, tag)
+
+    def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
+        """See Communicator."""
+        return self._comm.probe(tag, until_s)
+
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """See Communicator."""
+        group = self._comm.split(color, key)
+        return None if group is None else Watched(group, self._watch)
+
+    @property
+    def shadow(self) -> Communicator:
+        """See Communicator."""
+        return Watched(self._comm.shadow, self._watch)
+
+    def stream(self, name: str) -> Stream:
+        """See Communicator. What happens there is not watched."""
+        return self._comm.stream(name)
+
+    def agree(self, what: str, later: bool = False) -> None:
+        """See Communicator."""
+        self._comm.agree(what, later)
+
+    def exchange(self, note: str) -> list[str]:
+        """See Communicator."""
+        return self._comm.exchange(note)
+
+    def clock(self) -> float:
+        """See Communicator."""
+        return self._comm.clock()
+
+    def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
+        """See Communicator."""
+        self._comm.compute(seconds, flops, bytes, name)
+
+    def spend(self, seconds: float, name: str = "compute") -> None:
+        """See Communicator."""
+        self._comm.spend(seconds, name)
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """See Communicator."""
+        return self._comm.empty(shape, dtype)
+
+    def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """See Communicator."""
+        return self._comm.shared(shape, dtype)
+
+    def fence(self) -> None:
+        """See Communicator."""
+        self._comm.fence()
+
+    def peers(self) -> Peers:
+        """See Communicator."""
+        return _WatchedPeers(self._comm.peers(), self._watch)
+
+
+class _WatchedPeers(Peers):
+    """Peers that are watched whenever they meet."""
+
+    def __init__(self, peers: Peers, watch: Watch) -> None:
+        super().__init__(peers.comm)
+        self._peers, self._watch = peers, watch
+
+    def meet(self) -> None:
+        """See Peers."""
+        self._watch.look()
+        self._peers.meet()
+        self._watch.look()
+
+    def show(self, x: Array) -> Views | None:
+        """See Peers."""
+        self._watch.look()
+        return self._peers.show(x)
+
+    def post(self, *parts: Array) -> Sequence[Array]:
+        """See Peers."""
+        self._watch.look()
+        return self._peers.post(*parts)
+
+    def spare(self, x: Array) -> Array:
+        """See Peers."""
+        return self._peers.spare(x)
+
+    def moved(
+        self,
+        start_s: float,
+        read_bytes: int,
+        written_bytes: int,
+        private_bytes: int = 0,
+        flops: int = 0,
+        posted_bytes: int = 0,
+    ) -> None:
+        """See Peers."""
+        self._peers.moved(start_s, read_bytes, written_bytes, private_bytes, flops, posted_bytes)
+        self._watch.look()

@@ -1,0 +1,44 @@
+"""What collectives move through shared memory: on the record, by their costs, and beside what messages would send."""
+
+import pytest
+
+from simdist.collectives import formula
+from simdist.training import Config, Trainer, report
+from simdist.training.moved import moved
+from simdist.training.traffic import calls
+
+SMALL = {"steps": 3, "global_batch_size": 8, "validation_windows": 4}
+
+
+@pytest.fixture
+def settings(tmp_path):
+    (tmp_path / "text").write_bytes(bytes(range(256)) * 40)
+    return SMALL | {"data": str(tmp_path / "text")}
+
+
+def program(comm, settings):
+    trainer = Trainer(comm, Config(**settings))
+    line = [line for line in trainer.run() if line][-1]
+    trace = trainer.trace()
+    if trace is None:
+        return None
+    step = calls(trace)
+    found = moved(trace, step, comm, 4)
+    told = report(trainer, line, trace, comm.cluster)
+    rows = [tuple(row) for row in told.rows if row.quantity.startswith("bytes moved")]
+    return None if found is None else tuple(found), [(tuple(call[:4]), n) for call, n in step.items()], rows
+
+
+@pytest.mark.parametrize("method", [{"method": "dp"}, {"bucket_bytes": 1000}, {"zero": 2}, {"zero": 3}], ids=str)
+@pytest.mark.parametrize("width", [4, 64])
+def test_as_much_as_the_costs_say(spmd, settings, method, width):
+    (measured, predicted, by_messages), step, rows = spmd(program, 2, settings | method | {"hidden_width": width})[0]
+    assert measured == predicted > 0
+    assert {call[1] for call, _ in step} == {"direct"}
+    rivals = [formula(call[0], "ring", ranks=call[3], num_bytes=call[2]).bytes * n for call, n in step]
+    assert by_messages == pytest.approx(sum(rivals))
+    assert [row[1:] for row in rows] == [(f"{measured:,}", f"{predicted:,}", f"by messages {by_messages:,.0f}")]
+
+
+def test_nothing_where_messages_do_it(spmd, settings):
+    assert spmd(program, 2, settings | {"algorithm": "ring"})[0][0] is None
