@@ -1,12 +1,15 @@
-"""Auxiliary: losses that layers inside a model have of their own, which are added to the one at its end.
+"""Auxiliary: losses that layers inside a model have of their own, beside the one at its end.
 
-    with collected() as losses:            whoever goes forward adds them to the total
+    with collected() as losses:            whoever wants to know them
         layers.forward(x)                      a layer calls add(value)
     with scaled(scale):                    whoever goes backward says what all losses are multiplied by
         layers.backward(context, dy)           a layer calls scale(), for its own part of the derivatives
 
+A model learns from both, but what it calls its loss is the one at its end alone, which says how well it guesses:
+so models with such losses and without can be compared, and one's training with its validation.
+
 Like the meter it is ambient, each rank and stream having its own, since no other layer should have to carry it.
-Where nobody asks, there is no such loss, and no derivative of it.
+Where nobody asks for them they are forgotten, and where nobody says a scale they have no derivative.
 """
 
 from collections.abc import Iterator

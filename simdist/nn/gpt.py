@@ -49,7 +49,7 @@ def gpt(shape: Shape, parts: Parts | None = None) -> Model:
     tied = shape.tied
     logits = parts.tied_logits(embedding.parameters[0]) if tied else parts.logits("logits", h, vocabulary, _STD)
     layers.append(Sequence([norm, logits]))
-    return Model(Sequence(layers), _next_tokens, targets_per_window=shape.context, loss=parts.loss())
+    return Model(Sequence(layers), _next_tokens, shape.context, parts.loss(), lambda x: parts.padded(x, shape))
 
 
 def _block(name: str, shape: Shape, parts: Parts) -> Layer:

@@ -29,13 +29,17 @@ class Loss(ABC):
     def backward(self, context: Any, scale: float) -> Array:
         """The derivatives of scale * the sum by the logits, of their shape and dtype."""
 
-    def total(self, own: float, of_layers: float) -> float:
-        """The loss of the batch, from what `forward` found and what layers at hand have added of their own."""
-        return own + of_layers
+    def total(self, own: float) -> float:
+        """The loss of the batch, from what `forward` found of the texts' part at hand."""
+        return own
 
     @abstractmethod
-    def last(self, logits: Array) -> Array:
-        """What is said of each text's last token: shape (n, classes), all classes."""
+    def last(self, logits: Array, place: int = -1) -> Array:
+        """What is said of each text's last token: shape (n, classes), all classes.
+
+        Args:
+            place: which one that is, counted from the end, -1: texts may have been made longer.
+        """
 
 
 class CrossEntropy(Loss):
@@ -53,7 +57,7 @@ class CrossEntropy(Loss):
         p, targets, shape, dtype = context
         return f.cross_entropy_backward(p, targets, scale, dtype).reshape(shape)
 
-    def last(self, logits: Array) -> Array:
-        """The last row."""
-        last: Array = logits.reshape(len(logits), -1, logits.shape[-1])[:, -1]
+    def last(self, logits: Array, place: int = -1) -> Array:
+        """Its row."""
+        last: Array = logits.reshape(len(logits), -1, logits.shape[-1])[:, place]
         return last

@@ -1,6 +1,7 @@
 """Memory: what a GPT keeps of a batch until backward, exactly, and as the paper counts it.
 
-l  layers     h  width     a  heads     V  vocabulary     s  tokens of a sequence     b  sequences     t  ranks
+l  layers     h  width     a  heads     V  vocabulary     s  tokens of a sequence     b  sequences
+t  ranks that share the layers     p  ranks that share the tokens
 e  bytes of an activation          w  bytes of the dtype it is worked on in: 4 where e is 2
 n  pairs of tokens that attention scores, s² or fewer: `num_pairs(s)`
 """
@@ -13,7 +14,7 @@ from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.heads import num_pairs
 from simdist.nn.shape import RECOMPUTATIONS, Shape
 
-__all__ = ["Kept", "activation_bytes", "activations", "megatron_activation_bytes", "peak_activation_bytes"]
+__all__ = ["Cut", "Kept", "activation_bytes", "activations", "megatron_activation_bytes", "peak_activation_bytes"]
 
 
 class Kept(NamedTuple):
@@ -34,21 +35,36 @@ class Kept(NamedTuple):
     why: str = ""
 
 
-class _Cut(NamedTuple):
-    """What t ranks that share the layers of a model share of its activations.
+class Cut(NamedTuple):
+    """How ranks share the activations of a model.
 
     Attributes:
-        inside: t: heads, hidden features and the vocabulary are cut.
-        outside: t, where all else is cut along the sequence; 1, where every rank keeps it.
+        tensor: t, how many share heads, hidden features and the vocabulary.
+        sharded: whether they share all else, too, along the sequence.
+        sequence: p, how many share the tokens of each text.
+        ring: whether on these keys and values go round; else each attends to whole texts with some of the heads.
     """
 
-    inside: int = 1
-    outside: int = 1
+    tensor: int = 1
+    sharded: bool = False
+    sequence: int = 1
+    ring: bool = False
+
+    @property
+    def inside(self) -> int:
+        """In how many parts is what lies between two layers that are cut over t."""
+        return self.tensor * self.sequence
+
+    @property
+    def outside(self) -> int:
+        """In how many is all else."""
+        return self.inside if self.sharded else self.sequence
 
 
-def activations(
-    shape: Shape, sequences: int, itemsize: int = 2, *, tensor_parallel: int = 1, sequence_parallel: bool = False
-) -> list[Kept]:
+_WHOLE = Cut()
+
+
+def activations(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> list[Kept]:
     """What forward leaves for backward, of a batch of full-length sequences: one block, and what is around them.
 
     Two layers that keep the same array are one entry. Entries of a block count `shape.layers` times. The targets,
@@ -56,22 +72,22 @@ def activations(
 
     Args:
         itemsize: of weights and activations, in bytes.
-        tensor_parallel: t, how many ranks share the layers; entries are then those of each.
-        sequence_parallel: whether they share what is between the layers that are cut, too, along the sequence.
+        cut: entries are those of each of the ranks that share them.
 
-    Source: of the paper's bytes, Korthikanti et al. 2022, arXiv 2205.05198, sections 4.1 to 4.3.
+    Source: of the paper's bytes, Korthikanti et al. 2022, arXiv 2205.05198, sections 4.1 to 4.3; where texts are
+    cut, of its part of the tokens.
     """
-    cut = _Cut(tensor_parallel, tensor_parallel if sequence_parallel else 1)
     return [*_block(shape, sequences, itemsize, shape.recompute, cut), *_around(shape, sequences, itemsize, cut)]
 
 
-def _block(shape: Shape, b: int, e: int, recompute: str, cut: _Cut) -> list[Kept]:
+def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]:
     """What one block keeps."""
     rows, wide = shape.context * b, max(e, 4)
     whole = e * rows * shape.width
     x, part = whole // cut.outside, whole // cut.inside
     if recompute == "full":
-        return [Kept(".", "its input", x, whole, "" if x == whole else "a run of its tokens")]
+        paper = whole // cut.sequence
+        return [Kept(".", "its input", x, paper, "" if x == paper else "a run of its tokens")]
     mask, deviations = rows * shape.width // cut.outside, wide * rows // cut.outside
     dropped = mask if shape.dropout else 0
     why_mask = "" if shape.dropout else "nothing is dropped"
@@ -81,12 +97,12 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: _Cut) -> list[Kept
         Kept(".norm1", "1 / deviation", deviations, 0, scale),
         Kept(".qkv", "its input", x, x),
         Kept(".attention", "queries, keys, values", 3 * part, 3 * part),
-        *(_scores(shape, b, e, cut) if recompute == "none" else []),
+        *_attention(shape, b, e, recompute, cut),
         Kept(".attended", "its input", part, part),
         Kept(".dropout1", "mask", dropped, mask, why_mask),
         Kept(".norm2", "normalized rows; the paper: its input", x, x),
         Kept(".norm2", "1 / deviation", deviations, 0, scale),
-        *(_experts(shape, b, e) if shape.experts else _perceptron(x, part)),
+        *(_experts(shape, b, e, cut) if shape.experts else _perceptron(x, part)),
         Kept(".dropout2", "mask", dropped, mask, why_mask),
     ]
 
@@ -100,15 +116,16 @@ def _perceptron(x: int, part: int) -> list[Kept]:
     ]
 
 
-def _experts(shape: Shape, b: int, e: int) -> list[Kept]:
+def _experts(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
     """What is kept in place of it by a mixture of experts, of which the paper says nothing.
 
     Of k choices of a token, with as many tokens on all ranks that share the experts. What is dropped is kept nowhere.
     """
-    rows, wide, k = shape.context * b, max(e, 4), shape.top_k
+    rows, wide, k = shape.context * b // cut.outside, max(e, 4), shape.top_k
     group = shape.group or shape.context
     slots = rows // group * shape.experts * capacity(group, shape.experts, shape.capacity_factor, k)
     x, filled = e * rows * shape.width, e * slots * shape.width
+    inside, of_tokens = (4 * n * cut.outside // cut.inside for n in (filled, x))
     why = "slots of all experts, full or empty, instead of tokens"
     return [
         Kept(".experts", "its input", x, x),
@@ -116,14 +133,28 @@ def _experts(shape: Shape, b: int, e: int) -> list[Kept]:
         Kept(".experts", "choices, and their weights", (8 + wide) * rows * k, 0, "the router's"),
         Kept(".experts", "who went where", 16 * rows * k, 0, "if nothing is dropped"),
         Kept(".experts.hidden", "its input", filled, 0, why),
-        Kept(".experts.hidden gelu", "slope; the paper: its input", 4 * filled, 4 * x, why),
-        Kept(".experts.thought", "its input", 4 * filled, 4 * x, why),
+        Kept(".experts.hidden gelu", "slope; the paper: its input", inside, of_tokens, why),
+        Kept(".experts.thought", "its input", inside, of_tokens, why),
         Kept(".experts", "what experts made of it", filled, 0, "its weight is to be learnt"),
     ]
 
 
-def _scores(shape: Shape, b: int, e: int, cut: _Cut) -> list[Kept]:
+def _attention(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]:
+    """What attention keeps beside queries, keys and values, and its output in the order in which it goes on."""
+    rows = shape.context * b // cut.inside
+    if cut.ring:  # no scores, so that there is nothing to make again
+        why = "from it a block's probabilities are made again"
+        return [Kept(".attention", "log of each query's sum", max(e, 4) * rows * shape.heads, 0, why)]
+    if recompute == "selective":
+        return []
+    output = Kept(".attention", "its output", e * rows * shape.width, 0, "before it is exchanged")
+    return [*_scores(shape, b, e, cut), *([output] if cut.sequence > 1 else [])]
+
+
+def _scores(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
     """What selective recomputation makes again: whatever has an entry for each pair of tokens."""
+    if cut.ring:
+        return []
     heads = b * shape.heads // cut.inside
     squares, pairs = heads * shape.context**2, heads * num_pairs(shape.context)
     return [
@@ -139,15 +170,16 @@ def _scores(shape: Shape, b: int, e: int, cut: _Cut) -> list[Kept]:
     ]
 
 
-def _around(shape: Shape, b: int, e: int, cut: _Cut) -> list[Kept]:
+def _around(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
     """What is kept before and after the blocks."""
     s, h = shape.context, shape.width
     rows, wide = s * b, max(e, 4)
     x, mask = e * rows * h // cut.outside, rows * h // cut.outside
     probabilities = wide * rows * shape.vocabulary // cut.inside
+    text = rows // cut.sequence if cut.sequence > 1 else b * (s + 1)
     dropped, why_mask = (mask, "") if shape.dropout else (0, "nothing is dropped")
     return [
-        Kept("embedding", "windows of text", b * (s + 1), 0, "a byte a token, and the last target"),
+        Kept("embedding", "windows of text", text, 0, "a byte a token, and of whole texts the last target"),
         Kept("embedding.dropout", "mask", dropped, mask, why_mask),
         Kept("norm", "normalized rows; the paper: its input", x, x),
         Kept("norm", "1 / deviation", wide * rows // cut.outside, 0, "one number a row, of the working dtype"),
@@ -156,17 +188,13 @@ def _around(shape: Shape, b: int, e: int, cut: _Cut) -> list[Kept]:
     ]
 
 
-def activation_bytes(
-    shape: Shape, sequences: int, itemsize: int = 2, *, tensor_parallel: int = 1, sequence_parallel: bool = False
-) -> int:
+def activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> int:
     """What is kept when forward is over: L blocks, and what is around them. The arguments are of `activations`."""
-    kept = activations(shape, sequences, itemsize, tensor_parallel=tensor_parallel, sequence_parallel=sequence_parallel)
+    kept = activations(shape, sequences, itemsize, cut)
     return sum(each.num_bytes * (shape.layers if each.layer.startswith(".") else 1) for each in kept)
 
 
-def peak_activation_bytes(
-    shape: Shape, sequences: int, itemsize: int = 2, *, tensor_parallel: int = 1, sequence_parallel: bool = False
-) -> int:
+def peak_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> int:
     """The most that is held at any moment of forward and backward. The arguments are of `activations`.
 
     Without recomputation that is when forward is over. What is made again comes on top of what is still kept
@@ -177,9 +205,8 @@ def peak_activation_bytes(
         selective     the last block up to its attention, and the scores; or, if its rest and the layers after it
                       have more than those, still when forward is over
     """
-    cut = _Cut(tensor_parallel, tensor_parallel if sequence_parallel else 1)
     b, e = sequences, itemsize
-    over = activation_bytes(shape, b, e, tensor_parallel=tensor_parallel, sequence_parallel=sequence_parallel)
+    over = activation_bytes(shape, b, e, cut)
     if shape.recompute == "none" or not shape.layers:
         return over
     block = _block(shape, b, e, shape.recompute, cut)

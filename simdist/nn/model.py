@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from simdist.arrays import Array, hold
+from simdist.arrays import Array, hold, moved
 from simdist.arrays.working import overflow
 from simdist.nn import auxiliary
 from simdist.nn.layers import Observer, Sequence
@@ -28,6 +28,7 @@ class Model:
         examples: cuts windows of text, shape (n, length), uint8, into inputs and targets.
         targets_per_window: how many targets a window holds.
         loss: of the logits; cross-entropy, if not given.
+        padded: makes texts longer, at their end, where they are too short for the layers.
 
     Attributes:
         parameters: all of them, in the order of forward.
@@ -39,19 +40,29 @@ class Model:
         examples: Callable[[Array], tuple[Array, Array]],
         targets_per_window: int = 1,
         loss: Loss | None = None,
+        padded: Callable[[Array], Array] = lambda tokens: tokens,
     ) -> None:
         self.layers = layers
-        self.examples = examples
+        self._examples = examples
         self.targets_per_window = targets_per_window
         self.loss = loss or CrossEntropy()
+        self.padded = padded
         self.parameters = Parameters(layers.parameters)
+
+    def of(self, layers: Sequence) -> "Model":
+        """A model of some of these layers alone, whose texts are those of the whole; bound to no memory."""
+        return Model(layers, self._examples, self.targets_per_window, self.loss, self.padded)
+
+    def examples(self, windows: Array) -> tuple[Array, Array]:
+        """Windows of text, shape (n, length), cut into inputs and targets, where the weights are."""
+        return self._examples(moved(windows, self.parameters.kind))
 
     def forward(
         self, windows: Array, noise: Noise | None = None, observer: Observer | None = None
     ) -> tuple[float, Any]:
         """The sum of the losses of all targets in these windows, in nats, and the context for `backward`.
 
-        Losses that layers have of their own are in it: see `simdist.nn.auxiliary`.
+        Losses that layers have of their own are not in it: see `simdist.nn.auxiliary`.
 
         Args:
             windows: shape (n, length), uint8.
@@ -59,18 +70,20 @@ class Model:
             observer: is told of each of `layers`.
         """
         inputs, targets = self.examples(windows)
-        with self._overflow(), auxiliary.collected() as losses:
+        with self._overflow():
             logits, context = self.layers.forward(inputs, noise, observer)
             total, of_loss = self.loss.forward(logits, targets)
-        return self.loss.total(total, losses.total), (context, of_loss)
+        return self.loss.total(total), (context, of_loss)
 
     def logits(self, tokens: Array, observer: Observer | None = None) -> Array:
         """What may come next, shape (n, classes), after each row of tokens, shape (n, length), uint8."""
+        padded = moved(self.padded(tokens), self.parameters.kind)
         with self._overflow():
-            return self.loss.last(self.layers.forward(tokens, None, observer)[0])
+            logits, _ = self.layers.forward(padded, None, observer)
+            return self.loss.last(logits, tokens.shape[1] - padded.shape[1] - 1)
 
     def backward(self, context: Any, scale: float, observer: Observer | None = None) -> None:
-        """Add the derivatives of scale * the summed loss to the parameters' gradients."""
+        """Add the derivatives of scale * the summed loss, and the layers' own, to the parameters' gradients."""
         with self._overflow(), auxiliary.scaled(scale):
             self.layers.backward(context[0], self._start(context, scale), observer)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simdist.arrays import Array, kind_of
+from simdist.arrays import Array, kind_of, moved
 from simdist.errors import ArgumentError, ArrayError
 
 __all__ = ["Parameter", "Parameters", "Place"]
@@ -103,6 +103,12 @@ class Parameters:
         return len(self._parameters)
 
     @property
+    def kind(self) -> str:
+        """Of array that they are; NumPy's, as long as they are not bound."""
+        holder = self._parameters[0] if self._parameters else self  # a stage of a pipeline may have none
+        return kind_of(getattr(holder, "data", None))
+
+    @property
     def dtype(self) -> np.dtype:
         """Of the memory that they look into, whether it is all in one vector or not."""
         dtype: np.dtype = self._parameters[0].data.dtype
@@ -134,4 +140,4 @@ class Parameters:
         if kind_of(self.data) == "phantom":
             return
         for parameter in self._parameters:
-            parameter.data[...] = parameter.draw(seed)
+            parameter.data[...] = moved(parameter.draw(seed), parameter.data)

@@ -1,5 +1,6 @@
 """Parts: what a GPT is put together from."""
 
+from simdist.arrays import Array
 from simdist.nn.layers import (
     Attention,
     Dropout,
@@ -36,6 +37,10 @@ class Parts:
 
     def check(self, shape: Shape) -> None:
         """Raise ArgumentError, which says what would be possible, if this shape cannot be made of these."""
+
+    def padded(self, tokens: Array, shape: Shape) -> Array:
+        """Texts, shape (n, t), made longer at their end, where these pieces cannot take texts of t tokens."""
+        return tokens
 
     def embedding(self, name: str, vocabulary: int, places: int, width: int, std: float) -> Layer:
         """(n, t) integers, all tokens of each text, to the stream."""
@@ -81,9 +86,15 @@ class Parts:
         )
 
     def experts(
-        self, name: str, shape: Shape, std: float, residual_std: float, exchange: Exchange | None = None
+        self,
+        name: str,
+        shape: Shape,
+        std: float,
+        residual_std: float,
+        exchange: Exchange | None = None,
+        perceptrons: Layer | None = None,
     ) -> Layer:
-        """The same by a mixture of experts."""
+        """The same by a mixture of experts: see `Experts`."""
         return Experts(
             name,
             shape.width,
@@ -96,6 +107,7 @@ class Parts:
             std=std,
             residual_std=residual_std,
             exchange=exchange,
+            perceptrons=perceptrons,
         )
 
     def logits(self, name: str, width: int, vocabulary: int, std: float) -> Layer:

@@ -4,22 +4,21 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from simdist.arrays import Array, charge
+from simdist.arrays import Array, charge, moved
+from simdist.arrays.fused import kernel
 from simdist.optim.moments import Moments
-from simdist.optim.optimizer import Optimizer
 
 __all__ = ["AdamW"]
 
 
-class AdamW(Optimizer):
+class AdamW(Moments):
     """weights ← (1 - learning_rate · weight_decay) · weights - learning_rate · m̂ / (√v̂ + ε).
 
     In Adam a penalty is divided by √v̂ as the rest of the gradient is, so weights with large gradients hardly
     decay. Here all decay alike.
 
     Args:
-        like, decay, start: as of `Optimizer`.
-        betas, epsilon: as of `Moments`.
+        like, betas, epsilon, decay, start: as of `Moments`.
         weight_decay: at least 0.
 
     Attributes:
@@ -41,17 +40,20 @@ class AdamW(Optimizer):
         decay: Iterable[slice] | None = None,
         start: int = 0,
     ) -> None:
-        super().__init__(like, decay, start)
-        self.moments = Moments(betas, epsilon, weight_decay)
-        self.state = self.moments.zeros(like)
+        super().__init__(like, betas=betas, epsilon=epsilon, weight_decay=weight_decay, decay=decay, start=start)
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
-        keep = 1 - rate * self.moments.weight_decay
+        keep = 1 - rate * self.weight_decay
+        step = kernel("adamw", "adamw", weights)
+        if step is not None:
+            given = self.betas, self.epsilon, self.num_steps, rate, keep, scale
+            step(weights, self.state["m"], self.state["v"], gradient, *given, moved(self._decay_edges, weights))
+            return
         for block in self._blocks:
             w, m, v = weights[block], self.state["m"][block], self.state["v"][block]
             g, spare = self._read(gradient, block, scale), self._spare[0][: len(w)]
-            self.moments.update(m, v, g, spare)
-            self.moments.direction(m, v, self.num_steps, rate, out=spare)
+            self._take_in(m, v, g, spare)
+            self._direct(m, v, rate, out=spare)
             if keep != 1:
                 for part in self._decayed(block):
                     np.multiply(w[part], keep, out=w[part])

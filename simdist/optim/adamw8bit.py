@@ -8,14 +8,13 @@ from simdist.arrays import Array, charge, kind_of
 from simdist.errors import ArgumentError
 from simdist.optim.dynamic_code import DynamicCode, dynamic_code
 from simdist.optim.moments import Moments
-from simdist.optim.optimizer import Optimizer
 
 __all__ = ["AdamW8bit"]
 
 _ROWS_BYTES = 1 << 16  # as much at a time as fits a core's cache together with its companions
 
 
-class AdamW8bit(Optimizer):
+class AdamW8bit(Moments):
     """AdamW that keeps m and v as one byte an item, with one scale, the largest absolute value, a block.
 
         whole     |------ block ------|------ block ------|------ block ------|---
@@ -23,9 +22,9 @@ class AdamW8bit(Optimizer):
         scales    s                   s                   s      float32
 
     A step decodes a block, updates it as AdamW does, changes the weights, and codes it again: one outlier
-    blurs its own block alone. Blocks are counted from the start of the whole vector, so a shard gives the bits
-    of the whole where it begins and ends at multiples of `alignment`; elsewhere a block that is cut has a scale
-    for each part.
+    blurs its own block alone. No v comes back as 0 but where its whole block is, because a step divides by its root.
+    Blocks are counted from the start of the whole vector, so a shard gives the bits of the whole where it begins
+    and ends at multiples of `alignment`; elsewhere a block that is cut has a scale for each part.
 
     Args:
         like, betas, epsilon, weight_decay, decay, start: as of `AdamW`.
@@ -54,29 +53,32 @@ class AdamW8bit(Optimizer):
     ) -> None:
         if block < 1:
             raise ArgumentError(f"block is {block}; needs at least 1")
-        super().__init__(like, decay, start)
-        self.moments = Moments(betas, epsilon, weight_decay)
         self.alignment = block
         self._codes: dict[str, DynamicCode] = {"m": dynamic_code(signed=True), "v": dynamic_code(signed=False)}
+        super().__init__(like, betas=betas, epsilon=epsilon, weight_decay=weight_decay, decay=decay, start=start)
         self._rows = max(1, _ROWS_BYTES // (like.itemsize * block))
+
+    def _zeros(self, like: Array) -> dict[str, Array]:
+        """Codes of zeros, and no scales yet."""
+        block, start, zeros = self.alignment, self.start, dict[str, Array]()
         num_blocks = -(-(start + len(like)) // block) - start // block if len(like) else 0
         for name, code in self._codes.items():
-            zero = int(np.searchsorted(code.values, 0))
-            self.state[name] = np.empty_like(like, dtype=np.uint8)
-            self.state[name][...] = zero
-            self.state[f"{name}_scale"] = np.zeros_like(like, shape=num_blocks, dtype=np.float32)
+            zeros[name] = np.empty_like(like, dtype=np.uint8)
+            zeros[name][...] = int(np.searchsorted(code.values, 0))
+            zeros[f"{name}_scale"] = np.zeros_like(like, shape=num_blocks, dtype=np.float32)
+        return zeros
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
         charge(19 * weights.size, 2 * weights.nbytes + gradient.nbytes + 4 * weights.size)
         if kind_of(weights) == "phantom":
             return
-        keep = 1 - rate * self.moments.weight_decay
+        keep = 1 - rate * self.weight_decay
         for items, blocks in self._groups():
             w, spare = weights[items], np.empty_like(weights, shape=items.stop - items.start)
             m, v = self._decode("m", items, blocks), self._decode("v", items, blocks)
             g = np.multiply(gradient[items], scale, dtype=weights.dtype)
-            self.moments.update(m, v, g, spare)
-            self.moments.direction(m, v, self.num_steps, rate, out=spare)
+            self._take_in(m, v, g, spare)
+            self._direct(m, v, rate, out=spare)
             if keep != 1:
                 for part in self._decayed(items):
                     np.multiply(w[part], keep, out=w[part])

@@ -5,40 +5,46 @@ from functools import cache
 import numpy as np
 
 from simdist.arrays import Array
+from simdist.arrays.take import take
 
 __all__ = ["DynamicCode", "dynamic_code"]
 
-_DECADES = 7
+_DECADES = 7  # of the signed numbers
 _DROPPED_BITS = 12  # of a float32's 23 bits of fraction; what is left, 20 bits, is looked up in a table
 
 
 class DynamicCode:
     """256 numbers, in decades of which each has twice as many as the one below.
 
-        signed      10⁻⁶ … 10⁻⁵: 1   …   0.01 … 0.1: 32   0.1 … 1: 64,   the same below zero, 0 and 1
-        unsigned    10⁻⁶ … 10⁻⁵: 2   …   0.01 … 0.1: 64   0.1 … 1: 128,  0 and 1
+        signed      10⁻⁷ … 10⁻⁶: 1   …   0.01 … 0.1: 32   0.1 … 1: 64,   the same below zero, 0 and 1
+        unsigned    10⁻⁸ … 10⁻⁷: 1   …   0.01 … 0.1: 64   0.1 … 1: 128,  and 1
 
     The numbers of a decade are the middles of as many equal parts of it. The lowest of the signed ones, -0.993,
     is -1 here, so that the largest number of a block comes back exactly, whatever its sign, and so that coding
     again what was decoded changes nothing.
 
+    There is no 0 among the unsigned ones, but one decade more. They are for what is divided by: were a small number
+    to come back as 0, its quotient would be without bounds.
+
     Attributes:
         values: the numbers, float32, ascending; a number's code is its place.
 
     Source: Dettmers et al. 2022, arXiv 2110.02861, section 2 (dynamic quantization), with the numbers of the
-    library that came with it.
+    library that came with it; Li, Chen, Zhu 2023, arXiv 2309.01507, where the 0 among numbers to divide by is found
+    to be a fault ("zero-point problem") and left out.
     """
 
     def __init__(self, signed: bool) -> None:
-        values = [0.0, 1.0]
-        for decade in range(_DECADES):
-            edges = np.linspace(0.1, 1, 2 ** (decade + (not signed)) + 1)
-            middles = (edges[:-1] + edges[1:]) / 2 * 10.0 ** (decade + 1 - _DECADES)
+        decades, values = (_DECADES, [0.0, 1.0]) if signed else (_DECADES + 1, [1.0])
+        for decade in range(decades):
+            edges = np.linspace(0.1, 1, 2**decade + 1)
+            middles = (edges[:-1] + edges[1:]) / 2 * 10.0 ** (decade + 1 - decades)
             values.extend(middles)
             if signed:
                 values.extend(-middles)
         values.sort()
-        values[0] = -1.0 if signed else 0.0
+        if signed:
+            values[0] = -1.0
         self.values = np.array(values, np.float32)
         bits = np.arange(1 << (32 - _DROPPED_BITS), dtype=np.uint32) << _DROPPED_BITS
         centers = (bits | 1 << (_DROPPED_BITS - 1)).view(np.float32)
@@ -50,11 +56,11 @@ class DynamicCode:
 
         Of two that are equally near, to 1 in 4096 of x, it may be either.
         """
-        out[...] = self._table.take(x.view(np.uint32) >> _DROPPED_BITS, mode="clip")
+        out[...] = take(self._table, x.view(np.uint32) >> _DROPPED_BITS)
 
     def decode(self, codes: Array, out: Array) -> None:
         """Leave in `out` the numbers that the codes stand for."""
-        out[...] = self.values.take(codes)
+        out[...] = take(self.values, codes)
 
 
 @cache

@@ -7,13 +7,12 @@ import numpy as np
 from simdist.arrays import Array, charge
 from simdist.optim.moments import Moments
 from simdist.optim.norm import Combine, alone, norms
-from simdist.optim.optimizer import Optimizer
 from simdist.optim.spans import Spans
 
 __all__ = ["LAMB"]
 
 
-class LAMB(Optimizer):
+class LAMB(Moments):
     """A layer's weights w move by the learning rate's share of their norm, in the direction of AdamW.
 
         u ← m̂ / (√v̂ + ε) + weight_decay · w
@@ -28,7 +27,6 @@ class LAMB(Optimizer):
         combine: how the shards of the whole vector add up what they hold of a norm, as of `norms`. It is called
             at every step on all ranks that hold a shard; the norms, and so the weights, are the same bits as
             without shards.
-        betas, epsilon: as of `Moments`.
         weight_decay: at least 0.
 
     Attributes:
@@ -52,9 +50,7 @@ class LAMB(Optimizer):
         decay: Iterable[slice] | None = None,
         start: int = 0,
     ) -> None:
-        super().__init__(like, decay, start)
-        self.moments = Moments(betas, epsilon, weight_decay)
-        self.state = self.moments.zeros(like)
+        super().__init__(like, betas=betas, epsilon=epsilon, weight_decay=weight_decay, decay=decay, start=start)
         self._layers = Spans(layers).cut(start, start + len(like))
         self._combine = combine
         self._direction = np.empty_like(like)
@@ -64,11 +60,11 @@ class LAMB(Optimizer):
             w, u = weights[block], self._direction[block]
             m, v = self.state["m"][block], self.state["v"][block]
             spare = self._spare[0][: len(w)]
-            self.moments.update(m, v, self._read(gradient, block, scale), spare)
-            self.moments.direction(m, v, self.num_steps, 1.0, out=u)
-            if self.moments.weight_decay:
+            self._take_in(m, v, self._read(gradient, block, scale), spare)
+            self._direct(m, v, 1.0, out=u)
+            if self.weight_decay:
                 for part in self._decayed(block):
-                    np.multiply(w[part], self.moments.weight_decay, out=spare[part])
+                    np.multiply(w[part], self.weight_decay, out=spare[part])
                     np.add(u[part], spare[part], out=u[part])
         ratios = self._ratios(weights)
         for block in self._blocks:

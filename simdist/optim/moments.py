@@ -1,16 +1,18 @@
 """Moments: the running means of a gradient and of its square, which Adam and its kin divide by each other."""
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
 from simdist.arrays import Array
 from simdist.errors import ArgumentError
+from simdist.optim.optimizer import Optimizer
 
 __all__ = ["Moments"]
 
 
-class Moments:
+class Moments(Optimizer):
     """m ← β₁ m + (1 - β₁) g,  v ← β₂ v + (1 - β₂) g²,  and the direction m̂ / (√v̂ + ε).
 
     The hats take back that m and v began at zero: m̂ = m / (1 - β₁ᵗ), v̂ = v / (1 - β₂ᵗ) after step t. They are
@@ -19,9 +21,13 @@ class Moments:
         m̂ / (√v̂ + ε)  =  correction · m / (√v + ε √(1 - β₂ᵗ)),   correction = √(1 - β₂ᵗ) / (1 - β₁ᵗ)
 
     Args:
+        like, decay, start: as of `Optimizer`.
         betas: β₁ and β₂, at least 0 and below 1.
         epsilon: above 0.
         weight_decay: at least 0; each rule applies it in its own way.
+
+    Attributes:
+        state: "m" and "v", zero at first.
 
     Raises:
         ArgumentError: an argument is outside of its limits.
@@ -29,7 +35,17 @@ class Moments:
     Source: Kingma and Ba 2015, arXiv 1412.6980, algorithm 1 and the end of section 2.
     """
 
-    def __init__(self, betas: tuple[float, float], epsilon: float, weight_decay: float) -> None:
+    def __init__(
+        self,
+        like: Array,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        decay: Iterable[slice] | None = None,
+        start: int = 0,
+    ) -> None:
+        super().__init__(like, decay, start)
         for name, beta in zip(("betas[0]", "betas[1]"), betas, strict=True):
             if not 0 <= beta < 1:
                 raise ArgumentError(f"{name} is {beta}; needs at least 0 and less than 1")
@@ -40,13 +56,15 @@ class Moments:
         self.betas = betas
         self.epsilon = epsilon
         self.weight_decay = weight_decay
+        self.state = self._zeros(like)
 
-    @staticmethod
-    def zeros(like: Array) -> dict[str, Array]:
-        """m and v as they begin."""
+    def _zeros(self, like: Array) -> dict[str, Array]:
+        """The state as it begins."""
         return {"m": np.zeros_like(like), "v": np.zeros_like(like)}
 
-    def update(self, m: Array, v: Array, g: Array, spare: Array) -> None:
+    # -- for the rules --------------------------------------------------------------------------------
+
+    def _take_in(self, m: Array, v: Array, g: Array, spare: Array) -> None:
         """Take g into m and v, in place: 7 operations an item, `spare` is working space of their shape."""
         beta1, beta2 = self.betas
         np.subtract(g, m, out=spare)
@@ -57,11 +75,11 @@ class Moments:
         np.multiply(v, beta2, out=v)
         np.add(v, spare, out=v)
 
-    def direction(self, m: Array, v: Array, num_steps: int, factor: float, out: Array) -> None:
+    def _direct(self, m: Array, v: Array, factor: float, out: Array) -> None:
         """Leave factor · m̂ / (√v̂ + ε) in `out`: 4 operations an item."""
         beta1, beta2 = self.betas
-        root = math.sqrt(1 - beta2**num_steps)
+        root = math.sqrt(1 - beta2**self.num_steps)
         np.sqrt(v, out=out)
         np.add(out, self.epsilon * root, out=out)
         np.divide(m, out, out=out)
-        np.multiply(out, factor * root / (1 - beta1**num_steps), out=out)
+        np.multiply(out, factor * root / (1 - beta1**self.num_steps), out=out)

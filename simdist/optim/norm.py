@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from simdist.arrays import Array, charge, kind_of
+from simdist.arrays.fused import fused, kernel
 
 __all__ = ["Combine", "alone", "largest", "norm", "norms"]
 
@@ -79,6 +80,7 @@ def _norms(vectors: Sequence[Sequence[Array]], combine: Combine) -> list[float]:
     ]
 
 
+@fused("norm_of_vector")
 def largest(x: Array) -> float:
     """The largest absolute value in x: 0 where x is empty or a phantom, nan where x holds one."""
     if x.size == 0 or kind_of(x) == "phantom":
@@ -98,6 +100,9 @@ def largest(x: Array) -> float:
 def _squares(x: Array, exponent: int) -> int:
     """The sum of the squares of x, all below 2**exponent, in units of 2**(2 * exponent - 52)."""
     shrink = abs(exponent) > _PLAIN
+    squares = kernel("norm_of_vector", "squares", x)
+    if squares is not None:
+        return int(squares(x, exponent, shrink))
     ceiling = 1.0 if shrink else math.ldexp(1.0, 2 * exponent)
     base = int(np.float64(ceiling).view(np.int64))  # the bits of a square of zero units
     y = np.empty_like(x, shape=min(x.size, _ROW * _ROWS), dtype=np.float64)

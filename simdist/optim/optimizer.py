@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import numpy as np
 
@@ -106,6 +107,11 @@ class Optimizer(ABC):
     def _decayed(self, block: slice) -> list[slice]:
         """Where weight decay applies inside `block`, counted from its start."""
         return [slice(0, block.stop - block.start)] if self._decay is None else self._decay.within(block)
+
+    @cached_property
+    def _decay_edges(self) -> Array:
+        """Where stretches that decay begin and end, in turn."""
+        return np.array([end for part in self._decayed(slice(0, *self._shape)) for end in (part.start, part.stop)], int)
 
     def _read(self, gradient: Array, block: slice, scale: float, copy: bool = False) -> Array:
         """A block of the gradient, scaled, in the dtype of the weights; a view of it where that will do."""

@@ -75,6 +75,12 @@ def test_against_pytorch(top_k, factor, t, group):
         np.testing.assert_allclose(p.gradient, w.grad.numpy().reshape(p.shape), rtol=1e-9, atol=1e-11, err_msg=p.name)
 
 
+def losses(model, batch):
+    """That at the model's end, and that of its layers."""
+    with auxiliary.collected() as of_layers:
+        return model.forward(batch)[0], of_layers.total
+
+
 @kinds
 def test_every_gradient_of_a_gpt_with_that_of_the_auxiliary_loss(shape):
     """Against central differences, with weights large enough to make the router's choices clear."""
@@ -86,18 +92,23 @@ def test_every_gradient_of_a_gpt_with_that_of_the_auxiliary_loss(shape):
     for i in RNG.permutation(len(weights))[:400]:
         kept = weights[i]
         weights[i] = kept + step
-        above = model.forward(batch)[0]
+        above = sum(losses(model, batch))
         weights[i] = kept - step
-        below = model.forward(batch)[0]
+        below = sum(losses(model, batch))
         weights[i] = kept
         assert found[i] == pytest.approx(0.5 * (above - below) / (2 * step), rel=1e-5, abs=1e-6)
 
 
 @kinds
-def test_the_auxiliary_loss_is_a_part_of_the_loss_and_alpha_a_token_at_least(shape):
-    batch = windows(3, shape)
-    with_it, without = (bound(replace(shape, alpha=alpha)).forward(batch)[0] for alpha in (0.3, 0.0))
-    a_token = (with_it - without) / (3 * shape.context) / shape.layers
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_the_auxiliary_loss_is_told_apart_and_is_alpha_a_token_at_least(shape, recompute):
+    """Counted once, though what is recomputed goes forward twice."""
+    batch, model = windows(3, shape), bound(replace(shape, recompute=recompute))
+    with auxiliary.collected() as of_layers:
+        total, context = model.forward(batch)
+        model.backward(context, 1.0)
+    assert total == bound(replace(shape, alpha=0.0)).forward(batch)[0]
+    a_token = of_layers.total / (3 * shape.context) / shape.layers
     assert a_token == pytest.approx(0.3, rel=0.3), "at first all is about even"
     assert a_token > 0.3
 
@@ -115,13 +126,9 @@ def test_it_makes_loads_even():
             _, context = model.forward(windows(4, SWITCH, step))
             model.backward(context, 1 / 24)
             model.parameters.data -= 0.3 * model.parameters.gradient
-        totals = [bound_to(model, a).forward(windows(16, SWITCH, 999))[0] for a in (1.0, 0.0)]
-        return (totals[0] - totals[1]) / (16 * SWITCH.context)
-
-    def bound_to(model, alpha):
-        other = gpt(replace(SWITCH, layers=1, experts=4, capacity_factor=4.0, alpha=alpha))
+        other = gpt(replace(SWITCH, layers=1, experts=4, capacity_factor=4.0, alpha=1.0))
         other.parameters.bind(model.parameters.data, model.parameters.gradient)
-        return other
+        return losses(other, windows(16, SWITCH, 999))[1] / (16 * SWITCH.context)
 
     assert uneven(0.5) < 1.3 < 1.5 < uneven(0.0)
 

@@ -9,16 +9,22 @@ def test_the_numbers(signed):
     values = dynamic_code(signed).values
     assert len(values) == 256
     assert (np.diff(values) > 0).all()
-    assert values[-1] == 1 and (values == 0).sum() == 1
-    for decade in range(7):
-        top = 10.0 ** (decade - 6)
+    decades = 7 if signed else 8
+    assert values[-1] == 1 and (values == 0).sum() == signed
+    for decade in range(decades):
+        top = 10.0 ** (decade + 1 - decades)
         count = ((values > top / 10) & (values < top)).sum()
-        assert count == 2 ** (decade + (not signed))
+        assert count == 2**decade
     if signed:
         np.testing.assert_array_equal(values[1:127], -values[128:254][::-1])
         assert values[0] == -1
-    else:
-        assert values[0] == 0
+
+
+def test_what_is_divided_by_is_never_zero():
+    code, codes, back = dynamic_code(signed=False), np.empty(3, np.uint8), np.empty(3, np.float32)
+    code.encode(np.array([0, 1e-30, 1e-7], np.float32), out=codes)
+    code.decode(codes, out=back)
+    assert (back > 0).all() and (back < 1e-7).all()
 
 
 @pytest.mark.parametrize("signed", [True, False])

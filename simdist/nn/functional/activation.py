@@ -6,6 +6,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.arrays.blocks import blocks
+from simdist.arrays.fused import fused
 from simdist.arrays.working import room, settle, widened, working_dtype
 
 __all__ = ["gelu", "gelu_backward"]
@@ -14,6 +15,7 @@ _C = math.sqrt(2 / math.pi)
 _A = _C * 0.044715
 
 
+@fused("activation")
 def gelu(x: Array) -> tuple[Array, Array]:
     """The Gaussian error linear unit, y = x s with s = (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, and its slope.
 
@@ -56,6 +58,7 @@ def _gelu(x: Array, y: Array, slope: Array, s: Array, rest: Array) -> None:
     slope += s
 
 
+@fused("activation")
 def gelu_backward(slope: Array, dy: Array) -> Array:
     """Returns dx = dy · slope."""
     dx = np.empty_like(dy)

@@ -27,6 +27,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.arrays.blocks import BLOCK_BYTES, blocks
+from simdist.arrays.matmul import vecdot
 from simdist.arrays.working import widened, working_dtype
 from simdist.nn.functional.heads import TILE, dropped, mask_later_keys, split_heads, tile_backward, tiles
 from simdist.nn.functional.matrix import product
@@ -110,7 +111,7 @@ def sums_of(y: Array, dy: Array, heads: int) -> Array:
     """Σ p dp over the keys of each query, which is y · dy of its head: shape (n, h, t)."""
     (ys,), (dys,) = split_heads(widened(y), heads, 1), split_heads(widened(dy), heads, 1)
     charge(2 * y.size, 2 * y.nbytes)
-    sums: Array = np.vecdot(ys, dys)
+    sums: Array = vecdot(ys, dys)
     return sums
 
 

@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Array, charge
+from simdist.arrays import Array, charge, moved
+from simdist.arrays.matmul import vecdot
 from simdist.arrays.working import rounded, widened
 
 __all__ = ["Route", "Routes", "assign", "capacity", "combine", "combine_backward", "dispatch", "dispatch_backward"]
@@ -88,7 +89,7 @@ def assign(chosen: Array, experts: int, group: Array, groups: int, slots_per_gro
     lengths = np.bincount(line, minlength=groups * experts)
     starts = np.cumsum(lengths) - lengths
     sorted_places, place = np.empty_like(line), np.empty_like(line)
-    sorted_places[...] = np.arange(len(line))
+    sorted_places[...] = moved(np.arange(len(line)), line)
     sorted_places -= starts[line[order]]
     place[order] = sorted_places
     kept = []
@@ -138,7 +139,7 @@ def combine_backward(y: Array, w: Array, kept: tuple[Route, ...], dout: Array) -
     dy, dw = np.zeros_like(y), np.zeros_like(w)
     for j, (tokens, places) in enumerate(kept):
         d = widened(dout[tokens])
-        dw[:, j][tokens] = np.vecdot(d, widened(y[places]))
+        dw[:, j][tokens] = vecdot(d, widened(y[places]))
         dy[places] = d * w[:, j][tokens][:, None]
         charge(3 * d.size, 3 * d.size * y.itemsize)
     return dy, dw

@@ -10,7 +10,7 @@ token 1   p  .4   .3   .2   .1           0  1         .4         .57  .43
 
 import numpy as np
 
-from simdist.arrays import Array, charge
+from simdist.arrays import Array, charge, moved
 
 __all__ = ["balance", "gate", "gate_backward"]
 
@@ -95,4 +95,4 @@ def balance(p: Array, chosen: Array, group: Array, groups: int) -> tuple[float, 
 
 def _rows(p: Array) -> Array:
     """Indices that go with one of columns, to pick some of each row."""
-    return np.arange(len(p))[:, None]
+    return moved(np.arange(len(p)), p)[:, None]

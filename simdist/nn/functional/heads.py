@@ -25,8 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from simdist.arrays import Array, charge
+from simdist.arrays import Array, charge, moved
 from simdist.arrays.blocks import BLOCK_BYTES, blocks
+from simdist.arrays.fused import fused
 from simdist.arrays.working import room, settle, widened, working_dtype
 from simdist.nn.functional.matrix import product
 
@@ -52,6 +53,7 @@ def num_pairs(tokens: int) -> int:
     return sum((queries.stop - queries.start) * keys.stop for queries, keys in tiles(tokens))
 
 
+@fused("attention")
 def attention(qkv: Array, heads: int, keep: Array | None = None, share: float = 0.0) -> tuple[Array, tuple[Array, ...]]:
     """Returns y = softmax(q kᵀ / √d + mask) v for each head, and the probabilities.
 
@@ -90,6 +92,7 @@ def attention(qkv: Array, heads: int, keep: Array | None = None, share: float = 
     return y, p
 
 
+@fused("attention")
 def attention_backward(
     qkv: Array, y: Array, p: tuple[Array, ...], dy: Array, keep: Array | None = None, share: float = 0.0
 ) -> Array:
@@ -195,7 +198,7 @@ def _mask(t: int, dtype: Any) -> Array:
 
 def mask_later_keys(s: Array) -> None:
     """Let no query of a tile, the last of whose keys is its own last query's, see a key later than itself."""
-    s[:, :, -s.shape[-1] :] += _mask(s.shape[-1], s.dtype)
+    s[:, :, -s.shape[-1] :] += moved(_mask(s.shape[-1], s.dtype), s)
 
 
 def _softmax(s: Array, scale: float, itemsize: int) -> None:

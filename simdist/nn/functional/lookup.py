@@ -3,6 +3,7 @@
 import numpy as np
 
 from simdist.arrays import Array, charge
+from simdist.arrays.fused import fused
 from simdist.arrays.working import widened, working_dtype
 
 __all__ = ["embedding", "embedding_backward", "positions", "positions_backward", "within"]
@@ -21,6 +22,7 @@ def embedding(indices: Array, table: Array) -> Array:
     return y
 
 
+@fused("lookup", argument=1)
 def embedding_backward(indices: Array, dy: Array, dtable: Array) -> None:
     """Add each row of dy to the row of dtable that it came from.
 

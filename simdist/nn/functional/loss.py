@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array, charge
+from simdist.arrays.fused import fused
 from simdist.arrays.working import rounded, widened
 from simdist.nn.functional.lookup import within
 
 __all__ = ["cross_entropy", "cross_entropy_backward"]
 
 
+@fused("loss")
 def cross_entropy(
     logits: Array, targets: Array, first: int = 0, combine: Callable[[Array, str], None] = lambda values, op: None
 ) -> tuple[float, Array]:
@@ -45,6 +47,7 @@ def cross_entropy(
     return float((np.log(totals) - hits).sum(dtype=np.float64)), p
 
 
+@fused("loss")
 def cross_entropy_backward(p: Array, targets: Array, scale: float, dtype: Any = None, first: int = 0) -> Array:
     """The derivatives of scale · `cross_entropy` by the logits: scale (p - 1 at the target).
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from simdist.arrays import Array, charge
+from simdist.arrays import Array, charge, moved
 from simdist.arrays.blocks import blocks
 from simdist.arrays.working import rounded, working_dtype
 
@@ -52,7 +52,7 @@ def kept(
     keep = np.empty_like(like, shape=(math.prod(axes), columns), dtype=np.bool_)
     a, b = _row_keys(like, key, axes, counters)
     column = np.empty_like(like, shape=columns, dtype=np.uint32)
-    column[...] = np.arange(first_column, first_column + columns, dtype=np.uint32)
+    column[...] = moved(np.arange(first_column, first_column + columns, dtype=np.uint32), like)
     column *= _GOLDEN_32
     threshold = min(round(share * 2**32), 2**32 - 1)
     for part in blocks(len(keep), columns * 4, like=like):
@@ -81,7 +81,7 @@ def _row_keys(like: Array, key: int, axes: list[int], counters: Iterable[Array])
     state: Array = key
     for i, counter in enumerate(counters):
         here = np.empty_like(like, shape=[n if i == j else 1 for j, n in enumerate(axes)], dtype=np.uint64)
-        here[...] = np.asarray(counter, dtype=np.uint64).reshape(here.shape)
+        here[...] = moved(counter, like).astype(np.uint64).reshape(here.shape)
         here *= _GOLDEN_64
         state = _mix(here ^ state)
     flat = state.reshape(-1, 1)

@@ -4,13 +4,16 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.arrays.blocks import blocks
+from simdist.arrays.fused import fused
 from simdist.arrays.working import room, settle, widened, working_dtype
+from simdist.nn.functional.matrix import column_sums
 
 __all__ = ["layer_norm", "layer_norm_backward_input", "layer_norm_backward_weight"]
 
 _EPSILON = 1e-5  # keeps a row of equal numbers from being divided by zero
 
 
+@fused("norm")
 def layer_norm(x: Array, gain: Array, bias: Array) -> tuple[Array, Array, Array]:
     """Returns y = z · gain + bias with z = (x - mean) r and r = 1 / √(variance + 1e-5), each row by itself.
 
@@ -44,6 +47,7 @@ def layer_norm(x: Array, gain: Array, bias: Array) -> tuple[Array, Array, Array]
     return y.reshape(x.shape), z.reshape(x.shape), r
 
 
+@fused("norm")
 def layer_norm_backward_input(z: Array, r: Array, gain: Array, dy: Array) -> Array:
     """Returns dx = r (g - mean(g) - z mean(g z)) with g = dy · gain, each row by itself; z, r as of `layer_norm`."""
     z_rows, dy_rows, width = _rows(z), _rows(dy), z.shape[-1]
@@ -61,14 +65,15 @@ def layer_norm_backward_input(z: Array, r: Array, gain: Array, dy: Array) -> Arr
     return dx.reshape(z.shape)
 
 
+@fused("norm")
 def layer_norm_backward_weight(z: Array, dy: Array, dgain: Array, dbias: Array) -> None:
     """Add the column sums of dy · z to dgain and those of dy to dbias."""
     z_rows, dy_rows = _rows(z), _rows(dy)
     gains, biases = widened(dgain), widened(dbias)
     for part in _blocks(z_rows):
         dys = widened(dy_rows[part])
-        gains += (dys * z_rows[part]).sum(axis=0)
-        biases += dys.sum(axis=0)
+        gains += column_sums(dys * z_rows[part])
+        biases += column_sums(dys)
     settle(dgain, gains)
     settle(dbias, biases)
     charge(3 * z.size, 2 * z.nbytes)

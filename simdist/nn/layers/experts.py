@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Array
+from simdist.arrays import Array, moved
 from simdist.arrays.working import widened
 from simdist.errors import ArgumentError
 from simdist.nn import auxiliary
@@ -47,6 +47,9 @@ class Experts(Layer):
     run may be shorter, and has the capacity of a full one, so that what comes later never takes anything from a
     first choice; second choices do give way to later tokens' first ones.
 
+    Choices are no continuous function of the weights. Where two experts are as good as each other the last bit of a
+    sum decides, so in short numbers runs that add up in another order, as on other numbers of ranks, may part.
+
     So that all experts are used, alpha · E Σ f P (see `balance`) of each group is added to the loss of every token
     in it: at least alpha a token, where all is even.
 
@@ -60,6 +63,8 @@ class Experts(Layer):
         group: tokens in a group.
         std, residual_std: of the first weights: of the router and the first linear map; of the second.
         exchange: how slots come to their experts, where others have some of them.
+        perceptrons: what the experts at hand do with what is in their slots; two linear maps with a gelu between
+            them, if not given.
 
     Cost per forward: that of a perceptron on all slots, full or empty, and twice `to_experts` and `to_tokens` with
     backward. All shapes are known beforehand, so phantoms cost what arrays do, up to what is dropped.
@@ -85,6 +90,7 @@ class Experts(Layer):
         std: float = 0.02,
         residual_std: float = 0.02,
         exchange: Exchange | None = None,
+        perceptrons: Layer | None = None,
     ) -> None:
         if group < 1 or not 1 <= top_k <= experts or not capacity_factor > 0 or not alpha >= 0:
             raise ArgumentError(
@@ -100,7 +106,7 @@ class Experts(Layer):
         self.exchange = exchange or Exchange()
         own = self.exchange.own(experts)
         self.router = Parameter(f"{name}.router.w", (width, experts), std=std)
-        self.perceptrons = Sequence(
+        self.perceptrons = perceptrons or Sequence(
             [
                 ExpertsLinear(f"{name}.hidden", experts, width, hidden, std, own),
                 Gelu(),
@@ -172,7 +178,7 @@ class Experts(Layer):
 
 def _groups(like: Array, t: int, size: int) -> tuple[Array, int]:
     """The number of each token's group, and how many groups there are: runs of `size` tokens of texts of t."""
-    text, place = np.divmod(np.arange(len(like)), t)
+    text, place = np.divmod(moved(np.arange(len(like)), like), t)
     runs = -(-t // size)
     group = np.empty_like(like, shape=len(like))
     group[...] = text * runs + place // size

@@ -3,6 +3,7 @@
 from typing import Any
 
 from simdist.arrays import Array, hold
+from simdist.nn import auxiliary
 from simdist.nn import functional as f
 from simdist.nn.layers.label import label
 from simdist.nn.layers.layer import Layer
@@ -55,22 +56,27 @@ class Recompute(Layer):
         self.name = label(layer)
         self.parameters = layer.parameters
 
-    def _again(self, context: tuple[Array, Noise | None]) -> tuple[Array, Any]:
-        y, inner = self.layer.forward(*context)
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, tuple[Array, Noise | None]]:
+        """The context is what went in."""
+        return self._made(x, noise)[0], (x, noise)
+
+    def _made(self, x: Array, noise: Noise | None) -> tuple[Array, Any]:
+        y, inner = self.layer.forward(x, noise)
         hold("activations", inner, self.name)
         return y, inner
 
-    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, tuple[Array, Noise | None]]:
-        """The context is what went in."""
-        return self._again((x, noise))[0], (x, noise)
+    def _again(self, context: tuple[Array, Noise | None]) -> Any:
+        """The inner layer's context; its losses have been counted the first time."""
+        with auxiliary.collected():
+            return self._made(*context)[1]
 
     def backward(self, context: tuple[Array, Noise | None], dy: Array) -> Array:
         """Forward again, then backward."""
-        return self.layer.backward(self._again(context)[1], dy)
+        return self.layer.backward(self._again(context), dy)
 
     def backward_input(self, context: tuple[Array, Noise | None], dy: Array) -> tuple[Array, tuple[Any, Any]]:
         """Forward again; its context is pending, with what the inner layer leaves so."""
-        inner = self._again(context)[1]
+        inner = self._again(context)
         dx, pending = self.layer.backward_input(inner, dy)
         return dx, (inner, pending)
 
