@@ -10,10 +10,23 @@ from typing import NamedTuple
 
 import pytest
 
+from simdist.launch.mpirun import find_mpirun
+
 ROOT = Path(__file__).parent.parent
 MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 
 needs_mpi = pytest.mark.skipif(MPIRUN is None, reason="no MPI here: pip install 'simdist[mpi]' brings one")
+
+
+def can_survive():
+    """Whether the launcher is one of Open MPI's that knows `--with-ft`."""
+    if MPIRUN is None:
+        return False
+    mpirun = find_mpirun()
+    return mpirun.kind == "openmpi" and mpirun.version >= 5
+
+
+needs_ulfm = pytest.mark.skipif(not can_survive(), reason="needs Open MPI from 5 on, which can survive a rank's death")
 
 
 class Done(NamedTuple):

@@ -1,5 +1,6 @@
 """What tests of meshes share: a GPT trained on one, put together from its parts, beside the same on one rank."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -16,6 +17,7 @@ from simdist.parallel.zero import ZeRO
 
 __all__ = [
     "BATCH",
+    "ONE_LAYER",
     "SHAPE",
     "STEPS",
     "check",
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 SHAPE = Shape(layers=2, width=48, heads=24, context=24, vocabulary=72, dropout=0.2)
+ONE_LAYER = replace(SHAPE, layers=1)
 STEPS = 20
 BATCH = 4
 TEXT = np.random.default_rng(3).integers(0, SHAPE.vocabulary, (STEPS, BATCH, SHAPE.context + 1), dtype=np.uint8)
@@ -39,11 +42,11 @@ def exact(**more):
     return Recipe("adamw", weight_decay=0.01, max_norm=0.5, precision=precision("float64"), **more)
 
 
-def batch_of(mesh, step):
+def batch_of(mesh, step, context=SHAPE.context):
     """This rank's windows, and the noise that goes with them."""
     place = mesh.coordinates["dp"] * mesh.sizes["ep"] + mesh.coordinates["ep"]  # ep, too, is an axis of data
     own = partition(BATCH, mesh.sizes["dp"] * mesh.sizes["ep"])[place]
-    return TEXT[step][own], Noise(4, step, np.arange(BATCH)[own])
+    return TEXT[step][own, : context + 1], Noise(4, step, np.arange(BATCH)[own])
 
 
 def parts_of(parameters, flat):
@@ -79,7 +82,7 @@ def trained(comm, sizes, shape=SHAPE, zero_stage=0, steps=STEPS, parts=MeshParts
         method = DataParallel(model, mesh.dp, recipe, 1, spread=parts.spread())
     losses, norms = [], []
     for step in range(steps):
-        windows, noise = batch_of(mesh, step)
+        windows, noise = batch_of(mesh, step, shape.context)
         losses.append(method.backward(windows, 1 / (BATCH * shape.context), noise))
         method.step(0.01)
         norms.append(method.update.norm)
@@ -116,7 +119,7 @@ def whole_gradients(comm, sizes, shape=SHAPE, halves=False, steps=1, **options):
     mesh = Mesh(comm, **sizes)
     parts = MeshParts(mesh, **options)
     model, spread = gpt(shape, parts), parts.spread()
-    return gradients(model, batch_of(mesh, 0), halves, spread)
+    return gradients(model, batch_of(mesh, 0, shape.context), halves, spread)
 
 
 def gradients(model, batch, halves=False, spread=None):
@@ -138,7 +141,7 @@ def gradients(model, batch, halves=False, spread=None):
 @lru_cache
 def serial_gradients(shape=SHAPE):
     """The same of the whole model: the loss, and gradients by name."""
-    total, parts = gradients(gpt(shape), (TEXT[0], Noise(4, 0, np.arange(BATCH))))
+    total, parts = gradients(gpt(shape), (TEXT[0, :, : shape.context + 1], Noise(4, 0, np.arange(BATCH))))
     return total, joined([parts])
 
 
@@ -150,7 +153,7 @@ def close(found, expected, limit=1e-10):
         np.testing.assert_allclose(found[name], x, rtol=0, atol=limit * scale, err_msg=name)
 
 
-def check(spmd, sizes, shape=SHAPE, **options):
+def check(spmd, sizes, shape=ONE_LAYER, **options):
     """Twenty steps on a mesh: losses, the norms of the gradients and the weights are those of one rank."""
     losses, norms, weights = serial(shape)
     p = int(np.prod(list(sizes.values())))

@@ -118,7 +118,6 @@ def test_every_setting_is_an_option(capsys):
         (["--method=ssp", "--precision=bf16"], "precision is bf16, and method ssp; needs float32 or float64"),
         (["--method=ssp", "--micro-batches=2"], "micro_batches is 2, and method ssp, which needs 1"),
         (["--method=ssp", "--model=gpt", "--dropout=0.1"], "dropout is 0.1, and method ssp"),
-        (["--method=ssp", "--checkpoint-every=2"], "checkpoint_every is 2, and method ssp"),
         (["--method=bsp", "--servers=2", "--optimizer=lamb"], "optimizer is lamb on 2 servers"),
         (["--method=diloco", "--steps=50"], "steps is 50 and local_steps 20; needs whole rounds"),
         (["--method=local-sgd", "--local-steps=0"], "local_steps is 0; needs at least 1"),
@@ -142,6 +141,10 @@ def test_a_users_mistake_is_one_line(words, message, capsys):
         ("--data=/nowhere", "/nowhere: No"),
         ("--model=gpt --width=10", "width is 10 and heads is 4"),
         ("--method=ssp --servers=2", "servers is 2 on 2 ranks"),
+        ("--pp=3", "pp 3 = 3 ranks, but the communicator has 2"),
+        ("--pp=2 --method=server", "pp is 2, and method server; pp is for method pipeline"),
+        ("--pp=2 --schedule=1f2b", "unknown schedule '1f2b'; did you mean '1f1b'"),
+        ("--pp=2 --dp=2 --schedule=pipedream --zero=1", "zero 1, and schedule pipedream, whose stages update"),
         ("--method=d-psgd --slow=2:4", "slow names rank 2; those that work are ranks 0 to 1"),
     ],
 )
@@ -159,14 +162,16 @@ def test_nothing_to_run_is_refused(capsys):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["-n", "3", "a.py", "-n", "5"], (3, ["a.py", "-n", "5"])),
-        (["a.py"], (4, ["a.py"])),
-        (["--ranks=2", "-m", "a.b", "--help"], (2, ["-m", "a.b", "--help"])),
+        (["-n", "3", "a.py", "-n", "5"], (3, ["a.py", "-n", "5"], False)),
+        (["--survive", "a.py", "--survive"], (4, ["a.py", "--survive"], True)),
+        (["--ranks=2", "-m", "a.b", "--help"], (2, ["-m", "a.b", "--help"], False)),
     ],
 )
 def test_run_hands_over_the_scripts_own_arguments(words, expected, monkeypatch):
     started = []
-    monkeypatch.setattr("simdist.cli.run.launch_script", lambda ranks, argv: started.append((ranks, argv)) or 7)
+    monkeypatch.setattr(
+        "simdist.cli.run.launch_script", lambda *started_with, survive: started.append((*started_with, survive)) or 7
+    )
     assert main(["run", *words]) == 7
     assert started == [expected]
 
@@ -174,13 +179,14 @@ def test_run_hands_over_the_scripts_own_arguments(words, expected, monkeypatch):
 def test_train_hands_its_options_to_the_ranks(monkeypatch, text, tmp_path):
     started = []
     monkeypatch.setattr(
-        "simdist.cli.train.launch_script", lambda *started_with, heed: started.append((*started_with, heed)) or 7
+        "simdist.cli.train.launch_script",
+        lambda *started_with, heed, survive: started.append((*started_with, heed, survive)) or 7,
     )
     (tmp_path / "c.toml").write_text("steps = 3\n")
     given = [f"--config={tmp_path / 'c.toml'}", "--out=-x"]
     heeded = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
     assert main(["train", "--ranks", "2", *given, "--lr", "0.5", "--data", text]) == 7
-    assert started == [(2, ["-m", "simdist", "train", f"--data={text}", "--learning-rate=0.5", *given], heeded)]
+    assert started == [(2, ["-m", "simdist", "train", f"--data={text}", "--learning-rate=0.5", *given], heeded, False)]
 
 
 def test_one_rank_trains_and_leaves_its_folder(text, tmp_path, capsys):
@@ -248,6 +254,14 @@ def test_a_job_of_another_size_is_refused(monkeypatch, capsys):
     assert "--ranks is 2 inside a job of 1 ranks" in capsys.readouterr().err
 
 
+def test_a_pipeline_leaves_its_schedule(text, tmp_path, capsys):
+    words = ["--world=virtual", "--ranks=4", "--pp=2", "--schedule=zb-h1", "--micro-batches=4", "--steps=3"]
+    assert main(["train", *words, "--data", text, "--out", str(tmp_path), *SMALL]) == 0
+    out = capsys.readouterr().out
+    assert "4 ranks, dp 2 x pp 2, zb-h1: " in out and "pipeline: bubble of the makespan" in out
+    assert (tmp_path / "schedule.png").stat().st_size > 10_000
+
+
 def test_virtual_ranks_train_on_a_cluster_that_is_not_there(text, tmp_path, capsys):
     words = ["--world=virtual", "--ranks=16", "--cluster=h100", "--steps=4", "--data", text, "--out", str(tmp_path)]
     assert main(["train", *words, *SMALL]) == 0
@@ -295,8 +309,17 @@ def test_a_slow_rank_of_a_real_job(text, tmp_path):
     assert (tmp_path / "out" / "waiting.png").stat().st_size > 0
 
 
-def test_an_asynchronous_run_keeps_nothing_to_go_on_from(text, tmp_path, capsys):
-    words = ["--world=virtual", "--method=bsp", "--steps=2", "--data", text, "--out", str(tmp_path)]
-    assert main(["train", *words, *SMALL]) == 0
-    assert main(["train", "--resume", str(tmp_path)]) == 2
-    assert "method bsp, which keeps no checkpoints" in capsys.readouterr().err
+def test_an_asynchronous_run_goes_on(text, tmp_path, capsys):
+    words = ["--world=virtual", "--method=async", "--steps=6", "--checkpoint-every=2", "--data", text]
+    assert main(["train", *words, "--out", str(tmp_path), *SMALL]) == 0
+    capsys.readouterr()
+    assert main(["train", "--world=virtual", "--resume", str(tmp_path), "--steps=9"]) == 0
+    told = capsys.readouterr().out
+    assert "goes on after step 6, with steps 9, was 6\n" in told and "9 steps of each worker" in told
+    lines = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines == sorted(set(lines)) and lines[0] == 1 and lines[-1] == 9
+
+
+def test_only_some_methods_survive_a_death(text, tmp_path, capsys):
+    assert main(["train", "--survive", "--ranks=3", "--method=bsp", "--data", text, "--out", str(tmp_path)]) == 2
+    assert "survive is on, and method bsp; needs async, ssp, backup" in capsys.readouterr().err

@@ -34,7 +34,7 @@ from simdist.asynchronous.local_sgd import local_sgd, post_local
 from simdist.asynchronous.mixing import Mixing, metropolis
 from simdist.asynchronous.model_gradient import ModelGradient, first_weights
 from simdist.asynchronous.pairwise import ad_psgd
-from simdist.asynchronous.replica import Gradient, Rate, Replica
+from simdist.asynchronous.worker import Gradient, Rate, Worker
 
 __all__ = [
     "ComputeTime",
@@ -49,9 +49,9 @@ __all__ = [
     "ModelGradient",
     "Pausing",
     "Rate",
-    "Replica",
     "Slowed",
     "Snapshots",
+    "Worker",
     "ad_psgd",
     "consensus_error",
     "d_psgd",

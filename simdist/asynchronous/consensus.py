@@ -36,7 +36,7 @@ def consensus_error(iterates: Array) -> float:
 
 
 class Snapshots:
-    """Copies of one rank's weights as they were, each with its time: `Replica(…, observe=snapshots.take)`.
+    """Copies of one rank's weights as they were, each with its time: `Worker(…, observe=snapshots.take)`.
 
     Args:
         comm: the ranks that train together.
@@ -68,6 +68,14 @@ class Snapshots:
             self._calls += 1
             if self._calls % self.every == 0:
                 self._keep(weights)
+
+    def pop(self, count: int) -> "Snapshots":
+        """The first so many copies, which are no longer kept here."""
+        first = Snapshots(self.comm)
+        with self._lock:
+            first.times_s, self.times_s = self.times_s[:count], self.times_s[count:]
+            first.iterates, self.iterates = self.iterates[:count], self.iterates[count:]
+        return first
 
     def _keep(self, weights: Array) -> None:
         self.times_s.append(self.comm.clock())

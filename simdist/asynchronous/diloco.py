@@ -8,60 +8,74 @@
         rank 2     θ --AdamW-- … --AdamW-- θ₂ --+                         +--> θ
 
 An outer step of plain SGD at rate 1 leaves θ at the mean of all θ_i, and this is local SGD. The outer momentum goes on
-in the direction in which round after round has led.
+in the direction in which round after round has led. The paper's inner optimizer is AdamW, whose moments stay on their
+rank from round to round; its rounds have H = 500 steps.
 
 Source: Douillard et al. 2023, arXiv 2311.08105, algorithm 1.
 """
 
 import numpy as np
 
-from simdist.arrays import charge
-from simdist.asynchronous.local_sgd import average
-from simdist.asynchronous.replica import Replica, require_steps
+from simdist.arrays import Array, charge
+from simdist.asynchronous.local_sgd import any_asked, average
+from simdist.asynchronous.worker import Asked, Worker, require_steps
 from simdist.errors import ArgumentError
 from simdist.optim import SGD, Optimizer
 
-__all__ = ["diloco"]
+__all__ = ["diloco", "nesterov"]
+
+
+def nesterov(weights: Array) -> Optimizer:
+    """The paper's outer optimizer."""
+    return SGD(weights, momentum=0.9, nesterov=True)
 
 
 def diloco(
-    replica: Replica,
+    worker: Worker,
     rounds: int,
     local_steps: int,
     *,
     outer: Optimizer | None = None,
     outer_rate: float = 0.7,
     algorithm: str = "auto",
+    asked: Asked | None = None,
 ) -> None:
     """Train in rounds of H inner steps and one outer step; all ranks have the same weights after each.
 
     Args:
-        replica: of this rank, with the same weights on all at the start. The paper's inner optimizer is AdamW;
-            what it remembers stays on its rank from round to round, and is not averaged.
-        rounds: how many.
-        local_steps: H, inner steps in a round, at least 1. The paper takes 500.
-        outer: the optimizer that steps by Δ, the same on all ranks; SGD with Nesterov momentum 0.9 where not given.
-        outer_rate: its learning rate.
+        worker: of this rank, with the same weights on all at the start.
+        rounds: the round to stop after, counted from the first ever.
+        local_steps: H, inner steps in a round, at least 1.
+        outer, outer_rate: the optimizer that steps by Δ, alike on all ranks, `nesterov` if None; its learning rate.
         algorithm: of the all-reduce.
+        asked: whether to stop after this round, if any rank is asked; the same on all whether it is given.
 
     Cost per rank and round: one all-reduce of the weights. Besides, θ is kept: n bytes, and the outer state.
 
     Raises:
-        ArgumentError: local_steps is below 1, or rounds below 0; on every rank.
+        ArgumentError: local_steps is below 1, rounds below 0, or the worker amid a round; on every rank.
     """
-    require_steps("rounds", rounds)
-    if local_steps < 1:
-        raise ArgumentError(f"local_steps is {local_steps} on rank {replica.comm.rank}; needs at least 1")
-    x, comm = replica.weights, replica.comm
-    outer = outer or SGD(x, momentum=0.9, nesterov=True)
+    _require_rounds(worker, rounds, local_steps)
+    x, comm, outer = worker.weights, worker.comm, outer or nesterov(worker.weights)
     theta, delta = x.copy(), np.empty_like(x)
-    for t in range(rounds):
+    for t in range(worker.done // local_steps, rounds):
         for step in range(t * local_steps, (t + 1) * local_steps):
-            replica.descend(replica.find_gradient(step), step)
+            worker.descend(worker.find_gradient(step), step)
         with comm.span("outer step", x.nbytes):
             np.subtract(theta, x, out=delta)
             charge(x.size, 3 * x.nbytes)
             average(delta, comm, algorithm)
             outer.step(theta, delta, outer_rate)
             np.copyto(x, theta)
-        replica.observe(t, x)
+        worker.observe(t, x)
+        if any_asked(asked, comm):
+            break
+
+
+def _require_rounds(worker: Worker, rounds: int, local_steps: int) -> None:
+    """Raise ArgumentError unless there can be such rounds, and the worker is at the end of one."""
+    require_steps("rounds", rounds)
+    if local_steps < 1:
+        raise ArgumentError(f"local_steps is {local_steps} on rank {worker.comm.rank}; needs at least 1")
+    if worker.done % local_steps:
+        raise ArgumentError(f"{worker.done} steps are done, and local_steps is {local_steps}; needs whole rounds")

@@ -26,7 +26,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.asynchronous.compute_time import ComputeTime, Constant
-from simdist.asynchronous.replica import require_steps
+from simdist.asynchronous.worker import require_steps
 from simdist.collectives import broadcast
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError

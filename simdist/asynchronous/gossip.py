@@ -11,18 +11,27 @@
         rank 2     x₂ …                                       neighbours, each rank finds its gradient
         rank 3     x₃ …
 
+Ranks that are to stop before the last step all have to do so after the same one, though none talks to all. The word of
+it goes round with the weights, as a rumour does: a rank that is asked to stop names the step by which its furthest
+peer will know, and everybody passes on the earliest step that he has heard of.
+
+    rank 0, asked in step 7, 3 steps from the furthest      "stop at 10"
+    its neighbours know it after step 7, theirs after step 8, the furthest after step 9: all stop at 10
+
 The mean x̄ of the ranks' weights moves as in SGD with the mean of all gradients, for W leaves the mean alone; but no
 rank ever holds it. How far they are from it is the consensus error, ‖x_i - x̄‖² summed over the ranks (see consensus).
 
 Source: Lian et al. 2017, arXiv 1705.09056, algorithm 1.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.asynchronous.mixing import Mixing
-from simdist.asynchronous.replica import Replica, require_steps
-from simdist.comm import Communicator, Request
+from simdist.asynchronous.worker import Asked, Worker, require_steps
+from simdist.comm import ANY, Communicator, Request
 from simdist.errors import ArgumentError
 
 __all__ = ["Neighbourhood", "d_psgd"]
@@ -57,29 +66,60 @@ class Neighbourhood:
         self._heard = {j: np.empty_like(like) for j in mixing.neighbours(comm.rank)}
         self._under_way: list[Request] = []
 
-    def begin(self, x: Array) -> None:
-        """Send x to the neighbours, and be ready for theirs."""
-        self._under_way = [self._comm.irecv(y, j, tag=0) for j, y in self._heard.items()]
-        self._under_way += [self._comm.isend(x, j) for j in self._heard]
+    def begin(self, x: Array, word: int = 0) -> None:
+        """Send x to the neighbours, and be ready for theirs. The word goes along as the messages' tag."""
+        self._under_way = [self._comm.irecv(y, j, ANY) for j, y in self._heard.items()]
+        self._under_way += [self._comm.isend(x, j, word) for j in self._heard]
 
-    def finish(self, x: Array) -> None:
-        """Replace x by Σ_j W_ij x_j when all have come."""
-        for request in self._under_way:
-            request.wait()
+    def finish(self, x: Array) -> list[int]:
+        """Replace x by Σ_j W_ij x_j when all have come; the words that came along."""
+        words = [request.wait().tag for request in self._under_way][: len(self._heard)]
         np.multiply(x, self._weights[self._comm.rank], out=x)
         for j, y in self._heard.items():
             np.multiply(y, self._weights[j], out=y)
             np.add(x, y, out=x)
         charge(x.size * (1 + 2 * len(self._heard)), x.nbytes * (2 + 5 * len(self._heard)))
+        return words
 
 
-def d_psgd(replica: Replica, mixing: Mixing, steps: int) -> None:
+class _Rumour:
+    """What a rank knows of the step at which all stop.
+
+    Args:
+        steps: the last one, if nobody stops before.
+        reach: in how many steps this rank's word comes to all.
+        asked: whether this rank is asked to stop.
+
+    Attributes:
+        end: the step, as far as is known.
+    """
+
+    def __init__(self, steps: int, reach: Callable[[], int], asked: Asked) -> None:
+        self.end = steps
+        self._steps = steps
+        self._reach = reach
+        self._asked = asked
+
+    def word(self, step: int) -> int:
+        """To be told in this step: how many steps are left; 0 where all go on to the last."""
+        if self.end == self._steps and self._asked():
+            self.end = min(self.end, step + self._reach())
+        return self.end - step if self.end < self._steps else 0
+
+    def hear(self, step: int, words: list[int]) -> None:
+        """What neighbours have told in this step."""
+        self.end = min([self.end, *(step + word for word in words if word)])
+
+
+def d_psgd(worker: Worker, mixing: Mixing, steps: int, asked: Asked = lambda: False) -> None:
     """Train by gossip: each step averages the weights of before the step, and then descends.
 
     Args:
-        replica: of this rank; replicas may start apart.
+        worker: of this rank; workers may start apart.
         mixing: who takes over how much from whom; the same on all ranks, all of which must call.
-        steps: how many.
+        steps: the step to stop at, counted from the first ever.
+        asked: whether to stop before; all ranks stop at the same step, soon after one of them is asked. (In a graph
+            that falls apart, those do to whom the word comes.)
 
     Cost per rank and step, d neighbours, n bytes of weights: d messages, d·n bytes sent, and as many received.
 
@@ -89,12 +129,13 @@ def d_psgd(replica: Replica, mixing: Mixing, steps: int) -> None:
     Source: Lian et al. 2017, arXiv 1705.09056, algorithm 1.
     """
     require_steps("steps", steps)
-    x = replica.weights
-    neighbourhood = Neighbourhood(mixing, replica.comm, x)
-    for step in range(steps):
-        with replica.comm.span("gossip step", x.nbytes):
-            neighbourhood.begin(x)
-            g = replica.find_gradient(step)
-            neighbourhood.finish(x)
-            replica.descend(g, step)
-        replica.observe(step, x)
+    x = worker.weights
+    neighbourhood = Neighbourhood(mixing, worker.comm, x)
+    rumour = _Rumour(steps, lambda: max(1, mixing.graph.reach(worker.comm.rank)), asked)
+    while (step := worker.done) < rumour.end:
+        with worker.comm.span("gossip step", x.nbytes):
+            neighbourhood.begin(x, rumour.word(step))
+            g = worker.find_gradient(step)
+            rumour.hear(step, neighbourhood.finish(x))
+            worker.descend(g, step)
+        worker.observe(step, x)

@@ -68,6 +68,10 @@ class Graph:
         """Whether news from rank 0 comes to all."""
         return len(self._distances(0)) == self.size
 
+    def reach(self, rank: int) -> int:
+        """In how many steps news from this rank comes to all that it comes to, told by each to its neighbours."""
+        return max(self._distances(rank).values())
+
     def sides(self) -> list[int]:
         """0 or 1 for each rank, so that every edge joins a 0 to a 1; of each connected part the lowest rank is 0.
 

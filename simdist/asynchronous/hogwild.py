@@ -22,7 +22,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.asynchronous.compute_time import ComputeTime, Constant
-from simdist.asynchronous.replica import Rate, require_steps
+from simdist.asynchronous.worker import Rate, require_steps
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 

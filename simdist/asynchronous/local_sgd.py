@@ -10,7 +10,7 @@ With H = 1 and plain SGD that is data parallelism: the mean of x - γ g_i is x -
 sends an H-th of the bytes, and ranks drift apart in between. Post-local SGD averages every step at first, while the
 weights move far, and every H steps from then on.
 
-Source: Stich 2019, arXiv 1805.09767, algorithm 1; Lin et al. 2020, arXiv 1808.07217, section 3 (post-local SGD).
+Source: Stich 2019, arXiv 1805.09767, algorithm 1; Lin et al. 2020, arXiv 1808.07217 (post-local SGD).
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from collections.abc import Callable
 import numpy as np
 
 from simdist.arrays import Array, charge
-from simdist.asynchronous.replica import Replica, require_steps
+from simdist.asynchronous.worker import Asked, Worker, require_steps
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 
-__all__ = ["average", "local_sgd", "post_local"]
+__all__ = ["any_asked", "average", "local_sgd", "post_local"]
 
 LocalSteps = int | Callable[[int], int]
 
@@ -40,15 +40,22 @@ def average(x: Array, comm: Communicator, algorithm: str = "auto") -> None:
     charge(x.size, 2 * x.nbytes)
 
 
-def local_sgd(replica: Replica, steps: int, local_steps: LocalSteps, algorithm: str = "auto") -> int:
+def any_asked(asked: Asked | None, comm: Communicator) -> bool:
+    """Whether any rank is asked to stop. All must call, at an average, where they wait for each other anyway."""
+    return asked is not None and any(comm.exchange("stop" if asked() else ""))
+
+
+def local_sgd(
+    worker: Worker, steps: int, local_steps: LocalSteps, algorithm: str = "auto", asked: Asked | None = None
+) -> int:
     """Train by local steps; all ranks have the same weights at the end.
 
     Args:
-        replica: of this rank, with the same weights on all at the start. Its optimizer may be any: what it
-            remembers, such as momentum, stays at home.
-        steps: how many each rank makes; the last is followed by an average, though H may not have gone by.
+        worker: of this rank, with the same weights on all at the start. What its optimizer remembers stays at home.
+        steps: the step that each rank stops at, counted from the first ever; an average follows the last in any case.
         local_steps: H, at least 1; or H by the step that has just been made, the same on all ranks.
         algorithm: of the all-reduce.
+        asked: whether to stop at the next average, if any rank is asked; the same on all whether it is given.
 
     Returns:
         How many averages there were: ceil(steps / H) for a fixed H.
@@ -61,10 +68,10 @@ def local_sgd(replica: Replica, steps: int, local_steps: LocalSteps, algorithm: 
     Source: Stich 2019, arXiv 1805.09767, algorithm 1.
     """
     require_steps("steps", steps)
-    x, comm = replica.weights, replica.comm
+    x, comm = worker.weights, worker.comm
     since, averages = 0, 0
-    for step in range(steps):
-        replica.descend(replica.find_gradient(step), step)
+    for step in range(worker.done, steps):
+        worker.descend(worker.find_gradient(step), step)
         since += 1
         h = local_steps(step) if callable(local_steps) else local_steps
         if h < 1:
@@ -73,5 +80,7 @@ def local_sgd(replica: Replica, steps: int, local_steps: LocalSteps, algorithm: 
             with comm.span("average weights", x.nbytes):
                 average(x, comm, algorithm)
             since, averages = 0, averages + 1
-        replica.observe(step, x)
+        worker.observe(step, x)
+        if since == 0 and any_asked(asked, comm):
+            break
     return averages

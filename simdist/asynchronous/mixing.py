@@ -9,7 +9,7 @@
         rank 2  |    .   ⅓   ⅓   ⅓ |        W = Wᵀ: the eigenvalues are real, and tell how fast ranks agree
         rank 3  |    ⅓   .   ⅓   ⅓ |
 
-Source: Lian et al. 2017, arXiv 1705.09056, section 2 and assumption 1.
+Source: Lian et al. 2017, arXiv 1705.09056, assumption 1.
 """
 
 from collections.abc import Sequence
@@ -66,6 +66,11 @@ class Mixing:
     def neighbours(self, rank: int) -> Sequence[int]:
         """The other ranks that this one takes anything from, in ascending order."""
         return [int(j) for j in np.flatnonzero(self.weights[rank]) if j != rank]
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Who takes anything from whom."""
+        return Graph(tuple(tuple(self.neighbours(rank)) for rank in range(self.size)))
 
     @cached_property
     def eigenvalues(self) -> npt.NDArray[np.float64]:

@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from simdist.arrays import Array
+from simdist.arrays import Array, empty
 from simdist.data import Batches
 from simdist.nn import Model
 
 __all__ = ["ModelGradient", "first_weights"]
 
 
-def first_weights(model: Model, dtype: str = "float32", seed: int = 0) -> Array:
+def first_weights(model: Model, dtype: str = "float32", seed: int = 0, kind: str = "numpy") -> Array:
     """A flat vector of the model's first values, which hang on the seed alone; the model looks into it."""
-    weights = np.empty(model.parameters.size, dtype)
+    weights = empty(kind, model.parameters.size, dtype)
     model.parameters.bind(weights, np.zeros_like(weights))
     model.parameters.initialize(seed)
     return weights

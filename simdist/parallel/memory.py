@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from simdist.arrays import CATEGORIES, Ledger
 from simdist.nn import Shape
-from simdist.nn.memory import activations, peak_activation_bytes
+from simdist.nn.memory import Cut, activations, peak_activation_bytes
 from simdist.parallel.recipe import Recipe
 
 __all__ = ["MemoryRow", "Prediction", "memory_rows", "optimizer_state", "replicated_memory"]
@@ -58,9 +58,7 @@ def replicated_memory(
     recipe: Recipe,
     shape: Shape | None = None,
     sequences: int = 0,
-    *,
-    tensor_parallel: int = 1,
-    sequence_parallel: bool = False,
+    cut: Cut | None = None,
 ) -> dict[str, Prediction]:
     """By category, what a rank holds in a method that gives it all of the model: `DataParallel` and its kin.
 
@@ -68,8 +66,7 @@ def replicated_memory(
         num_weights: of the model.
         shape, sequences: of a GPT and of the micro-batch that this rank has in flight; without them nothing is
             said of activations.
-        tensor_parallel, sequence_parallel: how other ranks share its layers: see `activations`. Then the weights
-            are those of this rank.
+        cut: how other ranks share its activations, where they do. Then the weights are those of this rank.
     """
     e = recipe.precision.dtype.itemsize
     found = {
@@ -78,10 +75,10 @@ def replicated_memory(
         "optimizer state": optimizer_state(recipe, num_weights),
     }
     if shape is not None:
-        t, sharded = tensor_parallel, sequence_parallel
-        kept = activations(shape, sequences, e, tensor_parallel=t, sequence_parallel=sharded)
+        cut = cut or Cut()
+        kept = activations(shape, sequences, e, cut)
         paper = sum(k.paper_bytes * (shape.layers if k.layer.startswith(".") else 1) for k in kept)
-        peak = peak_activation_bytes(shape, sequences, e, tensor_parallel=t, sequence_parallel=sharded)
+        peak = peak_activation_bytes(shape, sequences, e, cut)
         found["activations"] = Prediction(peak, paper)
     return found
 

@@ -8,15 +8,17 @@ from simdist.arrays import Array, partition
 from simdist.comm import Mesh
 from simdist.errors import unknown_name
 from simdist.nn import Layer, Loss, Parameter, Parts, Shape
-from simdist.nn.layers import Attention, Dropout, Exchange, LayerNorm, Recompute
+from simdist.nn.layers import Attention, Dropout, Exchange, Gelu, LayerNorm, Recompute, Sequence
 from simdist.parallel.even import check_even
 from simdist.parallel.expert import AllToAllExchange, check_experts
 from simdist.parallel.sequence import Even, RingAttention, Split, UlyssesAttention, Zigzag
 from simdist.parallel.spread import Spread
 from simdist.parallel.tensor import (
+    ColumnParallelExperts,
     ColumnParallelLinear,
     Region,
     Replicated,
+    RowParallelExperts,
     RowParallelLinear,
     Sharded,
     VocabularyParallelCrossEntropy,
@@ -30,8 +32,8 @@ _SPLITS: dict[str, type[Split]] = {"ring": Zigzag, "even-ring": Even, "ulysses":
 ATTENTIONS = tuple(_SPLITS)
 """How texts that are cut along sp are attended to: see `simdist.parallel.sequence`."""
 
-# The axes along which a gradient may be found in parts: of what all have, and of experts; the same of what sees,
-# on tp, only some of the tokens.
+# The axes along which a gradient may be found in parts: of what all have, and of experts; the same of what ranks on
+# tp find different parts of.
 _SUMS = (("ep", "sp"), ("sp",), ("ep", "sp", "tp"), ("sp", "tp"))
 
 
@@ -67,7 +69,7 @@ class MeshParts(Parts):
         model = gpt(shape, parts)
         method = DataParallel(model, mesh.dp, recipe, seed, spread=parts.spread())       # or ZeRO
 
-        tp    heads, hidden features and the vocabulary: see `simdist.parallel.tensor`
+        tp    heads, hidden features, of experts, too, and the vocabulary: see `simdist.parallel.tensor`
         sp    the tokens of each text: `simdist.parallel.sequence`
         ep    experts; for all else it is a second axis of data: `simdist.parallel.expert`
         dp    windows: what the method does
@@ -91,7 +93,8 @@ class MeshParts(Parts):
         both        8bsh(t-1)/t                             sharded: 10bsh(t-1)/t
 
     Full recomputation goes forward once more: 4bsh(t-1)/t. Beside the blocks, the embedding takes an all-reduce
-    forward and the logits one backward, and the loss three numbers a token.
+    forward and the logits one backward, and the loss three numbers a token. Of a mixture of experts the slots at hand,
+    full or empty, go through the region in place of a perceptron's bs tokens: half of the above is of these.
 
     Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3; Narayanan et al. 2021, arXiv 2104.04473, section 3.2;
     Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2 (where the gathers of backward that come on top are
@@ -120,11 +123,23 @@ class MeshParts(Parts):
         self.region = kind(mesh.tp, algorithm)
         self._names: set[str] = set()  # of all parameters
         self._cut: dict[str, set[str]] = {"ep": set(), "sp": set(), "tp": set()}  # along each axis
-        self._some_tokens: set[str] = set()  # those that see, on tp, only some of the tokens that come to a region
+        self._partly: set[str] = set()  # those of whose gradients ranks on tp find different parts
 
     def check(self, shape: Shape) -> None:
         """See Parts."""
         check_cut(shape, self.mesh.sizes, sequence_parallel=self.sequence_parallel, attention=self.kind)
+
+    def padded(self, tokens: Array, shape: Shape) -> Array:
+        """To the whole context, where ranks share it, so that each has its tokens as in training.
+
+        No token sees those after it; but where experts drop second choices, they do so for what is added, too.
+        """
+        n, count = tokens.shape
+        if count >= shape.context or not (self.split or self.sequence_parallel):
+            return tokens
+        padded = np.zeros_like(tokens, shape=(n, shape.context))
+        padded[:, :count] = tokens
+        return padded
 
     def tokens(self, count: int) -> Array:
         """The numbers, in their text, of this rank's tokens in the stream, of which there are `count`."""
@@ -169,11 +184,27 @@ class MeshParts(Parts):
         return RingAttention(name, count, self.split, dropout, first)  # it keeps no probabilities anyway
 
     def experts(
-        self, name: str, shape: Shape, std: float, residual_std: float, exchange: Exchange | None = None
+        self,
+        name: str,
+        shape: Shape,
+        std: float,
+        residual_std: float,
+        exchange: Exchange | None = None,
+        perceptrons: Layer | None = None,
     ) -> Layer:
-        """See Parts. Along tp experts are not cut: ranks with the same tokens do the same."""
+        """See Parts. Routers are outside of the region, slots are brought into it at their experts."""
         exchange = exchange or AllToAllExchange(self.mesh.ep, self.all_to_all)
-        return self._outside(super().experts(name, shape, std, residual_std, exchange), "ep")
+        if self.mesh.tp.size > 1:
+            h, own = shape.width, exchange.own(shape.experts) or slice(0, shape.experts)
+            hidden = ColumnParallelExperts(f"{name}.hidden", shape.experts, h, 4 * h, std, own, self.region)
+            thought = RowParallelExperts(f"{name}.thought", shape.experts, 4 * h, h, residual_std, own, self.region)
+            perceptrons = perceptrons or Sequence([hidden, Gelu(), thought])
+            self._cut["tp"].update((hidden.w.name, thought.w.name))
+            self._partly.add(hidden.b.name)
+        layer = super().experts(name, shape, std, residual_std, exchange, perceptrons)
+        if self.sequence_parallel:
+            self._partly.add(layer.parameters[0].name)  # the router's
+        return self._inside(layer, "ep")
 
     def logits(self, name: str, width: int, vocabulary: int, std: float) -> Layer:
         """See Parts."""
@@ -185,8 +216,7 @@ class MeshParts(Parts):
 
     def loss(self) -> Loss:
         """See Parts."""
-        stream = self.mesh.group("sp", "tp") if self.sequence_parallel else self.mesh.sp
-        return VocabularyParallelCrossEntropy(self.mesh.tp, self.split, stream, self.algorithm)
+        return VocabularyParallelCrossEntropy(self.mesh.tp, self.split, self.algorithm)
 
     # -- where they are ---------------------------------------------------------------------------------
 
@@ -196,11 +226,11 @@ class MeshParts(Parts):
         self._cut[axis].update(p.name for p in layer.parameters if p.place.index)
         return layer
 
-    def _outside(self, layer: Layer, axis: str = "tp") -> Layer:
+    def _outside(self, layer: Layer) -> Layer:
         """One that sees some of the tokens, where they are shared out."""
         if self.sequence_parallel:
-            self._some_tokens.update(p.name for p in layer.parameters if axis != "tp" or not p.place.index)
-        return self._inside(layer, axis)
+            self._partly.update(p.name for p in layer.parameters if not p.place.index)
+        return self._inside(layer)
 
     def spread(self) -> Spread:
         """What an update has to know of a model of these parts, once it is made. All ranks of the mesh must call."""
@@ -216,7 +246,7 @@ class MeshParts(Parts):
 
     def _partial(self, name: str) -> tuple[str, ...]:
         """The axes, but dp, along which ranks find different parts of a parameter's gradient."""
-        sees = {"ep": name not in self._cut["ep"], "sp": True, "tp": name in self._some_tokens}
+        sees = {"ep": name not in self._cut["ep"], "sp": True, "tp": name in self._partly}
         return tuple(axis for axis in sees if sees[axis])
 
     def _counts(self, name: str) -> bool:

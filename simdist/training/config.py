@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from simdist.collectives import algorithms
+from simdist.comm.device import DEVICES, PATHS
 from simdist.data import ORDERS, PYTHON
 from simdist.errors import ArgumentError, DataError, unknown_name
 from simdist.nn.shape import RECOMPUTATIONS
 from simdist.optim import Schedule
 from simdist.parallel import compressions
+from simdist.parallel.pipeline import schedules
 from simdist.parallel.precision import precisions
 from simdist.parallel.recipe import optimizers
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, COMPUTE_TIMES, GRAPHS, SERVED
 from simdist.training.methods import OFFLOADS, check, methods
 from simdist.training.models import models
 from simdist.training.option import Option, Per, option
+from simdist.training.pipelines import CHUNKED, UPDATING
 
 __all__ = ["Config", "merged", "options", "read_toml"]
 
@@ -85,7 +88,7 @@ class Config:
 
     optimizer: str = option("update", Per("model", mlp="sgd", gpt="adamw"), "the rule", optimizers())
     learning_rate: float = option("update", _RATES, "the highest, after the warm-up", alias="lr")
-    schedule: str = option("update", "cosine", "how it falls after that", _SCHEDULES)
+    rate_schedule: str = option("update", "cosine", "how it falls after that", _SCHEDULES, alias="lr-schedule")
     warmup_steps: int = option("update", 20, "steps in which it climbs")
     momentum: float = option(
         "update", Per("optimizer", sgd=0.9, lars=0.9), "what stays of the velocity; 0 in async and ssp", below=1
@@ -97,6 +100,10 @@ class Config:
         "update", Per("model", mlp=0.0, gpt=1.0), "the largest norm of a gradient; 0 leaves it as it is"
     )
 
+    device: str = option("ranks", "cpu", "where arrays lie; cuda is a GPU, which ranks may share", DEVICES)
+    device_path: str = option(
+        "ranks", Per("device", cuda="auto"), "how arrays on GPUs come to other ranks: auto for what works best", PATHS
+    )
     dp: int = option("ranks", 0, "copies of the model, which share each batch; 0 for as many as there are ranks for")
     tp: int = option("ranks", Per("model", gpt=1), "ranks that share the heads and columns of each layer", least=1)
     sequence_parallel: bool = option(
@@ -107,8 +114,15 @@ class Config:
     ring_attention: bool = option("ranks", Per("model", gpt=False), "on sp: keys and values go round; if no other way")
     ep: int = option("ranks", Per("model", gpt=1), "ranks that share the experts, and are copies otherwise", least=1)
     method: str = option("ranks", "ddp", "how they train together", methods())
+    pp: int = option(
+        "ranks", Per("method", pipeline=1), "ranks in line, with some of the layers each; brings its method", least=1
+    )
+    schedule: str = option(
+        "ranks", Per("method", pipeline="1f1b"), "of the line's micro_batches; brings its method", schedules()
+    )
+    chunks: int = option("ranks", Per("schedule", **dict.fromkeys(CHUNKED, 2)), "stages a rank", least=1)
     zero: int = option(
-        "ranks", Per("method", ddp=0, zero=2, fsdp=3), "stage of ZeRO; 1 to 3 bring their method along", below=4
+        "ranks", Per("method", ddp=0, zero=2, fsdp=3, pipeline=0), "stage of ZeRO; 1 to 3 bring their method", below=4
     )
     bucket_bytes: int = option(
         "ranks", Per("method", ddp=1 << 20, zero=1 << 20), "gradients reduced at a time, during backward", least=1
@@ -133,7 +147,7 @@ class Config:
     compress_rank: int = option("ranks", Per("compress", **{"power-sgd": 2}), "of the matrices that are sent", least=1)
     check_every: int = option(
         "ranks",
-        _per_method(("dp", "ddp", "compressed"), 0),
+        _per_method(("dp", "ddp", "compressed", "pipeline"), 0),
         "steps from one comparison of all copies to the next; 0 for none",
     )
 
@@ -198,6 +212,8 @@ class Config:
 
     def _implied_method(self) -> str | None:
         """The method as it was given, or as other settings imply it."""
+        if self.method is None and ((self.pp or 1) > 1 or self.schedule or self.chunks):
+            return "pipeline"
         if self.zero == 3 and self.method in (None, "zero"):
             return "fsdp"
         if self.method is None and self.zero:
@@ -205,20 +221,24 @@ class Config:
         return "compressed" if self.method is None and self.compress else self.method
 
     def _implied_rule(self) -> dict[str, Any]:
-        """What the method implies for the update, where nothing else was given.
+        """What the method implies for the model and the update, where nothing else was given.
 
+        Stages that update each at its own time can share no table, and agree on no norm.
         DiLoCo's inner rule is AdamW. Updates that come late have the effect of momentum, and need no more of it:
         Mitliagkas, Zhang, Hadjis, Ré 2016, arXiv 1605.09774.
         """
         if self.method == "diloco" and self.optimizer is None:
             return {"optimizer": "adamw"}
+        if self.method == "pipeline" and self.schedule in UPDATING:
+            implied = {"clip_norm": 0.0} | ({"logits": "untied"} if self.model == "gpt" else {})
+            return {name: value for name, value in implied.items() if getattr(self, name) is None}
         plain = self.optimizer == "sgd" or (self.optimizer is None and self.model in (None, "mlp"))
         late = self.method in ("async", "ssp") and self.momentum is None
         return {"momentum": 0.0} if plain and late else {}
 
     def rates(self) -> Schedule:
         """The learning rate of each step."""
-        return Schedule(self.learning_rate, self.steps, self.schedule, self.warmup_steps)
+        return Schedule(self.learning_rate, self.steps, self.rate_schedule, self.warmup_steps)
 
     def toml(self) -> str:
         """The config as TOML, which `read_toml` reads back."""

@@ -33,7 +33,9 @@ class RunFolder:
         report.txt       what it reached and cost
         trace.json       its last steps, for ui.perfetto.dev
         *.png            pictures of the loss, by steps and by time, of the last steps and of what filled memory in
-                         them; of an asynchronous run also of who waited, and of staleness or consensus error
+                         them, of the loads of experts, of a pipeline's schedule as it went and as it is
+                         predicted; of an asynchronous run also of who waited, and of
+                         staleness or consensus error
 
     Args:
         path: where; made if it is not there. Files of an earlier run in it are replaced.

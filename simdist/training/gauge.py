@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from simdist.arrays import Meter, metered
 from simdist.comm import Communicator
+from simdist.parallel.pipeline.text import is_action
 from simdist.trace import Span
 from simdist.trace.kind import COLLECTIVES, MESSAGES, kind
 
@@ -23,7 +24,8 @@ class Tally(NamedTuple):
     Attributes:
         steps, seconds: how many, and the time inside them.
         targets: how many bytes all ranks together have predicted in them.
-        communication_s: the part of the time in which the main stream communicated, or waited for another stream.
+        communication_s: the part of the time in which the main stream communicated, or waited for another stream;
+            not what went on beside a pipeline's actions.
         messages, sent_bytes: what this rank sent, on any stream.
         flops: floating-point operations.
     """
@@ -73,6 +75,7 @@ class Gauge:
         start_s = comm.clock()
         with comm.span(STEP, detail=str(number)), metered(meter):
             yield
+            comm.device.settle()
         self._add(comm.clock() - start_s, targets, meter.flops, [Span._make(row) for row in self._rows[begin:]])
         self._begins.append(begin - self._first)
         self._drop()
@@ -87,12 +90,12 @@ class Gauge:
         t = self.total
         main = self._comm.stream_name
         sends = [s for s in spans if s.name == "send"]
-        busy = [(s.start_s, s.end_s) for s in spans if s.stream == main and kind(s.name) in _COMMUNICATING]
+        mine = [s for s in spans if s.stream == main]
         self.total = Tally(
             t.steps + 1,
             t.seconds + seconds,
             t.targets + targets,
-            t.communication_s + covered_s(busy),
+            t.communication_s + _communication_s(mine),
             t.messages + len(sends),
             t.sent_bytes + sum(s.bytes for s in sends),
             t.flops + flops,
@@ -105,6 +108,19 @@ class Gauge:
             end = self._begins[surplus] if surplus < len(self._begins) else len(self._rows) - self._first
             del self._rows[self._first : self._first + end]
             self._begins = [begin - end for begin in self._begins[surplus:]]
+
+
+def _communication_s(spans: Iterable[Span]) -> float:
+    """The time in which there is a collective or a wait, or a message while no action of a pipeline is at work."""
+    around, messages, actions = list[tuple[float, float]](), list[tuple[float, float]](), list[tuple[float, float]]()
+    for s in spans:
+        if is_action(s.name):
+            actions.append((s.start_s, s.end_s))
+        elif kind(s.name) in _COMMUNICATING:
+            (messages if kind(s.name) in MESSAGES else around).append((s.start_s, s.end_s))
+    # With C, M and A for the three: |C or (M without A)| = |C or M or A| - |A without C|.
+    in_actions_s = covered_s([*actions, *around]) - covered_s(around)
+    return covered_s([*around, *messages, *actions]) - in_actions_s
 
 
 def covered_s(intervals: Iterable[tuple[float, float]]) -> float:

@@ -54,6 +54,11 @@ class Interrupts:
             bell.leave()
         self._bells = []
 
+    @property
+    def rung(self) -> bool:
+        """Whether a signal has come to this rank that `agreed` has not told of yet."""
+        return any(bell.rings > heeded for bell, heeded in zip(self._bells, self._heeded, strict=True))
+
     def agreed(self, comm: Communicator) -> list[signal.Signals]:
         """The signals that came to any rank since the last call. All ranks must call.
 

@@ -6,16 +6,31 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from simdist.comm import Communicator, Mesh
+from simdist.comm.mesh import full_sizes
 from simdist.parallel.parts import MeshParts
-from simdist.training.methods import CUTTING, attention, distribute
+from simdist.training.methods import CUTTING, PIPELINE, attention, distribute, recipe
 from simdist.training.models import build
+from simdist.training.pipelines import pipeline
 
 if TYPE_CHECKING:
     from simdist.nn import Model
-    from simdist.parallel import Method
+    from simdist.parallel import Learner
     from simdist.training.config import Config
 
-__all__ = ["Layout"]
+__all__ = ["Layout", "mesh_sizes"]
+
+
+def mesh_sizes(config: Config, ranks: int) -> dict[str, int] | None:
+    """The axes of the mesh that so many ranks make; None where all of them have a copy of the model each.
+
+    Raises:
+        ArgumentError: the axes do not multiply to the number of ranks.
+    """
+    axes = {axis: getattr(config, axis) or 1 for axis in ("pp", *CUTTING)}
+    share = prod(axes.values())
+    if not config.dp and share == 1 and not config.experts and config.method != PIPELINE:
+        return None
+    return full_sizes({"dp": config.dp or max(ranks // share, 1), **axes}, ranks)
 
 
 class Layout:
@@ -26,6 +41,7 @@ class Layout:
 
     Attributes:
         data: the ranks that have different windows of each batch: of those that share windows, one.
+        parts: the pieces of a model whose layers are cut, or of one with experts; None for another.
 
     Raises:
         ArgumentError: the axes do not multiply to the number of ranks.
@@ -34,21 +50,23 @@ class Layout:
     def __init__(self, comm: Communicator, config: Config) -> None:
         self._config = config
         self._copies = self.data = comm
-        self._parts: MeshParts | None = None
-        axes = {axis: getattr(config, axis) or 1 for axis in CUTTING}
-        share = prod(axes.values())
-        if config.dp or share > 1:
-            mesh = Mesh(comm, dp=config.dp or max(comm.size // share, 1), **axes)
+        self.parts: MeshParts | None = None
+        self._mesh: Mesh | None = None
+        sizes = mesh_sizes(config, comm.size)
+        if sizes:
+            self._mesh = mesh = Mesh(comm, **sizes)
             self._copies = self.data = mesh.dp
-            if share > 1:
+            if any(sizes[axis] > 1 for axis in CUTTING) or config.experts:  # whose loads only a mesh's experts record
                 parts = MeshParts(mesh, sequence_parallel=bool(config.sequence_parallel), attention=attention(config))
-                self._parts, self.data = parts, parts.data
+                self.parts, self.data = parts, parts.data
 
     def model(self) -> Model:
-        """This rank's part of the model, not yet bound to memory."""
-        return build(self._config, self._parts)
+        """This rank's part of the model, not yet bound to memory; all of its layers, which a pipeline cuts."""
+        return build(self._config, self.parts)
 
-    def method(self, model: Model) -> Method:
+    def method(self, model: Model) -> Learner:
         """The way to train it that the config asks for; all ranks must call."""
-        spread = self._parts.spread() if self._parts else None
+        spread = self.parts.spread() if self.parts else None
+        if self._mesh and self._config.method == PIPELINE:
+            return pipeline(model, self._mesh, recipe(self._config), self._config, spread)
         return distribute(model, self._copies, self._config, spread)

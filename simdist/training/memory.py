@@ -1,13 +1,20 @@
 """Memory: what each rank of a run should hold of its model, by the formulas."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from simdist.arrays import partition
+from simdist.cluster import Cluster
+from simdist.collectives.registry import choose
 from simdist.comm import Communicator
-from simdist.parallel import Centralized, MapReduce, Method, ZeRO
+from simdist.nn.memory import Cut
+from simdist.parallel import Centralized, Learner, MapReduce, ZeRO
 from simdist.parallel.memory import Prediction, optimizer_state, replicated_memory
+from simdist.parallel.pipeline import Pipeline
+from simdist.parallel.sequence import ring_attention_room
 from simdist.parallel.zero.formulas import kept as kept_bytes
 from simdist.training.models import shape
+from simdist.training.traffic import Call, scratch_bytes
 
 if TYPE_CHECKING:
     from simdist.training.config import Config
@@ -17,36 +24,59 @@ __all__ = ["predictions"]
 _OFFLOADED = {"optimizer": "optimizer state", "gradients": "gradients", "parameters": "parameters"}
 
 
-def predictions(method: Method, config: "Config", data: Communicator) -> dict[str, Prediction]:
+def predictions(
+    method: Learner,
+    config: "Config",
+    data: Communicator,
+    step: Mapping[Call, int] | None = None,
+    cluster: Cluster | None = None,
+) -> dict[str, Prediction]:
     """By category of the ledger, the most bytes of it on this rank's device: exactly, and by the paper.
 
-    Of activations nothing is said for a model other than a GPT, and where its texts are cut.
+    Of activations nothing is said for a model other than a GPT.
 
     Args:
         data: the ranks that have different windows of each batch.
+        step: the collectives of a step; without them only what stays is predicted of communication.
+        cluster: on whose model to count what they take; the communicator's if not given.
     """
+    if isinstance(method, Pipeline):  # of activations it says itself what there is to say
+        method = method.data
     comm, n = method.comm, method.model.parameters.size
-    own = partition(config.global_batch_size, data.size)[data.rank]
-    windows = own.stop - own.start
-    sequences = partition(windows, config.micro_batches).largest
-    found = replicated_memory(
-        n,
-        method.recipe,
-        shape(config) if (config.sp or 1) == 1 else None,
-        sequences,
-        tensor_parallel=config.tp or 1,
-        sequence_parallel=bool(config.sequence_parallel),
-    )
-    if "activations" in found:  # of all micro-batches the text stays, for they are cut from one array
-        kept = found["activations"]
-        text_bytes = (windows - sequences) * (config.context_bytes + 1)
-        found["activations"] = kept._replace(num_bytes=kept.num_bytes + text_bytes)
+    windows = partition(config.global_batch_size, data.size).size(data.rank)
+    sequences, sp = partition(windows, config.micro_batches).largest, config.sp or 1
+    cut = Cut(config.tp or 1, bool(config.sequence_parallel), sp, sp > 1 and not config.ulysses)
+    found = replicated_memory(n, method.recipe, shape(config), sequences, cut)
+    if "activations" in found and sp == 1:  # of all micro-batches the text stays, for they are cut from one array
+        _add(found, "activations", (windows - sequences) * (config.context_bytes + 1))
     if isinstance(method, ZeRO):
         found |= _cut(method, n, config.bucket_bytes or 1)
         found |= {_OFFLOADED[what]: Prediction(0, 0) for what in method.offload.what}
     elif isinstance(method, Centralized | MapReduce) and comm.rank:
         found["optimizer state"] = Prediction(0, 0)
+    item_bytes = method.recipe.precision.dtype.itemsize
+    if cut.ring:
+        block_bytes = 2 * sequences * config.context_bytes * config.width // cut.inside * item_bytes
+        _add(found, "communication", ring_attention_room(sp, block_bytes, item_bytes))
+    if step:
+        _add(found, "communication", scratch_bytes(cluster or comm.cluster, _before(method), step, item_bytes))
     return found
+
+
+def _add(found: dict[str, Prediction], category: str, num_bytes: int) -> None:
+    """So many bytes more, of which papers say nothing."""
+    before = found.get(category, Prediction(0, 0))
+    found[category] = before._replace(num_bytes=before.num_bytes + num_bytes)
+
+
+def _before(method: Learner) -> list[Call]:
+    """What a method whose ranks have all of the model does before its first step: it broadcasts the weights."""
+    comm = method.comm
+    if isinstance(method, ZeRO) or comm.size == 1:
+        return []
+    num_bytes = method.model.parameters.data.nbytes
+    name = choose("broadcast", comm, num_bytes).shared.name
+    return [Call("broadcast", name, num_bytes, comm.size, comm.context)]
 
 
 def _cut(method: ZeRO, n: int, bucket_bytes: int) -> dict[str, Prediction]:

@@ -8,6 +8,7 @@ from simdist.errors import ArgumentError
 from simdist.parallel import Centralized, Compressed, DataParallel, MapReduce, Method, Offload, Recipe, ZeRO
 from simdist.parallel.parts import check_cut
 from simdist.parallel.precision import precision
+from simdist.training import pipelines
 from simdist.training.asynchronous import methods as asynchronous
 from simdist.training.models import shape
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from simdist.parallel.spread import Spread
     from simdist.training.config import Config
 
-__all__ = ["CUTTING", "OFFLOADS", "attention", "check", "distribute", "methods", "recipe"]
+__all__ = ["CUTTING", "OFFLOADS", "PIPELINE", "attention", "check", "distribute", "methods", "recipe"]
 
 OFFLOADS = ("none", "optimizer", "gradients", "parameters")
 """What may lie outside of a rank's device, each with those before it."""
@@ -63,13 +64,16 @@ _METHODS: dict[str, Callable[[Model, Communicator, Config, Spread | None], Metho
 CUTTING = ("tp", "sp", "ep")
 """The axes of a mesh that cut a model, besides pp."""
 
-_CUT_METHODS = ("ddp", "dp", "zero", "fsdp")  # of a model that is cut over other axes
+PIPELINE = "pipeline"
+"""The method of a model that is cut along pp, too, which takes a mesh and not the ranks of dp alone."""
+
+_CUT_METHODS = ("ddp", "dp", "zero", "fsdp", PIPELINE)  # of a model that is cut over other axes
 _STAGES = {"ddp": (0,), "zero": (1, 2), "fsdp": (3,)}
 
 
 def methods() -> list[str]:
     """The names of all methods."""
-    return [*_METHODS, *asynchronous.ASYNCHRONOUS]
+    return [*_METHODS, PIPELINE, *asynchronous.ASYNCHRONOUS]
 
 
 def recipe(config: Config) -> Recipe:
@@ -92,6 +96,8 @@ def check(config: Config) -> None:
     method = config.method
     if method in asynchronous.ASYNCHRONOUS:
         asynchronous.check(config)
+    if method == PIPELINE:
+        pipelines.check(config)
     if method in _STAGES and config.zero not in _STAGES[method]:
         raise ArgumentError(f"zero is {config.zero}, and method {method}; leave the method out, or see that they agree")
     if method in ("zero", "fsdp") and config.algorithm not in ("auto", "ring"):
@@ -103,6 +109,8 @@ def check(config: Config) -> None:
     offload = _offload(config)
     if offload:
         offload.check(config.zero)
+    if offload and config.device == "cuda":
+        raise ArgumentError(f"offload is {config.offload}, and device cuda; an update on the host needs device cpu")
     _check_axes(config)
 
 

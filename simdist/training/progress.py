@@ -57,9 +57,9 @@ class Progress:
             self._bar.close()
 
 
-def table(lines: Iterable[Line]) -> str:
-    """All lines at once, as they are shown one by one."""
-    return "\n".join([_HEAD, *map(_text, lines)])
+def table(lines: Iterable[Line], head: bool = True) -> str:
+    """Several lines at once, as they are shown one by one; with what stands above the first."""
+    return "\n".join([*([_HEAD] if head else []), *map(_text, lines)])
 
 
 def _text(line: Line) -> str:

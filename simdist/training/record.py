@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from simdist.collectives import gather
+from simdist.collectives import broadcast, gather
 from simdist.comm import Communicator
 from simdist.trace import Span, Trace
 
-__all__ = ["gather_json", "gather_trace"]
+__all__ = ["broadcast_json", "gather_json", "gather_trace"]
 
 
 def gather_trace(comm: Communicator, root: int = 0, first: int = 0) -> Trace | None:
@@ -35,3 +35,13 @@ def gather_json(comm: Communicator, value: Any, root: int = 0) -> list[Any] | No
     text = np.frombuffer(json.dumps(value).encode() + b"\n", np.uint8)
     full = gather(text, comm, root)
     return None if full is None else [json.loads(line) for line in full.tobytes().splitlines()]
+
+
+def broadcast_json(comm: Communicator, value: Any, root: int = 0) -> Any:
+    """What root has to tell, on all ranks, as `gather_json` would have it. All ranks must call."""
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8).copy()
+    length = int(comm.exchange(str(len(text)))[root])
+    if comm.rank != root:
+        text = np.empty(length, np.uint8)
+    broadcast(text, comm, root)
+    return json.loads(text.tobytes())

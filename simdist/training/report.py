@@ -1,17 +1,22 @@
 """Report: what a run reached and cost, measured beside predicted beside formula."""
 
-from collections.abc import Mapping
-from math import prod
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from simdist.arrays import Moment
 from simdist.cluster import Cluster
 from simdist.parallel import Compressed
-from simdist.parallel.memory import memory_rows
+from simdist.parallel.memory import Prediction, memory_rows
+from simdist.parallel.pipeline import PipelineRow, Taken
 from simdist.parallel.precision import precision
 from simdist.trace import Trace
+from simdist.training.experts import experts_words
 from simdist.training.memory import predictions
-from simdist.training.methods import CUTTING, attention
+from simdist.training.methods import CUTTING
+from simdist.training.models import build
+from simdist.training.moved import Moved, moved
+from simdist.training.pipeline_report import LEGEND, Promise, course, figures, memory, promise
+from simdist.training.rings import rings
 from simdist.training.traffic import Call, calls, costs, formulas, predicted_seconds, transfer_seconds
 from simdist.training.trainer import Line, Trainer
 
@@ -21,7 +26,8 @@ __all__ = ["Report", "Row", "report"]
 _LEGEND = (
     "measured: on the record. predicted: counted by the algorithm's cost; timed in the virtual world, on links as",
     "measured after the run. formula: the paper's, for the busiest rank and chunks of equal size, on the same links.",
-    "peak bytes: of arrays that stay for longer than an operation, each category at its own peak.",
+    "peak bytes: of arrays that stay for longer than an operation, and of what collectives work in; each category at",
+    "its own peak.",
 )
 
 
@@ -58,7 +64,14 @@ class Report(NamedTuple):
         return "\n".join([*self.summary, "", *(line.rstrip() for line in lines), *self.legend])
 
 
-def report(trainer: Trainer, line: Line, trace: Trace, cluster: Cluster, matmul_flops_per_s: float = 0.0) -> Report:
+def report(
+    trainer: Trainer,
+    line: Line,
+    trace: Trace,
+    cluster: Cluster,
+    matmul_flops_per_s: float = 0.0,
+    took: Sequence[Taken] = (),
+) -> Report:
     """What a finished run reached and cost, as rank 0 tells it.
 
     Args:
@@ -66,17 +79,28 @@ def report(trainer: Trainer, line: Line, trace: Trace, cluster: Cluster, matmul_
         trace: the record of all ranks, as far as it was kept.
         cluster: the machine that times are predicted for.
         matmul_flops_per_s: what matrix products reach on a rank of it, if that is known.
+        took: what `taken_by_all` says of a pipeline.
     """
-    comm, config, total = trainer.comm, trainer.config, trainer.gauge.total
-    step = calls(trace)
-    names = dict.fromkeys(call.span_name for call in step)
-    sizes = {axis: getattr(config, axis) or 1 for axis in CUTTING}
-    cut = [f"{axis} {size}" for axis, size in sizes.items() if size > 1]
-    axes = " x ".join([f"dp {trainer.method.comm.size}", *cut]) + ", " if cut else ""
-    ranks = f"{comm.size} ranks, {axes}{config.method}: {', '.join(names)}" if comm.size > 1 else "1 rank"
-    num_weights = sum(prod(p.place.shape) for p in trainer.method.model.parameters)
+    config, step = trainer.config, calls(trace)
+    summary = _summary(trainer, line, step, matmul_flops_per_s)
+    if config.experts:
+        summary.append(experts_words(line, trace))
+    promised = promise(trainer.method, config)
+    rows = _rows(trainer, step, trace, cluster, promised) if trainer.comm.size > 1 else []
+    if promised is None:
+        return Report(summary, [*rows, *_memory_rows(trainer, step, cluster)])
+    went = course(trainer.method, trace, cluster, promised)
+    own = memory(trainer.method, promised, went)
+    rows += [*_memory_rows(trainer, step, cluster, own), *map(_pipeline_row, figures(went, took, promised))]
+    return Report(summary, rows, (*_LEGEND, *LEGEND))
+
+
+def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flops_per_s: float) -> list[str]:
+    """What was trained how, how fast, and with what success."""
+    config, total, method = trainer.config, trainer.gauge.total, trainer.method
     summary = [
-        f"{config.model}, {num_weights:,} parameters in {config.precision}, {config.optimizer}, {ranks}",
+        f"{config.model}, {build(config).parameters.size:,} parameters in {config.precision}, {config.optimizer}, "
+        f"{_ranks(trainer, step)}",
         f"{total.steps} steps of {config.global_batch_size} windows in {duration(total.seconds)}: "
         f"{total.per_second(total.targets):,.0f} tokens/s, "
         f"{_rate(total.per_second(total.flops), matmul_flops_per_s)}, "
@@ -85,14 +109,25 @@ def report(trainer: Trainer, line: Line, trace: Trace, cluster: Cluster, matmul_
         f"{trainer.text.unigram_entropy:.3f}, by the byte before {trainer.text.bigram_entropy:.3f}",
         peak_words(trainer.ledger.peak),
     ]
-    if isinstance(trainer.method, Compressed):
-        compressor = trainer.method.compressor
-        summary.append(f"{compressor.name}: {compressor.saved_share:.1%} fewer bytes than a ring all-reduce sends")
-    scale = trainer.method.update.loss_scale
+    if isinstance(method, Compressed):
+        saved = method.compressor.saved_share
+        summary.append(f"{method.compressor.name}: {saved:.1%} fewer bytes than a ring all-reduce sends")
+    scale = method.update.loss_scale
     if scale:
         summary.append(f"loss scale {scale.value:g}; {scale.skipped_steps} steps skipped for an overflow")
-    rows = _rows(trainer, step, trace, cluster) if comm.size > 1 else []
-    return Report(summary, [*rows, *_memory_rows(trainer)])
+    return summary
+
+
+def _ranks(trainer: Trainer, step: Mapping[Call, int]) -> str:
+    """How many, what each axis of their mesh has of them, and what they do together."""
+    comm, config = trainer.comm, trainer.config
+    if comm.size == 1:
+        return "1 rank"
+    sizes = {axis: getattr(config, axis) or 1 for axis in ("pp", *CUTTING)}
+    cut = [f"{axis} {size}" for axis, size in sizes.items() if size > 1]
+    axes = " x ".join([f"dp {trainer.method.comm.size}", *cut]) + ", " if cut else ""
+    names = dict.fromkeys(call.span_name for call in step)
+    return f"{comm.size} ranks, {axes}{config.schedule or config.method}: {', '.join(names)}"
 
 
 def duration(seconds: float) -> str:
@@ -107,13 +142,16 @@ def peak_words(peak: Moment) -> str:
     return f"memory of rank 0 peaks at {peak.total:,} bytes{where}, {share:.0%} of them {peak.largest}"
 
 
-def _memory_rows(trainer: Trainer) -> list[Row]:
-    """The most memory of each category that rank 0 held in a step."""
+def _memory_rows(
+    trainer: Trainer, step: Mapping[Call, int], cluster: Cluster, own: Mapping[str, Prediction] | None = None
+) -> list[Row]:
+    """The most memory of each category that rank 0 held in a step; `own` is what the method says itself."""
 
     def told(num_bytes: float | None) -> str:
         return "" if num_bytes is None else f"{num_bytes:,.0f}"
 
-    found = memory_rows(trainer.ledger, predictions(trainer.method, trainer.config, trainer.data))
+    predicted = predictions(trainer.method, trainer.config, trainer.data, step, cluster) | dict(own or {})
+    found = memory_rows(trainer.ledger, predicted)
     return [
         Row(f"peak bytes of {row.category}, rank 0", told(row.measured), told(row.predicted), told(row.paper))
         for row in found
@@ -126,7 +164,9 @@ def _rate(flops_per_s: float, matmul_flops_per_s: float) -> str:
     return f"{flops_per_s / 1e9:.1f} GFLOP/s a rank{share}"
 
 
-def _rows(trainer: Trainer, step: Mapping[Call, int], trace: Trace, cluster: Cluster) -> list[Row]:
+def _rows(
+    trainer: Trainer, step: Mapping[Call, int], trace: Trace, cluster: Cluster, promised: Promise | None
+) -> list[Row]:
     """A step's communication: bytes and messages of rank 0 on the record, and the time of its collectives."""
     comm, total = trainer.comm, trainer.gauge.total
     itemsize = precision(trainer.config.precision).dtype.itemsize
@@ -137,19 +177,21 @@ def _rows(trainer: Trainer, step: Mapping[Call, int], trace: Trace, cluster: Clu
             Row("bytes sent a step, rank 0", f"{total.sent_bytes / total.steps:,.0f}", "", ""),
             Row("messages a step, rank 0", f"{total.messages / total.steps:,.0f}", "", ""),
         ]
-    beside = attention(trainer.config) == "ring" and (trainer.config.sp or 1) > 1  # messages of no collective
+    messages, sent_bytes = (promised.messages[0], promised.taken[0].sent_bytes) if promised else (0, 0)
+    ring = rings(trace, trainer.config.sp or 1, itemsize)  # whose messages are of no collective, either
     predicted_s = sum(predicted_seconds(cluster, call, itemsize) * n for call, n in step.items())
+    shared = moved(trace, step, comm, itemsize)
     return [
         Row(
             "bytes sent a step, rank 0",
             f"{total.sent_bytes / total.steps:,.0f}",
-            "" if beside else f"{sum(c.sent_bytes * n for c, n in exact):,}",
-            "" if beside else f"{sum(f.bytes * n for f, n in papers):,.0f}",
+            f"{sum(c.sent_bytes * n for c, n in exact) + sent_bytes + ring.sent_bytes:,.0f}",
+            f"{sum(f.bytes * n for f, n in papers) + sent_bytes + ring.formula_bytes:,.0f}",
         ),
         Row(
             "messages a step, rank 0",
             f"{total.messages / total.steps:,.0f}",
-            "" if beside else f"{sum(c.messages * n for c, n in exact):,}",
+            f"{sum(c.messages * n for c, n in exact) + messages + ring.messages:,}",
             "",
         ),
         Row(
@@ -158,8 +200,32 @@ def _rows(trainer: Trainer, step: Mapping[Call, int], trace: Trace, cluster: Clu
             _milliseconds(predicted_s),
             _milliseconds(sum(f.on(cluster, call.ranks) * n for call, (f, n) in zip(step, papers, strict=True))),
         ),
+        *([] if shared is None else [_moved_row(shared)]),
     ]
+
+
+def _moved_row(shared: Moved) -> Row:
+    """What collectives without messages read and wrote, beside what messages would have sent."""
+    predicted = "" if shared.predicted is None else f"{shared.predicted:,}"
+    formula = f"by messages {shared.by_messages:,.0f}"
+    return Row("bytes moved through shared memory a step, rank 0", f"{shared.measured:,}", predicted, formula)
 
 
 def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:,.3f} ms"
+
+
+def _pipeline_row(row: PipelineRow) -> Row:
+    """One figure of a pipeline, as text."""
+
+    def told(value: float | None) -> str:
+        if value is None:
+            return ""
+        if row.what.endswith(", s"):
+            return _milliseconds(value)
+        if row.what.startswith(("bubble", "utilisation")):
+            return f"{value:.1%}"
+        return f"{value:,.0f}" if "bytes" in row.what else f"{value:.4g}"
+
+    what = row.what.removesuffix(", s")
+    return Row(f"pipeline: {what}", told(row.measured), told(row.predicted), told(row.formula))

@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from simdist.arrays import Array
+from simdist.arrays import Array, on_host
 from simdist.collectives import broadcast
 from simdist.comm import Communicator
 
@@ -44,7 +44,7 @@ def sample(writer: Writer, prompts: Array, num_bytes: int, temperature: float, s
     noise = np.random.Generator(np.random.Philox(key=[seed, 2]))
     for end in range(length, length + num_bytes):
         logits = writer.logits(text[:, end - length : end])
-        drawn = _draw(logits.astype(np.float64), temperature, noise)
+        drawn = _draw(on_host(logits).astype(np.float64), temperature, noise)
         broadcast(drawn, writer.comm)
         text[:, end] = drawn
     return text[:, length:]

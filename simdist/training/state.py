@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from simdist.comm import Communicator
 from simdist.errors import CheckpointMismatch, CorruptCheckpoint
-from simdist.parallel import Method
+from simdist.parallel import Learner
 from simdist.parallel.holding import Shard
 from simdist.training.checkpoint import ShardedTensor, flat_shard, load, save
 from simdist.training.config import Config
@@ -25,6 +25,7 @@ class State(NamedTuple):
         text: the digest of what it trains on.
         loss, targets: since the last line of the log: the summed loss of all ranks, and over how many bytes.
         seconds: inside its steps.
+        auxiliary_loss: of the layers themselves, summed as the loss is.
     """
 
     config: dict[str, Any]
@@ -32,15 +33,16 @@ class State(NamedTuple):
     loss: float = 0.0
     targets: int = 0
     seconds: float = 0.0
+    auxiliary_loss: float = 0.0
 
 
-def save_state(root: Path, comm: Communicator, step: int, method: Method, state: State, keep: int | None) -> None:
+def save_state(root: Path, comm: Communicator, step: int, method: Learner, state: State, keep: int | None) -> None:
     """Write a checkpoint after so many steps; all ranks must call. The arguments and errors are those of `save`."""
     extra = {"run": state._asdict(), "method": method.numbers()}
     save(root, comm, step, _tensors(method, method.vectors()), extra, keep=keep)
 
 
-def restore_state(root: Path, comm: Communicator, method: Method, step: int | None = None) -> tuple[int, State]:
+def restore_state(root: Path, comm: Communicator, method: Learner, step: int | None = None) -> tuple[int, State]:
     """Set the method to what it was at a checkpoint, the latest where no step is given; all ranks must call.
 
     Returns:
@@ -77,7 +79,7 @@ def changes(config: Config, text: str, state: State) -> list[str]:
     return [name if name == "data" else f"{name} {now[name]}, was {then.get(name)}" for name in names]
 
 
-def _tensors(method: Method, vectors: Mapping[str, list[Shard]]) -> dict[str, ShardedTensor]:
+def _tensors(method: Learner, vectors: Mapping[str, list[Shard]]) -> dict[str, ShardedTensor]:
     """What this rank holds, by parameter; views of the vectors."""
     parameters = method.model.parameters
     tensors: dict[str, ShardedTensor] = {}

@@ -1,13 +1,13 @@
 """Traffic: the collectives of a training step, as they were and as their costs and papers have them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Array, partition, phantom
+from simdist.arrays import Array, Ledger, partition, phantom, recorded
 from simdist.cluster import Cluster
 from simdist.collectives import (
     Case,
@@ -30,7 +30,7 @@ from simdist.trace import Span, Trace
 from simdist.trace.kind import COLLECTIVES, kind
 from simdist.training.gauge import STEP
 
-__all__ = ["Call", "calls", "costs", "formulas", "predicted_seconds", "transfer_seconds"]
+__all__ = ["Call", "calls", "case_of", "costs", "formulas", "predicted_seconds", "scratch_bytes", "transfer_seconds"]
 
 
 class Call(NamedTuple):
@@ -80,17 +80,18 @@ def calls(trace: Trace, rank: int = 0) -> Counter[Call]:
 
 def costs(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> list[tuple[Cost, int]]:
     """What each of these costs the first rank of its group, and how often it is called."""
-    cases = {call: _case(call, comm, itemsize) for call in step}
+    cases = {call: case_of(call, comm, itemsize) for call in step}
     return [(find(*call[:2]).cost(cases[call]), count) for call, count in step.items()]
 
 
 def formulas(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> list[tuple[Formula, int]]:
     """What the papers say of each, and how often it is called."""
-    cases = {call: _case(call, comm, itemsize) for call in step}
+    cases = {call: case_of(call, comm, itemsize) for call in step}
     return [(find(*call[:2]).formula(cases[call]), count) for call, count in step.items()]
 
 
-def _case(call: Call, comm: Communicator, itemsize: int) -> Case:
+def case_of(call: Call, comm: Communicator, itemsize: int) -> Case:
+    """As the first rank of its group sees it."""
     ranks_per_node = min(call.ranks, comm.size // comm.num_nodes)
     return Case(call.ranks, call.num_bytes, 0, 0, call.itemsize(itemsize), ranks_per_node)
 
@@ -110,13 +111,43 @@ def transfer_seconds(trace: Trace, call: Call) -> float | None:
 
 def predicted_seconds(cluster: Cluster, call: Call, itemsize: int) -> float:
     """How long the same takes in the virtual world, on the model of this cluster."""
-    dtype = np.dtype(f"u{call.itemsize(itemsize)}")
-    x = phantom(call.num_bytes // dtype.itemsize, dtype)
 
     def program(twin: Communicator) -> None:
-        _PERFORM[call.operation](x, twin, call.algorithm)
+        _perform(call, twin, itemsize)
 
     return run_virtual(program, call.ranks, cluster, record=False)[2]
+
+
+def scratch_bytes(cluster: Cluster, before: Iterable[Call], step: Iterable[Call], itemsize: int) -> int:
+    """The most memory that collectives take beside the arrays they work on, on the first rank of their groups.
+
+    It is counted by a ledger in the virtual world, for each group's calls one after the other. Groups may be at it
+    at the same time, on streams of their own, so theirs add up.
+
+    Args:
+        before: calls before the step, of which only counts what stays: rooms in memory that ranks share.
+        step: those of the step.
+    """
+    early, late = list(before), list(step)
+    groups = {call.group: call.ranks for call in (*early, *late)}
+
+    def program(twin: Communicator, group: str) -> int:
+        ledger = Ledger(twin.clock)
+        with recorded(ledger):
+            for calls in (early, late):
+                ledger.begin()
+                for call in calls:
+                    if call.group == group:
+                        _perform(call, twin, itemsize)
+        return ledger.peaks["communication"]
+
+    return sum(run_virtual(program, p, cluster, (group,), record=False)[0][0] for group, p in groups.items())
+
+
+def _perform(call: Call, twin: Communicator, itemsize: int) -> None:
+    """Do the same again, with an array that is not there."""
+    dtype = np.dtype(f"u{call.itemsize(itemsize)}")
+    _PERFORM[call.operation](phantom(call.num_bytes // dtype.itemsize, dtype), twin, call.algorithm)
 
 
 def _own(x: Array, comm: Communicator) -> Array:

@@ -13,11 +13,13 @@ from simdist.arrays import Ledger, recorded
 from simdist.arrays.memory import keep_freed_memory
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
+from simdist.comm.device import use_device
 from simdist.data import Batches, Part, Prefetcher
 from simdist.errors import ArgumentError
-from simdist.nn import Noise
+from simdist.nn import Noise, auxiliary
 from simdist.parallel import check_replicas
 from simdist.trace import Trace
+from simdist.trace.memory import remember
 from simdist.training.config import Config
 from simdist.training.gauge import Gauge
 from simdist.training.interrupts import Interrupts
@@ -45,6 +47,7 @@ class Line(NamedTuple):
         communication_share: of that time, between 0 and 1.
         sent_bytes: a step.
         seconds: inside all training steps so far, those before a resumption too.
+        auxiliary_loss: what layers have of their own, which train_loss is without: nats a byte, the same mean.
     """
 
     step: int
@@ -56,6 +59,7 @@ class Line(NamedTuple):
     communication_share: float
     sent_bytes: int
     seconds: float = 0.0
+    auxiliary_loss: float = 0.0
 
 
 class Trainer:
@@ -95,10 +99,12 @@ class Trainer:
         self.done = 0
         self.stopped: signal.Signals | None = None
         self._loss = 0.0  # since the last line: summed over what this rank has seen,
+        self._auxiliary_loss = 0.0  # likewise what its layers have of their own,
         self._targets = 0  # and how many bytes all ranks together have predicted
         self._seconds = 0.0  # before a resumption
         self._first_span = len(comm.recorder.rows)
         keep_freed_memory()
+        self.device = use_device(comm, config.device, config.device_path or "auto")
         self.text = text or Text(config)
         self.text.agree(comm, config)
         layout = Layout(comm, config)
@@ -153,6 +159,7 @@ class Trainer:
             raise ArgumentError(f"steps is {self.config.steps}, and {self.done} are done; give more to go on")
         self._targets = state.targets
         self._loss = state.loss if self.data.rank == 0 else 0.0
+        self._restore_auxiliary_loss(state.auxiliary_loss)
         self._seconds = state.seconds
         return changes(self.config, self.text.digest, state)
 
@@ -165,12 +172,20 @@ class Trainer:
         self._loss = float(loss[0]) if self.data.rank == 0 else 0.0  # as a run has it that goes on from here
         config = asdict(self.config) | {"data": ""}  # which may have another name on another node
         seconds = float(self.comm.exchange(repr(self._seconds_so_far))[0])  # rank 0's, who writes the log
-        state = State(config, self.text.digest, float(loss[0]), self._targets, seconds)
+        auxiliary_loss = self._all_auxiliary_loss()
+        self._restore_auxiliary_loss(auxiliary_loss)
+        state = State(config, self.text.digest, float(loss[0]), self._targets, seconds, auxiliary_loss)
         keep = self.config.keep_checkpoints or None
         save_state(self.checkpoints, self.comm, self.done, self.method, state, keep)
 
     def trace(self) -> Trace | None:
-        """The record of this run on all ranks, as far as it is kept, on rank 0; None elsewhere. All must call."""
+        """The record of this run on all ranks, as far as it is kept, on rank 0; None elsewhere. All must call.
+
+        What the memory of each rank was for in the last few steps is on it too.
+        """
+        if self.remembered:
+            start_s, end_s = self.remembered[0][0], self.remembered[-1][1]
+            remember((m for m in self.ledger.moments if start_s <= m.time_s <= end_s), self.comm.recorder)
         return gather_trace(self.comm, first=self._first_span)
 
     def samples(self) -> list[tuple[bytes, bytes]]:
@@ -200,12 +215,12 @@ class Trainer:
     def _step(self, part: Part) -> None:
         """One step."""
         config, method = self.config, self.method
-        scale = 1 / (part.batch_size * method.model.targets_per_window)
-        *others, last = part.micro_batches(config.micro_batches)
-        for micro_batch in (*others, last):
-            noise = Noise(config.seed, self.done, micro_batch.samples)
-            self._loss += method.backward(micro_batch.windows, scale, noise, last=micro_batch is last)
-        method.step(self._rate(self.done))
+        scale = method.num_updates / (part.batch_size * method.model.targets_per_window)
+        micro_batches = part.micro_batches(config.micro_batches)
+        noise = [Noise(config.seed, self.done, each.samples) for each in micro_batches]
+        with auxiliary.collected() as losses:
+            self._loss += method.train([each.windows for each in micro_batches], scale, self._rate(self.done), noise)
+        self._auxiliary_loss += losses.total
         if config.check_every and (self.done + 1) % config.check_every == 0:
             check_replicas(method.model.parameters, self.method.comm)
 
@@ -227,7 +242,8 @@ class Trainer:
         """The log's line now."""
         lap = self.gauge.lap()
         train_loss, validation_loss = self._mean_losses()
-        self._loss, self._targets = 0.0, 0
+        auxiliary_loss = self._all_auxiliary_loss() / self._targets
+        self._loss, self._auxiliary_loss, self._targets = 0.0, 0.0, 0
         return Line(
             step=self.done,
             train_loss=train_loss,
@@ -238,6 +254,7 @@ class Trainer:
             communication_share=lap.communication_share,
             sent_bytes=lap.sent_bytes // lap.steps,
             seconds=self._seconds_so_far,
+            auxiliary_loss=auxiliary_loss,
         )
 
     @property
@@ -249,3 +266,19 @@ class Trainer:
         total = np.array([self._loss])
         all_reduce(total, self.data)
         return float(total[0]) / self._targets, self._judge.loss(self.method.loss)
+
+    def _all_auxiliary_loss(self) -> float:
+        """What the layers of all ranks have of their own since the last line, each token's once."""
+        if not self.config.experts:
+            return 0.0
+        total = np.array([self._auxiliary_loss])
+        all_reduce(total, self.comm)
+        return float(total[0]) / self._alike
+
+    def _restore_auxiliary_loss(self, total: float) -> None:
+        self._auxiliary_loss = total * self._alike if self.comm.rank == 0 else 0.0
+
+    @property
+    def _alike(self) -> int:
+        """How many ranks do the same with the same tokens between the layers that are cut over tp."""
+        return 1 if self.config.sequence_parallel else self.config.tp or 1

@@ -4,23 +4,23 @@ from least_squares import DIM, LeastSquares
 
 from simdist.asynchronous.diloco import diloco
 from simdist.asynchronous.local_sgd import local_sgd
-from simdist.asynchronous.replica import Replica
+from simdist.asynchronous.worker import Worker
 from simdist.collectives import cost
 from simdist.errors import ArgumentError
 from simdist.optim import SGD, AdamW
 
 
-def replica(comm, rate=0.05, adamw=False):
+def worker(comm, rate=0.05, adamw=False):
     problem = LeastSquares(comm.size, noise=0.1)
     x = problem.start(0)
-    return Replica(comm, x, problem.of(comm.rank), rate, optimizer=AdamW(x) if adamw else None)
+    return Worker(comm, x, problem.of(comm.rank), rate, optimizer=AdamW(x) if adamw else None)
 
 
 @pytest.mark.parametrize("h", [1, 3])
 @pytest.mark.parametrize("p", [1, 2, 3, 5, 8])
 def test_with_an_outer_step_of_plain_sgd_at_rate_one_it_is_local_sgd(spmd, p, h):
     def program(comm):
-        ours, theirs = replica(comm), replica(comm)
+        ours, theirs = worker(comm), worker(comm)
         diloco(ours, 4, h, outer=SGD(ours.weights, momentum=0.0), outer_rate=1.0)
         local_sgd(theirs, 4 * h, h)
         return ours.weights, theirs.weights
@@ -35,7 +35,7 @@ def test_it_steps_as_pytorch_s_optimizers_do(spmd, p):
     rounds, h = 4, 5
 
     def program(comm):
-        ours = replica(comm, rate=0.01, adamw=True)
+        ours = worker(comm, rate=0.01, adamw=True)
         diloco(ours, rounds, h)
         return ours.weights
 
@@ -61,7 +61,7 @@ def test_it_steps_as_pytorch_s_optimizers_do(spmd, p):
 def test_a_round_sends_one_all_reduce(spmd, p):
     def program(comm):
         first = len(comm.recorder.rows)
-        diloco(replica(comm), 3, 4, algorithm="ring")
+        diloco(worker(comm), 3, 4, algorithm="ring")
         return sum(s.bytes for s in comm.recorder.spans()[first:] if s.name == "send")
 
     for rank, sent in enumerate(spmd(program, p)):
@@ -70,7 +70,7 @@ def test_a_round_sends_one_all_reduce(spmd, p):
 
 def test_all_ranks_end_with_the_same_bits(spmd):
     def program(comm):
-        ours = replica(comm, adamw=True)
+        ours = worker(comm, adamw=True)
         diloco(ours, 3, 2)
         return ours.weights
 
@@ -80,6 +80,6 @@ def test_all_ranks_end_with_the_same_bits(spmd):
 
 def test_what_is_refused(spmd):
     with pytest.raises(ArgumentError, match="local_steps is 0"):
-        spmd(lambda comm: diloco(replica(comm), 1, 0), 2)
+        spmd(lambda comm: diloco(worker(comm), 1, 0), 2)
     with pytest.raises(ArgumentError, match="rounds is -1"):
-        spmd(lambda comm: diloco(replica(comm), -1, 1), 2)
+        spmd(lambda comm: diloco(worker(comm), -1, 1), 2)

@@ -12,7 +12,7 @@ from simdist.asynchronous.consensus import Snapshots, consensus_error
 from simdist.asynchronous.gossip import Neighbourhood, d_psgd
 from simdist.asynchronous.graphs import Graph, complete, exponential, ring, torus
 from simdist.asynchronous.mixing import Mixing, metropolis
-from simdist.asynchronous.replica import Replica
+from simdist.asynchronous.worker import Worker
 from simdist.collectives import all_reduce
 from simdist.errors import ArgumentError
 
@@ -32,9 +32,9 @@ def train(comm, graph, steps, noise=0.0, gradients=True):
     gradient = problem.of(comm.rank) if gradients else (lambda x, step: (0.0, np.zeros(DIM)))
     x = problem.start(comm.rank)
     seen = [x.copy()]
-    replica = Replica(comm, x, gradient, RATE, observe=lambda step, weights: seen.append(weights.copy()))
-    d_psgd(replica, metropolis(GRAPHS[graph](comm.size)), steps)
-    return np.array(seen), len(replica.losses)
+    worker = Worker(comm, x, gradient, RATE, observe=lambda step, weights: seen.append(weights.copy()))
+    d_psgd(worker, metropolis(GRAPHS[graph](comm.size)), steps)
+    return np.array(seen), len(worker.losses)
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -124,7 +124,7 @@ def test_a_step_sends_the_weights_to_each_neighbour_and_nothing_else(spmd, p, gr
 def test_large_weights_do_not_block(spmd):
     def program(comm):
         x = np.full(100_000, float(comm.rank))
-        d_psgd(Replica(comm, x, lambda w, step: (0.0, np.ones_like(w)), 0.5), metropolis(ring(comm.size)), 2)
+        d_psgd(Worker(comm, x, lambda w, step: (0.0, np.ones_like(w)), 0.5), metropolis(ring(comm.size)), 2)
         return float(x.min()), float(x.max())
 
     assert spmd(program, 3) == [(0.0, 0.0)] * 3
@@ -133,8 +133,8 @@ def test_large_weights_do_not_block(spmd):
 def test_weights_travel_while_the_gradient_is_found():
     def program(comm):
         x = np.zeros(1 << 15)
-        replica = Replica(comm, x, lambda w, step: (0.0, w), 0.1, compute_time=Exponential(1.0, seed=1))
-        d_psgd(replica, metropolis(ring(comm.size)), 1)
+        worker = Worker(comm, x, lambda w, step: (0.0, w), 0.1, compute_time=Exponential(1.0, seed=1))
+        d_psgd(worker, metropolis(ring(comm.size)), 1)
         return comm.clock()
 
     times = Exponential(1.0, seed=1)
@@ -146,7 +146,7 @@ def test_it_comes_near_the_minimum_of_all():
     def program(comm, p):
         problem = LeastSquares(p)
         x = problem.start(comm.rank)
-        d_psgd(Replica(comm, x, problem.of(comm.rank), lambda step: 0.3 / (1 + step / 50)), metropolis(ring(p)), 500)
+        d_psgd(Worker(comm, x, problem.of(comm.rank), lambda step: 0.3 / (1 + step / 50)), metropolis(ring(p)), 500)
         return x
 
     found = np.mean(sd.run(program, 5, args=(5,)).results, axis=0)
@@ -167,9 +167,9 @@ def measured(comm, every):
     problem = LeastSquares(comm.size)
     x = problem.start(comm.rank)
     snapshots = Snapshots(comm, x, every)
-    replica = Replica(comm, x, problem.of(comm.rank), RATE, observe=snapshots.take)
+    worker = Worker(comm, x, problem.of(comm.rank), RATE, observe=snapshots.take)
     first = len(comm.recorder.rows)
-    d_psgd(replica, metropolis(ring(comm.size)), 6)
+    d_psgd(worker, metropolis(ring(comm.size)), 6)
     sent = sum(s.name == "send" for s in comm.recorder.spans()[first:])
     return snapshots.errors(), sent
 

@@ -5,7 +5,7 @@ import pytest
 from least_squares import DIM, LeastSquares
 
 from simdist.asynchronous.local_sgd import local_sgd, post_local
-from simdist.asynchronous.replica import Replica
+from simdist.asynchronous.worker import Worker
 from simdist.collectives import all_reduce, cost
 from simdist.errors import ArgumentError
 from simdist.optim import SGD
@@ -17,7 +17,7 @@ def train(comm, steps, local_steps, momentum=0.0):
     problem = LeastSquares(comm.size, noise=0.1)
     x = problem.start(0)
     seen = []
-    replica = Replica(
+    worker = Worker(
         comm,
         x,
         problem.of(comm.rank),
@@ -26,7 +26,7 @@ def train(comm, steps, local_steps, momentum=0.0):
         observe=lambda step, weights: seen.append(weights.copy()),
     )
     first = len(comm.recorder.rows)
-    averages = local_sgd(replica, steps, local_steps, algorithm="ring")
+    averages = local_sgd(worker, steps, local_steps, algorithm="ring")
     sent = [s.bytes for s in comm.recorder.spans()[first:] if s.name == "send"]
     return np.array(seen), averages, sum(sent), len(sent)
 

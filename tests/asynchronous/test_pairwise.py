@@ -7,7 +7,7 @@ from simdist.asynchronous.compute_time import Exponential, LogNormal, Slowed
 from simdist.asynchronous.consensus import Snapshots, recorded
 from simdist.asynchronous.graphs import Graph, bipartite, complete, ring
 from simdist.asynchronous.pairwise import ad_psgd
-from simdist.asynchronous.replica import Replica
+from simdist.asynchronous.worker import Worker
 from simdist.errors import ArgumentError
 
 
@@ -18,8 +18,8 @@ def still(weights, step):
 
 def average_only(comm, steps, seed):
     x = np.arange(4.0) + 10.0**comm.rank
-    replica = Replica(comm, x, still, 0.1, compute_time=Exponential(1e-4, seed))
-    return x, ad_psgd(replica, bipartite(comm.size), steps, seed)
+    worker = Worker(comm, x, still, 0.1, compute_time=Exponential(1e-4, seed))
+    return x, ad_psgd(worker, bipartite(comm.size), steps, seed)
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 8])
@@ -55,8 +55,8 @@ def test_a_thousand_schedules_end_and_keep_the_mean():
 
         def program(comm, graph=graph, seed=seed):
             x = np.array([10.0**comm.rank])
-            replica = Replica(comm, x, still, 0.1, compute_time=Exponential(1e-3, seed))
-            return x[0], ad_psgd(replica, graph, 3, seed), [round(t, 12) for t in replica.times_s]
+            worker = Worker(comm, x, still, 0.1, compute_time=Exponential(1e-3, seed))
+            return x[0], ad_psgd(worker, graph, 3, seed), [round(t, 12) for t in worker.times_s]
 
         results = sd.run(program, graph.size, record=False).results
         assert sum(x for x, _, _ in results) == pytest.approx(sum(10.0**r for r in range(graph.size)), rel=1e-12)
@@ -69,10 +69,10 @@ def test_a_thousand_schedules_end_and_keep_the_mean():
 def descend(comm, steps, times):
     problem = LeastSquares(comm.size)
     x = problem.start(comm.rank)
-    replica = Replica(comm, x, problem.of(comm.rank), lambda step: 0.3 / (1 + step / 20), compute_time=times)
+    worker = Worker(comm, x, problem.of(comm.rank), lambda step: 0.3 / (1 + step / 20), compute_time=times)
     snapshots = Snapshots(comm, x)
-    replica.observe = snapshots.take
-    ad_psgd(replica, bipartite(comm.size), steps)
+    worker.observe = snapshots.take
+    ad_psgd(worker, bipartite(comm.size), steps)
     end_s = comm.clock()
     return x, end_s, snapshots.errors([0.0, end_s / 2, end_s]) if steps < 100 else []
 
@@ -102,9 +102,9 @@ def test_it_is_the_same_every_time():
 def test_a_slow_rank_holds_up_nobody():
     def program(comm):
         times = Slowed(Exponential(1e-2, seed=2), {comm.size - 1: 20.0})
-        replica = Replica(comm, np.zeros(3), still, 0.1, compute_time=times)
-        ad_psgd(replica, bipartite(comm.size), 20)
-        return replica.times_s[-1]
+        worker = Worker(comm, np.zeros(3), still, 0.1, compute_time=times)
+        ad_psgd(worker, bipartite(comm.size), 20)
+        return worker.times_s[-1]
 
     found = sd.run(program, 6).results  # the last rank is passive
     assert max(found[:-1]) < 0.5 < found[-1]
@@ -122,7 +122,7 @@ def test_the_consensus_error_is_on_the_record_by_time():
 
 def test_what_is_not_bipartite_is_refused_on_all(spmd):
     def program(comm, graph):
-        ad_psgd(Replica(comm, np.zeros(DIM), still, 0.1), graph, 1)
+        ad_psgd(Worker(comm, np.zeros(DIM), still, 0.1), graph, 1)
 
     with pytest.raises(ArgumentError, match="not bipartite"):
         spmd(program, 3, complete(3))

@@ -5,7 +5,7 @@ import pytest
 from least_squares import LeastSquares
 
 import simdist as sd
-from simdist.asynchronous import Replica, local_sgd
+from simdist.asynchronous import Worker, local_sgd
 from simdist.asynchronous.parameter_server import ParameterServer, asynchronous, synchronous, train
 from simdist.cluster import preset
 
@@ -25,7 +25,7 @@ def one_device():
 def test_mirrored_multi_worker_and_tpu_are_one_device(algorithm):
     def program(comm):
         x = PROBLEM.start(0)
-        local_sgd(Replica(comm, x, PROBLEM.of(comm.rank), RATE), STEPS, 1, algorithm)
+        local_sgd(Worker(comm, x, PROBLEM.of(comm.rank), RATE), STEPS, 1, algorithm)
         return x
 
     for x in sd.run(program, WORKERS, cluster=NODES).results:

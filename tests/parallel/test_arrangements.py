@@ -102,7 +102,6 @@ def overflow(comm, name):
 
 
 @every_method
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_rank_that_overflows_skips_the_step_of_all(spmd, name):
     for said, scale in spmd(overflow, 3, name):
         assert said == [False, True, True, False]

@@ -68,7 +68,6 @@ def test_of_all_ranks_that_make_up_a_model_each_item_is_counted_once(spmd, sizes
         assert sum(counted for counted, at in found if at == dp) == whole
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_rank_that_overflows_skips_the_step_of_the_whole_mesh(spmd):
     """Only one part of one copy of the model has an Inf, and all loss scales stay alike."""
 

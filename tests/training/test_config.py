@@ -37,7 +37,7 @@ def test_values_have_limits(setting, message):
         ({"model": "gpt", "recompute": "all"}, "unknown recompute 'all'"),
         ({"optimizer": "adamv"}, "unknown optimizer 'adamv'; did you mean 'adam'"),
         ({"method": "dpp"}, "unknown method 'dpp'; did you mean 'dp'"),
-        ({"schedule": "cosin"}, "unknown schedule 'cosin'; did you mean 'cosine'"),
+        ({"rate_schedule": "cosin"}, "unknown rate_schedule 'cosin'; did you mean 'cosine'"),
         ({"order": "pass"}, "unknown order 'pass'; did you mean 'passes'"),
     ],
 )
@@ -89,7 +89,7 @@ def test_every_optimizer_has_its_defaults(optimizer, model):
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
 def test_the_learning_rate_climbs_and_falls_as_told(schedule):
-    rate = Config(schedule=schedule, steps=100, warmup_steps=10, learning_rate=2.0).rates()
+    rate = Config(rate_schedule=schedule, steps=100, warmup_steps=10, learning_rate=2.0).rates()
     assert [rate(step) for step in (4, 9, 10, 55)] == [1.0, 2.0, 2.0, 2.0 if schedule == "constant" else 1.0]
 
 

@@ -52,3 +52,26 @@ def test_only_the_last_steps_stay_on_the_record(keep, kept):
 def test_a_clock_that_stands_still_divides_nothing():
     assert Tally(steps=3).communication_share == 0
     assert Tally(steps=3).per_second(5) == 0
+
+
+def pipelined(comm):
+    """On rank 1: a message on its way for a second, and for two more beside an action of a pipeline."""
+    gauge, x = Gauge(comm, 1), np.zeros(1)
+    with gauge.step(0):
+        if comm.rank:
+            request = comm.irecv(x, 0)
+            comm.barrier()
+            with comm.span("F0", micro_batch=0):
+                comm.compute(seconds=2)
+            request.wait()
+        else:
+            comm.compute(seconds=1)
+            comm.barrier()
+            comm.compute(seconds=2)
+            comm.send(x, 1)
+    return gauge.total.seconds, gauge.total.communication_s
+
+
+def test_a_message_beside_an_action_of_a_pipeline_costs_no_time():
+    seconds, communication_s = sd.run(pipelined, 2).results[1]
+    assert (seconds, communication_s) == (pytest.approx(3, abs=1e-3), pytest.approx(1, abs=1e-3))

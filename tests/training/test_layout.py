@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checkpointing import shared
+from harness import VirtualRanks
 
 from simdist.errors import ArgumentError
-from simdist.nn import Shape
 from simdist.nn.formulas import num_parameters
 from simdist.training import Config, Trainer, report
+from simdist.training.models import shape
 
 GPT = {"model": "gpt", "layers": 2, "width": 16, "heads": 4, "context_bytes": 12, "dropout": 0.1, "interval": 2}
 GPT |= {"precision": "float64", "global_batch_size": 6, "steps": 6, "validation_windows": 10, "warmup_steps": 2}
@@ -38,19 +39,83 @@ def run(comm, settings, folder=None, resume=False):
     trainer = Trainer(comm, Config(**settings), folder and Path(shared(comm, folder)))
     if resume:
         trainer.resume(trainer.checkpoints, CUT)
-    lines = [list(line[:5]) for line in trainer.run() if line]
+    lines = [[*line[:5], line.auxiliary_loss] for line in trainer.run() if line]
     return lines, [text.decode("latin") for _, text in trainer.samples()]
 
 
 EXPERTS = {"experts": 4, "top_k": 2, "group": 3, "capacity_factor": 1.0}
+ENOUGH = EXPERTS | {"capacity_factor": 4.0}  # of what is dropped nothing is kept, either
 
 
-@pytest.mark.parametrize("mesh", [{"ep": 2, "dp": 2}, {"ep": 2, "sp": 2, "ring_attention": True}], ids=str)
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        {"ep": 2, "dp": 2},
+        {"ep": 2, "sp": 2, "ring_attention": True},
+        {"ep": 2, "tp": 2},
+        {"ep": 2, "tp": 2, "sequence_parallel": True, "recompute": "full", "micro_batches": 3},
+    ],
+    ids=str,
+)
 def test_experts(spmd, settings, mesh):
     [(lines, written)] = spmd(run, 1, settings | EXPERTS)
     for found, texts in spmd(run, 4, settings | EXPERTS | mesh):
         np.testing.assert_allclose(found, lines, rtol=1e-10)
         assert texts == written
+
+
+LINE = {"pp": 2, "schedule": "1f1b", "micro_batches": 3}
+
+
+@pytest.mark.parametrize(
+    ("mesh", "p"),
+    [
+        (LINE | EXPERTS | {"ep": 2}, 4),
+        (LINE | {"sp": 2}, 4),
+        (LINE | {"sp": 2, "ulysses": True, "schedule": "zb-h1"}, 4),
+        ({"dp": 2, "sp": 2, "tp": 2}, 8),
+        (LINE | EXPERTS | {"ep": 2, "tp": 2, "sequence_parallel": True}, 8),
+        pytest.param(LINE | EXPERTS | {"ep": 2, "sp": 2}, 8, marks=pytest.mark.slow),
+        pytest.param(LINE | EXPERTS | {"dp": 2, "ep": 2, "zero": 1}, 8, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_axes_that_all_cut(spmd, settings, mesh, p):
+    ranks = spmd if p <= 4 else VirtualRanks()
+    [(lines, written)] = ranks(run, 1, settings | (EXPERTS if "ep" in mesh else {}))
+    for found, texts in ranks(run, p, settings | mesh):
+        np.testing.assert_allclose(found, lines, rtol=1e-10)
+        assert texts == written
+
+
+def test_the_experts_own_loss_is_told_apart(spmd, settings):
+    """At a learning rate that moves no weight, nothing else tells one weight of that loss from another."""
+    [(lines, _)], [(without, _)] = (
+        spmd(run, 1, settings | EXPERTS | {"balance": balance, "learning_rate": 1e-300}) for balance in (0.5, 0.0)
+    )
+    assert [line[:3] for line in lines] == [line[:3] for line in without]
+    assert all(0.5 * GPT["layers"] < line[-1] < GPT["layers"] for line in lines)
+    assert not any(line[-1] for line in without)
+
+
+def test_the_report_says_the_same_of_the_experts_loads_in_every_layout(spmd, settings):
+    def program(comm, mesh):
+        trainer = Trainer(comm, Config(**settings | EXPERTS | mesh))
+        line = [line for line in trainer.run() if line][-1]
+        trace = trainer.trace()
+        return trace and report(trainer, line, trace, comm.cluster).summary
+
+    meshes = [({}, 1), ({"zero": 2}, 2), ({"ep": 2, "tp": 2}, 4)]
+    words = [next(line for line in spmd(program, p, mesh)[0] if "experts: " in line) for mesh, p in meshes]
+    assert words == words[:1] * len(meshes)
+    assert "the busiest is asked for " in words[0] and "of choices are dropped" in words[0]
+
+
+def test_the_experts_own_loss_goes_on_in_the_middle_of_an_interval(spmd, settings, tmp_path):
+    [(lines, _)] = spmd(run, 1, settings | EXPERTS)
+    spmd(run, 4, settings | EXPERTS | {"ep": 2, "tp": 2, "checkpoint_every": CUT}, tmp_path / "run")
+    for found, _ in spmd(run, 4, settings | EXPERTS | {"ep": 2, "dp": 2}, tmp_path / "run", True):
+        np.testing.assert_allclose(found, lines[-2:], rtol=1e-10)
 
 
 @every_mesh
@@ -69,10 +134,23 @@ def test_it_goes_on_otherwise_than_it_began(spmd, settings, tmp_path):
             np.testing.assert_allclose(found, lines[-2:], rtol=1e-10)
 
 
-@every_mesh
+@pytest.mark.parametrize(
+    ("mesh", "p"),
+    [
+        *MESHES,
+        ({"sp": 2, "tp": 2, "sequence_parallel": True, "recompute": "full", "micro_batches": 3}, 4),
+        ({"sp": 3, "heads": 3, "width": 15, "ulysses": True, "recompute": "selective", "precision": "bf16"}, 3),
+        ({"sp": 2, "precision": "fp16", "micro_batches": 2}, 2),
+        (ENOUGH | {"ep": 2, "tp": 2}, 4),
+        (ENOUGH | {"ep": 2, "sp": 2}, 4),
+    ],
+    ids=lambda told: str(told),
+)
 def test_the_report_predicts_what_the_record_shows(spmd, settings, mesh, p):
+    config = Config(**settings | mesh)
+
     def program(comm):
-        trainer = Trainer(comm, Config(**settings | mesh))
+        trainer = Trainer(comm, config)
         line = [line for line in trainer.run() if line][-1]
         trace = trainer.trace()
         if trace is None:
@@ -81,14 +159,14 @@ def test_the_report_predicts_what_the_record_shows(spmd, settings, mesh, p):
         return told.summary[0], [tuple(row) for row in told.rows]
 
     summary, rows = spmd(program, p)[0]
-    cut = {axis: mesh[axis] for axis in ("tp", "sp") if axis in mesh}
+    cut = {axis: mesh[axis] for axis in ("tp", "sp", "ep") if axis in mesh}
     dp = p // np.prod(list(cut.values()))
     assert " x ".join([f"dp {dp}", *(f"{axis} {size}" for axis, size in cut.items())]) in summary
-    assert summary.startswith(f"gpt, {num_parameters(Shape(2, 16, 4, 12)):,} parameters")
-    for row in rows:
-        if "bytes sent" in row[0] or "messages" in row[0] or row[0].strip().startswith("activations"):
-            ring = "sp" in mesh and "ulysses" not in mesh  # whose messages are of no collective
-            assert row[2] == ("" if ring else row[1]), row
+    assert summary.startswith(f"gpt, {num_parameters(shape(config)):,} parameters")
+    exact = [row for row in rows if any(word in row[0] for word in ("bytes sent", "messages", "activations"))]
+    assert len(exact) == 3
+    for row in exact:
+        assert row[1] == row[2], row
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from simdist.training.checkpoint import steps
 
 LIMIT_S = 60
 SMALL = ["--batch=12", "--context=4", "--hidden-width=16", "--validation-windows=40", "--interval=10"]
-SMALL += ["--precision=float64", "--optimizer=adamw", "--schedule=constant", "--sample-bytes=5", "--trace-steps=1"]
+SMALL += ["--precision=float64", "--optimizer=adamw", "--lr-schedule=constant", "--sample-bytes=5", "--trace-steps=1"]
 
 
 @pytest.fixture
@@ -137,3 +137,25 @@ def test_one_process_is_stopped_too(tmp_path, text):
         code, output = end(job)
     assert code == 2
     assert "has checkpoints of an earlier run" in output
+
+
+@needs_mpi
+@pytest.mark.parametrize("method", ["async", "ad-psgd"])
+def test_ranks_without_a_common_step_are_stopped_too(tmp_path, text, method):
+    a, told = tmp_path / "a", [f"--data={text}", f"--method={method}", *SMALL]
+    with train("--ranks=3", "--steps=100000", f"--out={a}", *told, folder=tmp_path) as job:
+        until(lambda: (a / "log.txt").is_file(), job)
+        until(lambda: "comes to step 10" in job.stdout.readline(), job)
+        job.send_signal(signal.SIGINT)
+        code, output = end(job)
+    (step,) = steps(a / "checkpoints")
+    assert code == 130, output
+    assert f"stopped by SIGINT after step {step}; go on with: simdist train --resume {a}" in output
+    assert "Traceback" not in output
+    stop = step + 40
+    with train("--ranks=3", f"--resume={a}", f"--steps={stop}", folder=tmp_path) as job:
+        code, output = end(job)
+    assert code == 0, output
+    assert f"goes on after step {step}, with steps {stop}, was 100000\n" in output
+    assert list(losses(a)) == [1, *range(10, stop, 10), stop]
+    assert (a / "samples.txt").is_file() and (a / "waiting.png").is_file()

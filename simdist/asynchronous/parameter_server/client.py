@@ -4,11 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Array
+from simdist.arrays import Array, moved
 from simdist.asynchronous.parameter_server.layout import Layout
 from simdist.asynchronous.parameter_server.message import (
     ANSWER,
     BYE,
+    END,
+    HALT,
     HEADER_BYTES,
     LEAVE,
     OVER,
@@ -59,6 +61,7 @@ class Client:
 
     Attributes:
         waited_s: how long answers have been waited for.
+        ended: whether this worker has been let go, with the weights that it has read last.
 
     Cost of a step, push_pull of all n keys, per server j that holds n_j: two messages of 40 bytes + n_j items,
     one there and one back. Rows cost 8 bytes each besides their items.
@@ -69,6 +72,7 @@ class Client:
         self.layout = layout
         self.dtype = np.dtype(dtype)
         self.waited_s = 0.0
+        self.ended = False
         self._news = np.empty(HEADER_BYTES, np.uint8)
         self._answers: dict[int, Array] = {}
         self._dismissed: set[int] = set()  # the servers that go on without this worker
@@ -127,6 +131,10 @@ class Client:
             if news.clock > clock:
                 return news.clock
 
+    def halt(self) -> None:
+        """Ask that all workers be let go, as soon as the rule allows it. Returns before they are."""
+        self._ask(0, Message(HALT))
+
     def leave(self) -> None:
         """Tell the servers that this worker has done its part; nothing of it is under way afterwards."""
         servers = [server for server in range(self.layout.num_servers) if server not in self._dismissed]
@@ -159,9 +167,10 @@ class Client:
                 answer = self._answer(server)
                 while answer.kind == OVER:  # that was of the update before
                     answer = self._answer(server)
-                if answer.kind == WEIGHTS:
-                    weights[answer.keys] = answer.values
+                if answer.kind in (WEIGHTS, END):
+                    weights[answer.keys] = moved(answer.values, weights)
                     clocks.append(answer.clock)
+                    self.ended |= answer.kind == END
                 else:
                     self._dismissed.add(server)
         self.waited_s += self.comm.clock() - start_s

@@ -1,8 +1,10 @@
 """Clocks: how far each worker has come, as one server knows it."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from simdist.arrays import Array
+from simdist.errors import ArrayError
 
 __all__ = ["Clocks", "Push"]
 
@@ -43,6 +45,11 @@ class Clocks:
         """How many workers there are whose updates count, whether they have left or not."""
         return len(self.commits) - len(self.dead)
 
+    @property
+    def unread(self) -> int:
+        """A clock at which nobody has read yet; one that never comes, if somebody has left and no longer reads."""
+        return max(read for worker, read in enumerate(self.reads) if worker not in self.dead)
+
     def commit(self, worker: int, clock: int) -> None:
         """An update of this stamp came; its worker will not read at this clock again."""
         self.commits[worker] = clock + 1
@@ -58,6 +65,26 @@ class Clocks:
         if died:
             self.dead.add(worker)
         self.commits[worker] = self.reads[worker] = _NEVER
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def numbers(self) -> dict[str, int]:
+        """What is in the weights by now."""
+        return {"clock": self.step} | {f"worker {worker}": applied for worker, applied in enumerate(self.applied)}
+
+    def restore(self, numbers: Mapping[str, int]) -> None:
+        """Go on from there, before anybody has asked for anything.
+
+        Raises:
+            ArrayError: these are the numbers of other workers.
+        """
+        if set(numbers) != set(self.numbers()):
+            raise ArrayError(
+                f"the state has the numbers {sorted(numbers)}; this server has {len(self.applied)} workers"
+            )
+        self.step = numbers["clock"]
+        self.applied = [numbers[f"worker {worker}"] for worker in range(len(self.applied))]
+        self.commits = list(self.applied)
 
 
 _NEVER = 1 << 62

@@ -56,6 +56,10 @@ class Consistency(ABC):
         """How many steps are in the weights, with all that belongs to them."""
 
     @abstractmethod
+    def end(self, clocks: Clocks) -> int:
+        """The earliest clock before which all workers can stop, each at its own next one or later."""
+
+    @abstractmethod
     def num_spare(self, num_workers: int) -> int:
         """How many workers may die before the rest cannot go on."""
 
@@ -117,6 +121,10 @@ class BoundedStaleness(Consistency):
     def num_whole_steps(self, clocks: Clocks) -> int:
         """See Consistency."""
         return min(applied for worker, applied in enumerate(clocks.applied) if worker not in clocks.dead)
+
+    def end(self, clocks: Clocks) -> int:
+        """See Consistency. Without a bound nobody waits; with one the slow have to come to where the fast are."""
+        return 0 if self.staleness == math.inf else clocks.unread
 
     def num_spare(self, num_workers: int) -> int:
         """See Consistency. The last one can go on."""
@@ -186,6 +194,10 @@ class Synchronous(Consistency):
     def num_whole_steps(self, clocks: Clocks) -> int:
         """See Consistency."""
         return clocks.step
+
+    def end(self, clocks: Clocks) -> int:
+        """See Consistency. A step that anybody has begun has to be closed."""
+        return clocks.unread
 
     def num_spare(self, num_workers: int) -> int:
         """See Consistency."""

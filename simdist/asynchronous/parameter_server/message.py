@@ -11,11 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Array
+from simdist.arrays import Array, on_host
 
 __all__ = [
     "ANSWER",
     "BYE",
+    "END",
+    "HALT",
     "HEADER_BYTES",
     "LEAVE",
     "OVER",
@@ -25,12 +27,15 @@ __all__ = [
     "REQUEST",
     "WEIGHTS",
     "Message",
+    "room",
 ]
 
-PULL, PUSH, PUSH_PULL, LEAVE = 1, 2, 3, 4
-"""What workers ask: for weights; to take an update; both, the weights being those of the next clock; to go."""
-WEIGHTS, OVER, BYE = 5, 6, 7
-"""What servers answer: the weights; unasked, that a step is over; that they know that the worker has gone."""
+PULL, PUSH, PUSH_PULL, LEAVE, HALT = 1, 2, 3, 4, 8
+"""What workers ask: for weights; to take an update; both, the weights being those of the next clock; to go; that all
+workers be let go soon."""
+WEIGHTS, OVER, BYE, END = 5, 6, 7, 9
+"""What servers answer: the weights; unasked, that a step is over; that they know that the worker has gone; the weights,
+and that the worker is to go."""
 
 REQUEST, ANSWER = 1, 2
 """The tags."""
@@ -60,8 +65,8 @@ class Message(NamedTuple):
         """As bytes: shape (n,), uint8."""
         count = _EVERY_KEY if self.rows is None else len(self.rows)
         header = np.array((self.kind, self.clock, self.keys.start, self.keys.stop, count), np.int64)
-        parts = [part.reshape(-1).view(np.uint8) for part in (header, self.rows, self.values) if part is not None]
-        return np.concatenate(parts)
+        parts = [on_host(part) for part in (header, self.rows, self.values) if part is not None]
+        return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
 
     @classmethod
     def unpacked(cls, packet: Array, dtype: np.dtype) -> "Message":
@@ -72,3 +77,8 @@ class Message(NamedTuple):
         first = HEADER_BYTES + 8 * count
         rows = packet[HEADER_BYTES:first].view(np.int64)
         return cls(kind, clock, slice(start, stop), packet[first:].view(dtype), rows)
+
+
+def room(like: Array, row_width: int = 1) -> Array:
+    """Memory for the longest message about these keys."""
+    return np.empty(HEADER_BYTES + 8 * (len(like) // row_width) + like.nbytes, np.uint8)

@@ -1,18 +1,17 @@
 """Server: one rank that keeps a shard of the weights, takes updates from workers and gives them weights."""
 
 from collections.abc import Callable
+from math import inf
 
-import numpy as np
-
-from simdist.arrays import Array
+from simdist.arrays import moved
 from simdist.asynchronous.parameter_server.clocks import Clocks, Push
 from simdist.asynchronous.parameter_server.consistency import Consistency
 from simdist.asynchronous.parameter_server.counts import Counts
 from simdist.asynchronous.parameter_server.layout import Layout
 from simdist.asynchronous.parameter_server.message import (
-    ANSWER,
     BYE,
-    HEADER_BYTES,
+    END,
+    HALT,
     LEAVE,
     OVER,
     PULL,
@@ -21,10 +20,13 @@ from simdist.asynchronous.parameter_server.message import (
     REQUEST,
     WEIGHTS,
     Message,
+    room,
 )
+from simdist.asynchronous.parameter_server.outbox import Outbox
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
-from simdist.comm import Communicator, Request
-from simdist.errors import ArrayError, PeerLost, RankFailed
+from simdist.asynchronous.worker import Asked
+from simdist.comm import Communicator
+from simdist.errors import PeerLost, RankFailed
 
 __all__ = ["WAIT", "Server"]
 
@@ -54,6 +56,8 @@ class Server:
         checkpoint: is given the state whenever so many steps more are in the weights. It must be done with
             the arrays when it returns.
         checkpoint_every: how many; at least 1.
+        until: after so many whole steps all workers are let go, those ahead too.
+        asked: whether this server is asked to let them go.
 
     Raises:
         RankFailed: more workers have died than the rule can do without.
@@ -74,6 +78,8 @@ class Server:
         deadline_s: float | None = None,
         checkpoint: Callable[[ServerState], None] | None = None,
         checkpoint_every: int = 1,
+        until: int | None = None,
+        asked: Asked = lambda: False,
     ) -> None:
         consistency.check(layout.num_workers)
         self.comm = comm
@@ -92,10 +98,12 @@ class Server:
         self._waiting: dict[int, dict[int, slice]] = {}  # clock -> worker -> the keys it wants
         self._versions = [0] * layout.num_workers  # of the weights that each has read
         self._heard_s = [0.0] * layout.num_workers
-        self._sends: dict[int, list[Request]] = {}
-        self._lost: list[Request] = []  # sends that nobody will ever receive
+        self._outbox = Outbox(comm, layout, self._hear)
+        self._until = until
+        self._asked = asked
+        self._end: float = inf  # the clock from which on workers are let go
         self._newest: Push | None = None  # looks into the packet
-        self._packet = self._room()
+        self._packet = room(shard.weights, layout.row_width)
 
     def serve(self) -> None:
         """Answer until no worker is left."""
@@ -105,8 +113,14 @@ class Server:
             if arrived is not None:
                 self._take(*arrived)
             self._settle()
-        for worker in list(self._sends):
-            self._finish_sends(worker)
+        self._outbox.finish()
+
+    def halt(self) -> None:
+        """Let all workers go, as soon as the rule allows it, each with the weights for a step that it will not make.
+
+        In the end all servers have all updates of the steps before, though only one of them need do this.
+        """
+        self._end = min(self._end, self.consistency.end(self.clocks))
 
     # -- requests ---------------------------------------------------------------------------------------
 
@@ -125,15 +139,18 @@ class Server:
         finally:
             self.counts.waited_s += comm.clock() - start_s
         worker = self.layout.worker(status.src)
-        self._heard_s[worker] = comm.clock()
-        return worker, Message.unpacked(self._packet[: status.num_bytes], self.shard.weights.dtype)
+        self._hear(worker)
+        message = Message.unpacked(self._packet[: status.num_bytes], self.shard.weights.dtype)
+        return worker, message._replace(values=moved(message.values, self.shard.weights))
 
     def _take(self, worker: int, message: Message) -> None:
         kind, clock = message.kind, message.clock
-        if worker in self.clocks.dead or kind == LEAVE:
+        if kind == HALT:
+            self.halt()
+        elif worker in self.clocks.dead or kind == LEAVE:
             self.clocks.leave(worker)
             if kind != PUSH:  # of one taken for dead, who expects no answer to it
-                self._answer(worker, Message(BYE))
+                self._outbox.send(worker, Message(BYE))
             return
         if kind in (PUSH, PUSH_PULL):
             self._take_push(worker, message)
@@ -167,12 +184,14 @@ class Server:
         while again:
             for pushes in self.consistency.due(self.clocks, self._held):
                 self._apply(pushes)
+            if self._asked() or (self._until is not None and self._num_whole_steps >= self._until):
+                self.halt()
             again = self._answer_admitted()
         if self._newest is not None and self._held and self._held[-1] is self._newest:
-            self._packet = self._room()
+            self._packet = room(self.shard.weights, self.layout.row_width)
         self._newest = None
         if self._checkpoint is not None:
-            done = self.consistency.num_whole_steps(self.clocks)
+            done = self._num_whole_steps
             if done >= self._checkpointed + self._checkpoint_every:
                 self._checkpointed = done
                 self._checkpoint(self.state())
@@ -199,7 +218,7 @@ class Server:
         step = self.clocks.step
         for worker in self.clocks.present - kept:
             if self.clocks.reads[worker] == step and self.clocks.commits[worker] < step:
-                self._answer(worker, Message(OVER, step))
+                self._outbox.send(worker, Message(OVER, step))
 
     def _answer_admitted(self) -> bool:
         """Give weights to all that may read now; whether there were any."""
@@ -210,28 +229,15 @@ class Server:
                 now = max(clock, self.clocks.step)
                 self.clocks.read(worker, now)
                 self._versions[worker] = self.shard.version
-                self._answer(worker, Message(WEIGHTS, now, keys, self.shard.read(keys)))
+                kind = END if now >= self._end else WEIGHTS
+                self._outbox.send(worker, Message(kind, now, keys, self.shard.read(keys)))
         return bool(admitted)
 
-    def _answer(self, worker: int, message: Message) -> None:
-        """Send without waiting; what the worker has been sent before its last request has arrived."""
-        if message.kind != OVER:
-            self._finish_sends(worker)
-        self._heard_s[worker] = self.comm.clock()
-        try:
-            request = self.comm.isend(message.packed(), self.layout.rank_of(worker), ANSWER)
-        except PeerLost:  # which the next receive tells
-            return
-        self._sends.setdefault(worker, []).append(request)
-
-    def _finish_sends(self, worker: int) -> None:
-        for request in self._sends.pop(worker, ()):
-            try:
-                request.wait()
-            except PeerLost:
-                self._lost.append(request)
-
     # -- workers that die -----------------------------------------------------------------------------------
+
+    def _hear(self, worker: int) -> None:
+        """A worker is alive, or has only now been given something to do."""
+        self._heard_s[worker] = self.comm.clock()
 
     def _limits_s(self) -> dict[int, float]:
         """Until when each worker that owes a request must be heard of; nothing without a deadline."""
@@ -263,7 +269,7 @@ class Server:
         """
         clocks, p = self.clocks, self.layout.num_workers
         clocks.leave(worker, died=True)
-        self._lost += self._sends.pop(worker, [])
+        self._outbox.drop(worker)
         for workers in self._waiting.values():
             workers.pop(worker, None)
         spare = self.consistency.num_spare(p)
@@ -273,18 +279,11 @@ class Server:
                 f"{self.consistency} can do without {spare}, and {len(clocks.dead)} are dead"
             )
 
-    # -- memory and checkpoints -----------------------------------------------------------------------------
-
-    def _room(self) -> Array:
-        """Memory for the longest request there can be."""
-        keys = self.shard.weights
-        return np.empty(HEADER_BYTES + 8 * (len(keys) // self.layout.row_width) + keys.nbytes, np.uint8)
+    # -- checkpoints ----------------------------------------------------------------------------------------
 
     def state(self) -> ServerState:
         """What is in the weights by now, and what it takes to go on; updates held back are not, and come again."""
-        clocks = self.clocks
-        numbers = {"steps": self.shard.optimizer.num_steps, "clock": clocks.step}
-        numbers |= {f"worker {worker}": applied for worker, applied in enumerate(clocks.applied)}
+        numbers = {"steps": self.shard.optimizer.num_steps} | self.clocks.numbers()
         return ServerState(self.shard.keys, self.shard.vectors(), numbers)
 
     def restore(self, state: ServerState) -> None:
@@ -293,12 +292,10 @@ class Server:
         Raises:
             ArrayError: it is of other keys, another optimizer, or another number of workers.
         """
-        p = self.layout.num_workers
-        if set(state.numbers) != {"steps", "clock", *(f"worker {worker}" for worker in range(p))}:
-            raise ArrayError(f"the state has the numbers {sorted(state.numbers)}; this server has {p} workers")
+        self.clocks.restore({name: number for name, number in state.numbers.items() if name != "steps"})
         self.shard.restore(state)
-        clocks = self.clocks
-        clocks.step = state.numbers["clock"]
-        clocks.applied = [state.numbers[f"worker {worker}"] for worker in range(p)]
-        clocks.commits = list(clocks.applied)
-        self._checkpointed = self.consistency.num_whole_steps(clocks)
+        self._checkpointed = self._num_whole_steps
+
+    @property
+    def _num_whole_steps(self) -> int:
+        return self.consistency.num_whole_steps(self.clocks)

@@ -5,11 +5,15 @@ server    | wait |update| wait |update|     wait     |update| …
                push  weights  push  weights        push
                  |      v      |      v              |
 workers   compute --- wait --- | compute --- compute --- …
+
+Workers can be let go before the last step. The servers' states are then one cut of the run: each has in its weights
+the same updates, all that any worker has made. By a rule with a bound all workers are before the same step; without,
+each is before a step of its own. A run that goes on from there begins with the weights that workers have read last.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from simdist.arrays import Array
 from simdist.asynchronous.compute_time import ComputeTime, Constant
@@ -19,9 +23,8 @@ from simdist.asynchronous.parameter_server.counts import Counts
 from simdist.asynchronous.parameter_server.layout import Layout
 from simdist.asynchronous.parameter_server.server import Server
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
-from simdist.asynchronous.replica import Rate
+from simdist.asynchronous.worker import Asked, Rate, require_steps
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
 from simdist.optim import SGD, Optimizer
 
 __all__ = ["Gradient", "ParameterServer", "ServerReport", "WorkerReport", "plain_sgd", "train", "waited_shares"]
@@ -94,7 +97,7 @@ class WorkerReport:
         clocks, times_s, losses: of each step that it finished: its number, when, and the loss at its weights.
         num_given_up: steps given up because they were over before this worker had done its part.
         elapsed_s, waited_s: how long it took, and how much of that it waited for servers.
-        ended: "done"; "stopped", as planned; or "dismissed", taken for dead.
+        ended: "done"; "let go", with all others; "stopped", as planned; or "dismissed", taken for dead.
     """
 
     clocks: list[int] = field(default_factory=list)
@@ -117,35 +120,36 @@ def train(
     state: ServerState | None = None,
     checkpoint: Callable[[ServerState], None] | None = None,
     checkpoint_every: int = 1,
+    until: int | None = None,
+    asked: Asked = lambda: False,
 ) -> ServerReport | WorkerReport:
     """Train through servers, each rank in its part.
 
     Args:
-        weights: shape (n,), floats, the first values, equal on all ranks. On a worker they are changed: they
-            end as it last read them. On a server they are left alone: its report has its own.
-        gradient: of this worker's data; a server does not call it.
+        weights: shape (n,), the first values, equal on all ranks; a worker's end as it last read them.
+        gradient: of this worker's data.
         steps: the clock at which training ends, counted from the first step ever.
         learning_rate: of a step, in which each worker has a part; or a function of the step.
         server, state: how; and for a server, what to go on from. Workers hear of it from the servers.
-        checkpoint, checkpoint_every: on a server; see `Server`.
+        checkpoint, checkpoint_every, until, asked: see `Server`; if any rank is asked, all workers are let go.
 
     Cost of a step: each server of n_j items takes and sends p · (40 bytes + n_j items), for p workers.
 
     Raises:
-        ArgumentError, ArrayError: there are too few ranks, or arrays that do not fit.
-        CollectiveMismatch: the ranks do not agree about servers, steps or weights.
+        ArgumentError, ArrayError, CollectiveMismatch: ranks are too few, or arrays do not fit, or ranks do not agree.
         RankFailed: a worker has died without which the rest cannot go on.
     """
+    require_steps("steps", steps)
     how = server or ParameterServer()
     layout = how.layout(comm, len(weights))
-    if steps < 0:
-        raise ArgumentError(f"steps is {steps}; needs at least 0")
     comm.agree(f"parameter server: {layout} of {weights.dtype}, {how.consistency}, {steps} steps")
+    comm.exchange("")  # no server is still at an earlier run, and takes requests of this one for that
     if how.consistency.num_spare(layout.num_workers):
         comm.survive()
+    options = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "until": until, "asked": asked}
     if not layout.serves(comm):
-        return _Work(comm, layout, weights, gradient, steps, how).run()
-    return _serve(comm, layout, weights, learning_rate, how, state, (checkpoint, checkpoint_every))
+        return _Work(comm, layout, weights, gradient, steps, how, asked).run()
+    return _serve(comm, layout, weights, learning_rate, how, state, options)
 
 
 def _serve(
@@ -155,7 +159,7 @@ def _serve(
     rate: Rate,
     how: ParameterServer,
     state: ServerState | None,
-    checkpoint: tuple[Callable[[ServerState], None] | None, int],
+    options: dict[str, Any],
 ) -> ServerReport:
     """A server's part."""
     keys = layout.keys(comm.rank)
@@ -169,8 +173,7 @@ def _serve(
         rate if callable(rate) else lambda step: rate,
         staleness_aware=how.staleness_aware,
         deadline_s=how.deadline_s,
-        checkpoint=checkpoint[0],
-        checkpoint_every=checkpoint[1],
+        **options,
     )
     if state is not None:
         server.restore(state)
@@ -189,7 +192,14 @@ class _Work:
     """A worker's part."""
 
     def __init__(
-        self, comm: Communicator, layout: Layout, weights: Array, gradient: Gradient, steps: int, how: ParameterServer
+        self,
+        comm: Communicator,
+        layout: Layout,
+        weights: Array,
+        gradient: Gradient,
+        steps: int,
+        how: ParameterServer,
+        asked: Asked,
     ) -> None:
         self.comm = comm
         self.client = Client(comm, layout, weights.dtype)
@@ -199,16 +209,18 @@ class _Work:
         self.compute_time = how.compute_time
         self.interruptible = how.consistency.announces
         self.last_step = how.stops.get(comm.rank, steps)
+        self.asked = asked
+        self.told = False
         self.report = WorkerReport()
 
     def run(self) -> WorkerReport:
         """Step until the end."""
         report, client, start_s = self.report, self.client, self.comm.clock()
         clock = client.pull(self.weights)
-        while clock is not None and clock < min(self.steps, self.last_step):
+        while clock is not None and clock < min(self.steps, self.last_step) and not client.ended:
             clock = self._step(clock)
         if clock is None or clock < self.steps:
-            report.ended = "dismissed" if clock is None else "stopped"
+            report.ended = "dismissed" if clock is None else "let go" if client.ended else "stopped"
         if report.ended != "stopped":
             client.leave()
         report.elapsed_s = self.comm.clock() - start_s
@@ -227,6 +239,9 @@ class _Work:
                 over = self.client.is_over(clock, comm.clock() + more_s)
         if not self.interruptible:
             self.compute_time.spend(comm, clock, worked_s)
+        if not self.told and self.asked():
+            self.told = True
+            self.client.halt()
         if over is not None:
             report.num_given_up += 1
             return self.client.pull(self.weights, over)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simdist.arrays import Array, charge, kind_of
+from simdist.arrays import Array, charge, kind_of, moved
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.optim import Spans, largest
@@ -66,7 +66,7 @@ class PowerSGD(Compressor):
             "q": np.empty_like(like, shape=sum(plan.m * plan.r for plan in self._plans)),
         }
         if kind_of(like) != "phantom":
-            self.state["q"][...] = np.random.default_rng(seed).standard_normal(len(self.state["q"]))
+            self.state["q"][...] = moved(np.random.default_rng(seed).standard_normal(len(self.state["q"])), like)
 
     def _reduce(self, x: Array, comm: Communicator) -> None:
         ps = np.empty_like(x, shape=sum(plan.n * plan.r for plan in self._plans) + sum(map(_length, self._others)))

@@ -125,12 +125,12 @@ def _encode(x: Array, packets: Array) -> None:
     A block that holds an Inf or NaN gets it for its scale. One too small for float32 is all zeros.
     """
     items = x.shape[-1]
+    largest = np.abs(x).max(axis=-1, keepdims=True) if items else np.zeros_like(x, shape=(*x.shape[:-1], 1))
     with np.errstate(over="ignore"):  # what float32 cannot hold counts as infinite
-        scales = (np.abs(x).max(axis=-1, keepdims=True, initial=0) / _LEVELS).astype(np.float32)
+        scales = (largest / _LEVELS).astype(np.float32)
     usable = np.isfinite(scales) & (scales >= np.finfo(np.float32).tiny)
-    codes = np.zeros_like(x)
-    np.divide(x, scales, out=codes, where=usable)
-    np.rint(codes, out=codes)
+    codes = x / np.where(usable, scales, np.float32(1))
+    np.rint(np.where(usable, codes, x.dtype.type(0)), out=codes)
     packets[..., :items].view(np.int8)[...] = codes
     packets[..., items:] = scales.view(np.uint8)
 
@@ -138,6 +138,6 @@ def _encode(x: Array, packets: Array) -> None:
 def _decode(packets: Array, out: Array) -> None:
     """The numbers that the packets stand for: nan where the scale is not finite."""
     items = out.shape[-1]
-    scales = np.ascontiguousarray(packets[..., items:]).view(np.float32)
+    scales = packets[..., items:].copy().view(np.float32)
     out[...] = packets[..., :items].view(np.int8)
     np.multiply(out, np.where(np.isfinite(scales), scales, np.float32(np.nan)), out=out)

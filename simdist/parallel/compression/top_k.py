@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from simdist.arrays import Array, charge, kind_of
+from simdist.arrays import Array, charge, kind_of, moved
 from simdist.collectives import all_gather
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, ArrayError
@@ -85,5 +85,5 @@ class TopK(Compressor):
 def _largest_places(x: Array, k: int) -> Array:
     """The places of the k largest absolute values of x, ascending."""
     if k == len(x):
-        return np.arange(k, dtype=np.uint32)
+        return moved(np.arange(k, dtype=np.uint32), x)
     return np.sort(np.argpartition(np.abs(x), len(x) - k)[len(x) - k :]).astype(np.uint32)

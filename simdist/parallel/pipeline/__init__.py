@@ -17,8 +17,8 @@ from simdist.parallel.pipeline.footprint import Footprint, footprints, peak_byte
 from simdist.parallel.pipeline.memory import Memory
 from simdist.parallel.pipeline.pipedream import PipeDream
 from simdist.parallel.pipeline.pipeline import Pipeline
-from simdist.parallel.pipeline.record import executed, measured_times
-from simdist.parallel.pipeline.report import PipelineRow, Taken, compare, predicted_taken, taken
+from simdist.parallel.pipeline.record import executed, executions, measured_times
+from simdist.parallel.pipeline.report import PipelineRow, Taken, compare, mean_memory, paper, predicted_taken, taken
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.schedules import named, schedule, schedules
 from simdist.parallel.pipeline.simulate import Simulation, simulate
@@ -59,11 +59,14 @@ __all__ = [
     "Weights",
     "compare",
     "executed",
+    "executions",
     "footprints",
+    "mean_memory",
     "measured_costs",
     "measured_times",
     "modelled_costs",
     "named",
+    "paper",
     "parse",
     "peak_bytes",
     "predicted_taken",

@@ -94,8 +94,8 @@ def stage_times(costs: Sequence[LayerCost], stages: Iterable[slice], communicati
     """The times of the stages that layers are cut into: of each the sum."""
     own = [costs[stage] for stage in stages]
     return Times(
-        [sum(c.forward for c in stage) for stage in own],
-        [sum(c.backward_input for c in stage) for stage in own],
-        [sum(c.backward_weight for c in stage) for stage in own],
+        tuple(sum(c.forward for c in stage) for stage in own),
+        tuple(sum(c.backward_input for c in stage) for stage in own),
+        tuple(sum(c.backward_weight for c in stage) for stage in own),
         communication,
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simdist.arrays import Ledger, metered, phantom, recorded
-from simdist.nn import Model
+from simdist.nn import Model, Noise
 from simdist.parallel.pipeline.executor import Unheard
 from simdist.parallel.pipeline.memory import Level
 from simdist.parallel.pipeline.schedule import Schedule
@@ -27,10 +27,13 @@ class Footprint(NamedTuple):
     Attributes:
         input_bytes: of what the stage before passes on to it, and of the gradient that goes back.
         levels: letter of an action -> bytes of activations during and after it.
+        text_bytes: of its part of the batch's text, where the stage takes that in: it is all of one array, which is
+            there as long as the batch is.
     """
 
     input_bytes: int
     levels: Mapping[str, Level]
+    text_bytes: int = 0
 
 
 def footprints(
@@ -47,7 +50,7 @@ def footprints(
     size, last = model.parameters.size, len(bounds) - 1
     model.parameters.bind(phantom(size, dtype), phantom(size, dtype))
     inputs, targets = model.examples(phantom((num_windows, length), np.uint8))
-    batch = MicroBatch(inputs, targets, 1.0)
+    batch = MicroBatch(inputs, targets, 1.0, Noise(0, 0, np.arange(num_windows)))  # with it come dropout's masks
     found = list[Footprint]()
     shape: tuple[int, ...] = (0,)
     with metered(Unheard()):
@@ -56,7 +59,9 @@ def footprints(
             stage = Stage(model.layers.layers[layers], first=s == 0, loss=loss, dtype=dtype)
             input_bytes = math.prod(shape) * dtype.itemsize
             levels, shape = _levels(stage, batch, shape, dtype)
-            found.append(Footprint(input_bytes, levels))
+            stays = round(levels["W"].after)  # when nobody needs it any more
+            own = {letter: Level(during - stays, after - stays) for letter, (during, after) in levels.items()}
+            found.append(Footprint(input_bytes, own, stays))
     return found
 
 
@@ -94,14 +99,23 @@ def _levels(
     return found, outputs[-1]
 
 
-def peak_bytes(schedule: Schedule, rank: int, stages: Sequence[Footprint]) -> float:
-    """The most bytes of activations that a rank of a schedule keeps at once."""
+def peak_bytes(
+    schedule: Schedule, rank: int, stages: Sequence[Footprint], sizes: Sequence[float] | None = None
+) -> float:
+    """The most bytes of activations that a rank of a schedule keeps at once.
+
+    Args:
+        stages: what one micro-batch takes on each.
+        sizes: of each micro-batch, as a part of that; 1 where not given.
+    """
     before = {"F": "", "B": "F", "I": "F", "W": "I"}
-    kept = peak = 0.0
+    m = schedule.num_micro_batches
+    kept = peak = sum(sizes or [1.0] * m) * sum(stages[s].text_bytes for s in schedule.placement[rank])
     for action in schedule.rows[rank]:
         for part in action.parts:
             own = stages[schedule.stage(rank, part)].levels
+            size = 1.0 if sizes is None else sizes[part.micro_batch]
             base = own[before[part.letter]].after if before[part.letter] else 0.0
-            peak = max(peak, kept - base + own[part.letter].during)
-            kept += own[part.letter].after - base
+            peak = max(peak, kept + size * (own[part.letter].during - base))
+            kept += size * (own[part.letter].after - base)
     return peak

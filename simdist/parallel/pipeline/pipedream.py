@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from simdist.arrays import Array
-from simdist.collectives import all_reduce
 from simdist.comm import Mesh
 from simdist.errors import ArgumentError
 from simdist.nn import Model, Noise
 from simdist.parallel.data_parallel import DataParallel
+from simdist.parallel.learner import Learner
+from simdist.parallel.pipeline.passes import Passes
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.share import Share
 from simdist.parallel.pipeline.stage import MicroBatch
@@ -18,11 +17,12 @@ from simdist.parallel.pipeline.times import Times
 from simdist.parallel.pipeline.versions import versions
 from simdist.parallel.recipe import Recipe
 from simdist.parallel.replica import Memory
+from simdist.parallel.spread import Spread
 
 __all__ = ["PipeDream"]
 
 
-class PipeDream:
+class PipeDream(Learner):
     """A pipeline whose schedule updates weights in between: PipeDream and its kin.
 
         stashing         w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+2), …, w_n(t))
@@ -30,8 +30,8 @@ class PipeDream:
         2bw              W(t+1) = W(t) - ν ∇f(W(t-1))                                       t counts groups
 
     So it is not the training of one rank, but that of these formulas, n stages; a version before the first is the
-    first. There is no step that all ranks take together: a schedule has the micro-batches of many updates, and its
-    pipeline empties but at its end. Hence this is no `Method`.
+    first. There is no step that all ranks take together: a batch brings many updates, each by a group of its
+    micro-batches, and the pipeline empties but at its end. Hence this is no `Method`.
 
     Args:
         model, mesh, recipe, seed, schedule, costs, times, memory: as of `Pipeline`; the schedule has a group of
@@ -40,6 +40,8 @@ class PipeDream:
 
     Attributes:
         model: of this rank's layers.
+        share: its stages.
+        executor: what performs the schedule.
         weight_versions: how many versions of its weights this rank had at once, at most.
 
     Raises:
@@ -66,14 +68,16 @@ class PipeDream:
         _check(model, schedule, recipe)
         self.mesh = mesh
         self.schedule = schedule
+        self.num_updates = schedule.weights.group_of(schedule.num_micro_batches - 1) + 1
         self.weight_versions = 1
         self.share = Share(model, mesh.pp, schedule, costs, recipe.precision.dtype)
-        self.model = self.share.model
+        super().__init__(self.share.model, mesh.dp, recipe, Spread(mesh.comm))
         self._method = DataParallel(self.model, mesh.dp, recipe, seed, memory=memory)
+        self.update = self._method.update
         self._plan = versions(schedule)[mesh.pp.rank][0]
-        like = self._method.update.masters
-        self._tails = self.share.tails(schedule, like)
+        like = self.update.masters
         self.executor = self.share.executor(schedule, like, times)
+        self._passes = Passes(self.share, mesh.pp, schedule, self.share.tails(schedule, like), like, times)
 
     @property
     def weights(self) -> Array:
@@ -89,7 +93,8 @@ class PipeDream:
 
         Args:
             windows: of each micro-batch, shape (n, length), uint8; the same on all ranks of pp.
-            scale: the loss summed over a micro-batch is multiplied by it before backward.
+            scale: the loss summed over a micro-batch is multiplied by it before backward. With num_updates / (targets
+                in the global batch) each window weighs the same, and each update is by a mean loss.
             learning_rate: of every update.
             noise: of each micro-batch, for dropout.
 
@@ -109,10 +114,17 @@ class PipeDream:
             MicroBatch(*self.model.examples(each), scale, None if noise is None else noise[i])
             for i, each in enumerate(windows)
         ]
-        total = np.array([self.executor.run(batch, self._tails.of(batch[0].inputs), stash).loss])
+        total = self._passes.total(self.executor, batch, stash)
         self.weight_versions = max(self.weight_versions, stash.most)
-        all_reduce(total, self.mesh.pp)
-        return float(total[0])
+        return total
+
+    def loss(self, windows: Array) -> float:
+        """See Learner. All ranks of pp have the same windows, and their newest weights, which are of one version."""
+        return self._passes.loss(windows)
+
+    def logits(self, tokens: Array) -> Array:
+        """See Learner. The ranks of pp all get them."""
+        return self._passes.logits(tokens)
 
 
 def _check(model: Model, schedule: Schedule, recipe: Recipe) -> None:

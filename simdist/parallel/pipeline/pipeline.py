@@ -1,20 +1,15 @@
 """Pipeline: a model cut into stages, and a batch into micro-batches that follow each other through them."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
-import numpy as np
-
-from simdist.arrays import Array, partition
-from simdist.collectives import all_reduce, broadcast
+from simdist.arrays import Array
 from simdist.comm import Mesh
 from simdist.errors import ArgumentError
 from simdist.nn import Model, Noise
 from simdist.parallel.data_parallel import DataParallel
 from simdist.parallel.holding import Shard
 from simdist.parallel.method import Method
-from simdist.parallel.pipeline.action import Forward
-from simdist.parallel.pipeline.executor import Executor
+from simdist.parallel.pipeline.passes import Passes
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.share import Share
 from simdist.parallel.pipeline.stage import MicroBatch
@@ -24,7 +19,7 @@ from simdist.parallel.replica import Memory
 from simdist.parallel.spread import Spread
 from simdist.parallel.zero import ZeRO
 
-__all__ = ["Pipeline", "forwards"]
+__all__ = ["Pipeline"]
 
 
 class Pipeline(Method):
@@ -55,6 +50,7 @@ class Pipeline(Method):
         model: of this rank's layers alone.
         share: its stages.
         executor: what performs the schedule.
+        data: what adds gradients up over dp, and changes the weights.
 
     Raises:
         ArgumentError: the schedule updates weights in between, or zero_stage is not 0 or 1; also as of `Share`.
@@ -85,16 +81,16 @@ class Pipeline(Method):
         self.share = Share(model, mesh.pp, schedule, costs, recipe.precision.dtype)
         super().__init__(self.share.model, mesh.dp, recipe, self._over_stages(spread or Spread(mesh.tp)))
         given = (self.model, mesh.dp, recipe, seed)
-        self._data: DataParallel | ZeRO
+        self.data: DataParallel | ZeRO
         if zero_stage:
-            self._data = ZeRO(*given, zero_stage, spread=self.spread, memory=memory)
+            self.data = ZeRO(*given, zero_stage, spread=self.spread, memory=memory)
         else:
-            self._data = DataParallel(*given, spread=self.spread, memory=memory)
-        self.update = self._data.update
-        self._times = times
-        self._tails = self.share.tails(schedule, self.update.masters)
+            self.data = DataParallel(*given, spread=self.spread, memory=memory)
+        self.update = self.data.update
         self._batch: list[MicroBatch] = []
-        self.executor = self.share.executor(schedule, self.update.masters, times)
+        like = self.update.masters
+        self.executor = self.share.executor(schedule, like, times)
+        self._passes = Passes(self.share, mesh.pp, schedule, self.share.tails(schedule, like), like, times)
 
     def _over_stages(self, inside: Spread) -> Spread:
         """How the model lies on all ranks, by how a stage lies on those that share it."""
@@ -124,66 +120,25 @@ class Pipeline(Method):
                 f"{len(batch)} micro-batches on rank {self.mesh.comm.rank}; "
                 f"{self.schedule.name} has {self.schedule.num_micro_batches}"
             )
-        total = self._total(self.executor, batch)
+        total = self._passes.total(self.executor, batch)
         self.share.copies.sum()
-        self._data.reduce()
+        self.data.reduce()
         return total
 
     def step(self, learning_rate: float) -> bool:
         """See Method."""
-        return self._data.step(learning_rate)
+        return self.data.step(learning_rate)
 
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
-        """See Method."""
-        self._data.restore(vectors, numbers)
+        """See Learner."""
+        self.data.restore(vectors, numbers)
 
     # -- forward alone ----------------------------------------------------------------------------------
 
     def loss(self, windows: Array) -> float:
-        """See Method. All ranks of pp have the same windows, which go through as micro-batches."""
-        parts = partition(len(windows), self.schedule.num_micro_batches)
-        batch = [MicroBatch(*self.model.examples(windows[part])) for part in parts]
-        return self._total(self._forwards, batch)
+        """See Learner. All ranks of pp have the same windows, which go through as micro-batches."""
+        return self._passes.loss(windows)
 
     def logits(self, tokens: Array) -> Array:
-        """See Method. The ranks of pp all get them."""
-        outputs = self._forward.run([MicroBatch(tokens, None)], self._tails.of(tokens)).outputs
-        found = outputs[0].copy() if outputs else None  # a view of all tokens' until now
-        notes = self.mesh.pp.exchange("" if found is None else " ".join([found.dtype.name, *map(str, found.shape)]))
-        root = next(rank for rank, note in enumerate(notes) if note)
-        dtype, *shape = notes[root].split()
-        if found is None:
-            found = np.empty_like(self.update.masters, shape=tuple(map(int, shape)), dtype=np.dtype(dtype))
-        broadcast(found, self.mesh.pp, root)
-        return found
-
-    @cached_property
-    def _forwards(self) -> Executor:
-        return self._executor(forwards(self.schedule, self.schedule.num_micro_batches))
-
-    @cached_property
-    def _forward(self) -> Executor:
-        return self._executor(forwards(self.schedule, 1))
-
-    def _executor(self, schedule: Schedule) -> Executor:
-        return self.share.executor(schedule, self.update.masters, self._times)
-
-    def _total(self, executor: Executor, batch: Sequence[MicroBatch]) -> float:
-        """The loss summed over all micro-batches, told to all ranks of pp."""
-        total = np.array([executor.run(batch, self._tails.of(batch[0].inputs)).loss])
-        all_reduce(total, self.mesh.pp)
-        return float(total[0])
-
-
-def forwards(schedule: Schedule, micro_batches: int) -> Schedule:
-    """What is left of a schedule if so many of its micro-batches only go forward."""
-    rows = [
-        [
-            part
-            for action in row
-            for part in action.parts
-            if isinstance(part, Forward) and part.micro_batch < micro_batches
-        ]
-        for row in schedule.rows
-    ]
-    return Schedule(f"{schedule.name}, forward", rows, schedule.placement, micro_batches)
+        """See Learner. The ranks of pp all get them."""
+        return self._passes.logits(tokens)

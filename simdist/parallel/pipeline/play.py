@@ -8,7 +8,7 @@ Messages are sent in one of two ways:
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from simdist.errors import unknown_name
@@ -18,6 +18,8 @@ from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.times import Clockwork, Times
 
 __all__ = ["SENDS", "Course", "play"]
+
+SENDS = ("buffered", "blocking")
 
 
 @dataclass
@@ -37,11 +39,14 @@ class Course:
     waiting: dict[int, Message] = field(default_factory=dict)
 
 
-def play(schedule: Schedule, times: Times, sends: str = "buffered") -> Course:
+def play(
+    schedule: Schedule, times: Times, sends: str = "buffered", rows: Sequence[Sequence[Step]] | None = None
+) -> Course:
     """Go through all rows.
 
     Args:
         sends: "buffered" or "blocking".
+        rows: what `steps` says, if it has been asked already.
 
     Raises:
         UnknownNameError: there is no such way to send.
@@ -49,7 +54,7 @@ def play(schedule: Schedule, times: Times, sends: str = "buffered") -> Course:
     """
     if sends not in SENDS:
         raise unknown_name("way to send", sends, SENDS)
-    return SENDS[sends](schedule, times)
+    return _buffered(schedule, times) if sends == "buffered" else _blocking(schedule, times, rows or steps(schedule))
 
 
 def _buffered(schedule: Schedule, times: Times) -> Course:
@@ -84,10 +89,10 @@ def _buffered(schedule: Schedule, times: Times) -> Course:
     return course
 
 
-def _blocking(schedule: Schedule, times: Times) -> Course:
+def _blocking(schedule: Schedule, times: Times, rows: Sequence[Sequence[Step]]) -> Course:
     course = Course([[] for _ in schedule.rows], [[] for _ in schedule.rows])
     clock = [0.0] * schedule.num_ranks
-    clockwork, rows = Clockwork(schedule, times), steps(schedule)
+    clockwork = Clockwork(schedule, times)
     ways = [_way(schedule, rank, row, clockwork, clock, course) for rank, row in enumerate(rows)]
     first: dict[Message, int] = {}  # the rank that came to one end of a message and waits for the other
     runnable = deque(range(len(ways)))
@@ -106,7 +111,7 @@ def _blocking(schedule: Schedule, times: Times) -> Course:
 
 
 def _way(
-    schedule: Schedule, rank: int, row: list[Step], clockwork: Clockwork, clock: list[float], course: Course
+    schedule: Schedule, rank: int, row: Sequence[Step], clockwork: Clockwork, clock: list[float], course: Course
 ) -> Iterator[Message]:
     """A rank's way through its row: gives each message at which it has to meet another rank."""
     mine: set[Value] = set()
@@ -121,6 +126,3 @@ def _way(
         course.end[rank].append(clock[rank])
         mine.update(gives(schedule, rank, action))
         yield from sends
-
-
-SENDS = {"buffered": _buffered, "blocking": _blocking}

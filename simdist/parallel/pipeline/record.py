@@ -11,41 +11,53 @@ from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.simulate import Simulation
 from simdist.parallel.pipeline.text import is_action
 from simdist.parallel.pipeline.times import Times
-from simdist.trace import Trace
+from simdist.trace import Span, Trace
 
-__all__ = ["executed", "measured_times"]
+__all__ = ["executed", "executions", "measured_times"]
 
 
 def executed(schedule: Schedule, trace: Trace, *, run: int = -1, ranks: Sequence[int] | None = None) -> Simulation:
-    """When every action of a schedule began and ended in a run, counted from the first of all, in seconds.
-
-    It answers what a simulation does: makespan, bubbles, utilisation. Its times are the means of the actions'.
-
-    Args:
-        trace: in which the schedule was carried out, maybe several times.
-        run: which of these times; the last, if not given.
-        ranks: the global rank of each of the schedule's; 0, 1, 2, … if not given.
+    """One of `executions`; the last, if not given.
 
     Raises:
-        ArgumentError: some rank did not carry out its row so often.
+        ArgumentError: the record does not have so many.
+    """
+    runs = executions(schedule, trace, ranks)
+    if not -len(runs) <= run < len(runs):
+        raise ArgumentError(f"run {run} of {schedule.name}: the record has it {len(runs)} times on all ranks")
+    return runs[run]
+
+
+def executions(schedule: Schedule, trace: Trace, ranks: Sequence[int] | None = None) -> list[Simulation]:
+    """When every action of a schedule began and ended, in each run of it, counted from the first of all, in seconds.
+
+    They answer what a simulation does: makespan, bubbles, utilisation. Their times are the means of the actions'.
+
+    Args:
+        trace: in which the schedule was carried out, maybe several times; of some ranks more often, at its start.
+        ranks: the global rank of each of the schedule's; 0, 1, 2, … if not given.
     """
     names = range(schedule.num_ranks) if ranks is None else ranks
     spans = defaultdict(list)
     for span in trace:
         if is_action(span.name):
             spans[span.rank].append(span)
-    course = Course([], [])
+    runs = list[list[list[Span]]]()  # rank -> run -> place
     for rank, name in enumerate(names):
         labels = [schedule.label(rank, action) for action in schedule.rows[rank]]
         starts = _occurrences(labels, [span.name for span in spans[name]])
-        if not -len(starts) <= run < len(starts):
-            raise ArgumentError(f"run {run} of {schedule.name}: the record has it {len(starts)} times on rank {name}")
-        own = spans[name][starts[run] : starts[run] + len(labels)]
-        course.start.append([span.start_s for span in own])
-        course.end.append([span.end_s for span in own])
-    origin = min(row[0] for row in course.start if row)
-    for moments in (*course.start, *course.end):
-        moments[:] = [moment - origin for moment in moments]
+        runs.append([spans[name][at : at + len(labels)] for at in starts])
+    count = min(map(len, runs))
+    return [_execution(schedule, [rows[len(rows) - count + i] for rows in runs]) for i in range(count)]
+
+
+def _execution(schedule: Schedule, rows: Sequence[Sequence[Span]]) -> Simulation:
+    """One run, by the spans of each rank's row."""
+    origin = min(row[0].start_s for row in rows if row)
+    course = Course(
+        [[span.start_s - origin for span in row] for row in rows],
+        [[span.end_s - origin for span in row] for row in rows],
+    )
     return Simulation(schedule, measured_times(schedule, course), course)
 
 

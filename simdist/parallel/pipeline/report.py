@@ -1,20 +1,24 @@
 """Report: what a pipeline took, measured beside predicted beside what its paper says."""
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from simdist.arrays import Ledger
+from simdist.errors import UnknownNameError
 from simdist.parallel.pipeline.action import Value
 from simdist.parallel.pipeline.dataflow import steps
 from simdist.parallel.pipeline.footprint import Footprint, peak_bytes
-from simdist.parallel.pipeline.formulas import Formula
+from simdist.parallel.pipeline.formulas import Formula, formula
+from simdist.parallel.pipeline.memory import Memory
 from simdist.parallel.pipeline.pipedream import PipeDream
 from simdist.parallel.pipeline.pipeline import Pipeline
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.simulate import Simulation
+from simdist.parallel.pipeline.times import Times
 from simdist.parallel.pipeline.validate import validate
 
-__all__ = ["PipelineRow", "Taken", "compare", "predicted_taken", "taken"]
+__all__ = ["PipelineRow", "Taken", "compare", "mean_memory", "paper", "predicted_taken", "taken"]
 
 
 class Taken(NamedTuple):
@@ -53,18 +57,26 @@ def taken(method: Pipeline | PipeDream, ledger: Ledger) -> Taken:
     return Taken(executor.in_flight, ledger.peaks["activations"], kept, executor.post.sent_bytes)
 
 
-def predicted_taken(schedule: Schedule, stages: Sequence[Footprint]) -> list[Taken]:
-    """What each rank's should be, by the footprint of each stage."""
+def predicted_taken(
+    schedule: Schedule, stages: Sequence[Footprint], sizes: Sequence[float] | None = None
+) -> list[Taken]:
+    """What each rank's should be.
+
+    Args:
+        stages: the footprint of a micro-batch on each.
+        sizes: of each micro-batch, as a part of that; 1 where not given.
+    """
     report, rows = validate(schedule), steps(schedule)
 
-    def num_bytes(value: Value) -> int:
+    def num_bytes(value: Value) -> float:
         """Of an output, or of its gradient, which has the next stage's number less one."""
-        return stages[value.stage + (value.what == "gradient")].input_bytes
+        size = 1 if sizes is None else sizes[value.micro_batch]
+        return size * stages[value.stage + (value.what == "gradient")].input_bytes
 
     return [
         Taken(
             report.in_flight[rank],
-            peak_bytes(schedule, rank, stages),
+            peak_bytes(schedule, rank, stages, sizes),
             max(report.weight_versions[rank], default=1),
             sum(num_bytes(message.value) for step in row for message in step.sends),
         )
@@ -72,30 +84,61 @@ def predicted_taken(schedule: Schedule, stages: Sequence[Footprint]) -> list[Tak
     ]
 
 
+def paper(schedule: Schedule, times: Times, memory: Memory | None = None) -> Formula | None:
+    """What the paper of a schedule says, for stages that take what these take on average.
+
+    Args:
+        memory: M_B and M_W; 1 where not given.
+
+    Returns:
+        None where there is no formula.
+    """
+
+    def mean(given: float | Sequence[float]) -> float:
+        return given if isinstance(given, (int, float)) else fmean(given) / schedule.share
+
+    try:
+        return formula(
+            schedule.name,
+            stages=schedule.num_ranks,
+            micro_batches=schedule.num_micro_batches,
+            times=Times(*(mean(t) for t in (times.forward, times.backward_input, times.backward_weight))),
+            memory=memory,
+            chunks=max(map(len, schedule.placement)),
+        )
+    except UnknownNameError:
+        return None
+
+
+def mean_memory(stages: Sequence[Footprint], ranks: int) -> Memory:
+    """M_B and M_W in bytes, of a p-th part of the model on average."""
+    return Memory(*(sum(stage.levels[letter].after for stage in stages) / ranks for letter in "FI"))
+
+
 def compare(
     measured: Simulation,
     predicted: Simulation,
     took: Sequence[Taken],
     promised: Sequence[Taken],
-    paper: Formula | None = None,
-    paper_bytes: Formula | None = None,
+    said: Formula | None = None,
+    said_bytes: Formula | None = None,
 ) -> list[PipelineRow]:
     """All figures of a run: times, bubbles, then rank by rank.
 
     Args:
         measured, predicted: the run as it was carried out, and simulated.
         took, promised: of each rank.
-        paper, paper_bytes: what the paper says, of micro-batches and of bytes.
+        said, said_bytes: what the paper says, of micro-batches and of bytes.
     """
-    rate = None if paper is None else paper.bubble_rate
+    rate = None if said is None else said.bubble_rate
     rows = [
         PipelineRow("makespan, s", measured.makespan, predicted.makespan, None),
         PipelineRow("bubble of the makespan", measured.bubble_rate, predicted.bubble_rate, rate),
         PipelineRow("bubble of the longest rank's span", measured.own_bubble_rate, predicted.own_bubble_rate, rate),
     ]
     for r, (mine, should) in enumerate(zip(took, promised, strict=True)):
-        own, own_bytes = (None if p is None else p.memory[r] for p in (paper, paper_bytes))
-        versions = None if paper is None else paper.weight_versions[r]
+        own, own_bytes = (None if p is None else p.memory[r] for p in (said, said_bytes))
+        versions = None if said is None else said.weight_versions[r]
         at = f", rank {r}"
         busy = None if rate is None else 1 - rate
         rows += [

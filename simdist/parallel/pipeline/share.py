@@ -72,12 +72,7 @@ class Share:
             Stage(layers[self.bounds[s]], first=s == 0, loss=model.loss if s == last else None, dtype=dtype)
             for s in own
         ]
-        self.model = Model(
-            Layers(layer for s in own for layer in layers[self.bounds[s]]),
-            model.examples,
-            model.targets_per_window,
-            model.loss,
-        )
+        self.model = model.of(Layers(layer for s in own for layer in layers[self.bounds[s]]))
         names = [
             list(dict.fromkeys(p.name for s in stages for layer in layers[self.bounds[s]] for p in layer.parameters))
             for stages in schedule.placement

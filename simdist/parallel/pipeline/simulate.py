@@ -60,6 +60,11 @@ class Simulation:
         start, end = self.course.start[rank], self.course.end[rank]
         return end[-1] - start[0] if end else 0.0
 
+    @property
+    def longest_span(self) -> float:
+        """That of the rank whose is longest: the cost of a schedule in the zero-bubble papers."""
+        return max(map(self.span, self._ranks))
+
     def utilisation(self, rank: int) -> float:
         """The part of the makespan that a rank is at work."""
         return self.busy(rank) / self.makespan if self.makespan else 1.0
@@ -85,8 +90,7 @@ class Simulation:
     @property
     def own_bubble_rate(self) -> float:
         """That as a part of the longest span: (cost - m (TF + TB + TW)) / cost."""
-        longest = max(map(self.span, self._ranks))
-        return self.own_bubble / longest if longest else 0.0
+        return self.own_bubble / self.longest_span if self.longest_span else 0.0
 
     def memory(self, rank: int, memory: Memory | None = None) -> list[tuple[float, float]]:
         """What a rank keeps over time: (moment, level from then on), from 0 on."""

@@ -19,12 +19,14 @@ class MicroBatch(NamedTuple):
         targets: for the last stage's loss; None where what comes next is asked for instead.
         scale: what the loss's derivatives are multiplied by.
         noise: which samples these are, for dropout; without it nothing is dropped.
+        last: which token of a text is asked about, counted from its end, where there are no targets.
     """
 
     inputs: Array
     targets: Array | None
     scale: float = 0.0
     noise: Noise | None = None
+    last: int = -1
 
 
 class Stage:
@@ -52,22 +54,20 @@ class Stage:
     def forward(self, x: Array | None, micro_batch: MicroBatch) -> tuple[Array | None, float, Any]:
         """The output, the sum of the losses in nats, and the context for backward.
 
-        Losses that layers have of their own count on each stage: see `simdist.nn.auxiliary`.
-
         Args:
             x: the output of the stage before; nothing for the first.
 
         Returns:
             as output of the last stage nothing, or without targets what the loss says of each text's last token.
         """
-        with overflow(self.dtype), auxiliary.collected() as losses:
+        with overflow(self.dtype):
             y, context = self.layers.forward(micro_batch.inputs if self.first else x, micro_batch.noise)
             if self.loss is None:
-                return y, losses.total, (context, None)
+                return y, 0.0, (context, None)
             if micro_batch.targets is None:
-                return self.loss.last(y), losses.total, (context, None)
+                return self.loss.last(y, micro_batch.last), 0.0, (context, None)
             total, of_loss = self.loss.forward(y, micro_batch.targets)
-            return None, total + losses.total, (context, of_loss)
+        return None, self.loss.total(total), (context, of_loss)
 
     def backward(self, context: Any, dy: Array | None, micro_batch: MicroBatch) -> Array:
         """The derivatives by the input; those by the weights are added to their gradients."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from simdist.arrays import Array, Ledger, metered, recorded
 from simdist.comm import Communicator
+from simdist.nn import auxiliary
 from simdist.parallel.pipeline.executor import Unheard
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
@@ -44,7 +45,7 @@ class Tails:
         """
         tail = tuple(inputs.shape[1:])
         if tail not in self._known:
-            with metered(Unheard()), recorded(Ledger()):
+            with metered(Unheard()), recorded(Ledger()), auxiliary.collected():
                 self._known[tail] = self._found(inputs)
         return self._known[tail]
 

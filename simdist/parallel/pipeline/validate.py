@@ -51,15 +51,17 @@ def validate(schedule: Schedule, memory: Memory | None = None, *, sends: str = "
     where = _inventory(schedule)
     _complete(schedule, where)
     _in_order(schedule, where)
-    courses = {way: play(schedule, Times(), way) for way in {"buffered", "blocking", sends}}
+    rows = steps(schedule)
+    courses = {way: play(schedule, Times(), way, rows) for way in {"buffered", "blocking", sends}}
     if courses[sends].waiting:
         refuse_deadlock(schedule, courses[sends], sends)
-    ranks = range(schedule.num_ranks)
+    ranks, counted = range(schedule.num_ranks), Memory()
+    in_flight = tuple(_peak(schedule, rank, counted) for rank in ranks)
     return Report(
-        in_flight=tuple(_peak(schedule, rank, Memory()) for rank in ranks),
-        memory=tuple(_peak(schedule, rank, memory or Memory()) for rank in ranks),
+        in_flight=in_flight,
+        memory=in_flight if memory in (None, counted) else tuple(_peak(schedule, rank, memory) for rank in ranks),
         weight_versions=tuple(tuple(stage.most for stage in chunks) for chunks in versions(schedule)),
-        messages=tuple(sum(len(step.sends) for step in row) for row in steps(schedule)),
+        messages=tuple(sum(len(step.sends) for step in row) for row in rows),
         blocking=not courses["blocking"].waiting,
     )
 

@@ -1,7 +1,16 @@
 """Sequence parallelism: texts cut along their tokens over the ranks of the axis sp."""
 
-from simdist.parallel.sequence.ring import RingAttention
+from simdist.parallel.sequence.ring import RINGS, RingAttention, ring_attention_cost, ring_attention_room
 from simdist.parallel.sequence.split import Even, Split, Zigzag
 from simdist.parallel.sequence.ulysses import UlyssesAttention
 
-__all__ = ["Even", "RingAttention", "Split", "UlyssesAttention", "Zigzag"]
+__all__ = [
+    "RINGS",
+    "Even",
+    "RingAttention",
+    "Split",
+    "UlyssesAttention",
+    "Zigzag",
+    "ring_attention_cost",
+    "ring_attention_room",
+]

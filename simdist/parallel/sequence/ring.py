@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simdist.arrays import Array
+from simdist.collectives import Cost
 from simdist.collectives.buffers import describe
 from simdist.comm import Communicator
 from simdist.nn import Noise
@@ -30,7 +31,10 @@ from simdist.nn.layers.activation import dropped_share
 from simdist.parallel.sequence.rotation import rotation, summed_rotation
 from simdist.parallel.sequence.split import Split
 
-__all__ = ["RingAttention"]
+__all__ = ["RINGS", "RingAttention", "ring_attention_cost", "ring_attention_room"]
+
+RINGS = ("ring attention", "ring attention backward")
+"""What the spans around the two passes are called; their bytes are those of this rank's keys and values."""
 
 
 class _Context(NamedTuple):
@@ -70,7 +74,8 @@ class RingAttention(Weightless):
         first_head: how many heads of the model come before these.
 
     Cost per rank: forward p-1 messages, of 2Nh/p items each; backward as many again, and p-1 of as many derivatives,
-    in the working dtype: 6Nh(p-1)/p items in all. Seven products of queries and keys, where `Attention` has six.
+    in the working dtype: 6Nh(p-1)/p items in all (`ring_attention_cost`). Seven products of queries and keys, where
+    `Attention` has six.
 
     Raises:
         ArgumentError: the tokens do not come out even.
@@ -90,7 +95,7 @@ class RingAttention(Weightless):
         """The context is x, the output, and the logarithm of each query's sum."""
         q, k, v = split_heads(x, self.heads, 3)
         found = blockwise.running(q)
-        with self._talking("ring attention", x) as comm:
+        with self._talking(RINGS[0], x) as comm:
             for owner, (ks, vs) in rotation(_together(k, v), comm):
                 for meeting in self._meetings(owner, x.shape[1]):
                     queries, keys = meeting.queries, meeting.keys
@@ -117,7 +122,7 @@ class RingAttention(Weightless):
                     keep = self._keep(qkv, noise, meeting)
                     blockwise.attend_backward(looked, seen, meeting.causal, keep, self.dropout)
 
-        with self._talking("ring attention backward", qkv) as comm:
+        with self._talking(RINGS[1], qkv) as comm:
             dk, dv = summed_rotation(_together(k, v), comm, lse.dtype, find)
         dqkv = np.empty_like(qkv)
         for to, each in zip(split_heads(dqkv, self.heads, 3), (dq, dk, dv), strict=True):
@@ -128,7 +133,7 @@ class RingAttention(Weightless):
     def _talking(self, what: str, x: Array) -> Iterator[Communicator]:
         """The communicator for the ring, once all ranks are known to come with the like."""
         comm = self.split.comm.shadow
-        with comm.span(what):
+        with comm.span(what, x.nbytes // 3 * 2):
             comm.agree(f"{what} of {describe(x)}")
             yield comm
 
@@ -163,3 +168,27 @@ def _together(k: Array, v: Array) -> Array:
     kv = np.empty_like(k, shape=(2, *k.shape))
     kv[0], kv[1] = k, v
     return kv
+
+
+def ring_attention_cost(ranks: int, num_bytes: int, itemsize: int, *, backward: bool) -> Cost:
+    """What each rank sends in one pass.
+
+    Args:
+        ranks: p.
+        num_bytes: of a rank's keys and values: 2Nh/p items.
+        itemsize: of one; derivatives have 4 bytes at least.
+        backward: whether it is the pass in which these travel, too, and are added up.
+    """
+    last, sum_bytes = ranks - 1, num_bytes // itemsize * max(itemsize, 4)
+    if not backward:
+        return Cost(last, last, last * num_bytes)
+    return Cost(ranks if last else 0, 2 * last, last * (num_bytes + sum_bytes), last * sum_bytes)
+
+
+def ring_attention_room(ranks: int, num_bytes: int, itemsize: int) -> int:
+    """The most bytes of blocks that a rank holds at a time, in backward: two of keys and values, and of derivatives
+    its own, one that came, one at hand and one that goes. The arguments are those of `ring_attention_cost`.
+    """
+    if ranks == 1:
+        return num_bytes + 2 * num_bytes // itemsize * max(itemsize, 4)
+    return 2 * num_bytes + min(ranks + 1, 4) * (num_bytes // itemsize * max(itemsize, 4))

@@ -73,7 +73,8 @@ def summed_rotation(own: Array, comm: Communicator, dtype: Any, find: Callable[[
             _add(found, arrived)
         if going is not None:
             going.wait()
-        going = comm.isend(found, ring.after, _SUMS)
+        leaving = found  # until it has gone; meanwhile the next one is found
+        going = comm.isend(leaving, ring.after, _SUMS)
     if going is not None:
         comm.recv(arrived, ring.before, _SUMS)
         _add(mine, arrived)

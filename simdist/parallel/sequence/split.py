@@ -101,11 +101,14 @@ class Split(ABC):
                 parts[rank, :, here] = x[:, there]
         return parts
 
-    @property
-    def last(self) -> int:
-        """The rank that has the last token of a text."""
-        p = self.comm.size
-        return next(rank for rank in range(p) if self.places(rank)[-1] == self.runs * p - 1)
+    def place_of(self, token: int, count: int) -> tuple[int, int]:
+        """Which rank has a token of texts of `count`, and where among its own."""
+        return next(
+            (rank, here.start + token - there.start)
+            for rank in range(self.comm.size)
+            for here, there in self.runs_of(count, rank)
+            if there.start <= token < there.stop
+        )
 
 
 class Even(Split):

@@ -1,14 +1,17 @@
 """Tensor parallelism: layers whose weights are cut over ranks."""
 
 from simdist.parallel.tensor.embedding import VocabularyParallelEmbedding, VocabularyParallelTiedLinear
+from simdist.parallel.tensor.experts import ColumnParallelExperts, RowParallelExperts
 from simdist.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear
 from simdist.parallel.tensor.loss import VocabularyParallelCrossEntropy
 from simdist.parallel.tensor.region import Region, Replicated, Sharded
 
 __all__ = [
+    "ColumnParallelExperts",
     "ColumnParallelLinear",
     "Region",
     "Replicated",
+    "RowParallelExperts",
     "RowParallelLinear",
     "Sharded",
     "VocabularyParallelCrossEntropy",

@@ -27,26 +27,16 @@ class VocabularyParallelCrossEntropy(Loss):
     Args:
         comm: the ranks that share the vocabulary.
         split: of which tokens of a text the logits are at hand; of all, if not given.
-        stream: the ranks on which layers have other tokens of the same texts, and so other losses of their own;
-            nobody, if not given.
         algorithm: of the all-reduces.
 
-    Cost per rank of e examples: forward two all-reduces, of e and of 2e items of the working dtype; to add up what
-    ranks with other tokens found, one of 8 bytes where the text is split, and one where layers have losses of their
-    own. Backward none.
+    Cost per rank of e examples: forward two all-reduces, of e and of 2e items of the working dtype, and where texts
+    are split one of 8 bytes, to add up what ranks with other tokens found. Backward none.
 
     Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3.
     """
 
-    def __init__(
-        self,
-        comm: Communicator,
-        split: Split | None = None,
-        stream: Communicator | None = None,
-        algorithm: str = "auto",
-    ) -> None:
+    def __init__(self, comm: Communicator, split: Split | None = None, algorithm: str = "auto") -> None:
         self.comm = comm
-        self.stream = stream
         self.split = split
         self.algorithm = algorithm
 
@@ -64,20 +54,25 @@ class VocabularyParallelCrossEntropy(Loss):
         p, targets, shape, dtype = context
         return f.cross_entropy_backward(p, targets, scale, dtype, self.comm.rank * shape[-1]).reshape(shape)
 
-    def total(self, own: float, of_layers: float) -> float:
+    def total(self, own: float) -> float:
         """The same on all ranks that have the same texts."""
-        if self.split is not None:
-            own = _sum(own, self.split.comm)
-        if of_layers and self.stream is not None:  # where layers have such losses, none of them is zero
-            of_layers = _sum(of_layers, self.stream)
-        return own + of_layers
+        if self.split is None or self.split.comm.size == 1:
+            return own
+        total = np.array([own])
+        all_reduce(total, self.split.comm)
+        return float(total[0])
 
-    def last(self, logits: Array) -> Array:
+    def last(self, logits: Array, place: int = -1) -> Array:
         """All classes, gathered; from the rank that has the last token."""
-        own = np.empty_like(logits, shape=(len(logits), logits.shape[-1]))
-        own[...] = logits[:, -1]
-        if self.split is not None and self.split.comm.size > 1:
-            broadcast(own, self.split.comm, self.split.last)
+        n, count, classes = logits.shape
+        own = np.empty_like(logits, shape=(n, classes))
+        if self.split is None or self.split.comm.size == 1:
+            own[...] = logits[:, place]
+        else:
+            whole = count * self.split.comm.size
+            owner, at = self.split.place_of(whole + place, whole)
+            own[...] = logits[:, at]  # on others that of another token
+            broadcast(own, self.split.comm, owner)
         if self.comm.size == 1:
             return own
         parts = np.empty_like(own, shape=(self.comm.size, *own.shape))
@@ -88,11 +83,3 @@ class VocabularyParallelCrossEntropy(Loss):
     def _combine(self, values: Array, op: str) -> None:
         if self.comm.size > 1:
             all_reduce(values, self.comm, op, self.algorithm)
-
-
-def _sum(x: float, comm: Communicator) -> float:
-    """Over the ranks."""
-    total = np.array([x])
-    if comm.size > 1:
-        all_reduce(total, comm)
-    return float(total[0])

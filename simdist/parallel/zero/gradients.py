@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from simdist.arrays import Array, charge
+from simdist.arrays.working import overflow
 from simdist.collectives import reduce_scatter
 from simdist.comm import Stream, Work
 from simdist.nn import Layer, Observer, Parameter
@@ -191,6 +192,7 @@ class ShardedGradients(Gradients):
         """Add what is reduced to the own part, and leave the room clean for the next unit."""
         mine = self._own[self._places[i]]
         self._offload.move("gradients", chunk.nbytes, self._comm, "device", self._offload.place("gradients"))
-        np.add(mine, chunk, out=mine)
+        with overflow(mine.dtype):
+            np.add(mine, chunk, out=mine)
         self._rooms[i][...] = 0
         charge(mine.size, 3 * mine.nbytes + self._rooms[i].nbytes)

@@ -11,7 +11,7 @@ from simdist.errors import ArgumentError
 from simdist.parallel.precision import precision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from simdist.training.config import Config
 
@@ -22,6 +22,7 @@ __all__ = [
     "GOSSIP",
     "GRAPHS",
     "SERVED",
+    "SURVIVING",
     "check",
     "compute_time",
     "consistency",
@@ -31,6 +32,9 @@ __all__ = [
 
 SERVED = ("bsp", "async", "ssp", "backup")
 """Those with parameter servers: synchronous, no bound, bounded staleness, backup workers."""
+
+SURVIVING = SERVED[1:]
+"""Those that can do without a worker that dies."""
 
 GOSSIP = ("d-psgd", "ad-psgd")
 """Those in which ranks average with neighbours."""
@@ -70,7 +74,6 @@ def check(config: Config) -> None:
     wanted = {
         "micro_batches": (config.micro_batches, 1),
         "dropout": (config.dropout or 0.0, 0.0),
-        "checkpoint_every": (config.checkpoint_every, 0),
     }
     for name, (value, needed) in wanted.items():
         if value != needed:
@@ -99,9 +102,16 @@ def slowed(config: Config) -> dict[int, float]:
     return found
 
 
-def compute_time(config: Config) -> ComputeTime:
-    """How long each rank's step takes besides what it really computes."""
-    return Slowed(_TIMES[config.compute_time](config.compute_seconds, config.seed), slowed(config))
+def compute_time(config: Config, ranks: Sequence[int] | None = None) -> ComputeTime:
+    """How long each rank's step takes besides what it really computes.
+
+    Args:
+        ranks: of the run, that are left; all where not given.
+    """
+    factors = slowed(config)
+    if ranks is not None:
+        factors = {ranks.index(rank): factor for rank, factor in factors.items() if rank in ranks}
+    return Slowed(_TIMES[config.compute_time](config.compute_seconds, config.seed), factors)
 
 
 def consistency(config: Config) -> Consistency:

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,22 +14,32 @@ from simdist.trace import Span
 from simdist.trace.kind import COLLECTIVES, COMPUTING, MESSAGES, kind
 from simdist.training.gauge import covered_s
 
-__all__ = ["Pace"]
+__all__ = ["Cost", "Pace"]
 
 _COMMUNICATING = {*COLLECTIVES, *MESSAGES, "wait"}
 _MOST_ROWS = 1 << 16
 """How many rows of the record one run's steps may fill."""
 
 
+class Cost(NamedTuple):
+    """What one step of one rank cost, on all its streams."""
+
+    step: int
+    sent_bytes: int
+    messages: int
+    communication_s: float
+
+
 class Pace:
     """Finds a worker's gradients as another function does, and takes note of its steps as they begin.
 
         pace = Pace(comm, gradient, …)
+        pace.begin()                            # of each stretch of the run
         train(comm, weights, pace, …)           # calls pace(weights, step)
-        pace.close()
+        pace.end(weights, step)
 
     A rank that asked the others how far they are would change who waits for whom. So each keeps what it knows until
-    all have ended; the record is kept from the beginning, as far as there is room for it.
+    all have come to the end of a stretch; the record is kept from the beginning, as far as there is room for it.
 
     Args:
         comm: whose clock and record to read.
@@ -40,8 +51,6 @@ class Pace:
 
     Attributes:
         snapshots: the copies.
-        sent_bytes, communication_s: of each step, of this rank on all streams; as far as they are on the record.
-        messages: of all these steps together.
         meter: what the gradients have cost.
         norm: of the last gradient, before clipping; 0 where it is not clipped.
     """
@@ -55,9 +64,7 @@ class Pace:
         tell: Callable[[int, float], None] | None = None,
     ) -> None:
         self.snapshots = Snapshots(comm)
-        self.sent_bytes: list[int] = []
-        self.communication_s: list[float] = []
-        self.messages = 0
+        self._costs: list[Cost] = []
         self.meter = Meter()
         self.norm = 0.0
         self._comm = comm
@@ -68,45 +75,60 @@ class Pace:
         self._loss = np.nan
         self._rows = comm.recorder.rows
         self._first = self._begin = len(self._rows)
-        self._steps = 0
+        self._step: int | None = None  # that is under way
+
+    def begin(self) -> None:
+        """A stretch begins."""
+        self._begin = len(self._rows)
 
     def __call__(self, weights: Array, step: int) -> tuple[float, Array]:
         """The loss and its gradient."""
-        if self._steps:
-            self.close()
-        self._steps += 1
-        if self._marks and step >= self._marks[0]:
-            while self._marks and step >= self._marks[0]:
-                self._marks.popleft()
-                self.snapshots.take(step, weights)
-            if self._tell:
-                self._tell(step, self._loss)
+        self._close()
+        self._step = step
+        if self._keep(weights, step) and self._tell:
+            self._tell(step, self._loss)
         with metered(self.meter):
             self._loss, g = self._gradient(weights, step)
         if self._max_norm:
             self._clip(g)
         return self._loss, g
 
-    def keep(self, weights: Array) -> None:
-        """Copies for the marks that no step has come to: of the weights at the end."""
-        while self._marks:
-            self.snapshots.take(self._marks.popleft(), weights)
+    def end(self, weights: Array, step: int) -> None:
+        """A stretch is over, before this step, with these weights."""
+        self._close()
+        self._keep(weights, step)
 
-    def close(self) -> None:
-        """A step is over: add up what it cost, and end the record if it has grown too long. The first one began when
-        this was made.
+    def take_costs(self) -> tuple[list[Cost], int, float]:
+        """Of each step since the last call, as far as they are on the record; the operations, and the last norm."""
+        costs, flops, self._costs, self.meter = self._costs, self.meter.flops, [], Meter()
+        return costs, flops, self.norm
+
+    def skip(self, marks: Iterable[int]) -> None:
+        """Of the marks, these alone are still to come."""
+        left = set(marks)
+        self._marks = deque(mark for mark in self._marks if mark in left)
+
+    def _keep(self, weights: Array, step: int) -> bool:
+        """Copies for the marks that this step has come to; whether there are any."""
+        found = bool(self._marks) and step >= self._marks[0]
+        while self._marks and step >= self._marks[0]:
+            self._marks.popleft()
+            self.snapshots.take(step, weights)
+        return found
+
+    def _close(self) -> None:
+        """The step under way is over: add up what it cost, and end the record if it has grown too long. The first of
+        a stretch began with the stretch.
         """
-        recorder = self._comm.recorder
-        if not recorder.on:
+        step, self._step = self._step, None
+        if step is None or not self._comm.recorder.on:
             return
         spans = [Span._make(row) for row in self._rows[self._begin :]]
         main = self._comm.stream_name
         computing = [(s.start_s, s.end_s) for s in spans if s.stream == main and kind(s.name) in COMPUTING]
         busy = [(s.start_s, s.end_s) for s in spans if kind(s.name) in _COMMUNICATING]
         sends = [s.bytes for s in spans if s.name == "send"]
-        self.communication_s.append(covered_s(computing + busy) - covered_s(computing))
-        self.sent_bytes.append(sum(sends))
-        self.messages += len(sends)
+        self._costs.append(Cost(step, sum(sends), len(sends), covered_s(computing + busy) - covered_s(computing)))
         self._begin = len(self._rows)
         self.trim()
 

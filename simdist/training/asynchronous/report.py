@@ -30,13 +30,16 @@ def report(story: Story, text: Text) -> Report:
     summary = [
         f"{config.model}, {num_parameters:,} parameters in {config.precision}, {config.optimizer}, {p} "
         f"rank{'s' if p > 1 else ''}, {config.method}{_who(story)}",
-        f"{config.steps} steps of each worker, {config.global_batch_size} windows a step of all, in "
+        f"{_steps(story.done)} of each worker, {config.global_batch_size} windows a step of all,{_since(story)} in "
         f"{duration(seconds)}: {story.targets / seconds if seconds else 0:,.0f} tokens/s, "
         f"{flops_per_s / 1e9:.1f} GFLOP/s a worker",
         f"waited for others: {_shares(story.waited_shares(), p - story.num_workers)}",
-        f"validation loss {story.validation_losses[-1]:.3f} nats a byte; guessing by the frequency of bytes alone "
-        f"loses {text.unigram_entropy:.3f}, by the byte before {text.bigram_entropy:.3f}",
+        f"validation loss{_after(story)} {story.validation_loss:.3f} nats a byte; guessing by the frequency of bytes "
+        f"alone loses {text.unigram_entropy:.3f}, by the byte before {text.bigram_entropy:.3f}",
     ]
+    if story.lost:
+        lost = ", ".join(map(str, story.lost))
+        summary.append(f"ranks that died, and without which the others went on: {lost}")
     if story.staleness:
         summary.append(f"staleness of an update: mean {fmean(story.staleness):.2f}, at most {max(story.staleness)}")
     if config.method == "backup":
@@ -44,6 +47,22 @@ def report(story: Story, text: Text) -> Report:
         given_up = sum(doing.num_given_up for doing, _ in story.parts)
         summary.append(f"{given_up} gradients given up because their step was over, {late} dropped for coming late")
     return Report(summary, _rows(story, num_parameters), _LEGEND)
+
+
+def _since(story: Story) -> str:
+    """Where the run went on, if it did."""
+    begun = min((doing.clocks[0] for doing, _ in story.workers if doing.clocks), default=0)
+    return f" since step {begun}" if begun else ""
+
+
+def _after(story: Story) -> str:
+    """When the last validation was, where that was not at the end."""
+    return "" if story.judged in (0, min(story.done)) else f" after step {story.judged}"
+
+
+def _steps(done: Sequence[int]) -> str:
+    apart = f" to {max(done)}" if max(done) > min(done) else ""
+    return f"{min(done)}{apart} steps"
 
 
 def _shares(waited: Sequence[float], num_servers: int) -> str:
@@ -73,14 +92,15 @@ def _who(story: Story) -> str:
 def _rows(story: Story, num_parameters: int) -> list[Row]:
     """A step of a worker: bytes, messages, time."""
     config, p = story.config, len(story.parts)
-    sent = [num_bytes for _, costs in story.workers for num_bytes in costs.sent_bytes]
-    if p == 1 or not sent:
+    found = [cost for _, costs in story.workers for cost in costs.steps]
+    if p == 1 or not found:
         return []
+    sent, messages = fmean(cost.sent_bytes for cost in found), fmean(cost.messages for cost in found)
     predicted, formula = _sent_bytes(story, num_parameters * precision(config.precision).dtype.itemsize)
-    messages, compute_s = sum(costs.messages for _, costs in story.workers), _compute_s(story)
+    compute_s = _compute_s(story)
     return [
-        Row("bytes sent a step, a worker", f"{fmean(sent):,.0f}", _count(predicted), _count(formula)),
-        Row("messages a step, a worker", f"{messages / len(sent):,.1f}", "", ""),
+        Row("bytes sent a step, a worker", f"{sent:,.0f}", _count(predicted), _count(formula)),
+        Row("messages a step, a worker", f"{messages:,.1f}", "", ""),
         Row("time of a step", _milliseconds(story.step_s), "", "" if compute_s is None else _milliseconds(compute_s)),
     ]
 
@@ -94,7 +114,9 @@ def _sent_bytes(story: Story, n: int) -> tuple[float | None, float]:
         each = 2 * len(graph(config, p).edges) * n / p
         return each, each
     if config.method == "ad-psgd":
-        each = 2 * graph(config, p).sides().count(0) * n / p  # a passive rank answers as often as it is asked
+        made = [len(doing.clocks) for doing, _ in story.workers]
+        asked = sum(steps for steps, side in zip(made, graph(config, p).sides(), strict=True) if side == 0)
+        each = 2 * asked * n / max(1, sum(made))  # a passive rank answers as often as it is asked
         return each, each
     itemsize, averages = precision(config.precision).dtype.itemsize, story.averages
     exact = [
@@ -102,7 +124,7 @@ def _sent_bytes(story: Story, n: int) -> tuple[float | None, float]:
         for span in averages[:1]
         for r in range(p)
     ]
-    share = len(averages) / config.steps
+    share = len(averages) / max(1, len(story.workers[0][0].clocks))
     return (fmean(exact) * share if exact else None), 2 * n * (p - 1) / p * share
 
 

@@ -1,45 +1,65 @@
 """Run: an asynchronous training run, from the first weights to all that is to be told of it."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from simdist.arrays import Array
 from simdist.arrays.memory import keep_freed_memory
 from simdist.asynchronous import ModelGradient, first_weights
-from simdist.asynchronous.local_sgd import average
-from simdist.collectives import broadcast
 from simdist.comm import Communicator
+from simdist.comm.device import use_device
 from simdist.data import Batches
-from simdist.training.asynchronous.methods import GOSSIP, SERVED
-from simdist.training.asynchronous.pace import Pace
-from simdist.training.asynchronous.ranks import Doing, check_ranks, first_worker, perform
-from simdist.training.asynchronous.story import Costs, Story
+from simdist.errors import ArgumentError
+from simdist.training.asynchronous.cut import Cut, kind_of, load_cut, save_cut
+from simdist.training.asynchronous.log import Costs, Log, Stretch
+from simdist.training.asynchronous.methods import SERVED, SURVIVING
+from simdist.training.asynchronous.pace import Cost, Pace
+from simdist.training.asynchronous.ranks import check_ranks, first_worker, role
+from simdist.training.asynchronous.role import Doing
+from simdist.training.asynchronous.story import Story
+from simdist.training.asynchronous.verdicts import Verdicts
 from simdist.training.config import Config
-from simdist.training.judge import Judge
+from simdist.training.interrupts import Interrupts
 from simdist.training.models import build
-from simdist.training.record import gather_json, gather_trace
+from simdist.training.record import broadcast_json, gather_json, gather_trace
+from simdist.training.state import State, changes
 from simdist.training.text import Text
+from simdist.training.trainer import Line
 
 __all__ = ["AsynchronousRun"]
+
+Tell = Callable[[int, float], None]
 
 
 class AsynchronousRun:
     """A training run whose ranks need not wait for each other. It has no common step, and so no `Trainer`.
 
         run = AsynchronousRun(comm, config)
-        story = run.run()                 # all ranks must call; rank 0 is told
+        for lines in run.run():           # all ranks must go through it; rank 0 is told
+            ...
+        story = run.story()
         texts = run.samples()
 
-    What would make ranks talk, and so change who waits for whom, comes when all have ended: the validation losses of
-    copies of the weights that were kept on the way, and the consensus error of these.
+    It goes in stretches: one, or one for each checkpoint. What would make ranks talk, and so change who waits for whom,
+    comes at the end of a stretch: the validation losses of copies of the weights that were kept on the way, the
+    consensus error of these, and the checkpoint of what is then one cut of the run; see `cut`.
 
     Args:
         comm: the ranks, servers and workers. All of them must call.
         config: the same on all ranks, of an asynchronous method.
+        checkpoints: the folder for them; None where none are to be written.
         text: the config's, if it has been read already.
+        tell: called on the first worker's rank with (step, its last loss) when it comes to a step of the log.
 
     Attributes:
-        model: bound, after the run, to the weights that the servers have, or to the mean of all ranks'.
+        model: bound, after the last stretch, to the weights that the servers have, or to the mean of all ranks'.
+        stopped: the signal that asked for the end of the run before its last step, if one did.
+        comm: the ranks that are left.
+        lost: the workers' ranks that have died, where the method goes on without them; what had fallen to them is left
+            undone.
 
     Raises:
         DataError: the text cannot be read or is too short.
@@ -47,17 +67,35 @@ class AsynchronousRun:
         CollectiveMismatch: on all ranks, if they were given different configs or read different texts.
     """
 
-    def __init__(self, comm: Communicator, config: Config, text: Text | None = None) -> None:
+    def __init__(
+        self,
+        comm: Communicator,
+        config: Config,
+        checkpoints: Path | None = None,
+        text: Text | None = None,
+        tell: Tell | None = None,
+    ) -> None:
         check_ranks(config, comm.size)
         self.comm = comm
         self.config = config
+        self.checkpoints = checkpoints
+        self.stopped: signal.Signals | None = None
+        self.lost: list[int] = []
         self.text = text or Text(config)
         self.text.agree(comm, config)
         self._first_span = len(comm.recorder.rows)
         keep_freed_memory()
+        use_device(comm, config.device, config.device_path or "auto")
         self.model = build(config)
-        self._weights = first_weights(self.model, config.precision, config.seed)
-        self._judge = Judge(self.text.validation, comm, config, self.model.targets_per_window)
+        self._weights = first_weights(self.model, config.precision, config.seed, comm.device.kind)
+        self._survives = config.method in SURVIVING and comm.survive()
+        self._pace = self._new_pace(tell)
+        self._role = role(comm, config, self.model.parameters, self._weights, self._pace)
+        self._verdicts = Verdicts(comm, config, self.model, self._weights, self.text, self.marks, self._pace.snapshots)
+        self._log = Log(config, self.num_workers, self.marks)
+        self._stretches: list[Stretch] = []
+        self._seconds = 0.0  # that all stretches have taken, those before a resumption too
+        self._parts: list[tuple[Doing, Costs]] = []
 
     @property
     def num_workers(self) -> int:
@@ -65,66 +103,147 @@ class AsynchronousRun:
         return self.comm.size - first_worker(self.config)
 
     @property
+    def done(self) -> int:
+        """How many steps all workers have made."""
+        return min(self._role.done)
+
+    @property
     def marks(self) -> list[int]:
         """After which steps the log has a line."""
         steps, interval = self.config.steps, self.config.interval
         return sorted({1, *range(interval, steps, interval), steps})
 
-    def run(self, tell: Callable[[int, float], None] | None = None) -> Story | None:
-        """Train; returns what came of it on rank 0, None elsewhere.
+    def run(self, asked: Interrupts | None = None) -> Iterator[list[Line]]:
+        """Train: gives the log's new lines at the end of each stretch, on rank 0; an empty list elsewhere.
 
         Args:
-            tell: called on the first worker's rank with (step, its last loss) when it comes to a step of the log.
+            asked: signals to heed at the next cut that can be had. SIGUSR1 leaves a checkpoint; the others do so too,
+                and end the run.
         """
-        comm, config = self.comm, self.config
-        comm.barrier()
-        start_s, pace, on_record = comm.clock(), self._pace(tell), comm.recorder.on
-        doing = perform(comm, config, self.model.parameters, self._weights, pace)
-        if config.method in GOSSIP:
-            pace.snapshots.errors()
-        losses = self._validation_losses(pace)
-        costs = Costs(pace.sent_bytes, pace.communication_s, pace.messages, pace.meter.flops, pace.norm)
-        told = gather_json(comm, [doing, costs])
-        trace = gather_trace(comm, first=self._first_span)
-        comm.recorder.on = on_record  # a long run has ended its record
-        if told is None or trace is None:
+        every, steps = self.config.checkpoint_every, self.config.steps
+        on_record = self.comm.recorder.on
+        while self.done < steps and not self.stopped:
+            until = min(steps, (self._role.front // every + 1) * every) if every else steps
+            yield self._go(until, asked)
+            heard = asked.agreed(self.comm) if asked else []
+            self.stopped = next((number for number in heard if number != signal.SIGUSR1), None)
+            if every or heard:
+                self.save()
+        self._role.settle()
+        self.comm.recorder.on = on_record  # a long run has ended its record
+
+    def story(self) -> Story | None:
+        """What came of it, on rank 0; None elsewhere. All ranks must call."""
+        trace = gather_trace(self.comm, first=self._first_span)
+        if trace is None:
             return None
-        parts = [(Doing(*one), Costs(*other)) for one, other in told]
-        return Story(config, self.num_workers, self.marks, losses, parts, trace, start_s)
+        return Story(
+            self.config,
+            self._role.done,
+            self._verdicts.last[1],
+            self._verdicts.last[0],
+            self._parts,
+            trace,
+            self._stretches,
+            tuple(self.comm.ranks),
+            tuple(self.lost),
+        )
 
     def samples(self) -> list[tuple[bytes, bytes]]:
         """A few windows of the validation text, and what the model writes after each; all ranks must call."""
-        return self._judge.samples(self)
+        return self._verdicts.judge.samples(self)
 
     def logits(self, tokens: Array) -> Array:
         """What may come next after each row of tokens: see `Model.logits`."""
         return self.model.logits(tokens)
 
-    def _pace(self, tell: Callable[[int, float], None] | None) -> Pace:
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def resume(self, root: Path, step: int | None = None) -> list[str]:
+        """Go on from a checkpoint, the latest where no step is given; all ranks must call, before `run`.
+
+        Returns:
+            in what the run goes on otherwise than it began, in words.
+
+        Raises:
+            CheckpointError: on all ranks: there is none, it is damaged, or it is of another model or optimizer.
+            ArgumentError: on all ranks: it is of the last step, or what it has is for other ranks than these.
+        """
+        kind = kind_of(root, self.comm, step)
+        wanted = self._role.wanted(kind)
+        cut = load_cut(root, self.comm, self.model.parameters, wanted, kind, self.num_workers)
+        if min(cut.done) >= self.config.steps:
+            raise ArgumentError(f"steps is {self.config.steps}, and {min(cut.done)} are done; give more to go on")
+        self._role.restore(wanted, cut)
+        self._seconds = cut.state.seconds
+        self._verdicts.go_on(self.done, cut.judged)
+        self._pace.skip(self._verdicts.coming)
+        self._log = Log(self.config, self.num_workers, self.marks, cut.tallies, cut.logged_s)
+        return changes(self.config, self.text.digest, cut.state)
+
+    def save(self) -> None:
+        """Write a checkpoint; all ranks must call, between two stretches. Does nothing where there is no folder."""
+        if self.checkpoints is None:
+            return
+        config = asdict(self.config) | {"data": ""}  # which may have another name on another node
+        tallies, logged_s = broadcast_json(self.comm, [self._log.tallies(), self._log.logged_s])
+        cut = Cut(
+            State(config, self.text.digest, seconds=self._seconds),
+            self._role.done,
+            self._role.numbers(),
+            self._verdicts.unlined,
+            tallies,
+            logged_s,
+        )
+        keep = self.config.keep_checkpoints or None
+        save_cut(self.checkpoints, self.comm, self.model.parameters, self._role.vectors(), cut, keep)
+
+    # -- a stretch ------------------------------------------------------------------------------------
+
+    def _go(self, until: int, asked: Interrupts | None) -> list[Line]:
+        """Train on; on rank 0 the lines of the marks that all workers have come to."""
+        comm, pace, first = self.comm, self._pace, first_worker(self.config)
+        comm.barrier()
+        start_s = comm.clock()
+        pace.begin()
+        doing = self._role.go(until, (lambda: asked.rung) if asked else (lambda: False))
+        if self._role.comm is not comm:
+            comm = self._go_without(self._role.comm)
+        pace.end(self._weights, self._role.done[max(0, comm.rank - first)])
+        seconds = broadcast_json(comm, comm.clock() - start_s)
+        self._verdicts.judge_copies()
+        pace.skip(self._verdicts.coming)
+        told = gather_json(comm, [doing, pace.take_costs()])
+        if told is not None:
+            self._remember(Stretch(start_s, self._seconds), told)
+        self._seconds += seconds
+        due = self._verdicts.due(self.done)
+        return [self._log.line(mark, loss) for mark, loss in due] if comm.rank == 0 else []
+
+    def _go_without(self, left: Communicator) -> Communicator:
+        """Some ranks have died, and these are left."""
+        kept = [i for i, rank in enumerate(self.comm.ranks) if rank in left.ranks]
+        self.lost += sorted(set(self.comm.ranks) - set(left.ranks))
+        self._parts = [self._parts[i] for i in kept] if self._parts else []
+        self._verdicts.regroup(left)
+        self.comm = left
+        return left
+
+    def _remember(self, stretch: Stretch, told: list[Any]) -> None:
+        """What all ranks tell of a stretch."""
+        parts = []
+        for doing, (costs, flops, norm) in told:
+            parts.append((Doing(*doing), Costs([Cost(*cost) for cost in costs], flops, norm)))
+        self._stretches.append(stretch)
+        self._log.add(stretch, parts[-self.num_workers :])
+        pairs = zip(self._parts or parts, parts, strict=True)
+        self._parts = [(a.then(c), b.then(d)) for (a, b), (c, d) in pairs] if self._parts else parts
+
+    def _new_pace(self, tell: Tell | None) -> Pace:
         comm, config, first = self.comm, self.config, first_worker(self.config)
         size, stride = config.global_batch_size, self.model.targets_per_window
         batches = Batches(self.text.train, size, config.seed, config.order, stride)
         gradient = ModelGradient(self.model, batches, comm.rank - first, self.num_workers)
-        keeps = comm.rank == first or (config.method not in SERVED)
+        # One worker's copies are enough where it cannot die.
+        keeps = comm.rank == first or config.method not in SERVED or (self._survives and comm.rank > first)
         return Pace(comm, gradient, self.marks if keeps else [], config.clip_norm, tell if comm.rank == first else None)
-
-    def _validation_losses(self, pace: Pace) -> list[float]:
-        """At each mark: of the weights as the first worker had read them from servers, or of the mean of all ranks'."""
-        comm, parameters, first = self.comm, self.model.parameters, first_worker(self.config)
-        x, spare = self._weights.copy(), self._weights.copy()
-        parameters.bind(x, spare)
-        found = []
-        for i in range(len(self.marks)):
-            if self.config.method not in SERVED:
-                x[...] = pace.snapshots.iterates[i]
-                average(x, comm)
-            else:
-                if comm.rank == first:
-                    x[...] = pace.snapshots.iterates[i]
-                broadcast(x, comm, first)
-            found.append(self._judge.loss(self._loss))
-        parameters.bind(self._weights, spare)
-        return found
-
-    def _loss(self, windows: Array) -> Any:
-        return self.model.forward(windows)[0]

@@ -10,29 +10,19 @@ from simdist.asynchronous.consensus import CONSENSUS
 from simdist.trace import Span, Trace
 from simdist.trace.kind import kind
 from simdist.trace.match import match
-from simdist.training.asynchronous.ranks import Doing
+from simdist.training.asynchronous.log import Costs, Stretch
+from simdist.training.asynchronous.role import Doing
 from simdist.training.config import Config
 from simdist.training.models import build
-from simdist.training.trainer import Line
 
-__all__ = ["Costs", "Moment", "Story", "window"]
+__all__ = ["Moment", "Story", "window"]
 
 _SHOWN_STEPS = 8
 _AVERAGES = ("average weights", "outer step")
 
 
-class Costs(NamedTuple):
-    """What one rank's steps cost, as far as they are on the record; see `Pace`."""
-
-    sent_bytes: list[int]
-    communication_s: list[float]
-    messages: int
-    flops: int
-    norm: float
-
-
 class Moment(NamedTuple):
-    """The loss of one worker at one step, so many seconds after the start."""
+    """The loss of one worker at one step, when the run had taken so many seconds."""
 
     step: int
     time_s: float
@@ -41,25 +31,40 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class Story:
-    """What came of a run.
+    """What came of a run, since it began or went on.
 
     Args:
         config: what it was told.
-        num_workers: the last ranks; those before are servers.
-        marks: the steps of the log.
-        validation_losses: after each of them.
+        done: how many steps each worker has made, those before it went on too; the last ranks are workers, those
+            before them servers.
+        validation_loss: the last; nan where there is none.
+        judged: after which step that was.
         parts: of each rank.
         record: of all ranks, from the beginning as far as it was kept.
-        start_s: when it began.
+        stretches: of the run.
+        ranks: whose the parts are; 0, 1, 2 … where none were lost.
+        lost: the ranks that have died.
     """
 
     config: Config
-    num_workers: int
-    marks: list[int]
-    validation_losses: list[float]
+    done: list[int]
+    validation_loss: float
+    judged: int
     parts: list[tuple[Doing, Costs]]
     record: Trace
-    start_s: float
+    stretches: list[Stretch]
+    ranks: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+
+    @property
+    def num_workers(self) -> int:
+        """How many ranks work."""
+        return len(self.done)
+
+    @property
+    def start_s(self) -> float:
+        """When it began, on the communicator's clock."""
+        return self.stretches[0].start_s
 
     @property
     def workers(self) -> list[tuple[Doing, Costs]]:
@@ -70,15 +75,21 @@ class Story:
     def moments(self) -> list[Moment]:
         """All losses of all workers."""
         return [
-            Moment(step, time_s - self.start_s, loss)
+            Moment(step, self._seconds(time_s), loss)
             for doing, _ in self.workers
             for step, time_s, loss in zip(doing.clocks, doing.times_s, doing.losses, strict=True)
         ]
 
     @property
     def seconds(self) -> float:
-        """From the start to the last gradient of all."""
-        return max((m.time_s for m in self.moments), default=0.0)
+        """From the start to the last gradient of all, without pauses."""
+        before_s = self.stretches[0].before_s
+        return max((m.time_s for m in self.moments), default=before_s) - before_s
+
+    def _seconds(self, time_s: float) -> float:
+        """How long the run had taken."""
+        i = bisect_right(self.stretches, time_s, key=lambda stretch: stretch.start_s)
+        return self.stretches[max(0, i - 1)].seconds(time_s)
 
     @property
     def targets(self) -> float:
@@ -93,50 +104,14 @@ class Story:
     def step_s(self) -> float:
         """A worker's mean time from one step to the next, those that it gave up among them."""
         parts = [doing for doing, _ in self.workers if len(doing.clocks) > 1]
-        steps_s = [(d.times_s[-1] - d.times_s[0]) / (d.clocks[-1] - d.clocks[0]) for d in parts]
+        took_s = [self._seconds(d.times_s[-1]) - self._seconds(d.times_s[0]) for d in parts]
+        steps_s = [s / (d.clocks[-1] - d.clocks[0]) for s, d in zip(took_s, parts, strict=True)]
         return fmean(steps_s) if steps_s else 0.0
 
     @property
     def staleness(self) -> list[int]:
         """Of every update, in the order in which each server applied them."""
         return [found for doing, _ in self.parts for found in doing.staleness]
-
-    # -- lines ----------------------------------------------------------------------------------------
-
-    def lines(self) -> list[Line]:
-        """The log: the losses of all workers in the steps since the line before, and what these cost.
-
-        Their times are from when the last worker had come to one mark until the last had come to the next; bytes are
-        a worker's mean.
-        """
-        found, before, before_s = [], 0, 0.0
-        for mark, loss in zip(self.marks, self.validation_losses, strict=True):
-            here = [m for m in self.moments if before <= m.step < mark]
-            now_s = max([before_s, *(m.time_s for m in here)])
-            targets = len(here) * self._targets_a_step / self.num_workers
-            sent, busy_s = self._costs_between(before, mark)
-            took_s = now_s - before_s
-            found.append(
-                Line(
-                    step=mark,
-                    train_loss=fmean(m.loss for m in here) if here else float("nan"),
-                    validation_loss=loss,
-                    learning_rate=self.config.rates()(mark - 1),
-                    gradient_norm=self.workers[0][1].norm,
-                    tokens_per_s=targets / took_s if took_s > 0 else 0.0,
-                    communication_share=min(1.0, busy_s / took_s) if took_s > 0 else 0.0,
-                    sent_bytes=round(sent),
-                    seconds=now_s,
-                )
-            )
-            before, before_s = mark, now_s
-        return found
-
-    def _costs_between(self, first: int, end: int) -> tuple[float, float]:
-        """A worker's mean bytes a step, and the mean seconds that workers communicated, in these steps."""
-        sent = [b for _, costs in self.workers for b in costs.sent_bytes[first:end]]
-        busy_s = [sum(costs.communication_s[first:end]) for _, costs in self.workers]
-        return (fmean(sent) if sent else 0.0), fmean(busy_s)
 
     # -- the record -----------------------------------------------------------------------------------
 
@@ -156,7 +131,8 @@ class Story:
     def _last(self, steps: int) -> tuple[float, float]:
         """From when to when these steps took, as far as they are on the record."""
         recorded_s = min(
-            max((s.end_s for s in self.record if s.rank == r), default=0.0) for r in range(len(self.parts))
+            max((s.end_s for s in self.record if s.rank == rank), default=0.0)
+            for rank in self.ranks or range(len(self.parts))
         )
         times_s = min((doing.times_s for doing, _ in self.workers if doing.times_s), key=lambda times_s: times_s[-1])
         known = [t for t in times_s if t <= recorded_s] or times_s[:1]

@@ -1,10 +1,12 @@
 """Export: a checkpoint's weights as one plain file, for other programs."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
+from simdist.arrays import Array
 from simdist.comm.solo import SoloCommunicator
 from simdist.errors import CheckpointError, CheckpointMismatch
 from simdist.training.checkpoint.disk import DISK, Disk
@@ -46,12 +48,17 @@ def export(root: str | Path, path: str | Path, step: int | None = None, *, prefi
     load(root, SoloCommunicator(), wanted, manifest.step, disk=disk)
     names = sorted(infos, key=lambda name: -infos[name].dtype.itemsize)
     entries = [Entry(name[len(prefix) :], infos[name].dtype, infos[name].shape) for name in names]
+    layout = Layout.of(entries, {"format": "pt", "step": str(manifest.step)})
+    _write(disk, path, layout, (arrays[name] for name in names))
+
+
+def _write(disk: Disk, path: Path, layout: Layout, arrays: Iterable[Array]) -> None:
+    """At one stroke."""
     draft = path.with_name(f"{path.name}.tmp")
     try:
         with suppress(FileNotFoundError):
             disk.remove(draft)
-        about = {"format": "pt", "step": str(manifest.step)}
-        write(disk, draft, Layout.of(entries, about), (arrays[name] for name in names))
+        write(disk, draft, layout, arrays)
         disk.rename(draft, path)
         disk.sync_folder(path.parent)
     except OSError as error:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from simdist.arrays import Array
+from simdist.arrays import Array, on_host
 from simdist.training.checkpoint.disk import Disk
 
 __all__ = ["DTYPES", "Entry", "Layout", "write"]
@@ -105,5 +105,5 @@ def write(disk: Disk, path: Path, layout: Layout, arrays: Iterable[Array]) -> st
 
 def _blocks(array: Array) -> Iterator[memoryview]:
     """The array's bytes, in C order, some at a time."""
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    data = np.ascontiguousarray(on_host(array)).reshape(-1).view(np.uint8).data
     return (data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES))

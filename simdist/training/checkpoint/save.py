@@ -1,4 +1,12 @@
-"""Save: all ranks write one checkpoint together."""
+"""Save: all ranks write one checkpoint together.
+
+    all ranks     what each holds   ->  who writes what; items that several hold are written by one
+    rank 0        make step-N.tmp
+    all ranks     shard-00000.safetensors, shard-00001.safetensors, …       each synced
+    rank 0        manifest.json, synced   ->  rename step-N.tmp to step-N   ->  remove the oldest
+
+A crash at any moment leaves the checkpoints that were there, and this one whole or not at all.
+"""
 
 import hashlib
 import json
@@ -35,15 +43,7 @@ def save(
     keep: int | None = None,
     disk: Disk = DISK,
 ) -> None:
-    """Write what all ranks hold together as root/step-N.
-
-        all ranks     what each holds   ->  who writes what; items that several hold are written by one
-        rank 0        make step-N.tmp
-        all ranks     shard-00000.safetensors, shard-00001.safetensors, …       each synced
-        rank 0        manifest.json, synced   ->  rename step-N.tmp to step-N   ->  remove the oldest
-
-    A crash at any moment leaves the checkpoints that were there, and this one whole or not at all. One of the
-    same step is replaced.
+    """Write what all ranks hold together as root/step-N; one that is there is replaced.
 
     Args:
         root: a folder that all ranks reach, for the checkpoints of one run at a time; made if it is not there.
@@ -67,18 +67,30 @@ def save(
     with comm.span(f"save step {step}"):
         agreed = _agreed_plan(comm, step, tensors, extra, keep)
         draft = Manifest(step, comm.size, extra, agreed.tensors, ())
-        try:
-            by_one(comm, lambda: begin(root, step, disk))
-            digests = together(comm, lambda: _write(comm, root, draft, agreed.shares[comm.rank], tensors, disk))
-            by_one(comm, lambda: _finish(root, draft, agreed.shares, digests, disk))
-        except CheckpointError:
-            if comm.rank == 0:
-                with suppress(OSError):
-                    tidy(root, disk)
-            raise
+        _write_all(comm, root, draft, agreed.shares, tensors, disk)
         if keep is not None:
             most = keep
             by_one(comm, lambda: prune(root, step, most, disk))
+
+
+def _write_all(
+    comm: Communicator,
+    root: Path,
+    draft: Manifest,
+    shares: list[Pieces],
+    tensors: Mapping[str, ShardedTensor],
+    disk: Disk,
+) -> None:
+    """Each rank its share, and then the manifest; what there is by then is removed if anything fails."""
+    try:
+        by_one(comm, lambda: begin(root, draft.step, disk))
+        digests = together(comm, lambda: _write(comm, root, draft, shares[comm.rank], tensors, disk))
+        by_one(comm, lambda: _finish(root, draft, shares, digests, disk))
+    except CheckpointError:
+        if comm.rank == 0:
+            with suppress(OSError):
+                tidy(root, disk)
+        raise
 
 
 def _agreed_plan(

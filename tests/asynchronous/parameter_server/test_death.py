@@ -1,13 +1,9 @@
 """A worker that is killed, in jobs of real ranks: survived where MPI can go on without it, and told where not."""
 
-import os
 import re
-import signal
-import subprocess
-import sys
 
 import pytest
-from jobs import MPIRUN, ROOT, job, needs_mpi
+from jobs import can_survive, job, needs_mpi, needs_ulfm
 
 pytestmark = needs_mpi
 
@@ -34,36 +30,6 @@ else:
 """
 
 
-def has_fault_tolerance():
-    """Whether the launcher is one of Open MPI's that knows `--with-ft`."""
-    if MPIRUN is None:
-        return False
-    told = subprocess.run([MPIRUN, "--version"], capture_output=True, text=True, timeout=30).stdout
-    version = re.search(r"Open MPI\)? (\d+)", told)
-    return version is not None and int(version[1]) >= 5
-
-
-def surviving(path, *arguments, timeout_s=60.0):
-    """Run the script on four ranks under `mpirun --with-ft ulfm`; its code and its output."""
-    words = [MPIRUN, "--with-ft", "ulfm", "--oversubscribe", "--bind-to", "none", "-n", "4", sys.executable, path]
-    allowed = {f"{who}_ALLOW_RUN_AS_ROOT{how}": "1" for who in ("OMPI", "PRTE") for how in ("", "_CONFIRM")}
-    variables = {**os.environ, **allowed, "PYTHONPATH": str(ROOT), "OMPI_MCA_mpi_yield_when_idle": "1"}
-    process = subprocess.Popen(
-        [*words, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=variables,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        pytest.fail(f"did not end within {timeout_s} s:\n{output.decode(errors='replace')[-3000:]}")
-    return process.returncode, output.decode(errors="replace")
-
-
 @pytest.fixture
 def script(tmp_path):
     path = tmp_path / "killed.py"
@@ -71,26 +37,27 @@ def script(tmp_path):
     return str(path)
 
 
-@pytest.mark.skipif(not has_fault_tolerance(), reason="needs Open MPI from 5 on, which can survive a rank's death")
+@needs_ulfm
 @pytest.mark.parametrize(("num_servers", "rule"), [(1, "bounded"), (1, "backup")])
 def test_the_rest_of_the_job_goes_on(script, num_servers, rule):
-    code, output = surviving(script, str(num_servers), rule)
+    code, output = job(4, "--survive", script, num_servers, rule, timeout_s=60)
     assert code == 0, output
     told = [line for line in output.splitlines() if line.startswith(("server", "rank"))]
     assert sorted(told) == ["rank 1 done at 11", "rank 3 done at 11", "server 0 ended with updates of [0, 2]"]
+    assert len(re.findall(r"simdist: rank 2 of 4 \(process \d+\) (has died|was killed)", output)) == 1
 
 
-@pytest.mark.skipif(not has_fault_tolerance(), reason="needs Open MPI from 5 on, which can survive a rank's death")
+@needs_ulfm
 def test_each_of_two_servers_goes_on(script):
-    code, output = surviving(script, "2", "bounded")  # rank 2 is the first of two workers
+    code, output = job(4, "--survive", script, 2, "bounded", timeout_s=60)  # rank 2 is the first of two workers
     assert code == 0, output
     told = [line for line in output.splitlines() if line.startswith(("server", "rank"))]
     assert sorted(told) == ["rank 3 done at 11", *(f"server {s} ended with updates of [1]" for s in range(2))]
 
 
-@pytest.mark.skipif(not has_fault_tolerance(), reason="needs Open MPI from 5 on, which can survive a rank's death")
+@needs_ulfm
 def test_a_synchronous_job_ends_and_says_why(script):
-    code, output = surviving(script, "1", "synchronous")
+    code, output = job(4, "--survive", script, 1, "synchronous", timeout_s=60)
     assert code != 0
     assert re.search(r"rank 2 of 4 \(process \d+\) has died|PeerLost", output), output
 
@@ -99,3 +66,10 @@ def test_where_mpi_cannot_go_on_the_job_ends_and_says_why(script):
     code, output = job(4, script, "1", "bounded", timeout_s=60)
     assert code != 0
     assert re.search(r"rank 2 of 4 \(process \d+\) (has died|was killed)", output), output
+
+
+@pytest.mark.skipif(can_survive(), reason="this MPI can")
+def test_an_mpi_that_cannot_go_on_is_told_of_at_once(script):
+    code, output = job(4, "--survive", script, 1, "bounded", timeout_s=60)
+    assert code == 2
+    assert "to survive a rank's death takes Open MPI from 5 on" in output

@@ -136,6 +136,21 @@ def test_a_second_call_begins_with_what_the_first_left(spmd):
         assert np.abs(own - before).max() > 0
 
 
+def sayings(comm, asked):
+    one = schedule("pipedream", stages=comm.size, micro_batches=5)
+    method = PipeDream(MODELS["untied"](), mesh_of(comm, pp=comm.size), PLAIN, 1, one)
+    method.train([*micro_batches("untied", 5)], SCALE, RATE)
+    return method.loss(asked), method.logits(asked[:, :-1])
+
+
+def test_what_it_says_is_by_its_newest_weights(spmd):
+    net, asked = bound("untied"), micro_batches("untied", 1, 7)[0]
+    net.parameters.data[:], _, _ = by_formula("untied", 3, micro_batches("untied", 5), lambda s: 2 - s)
+    for total, logits in spmd(sayings, 3, asked):
+        assert total == pytest.approx(net.forward(asked)[0], rel=1e-12)
+        np.testing.assert_allclose(logits, net.logits(asked[:, :-1]), rtol=1e-12)
+
+
 def replicated(comm):
     """Two rows of two stages, each with every other sample; and beside it one row with all."""
     batches = micro_batches("mlp", 6)

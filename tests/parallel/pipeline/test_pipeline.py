@@ -24,7 +24,7 @@ from simdist.errors import ArgumentError, CollectiveMismatch
 from simdist.nn import Noise
 from simdist.parallel import DataParallel, Recipe
 from simdist.parallel.pipeline import Pipeline, Schedule, parse, schedule, validate
-from simdist.parallel.pipeline.pipeline import forwards
+from simdist.parallel.pipeline.passes import forwards
 from simdist.parallel.precision import precision
 
 every_schedule = pytest.mark.parametrize("name", SYNCHRONOUS)

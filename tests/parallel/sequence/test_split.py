@@ -30,13 +30,13 @@ def test_parts_are_all_and_go_together_again(spmd, kind, p):
         np.testing.assert_array_equal(x[:, split.own(48)], parts[comm.rank])
         assert split.joined(split.parted(phantom(x.shape))).shape == x.shape
         assert split.part(phantom((2, 48))).shape == (2, 48 // p)
-        return split.own(48), split.last
+        return split.own(48), [split.place_of(token, 48) for token in (0, 23, 47)]
 
     found = spmd(program, p)
     assert sorted(np.concatenate([own for own, _ in found]).tolist()) == list(range(48))
-    for own, last in found:
+    for own, places in found:
         assert (np.diff(own) > 0).all(), "keys before a query in the text are before it in the block"
-        assert 47 in found[last][0]
+        assert [found[rank][0][at] for rank, at in places] == [0, 23, 47]
 
 
 def test_texts_that_do_not_come_out_even(spmd):

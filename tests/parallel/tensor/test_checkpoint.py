@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checkpointing import shared
-from mesh_training import BATCH, SHAPE, Whole, batch_of, exact, joined, parts_of
+from mesh_training import BATCH, ONE_LAYER, Whole, batch_of, exact, joined, parts_of
 
 from simdist.collectives import all_reduce
 from simdist.comm import Mesh
@@ -19,7 +19,7 @@ from simdist.training.state import State, restore_state, save_state
 def make(comm, sizes, zero_stage, seed, sequence_parallel=False):
     mesh = Mesh(comm, **sizes)
     parts = MeshParts(mesh, sequence_parallel=sequence_parallel) if comm.size > 1 else Whole(mesh)
-    model, spread = gpt(SHAPE, parts), parts.spread()
+    model, spread = gpt(ONE_LAYER, parts), parts.spread()
     if zero_stage:
         return mesh, ZeRO(model, mesh.dp, exact(), seed, zero_stage, spread=spread)
     return mesh, DataParallel(model, mesh.dp, exact(), seed, spread=spread)
@@ -28,7 +28,7 @@ def make(comm, sizes, zero_stage, seed, sequence_parallel=False):
 def steps(mesh, method, numbers):
     for step in numbers:
         windows, noise = batch_of(mesh, step)
-        method.backward(windows, 1 / (BATCH * SHAPE.context), noise)
+        method.backward(windows, 1 / (BATCH * ONE_LAYER.context), noise)
         method.step(0.01)
 
 

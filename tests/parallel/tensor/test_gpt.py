@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 from harness import VirtualRanks
-from mesh_training import SHAPE, check, close, joined, serial_gradients, whole_gradients
+from mesh_training import ONE_LAYER, SHAPE, check, close, joined, serial_gradients, whole_gradients
 
 virtual = VirtualRanks()  # for what real ranks need not repeat
 TENSOR = {"sequence_parallel": False}
 SEQUENCE = {"sequence_parallel": True}
 both = pytest.mark.parametrize("options", [TENSOR, SEQUENCE], ids=["tensor", "sequence"])
+mostly_sequence = pytest.mark.parametrize("options", [pytest.param(TENSOR, marks=pytest.mark.slow), SEQUENCE])
 
 
 @both
@@ -37,12 +38,12 @@ def test_twenty_steps_on_four_ranks(spmd, sizes, options):
     check(spmd, sizes, **options)
 
 
-@both
+@mostly_sequence
 def test_twelve_ranks(options):
     check(virtual, {"dp": 4, "tp": 3}, **options)
 
 
-@both
+@mostly_sequence
 @pytest.mark.parametrize("zero_stage", [1, 2])
 def test_zero_over_tensor_parallel(zero_stage, options):
     check(virtual, {"dp": 2, "tp": 2}, zero_stage=zero_stage, **options)
@@ -56,12 +57,12 @@ def test_sharded_weights_over_tensor_parallel(spmd, options):
 @both
 @pytest.mark.parametrize("recompute", ["selective", "full"])
 def test_recomputation(recompute, options):
-    check(virtual, {"tp": 2}, replace(SHAPE, layers=1, recompute=recompute), **options)
+    check(virtual, {"tp": 2}, replace(ONE_LAYER, recompute=recompute), **options)
 
 
 @both
 def test_logits_of_their_own(options):
-    check(virtual, {"tp": 2}, replace(SHAPE, layers=1, tied=False), **options)
+    check(virtual, {"tp": 2}, replace(ONE_LAYER, tied=False), **options)
 
 
 @both

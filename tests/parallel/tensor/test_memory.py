@@ -9,7 +9,7 @@ from harness import VirtualRanks
 from simdist.arrays import Ledger, phantom, recorded
 from simdist.comm import Mesh
 from simdist.nn import Noise, Shape, gpt
-from simdist.nn.memory import activation_bytes, activations, megatron_activation_bytes, peak_activation_bytes
+from simdist.nn.memory import Cut, activation_bytes, activations, megatron_activation_bytes, peak_activation_bytes
 from simdist.parallel.parts import MeshParts
 
 SHAPE = Shape(layers=2, width=32, heads=8, context=32, vocabulary=64, dropout=0.1)
@@ -37,10 +37,10 @@ def measure(comm, shape, sequences, dtype, sequence_parallel):
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_what_is_held_is_what_the_formulas_say(t, recompute, sequence_parallel, dtype):
     shape = replace(SHAPE, recompute=recompute)
-    cut = {"tensor_parallel": t, "sequence_parallel": sequence_parallel}
+    cut = Cut(t, sequence_parallel)
     for between, peak, after in virtual(measure, t, shape, 3, dtype, sequence_parallel):
-        assert between == activation_bytes(shape, 3, np.dtype(dtype).itemsize, **cut)
-        assert peak == peak_activation_bytes(shape, 3, np.dtype(dtype).itemsize, **cut)
+        assert between == activation_bytes(shape, 3, np.dtype(dtype).itemsize, cut)
+        assert peak == peak_activation_bytes(shape, 3, np.dtype(dtype).itemsize, cut)
         assert after == 0
 
 
@@ -51,9 +51,9 @@ def test_the_papers_bytes_and_every_difference_to_them(t, recompute, sequence_pa
     """sbh (10 + 24/t + 5as/(ht)) and its kin, entry by entry."""
     shape = replace(SHAPE, recompute=recompute)
     s, b, h = shape.context, 3, shape.width
-    cut = {"tensor_parallel": t, "sequence_parallel": sequence_parallel}
-    block = [kept for kept in activations(shape, b, **cut) if kept.layer.startswith(".")]
-    paper = megatron_activation_bytes(s, h, shape.heads, b, recompute=recompute, **cut)
+    block = [kept for kept in activations(shape, b, cut=Cut(t, sequence_parallel)) if kept.layer.startswith(".")]
+    told = {"tensor_parallel": t, "sequence_parallel": sequence_parallel, "recompute": recompute}
+    paper = megatron_activation_bytes(s, h, shape.heads, b, **told)
     assert sum(kept.paper_bytes for kept in block) == pytest.approx(paper, rel=1e-12)
     for kept in block:
         assert bool(kept.why) == (kept.num_bytes != kept.paper_bytes), kept

@@ -10,6 +10,7 @@ from mesh_training import SHAPE, batch_of
 from simdist.collectives import cost
 from simdist.comm import Mesh
 from simdist.nn import gpt
+from simdist.nn.functional import capacity
 from simdist.parallel.parts import MeshParts
 
 B, S, H, V = 4, SHAPE.context, SHAPE.width, SHAPE.vocabulary
@@ -36,9 +37,9 @@ def traffic(comm, shape, sequence_parallel):
     return found
 
 
-def of_a_block(spmd, t, sequence_parallel, recompute):
+def of_a_block(spmd, t, sequence_parallel, recompute, **more):
     """The difference that one block more makes, by rank: forward and backward."""
-    shapes = [replace(SHAPE, layers=n, recompute=recompute) for n in (1, 2)]
+    shapes = [replace(SHAPE, layers=n, recompute=recompute, **more) for n in (1, 2)]
     one, two = (spmd(traffic, t, shape, sequence_parallel) for shape in shapes)
     return [np.subtract(b, a).tolist() for a, b in zip(one, two, strict=True)]
 
@@ -57,6 +58,18 @@ def test_sequence_parallel(spmd, t):
     for found in of_a_block(spmd, t, True, "none"):
         way = B * S * H * (t - 1) // t * ITEM
         assert found == [[0, 2, 2, 4 * way], [0, 4, 2, 6 * way]]
+
+
+@pytest.mark.parametrize("t", [2, 4])
+def test_experts_that_ranks_share(spmd, t):
+    """In place of a perceptron's tokens slots go through the region, full or empty; the router sends nothing."""
+    group, experts = 3, {"experts": 4, "group": 3, "capacity_factor": 2.0}
+    slots = S // group * 4 * capacity(group, 4, 2.0)
+    tokens, filled = (B * n * H * (t - 1) // t * ITEM for n in (S, slots))
+    for found in of_a_block(spmd, t, False, "none", **experts):
+        assert found == [[2, 0, 0, 2 * tokens + 2 * filled]] * 2
+    for found in of_a_block(spmd, t, True, "none", **experts):
+        assert found == [[0, 2, 2, 2 * tokens + 2 * filled], [0, 4, 2, 3 * tokens + 3 * filled]]
 
 
 @pytest.mark.parametrize("recompute", ["selective", "full"])

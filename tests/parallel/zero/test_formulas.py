@@ -1,10 +1,12 @@
 """The paper's figures, and this implementation's own against what a ledger counts."""
 
+import numpy as np
 import pytest
 from zero_training import BUCKET_BYTES, MODELS, adamw, trained
 
 import simdist as sd
-from simdist.arrays import Ledger, recorded
+from simdist.arrays import Ledger, phantom, recorded
+from simdist.comm.peers import HEAD_BYTES, ROOM_BYTES
 from simdist.errors import ArgumentError
 from simdist.nn import Shape, gpt
 from simdist.parallel import DataParallel
@@ -47,18 +49,24 @@ def test_stages_and_ranks_that_there_are_not(arguments):
 
 
 CATEGORIES = ("parameters", "gradients", "optimizer state", "communication")
+ROOMS_BYTES = HEAD_BYTES + 2 * ROOM_BYTES
 
 
 def measured(comm, model, recipe, zero_stage):
     ledger = Ledger()
+
+    def now():
+        found = [ledger.now.of(category) for category in CATEGORIES]
+        return [*found[:3], found[3] % ROOMS_BYTES]  # where ranks meet in memory they share, rooms stay, of 2 MiB
+
     with recorded(ledger):
         if zero_stage:
             method = ZeRO(MODELS[model](), comm, recipe, 1, zero_stage, bucket_bytes=BUCKET_BYTES)
         else:
             method = DataParallel(MODELS[model](), comm, recipe, 1)
-        found = [ledger.now.of(category) for category in CATEGORIES]
+        found = now()
         trained(method, model, 1)
-        assert [ledger.now.of(category) for category in CATEGORIES] == found  # nothing is left of a step
+        assert now() == found  # nothing is left of a step
     return found
 
 
@@ -71,6 +79,32 @@ def test_a_ledger_counts_what_is_predicted(zero_stage, kind, rule):
         for rank, found in enumerate(sd.run(measured, 3, args=(model, recipe, zero_stage)).results):
             options = {"rank": rank, "bucket_bytes": BUCKET_BYTES}
             assert found == list(kept(MODELS[model](), recipe, 3, zero_stage, **options))
+
+
+SHAPE = Shape(layers=37, width=4096, heads=32, context=8)  # 7.45 billion weights
+
+
+def peak(comm, zero_stage):
+    """Bytes a weight that a rank keeps, of a model that is not there: between steps, and at most in a step."""
+    ledger = Ledger(comm.clock)
+    with recorded(ledger):
+        method = ZeRO(gpt(SHAPE), comm, adamw("bf16"), 1, zero_stage, algorithm="ring", memory=phantom)
+        ledger.begin()
+        if comm.size <= 4:  # it takes its time
+            method.backward(phantom((1, 9), np.uint8), 1.0)
+            method.step(0.001)
+    return sum(ledger.peaks[category] for category in CATEGORIES[:3]) / method.model.parameters.size
+
+
+LARGE = pytest.mark.slow  # half a minute
+
+
+@pytest.mark.parametrize("ranks", [1, 4, 16, 64, *(pytest.param(n, marks=LARGE) for n in (256, 1024))])
+def test_table_1_is_what_a_ledger_counts(ranks):
+    for zero_stage, gigabytes in enumerate(TABLE_1[ranks], 1):
+        half_a_digit = 0.051 if gigabytes > 2 else 0.0051
+        for found in sd.run(peak, ranks, args=(zero_stage,)).results:
+            assert found * 7.5 == pytest.approx(gigabytes, abs=half_a_digit)
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])

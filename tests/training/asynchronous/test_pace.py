@@ -25,27 +25,28 @@ def steps(comm, count=6, marks=(1, 4, 6), max_norm=0.0):
     x, y, side = np.zeros(4), np.zeros(4), comm.stream("side")
     comm.sendrecv(x, 1 - comm.rank, y, 1 - comm.rank)
     pace = Pace(comm, gradient, marks, max_norm, lambda *news: told.append(news))
+    pace.begin()
     for step in range(count):
         _, g = pace(x, step)
         x += 1
         side.start(idle).wait()
         comm.sendrecv(g, 1 - comm.rank, y, 1 - comm.rank)
-    pace.close()
-    pace.keep(x)
+    pace.end(x, count)
     return pace, told, g
 
 
 def ran(comm, *args, **options):
     pace, told, g = steps(comm, *args, **options)
     copies = [float(x[0]) for x in pace.snapshots.iterates]
-    flops = pace.meter.flops
-    return pace.sent_bytes, pace.communication_s, pace.messages, copies, told, flops, pace.norm, g.tolist()
+    costs, flops, norm = pace.take_costs()
+    assert pace.take_costs() == ([], 0, norm)
+    return [list(cost) for cost in costs], copies, told, flops, norm, g.tolist()
 
 
 def test_each_step_costs_what_it_costs():
-    for sent, communication_s, messages, copies, told, flops, norm, g in sd.run(ran, 2).results:
-        assert sent == [32] * 6 and messages == 6
-        assert communication_s == pytest.approx([0.5] * 6, abs=1e-3)
+    for costs, copies, told, flops, norm, g in sd.run(ran, 2).results:
+        assert [cost[:3] for cost in costs] == [[step, 32, 1] for step in range(6)]
+        assert [cost[3] for cost in costs] == pytest.approx([0.5] * 6, abs=1e-3)
         assert copies == [1, 4, 6]
         assert told == [(1, 10.0), (4, 13.0)]
         assert flops == 600 and norm == 0 and g == [3.0] * 4
@@ -56,7 +57,7 @@ def test_a_step_that_is_left_out_does_not_lose_its_copy():
         pace = Pace(comm, lambda weights, step: (0.0, weights), [1, 2, 3, 9])
         for step in (0, 3, 4):
             pace(np.full(2, float(step)), step)
-        pace.keep(np.full(2, 7.0))
+        pace.end(np.full(2, 7.0), 9)
         return [float(x[0]) for x in pace.snapshots.iterates]
 
     assert sd.run(program, 1).results == [[3, 3, 3, 7]]
@@ -70,7 +71,6 @@ def test_a_long_gradient_is_cut():
 
 def test_a_record_that_grows_too_long_ends(monkeypatch):
     monkeypatch.setattr(module, "_MOST_ROWS", 15)
-    sent, communication_s, _, copies, *_ = sd.run(ran, 2).results[0]
-    assert sent == [32] * len(sent) and 0 < len(sent) < 6
-    assert len(communication_s) == len(sent)
+    costs, copies, *_ = sd.run(ran, 2).results[0]
+    assert [cost[:2] for cost in costs] == [[step, 32] for step in range(len(costs))] and 0 < len(costs) < 6
     assert copies == [1, 4, 6]

@@ -25,12 +25,12 @@ def text(tmp_path):
 def ran(comm, settings):
     """What rank 0 knows in the end, as far as it can travel."""
     run = AsynchronousRun(comm, Config(**settings))
-    story = run.run()
-    texts = run.samples()
+    lines = [list(line) for lines in run.run() for line in lines]
+    story, texts = run.story(), run.samples()
     if story is None:
         return None
     return {
-        "lines": [list(line) for line in story.lines()],
+        "lines": lines,
         "waited": story.waited_shares(),
         "staleness": story.staleness,
         "report": str(report(story, run.text)),

@@ -4,8 +4,10 @@ import pytest
 
 from simdist.trace import Span, Trace
 from simdist.training import Config
-from simdist.training.asynchronous.ranks import Doing
-from simdist.training.asynchronous.story import Costs, Story, window
+from simdist.training.asynchronous.log import Costs, Log, Stretch
+from simdist.training.asynchronous.pace import Cost
+from simdist.training.asynchronous.role import Doing
+from simdist.training.asynchronous.story import Story, window
 
 
 def message(src, dst, start_s, end_s, tag=0):
@@ -34,19 +36,28 @@ CONFIG = {"method": "ssp", "global_batch_size": 6, "steps": 4, "interval": 2, "t
 
 def story(**settings):
     """A server, and two workers, of which the second takes twice as long; the record of each is a span a step."""
-    fast = Doing([0, 1, 2, 3], [11.0, 12.0, 13.0, 14.0], [4.0, 3.0, 2.0, 1.0], 0.5)
-    slow = Doing([0, 1, 2, 3], [12.0, 14.0, 16.0, 18.0], [4.0, 5.0, 4.0, 3.0], 0.0)
-    server = Doing([], [], [], 0.25, (0, 1, 1, 2))
-    costs = Costs([10, 20, 30, 40], [0.1] * 4, 8, 1000, 0.0)
+    fast = Doing([0, 1, 2, 3], [11.0, 12.0, 13.0, 14.0], [4.0, 3.0, 2.0, 1.0], 2.0, 4.0)
+    slow = Doing([0, 1, 2, 3], [12.0, 14.0, 16.0, 18.0], [4.0, 5.0, 4.0, 3.0], 0.0, 8.0)
+    server = Doing([], [], [], 2.0, 8.0, (0, 1, 1, 2))
+    costs = Costs([Cost(step, 10 * (step + 1), 2, 0.1) for step in range(4)], 1000, 0.0)
     spans = [Span(r, "main", "compute", t - 1, t) for r, d in enumerate((fast, slow), 1) for t in d.times_s] + [
         Span(0, "main", "update", 10.0, 18.0)
     ]
-    parts = [(server, Costs([], [], 0, 0, 0.0)), (fast, costs), (slow, costs)]
-    return Story(Config(**CONFIG | settings), 2, [1, 2, 4], [5.0, 4.5, 4.0], parts, Trace(spans, 3), 10.0)
+    parts = [(server, Costs([], 0, 0.0)), (fast, costs), (slow, costs)]
+    return Story(Config(**CONFIG | settings), [4, 4], 4.0, 4, parts, Trace(spans, 3), [Stretch(10.0, 0.0)])
+
+
+MARKS = [(1, 5.0), (2, 4.5), (4, 4.0)]
+
+
+def logged(told, marks=MARKS, **known):
+    log = Log(told.config, 2, [mark for mark, _ in MARKS], **known)
+    log.add(told.stretches[0], told.workers)
+    return [log.line(*mark) for mark in marks], log
 
 
 def test_lines_are_of_all_workers():
-    found = story().lines()
+    found, _ = logged(story())
     assert [line.step for line in found] == [1, 2, 4]
     assert [line.train_loss for line in found] == [4.0, 4.0, 2.5]
     assert [line.validation_loss for line in found] == [5.0, 4.5, 4.0]
@@ -78,5 +89,24 @@ def test_the_record_is_of_the_time_when_all_were_at_work():
 def test_a_record_that_ended_early_is_shown_up_to_its_end():
     whole = story()
     cut = Trace((s for s in whole.record if s.rank != 2 or s.end_s < 13), 3)
-    found = Story(whole.config, 2, whole.marks, whole.validation_losses, whole.parts, cut, 10.0)
+    found = Story(whole.config, whole.done, 4.0, 4, whole.parts, cut, whole.stretches)
     assert found.shown == (10.0, 12.0)
+
+
+def test_lines_go_on_from_what_is_known_of_the_steps_before():
+    """Of the step before the cut, at 3 s, one of the two losses is known: 6; and that the last line was at 2 s."""
+    known = [(4, [6.0, 1, 3.0, 100, 1, 0.5])]
+    found, log = logged(story(), MARKS[2:], tallies=known, logged_s=2.0)
+    (line,) = found
+    assert line.train_loss == pytest.approx((6.0 + 2.0 + 1.0 + 4.0 + 3.0) / 5)
+    assert line.seconds == 8.0 and line.tokens_per_s == pytest.approx(5 * 3 / 6)
+    assert line.sent_bytes == round((100 + 2 * (30 + 40)) / 5)
+    assert log.tallies() == [(1, [8.0, 2, 2.0, 20, 2, 0.2]), (2, [8.0, 2, 4.0, 40, 2, 0.2])]
+
+
+def test_pauses_do_not_count():
+    told = story()
+    later = [Stretch(10.0, 0.0), Stretch(15.0, 3.0)]  # from 13 s to 15 s there was a pause
+    found = Story(told.config, told.done, 4.0, 4, told.parts, told.record, later)
+    assert [m.time_s for m in found.moments if m.time_s > 3][-2:] == [4.0, 6.0]
+    assert found.seconds == 6.0

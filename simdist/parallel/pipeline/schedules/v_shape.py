@@ -7,39 +7,54 @@
     rank 2           F⁰ F¹           I¹ I⁰           gaps of a rank, two in every 6 moments, are for W's
 
 A chunk is kept from F to I, and as many at once as that has sixths. Where it is long for chunk 0 it is short for
-chunk 1, so all ranks keep the same.
+chunk 1, so all ranks keep the same. The block is made for actions that all take one moment. Where they do not, the
+F's and I's keep its order, and with it its memory, and only the W's find other places.
 
 Source: Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362.
 """
 
 from collections import deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
 from itertools import product
+from math import inf
 
 from simdist.parallel.pipeline.action import Action, BackwardInput, BackwardWeight, Forward, Part, Value
 from simdist.parallel.pipeline.placement import v_shape
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.schedules.registry import named
+from simdist.parallel.pipeline.simulate import simulate
+from simdist.parallel.pipeline.times import Clockwork, Times
 
 __all__ = ["v_half", "v_min"]
 
 _REPEAT = 6
+_LEAST_GAP = 0.5  # of TW: how long a rank must have to wait to do a W meanwhile, where times differ
 
 _Block = list[dict[tuple[type[Part], int], int]]
 """For each rank the moments of F⁰, F¹, I¹ and I⁰, by kind and chunk."""
 
 
 @named("v-half")
-def v_half(stages: int, micro_batches: int) -> Schedule:
-    """Half of 1F1B's memory, p/2 + 1 micro-batches, and where TF = TB = TW half of its bubble: δ = 2, 1, 2, 1."""
-    rows = _squeezed(_block(stages, 2, 1, 2, 1), micro_batches, most=2 * ((stages + 2) // 2))
-    return Schedule("v-half", rows, v_shape(stages))
+def v_half(stages: int, micro_batches: int, times: Times | None = None) -> Schedule:
+    """Half of 1F1B's memory, p/2 + 1 micro-batches, and where TF = TB = TW half of its bubble: δ = 2, 1, 2, 1.
+
+    Args:
+        times: for which W's find their places; where not given TF = TB = TW, and messages take no time.
+
+    Raises:
+        ArgumentError: times of another number of stages than 2p.
+    """
+    return _squeezed("v-half", _block(stages, 2, 1, 2, 1), micro_batches, 2 * ((stages + 2) // 2), times)
 
 
 @named("v-min")
-def v_min(stages: int, micro_batches: int) -> Schedule:
-    """A third of 1F1B's memory, (p + 4)/3 micro-batches, and where TF = TB = TW two thirds of its bubble: δ = 1."""
-    rows = _squeezed(_block(stages, 1, 1, 1, 1), micro_batches, most=2 * ((stages + 4) // 3))
-    return Schedule("v-min", rows, v_shape(stages))
+def v_min(stages: int, micro_batches: int, times: Times | None = None) -> Schedule:
+    """A third of 1F1B's memory, (p + 4)/3 micro-batches, and where TF = TB = TW two thirds of its bubble: δ = 1.
+
+    Args, Raises: as of `v_half`.
+    """
+    return _squeezed("v-min", _block(stages, 1, 1, 1, 1), micro_batches, 2 * ((stages + 4) // 3), times)
 
 
 def _block(p: int, down: int, up: int, down_again: int, up_again: int) -> _Block:
@@ -63,53 +78,107 @@ def _block(p: int, down: int, up: int, down_again: int, up_again: int) -> _Block
     return block
 
 
-def _squeezed(block: _Block, m: int, most: int) -> list[list[Action]]:
-    """The block m times. F's and I's stay in its order, but each is done as soon as it can be, where all actions
-    take equally long. A W is done where a rank would wait, or would keep more than `most` chunks.
+def _squeezed(name: str, block: _Block, m: int, most: int, times: Times | None) -> Schedule:
+    """The block m times. F's and I's stay in its order, but each is done as soon as it can be. A W is done where a
+    rank would wait, or would keep more than `most` chunks: by the times that are given, if that is better.
     """
-    p = len(block)
-    ranks = [_Rank(moments, m, (r, 2 * p - 1 - r), most) for r, moments in enumerate(block)]
-    made: dict[Value, int] = {}
-    now = 0
-    while any(rank.order or rank.pending for rank in ranks):
-        for rank in ranks:
-            rank.act(now, made, 2 * p)
-        now += 1
-    return [rank.row for rank in ranks]
+    shape = v_shape(len(block))
+    equal = Schedule(name, _Play(block, m, most, Times(), 1.0).rows(), shape, m)
+    if times is None or (times.forward == times.backward_input == times.backward_weight and not times.communication):
+        return equal
+    other = _Play(block, m, most, times, _LEAST_GAP)
+    rows = other.rows()
+    better = other.longest_span < simulate(equal, times).longest_span
+    return Schedule(name, rows, shape, m) if better else equal
+
+
+class _Play:
+    """All ranks at once, in the order of time.
+
+    Args:
+        most: chunks that a rank may keep.
+        least_gap: how long it must have to wait, in parts of TW, to do a W meanwhile.
+    """
+
+    def __init__(self, block: _Block, m: int, most: int, times: Times, least_gap: float) -> None:
+        p = len(block)
+        self.ranks = [_Rank(moments, m, (r, 2 * p - 1 - r), most) for r, moments in enumerate(block)]
+        self.clockwork = Clockwork(Schedule("", [[]] * p, v_shape(p)), times)
+        self.hop = times.communication
+        self.least_gap = least_gap
+        self.num_stages = 2 * p
+        self.made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
+        self.asked: dict[Value, int] = {}  # which rank has nothing to do without it
+        self.next = [(0.0, r) for r in range(p)]  # when a rank is to look what it can do
+
+    def rows(self) -> Sequence[Sequence[Action]]:
+        """What each rank does."""
+        while self.next:
+            now, r = heappop(self.next)
+            rank = self.ranks[r]
+            wait = self._wait(r, now)
+            if wait <= 0 and rank.order:
+                self._do(r, rank.order.popleft(), now)
+            elif rank.pending and wait >= self.least_gap * self.clockwork.of(r, rank.pending[0]):
+                self._do(r, rank.pending.popleft(), now)
+            elif wait < inf:
+                heappush(self.next, (now + wait, r))
+            elif rank.order and (need := rank.needs()) is not None:
+                self.asked[need] = r
+        return [rank.row for rank in self.ranks]
+
+    @property
+    def longest_span(self) -> float:
+        """Of a rank, from its first action to its last."""
+        return max(rank.end - rank.start for rank in self.ranks)
+
+    def _wait(self, r: int, now: float) -> float:
+        """How long a rank has to wait for its next F or I; for ever where that is not known, or there is none."""
+        rank = self.ranks[r]
+        if not rank.order or (rank.room == 0 and isinstance(rank.order[0], Forward)):
+            return inf
+        need = rank.needs()
+        return 0.0 if need is None else self._arrives(need, r) - now
+
+    def _arrives(self, value: Value, r: int) -> float:
+        when, where = self.made.get(value, (inf, r))
+        return when if where == r else when + self.hop
+
+    def _do(self, r: int, part: Part, now: float) -> None:
+        """An action, from now on."""
+        end = now + self.clockwork.of(r, part)
+        for value in self.ranks[r].does(part, now, end, self.num_stages):
+            self.made[value] = end, r
+            if value in self.asked:
+                other = self.asked.pop(value)
+                heappush(self.next, (self._arrives(value, other), other))
+        heappush(self.next, (end, r))
 
 
 class _Rank:
-    """A rank that acts once every moment, if it can."""
+    """What a rank has done, and is to do."""
 
     def __init__(self, moments: dict[tuple[type[Part], int], int], m: int, stages: tuple[int, int], most: int) -> None:
         of = [(at + _REPEAT * i, kind, i, chunk) for (kind, chunk), at in moments.items() for i in range(m)]
         self.order = deque(kind(i, chunk) for _, kind, i, chunk in sorted(of, key=lambda entry: entry[0]))
         self.pending: deque[Part] = deque()
         self.row: list[Action] = []
-        self.stages = stages
         self.room = most
+        self.start = self.end = -1.0
+        self._stages = stages
 
-    def act(self, now: int, made: dict[Value, int], num_stages: int) -> None:
-        """Do the next F or I, else a W, else nothing.
+    def needs(self) -> Value | None:
+        """What the next F or I waits for."""
+        return self.order[0].needs(self._stages[self.order[0].chunk])
 
-        Args:
-            made: since when there is what ranks have made.
-        """
-        if self.order and self._can(self.order[0], now, made):
-            part = self.order.popleft()
-            made.update(dict.fromkeys(part.gives(self.stages[part.chunk], num_stages), now + 1))
-            if isinstance(part, Forward):
-                self.room -= 1
-            else:
-                self.pending.append(BackwardWeight(part.micro_batch, part.chunk))
-        elif self.pending:
-            part = self.pending.popleft()
-            self.room += 1
-        else:
-            return
+    def does(self, part: Part, start: float, end: float, num_stages: int) -> tuple[Value, ...]:
+        """Note that it does this; returns what comes of it."""
+        self.start, self.end = (self.start if self.row else start), end
         self.row.append(part)
-
-    def _can(self, part: Part, now: int, made: dict[Value, int]) -> bool:
-        need = part.needs(self.stages[part.chunk])
-        there = need is None or made.get(need, now + 1) <= now
-        return there and (self.room > 0 or not isinstance(part, Forward))
+        if isinstance(part, Forward):
+            self.room -= 1
+        elif isinstance(part, BackwardInput):
+            self.pending.append(BackwardWeight(part.micro_batch, part.chunk))
+        else:
+            self.room += 1
+        return part.gives(self._stages[part.chunk], num_stages)

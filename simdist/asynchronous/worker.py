@@ -1,6 +1,6 @@
-"""Replica: one rank's own copy of the weights, and how it steps by its own gradient.
+"""Worker: one rank's own copy of the weights, and how it steps by its own gradient.
 
-What ranks do apart is the same in every method without a server; the methods differ in how replicas come together.
+What ranks do apart is the same in every method without a server; the methods differ in how workers come together.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from simdist.comm import Communicator
 from simdist.errors import ArgumentError, ArrayError
 from simdist.optim import SGD, Optimizer
 
-__all__ = ["Gradient", "Rate", "Replica"]
+__all__ = ["Asked", "Gradient", "Rate", "Worker"]
 
 Gradient: TypeAlias = Callable[[Array, int], tuple[float, Array]]
 """gradient(weights, step) -> (loss, gradient), of this rank's own data; it leaves the weights alone."""
@@ -20,8 +20,11 @@ Gradient: TypeAlias = Callable[[Array, int], tuple[float, Array]]
 Rate: TypeAlias = float | Callable[[int], float]
 """A learning rate, or the learning rate as a function of the step."""
 
+Asked: TypeAlias = Callable[[], bool]
+"""asked() -> whether this rank has been asked to come to a halt with all others; asked before or after a step."""
 
-class Replica:
+
+class Worker:
     """The weights of one rank, and what it does with them by itself.
 
     Args:
@@ -32,8 +35,10 @@ class Replica:
         optimizer: made for these weights; plain SGD where not given.
         compute_time: how long each step's gradient takes besides what it really computes.
         observe: called with (step, weights) when the weights have changed.
+        done: how many steps have been made with these weights before.
 
     Attributes:
+        done: how many steps have been made by now; where a method begins, and where it has come to.
         losses: one a gradient, in nats or whatever `gradient` gives.
         times_s: when each gradient was there, on the communicator's clock.
 
@@ -51,6 +56,7 @@ class Replica:
         optimizer: Optimizer | None = None,
         compute_time: ComputeTime | None = None,
         observe: Callable[[int, Array], None] | None = None,
+        done: int = 0,
     ) -> None:
         if weights.ndim != 1 or not weights.flags.c_contiguous:
             raise ArrayError(f"weights of shape {weights.shape} on rank {comm.rank}; needs one contiguous vector")
@@ -62,6 +68,7 @@ class Replica:
         self.observe = observe or (lambda step, weights: None)
         self.losses: list[float] = []
         self.times_s: list[float] = []
+        self.done = done
         self._rate = learning_rate
 
     def find_gradient(self, step: int, weights: Array | None = None) -> Array:
@@ -79,6 +86,7 @@ class Replica:
         """Step by a gradient."""
         rate = self._rate(step) if callable(self._rate) else self._rate
         self.optimizer.step(self.weights, gradient, rate)
+        self.done = step + 1
 
 
 def require_steps(name: str, value: int) -> None:

@@ -3,7 +3,7 @@ import pytest
 
 import simdist as sd
 from simdist.asynchronous.compute_time import Constant
-from simdist.asynchronous.replica import Replica
+from simdist.asynchronous.worker import Worker
 from simdist.errors import ArrayError
 from simdist.optim import SGD
 
@@ -15,10 +15,10 @@ def slope(weights, step):
 def test_it_steps_by_its_gradient_and_rate():
     def program(comm):
         x = np.zeros(3)
-        replica = Replica(comm, x, slope, lambda step: 0.5**step, compute_time=Constant(2.0))
+        worker = Worker(comm, x, slope, lambda step: 0.5**step, compute_time=Constant(2.0))
         for step in range(3):
-            replica.descend(replica.find_gradient(step), step)
-        return x, replica.losses, replica.times_s
+            worker.descend(worker.find_gradient(step), step)
+        return x, worker.losses, worker.times_s
 
     ((x, losses, times_s),) = sd.run(program, 1).results
     np.testing.assert_allclose(x, -(1 + 2 / 2 + 3 / 4), rtol=1e-15)
@@ -29,9 +29,9 @@ def test_it_steps_by_its_gradient_and_rate():
 def test_any_optimizer_will_do(spmd):
     def program(comm):
         x = np.zeros(3)
-        replica = Replica(comm, x, slope, 1.0, optimizer=SGD(x, momentum=0.5))
+        worker = Worker(comm, x, slope, 1.0, optimizer=SGD(x, momentum=0.5))
         for step in range(2):
-            replica.descend(replica.find_gradient(0), step)
+            worker.descend(worker.find_gradient(0), step)
         return x
 
     assert spmd(program, 1)[0].tolist() == [-2.5] * 3
@@ -40,4 +40,4 @@ def test_any_optimizer_will_do(spmd):
 @pytest.mark.parametrize("wrong", [np.zeros((2, 2)), np.zeros(8)[::2]])
 def test_weights_must_be_one_vector(spmd, wrong):
     with pytest.raises(ArrayError, match="weights of shape"):
-        spmd(lambda comm: Replica(comm, wrong, slope, 0.1), 2)
+        spmd(lambda comm: Worker(comm, wrong, slope, 0.1), 2)

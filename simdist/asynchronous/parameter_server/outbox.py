@@ -1,0 +1,57 @@
+"""Outbox: a server's messages to workers, none of which it waits for."""
+
+from collections.abc import Callable
+
+from simdist.asynchronous.parameter_server.layout import Layout
+from simdist.asynchronous.parameter_server.message import ANSWER, OVER, Message
+from simdist.comm import Communicator, Request
+from simdist.errors import PeerLost
+
+__all__ = ["Outbox"]
+
+
+class Outbox:
+    """Sends answers, and keeps their memory until they have been taken.
+
+    A worker asks one thing at a time. So when it asks again, what it was sent before has arrived, and to wait for
+    that takes no time; unasked news alone may still be under way.
+
+    Args:
+        comm: all ranks, servers and workers.
+        layout: who is who.
+        sent: told of each worker that is sent something.
+    """
+
+    def __init__(self, comm: Communicator, layout: Layout, sent: Callable[[int], None]) -> None:
+        self._comm = comm
+        self._layout = layout
+        self._sent = sent
+        self._sends: dict[int, list[Request]] = {}
+        self._lost: list[Request] = []  # that nobody will ever receive
+
+    def send(self, worker: int, message: Message) -> None:
+        """Send without waiting."""
+        if message.kind != OVER:
+            self._finish(worker)
+        self._sent(worker)
+        try:
+            request = self._comm.isend(message.packed(), self._layout.rank_of(worker), ANSWER)
+        except PeerLost:  # which the next receive tells
+            return
+        self._sends.setdefault(worker, []).append(request)
+
+    def drop(self, worker: int) -> None:
+        """This worker has died: what it was sent is never waited for."""
+        self._lost += self._sends.pop(worker, [])
+
+    def finish(self) -> None:
+        """Return when all that was sent has been taken."""
+        for worker in list(self._sends):
+            self._finish(worker)
+
+    def _finish(self, worker: int) -> None:
+        for request in self._sends.pop(worker, ()):
+            try:
+                request.wait()
+            except PeerLost:
+                self._lost.append(request)

@@ -1,0 +1,77 @@
+"""Learner: a model that many ranks train, a batch at a time."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from simdist.arrays import Array
+from simdist.comm import Communicator
+from simdist.nn import Model, Noise
+from simdist.parallel.holding import Shard
+from simdist.parallel.recipe import Recipe
+from simdist.parallel.spread import Spread
+from simdist.parallel.update import Update
+
+__all__ = ["Learner"]
+
+
+class Learner(ABC):
+    """A model, and which rank holds and does what of its training.
+
+        total = learner.train(micro_batches, scale, learning_rate, noise)     # this rank's part of a batch
+
+    Args:
+        model: not yet bound to memory.
+        comm: the ranks that share each batch. All of them must call, here and in every method.
+        recipe: how weights change; equal on all ranks.
+        spread: how other axes cut the model, where they do: then comm is the data axis.
+
+    Attributes:
+        update: what changes this rank's weights.
+        num_updates: how many updates a batch brings.
+    """
+
+    update: Update
+    num_updates = 1
+
+    def __init__(self, model: Model, comm: Communicator, recipe: Recipe, spread: Spread | None = None) -> None:
+        self.model = model
+        self.comm = comm
+        self.recipe = recipe
+        self.spread = spread or Spread(comm)
+
+    @abstractmethod
+    def train(
+        self, windows: Sequence[Array], scale: float, learning_rate: float, noise: Sequence[Noise] | None = None
+    ) -> float:
+        """Change the weights by the gradient of a batch.
+
+        Args:
+            windows: of each of this rank's micro-batches, shape (n, length), uint8; n may be 0.
+            scale: the summed loss is multiplied by it before backward: with num_updates / (targets in the global
+                batch) each window weighs the same, and an update is by the gradient of a mean loss.
+            learning_rate: of this batch.
+            noise: which windows of the batch each has, for dropout; without it nothing is dropped.
+
+        Returns:
+            The loss summed over these windows, in nats.
+        """
+
+    @abstractmethod
+    def loss(self, windows: Array) -> float:
+        """The loss summed over these windows, in nats; nothing is dropped. All ranks must call as often."""
+
+    def logits(self, tokens: Array) -> Array:
+        """What may come next after each row of tokens: see `Model.logits`. All ranks must call as often."""
+        return self.model.logits(tokens)
+
+    def vectors(self) -> dict[str, list[Shard]]:
+        """What this rank keeps of the weights and of the optimizer's state, for a checkpoint: see `Update`."""
+        return self.update.vectors()
+
+    def numbers(self) -> dict[str, float]:
+        """What all ranks keep alike, for a checkpoint."""
+        return self.update.numbers()
+
+    def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
+        """Go on from what `vectors` and `numbers` gave, maybe by another method on other ranks."""
+        self.update.restore(vectors, numbers)

@@ -1,0 +1,99 @@
+"""Passes: what goes forward through a pipeline alone, to be judged or to be gone on with."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from simdist.arrays import Array, moved, partition
+from simdist.collectives import all_reduce, broadcast
+from simdist.comm import Communicator
+from simdist.parallel.pipeline.action import Forward
+from simdist.parallel.pipeline.executor import Executor, Keeper
+from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.share import Share
+from simdist.parallel.pipeline.stage import MicroBatch
+from simdist.parallel.pipeline.tails import Tails
+from simdist.parallel.pipeline.times import Times
+
+__all__ = ["Passes", "forwards"]
+
+
+class Passes:
+    """Forward passes through the stages of a schedule; all ranks of the pipeline must call.
+
+    Args:
+        share: this rank's stages, their weights bound.
+        comm: the ranks of the pipeline.
+        schedule: the one that the stages were made for.
+        tails: the shapes of what passes between them.
+        like: an array of the kind that activations are.
+        times: as of `Executor`.
+    """
+
+    def __init__(
+        self,
+        share: Share,
+        comm: Communicator,
+        schedule: Schedule,
+        tails: Tails,
+        like: Array,
+        times: Times | None = None,
+    ) -> None:
+        self._share = share
+        self._comm = comm
+        self._schedule = schedule
+        self._tails = tails
+        self._like = like
+        self._times = times
+
+    def loss(self, windows: Array) -> float:
+        """The loss summed over these windows, the same on all ranks, which go through as micro-batches."""
+        parts = partition(len(windows), self._schedule.num_micro_batches)
+        batch = [MicroBatch(*self._share.model.examples(windows[part])) for part in parts]
+        return self.total(self._whole, batch)
+
+    def logits(self, tokens: Array) -> Array:
+        """What may come next after each row of tokens, which are the same on all ranks; all get it."""
+        padded = moved(self._share.model.padded(tokens), self._like)
+        asked = MicroBatch(padded, None, last=tokens.shape[1] - padded.shape[1] - 1)
+        outputs = self._single.run([asked], self._tails.of(padded)).outputs
+        found = outputs[0].copy() if outputs else None  # a view of all tokens' until now
+        notes = self._comm.exchange("" if found is None else " ".join([found.dtype.name, *map(str, found.shape)]))
+        root = next(rank for rank, note in enumerate(notes) if note)
+        dtype, *shape = notes[root].split()
+        if found is None:
+            found = np.empty_like(self._like, shape=tuple(map(int, shape)), dtype=np.dtype(dtype))
+        broadcast(found, self._comm, root)
+        return found
+
+    def total(self, executor: Executor, batch: Sequence[MicroBatch], keeper: Keeper | None = None) -> float:
+        """Let a batch go through, and tell all ranks the loss summed over all micro-batches."""
+        total = np.array([executor.run(batch, self._tails.of(batch[0].inputs), keeper).loss])
+        all_reduce(total, self._comm)
+        return float(total[0])
+
+    @cached_property
+    def _whole(self) -> Executor:
+        return self._executor(self._schedule.num_micro_batches)
+
+    @cached_property
+    def _single(self) -> Executor:
+        return self._executor(1)
+
+    def _executor(self, micro_batches: int) -> Executor:
+        return self._share.executor(forwards(self._schedule, micro_batches), self._like, self._times)
+
+
+def forwards(schedule: Schedule, micro_batches: int) -> Schedule:
+    """What is left of a schedule if so many of its micro-batches only go forward."""
+    rows = [
+        [
+            part
+            for action in row
+            for part in action.parts
+            if isinstance(part, Forward) and part.micro_batch < micro_batches
+        ]
+        for row in schedule.rows
+    ]
+    return Schedule(f"{schedule.name}, forward", rows, schedule.placement, micro_batches)

@@ -1,0 +1,163 @@
+"""Apart: a rank's part in a run without servers, in which each rank has weights of its own."""
+
+from collections.abc import Callable
+
+from simdist.arrays import Array
+from simdist.asynchronous import Worker, ad_psgd, d_psgd, diloco, local_sgd, metropolis, post_local
+from simdist.asynchronous.diloco import nesterov
+from simdist.asynchronous.local_sgd import average
+from simdist.asynchronous.worker import Asked
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError
+from simdist.nn import Parameters
+from simdist.optim import Optimizer
+from simdist.parallel.holding import Shard
+from simdist.training.asynchronous.cut import Cut, Kind, own
+from simdist.training.asynchronous.methods import GOSSIP, compute_time, graph
+from simdist.training.asynchronous.pace import Pace
+from simdist.training.asynchronous.role import Doing, Role
+from simdist.training.asynchronous.served import rule
+from simdist.training.config import Config
+
+__all__ = ["Apart"]
+
+_OUTER = "outer."
+
+
+class Apart(Role):
+    """Steps by itself, and averages with others.
+
+    Args:
+        comm: the ranks; all must make it.
+        config: the same on all.
+        parameters: of the model.
+        weights: shape (n,), the first ones; this rank's from then on.
+        pace: finds the gradients.
+    """
+
+    def __init__(self, comm: Communicator, config: Config, parameters: Parameters, weights: Array, pace: Pace) -> None:
+        self.comm = comm
+        self._config = config
+        self._rule = rule(config, parameters, weights, 0)
+        self._outer = nesterov(weights) if config.method == "diloco" else None
+        times = compute_time(config)
+        self.worker = Worker(comm, weights, pace, config.rates(), optimizer=self._rule, compute_time=times)
+        self.done = [0] * comm.size
+
+    @property
+    def front(self) -> int:
+        """See Role. Of ranks that average when they like, the first to come to a step ends the stretch."""
+        return max(self.done) if self._config.method == "ad-psgd" else min(self.done)
+
+    def go(self, until: int, asked: Asked) -> Doing:
+        """See Role."""
+        worker, first = self.worker, len(self.worker.losses)
+        begun = worker.done
+        _WAYS[self._config.method](self, until, asked)
+        self.done = [int(done) for done in self.comm.exchange(str(worker.done))]
+        return Doing(list(range(begun, worker.done)), worker.times_s[first:], worker.losses[first:])
+
+    def settle(self) -> None:
+        """See Role. Their mean."""
+        average(self.worker.weights, self.comm)
+
+    # -- the methods ----------------------------------------------------------------------------------
+
+    def d_psgd(self, until: int, asked: Asked) -> None:
+        """Stop at a step that all know beforehand."""
+        d_psgd(self.worker, metropolis(graph(self._config, self.comm.size)), until, asked)
+
+    def ad_psgd(self, until: int, asked: Asked) -> None:
+        """Stop soon after the first has come there."""
+        config = self._config
+        ad_psgd(self.worker, graph(config, self.comm.size), config.steps, config.seed, self._due(until, asked))
+
+    def local_sgd(self, until: int, asked: Asked) -> None:
+        """Stop at the first average from there on: one that is not due would change what comes after it."""
+        config = self._config
+        switch = round((config.switch_share or 0.0) * config.steps)  # from the start, if every average is like the next
+        local_steps = post_local(switch, config.local_steps)
+        local_sgd(self.worker, config.steps, local_steps, config.algorithm, self._due(until, asked))
+
+    def diloco(self, until: int, asked: Asked) -> None:
+        """Stop after the first round from there on."""
+        config, h = self._config, self._config.local_steps
+        diloco(
+            self.worker,
+            config.steps // h,
+            h,
+            outer=self._outer,
+            outer_rate=config.outer_rate,
+            algorithm=config.algorithm,
+            asked=self._due(until, asked),
+        )
+
+    def _due(self, until: int, asked: Asked) -> Asked:
+        return lambda: asked() or (until < self._config.steps and self.worker.done >= until)
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def vectors(self) -> dict[str, Shard]:
+        """See Role. Besides, the mean of all weights, for who wants one model."""
+        x, gossips = self.worker.weights, self._config.method in GOSSIP
+        me = f"rank{self.comm.rank}/"
+        if not gossips:
+            return self._vectors(x, "", me)
+        mean = x.copy()
+        average(mean, self.comm)
+        return self._vectors(x, me, me) | {"": Shard(0, mean)}
+
+    def _vectors(self, weights: Array, of_weights: str, of_rule: str) -> dict[str, Shard]:
+        """By these prefixes."""
+        found = {of_weights: weights}
+        found |= {f"{of_rule}{self._config.optimizer}.{name}/": x for name, x in self._rule.vectors().items()}
+        if self._outer:
+            found |= {f"{_OUTER}{name}/": x for name, x in self._outer.vectors().items()}
+        return {prefix: Shard(0, x) for prefix, x in found.items()}
+
+    def numbers(self) -> list[int]:
+        """See Role."""
+        return [int(steps) for steps in self.comm.exchange(str(self._rule.num_steps))]
+
+    def wanted(self, kind: Kind) -> dict[str, Shard]:
+        """See Role."""
+        gossips = self._config.method in GOSSIP
+        if kind.gossiped and not gossips:
+            raise ArgumentError(
+                f"the checkpoint of step {kind.step} is by {kind.method}, whose ranks have weights of their own; "
+                f"by {self._config.method} they begin with the same"
+            )
+        me = own(kind, self.comm, apart=True, keeps=bool(self._rule.vectors()))
+        found = self._vectors(self.worker.weights, me if kind.gossiped else "", me)
+        if kind.method == self._config.method:
+            return found
+        return {prefix: shard for prefix, shard in found.items() if not prefix.startswith(_OUTER)}
+
+    def restore(self, wanted: dict[str, Shard], cut: Cut) -> None:
+        """See Role."""
+        rank, method = self.comm.rank, self._config.method
+        if min(cut.done) < max(cut.done) and method != "ad-psgd":
+            raise ArgumentError(
+                f"ranks have made {min(cut.done)} to {max(cut.done)} steps; {method} needs as many of all"
+            )
+        self.done, self.worker.done = cut.done, cut.done[rank]
+        steps = cut.optimizer_steps
+        _restore(self._rule, wanted, f"{self._config.optimizer}.", steps[rank] if rank < len(steps) else steps[0])
+        if self._outer and any(prefix.startswith(_OUTER) for prefix in wanted):
+            _restore(self._outer, wanted, _OUTER, cut.done[rank] // self._config.local_steps)
+
+
+def _restore(rule: Optimizer, wanted: dict[str, Shard], prefix: str, num_steps: int) -> None:
+    """What was filled for this rule, by the ends of the names."""
+    ends = {f"{prefix}{name}/": name for name in rule.vectors()}
+    found = {ends[end]: shard.data for at, shard in wanted.items() for end in ends if at.endswith(end)}
+    rule.restore(found, num_steps)
+
+
+_WAYS: dict[str, Callable[[Apart, int, Asked], None]] = {
+    "d-psgd": Apart.d_psgd,
+    "ad-psgd": Apart.ad_psgd,
+    "local-sgd": Apart.local_sgd,
+    "post-local": Apart.local_sgd,
+    "diloco": Apart.diloco,
+}

@@ -1,0 +1,185 @@
+"""Cut: an asynchronous run between two stretches, to a checkpoint and back.
+
+Ranks that need not wait for each other have no common step, but they can have a common cut: all that was sent has been
+taken, and what each rank has tells of the same past. So a stretch ends like this:
+
+    bsp, backup, ssp       all workers are before the same step; the servers have all updates of the steps before
+    async                  each worker is before a step of its own; the servers have every update that was made
+    d-psgd                 all ranks have made the same steps, and have averaged after the last
+    ad-psgd                each rank has made so many steps of its own; no averaging is under way
+    local-sgd, post-local  all ranks have just averaged
+    diloco                 all ranks have just made the outer step
+
+A run that goes on from a checkpoint does what a run that wrote it and did not stop does: bsp and the methods without
+a server to the last bit where the order of sums is the same, the others with the same chances; on virtual ranks, where
+times hang on seeds, the same.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from simdist.comm import Communicator
+from simdist.errors import ArgumentError, CorruptCheckpoint
+from simdist.nn import Parameters
+from simdist.parallel.holding import Shard
+from simdist.training.asynchronous.methods import AVERAGING, GOSSIP
+from simdist.training.checkpoint import ShardedTensor, flat_shard, load, read_manifest, save
+from simdist.training.checkpoint.together import by_one
+from simdist.training.state import State
+
+__all__ = ["Cut", "Kind", "kind_of", "load_cut", "own", "save_cut", "spread"]
+
+
+class Kind(NamedTuple):
+    """What has to be known of a checkpoint before it can be read.
+
+    Attributes:
+        step: whose it is.
+        method: that it was written by; "" for one of those with a common step.
+        ranks: how many of them have something of their own in it.
+    """
+
+    step: int
+    method: str
+    ranks: int
+
+    @property
+    def apart(self) -> bool:
+        """Whether each rank's optimizer is in it by itself."""
+        return self.method in (*GOSSIP, *AVERAGING)
+
+    @property
+    def gossiped(self) -> bool:
+        """Whether each rank's weights are, too."""
+        return self.method in GOSSIP
+
+
+class Cut(NamedTuple):
+    """All of a run that a checkpoint has beside its vectors.
+
+    Attributes:
+        state: what the checkpoint of any run has.
+        done: how many steps each worker had made.
+        optimizer_steps: how many each one's optimizer, or the servers'.
+        judged: the validation losses of marks that have no line yet, by mark.
+        tallies: what is known of the steps since the last line; see `Log`.
+        logged_s: how long the run had taken at that line.
+    """
+
+    state: State
+    done: list[int]
+    optimizer_steps: list[int]
+    judged: list[tuple[int, float]]
+    tallies: list[tuple[int, list[float]]]
+    logged_s: float = 0.0
+
+
+def kind_of(root: Path, comm: Communicator, step: int | None = None) -> Kind:
+    """What the checkpoint of a step, or the latest, is; all ranks must call, and rank 0 looks.
+
+    Raises:
+        CheckpointError: as of `load`, on all ranks.
+    """
+
+    def look() -> str:
+        manifest = read_manifest(root, step)
+        found = manifest.extra.get("asynchronous") if isinstance(manifest.extra, dict) else None
+        method = str(found.get("method", ""))[:20] if isinstance(found, dict) else ""
+        return json.dumps([manifest.step, method, manifest.num_ranks])
+
+    return Kind(*json.loads(by_one(comm, look)))
+
+
+def save_cut(
+    root: Path, comm: Communicator, parameters: Parameters, vectors: Mapping[str, Shard], cut: Cut, keep: int | None
+) -> None:
+    """Write a checkpoint, called after the steps that all workers have made; all ranks must call.
+
+    The errors are those of `save`, and so is what a crash leaves: the checkpoints before this one, and it or not.
+    """
+    told = {"method": cut.state.config["method"]} | cut._asdict()
+    told.pop("state")
+    extra = {
+        "run": cut.state._asdict(),
+        "method": {"optimizer.num_steps": cut.optimizer_steps[0]},
+        "asynchronous": json.loads(json.dumps(told)),
+    }
+    save(root, comm, min(cut.done), _tensors(parameters, vectors), extra, keep=keep)
+
+
+def load_cut(
+    root: Path, comm: Communicator, parameters: Parameters, wanted: Mapping[str, Shard], kind: Kind, workers: int
+) -> Cut:
+    """Fill what is wanted; all ranks must call.
+
+    Args:
+        workers: of this run; one of other workers is a cut for these if all of them had made as many steps.
+
+    Raises:
+        CheckpointError: as of `load`, on all ranks.
+        CorruptCheckpoint: also where it is not that of a training run.
+        ArgumentError: it is of other workers, who were at different steps.
+    """
+    step, extra = load(root, comm, _tensors(parameters, wanted), kind.step)
+    try:
+        state = State(**extra["run"])
+        told = extra.get("asynchronous") or {
+            "done": [step],
+            "optimizer_steps": [int(extra["method"]["optimizer.num_steps"])],
+            "judged": [],
+            "tallies": [],
+            "logged_s": state.seconds,
+        }
+        done, optimizer_steps = list(map(int, told["done"])), list(map(int, told["optimizer_steps"]))
+        judged, tallies = ([(int(mark), x) for mark, x in told[name]] for name in ("judged", "tallies"))
+        cut = Cut(state, done, optimizer_steps, judged, tallies, float(told["logged_s"]))
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise CorruptCheckpoint(
+            f"the checkpoint of step {step} in {root} is not one of a training run: {error!r}"
+        ) from error
+    return cut._replace(done=spread(done, workers, kind))
+
+
+def spread(done: list[int], workers: int, kind: Kind) -> list[int]:
+    """How many steps each of so many workers has made, where these were made by others, maybe."""
+    if len(done) == workers:
+        return done
+    if min(done) < max(done):
+        raise ArgumentError(
+            f"the checkpoint of step {kind.step} is of {len(done)} workers that were {max(done) - min(done)} steps "
+            f"apart by {kind.method}; this run has {workers}"
+        )
+    return done[:1] * workers
+
+
+def own(kind: Kind, comm: Communicator, apart: bool, keeps: bool) -> str:
+    """The prefix of what a checkpoint has for this rank alone; "" where all have the same.
+
+    Args:
+        apart: whether ranks are to have optimizers of their own.
+        keeps: whether these have anything to keep.
+
+    Raises:
+        ArgumentError: the checkpoint has more than that, or what other ranks had.
+    """
+    if not kind.apart or not (keeps or kind.gossiped):
+        return ""
+    if not apart or kind.ranks != comm.size:
+        what = "weights" if kind.gossiped else "an optimizer's state"
+        here = f"this run has {comm.size}" if apart else "this run's have it in common"
+        raise ArgumentError(
+            f"the checkpoint of step {kind.step} is of {kind.ranks} ranks by {kind.method}, each with {what} of its "
+            f"own; {here}"
+        )
+    return f"rank{comm.rank}/"
+
+
+def _tensors(parameters: Parameters, vectors: Mapping[str, Shard]) -> dict[str, ShardedTensor]:
+    """By parameter; views of the vectors."""
+    return {
+        name: tensor
+        for prefix, (start, data) in vectors.items()
+        for name, tensor in flat_shard(data, parameters, start, prefix).items()
+    }

@@ -1,0 +1,156 @@
+"""Log: what rank 0 knows of an asynchronous run by the steps that it was for, and its lines."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from simdist.training.asynchronous.pace import Cost
+from simdist.training.asynchronous.role import Doing
+from simdist.training.config import Config
+from simdist.training.models import build
+from simdist.training.trainer import Line
+
+__all__ = ["Costs", "Log", "Stretch", "Tally"]
+
+
+class Costs(NamedTuple):
+    """What one rank's steps cost; see `Pace`.
+
+    Attributes:
+        steps: each, as far as they are on the record.
+        flops: of all gradients.
+        norm: of the last one, before it was clipped.
+    """
+
+    steps: list[Cost]
+    flops: int
+    norm: float
+
+    def then(self, later: "Costs") -> "Costs":
+        """These, and what came after them."""
+        return Costs(self.steps + later.steps, self.flops + later.flops, later.norm)
+
+
+class Stretch(NamedTuple):
+    """A part of the run without a pause.
+
+    Attributes:
+        start_s: when it began, on the communicator's clock.
+        before_s: how long all those before it took together.
+    """
+
+    start_s: float
+    before_s: float
+
+    def seconds(self, time_s: float) -> float:
+        """How long the run had taken at a time in this stretch."""
+        return self.before_s + time_s - self.start_s
+
+
+class Tally:
+    """Sums over the steps between two lines of the log.
+
+    Attributes:
+        loss, losses: their losses, and how many there are.
+        last_s: how long the run had taken when the last one's gradient was there.
+        sent_bytes, steps, communication_s: of those whose cost is known.
+    """
+
+    def __init__(self, numbers: Iterable[float] = (0.0, 0, 0.0, 0, 0, 0.0)) -> None:
+        self.loss, self.losses, self.last_s, self.sent_bytes, self.steps, self.communication_s = numbers
+
+    @property
+    def numbers(self) -> list[float]:
+        """All of it."""
+        return [self.loss, self.losses, self.last_s, self.sent_bytes, self.steps, self.communication_s]
+
+    def add(self, other: "Tally") -> None:
+        """Those of other steps."""
+        self.loss += other.loss
+        self.losses += other.losses
+        self.last_s = max(self.last_s, other.last_s)
+        self.sent_bytes += other.sent_bytes
+        self.steps += other.steps
+        self.communication_s += other.communication_s
+
+    def add_loss(self, loss: float, at_s: float) -> None:
+        """A worker has found a gradient."""
+        self.loss += loss
+        self.losses += 1
+        self.last_s = max(self.last_s, at_s)
+
+    def add_cost(self, cost: Cost) -> None:
+        """A worker has ended a step."""
+        self.sent_bytes += cost.sent_bytes
+        self.steps += 1
+        self.communication_s += cost.communication_s
+
+
+class Log:
+    """Puts the lines together, each when all workers have come to its step.
+
+    Args:
+        config: of the run.
+        num_workers: how many there are.
+        marks: after which steps there are lines.
+        tallies: what is known before the first stretch, by mark; of a run that goes on with other marks these count
+            for the next ones.
+        logged_s: how long the run had taken at the last line.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        num_workers: int,
+        marks: Sequence[int],
+        tallies: Iterable[tuple[int, Iterable[float]]] = (),
+        logged_s: float = 0.0,
+    ) -> None:
+        self._config = config
+        self._num_workers = num_workers
+        self._marks = marks
+        self._tallies: dict[int, Tally] = {}
+        self.logged_s = logged_s
+        self._targets_a_step = config.global_batch_size * build(config).targets_per_window / num_workers
+        self._norm = 0.0
+        for mark, numbers in tallies:
+            self._tally(mark - 1).add(Tally(numbers))
+
+    def add(self, stretch: Stretch, parts: Sequence[tuple[Doing, Costs]]) -> None:
+        """What the workers did in a stretch."""
+        for doing, costs in parts:
+            for step, time_s, loss in zip(doing.clocks, doing.times_s, doing.losses, strict=True):
+                self._tally(step).add_loss(loss, stretch.seconds(time_s))
+            for cost in costs.steps:
+                self._tally(cost.step).add_cost(cost)
+        self._norm = next((costs.norm for _, costs in parts), 0.0)
+
+    def _tally(self, step: int) -> Tally:
+        mark = self._marks[min(bisect_right(self._marks, step), len(self._marks) - 1)]  # the first line after it
+        return self._tallies.setdefault(mark, Tally())
+
+    def line(self, mark: int, validation_loss: float) -> Line:
+        """The log's next line: the losses of all workers in the steps since the line before, and what these cost.
+
+        Their times are from when the last worker had come to one mark until the last had come to the next; bytes are
+        a worker's mean.
+        """
+        tally = self._tallies.pop(mark, Tally())
+        now_s = max(self.logged_s, tally.last_s)
+        took_s, self.logged_s = now_s - self.logged_s, now_s
+        busy_s = tally.communication_s / self._num_workers
+        return Line(
+            step=mark,
+            train_loss=tally.loss / tally.losses if tally.losses else float("nan"),
+            validation_loss=validation_loss,
+            learning_rate=self._config.rates()(mark - 1),
+            gradient_norm=self._norm,
+            tokens_per_s=tally.losses * self._targets_a_step / took_s if took_s > 0 else 0.0,
+            communication_share=min(1.0, busy_s / took_s) if took_s > 0 else 0.0,
+            sent_bytes=round(tally.sent_bytes / tally.steps) if tally.steps else 0,
+            seconds=now_s,
+        )
+
+    def tallies(self) -> list[tuple[int, list[float]]]:
+        """What is known of the steps since the last line."""
+        return [(mark, self._tallies[mark].numbers) for mark in sorted(self._tallies)]

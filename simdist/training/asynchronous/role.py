@@ -1,0 +1,103 @@
+"""Role: what one rank does in an asynchronous run, stretch by stretch."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from simdist.asynchronous.worker import Asked
+from simdist.comm import Communicator
+from simdist.parallel.holding import Shard
+from simdist.training.asynchronous.cut import Cut, Kind
+
+__all__ = ["Doing", "Role"]
+
+
+class Doing(NamedTuple):
+    """What came of one rank's part in a stretch, or in several.
+
+    Attributes:
+        clocks, times_s, losses: of each step that this rank finished as a worker: its number, when its gradient
+            was there, on the communicator's clock, and the loss, in nats a byte.
+        waited_s, elapsed_s: how long it waited for others, of how long; None where only the record tells.
+        staleness: of each update that it applied as a server.
+        num_late, num_given_up: updates that came too late to it as a server; steps that it gave up as a worker.
+    """
+
+    clocks: list[int]
+    times_s: list[float]
+    losses: list[float]
+    waited_s: float | None = None
+    elapsed_s: float = 0.0
+    staleness: Sequence[int] = ()
+    num_late: int = 0
+    num_given_up: int = 0
+
+    @property
+    def waited_share(self) -> float | None:
+        """Of its time."""
+        if self.waited_s is None:
+            return None
+        return self.waited_s / self.elapsed_s if self.elapsed_s else 0.0
+
+    def then(self, later: "Doing") -> "Doing":
+        """This, and what came after it."""
+        waited_s = None if later.waited_s is None else (self.waited_s or 0.0) + later.waited_s
+        return Doing(
+            self.clocks + later.clocks,
+            self.times_s + later.times_s,
+            self.losses + later.losses,
+            waited_s,
+            self.elapsed_s + later.elapsed_s,
+            [*self.staleness, *later.staleness],
+            self.num_late + later.num_late,
+            self.num_given_up + later.num_given_up,
+        )
+
+
+class Role(ABC):
+    """One rank's part. Between two stretches nothing is under way, and what the ranks have is one cut of the run.
+
+    Attributes:
+        comm: the ranks that are left.
+        done: how many steps each worker has made; the same on all ranks.
+    """
+
+    comm: Communicator
+    done: list[int]
+
+    @property
+    def front(self) -> int:
+        """The step from which the next stretch is measured."""
+        return min(self.done)
+
+    @abstractmethod
+    def go(self, until: int, asked: Asked) -> Doing:
+        """Train on, until so many steps are done or any rank is asked to stop; all ranks must call."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Leave on all ranks the weights that the run has come to; all must call."""
+
+    @abstractmethod
+    def vectors(self) -> dict[str, Shard]:
+        """What a checkpoint has to keep of this rank's with one item a weight, by the prefix of its name there."""
+
+    @abstractmethod
+    def numbers(self) -> list[int]:
+        """How many steps each worker's optimizer has made, or the servers'; all ranks must call."""
+
+    @abstractmethod
+    def wanted(self, kind: Kind) -> dict[str, Shard]:
+        """Where to put what a checkpoint of this kind has for this rank.
+
+        Raises:
+            ArgumentError: this run cannot go on from such a one; on all ranks.
+        """
+
+    @abstractmethod
+    def restore(self, wanted: dict[str, Shard], cut: Cut) -> None:
+        """Go on from there, now that these are filled.
+
+        Raises:
+            ArgumentError: as of `wanted`.
+        """

@@ -1,0 +1,165 @@
+"""Served: a rank's part in a run with parameter servers, as a server or as a worker."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.asynchronous.parameter_server import ParameterServer, ServerReport, ServerState, Synchronous, train
+from simdist.asynchronous.worker import Asked
+from simdist.collectives import broadcast
+from simdist.comm import Communicator
+from simdist.nn import Parameters
+from simdist.optim import Optimizer
+from simdist.optim.norm import alone
+from simdist.parallel.holding import Holding, Shard
+from simdist.training.asynchronous.cut import Cut, Kind, own
+from simdist.training.asynchronous.methods import compute_time, consistency
+from simdist.training.asynchronous.pace import Pace
+from simdist.training.asynchronous.role import Doing, Role
+from simdist.training.config import Config
+from simdist.training.methods import recipe
+
+__all__ = ["Served", "rule"]
+
+_OPTIMIZER = "optimizer/"
+
+
+class Served(Role):
+    """Keeps some of the weights, or works on all of them.
+
+    Args:
+        comm: servers and workers; all must make it.
+        config: the same on all.
+        parameters: of the model.
+        weights: shape (n,), the first ones; a worker's become those that it has read last.
+        pace: finds a worker's gradients.
+    """
+
+    def __init__(self, comm: Communicator, config: Config, parameters: Parameters, weights: Array, pace: Pace) -> None:
+        self.comm = comm
+        self._config = config
+        self._weights = weights
+        self._pace = pace
+        self._rates = config.rates()
+        self._how = ParameterServer(
+            config.servers,
+            consistency(config),
+            lambda own, start: rule(config, parameters, own, start),
+            bool(config.staleness_aware),
+            compute_time=compute_time(config),
+        )
+        self._layout = self._how.layout(comm, len(weights))
+        self._serves = self._layout.serves(comm)
+        self._keys = self._layout.keys(comm.rank) if self._serves else slice(0, 0)
+        self._optimizer_steps = 0
+        self._state: ServerState | None = None
+        self.done = [0] * self._layout.num_workers
+
+    def go(self, until: int, asked: Asked) -> Doing:
+        """See Role. By a rule with a bound all workers make so many steps; without, they do when the slowest has."""
+        config, bounded = self._config, self._config.method != "async"
+        report = train(
+            self.comm,
+            self._weights,
+            self._pace,
+            until if bounded else config.steps,
+            self._rate,
+            self._how,
+            state=self._state,
+            until=None if bounded or until == config.steps else until,
+            asked=asked,
+        )
+        left = self.comm.survivors()
+        self._hear(report.state if isinstance(report, ServerReport) else None, left)
+        if left is not self.comm:
+            self._go_without(left)
+        if isinstance(report, ServerReport):
+            counts = report.counts
+            return Doing([], [], [], report.waited_s, report.elapsed_s, counts.staleness, counts.num_late)
+        own = report.clocks, report.times_s, report.losses
+        return Doing(*own, report.waited_s, report.elapsed_s, num_given_up=report.num_given_up)
+
+    def _hear(self, state: ServerState | None, left: Communicator) -> None:
+        """How far all have come, as the first server tells."""
+        told = np.zeros(2 + len(self.done), np.int64)
+        if state is not None:
+            numbers = state.numbers
+            told[:] = [numbers["steps"], numbers["clock"], *(numbers[f"worker {w}"] for w in range(len(self.done)))]
+            self._state = state
+        broadcast(told, left)
+        self._optimizer_steps, clock, *applied = told.tolist()
+        self.done = [clock] * len(applied) if self._how.consistency.whole_steps else applied
+
+    def _go_without(self, left: Communicator) -> None:
+        """Some workers have died: the next stretch is these ranks'. What the others had to do nobody does."""
+        kept = [w for w in range(len(self.done)) if self.comm.ranks[self._layout.rank_of(w)] in left.ranks]
+        rule = self._how.consistency
+        lost = self._layout.num_workers - len(kept)
+        self._how = replace(
+            self._how,
+            consistency=Synchronous(rule.backups - lost) if isinstance(rule, Synchronous) else rule,
+            compute_time=compute_time(self._config, left.ranks),
+        )
+        self.comm, self.done = left, [self.done[w] for w in kept]
+        self._layout = self._how.layout(left, len(self._weights))
+        if self._state is not None:
+            self._state = ServerState(self._keys, self._state.vectors, self._numbers())
+
+    def _numbers(self) -> dict[str, int]:
+        """Of a server's state."""
+        numbers = {"steps": self._optimizer_steps, "clock": min(self.done)}
+        return numbers | {f"worker {worker}": done for worker, done in enumerate(self.done)}
+
+    def _rate(self, step: int) -> float:
+        self._pace.trim()
+        return self._rates(step)
+
+    def settle(self) -> None:
+        """See Role. All servers' weights together."""
+        if self._state is not None:
+            self._weights[self._keys] = self._state.vectors["weights"]
+        for server in range(self._config.servers):
+            broadcast(self._weights[self._layout.keys(server)], self.comm, server)
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def vectors(self) -> dict[str, Shard]:
+        """See Role. A server's."""
+        if not self._serves:
+            return {}
+        state = self._state or self._first_state()
+        return {self._prefix(name): Shard(self._keys.start, x) for name, x in state.vectors.items()}
+
+    def numbers(self) -> list[int]:
+        """See Role."""
+        return [self._optimizer_steps]
+
+    def wanted(self, kind: Kind) -> dict[str, Shard]:
+        """See Role."""
+        own(kind, self.comm, apart=False, keeps=len(self._first_state().vectors) > 1)
+        return self.vectors()
+
+    def restore(self, wanted: dict[str, Shard], cut: Cut) -> None:
+        """See Role. By a rule that closes steps, whoever was ahead begins with the others."""
+        self.done, self._optimizer_steps = cut.done, cut.optimizer_steps[0]
+        if self._how.consistency.whole_steps:
+            self.done = [min(cut.done)] * len(cut.done)
+        if self._serves:
+            vectors = {name: wanted[self._prefix(name)].data for name in self._first_state().vectors}
+            self._state = ServerState(self._keys, vectors, self._numbers())
+
+    def _first_state(self) -> ServerState:
+        """What a server has before the first step."""
+        first = self._weights[self._keys].copy()
+        kept = self._how.optimizer(first, self._keys.start).vectors()
+        return ServerState(self._keys, {"weights": first} | {f"{_OPTIMIZER}{name}": x for name, x in kept.items()}, {})
+
+    def _prefix(self, name: str) -> str:
+        """What a checkpoint calls a vector of a server's: the same as other methods do."""
+        return "" if name == "weights" else f"{self._config.optimizer}.{name.removeprefix(_OPTIMIZER)}/"
+
+
+def rule(config: Config, parameters: Parameters, own: Array, start: int) -> Optimizer:
+    """The update rule, for a run of the weights that begins there."""
+    return recipe(config).rule(own, parameters, Holding([slice(start, start + len(own))]), alone)

@@ -1,0 +1,101 @@
+"""Verdicts: how good the weights were along an asynchronous run, by copies of them that ranks kept on the way."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from simdist.arrays import Array
+from simdist.asynchronous import Snapshots
+from simdist.asynchronous.local_sgd import average
+from simdist.collectives import broadcast
+from simdist.comm import Communicator
+from simdist.nn import Model
+from simdist.training.asynchronous.methods import GOSSIP, SERVED
+from simdist.training.asynchronous.ranks import first_worker
+from simdist.training.config import Config
+from simdist.training.judge import Judge
+from simdist.training.text import Text
+
+__all__ = ["Verdicts"]
+
+
+class Verdicts:
+    """The validation loss at each mark: of the weights as the first worker had read them, or of the mean of all ranks'.
+
+    Args:
+        comm: all its ranks must call.
+        config: the same on all.
+        model: is bound to the weights afterwards.
+        weights: of this rank.
+        text: of the config.
+        marks: the steps of the log.
+        snapshots: where copies are kept, one a mark.
+
+    Attributes:
+        judge: of the text.
+        coming: the marks that are not judged yet.
+        unlined: (mark, loss) of those that are judged and have no line yet.
+        last: the last mark and its loss; 0 and nan before the first.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        config: Config,
+        model: Model,
+        weights: Array,
+        text: Text,
+        marks: Sequence[int],
+        snapshots: Snapshots,
+    ) -> None:
+        self._config = config
+        self._model = model
+        self._weights = weights
+        self._text = text
+        self._snapshots = snapshots
+        self.coming = list(marks)
+        self.unlined: list[tuple[int, float]] = []
+        self.last = (0, float("nan"))
+        self.regroup(comm)
+
+    def regroup(self, comm: Communicator) -> None:
+        """From now on these ranks are left."""
+        self._comm = comm
+        self.judge = Judge(self._text.validation, comm, self._config, self._model.targets_per_window)
+
+    def go_on(self, done: int, unlined: Iterable[tuple[int, float]]) -> None:
+        """After a checkpoint, of which these are known."""
+        self.unlined = [(mark, loss) for mark, loss in unlined if mark in self.coming]
+        known = {mark for mark, _ in self.unlined}
+        self.coming = [mark for mark in self.coming if mark > done and mark not in known]
+
+    def judge_copies(self) -> None:
+        """Judge the copies of all marks that there are; all ranks must call."""
+        comm, first = self._comm, first_worker(self._config)
+        served = self._config.method in SERVED
+        kept = [int(count) for count in comm.exchange(str(len(self._snapshots.iterates)))]
+        copies = self._snapshots.pop(kept[first] if served else min(kept))
+        if self._config.method in GOSSIP and copies.iterates:
+            copies.errors()
+        parameters, x = self._model.parameters, self._weights.copy()
+        spare = parameters.gradient
+        parameters.bind(x, spare)
+        for i in range(kept[first] if served else min(kept)):
+            if not served:
+                x[...] = copies.iterates[i]
+                average(x, comm)
+            else:
+                if comm.rank == first:
+                    x[...] = copies.iterates[i]
+                broadcast(x, comm, first)
+            self.last = self.coming.pop(0), self.judge.loss(self._loss)
+            self.unlined.append(self.last)
+        parameters.bind(self._weights, spare)
+
+    def due(self, done: int) -> list[tuple[int, float]]:
+        """Those of the marks that all workers have come to, which now have their lines."""
+        found = [(mark, loss) for mark, loss in self.unlined if mark <= done]
+        self.unlined = self.unlined[len(found) :]
+        return found
+
+    def _loss(self, windows: Array) -> Any:
+        return self._model.forward(windows)[0]

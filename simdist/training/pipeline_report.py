@@ -1,0 +1,149 @@
+"""Pipeline report: what the pipeline of a run took, measured beside predicted beside formula."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median_low
+from typing import NamedTuple
+
+from simdist.arrays import partition
+from simdist.cluster import Cluster
+from simdist.comm import Communicator, Mesh
+from simdist.comm.virtual.world import run_virtual
+from simdist.parallel import Learner
+from simdist.parallel.memory import Prediction
+from simdist.parallel.parts import MeshParts
+from simdist.parallel.pipeline import (
+    Footprint,
+    PipeDream,
+    Pipeline,
+    PipelineRow,
+    Simulation,
+    Taken,
+    compare,
+    executions,
+    footprints,
+    mean_memory,
+    paper,
+    predicted_taken,
+    simulate,
+    taken,
+    validate,
+)
+from simdist.trace import Trace
+from simdist.training.config import Config
+from simdist.training.methods import CUTTING, attention
+from simdist.training.models import build
+from simdist.training.record import gather_json
+from simdist.training.trainer import Trainer
+
+__all__ = ["LEGEND", "Promise", "course", "figures", "memory", "promise", "taken_by_all"]
+
+
+LEGEND = (
+    "pipeline: the middle one of the recorded steps, by its makespan; predicted by simulating the schedule with the",
+    "mean times of that step's own actions; formula: the paper's, for stages that all take the mean of these times.",
+)
+
+
+class Promise(NamedTuple):
+    """What the pipeline of a run should take, for the first ranks of all other axes.
+
+    Attributes:
+        stages: what one micro-batch takes on each.
+        taken: of each rank of the pipeline.
+        messages: that each sends in a step.
+    """
+
+    stages: list[Footprint]
+    taken: list[Taken]
+    messages: Sequence[int]
+
+
+def taken_by_all(trainer: Trainer) -> list[Taken]:
+    """What each rank of the pipeline took that rank 0 is in, on rank 0; nothing elsewhere. All ranks must call."""
+    method = trainer.method
+    if not isinstance(method, Pipeline | PipeDream):
+        return []
+    told = gather_json(trainer.comm, taken(method, trainer.ledger))
+    return [Taken(*told[rank]) for rank in method.mesh.pp.ranks] if told else []
+
+
+def promise(method: Learner, config: Config) -> Promise | None:
+    """What a step of the run should take; None where there is no pipeline."""
+    if not isinstance(method, Pipeline | PipeDream):
+        return None
+    own = partition(config.global_batch_size, method.mesh.sizes["dp"] * method.mesh.sizes["ep"])[0]
+    windows = [part.stop - part.start for part in partition(own.stop - own.start, config.micro_batches)]
+    stages = _footprints(method, config, max(windows))
+    took = predicted_taken(method.schedule, stages, [n / max(windows) for n in windows])
+    return Promise(stages, took, validate(method.schedule).messages)
+
+
+def _footprints(method: Pipeline | PipeDream, config: Config, windows: int) -> list[Footprint]:
+    """Of each stage. Where its layers are cut themselves, as many virtual ranks have them without any numbers.
+
+    What experts keep hangs on where the tokens go: there this is somewhat more.
+    """
+    axes = {axis: method.mesh.sizes[axis] for axis in CUTTING}
+
+    def program(comm: Communicator) -> list[Footprint]:
+        parts = None
+        if comm.size > 1 or config.experts:
+            parts = MeshParts(
+                Mesh(comm, **axes),
+                sequence_parallel=bool(config.sequence_parallel),
+                attention=attention(config),
+            )
+        model, dtype = build(config, parts), method.recipe.precision.dtype
+        return footprints(model, method.share.bounds, windows, config.context_bytes + 1, dtype)
+
+    ranks = axes["tp"] * axes["sp"] * axes["ep"]
+    found: list[list[Footprint]] = run_virtual(program, ranks, method.mesh.comm.cluster, record=False)[0]
+    return found[0]
+
+
+def course(method: Learner, trace: Trace, cluster: Cluster, promised: Promise | None) -> list[Simulation]:
+    """A step in the middle between the quickest and the slowest, as it went and as it is predicted: a simulation
+    with the mean times of its own actions. Nothing where there is no pipeline, or no record.
+    """
+    if promised is None or not isinstance(method, Pipeline | PipeDream):
+        return []
+    pp = method.mesh.pp
+    runs = executions(method.schedule, trace, pp.ranks)
+    if not runs:
+        return []
+    middle = median_low(run.makespan for run in runs)
+    measured = next(run for run in runs if run.makespan == middle)
+    nodes = {cluster.node_of(rank) for rank in pp.ranks}
+    link = cluster.inside if len(nodes) == 1 else cluster.between
+    communication_s = link.seconds(max(stage.input_bytes for stage in promised.stages)) if pp.size > 1 else 0.0
+    return [measured, simulate(method.schedule, replace(measured.times, communication=communication_s))]
+
+
+def figures(went: Sequence[Simulation], took: Sequence[Taken], promised: Promise) -> list[PipelineRow]:
+    """All figures of the pipeline; none without a record.
+
+    Args:
+        went: as `course` gives it.
+        took: as `taken_by_all` gives it.
+    """
+    if not went or not took:
+        return []
+    measured, predicted = went
+    one, times = measured.schedule, measured.times
+    kept = mean_memory(promised.stages, one.num_ranks)
+    return compare(measured, predicted, took, promised.taken, paper(one, times), paper(one, times, kept))
+
+
+def memory(method: Learner, promised: Promise, went: Sequence[Simulation]) -> dict[str, Prediction]:
+    """What it takes of a rank in other ways than data parallelism does, by category of the ledger."""
+    if not isinstance(method, Pipeline | PipeDream):
+        return {}
+    one, rank = method.schedule, method.mesh.pp.rank
+    mine = promised.taken[rank]
+    said = paper(one, went[0].times, mean_memory(promised.stages, one.num_ranks)) if went else None
+    found = {"activations": Prediction(round(mine.activation_bytes), 0 if said is None else said.memory[rank])}
+    if isinstance(method, PipeDream):
+        versions = mine.weight_versions if said is None else said.weight_versions[rank]
+        found["parameters"] = Prediction(method.weights.nbytes * mine.weight_versions, method.weights.nbytes * versions)
+    return found

@@ -1,0 +1,115 @@
+"""Pipelines as a config asks for them: the schedule, the costs that balance stages, and what does not go with them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from simdist.errors import ArgumentError
+from simdist.parallel.pipeline import (
+    LayerCost,
+    PipeDream,
+    Pipeline,
+    Schedule,
+    Times,
+    modelled_costs,
+    schedule,
+    schedules,
+    split,
+    stage_times,
+)
+from simdist.parallel.pipeline.schedules import options
+from simdist.parallel.precision import precision
+from simdist.training.models import build
+
+if TYPE_CHECKING:
+    from simdist.comm import Mesh
+    from simdist.nn import Model
+    from simdist.parallel import Recipe
+    from simdist.parallel.spread import Spread
+    from simdist.training.config import Config
+
+__all__ = ["CHUNKED", "UPDATING", "check", "costs", "pipeline", "schedule_of"]
+
+CHUNKED = tuple(name for name in schedules() if "chunks" in options(name))
+"""The schedules in which ranks have any number of stages."""
+
+UPDATING = tuple(name for name in schedules() if name.startswith("pipedream"))
+"""The schedules that update weights while micro-batches are in flight: stages never wait for each other's updates."""
+
+
+def schedule_of(config: Config) -> Schedule:
+    """The schedule that a config asks for; where it hangs on times, for those that its stages should take."""
+    times = _times(config) if "times" in options(config.schedule) else None
+    return _schedule(config.schedule, config.pp, config.micro_batches, config.chunks, times)
+
+
+@cache  # a config is made anew in many places, and a search takes seconds
+def _schedule(name: str, stages: int, micro_batches: int, chunks: int | None, times: Times | None) -> Schedule:
+    others = {"chunks": chunks, "times": times}
+    given: dict[str, Any] = {option: value for option, value in others.items() if value is not None}
+    return schedule(name, stages=stages, micro_batches=micro_batches, **given)
+
+
+def costs(config: Config) -> list[LayerCost]:
+    """What each layer takes, in operations on a window: what stages are balanced by."""
+    return modelled_costs(build(config), 1, config.context_bytes + 1)
+
+
+def _times(config: Config) -> Times:
+    """TF, TB and TW of stages that are balanced so."""
+    layers = costs(config)
+    return stage_times(layers, split([layer.total for layer in layers], _num_stages(config)))
+
+
+def _num_stages(config: Config) -> int:
+    """Into how many stages the schedule cuts the model, which does not hang on the batch."""
+    return _schedule(config.schedule, config.pp, 1, config.chunks, None).num_stages
+
+
+def pipeline(
+    model: Model, mesh: Mesh, recipe: Recipe, config: Config, spread: Spread | None = None
+) -> Pipeline | PipeDream:
+    """A model in the pipeline that a config asks for; the arguments are those of `Pipeline`."""
+    layers = [layer.total for layer in costs(config)]
+    given = (model, mesh, recipe, config.seed, schedule_of(config))
+    if config.schedule in UPDATING:
+        return PipeDream(*given, costs=layers)
+    return Pipeline(*given, costs=layers, zero_stage=config.zero, spread=spread)
+
+
+def check(config: Config) -> None:
+    """Raise ArgumentError if a pipeline's settings do not go together."""
+    if config.optimizer in ("lars", "lamb") and config.pp > 1:
+        raise ArgumentError(f"pp {config.pp}, and optimizer {config.optimizer}, which needs the whole model")
+    if config.zero > 1:
+        raise ArgumentError(f"method pipeline, and zero {config.zero}; a pipeline goes with zero 0 and 1")
+    if config.schedule in UPDATING:
+        _check_updating(config)
+    layers = len(build(config).layers.layers)
+    if config.pp > layers:
+        raise ArgumentError(f"pp is {config.pp}; this {config.model} has {layers} layers that can be parted")
+    stages = _num_stages(config)
+    if stages > layers:
+        raise ArgumentError(
+            f"schedule {config.schedule} on pp {config.pp} makes {stages} stages; "
+            f"this {config.model} has {layers} layers that can be parted"
+        )
+    schedule_of(config)
+
+
+def _check_updating(config: Config) -> None:
+    """What has no meaning where each stage updates at its own time."""
+    wrong = {
+        f"zero {config.zero}": config.zero,
+        f"clip_norm {config.clip_norm}": config.clip_norm,
+        f"precision {config.precision}": precision(config.precision).scaled,
+        f"logits {config.logits}": config.logits == "tied",
+        **{f"{axis} {getattr(config, axis)}": (getattr(config, axis) or 1) > 1 for axis in ("tp", "sp", "ep")},
+    }
+    for what, is_wrong in wrong.items():
+        if is_wrong:
+            raise ArgumentError(
+                f"{what}, and schedule {config.schedule}, whose stages update each at its own time; "
+                "that goes with a schedule that updates after all micro-batches, such as 1f1b"
+            )

@@ -1,0 +1,83 @@
+"""What a rank keeps of a batch where texts are cut over sp, and of experts: measured, and by the formulas."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from harness import VirtualRanks
+
+from simdist.arrays import Ledger, phantom, recorded
+from simdist.comm import Mesh
+from simdist.nn import Noise, Shape, gpt
+from simdist.nn.memory import Cut, activation_bytes, activations, megatron_activation_bytes, peak_activation_bytes
+from simdist.parallel.parts import MeshParts
+
+SHAPE = Shape(layers=2, width=32, heads=8, context=32, vocabulary=64, dropout=0.1)
+EXPERTS = replace(SHAPE, experts=4, top_k=2, group=4, capacity_factor=2.0)
+virtual = VirtualRanks()
+recomputations = pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+kinds = pytest.mark.parametrize("attention", ["ring", "even-ring", "ulysses"])
+
+
+def measure(comm, sizes, shape, dtype, options):
+    """Of one rank of phantoms, with three texts: what is held between forward and backward, and at most."""
+    model, ledger = gpt(shape, MeshParts(Mesh(comm, **sizes), **options)), Ledger()
+    model.parameters.bind(*(phantom(model.parameters.size, dtype) for _ in range(2)))
+    windows = phantom((3, shape.context + 1), np.uint8)
+    with recorded(ledger):
+        _, context = model.forward(windows, Noise(0, 0, np.arange(3)))
+        between = ledger.now.of("activations")
+        model.backward(context, 1.0)
+        del context, windows
+    return between, ledger.peaks["activations"], ledger.now.of("activations")
+
+
+def check(sizes, shape, dtype, **options):
+    sharded, attention = options.get("sequence_parallel", False), options.get("attention", "ring")
+    sp = sizes.get("sp", 1)
+    cut = Cut(sizes.get("tp", 1), sharded, sp, sp > 1 and attention != "ulysses")
+    p, itemsize = int(np.prod(list(sizes.values()))), np.dtype(dtype).itemsize
+    for between, peak, after in virtual(measure, p, sizes, shape, dtype, options):
+        assert between == activation_bytes(shape, 3, itemsize, cut)
+        assert peak == peak_activation_bytes(shape, 3, itemsize, cut)
+        assert after == 0
+
+
+@kinds
+@recomputations
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "sharded"),
+    [
+        ({"sp": 4}, "float16", False),
+        ({"sp": 2, "tp": 2}, "float64", True),
+        pytest.param({"sp": 2, "tp": 2}, "float16", False, marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_held_is_what_the_formulas_say(sizes, recompute, attention, dtype, sharded):
+    check(sizes, replace(SHAPE, recompute=recompute), dtype, attention=attention, sequence_parallel=sharded)
+
+
+@recomputations
+@pytest.mark.parametrize(
+    ("sizes", "sharded"),
+    [({"ep": 2}, False), ({"ep": 2, "tp": 2}, False), ({"ep": 2, "tp": 2}, True), ({"ep": 2, "sp": 2}, False)],
+    ids=str,
+)
+def test_experts(sizes, sharded, recompute):
+    check(sizes, replace(EXPERTS, recompute=recompute), "float16", sequence_parallel=sharded)
+
+
+@kinds
+@recomputations
+@pytest.mark.parametrize(("t", "sharded"), [(1, False), (2, False), (2, True)])
+def test_the_papers_bytes_and_every_difference_to_them(t, sharded, recompute, attention):
+    """Its p-th part; of a ring without 5as/h, since no scores are kept there."""
+    shape, p, ring = replace(SHAPE, recompute=recompute), 4, attention != "ulysses"
+    s, b, h = shape.context, 3, shape.width
+    block = [kept for kept in activations(shape, b, cut=Cut(t, sharded, p, ring)) if kept.layer.startswith(".")]
+    mode = "selective" if ring and recompute == "none" else recompute
+    told = {"tensor_parallel": t, "sequence_parallel": sharded, "recompute": mode}
+    paper = megatron_activation_bytes(s, h, shape.heads, b, **told) / p
+    assert sum(kept.paper_bytes for kept in block) == pytest.approx(paper, rel=1e-12)
+    for kept in block:
+        assert bool(kept.why) == (kept.num_bytes != kept.paper_bytes), kept

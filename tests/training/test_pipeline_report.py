@@ -1,0 +1,96 @@
+"""What a run says of its pipeline: the figures that are exact are the same measured and predicted."""
+
+from math import prod
+
+import pytest
+
+from simdist.cluster import preset
+from simdist.nn import Shape
+from simdist.nn.formulas import num_parameters
+from simdist.training import Config, Trainer, report
+from simdist.training.pipeline_report import course, promise, taken_by_all
+
+GPT = {"model": "gpt", "layers": 5, "width": 16, "heads": 4, "context_bytes": 12, "dropout": 0.1, "interval": 2}
+GPT |= {"precision": "float64", "global_batch_size": 10, "steps": 3, "validation_windows": 10, "warmup_steps": 2}
+EXACT = ("bytes sent", "messages", "activations", "weight versions")
+
+
+@pytest.fixture
+def settings(tmp_path):
+    (tmp_path / "text").write_bytes(b"the quick brown fox jumps over the lazy dog; " * 60)
+    return GPT | {"data": str(tmp_path / "text"), "micro_batches": 4}
+
+
+def told(comm, settings):
+    trainer = Trainer(comm, Config(**settings))
+    line = [line for line in trainer.run() if line][-1]
+    trace, took = trainer.trace(), taken_by_all(trainer)
+    if trace is None:
+        assert took == []
+        return None
+    found = report(trainer, line, trace, comm.cluster, took=took)
+    return found.summary[0], [tuple(row) for row in found.rows], str(found)
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        {"pp": 4},
+        {"pp": 2, "schedule": "interleaved-1f1b", "chunks": 3},
+        {"pp": 2, "dp": 2, "zero": 1, "schedule": "zb-h1", "precision": "bf16"},
+        {"pp": 2, "tp": 2, "sequence_parallel": True, "schedule": "zb-v", "recompute": "selective"},
+        {"pp": 2, "sp": 2, "ulysses": True, "schedule": "gpipe", "recompute": "full"},
+        {"pp": 4, "schedule": "pipedream", "optimizer": "sgd"},
+        {"pp": 2, "dp": 2, "schedule": "pipedream-2bw"},
+    ],
+    ids=str,
+)
+def test_measured_is_predicted(spmd, settings, mesh):
+    sizes = {axis: mesh.get(axis, 1) for axis in ("pp", "dp", "tp", "sp")}
+    p = prod(sizes.values())
+    summary, rows, text = spmd(told, p, settings | mesh)[0]
+    tied = not mesh.get("schedule", "").startswith("pipedream")
+    assert summary.startswith(f"gpt, {num_parameters(Shape(5, 16, 4, 12, tied=tied)):,} parameters")
+    assert f"pp {sizes['pp']}" in summary and mesh.get("schedule", "1f1b") in summary
+    exact = [row for row in rows if any(word in row[0] for word in EXACT)]
+    assert len(exact) == 3 + 4 * sizes["pp"]
+    for row in exact:
+        assert row[1] == row[2] != "", text
+    [weights] = [[int(x.replace(",", "")) for x in row[1:3]] for row in rows if "peak bytes of parameters" in row[0]]
+    assert weights[1] <= weights[0] < weights[1] + 64  # of memory that is shared there is a whole number of lines
+    bubbles = [row for row in rows if "bubble" in row[0]]
+    assert len(bubbles) == 2 and all(row[1].endswith("%") and row[2].endswith("%") for row in bubbles)
+    assert "mean times of that step's own actions" in text
+
+
+def test_without_a_record_there_are_no_times(spmd, settings):
+    _, rows, text = spmd(told, 2, settings | {"pp": 2, "trace_steps": 0})[0]
+    assert not [row for row in rows if "bubble" in row[0]]
+    assert "peak bytes of activations" in text
+
+
+def test_the_middle_step_as_it_went_and_as_it_is_predicted(spmd, settings):
+    def program(comm):
+        trainer = Trainer(comm, Config(**settings | {"pp": 2, "schedule": "zb-h1"}))
+        for _ in trainer.run():
+            pass
+        trace = trainer.trace()
+        if trace is None:
+            return None
+        promised = promise(trainer.method, trainer.config)
+        went = course(trainer.method, trace, preset("this-machine"), promised)
+        assert all(run.schedule.name == "zb-h1" for run in went)
+        return [run.makespan for run in went], [run.times.communication for run in went]
+
+    (measured, predicted), (none, some) = spmd(program, 2)[0]
+    assert 0 < predicted <= 1.001 * measured  # what is simulated has no other programs beside it
+    assert none == 0 < some
+
+
+def test_of_no_pipeline_there_is_nothing_to_say(spmd, settings):
+    def program(comm):
+        trainer = Trainer(comm, Config(**settings))
+        assert promise(trainer.method, trainer.config) is None
+        return taken_by_all(trainer)
+
+    assert spmd(program, 2) == [[], []]
