@@ -134,8 +134,9 @@ class Job:
         if code is None:
             if not self._overdue():
                 return None
+            survived = self.survive and self._ended(self.board.slots())
             self._stop()
-            return self._failure_code() or 1
+            return self._failure_code() or int(not survived)
         for rank in self._ends.wait(0.0):
             self._see_end(rank)
         return (128 - code if code < 0 else code) or self._failure_code()
@@ -186,9 +187,15 @@ class Job:
         ended = [s for s in slots if s.state in (LEFT, FAILED)]
         if any(s.state == FAILED and s.since_s > _PATIENCE_S for s in ended):
             return True
-        if len(ended) == len(slots):
-            return all(s.since_s > 30 * _PATIENCE_S for s in ended)
+        if self._ended(slots):
+            # Without all of its ranks an MPI may not find its own end.
+            return all(s.since_s > (5 if self.deaths else 30) * _PATIENCE_S for s in ended)
         return all(s.silent_s > self._timeout_s + 3 * _PATIENCE_S for s in slots if s.state == AT_WORK)
+
+    def _ended(self, slots: Sequence[Slot]) -> bool:
+        """Whether the programs of all ranks have, but of those that died where the others go on."""
+        dead = {death.rank for death in self.deaths} if self.survive else set()
+        return all(s.state in (LEFT, FAILED) for s in slots if s.rank not in dead)
 
     # -- the end -------------------------------------------------------------------------------------------
 

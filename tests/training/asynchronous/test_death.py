@@ -46,7 +46,7 @@ def test_the_others_end_the_run(tmp_path, method):
     lines, lost, left, done = told(output)
     assert (lost, left, done) == ([1], 3, [40, 40])
     assert [line[0] for line in lines] == [1, *range(5, 41, 5)]
-    assert lines[-1][2] < lines[0][2] - 1
+    assert lines[-1][2] < lines[0][2] - 0.3
     assert steps(tmp_path / "c") == [20, 40] and read_manifest(tmp_path / "c", 20).num_ranks == 3
     assert "rank 1 of 4" in output
 
