@@ -39,7 +39,7 @@ def test_every_module_says_what_is_public(name, request):
     assert module.__doc__
     assert all(hasattr(module, public) for public in getattr(module, "__all__", ()))
     if not hasattr(module, "__path__"):
-        assert module.__all__
+        assert module.__all__ or name.startswith("simdist.puzzles.")  # whose puzzles are found by their numbers
 
 
 def test_has_a_version():
@@ -65,5 +65,5 @@ def test_the_readmes_commands_do_all_their_own_set_up():
     commands = re.findall(r"^python3 -m venv .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert commands == [
         "python3 -m venv .venv && .venv/bin/pip install -e '.[mpi]' && .venv/bin/simdist train --ranks 4",
-        "python3 -m venv .venv && .venv/bin/pip install -e '.[mpi,test]' && .venv/bin/pytest",
+        "python3 -m venv .venv && .venv/bin/pip install -e '.[mpi,test]' && .venv/bin/pytest -n auto",
     ]
