@@ -121,6 +121,7 @@ def measure(args: Namespace) -> dict[str, Any]:
     """Everything, told as it comes."""
     start_s = time.monotonic()
     found: dict[str, Any] = {"host": platform.platform(), "python": platform.python_version(), "numpy": np.__version__}
+    found |= {"ranks": args.ranks, "mib": args.mib}
     if not args.skip_checks:
         print("checks", flush=True)
         found["checks"] = _checks(args)

@@ -289,3 +289,5 @@ for name, (sizes, *more) in ways.items():
 # [`simdist/parallel/parts.py`](../simdist/parallel/parts.py),
 # [`simdist/training/layout.py`](../simdist/training/layout.py); Narayanan et al. 2021, *Efficient large-scale
 # language model training on GPU clusters using Megatron-LM*, arXiv 2104.04473, section 5.
+#
+# **Next:** [on a real GPU](10_on_a_gpu.ipynb): what limits one card, and how far it is from its model.

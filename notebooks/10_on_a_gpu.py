@@ -1,0 +1,511 @@
+# %% [markdown]
+# # 10. On a real GPU
+#
+# The devices of the other notebooks were models: a rate of arithmetic, a rate of memory. What does such a model say of
+# a card before anybody has one, what does it leave out, and what does a real card say to it?
+#
+# You need Python and NumPy, and the fifth notebook. No GPU: what was measured on cards lies in
+# [`benchmarks/results`](../benchmarks/results/README.md), and the cells read it from there. Where there is a card, one
+# cell uses it.
+
+# %%
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+import simdist as sd
+from simdist.arrays import Meter, metered, on_host, phantom
+from simdist.cluster import Device, preset, presets
+from simdist.collectives import formula
+from simdist.comm.device import use_device
+from simdist.nn import Shape, functional, gpt
+from simdist.nn.formulas import matmul_flops
+from simdist.optim import AdamW
+from simdist.parallel import DataParallel, Recipe
+from simdist.parallel.precision import precision
+from simdist.plots import style
+
+FOLDER = Path("../benchmarks/results")
+H200 = preset("h200")
+files = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+results = {name: found for name, found in files.items() if "card" in found.get("card", {})}
+for name, found in results.items():
+    print(f"{name}: {found['card']['card']}, {found['card']['versions']}")
+if not results:
+    print("No card has been measured yet. Measured columns are empty below.")
+
+# %% [markdown]
+# ## Two rates and a ridge
+#
+# A card multiplies at one rate and reads and writes its memory at another. An operation of $f$ floating-point
+# operations on $b$ bytes takes $\max(f / \text{arithmetic}, b / \text{memory})$: this is the *roofline*. Its
+# *intensity* is $f/b$. Where both terms are equal is the *ridge*: left of it memory decides, right of it arithmetic.
+
+# %%
+print("          TFLOP/s    TB/s   ridge, FLOP a byte")
+for name in presets()[1:]:
+    d = preset(name).device
+    ridge = d.flops_per_s / d.memory_bytes_per_s
+    print(f"{d.name:8}{d.flops_per_s / 1e12:9.0f}{d.memory_bytes_per_s / 1e12:8.2f}{ridge:13.0f}")
+
+# %% [markdown]
+# These are data sheets: the rate of matrix products of 16 bits, and of memory. A number that is read once must take
+# part in hundreds of operations, or else the arithmetic stands still.
+#
+# Which operations of a GPT do that? Every layer tells the *meter* how many operations it does on how many bytes. The
+# meter below also asks who speaks, and what the card would need for it. The model has the size of GPT-2's smallest,
+# and phantom arrays; the batch has eight texts.
+
+# %%
+SHAPE, BATCH = Shape(layers=12, width=768, heads=12, context=1024, vocabulary=50304), 8
+KINDS = {
+    "linear maps": ("linear product",),
+    "attention's products": ("attention product", "tile_backward product"),
+    "attention's softmax": ("_softmax", "tile_backward", "attention_backward"),
+    "bias, residual": ("linear", "linear_backward_weight", "add"),
+    "gelu": ("gelu", "gelu_backward"),
+    "layer norm": ("layer_norm", "layer_norm_backward_input", "layer_norm_backward_weight"),
+    "loss": ("cross_entropy", "cross_entropy_backward"),
+    "update": ("_update", "round"),
+}
+ORDER = [*KINDS, "the rest"]
+KIND_OF = {name: kind for kind, names in KINDS.items() for name in names}
+
+
+# %%
+class Listener(Meter):
+    """Adds up by kind: operations, bytes, seconds on a device."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.device, self.kinds = device, defaultdict(lambda: np.zeros(3))
+
+    def charge(self, flops, bytes):
+        super().charge(flops, bytes)
+        frame = sys._getframe(2)  # who called simdist.arrays.charge
+        name = who = frame.f_code.co_name
+        while who in ("product", "call"):
+            frame = frame.f_back
+            who = frame.f_code.co_name
+        if name == "product":
+            name = "linear product" if who.startswith("linear") else f"{who} product"
+        self.kinds[KIND_OF.get(name, "the rest")] += flops, bytes, self.device.seconds(flops, bytes)
+
+
+# %%
+def step(comm, batch, name):
+    """A training step without numbers: what took how long by kind, and all of it by the rank's clock."""
+    recipe = Recipe("adamw", weight_decay=0.1, precision=precision(name))
+    method = DataParallel(gpt(SHAPE), comm, recipe, 0, memory=phantom)
+    listener, start_s = Listener(comm.cluster.device), comm.clock()
+    with metered(listener):
+        method.train([phantom((batch, SHAPE.context + 1), np.uint8)], scale=1.0, learning_rate=1e-4)
+    return dict(listener.kinds), comm.clock() - start_s
+
+
+def on(device, batch, name):
+    return sd.run(step, ranks=1, cluster=H200.with_(device=device), args=(batch, name)).results[0]
+
+
+kinds, step_s = on(H200.device, BATCH, "bf16")
+assert np.isclose(sum(s for *_, s in kinds.values()), step_s)
+ridge = H200.device.flops_per_s / H200.device.memory_bytes_per_s
+print(f"{gpt(SHAPE).parameters.size:,} weights, {BATCH} texts of {SHAPE.context} tokens, bf16, on a modelled H200")
+print(f"{'':22}{'TFLOP':>8}{'GB':>8}{'FLOP/byte':>11}{'ms':>8}  limited by")
+for kind, (flops, num_bytes, seconds) in sorted(kinds.items(), key=lambda item: -item[1][2]):
+    limit = "arithmetic" if flops / num_bytes > ridge else "memory"
+    row = f"{flops / 1e12:8.3f}{num_bytes / 1e9:8.2f}{flops / num_bytes:11.1f}{seconds * 1e3:8.2f}"
+    print(f"{kind:22}{row}  {limit}")
+print(f"{'a step':46}{step_s * 1e3:11.2f} ms")
+
+# %%
+with style.styled():
+    fig = style.figure(style.PAGE, 3.0)
+    ax = fig.subplots()
+    intensities = np.logspace(-2, 4, 200)
+    ax.loglog(intensities, [1 / H200.device.seconds(1, 1 / i) / 1e12 for i in intensities], color=style.INK)
+    for i, kind in enumerate(ORDER):
+        flops, num_bytes, seconds = kinds[kind]
+        ax.loglog(
+            flops / num_bytes, flops / seconds / 1e12, linestyle="", label=kind, markersize=5.5, **style.series(i)
+        )
+    ax.axvline(ridge, color=style.INK, linewidth=0.6, linestyle="--")
+    ax.text(ridge * 1.15, 0.1, "the ridge")
+    ax.set(xlabel="intensity (operations a byte)", ylabel="TFLOP/s")
+    style.legend(fig, ax.get_legend_handles_labels()[0][: len(kinds)], letters=16)
+    left = [kind for kind, (flops, num_bytes, _) in kinds.items() if flops / num_bytes < ridge]
+    share = sum(kinds[kind][2] for kind in left) / step_s
+    words = f"{len(left)} of {len(kinds)} kinds of work lie left of an H200's ridge, and take {share:.0%} of the step"
+    style.title(fig, words)
+fig
+
+# %% [markdown]
+# Only the linear maps are right of the ridge. Attention's products are left of it: each head's matrices are narrow.
+# All else does a few operations on each number, so that its time is its bytes. Look at the table of cards again: from
+# the H100 to the H200 only the memory became faster. For this work that is all that counts.
+#
+# ## One pass instead of many
+#
+# What is limited by memory is as fast as its bytes are few. Layer normalization in NumPy is a chain of calls: subtract
+# the mean, square, add up, divide, multiply, add. On a card each call is a *kernel*, a program for the card that reads
+# its arguments from memory and writes its result back. How many bytes is that? An array that counts:
+
+
+# %%
+class Counting(np.ndarray):
+    """Adds up what NumPy's functions read and write."""
+
+    calls = moved = 0
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **more):
+        plain = [np.asarray(x) if isinstance(x, Counting) else x for x in inputs]
+        if out:
+            more["out"] = tuple(np.asarray(x) for x in out)
+        y = np.asarray(getattr(ufunc, method)(*plain, **more))
+        Counting.calls += 1
+        Counting.moved += y.nbytes + sum(x.nbytes for x in plain if isinstance(x, np.ndarray))
+        return out[0] if out else y.view(Counting)
+
+
+def numbers(*shape):
+    return np.random.default_rng(0).standard_normal(shape, np.float32).view(Counting)
+
+
+# %%
+x, gain, logits, flat = numbers(64, 768), numbers(768), numbers(64, 8192), numbers(1 << 16)
+rule, tokens = AdamW(flat), SHAPE.context * BATCH
+work = {  # and how many numbers a step of the GPT has of it at a time
+    "layer norm": (x.size, tokens * SHAPE.width, lambda: functional.layer_norm(x, gain, gain)),
+    "gelu": (x.size, 4 * tokens * SHAPE.width, lambda: functional.gelu(x)),
+    "softmax and loss": (
+        logits.size,
+        tokens * SHAPE.vocabulary,
+        lambda: functional.cross_entropy(logits, np.zeros(64, np.int64)),
+    ),
+    "AdamW": (flat.size, gpt(SHAPE).parameters.size, lambda: rule.step(flat, numbers(flat.size), 1e-3)),
+}
+
+# %%
+passes = {}
+print("float32             calls   bytes a number        on an H200: each call    one")
+print("                          each call    one          a kernel            kernel")
+for name, (size, true_size, do) in work.items():
+    Counting.calls = Counting.moved = 0
+    with metered(meter := Meter()):
+        do()
+    many, one = Counting.moved / size, meter.bytes / size
+    times = [H200.device.seconds(0, b * true_size) for b in (many, one)]
+    passes[name] = many, one, times
+    row = f"{many:9.1f}{one:8.1f}{style.seconds(times[0]):>19}{style.seconds(times[1]):>18}"
+    print(f"{name:18}{Counting.calls:6} {row}")
+    assert many > 2 * one
+
+# %%
+with style.styled():
+    fig = style.figure(style.PAGE, 2.2)
+    ax = fig.subplots()
+    y = np.arange(len(passes))
+    ax.barh(y - 0.2, [p[0] for p in passes.values()], 0.38, color=style.colour("wait"), label="each call a kernel")
+    ax.barh(y + 0.2, [p[1] for p in passes.values()], 0.38, color=style.colour("compute"), label="one kernel")
+    for i, (many, one, _) in enumerate(passes.values()):
+        ax.text(max(many, one), i, f" {many / one:.1f} times", va="center")
+    ax.set_yticks(y, list(passes))
+    ax.set(
+        xlabel="bytes read and written for each number (float32)", xlim=(0, 1.1 * max(p[0] for p in passes.values()))
+    )
+    ax.invert_yaxis()
+    style.legend(fig, ax.get_legend_handles_labels()[0], letters=18)
+    ratios = [many / one for many, one, _ in passes.values()]
+    few, most = min(ratios), max(ratios)
+    style.title(fig, f"A kernel that goes over the numbers once moves {few:.1f} to {most:.1f} times fewer bytes")
+fig
+
+# %% [markdown]
+# The kernels are in [`simdist/arrays/kernels`](../simdist/arrays/kernels/norm.py), a page each: where arrays lie on a
+# card, `layer_norm` and its like call them, and charge the meter the same. NumPy on a processor has another way out: it
+# takes a block of rows that fits into a cache through the whole chain of calls.
+#
+# ## A step, predicted
+#
+# So what would a step take, and what share of the card's peak would that be? The share is the time that the matrix
+# products need at peak over the time of the step. Three *precisions*: bf16 has numbers of 16 bits; float32 of 32 bits;
+# TF32 keeps 32, but lets the matrix units round factors to 19. Their rates are from NVIDIA's data sheet of the H200,
+# dense.
+
+# %%
+RATES = {"bf16": H200.device.flops_per_s, "tf32": H200.device.flops_per_s / 2, "float32": 67e12}
+BATCHES = (1, 2, 4, 8, 16, 32)
+
+
+def stepped(device, batch, name):
+    """Kinds and time of a step, and its share of the peak."""
+    kinds, step_s = on(device, batch, "bf16" if name == "bf16" else "float32")
+    return kinds, step_s, matmul_flops(SHAPE, batch) / device.flops_per_s / step_s
+
+
+steps = {
+    (name, batch): stepped(replace(H200.device, flops_per_s=rate), batch, name)
+    for name, rate in RATES.items()
+    for batch in BATCHES
+}
+print("predicted" + "".join(f"{name + ', ms':>15}{'of peak':>9}" for name in RATES))
+for batch in BATCHES:
+    row = [steps[name, batch] for name in RATES]
+    print(f"batch {batch:3}" + "".join(f"{seconds * 1e3:15.1f}{share:9.0%}" for _, seconds, share in row))
+
+# %%
+with style.styled():
+    fig = style.figure(style.PAGE, 2.9)
+    left, right = fig.subplots(1, 2, width_ratios=(3, 2))
+    for y, name in enumerate(RATES):
+        found, start = steps[name, BATCH][0], 0.0
+        for i, kind in enumerate(ORDER):
+            ms = found[kind][2] * 1e3
+            left.barh(y, ms, left=start, color=style.series(i)["color"], label=kind if y == 0 else None)
+            start += ms
+    left.set_yticks(range(len(RATES)), list(RATES))
+    left.set(xlabel=f"a step of {BATCH} texts, predicted (ms)")
+    left.invert_yaxis()
+    for i, name in enumerate(RATES):
+        shares = [100 * steps[name, batch][2] for batch in BATCHES]
+        right.semilogx(BATCHES, shares, base=2, color=style.INK, marker="osD"[i], linestyle=("-", "--", ":")[i])
+        right.text(BATCHES[-1] * 1.25, shares[-1], name, va=("top", "bottom", "center")[i])
+    right.set_xticks(BATCHES, BATCHES)
+    right.set(xlabel="batch (texts)", ylabel="share of its peak (%)", ylim=(0, 100), xlim=(0.9, 80))
+    style.legend(fig, left.get_legend_handles_labels()[0], letters=16)
+    ratio, times = RATES["bf16"] / RATES["float32"], steps["float32", BATCH][1] / steps["bf16", BATCH][1]
+    words = f"bf16 multiplies {ratio:.0f} times as fast as float32, and its step is {times:.1f} times as fast"
+    style.title(fig, words)
+fig
+
+# %% [markdown]
+# From float32 to TF32 only products become faster. So more of the step is left to memory, and the share of the peak
+# falls. From TF32 to bf16 products become faster again, but numbers are also half as long: all that is left of the
+# ridge moves half of the bytes, and the share stays about where it was. A larger batch helps as far as the update
+# weighs, which is the same for every batch; then no more.
+#
+# What the model leaves out: that a kernel has to be launched, which a small batch feels most; that no product reaches
+# the peak, and no copy the memory's rate; that on a card attention multiplies also the pairs of tokens that the mask
+# hides. So a prediction is a bound. How far is a card from it?
+#
+# ## Several ranks on one card
+#
+# Ranks may share a card: then an all-reduce needs no network, only memory. There are three ways.
+#
+# * **ipc**: each process opens the others' arrays. All $p$ arrays of $n$ bytes are read, and the sum is written to
+#   all of them: $2pn$ bytes at the rate of the card's memory, and no fewer are possible.
+# * **staged**, for an MPI that knows nothing of cards: every message goes over PCIe to the host and back up. In a ring,
+#   ranks send $2n(p-1)$ bytes together, all of them through the one link that the card has.
+# * **on the host**, what a program does whose collectives know nothing of cards: all arrays go down, are summed there,
+#   and go up again, one after the other: $2pn$ bytes through the link, and the summing besides.
+
+# %%
+RANKS, SIZE = 4, 256 << 20  # as benchmarks.gpu has them
+direct = formula("all_reduce", "direct", ranks=RANKS, num_bytes=SIZE)
+ring = formula("all_reduce", "ring", ranks=RANKS, num_bytes=SIZE)
+link = H200.host.link_bytes_per_s
+ways = {  # bytes of all ranks together, the rate that they share, and where a result has it
+    "ipc": (3 * direct.reduced_bytes * RANKS, H200.device.memory_bytes_per_s, "ipc", "all_reduce_s"),
+    "staged": (ring.bytes * RANKS, link, "staged", "all_reduce_s"),
+    "on the host": (2 * RANKS * SIZE, link, "staged", "host_all_reduce_s"),
+}
+assert np.isclose(ways["ipc"][0], 2 * RANKS * SIZE) and np.isclose(ways["staged"][0], 2 * (RANKS - 1) * SIZE)
+
+
+# %%
+def look(found, *path):
+    """What lies there in a file of results; None where nothing does."""
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def ms(seconds):
+    return "-" if seconds is None else f"{seconds * 1e3:.2f}"
+
+
+print(f"all-reduce of {RANKS} ranks x {style.size(SIZE)} on one card, predicted for an H200")
+print(
+    "                GiB    TB/s   predicted, ms" + "".join(f"{name + ', ms':>22}" for name in results or ["measured"])
+)
+for way, (num_bytes, rate, *place) in ways.items():
+    seen = [look(found, "all_reduce", *place) for found in results.values()] or [None]
+    row = f"{num_bytes / 2**30:8.2f}{rate / 1e12:8.3f}{num_bytes / rate * 1e3:16.2f}"
+    print(f"{way:11}{row}" + "".join(f"{ms(seconds):>22}" for seconds in seen))
+
+# %% [markdown]
+# The link to the host is far slower than the card's own memory. That is why `simdist` tries every path, takes the best
+# that works, and says which and why.
+#
+# ## On the card at hand
+#
+# A small program on two virtual ranks that share a card: five steps of a little GPT, on the processor, and on the card,
+# if there is one. The code is the same; only what `comm.empty` gives is not.
+
+
+# %%
+def learn(comm, device):
+    words = use_device(comm, device).words
+    small = Shape(layers=2, width=64, heads=4, context=32)
+    method = DataParallel(gpt(small), comm, Recipe("adamw", precision=precision("float32")), 0)
+    random, losses = np.random.default_rng(comm.rank), []
+    for _ in range(5):
+        windows = random.integers(256, size=(4, small.context + 1)).astype(np.int64)
+        losses.append(float(method.train([windows], 1 / (8 * small.context), 1e-3)) / (4 * small.context))
+    return words, losses, np.array(on_host(method.weights))
+
+
+_, losses, weights = sd.run(learn, ranks=2, args=("cpu",)).results[0]
+print("loss, on the processor", " ".join(f"{loss:.5f}" for loss in losses))
+try:
+    words, found, other = sd.run(learn, ranks=2, args=("cuda",)).results[0]
+except sd.WorldUnavailable as missing:
+    print(f"Passed over: {missing}")
+else:
+    print("loss, on the card     ", " ".join(f"{loss:.5f}" for loss in found))
+    print(f"largest difference of a weight {np.abs(weights - other).max():.1e}, on {words}")
+    assert np.allclose(losses, found, rtol=1e-3)
+
+# %% [markdown]
+# ## Measured beside predicted
+#
+# Every file in `benchmarks/results` is one card. There are two predictions. One is from the data sheet, before anybody
+# has touched the card. The other is from the card's own rates of copies and of products, as measured: what then
+# remains between it and a step is what the model has no word for.
+
+
+# %%
+def predicted(memory, rates, link):
+    """What the model says of a card with these rates."""
+    found = {"copies, TB/s": memory / 1e12}
+    found |= {f"products in {name}, TFLOP/s": rate / 1e12 for name, rate in rates.items()}
+    found["all-reduce by ipc, ms"] = 2 * RANKS * SIZE / memory * 1e3
+    found["all-reduce staged, ms"] = 2 * (RANKS - 1) * SIZE / link * 1e3
+    found["all-reduce on the host, ms"] = 2 * RANKS * SIZE / link * 1e3
+    for name, rate in rates.items():
+        device = Device("the card", rate, memory, H200.device.memory_bytes)
+        found[f"step in {name}, ms"] = stepped(device, BATCH, name)[1] * 1e3
+    return found
+
+
+def measured(found):
+    """The same of a file of results, None where it has nothing."""
+    places = {"copies, TB/s": (1e-12, "card", "copy_bytes_per_s")}
+    for name in ("bf16", "tf32"):
+        places[f"products in {name}, TFLOP/s"] = 1e-12, "card", "matmul_flops_per_s", name
+        places[f"step in {name}, ms"] = 1e3, f"step {name}", "simdist", "step_s"
+        places[f"PyTorch eager in {name}, ms"] = 1e3, f"step {name}", "pytorch", "step_s"
+    places["all-reduce by ipc, ms"] = 1e3, "all_reduce", "ipc", "all_reduce_s"
+    places["all-reduce staged, ms"] = 1e3, "all_reduce", "staged", "all_reduce_s"
+    places["all-reduce on the host, ms"] = 1e3, "all_reduce", "staged", "host_all_reduce_s"
+    seen = {what: (scale, look(found, *path)) for what, (scale, *path) in places.items()}
+    return {what: None if value is None else scale * value for what, (scale, value) in seen.items()}
+
+
+# %%
+def compare(found):
+    """Three columns for a card: by its data sheet, by its own rates, measured."""
+    called = look(found, "card", "card") or "H200"
+    sheet = preset(next((p for p in presets() if p.upper() in called.upper()), "h200"))
+    peak, link = sheet.device.flops_per_s, sheet.host.link_bytes_per_s
+    first, last = predicted(sheet.device.memory_bytes_per_s, {"bf16": peak, "tf32": peak / 2}, link), measured(found)
+    copies, rates = look(found, "card", "copy_bytes_per_s"), look(found, "card", "matmul_flops_per_s")
+    own = predicted(copies, {name: rates[name] for name in ("bf16", "tf32")}, link) if copies and rates else {}
+    whats = list(dict.fromkeys([*first, *last]))
+    return {what: (first.get(what), own.get(what), last[what]) for what in whats}
+
+
+# %%
+tables = {name: compare(found) for name, found in (results or {"an H200, not measured": {}}).items()}
+for name, table in tables.items():
+    print(name)
+    print(f"{'':30}{'by data sheet':>15}{'by own rates':>15}{'measured':>12}")
+    for what, columns in table.items():
+        cells = ["-" if value is None else f"{value:.2f}" for value in columns]
+        print(f"{what:30}{cells[0]:>15}{cells[1]:>15}{cells[2]:>12}")
+for name, found in results.items():
+    for what, line in found.get("checks", {}).items():
+        print(f"{name}, checks, {what}: {line.splitlines()[0]}")
+
+
+# %%
+def timed(what):
+    """Whether it is a time that the model predicts."""
+    return what.endswith("ms") and "PyTorch" not in what
+
+
+def bars(tables):
+    """Times that a card took, as multiples of what its data sheet says."""
+    with style.styled():
+        fig = style.figure(style.PAGE, 2.4)
+        ax = fig.subplots()
+        whats = [what for what in next(iter(tables.values())) if timed(what)]
+        ratios = {name: [(table[w][2] or np.nan) / table[w][0] for w in whats] for name, table in tables.items()}
+        height = 0.8 / len(tables)
+        for i, (name, ratio) in enumerate(ratios.items()):
+            at = np.arange(len(whats)) + (i - (len(tables) - 1) / 2) * height
+            ax.barh(at, ratio, height, color=style.series(i)["color"], label=name)
+        ax.axvline(1, color=style.INK, linewidth=0.8, linestyle="--")
+        ax.set_yticks(range(len(whats)), [what.removesuffix(", ms") for what in whats])
+        ax.set(xlabel="measured over predicted by the data sheet")
+        ax.invert_yaxis()
+        style.legend(fig, ax.get_legend_handles_labels()[0], letters=24)
+        far = [r for ratio in ratios.values() for r in ratio if not np.isnan(r)]
+        style.title(fig, f"Cards take {min(far):.1f} to {max(far):.1f} times as long as their data sheets allow")
+    return fig
+
+
+have = {name: table for name, table in tables.items() if any(v[2] for what, v in table.items() if timed(what))}
+bars(have) if have else print("No card has been measured yet: there is nothing to draw.")
+
+# %% [markdown]
+# ## Train on it, and measure it
+#
+# With `pip install 'simdist[cuda13]'` (or `cuda12`, by the driver), `--device cuda` puts a run's arrays on a card. It
+# says first which card it is, which way they go to other ranks, and why; and without one, what is missing:
+
+# %%
+with TemporaryDirectory() as folder:
+    words = "simdist train --model gpt --device cuda --steps 20"
+    done = subprocess.run(
+        [sys.executable, "-m", *words.split(), "--out", f"{folder}/run"], capture_output=True, text=True, timeout=250
+    )
+print(f"$ {words}\n{(done.stdout + done.stderr).replace(folder, '…')}\nends with code {done.returncode}")
+
+# %% [markdown]
+# `--ranks 4` starts four that share the card, or have one each where there are four. To add a card to this notebook,
+# run from the root of the repository, on a machine that has it,
+#
+# ```sh
+# python -m benchmarks.gpu --out benchmarks/results/<card>.json
+# ```
+#
+# It checks first: kernels, paths between ranks and training, against what the processor computes. Then it measures
+# copies, products, all-reduces by each path and steps, beside PyTorch where that is installed. Run this notebook again
+# after it, and the empty columns fill.
+#
+# ## To take along
+#
+# * An operation is limited by arithmetic or by memory, and its intensity says by which. In a GPT it is memory, except
+#   for the large products.
+# * What memory limits is made faster by moving fewer bytes: fewer passes, fewer bits.
+# * The share of the peak tells how far a step is from what a card could do, and the kinds of work tell why.
+# * Arrays on one card should not leave it: the way over the host is slower by the ratio of the two rates.
+#
+# **Try:** `SHAPE` of twice the width: what happens to the share of the peak? `preset("a100").device` for `H200.device`
+# in the roofline: does any kind of work change its side? `Counting` on `functional.gelu_backward`: is a kernel worth
+# its lines there?
+#
+# **Read:** [`simdist/arrays/meter.py`](../simdist/arrays/meter.py) and
+# [`simdist/cluster/device.py`](../simdist/cluster/device.py) (Williams, Waterman, Patterson 2009, *Roofline: an
+# insightful visual performance model for multicore architectures*, CACM 52(4));
+# [`simdist/arrays/kernels/norm.py`](../simdist/arrays/kernels/norm.py) and
+# [`simdist/arrays/kernels/attention.py`](../simdist/arrays/kernels/attention.py) (Dao et al. 2022, *FlashAttention*,
+# arXiv 2205.14135); [`simdist/comm/device.py`](../simdist/comm/device.py), the paths between ranks;
+# [`benchmarks/gpu.py`](../benchmarks/gpu.py).
