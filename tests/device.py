@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["library"]
+__all__ = ["library", "stands_in"]
 
 FAKE = Path(__file__).parent / "fake_cuda"
+
+
+def stands_in():
+    """Whether the device of these tests is the stand-in."""
+    return str(FAKE) in sys.path
 
 
 def library(config):
