@@ -111,7 +111,7 @@ def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float) -> Run:
             relay.pass_on(last=True)
         if code != 0:
             job.poll(0.0)  # a death may be behind the failure, and then mpirun may know more of it
-            last_s = time.monotonic() + 0.5
+            last_s = time.monotonic() + 1.0
             while job.deaths and job.poll() is None and time.monotonic() < last_s:
                 pass
             raise _first_failure(job)
