@@ -37,6 +37,7 @@ def picked(comm):
 
 
 @needs_mpi
+@pytest.mark.slow  # a job that measures wants the cores for itself
 def test_auto_goes_by_what_was_measured_in_later_jobs(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert sd.run(picked, 2, world="mpi").results == [(False, "direct", "direct")] * 2
