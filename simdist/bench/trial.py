@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist import collectives
-from simdist.arrays import Array, Meter, metered, partition, reduction
+from simdist.arrays import Array, Meter, metered, moved, on_host, partition, reduction
 from simdist.collectives import cost
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
@@ -140,18 +140,24 @@ def perform(trial: Trial, comm: Communicator, x: Array) -> Array | None:
 
 
 def outcome(trial: Trial, comm: Communicator) -> Outcome:
-    """Perform the trial and compare. All ranks of comm must call it."""
-    x = contribution(trial, comm.size, comm.rank)
+    """Perform the trial, on the communicator's device, and compare. All ranks of comm must call it.
+
+    Where ranks share a GPU one works for all, so there what each of them moves is no matter of its own.
+    """
+    x = moved(contribution(trial, comm.size, comm.rank), comm.device.kind)
     before = len(comm.recorder.rows)
     meter = Meter()
     with metered(meter):
         got = perform(trial, comm, x)
     spans = [Span._make(row) for row in comm.recorder.rows[before:]]
+    counted = _counted(spans, meter.flops * x.dtype.itemsize)
+    led = comm.device.path == "ipc" and not find(trial.operation, trial.algorithm).by_messages
+    got = None if got is None else on_host(got)
     return Outcome(
         error=_error(got, expected(trial, comm.size, comm.rank)),
         limit=_limit(trial, comm.size),
-        counted=_counted(spans, meter.flops * x.dtype.itemsize),
-        promised=_promised(trial, comm),
+        counted=counted,
+        promised=counted if led else _promised(trial, comm),
         digest="" if got is None else hashlib.sha256(got.tobytes()).hexdigest()[:16],
     )
 
@@ -199,7 +205,7 @@ def _promised(trial: Trial, comm: Communicator) -> Traffic:
         rank=comm.rank,
         root=trial.root,
         itemsize=itemsize,
-        ranks_per_node=0 if comm.num_nodes == 1 else max(map(list(comm.nodes).count, comm.nodes)),
+        ranks_per_node=0 if comm.num_nodes == 1 else max(map(len, comm.nodes.members.values())),
         **({} if by_messages else {"staged": True}),  # a trial's arrays lie in memory of the rank's own
     )
     return Traffic(*found[1:])

@@ -16,6 +16,7 @@ from simdist.training import Config, Interrupts, Progress, Report, RunFolder, Tr
 from simdist.training.asynchronous.methods import ASYNCHRONOUS
 from simdist.training.asynchronous.report import report as asynchronous_report
 from simdist.training.asynchronous.run import AsynchronousRun
+from simdist.training.checkpoint.together import by_one
 from simdist.training.folder import CHECKPOINTS
 from simdist.training.peak import matmul_flops_per_s
 from simdist.training.pipeline_report import taken_by_all
@@ -51,9 +52,8 @@ class Session:
             return self._train_asynchronously(comm)
         with Interrupts() as asked:
             trainer = Trainer(comm, self.config, text=self.text)
-            changes = trainer.resume(Path(self.resume) / CHECKPOINTS) if self.resume else []
-            folder = self._folder(comm, trainer.done) if comm.rank == 0 else None
-            trainer.checkpoints = Path(comm.exchange(str(folder.path) if folder else "")[0]) / CHECKPOINTS
+            changes = trainer.resume(Path(self.resume) / CHECKPOINTS) if self.resume is not None else []
+            folder, trainer.checkpoints = self._folder(comm, trainer.done)
             if folder:
                 self._show(trainer, asked, folder, changes)
             else:
@@ -62,10 +62,21 @@ class Session:
             self._finish(trainer, folder)
         return _exit_code(trainer.stopped, comm)
 
-    def _folder(self, comm: Communicator, done: int = 0) -> RunFolder:
-        """Where this run's files go: into those of the run that it goes on with, unless told otherwise."""
-        config, p = self.config, comm.size
-        if self.resume:
+    def _folder(self, comm: Communicator, done: int) -> tuple[RunFolder | None, Path]:
+        """Rank 0's folder for this run's files, and where all ranks leave its checkpoints."""
+        made: list[RunFolder] = []
+
+        def make() -> str:
+            made.append(self._made(comm.size, done))
+            return str(made[0].path)
+
+        path = Path(by_one(comm, make))
+        return (made[0] if made else None), path / CHECKPOINTS
+
+    def _made(self, p: int, done: int) -> RunFolder:
+        """The folder of the run that this one goes on with, or a new one, unless told otherwise."""
+        config = self.config
+        if self.resume is not None:
             path = self.out or self.resume
             again = Path(path).resolve() == Path(self.resume).resolve()
             return RunFolder(path, config, *history(self.resume, done), again=again)
@@ -114,7 +125,7 @@ class Session:
 
     def _add_circumstances(self, told: Report, comm: Communicator) -> None:
         """What times are to be read by."""
-        ranks_here, cores = list(comm.nodes).count(comm.node), num_cores()
+        ranks_here, cores = len(comm.nodes.neighbours(comm.rank)), num_cores()
         if comm.device.words:
             told.summary.append(f"on {comm.device.words}")
         if self.cluster:
@@ -133,9 +144,9 @@ class Session:
 
         with Interrupts() as asked:
             run = AsynchronousRun(comm, config, text=self.text, tell=tell)
-            changes = run.resume(Path(self.resume) / CHECKPOINTS) if self.resume else []
-            begun, folder = run.done, self._folder(comm, run.done) if comm.rank == 0 else None
-            run.checkpoints = Path(comm.exchange(str(folder.path) if folder else "")[0]) / CHECKPOINTS
+            changes = run.resume(Path(self.resume) / CHECKPOINTS) if self.resume is not None else []
+            begun = run.done
+            folder, run.checkpoints = self._folder(comm, begun)
             if folder:
                 _tell(folder, "\n".join([*_goes_on(begun, changes), _entropies(run.text)]))
             headed = False

@@ -36,10 +36,8 @@ class _Seat(NamedTuple):
 
 
 def _seat(comm: Communicator, rank: int) -> _Seat:
-    """Where a rank of comm sits; nodes count in the order of their first ranks."""
-    firsts = list(dict.fromkeys(comm.nodes))
-    node = comm.nodes[rank]
-    return _Seat(list(comm.nodes[:rank]).count(node), firsts.index(node))
+    """Where a rank of comm sits, and at which place among the leaders its node's is."""
+    return _Seat(comm.nodes.neighbours(rank).index(rank), list(comm.nodes.members).index(comm.nodes[rank]))
 
 
 def all_reduce_phases(equal: bool) -> dict[str, str]:
@@ -51,8 +49,7 @@ def all_reduce_phases(equal: bool) -> dict[str, str]:
 
 def all_reduce_over_nodes(x: Array, comm: Communicator, op: Reduction) -> None:
     """Replace x by its reduction over all ranks."""
-    sizes = {list(comm.nodes).count(node) for node in set(comm.nodes)}
-    find("all_reduce", "hierarchical").run(x, comm, op, **all_reduce_phases(len(sizes) == 1))
+    find("all_reduce", "hierarchical").run(x, comm, op, **all_reduce_phases(comm.nodes.equal))
 
 
 def reduce_over_nodes(x: Array, comm: Communicator, op: Reduction, root: int) -> None:
@@ -84,20 +81,17 @@ def broadcast_over_nodes(x: Array, comm: Communicator, root: int) -> None:
 
 def all_gather_over_nodes(x: Array, comm: Communicator, chunks: Chunks) -> None:
     """Fill x, of which each rank holds its own chunk, with the chunks of all."""
-    nodes = list(comm.nodes)
-    firsts = list(dict.fromkeys(nodes))
-    if nodes != sorted(nodes, key=firsts.index):  # the chunks of a node do not lie side by side
+    if not comm.nodes.in_turn:  # the chunks of a node do not lie side by side
         find("all_gather", "ring").run(x, comm, chunks)
         return
     node, leaders = rows_and_columns(comm, "nodes", comm.node)
     spans, own = [], []
-    for each in firsts:
-        ranks = [rank for rank, of in enumerate(nodes) if of == each]
+    for each, ranks in comm.nodes.members.items():
         span = slice(chunks[ranks[0]].start, chunks[ranks[-1]].stop)
         spans.append(span)
         if each == comm.node:
             own = [slice(chunks[i].start - span.start, chunks[i].stop - span.start) for i in ranks]
-    find("all_gather", "direct").run(x[spans[firsts.index(comm.node)]], node, own)
+    find("all_gather", "direct").run(x[spans[_seat(comm, comm.rank).node]], node, own)
     if node.rank == 0:
         find("all_gather", "ring").run(x, leaders, spans)
     find("broadcast", "direct").run(x, node, 0)

@@ -6,7 +6,6 @@
 Source: Jia et al. 2018, arXiv 1807.11205: hierarchical all-reduce, by leaders.
 """
 
-from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -64,13 +63,17 @@ class Leaders(NamedTuple):
 
 
 def _plan(equal: bool, leaders: bool | None, inner: dict[str, str]) -> Phases | Leaders:
-    """The three phases: by leaders if that is asked for or the nodes are unequal."""
+    """The three phases: by leaders if that is asked for or the nodes are unequal.
+
+    Their algorithms are looked up at once: later some ranks would not hear that there is none of this name.
+    """
     if leaders is False and not equal:
         raise ArgumentError("leaders=False needs the same number of ranks on every node")
     kind = Leaders if leaders or not equal else Phases
-    for phase in inner:
+    for phase, name in inner.items():
         if phase not in kind._fields:
             raise unknown_name("phase", phase, kind._fields)
+        find(phase, name)
     return kind(**inner)
 
 
@@ -122,13 +125,7 @@ def hierarchical_all_reduce(
         UnknownNameError: no such phase or algorithm; on every rank.
     """
     grid = rows_and_columns(comm, "nodes", comm.node)
-    plan = _plan(_equal(comm), leaders, inner)
+    plan = _plan(comm.nodes.equal, leaders, inner)
     plan.run(x, grid, op)
 
 
-def _equal(comm: Communicator) -> bool:
-    """Whether every node has the same number of ranks; counted once a communicator."""
-    key = "nodes are equal"
-    if key not in comm.attached:
-        comm.attached[key] = len(set(Counter(comm.nodes).values())) == 1
-    return bool(comm.attached[key])

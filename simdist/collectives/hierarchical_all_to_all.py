@@ -6,7 +6,6 @@
 Source: Rajbhandari et al. 2022, DeepSpeed-MoE, arXiv 2201.05596, section 5.3.
 """
 
-from collections import defaultdict
 
 import numpy as np
 
@@ -61,9 +60,9 @@ def hierarchical_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
 
     Cost per rank: k-1 messages and n(k-1)/k bytes inside the node, m-1 messages and n(m-1)/m bytes between.
     """
-    members = _members(comm)
+    members = list(comm.nodes.members.values())
     m, k = len(members), len(members[0])
-    if any(len(ranks) != k for ranks in members):
+    if not comm.nodes.equal:
         pairwise_all_to_all(x, y, comm)
         return
     node, column = rows_and_columns(comm, "nodes", comm.node)
@@ -76,18 +75,6 @@ def hierarchical_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     between = scratch(by_node)
     pairwise_all_to_all(by_node.reshape(m, k * width), between.reshape(m, k * width), column)
     y[order] = between.reshape(m * k, width)
-
-
-def _members(comm: Communicator) -> list[list[int]]:
-    """The ranks of each node, in order; counted once a communicator."""
-    key = "members of nodes"
-    if key not in comm.attached:
-        members: dict[int, list[int]] = defaultdict(list)
-        for rank, node in enumerate(comm.nodes):
-            members[node].append(rank)
-        comm.attached[key] = [members[node] for node in sorted(members)]
-    found: list[list[int]] = comm.attached[key]
-    return found
 
 
 def _turned(x: Array) -> Array:

@@ -99,7 +99,7 @@ class Watched(Communicator):
     def __init__(self, comm: Communicator, watch: Watch) -> None:
         self._comm, self._watch = comm, watch
         self.rank, self.size, self.ranks = comm.rank, comm.size, comm.ranks
-        self.nodes, self.num_nodes, self.cluster = comm.nodes, comm.num_nodes, comm.cluster
+        self.nodes, self.cluster = comm.nodes, comm.cluster
         self.context, self.stream_name, self.recorder = comm.context, comm.stream_name, comm.recorder
         self.check, self.doing, self.attached = comm.check, comm.doing, comm.attached
 

@@ -15,6 +15,7 @@ from simdist.cluster import Cluster
 from simdist.comm.block import Block
 from simdist.comm.device import HOST, Device, Finding
 from simdist.comm.peers import Peers
+from simdist.comm.placement import Placement
 from simdist.errors import ArgumentError
 from simdist.trace import Recorder
 
@@ -91,8 +92,7 @@ class Communicator(ABC):
     rank: int
     size: int
     ranks: Sequence[int]
-    nodes: Sequence[int]
-    num_nodes: int
+    nodes: Placement
     cluster: Cluster
     context: str
     stream_name: str
@@ -107,6 +107,11 @@ class Communicator(ABC):
     def node(self) -> int:
         """The index of the node that this rank lives on."""
         return self.nodes[self.rank]
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes the group's ranks live on."""
+        return self.nodes.num_nodes
 
     # -- messages -------------------------------------------------------------------------------------
 

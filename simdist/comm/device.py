@@ -112,7 +112,7 @@ def use_device(comm: "Communicator", name: str, path: str = "auto") -> Device:
 
 def _take_gpu(comm: "Communicator") -> tuple[int, str, str]:
     """Take this rank's GPU; its number, where it is, and what it is called. On all ranks, or on none."""
-    neighbours = [rank for rank, node in enumerate(comm.nodes) if node == comm.node]
+    neighbours = comm.nodes.neighbours(comm.rank)
     index, place, called, trouble = 0, "", "", ""
     try:
         library = device_library()

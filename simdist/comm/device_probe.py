@@ -104,7 +104,7 @@ def aware_of_cuda(comm: "Communicator", library: Any, mpi: Any) -> Finding:
     trouble = ""
     if not says_cuda(library, mpi):
         trouble = f"this MPI does not say that it takes CUDA's memory; {_INSTALL}"
-    elif list(comm.nodes).index(comm.node) == comm.rank:
+    elif comm.nodes.neighbours(comm.rank)[0] == comm.rank:
         failed = tried_in_a_child()
         trouble = f"this MPI says that it takes CUDA's memory, but {failed}" if failed else ""
     return _agreed(comm, trouble, "MPI takes device memory: it says so, and a trial arrived")

@@ -10,10 +10,12 @@ import numpy as np
 
 from simdist.cluster import Tuned, preset
 from simdist.comm.guard import Guard
+from simdist.comm.leftovers import drop, files_of_start
 from simdist.comm.mpi import MPI, MpiCommunicator
 from simdist.comm.mpi_group import MpiGroup
 from simdist.comm.mpi_memory import Windows
 from simdist.comm.nodes import common_zero, node_indices, open_board, pretended
+from simdist.comm.placement import Placement
 from simdist.comm.watchdog import Watchdog
 from simdist.errors import DataError, WorldUnavailable
 from simdist.trace import Recorder
@@ -42,6 +44,7 @@ def join(guard: Guard) -> MpiCommunicator:
             f"{world.Get_size()}: start the job with the mpirun of that library"
         )
     neighbours = world.Split_type(MPI.COMM_TYPE_SHARED)
+    drop(files_of_start())
     nodes = node_indices(world, neighbours)
     open_board(watchdog, neighbours)
     zero_s = common_zero(world, neighbours, nodes)
@@ -51,7 +54,7 @@ def join(guard: Guard) -> MpiCommunicator:
     if watchdog.board is not None:
         watchdog.board.beat(watchdog.lines[0].words(None))
     recorder = Recorder(watchdog.rank)
-    group = MpiGroup(MPI, world, "world", range(world.Get_size()), pretended(nodes))
+    group = MpiGroup(MPI, world, "world", range(world.Get_size()), Placement(pretended(nodes)))
     cluster = preset("this-machine").with_(tuned=_tuned(world))
     return MpiCommunicator(group, guard, watchdog.lines[0], recorder, zero_s, Windows(MPI), cluster)
 

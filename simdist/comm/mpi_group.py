@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from simdist.comm.mismatch import mismatch
+from simdist.comm.placement import Placement
 
 __all__ = ["NOTE_BYTES", "MpiGroup"]
 
@@ -28,12 +29,12 @@ class MpiGroup:
         ends: what was made from this group, as functions that give it back: all members made it, in this order.
     """
 
-    def __init__(self, library: Any, mpi: Any, context: str, ranks: Sequence[int], nodes: Sequence[int]) -> None:
+    def __init__(self, library: Any, mpi: Any, context: str, ranks: Sequence[int], nodes: Placement) -> None:
         self.library = library
         self.mpi = mpi
         self.context = context
         self.ranks = tuple(ranks)
-        self.nodes = tuple(nodes)
+        self.nodes = nodes
         self.rank: int = mpi.Get_rank()
         self.size: int = mpi.Get_size()
         self.ends: list[Callable[[], object]] = []
@@ -72,7 +73,7 @@ class MpiGroup:
 
     def twin(self, name: str) -> "MpiGroup":
         """The same members under another name, whose messages match only each other."""
-        return self._kin(self.mpi.Dup(), self.context + name, self.ranks, self.nodes)
+        return self._kin(self.mpi.Dup(), self.context + name, range(self.size))
 
     def split(self, color: int | None, key: int) -> "MpiGroup | None":
         """The members that gave the same color, ordered by key, then rank; None where color is None."""
@@ -86,8 +87,7 @@ class MpiGroup:
         members = [r for _, r in sorted(alike)]
         # MPI wants colors and keys from 0 on: the first member and the place among them will do.
         mpi = self.mpi.Split(members[0], members.index(self.rank))
-        ranks, nodes = [self.ranks[m] for m in members], [self.nodes[m] for m in members]
-        return self._kin(mpi, f"{self.context}/{self._splits}:{color}", ranks, nodes)
+        return self._kin(mpi, f"{self.context}/{self._splits}:{color}", members)
 
     def shrunk(self) -> "MpiGroup | None":
         """The members that live, in the same order; None where all do. Blocks until all of them have called."""
@@ -97,11 +97,10 @@ class MpiGroup:
             return None
         members = self.library.Group.Translate_ranks(mpi.Get_group(), None, self.mpi.Get_group())
         self._splits += 1
-        ranks, nodes = [self.ranks[m] for m in members], [self.nodes[m] for m in members]
-        return self._kin(mpi, f"{self.context}/{self._splits}:alive", ranks, nodes)
+        return self._kin(mpi, f"{self.context}/{self._splits}:alive", members)
 
-    def _kin(self, mpi: Any, context: str, ranks: Sequence[int], nodes: Sequence[int]) -> "MpiGroup":
-        group = MpiGroup(self.library, mpi, context, ranks, nodes)
+    def _kin(self, mpi: Any, context: str, members: Sequence[int]) -> "MpiGroup":
+        group = MpiGroup(self.library, mpi, context, [self.ranks[m] for m in members], self.nodes.part(members))
         group._siblings = self.ends
         self.ends.append(group.free)
         return group

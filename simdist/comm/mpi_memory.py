@@ -10,8 +10,8 @@ import numpy as np
 
 from simdist.arrays import Array
 from simdist.comm.communicator import Communicator
-from simdist.comm.device_memory import DeviceWindow
-from simdist.comm.guard import Guard, shared_files
+from simdist.comm.device_memory import DevicePeers, DeviceWindow
+from simdist.comm.guard import Guard
 from simdist.comm.mpi_group import MpiGroup
 from simdist.errors import ArgumentError
 
@@ -134,8 +134,7 @@ class MpiMemory:
         self.windows = windows
         self._group = group
         self._guard = guard
-        node = group.nodes[group.rank]
-        self._ranks = [rank for rank, other in zip(group.ranks, group.nodes, strict=True) if other == node]
+        self._ranks = [group.ranks[r] for r in group.nodes.neighbours(group.rank)]
         self._neighbours: Any = group.mpi if len(self._ranks) == group.size else None
         self._common: list[Window] = []
 
@@ -150,8 +149,6 @@ class MpiMemory:
         windows.add(window)
         self._guard.frees[name] = window.free
         group.ends.append(lambda: self._end(window))
-        if self._guard.watchdog.board is not None:
-            self._guard.watchdog.board.name_files(shared_files())
         return window
 
     def _end(self, window: Window) -> None:
@@ -183,6 +180,12 @@ class MpiMemory:
         self.windows.remove(window)
         self._guard.frees.pop(window.name)()
         self._group.mpi.Barrier()  # nobody frees its own before all have closed it
+
+    def device_peers(self, comm: Communicator, num_bytes: int) -> DevicePeers:
+        """The ranks of the group, with a window of device memory. All of them must call it."""
+        peers = DevicePeers(comm, self.device_window(comm, num_bytes))
+        self._group.ends.append(peers.end)
+        return peers
 
     def device_empty(self, comm: Communicator, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """An array on the device that the ranks of the node can reach."""

@@ -57,7 +57,6 @@ class MpiMessages(Communicator):
         self.size = group.size
         self.ranks = group.ranks
         self.nodes = group.nodes
-        self.num_nodes = len(set(group.nodes))
         self.context = group.context
         self.stream_name = line.name
         self.recorder = recorder

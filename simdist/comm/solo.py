@@ -13,6 +13,7 @@ from simdist.comm.device import HOST
 from simdist.comm.line import Line
 from simdist.comm.mpi_errors import check_array, too_long
 from simdist.comm.peers import Peers, Views
+from simdist.comm.placement import Placement
 from simdist.comm.thread_stream import ThreadStream
 from simdist.errors import ArgumentError, ArrayError, DeadlockError
 from simdist.trace import Recorder
@@ -32,8 +33,7 @@ class SoloCommunicator(Communicator):
     rank = 0
     size = 1
     ranks: Sequence[int] = (0,)
-    nodes: Sequence[int] = (0,)
-    num_nodes = 1
+    nodes = Placement([0])
 
     def __init__(
         self, line: Line | None = None, parent: "SoloCommunicator | None" = None, context: str = "world"

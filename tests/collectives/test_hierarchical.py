@@ -104,6 +104,19 @@ def test_an_unknown_phase_is_named():
         dissect("all_reduce", "hierarchical", [np.ones(3)] * 4, all_gather="nonsense")
 
 
+def test_every_rank_hears_of_an_algorithm_that_there_is_not():
+    """Also those that have no part in the phase."""
+
+    def program(comm):
+        with pytest.raises(UnknownNameError, match="all_reduce algorithm 'nonsense'"):
+            find("all_reduce", "hierarchical").run(
+                np.ones(3), comm, reduction("sum"), leaders=True, all_reduce="nonsense"
+            )
+        return comm.recorder.rows
+
+    assert run_virtual(program, 4, UNIT.with_(devices_per_node=2))[0] == [[]] * 4
+
+
 @pytest.mark.parametrize(("p", "per_node"), [(8, 0), (8, 4), (12, 3), (16, 16)])
 @pytest.mark.parametrize("num_bytes", [240, 240 * 100_003])
 def test_takes_as_long_as_the_formula_says(p, per_node, num_bytes):

@@ -29,10 +29,8 @@ def test_what_one_writes_all_can_read(path):
     assert [slot.state for slot in reader.slots()] == [ABSENT] * 3
     writer.take(5)
     writer.beat("computes")
-    writer.name_files(["/dev/shm/a", "/dev/shm/b"])
     slot = reader.slot(1)
     assert (slot.rank, slot.pid, slot.state, slot.doing) == (5, os.getpid(), AT_WORK, "computes")
-    assert slot.files == ["/dev/shm/a", "/dev/shm/b"]
     assert 0 <= slot.silent_s < 60
     writer.leave(LEFT, 3)
     assert reader.states() == [ABSENT, LEFT, ABSENT]
@@ -40,6 +38,29 @@ def test_what_one_writes_all_can_read(path):
     path.unlink()
     writer.leave(FAILED, 1)
     assert reader.states()[1] == FAILED
+    writer.close()
+    reader.close()
+
+
+def test_who_looks_in_the_middle_of_a_change_sees_nothing_that_never_was(path):
+    writer, reader, seen = Board(path, 1), Board(path), []
+
+    class Row:
+        def __setitem__(self, name, value):
+            reader._rows[1][name] = value
+            seen.append((reader.slot(1), time.monotonic()))
+
+    writer._rows = {1: Row()}
+    writer.take(5)
+    time.sleep(0.01)
+    leaves_s = time.monotonic()
+    writer.leave(LEFT, 3)
+    for slot, now_s in seen:
+        if slot.state == AT_WORK:
+            assert (slot.rank, slot.pid) == (5, os.getpid()) and slot.silent_s < 60
+        if slot.state == LEFT:
+            assert slot.code == 3 and slot.since_s <= now_s - leaves_s  # not as long as it has been at work
+    assert {slot.state for slot, _ in seen} == {ABSENT, AT_WORK, LEFT}
     writer.close()
     reader.close()
 

@@ -38,7 +38,6 @@ class VirtualCommunicator(Communicator):
         self.size = group.size
         self.ranks = group.ranks
         self.nodes = group.nodes
-        self.num_nodes = group.num_nodes
         self.cluster = shared.cluster
         self.context = group.context
         self.stream_name = stream_name

@@ -8,6 +8,7 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.cluster import Network
 from simdist.comm.mismatch import listed, mismatch
+from simdist.comm.placement import Placement
 from simdist.comm.virtual.channel import Channel
 from simdist.comm.virtual.lookout import Lookout
 from simdist.comm.virtual.scheduler import Fiber, Scheduler
@@ -76,7 +77,7 @@ class Group:
         network: Network,
         context: str,
         ranks: Sequence[int],
-        nodes: Sequence[int],
+        nodes: Placement,
         family: str,
     ) -> None:
         self.scheduler = scheduler
@@ -85,7 +86,6 @@ class Group:
         self.ranks = ranks
         self.nodes = nodes
         self.size = len(ranks)
-        self.num_nodes = len(set(nodes))
         self.family = family
         self.channels: dict[int, dict[int, Channel]] = {}
         self._lookouts: dict[int, Lookout] = {}
@@ -108,7 +108,7 @@ class Group:
         """Some of the members, in this order; whoever asks for the same name gets the same group."""
         context = self.context + name
         if context not in self._kin:
-            ranks, nodes = [self.ranks[m] for m in members], [self.nodes[m] for m in members]
+            ranks, nodes = [self.ranks[m] for m in members], self.nodes.part(members)
             self._kin[context] = Group(self.scheduler, self.network, context, ranks, nodes, context)
         return self._kin[context]
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from simdist.cluster import Cluster
+from simdist.comm.placement import Placement
 from simdist.comm.virtual.communicator import VirtualCommunicator
 from simdist.comm.virtual.group import Group
 from simdist.comm.virtual.scheduler import Fiber
@@ -41,7 +42,7 @@ def _run(
     program: Callable[..., Any], ranks: int, cluster: Cluster, args: tuple[Any, ...], record: bool, check: bool
 ) -> tuple[list[Any], list[Span], float]:
     shared = Shared(cluster, ranks, check)
-    nodes = [cluster.node_of(r) for r in range(ranks)]
+    nodes = Placement(cluster.node_of(r) for r in range(ranks))
     group = Group(shared.scheduler, shared.network, "world", range(ranks), nodes, "world")
     recorders = [Recorder(r, record) for r in range(ranks)]
     results: list[Any] = [None] * ranks

@@ -114,7 +114,7 @@ def _told_manifest(folder: Path, comm: Communicator, disk: Disk) -> bytes:
 
 def _verify(source: Source, comm: Communicator) -> str:
     """Check this rank's part of the files: those that fall to it among the ranks of its node."""
-    neighbours = [rank for rank, node in enumerate(comm.nodes) if node == comm.node]
+    neighbours = comm.nodes.neighbours(comm.rank)
     with comm.span("verify shards"):
         for shard in source.manifest.shards[neighbours.index(comm.rank) :: len(neighbours)]:
             source.verify(shard)
