@@ -2,7 +2,8 @@
 
     python -m benchmarks.virtual
 
-Each line compares the virtual seconds with the closed form of the algorithm on the same cluster.
+Each line compares the virtual seconds with the closed form of the algorithm on the same cluster. The last one is
+the limit: what Python, NumPy and greenlet take for a ring's messages alone, without ranks, network or clock.
 """
 
 import resource
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from greenlet import getcurrent, greenlet
 
 import simdist as sd
 from simdist.arrays import Array, phantom
@@ -72,6 +74,38 @@ def measure(
     return messages / wall_s
 
 
+def limit(ranks: int) -> float:
+    """Messages a second of bare greenlets in a ring, of one item each: prints a line.
+
+    All that is left of a message is one switch, the cut, the copy and the assignment of its chunk, and in the first
+    half of an all-reduce the addition. What comes out is no sum: the first of the ring takes what is a round old.
+    """
+    mail: list[Any] = [np.ones(1, np.float32)] * ranks
+    chunks, hub = [slice(i, i + 1) for i in range(ranks)], getcurrent()
+
+    def body(rank: int) -> None:
+        x: Array = np.ones(ranks, np.float32)
+        y, after = np.empty_like(x[:1]), ring[(rank + 1) % ranks]
+        hub.switch()
+        for step in range(2 * (ranks - 1)):
+            mail[rank] = x[chunks[(rank - step) % ranks]].copy()
+            y[...] = mail[rank - 1]
+            if step < ranks - 1:
+                take = x[chunks[(rank - 1 - step) % ranks]]
+                take[...] = np.add(take, y)  # faster than in place, for one item
+            after.switch()
+
+    ring = [greenlet(body) for _ in range(ranks)]
+    for rank, fiber in enumerate(ring):
+        fiber.switch(rank)
+    start_s = time.perf_counter()
+    ring[0].switch()
+    wall_s, messages = time.perf_counter() - start_s, 2 * ranks * (ranks - 1)
+    print(f"{'bare greenlets':<20}{ranks:>6}{'numpy':>9}{'':>8}{4 * ranks:>7}{messages:>11,}{wall_s:>8.2f}", end="")
+    print(f"{messages / wall_s:>9,.0f}", flush=True)
+    return messages / wall_s
+
+
 def by_phases(cluster: Cluster, ranks: int, num_bytes: int) -> float:
     """The closed form of the hierarchical all-reduce with recursive doubling between nodes: each phase on its link."""
     k, rate = cluster.devices_per_node, cluster.device.reduced_bytes_per_s
@@ -100,6 +134,7 @@ def main() -> int:
         measure("hierarchical", ranks, 1024, cluster=preset("h100"), closed=by_phases, all_reduce="recursive_doubling")
     if args.many:
         measure("recursive_doubling", args.many, 64)
+    limit(args.ranks)
     return 0
 
 
