@@ -127,5 +127,3 @@ def hierarchical_all_reduce(
     grid = rows_and_columns(comm, "nodes", comm.node)
     plan = _plan(comm.nodes.equal, leaders, inner)
     plan.run(x, grid, op)
-
-

@@ -6,7 +6,6 @@
 Source: Rajbhandari et al. 2022, DeepSpeed-MoE, arXiv 2201.05596, section 5.3.
 """
 
-
 import numpy as np
 
 from simdist.arrays import Array
