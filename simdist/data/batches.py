@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from simdist.arrays import partition
 from simdist.data.corpus import Bytes, Split
-from simdist.errors import unknown_name
+from simdist.errors import ArgumentError, unknown_name
 
 __all__ = ["ORDERS", "Batches", "Part"]
 
@@ -44,15 +44,16 @@ class Batches:
 
     Args:
         split: the windows to draw from.
-        global_batch_size: how many windows all ranks together train on in a step.
+        global_batch_size: how many windows all ranks together train on in a step; at least 1.
         seed: at least 0.
         order: "random": each window is as likely as another, with replacement. "passes": the windows that begin
             `stride` bytes apart, all of them once before any comes again, in another order each time; the last
             batch of a pass has what is left.
-        stride: with order "passes".
+        stride: with order "passes"; at least 1.
 
     Raises:
         UnknownNameError: there is no such order.
+        ArgumentError: a number is less than it must be.
     """
 
     split: Split
@@ -64,6 +65,9 @@ class Batches:
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
             raise unknown_name("order", self.order, ORDERS)
+        for name, least in (("global_batch_size", 1), ("seed", 0), ("stride", 1)):
+            if getattr(self, name) < least:
+                raise ArgumentError(f"{name} is {getattr(self, name)}; needs at least {least}")
 
     def numbers(self, step: int) -> npt.NDArray[np.int64]:
         """The numbers of the windows of this step's global batch, shape (batch_size,)."""

@@ -4,9 +4,10 @@ l  layers      h  width      V  vocabulary      s  tokens of a sequence      B  
 E  experts     S  slots of all experts
 """
 
+from simdist.errors import unknown_name
 from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.heads import num_pairs
-from simdist.nn.shape import Shape
+from simdist.nn.shape import RECOMPUTATIONS, Shape
 
 __all__ = ["matmul_flops", "megatron_flops", "megatron_parameters", "num_parameters"]
 
@@ -62,12 +63,29 @@ def megatron_parameters(layers: float, width: float, vocabulary: float, context:
     return 12 * layers * h**2 * (1 + 13 / (12 * h) + (v + s) / (12 * layers * h))
 
 
-def megatron_flops(layers: float, width: float, vocabulary: float, context: float, sequences: float) -> float:
-    """F = 96 B s l h² (1 + s / (6 h) + V / (16 l h)): an iteration's, with full recomputation.
+def megatron_flops(
+    layers: float, width: float, vocabulary: float, context: float, sequences: float, recompute: str = "full"
+) -> float:
+    """The operations of an iteration, of which the papers take all s² scores to be computed.
 
-    It takes all s² scores to be computed.
+        none         72 B s l h² (1 + s / (6 h) + V / (12 l h))     what the model needs
+        selective    72 B s l h² (1 + s / (3 h) + V / (12 l h))     what the hardware does
+        full         96 B s l h² (1 + s / (6 h) + V / (16 l h))
 
-    Source: Narayanan et al. 2021, arXiv 2104.04473, equation 3.
+    MFU is the model's, and HFU the hardware's, by what the devices could do in the time of the iteration.
+
+    Selective makes attention's forward again, a third of its operations; the paper, and so its table, counts all of
+    them twice. `matmul_flops` counts what is done.
+
+    Raises:
+        UnknownNameError: there is no such recomputation.
+
+    Source: full, Narayanan et al. 2021, arXiv 2104.04473, equation 3; the others, Korthikanti et al. 2022, arXiv
+    2205.05198, appendix A.
     """
-    h, v, s = width, vocabulary, context
-    return 96 * sequences * s * layers * h**2 * (1 + s / (6 * h) + v / (16 * layers * h))
+    if recompute not in RECOMPUTATIONS:
+        raise unknown_name("recomputation", recompute, RECOMPUTATIONS)
+    h, maps = width, 24 * sequences * context * layers * width**2  # of one forward
+    attention, logits = maps * context / (6 * h), maps * vocabulary / (12 * layers * h)
+    times = {"none": (3, 3), "selective": (3, 6), "full": (4, 4)}[recompute]
+    return times[0] * maps + times[1] * attention + 3 * logits

@@ -3,6 +3,7 @@
 import math
 
 from simdist.arrays import Array
+from simdist.errors import ArgumentError
 from simdist.nn.layers import Embedding, Gelu, Layer, Linear, Sequence
 from simdist.nn.model import Model
 
@@ -22,9 +23,17 @@ def mlp(context_bytes: int, embedding_width: int, hidden_width: int, hidden_laye
                       |
         logits     256: what comes next?
 
+    Raises:
+        ArgumentError: a width or the context is less than 1.
+
     Source: Bengio, Ducharme, Vincent, Jauvin 2003, J. Mach. Learn. Res. 3, 1137-1155: this architecture,
     with tanh for the hidden layer where here it is GELU.
     """
+    if min(context_bytes, embedding_width, hidden_width) < 1:
+        raise ArgumentError(
+            f"context_bytes is {context_bytes}, embedding_width {embedding_width}, hidden_width {hidden_width}; "
+            "needs at least 1 of each"
+        )
     layers: list[Layer] = [Embedding("embedding", _BYTES, embedding_width)]
     width = context_bytes * embedding_width
     for i in range(hidden_layers):

@@ -129,6 +129,8 @@ class Parameters:
                     f"{name} has shape {flat.shape} and dtype {flat.dtype}; "
                     f"these parameters need shape ({self.size},) and dtype {data.dtype}"
                 )
+            if not flat.flags.c_contiguous:  # what is cut from it would be copies
+                raise ArrayError(f"{name} is not contiguous; parameters need a vector that they can look into")
         self.data, self.gradient = data, gradient
         for parameter in self._parameters:
             span = self.spans[parameter.name]

@@ -19,7 +19,7 @@ from simdist.nn.loss import CrossEntropy, Loss
 from simdist.nn.parameters import Parameter
 from simdist.nn.shape import Shape
 
-__all__ = ["Parts"]
+__all__ = ["Parts", "mixture"]
 
 
 class Parts:
@@ -85,30 +85,9 @@ class Parts:
             ]
         )
 
-    def experts(
-        self,
-        name: str,
-        shape: Shape,
-        std: float,
-        residual_std: float,
-        exchange: Exchange | None = None,
-        perceptrons: Layer | None = None,
-    ) -> Layer:
+    def experts(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
         """The same by a mixture of experts: see `Experts`."""
-        return Experts(
-            name,
-            shape.width,
-            4 * shape.width,
-            shape.experts,
-            top_k=shape.top_k,
-            capacity_factor=shape.capacity_factor,
-            alpha=shape.alpha,
-            group=shape.group or shape.context,
-            std=std,
-            residual_std=residual_std,
-            exchange=exchange,
-            perceptrons=perceptrons,
-        )
+        return mixture(name, shape, std, residual_std)
 
     def logits(self, name: str, width: int, vocabulary: int, std: float) -> Layer:
         """From the stream to what `loss` takes."""
@@ -121,3 +100,28 @@ class Parts:
     def loss(self) -> Loss:
         """Of the logits."""
         return CrossEntropy()
+
+
+def mixture(
+    name: str,
+    shape: Shape,
+    std: float,
+    residual_std: float,
+    exchange: Exchange | None = None,
+    perceptrons: Layer | None = None,
+) -> Experts:
+    """The `Experts` of a GPT of this shape; what is not given is as of one process."""
+    return Experts(
+        name,
+        shape.width,
+        4 * shape.width,
+        shape.experts,
+        top_k=shape.top_k,
+        capacity_factor=shape.capacity_factor,
+        alpha=shape.alpha,
+        group=shape.group or shape.context,
+        std=std,
+        residual_std=residual_std,
+        exchange=exchange,
+        perceptrons=perceptrons,
+    )

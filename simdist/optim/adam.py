@@ -23,10 +23,7 @@ class Adam(Moments):
             w, m, v = weights[block], self.state["m"][block], self.state["v"][block]
             g = self._read(gradient, block, scale, copy=self.weight_decay > 0)
             spare = self._spare[0][: len(w)]
-            if self.weight_decay:
-                for part in self._decayed(block):
-                    np.multiply(w[part], self.weight_decay, out=spare[part])
-                    np.add(g[part], spare[part], out=g[part])
+            self._penalize(g, w, block, self.weight_decay, spare)
             self._take_in(m, v, g, spare)
             self._direct(m, v, rate, out=spare)
             np.subtract(w, spare, out=w)

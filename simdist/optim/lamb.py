@@ -62,10 +62,7 @@ class LAMB(Moments):
             spare = self._spare[0][: len(w)]
             self._take_in(m, v, self._read(gradient, block, scale), spare)
             self._direct(m, v, 1.0, out=u)
-            if self.weight_decay:
-                for part in self._decayed(block):
-                    np.multiply(w[part], self.weight_decay, out=spare[part])
-                    np.add(u[part], spare[part], out=u[part])
+            self._penalize(u, w, block, self.weight_decay, spare)
         ratios = self._ratios(weights)
         for block in self._blocks:
             w, u = weights[block], self._direction[block]

@@ -79,11 +79,7 @@ class LARS(Optimizer):
             w, v = weights[block], self.state["velocity"][block]
             g, change = self._read(gradient, block, scale), self._spare[0][: len(w)]
             np.copyto(change, g)
-            if self.weight_decay:
-                penalty = self._spare[1][: len(w)]
-                for part in self._decayed(block):
-                    np.multiply(w[part], self.weight_decay, out=penalty[part])
-                    np.add(change[part], penalty[part], out=change[part])
+            self._penalize(change, w, block, self.weight_decay, self._spare[1][: len(w)])
             for part, i in self._layers.numbered(block):
                 np.multiply(change[part], ratios[i], out=change[part])
             np.multiply(change, rate, out=change)

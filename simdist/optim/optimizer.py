@@ -51,7 +51,7 @@ class Optimizer(ABC):
         self._shape: tuple[int, ...] = like.shape
         self._decay = None if decay is None else Spans(decay).cut(start, start + len(like))
         self._blocks = blocks(len(like), like.itemsize, like=like)
-        self._spare = [np.empty_like(like, shape=self._blocks[0].stop if self._blocks else 0) for _ in range(2)]
+        self._none = np.empty_like(like, shape=0)
 
     def step(self, weights: Array, gradient: Array, learning_rate: float, gradient_scale: float = 1.0) -> None:
         """Change the weights, in place, by one step; the gradient stays as it is.
@@ -104,9 +104,21 @@ class Optimizer(ABC):
 
     # -- for the rules --------------------------------------------------------------------------------
 
+    @cached_property
+    def _spare(self) -> list[Array]:
+        """Two blocks of working space; a rule with a kernel on a device, where a block is all of it, asks for none."""
+        return [np.empty_like(self._none, shape=self._blocks[0].stop if self._blocks else 0) for _ in range(2)]
+
     def _decayed(self, block: slice) -> list[slice]:
         """Where weight decay applies inside `block`, counted from its start."""
         return [slice(0, block.stop - block.start)] if self._decay is None else self._decay.within(block)
+
+    def _penalize(self, x: Array, w: Array, block: slice, weight_decay: float, spare: Array) -> None:
+        """Add weight_decay · w to x, in place, where weights decay; `spare` is working space of the block's length."""
+        if weight_decay:
+            for part in self._decayed(block):
+                np.multiply(w[part], weight_decay, out=spare[part])
+                np.add(x[part], spare[part], out=x[part])
 
     @cached_property
     def _decay_edges(self) -> Array:

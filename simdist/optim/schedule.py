@@ -27,7 +27,7 @@ class Schedule:
 
     Args:
         peak: the highest rate; above 0.
-        steps: of the whole run; later ones get what the last would.
+        steps: of the whole run; later ones stay where the shape ends.
         shape: after the warm-up "cosine" (half a wave), "linear" or "constant".
         warmup_steps: after so many the rate is at its peak.
         start: the rate before the first step; 0 unless given.

@@ -57,10 +57,7 @@ class SGD(Optimizer):
         for block in self._blocks:
             w, g = weights[block], self._read(gradient, block, scale, copy=self.weight_decay > 0)
             change = self._spare[0][: len(w)]
-            if self.weight_decay:
-                for part in self._decayed(block):
-                    np.multiply(w[part], self.weight_decay, out=change[part])
-                    np.add(g[part], change[part], out=g[part])
+            self._penalize(g, w, block, self.weight_decay, change)
             if velocity is not None:
                 v = velocity[block]
                 np.multiply(v, self.momentum, out=v)

@@ -8,7 +8,8 @@ from simdist.arrays import Array, partition
 from simdist.comm import Mesh
 from simdist.errors import unknown_name
 from simdist.nn import Layer, Loss, Parameter, Parts, Shape
-from simdist.nn.layers import Attention, Dropout, Exchange, Gelu, LayerNorm, Recompute, Sequence
+from simdist.nn.layers import Attention, Dropout, Gelu, LayerNorm, Recompute, Sequence
+from simdist.nn.parts import mixture
 from simdist.parallel.even import check_even
 from simdist.parallel.expert import AllToAllExchange, check_experts
 from simdist.parallel.sequence import Even, RingAttention, Split, UlyssesAttention, Zigzag
@@ -183,27 +184,19 @@ class MeshParts(Parts):
             )
         return RingAttention(name, count, self.split, dropout, first)  # it keeps no probabilities anyway
 
-    def experts(
-        self,
-        name: str,
-        shape: Shape,
-        std: float,
-        residual_std: float,
-        exchange: Exchange | None = None,
-        perceptrons: Layer | None = None,
-    ) -> Layer:
+    def experts(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
         """See Parts. Routers are outside of the region, slots are brought into it at their experts."""
-        exchange = exchange or AllToAllExchange(self.mesh.ep, self.all_to_all)
+        exchange, perceptrons = AllToAllExchange(self.mesh.ep, self.all_to_all), None
         if self.mesh.tp.size > 1:
             h, own = shape.width, exchange.own(shape.experts) or slice(0, shape.experts)
             hidden = ColumnParallelExperts(f"{name}.hidden", shape.experts, h, 4 * h, std, own, self.region)
             thought = RowParallelExperts(f"{name}.thought", shape.experts, 4 * h, h, residual_std, own, self.region)
-            perceptrons = perceptrons or Sequence([hidden, Gelu(), thought])
+            perceptrons = Sequence([hidden, Gelu(), thought])
             self._cut["tp"].update((hidden.w.name, thought.w.name))
             self._partly.add(hidden.b.name)
-        layer = super().experts(name, shape, std, residual_std, exchange, perceptrons)
+        layer = mixture(name, shape, std, residual_std, exchange, perceptrons)
         if self.sequence_parallel:
-            self._partly.add(layer.parameters[0].name)  # the router's
+            self._partly.add(layer.router.name)
         return self._inside(layer, "ep")
 
     def logits(self, name: str, width: int, vocabulary: int, std: float) -> Layer:

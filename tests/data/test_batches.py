@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from simdist.data import Batches, Corpus
-from simdist.errors import UnknownNameError
+from simdist.errors import ArgumentError, UnknownNameError
 
 TEXT = np.random.default_rng(5).integers(256, size=50_000, dtype=np.uint8)
 
@@ -84,3 +86,9 @@ def test_samples_are_places_in_the_batch():
 def test_an_unknown_order_is_refused():
     with pytest.raises(UnknownNameError, match="unknown order 'pass'; did you mean 'passes'"):
         Batches(batches().split, 3, 0, "pass")
+
+
+@pytest.mark.parametrize(("name", "value"), [("global_batch_size", 0), ("seed", -1), ("stride", 0)])
+def test_numbers_have_limits(name, value):
+    with pytest.raises(ArgumentError, match=f"{name} is {value}; needs at least {value + 1}"):
+        replace(batches(), **{name: value})

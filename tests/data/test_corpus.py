@@ -70,6 +70,7 @@ def test_the_shortest_texts_still_split(n, length):
     train, held = counting(n).split(length, validation_share=0.0, seed=0)
     assert train.num_windows >= 19
     assert held.num_windows >= 1
+    assert len(held.blocks) == 1
     assert held.windows(np.arange(held.num_windows)).shape == (held.num_windows, length)
 
 

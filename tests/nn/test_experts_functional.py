@@ -2,28 +2,12 @@
 
 import numpy as np
 import pytest
+from finite_differences import near, slope
 
 from simdist.arrays import Meter, metered
 from simdist.nn import functional as f
 
 RNG = np.random.default_rng(11)
-
-
-def slope(value, x, step=1e-6):
-    """The gradient of value() by x, which it reads: central differences."""
-    gradient = np.zeros_like(x)
-    for i in np.ndindex(x.shape):
-        kept = x[i]
-        x[i] = kept + step
-        above = value()
-        x[i] = kept - step
-        gradient[i] = (above - value()) / (2 * step)
-        x[i] = kept
-    return gradient
-
-
-def near(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
 def algorithm_1(p, top_k, capacity):

@@ -1,8 +1,11 @@
 """The counts against the model itself, and against the figures that Megatron-LM's paper gives."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from simdist.errors import UnknownNameError
 from simdist.nn import Shape, gpt
 from simdist.nn.formulas import matmul_flops, megatron_flops, megatron_parameters, num_parameters
 from simdist.nn.functional.heads import num_pairs
@@ -53,11 +56,11 @@ def test_megatrons_parameters_are_this_models_but_for_the_last_norm_and_untied_l
     assert counted == pytest.approx(round(counted), abs=1e-6)
 
 
-def test_megatrons_operations_are_this_models_with_full_recomputation():
-    shape = SHAPES[0]
-    assert megatron_flops(shape.layers, shape.width, shape.vocabulary, shape.context, 4) == pytest.approx(
-        matmul_flops(shape, 4), rel=1e-14
-    )
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_megatrons_operations_are_this_models(recompute):
+    shape = replace(SHAPES[0], recompute=recompute)
+    sizes = shape.layers, shape.width, shape.vocabulary, shape.context
+    assert megatron_flops(*sizes, 4, recompute) == pytest.approx(matmul_flops(shape, 4), rel=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +73,47 @@ def test_no_more_scores_than_tiles_hold(tokens, pairs):
 
 @pytest.mark.parametrize(
     ("billions", "width", "layers"),
-    [(1.7, 2304, 24), (3.6, 3072, 30), (7.5, 4096, 36), (18.4, 6144, 40), (39.1, 8192, 48)],
+    [
+        (1.7, 2304, 24),
+        (3.6, 3072, 30),
+        (7.5, 4096, 36),
+        (18.4, 6144, 40),
+        (39.1, 8192, 48),
+        (76.1, 10240, 60),
+        (145.6, 12288, 80),
+        (310.1, 16384, 96),
+        (529.6, 20480, 105),
+        (1008.0, 25600, 128),
+    ],
 )
 def test_the_papers_table(billions, width, layers):
     assert round(megatron_parameters(layers, width, 51200, 2048) / 1e9, 1) == billions
+
+
+@pytest.mark.parametrize(
+    ("parameters", "layers", "width"),
+    [(124_439_808, 12, 768), (354_823_168, 24, 1024), (774_030_080, 36, 1280), (1_557_611_200, 48, 1600)],
+)
+def test_gpt_2_as_published(parameters, layers, width):
+    assert num_parameters(Shape(layers, width, width // 64, 1024, vocabulary=50257)) == parameters
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "gpus", "sequences", "seconds", "mfu", "hfu"),
+    [
+        (48, 6144, 8, 4, 1.10, 41.5, 43.7),
+        (96, 12288, 64, 64, 13.75, 51.4, 52.8),
+        (105, 20480, 280, 280, 37.83, 56.0, 57.0),
+        (128, 25600, 512, 512, 71.49, 56.3, 57.0),
+    ],
+)
+def test_the_table_of_utilisation(layers, width, gpus, sequences, seconds, mfu, hfu):
+    """Of A100s with selective recomputation; the seconds are rounded, by half a per cent at 1.10."""
+    for recompute, percent in (("none", mfu), ("selective", hfu)):
+        flops = megatron_flops(layers, width, 51200, 2048, sequences, recompute)
+        assert 100 * flops / (seconds * gpus * 312e12) == pytest.approx(percent, abs=0.05 + 0.005 / seconds * percent)
+
+
+def test_an_unknown_recomputation():
+    with pytest.raises(UnknownNameError, match="'some'.*selective"):
+        megatron_flops(1, 8, 8, 8, 1, "some")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from simdist.errors import ArgumentError
 from simdist.nn import mlp
 
 RNG = np.random.default_rng(11)
@@ -49,6 +50,12 @@ def test_the_gradient_of_parts_adds_up_to_that_of_the_whole():
     for part in (batch[:2], batch[2:2], batch[2:]):
         model.backward(model.forward(part)[1], 1.0)
     np.testing.assert_allclose(model.parameters.gradient, whole, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("sizes", [(0, 2, 4), (3, 0, 4), (3, 2, 0)])
+def test_sizes_have_limits(sizes):
+    with pytest.raises(ArgumentError, match="is 0|_width 0"):
+        mlp(*sizes, hidden_layers=1)
 
 
 def test_float32_stays_float32():

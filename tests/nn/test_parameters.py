@@ -53,6 +53,7 @@ def test_names_are_unique():
         (np.empty(9), np.empty(10), r"data has shape \(9,\)"),
         (np.empty(10), np.empty((2, 5)), r"gradient has shape \(2, 5\)"),
         (np.empty(10), np.empty(10, np.float32), "gradient .* float32.*need.* float64"),
+        (np.empty(10), np.empty(20)[::2], "gradient is not contiguous"),
     ],
 )
 def test_vectors_must_fit(data, gradient, what):

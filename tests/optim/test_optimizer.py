@@ -1,5 +1,6 @@
 """What all rules have in common."""
 
+import tracemalloc
 from functools import partial
 
 import numpy as np
@@ -161,6 +162,19 @@ def test_phantoms_cost_what_numbers_cost(name):
 def test_bytes_of_state(name, num_bytes):
     rule = make(name, np.zeros(64 * BLOCK, np.float32))
     assert sum(x.nbytes for x in rule.state.values()) == 64 * BLOCK * num_bytes
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw", "adamw8bit"])
+def test_before_the_first_step_there_is_state_alone(name):
+    weights = np.zeros(1 << 16, np.float32)
+    make(name, weights[:1])  # tables that all rules share
+    tracemalloc.start()
+    try:
+        rule = make(name, weights)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken < sum(x.nbytes for x in rule.state.values()) + 20_000
 
 
 @every_rule

@@ -6,7 +6,7 @@ from simdist.arrays import Array, charge
 from simdist.arrays.matmul import matmul
 from simdist.arrays.working import widened, working_dtype
 
-__all__ = ["column_sums", "linear", "linear_backward_input", "linear_backward_weight", "product"]
+__all__ = ["as_rows", "column_sums", "linear", "linear_backward_input", "linear_backward_weight", "product"]
 
 
 def product(
@@ -25,7 +25,7 @@ def product(
     return y
 
 
-def _rows(x: Array) -> Array:
+def as_rows(x: Array) -> Array:
     """All axes before the last as one."""
     return x.reshape(-1, x.shape[-1])
 
@@ -44,7 +44,7 @@ def column_sums(rows: Array) -> Array:
 
 def linear(x: Array, w: Array, b: Array | None = None) -> Array:
     """Returns x @ w + b: (…, in_features) to (…, out_features)."""
-    y = product(_rows(x), w, plus=b)
+    y = product(as_rows(x), w, plus=b)
     if b is not None:
         charge(y.size, 2 * y.nbytes + b.nbytes)
     return y.reshape(*x.shape[:-1], w.shape[1])
@@ -52,12 +52,12 @@ def linear(x: Array, w: Array, b: Array | None = None) -> Array:
 
 def linear_backward_input(dy: Array, w: Array) -> Array:
     """Returns dx = dy @ w.T: all that the layer before waits for."""
-    return product(_rows(dy), w.T).reshape(*dy.shape[:-1], w.shape[0])
+    return product(as_rows(dy), w.T).reshape(*dy.shape[:-1], w.shape[0])
 
 
 def linear_backward_weight(x: Array, dy: Array, dw: Array, db: Array | None = None) -> None:
     """Add x.T @ dy to dw and the column sums of dy to db: nobody waits for it but the optimizer."""
-    x, dy = _rows(x), _rows(dy)
+    x, dy = as_rows(x), as_rows(dy)
     product(x.T, dy, out=dw, plus=dw)
     charge(dw.size, 3 * dw.nbytes)
     if db is not None:

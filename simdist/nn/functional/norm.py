@@ -6,7 +6,7 @@ from simdist.arrays import Array, charge
 from simdist.arrays.blocks import blocks
 from simdist.arrays.fused import fused
 from simdist.arrays.working import room, settle, widened, working_dtype
-from simdist.nn.functional.matrix import column_sums
+from simdist.nn.functional.matrix import as_rows, column_sums
 
 __all__ = ["layer_norm", "layer_norm_backward_input", "layer_norm_backward_weight"]
 
@@ -26,7 +26,7 @@ def layer_norm(x: Array, gain: Array, bias: Array) -> tuple[Array, Array, Array]
 
     Source: Ba, Kiros, Hinton 2016, arXiv 1607.06450, section 3.
     """
-    x_rows, width = _rows(x), x.shape[-1]
+    x_rows, width = as_rows(x), x.shape[-1]
     y, z = np.empty_like(x_rows), np.empty_like(x_rows)
     gain, bias, average = widened(gain), widened(bias), _average(x)
     r = np.empty_like(average, shape=(len(x_rows), 1))
@@ -50,7 +50,7 @@ def layer_norm(x: Array, gain: Array, bias: Array) -> tuple[Array, Array, Array]
 @fused("norm")
 def layer_norm_backward_input(z: Array, r: Array, gain: Array, dy: Array) -> Array:
     """Returns dx = r (g - mean(g) - z mean(g z)) with g = dy · gain, each row by itself; z, r as of `layer_norm`."""
-    z_rows, dy_rows, width = _rows(z), _rows(dy), z.shape[-1]
+    z_rows, dy_rows, width = as_rows(z), as_rows(dy), z.shape[-1]
     dx, gain, average = np.empty_like(z_rows), widened(gain), _average(z)
     for part in _blocks(dx):
         zs, g = widened(z_rows[part]), room(dx[part])
@@ -68,7 +68,7 @@ def layer_norm_backward_input(z: Array, r: Array, gain: Array, dy: Array) -> Arr
 @fused("norm")
 def layer_norm_backward_weight(z: Array, dy: Array, dgain: Array, dbias: Array) -> None:
     """Add the column sums of dy · z to dgain and those of dy to dbias."""
-    z_rows, dy_rows = _rows(z), _rows(dy)
+    z_rows, dy_rows = as_rows(z), as_rows(dy)
     gains, biases = widened(dgain), widened(dbias)
     for part in _blocks(z_rows):
         dys = widened(dy_rows[part])
@@ -77,11 +77,6 @@ def layer_norm_backward_weight(z: Array, dy: Array, dgain: Array, dbias: Array) 
     settle(dgain, gains)
     settle(dbias, biases)
     charge(3 * z.size, 2 * z.nbytes)
-
-
-def _rows(x: Array) -> Array:
-    """All axes before the last as one."""
-    return x.reshape(-1, x.shape[-1])
 
 
 def _blocks(rows: Array) -> list[slice]:
