@@ -35,6 +35,11 @@ class Anatomy(NamedTuple):
     reduced: list[int]
     seconds: float
 
+    def counted(self):
+        """The messages and bytes that each rank sent, and the bytes that it folded."""
+        sizes = [[span.bytes for span in self.sends if span.rank == r] for r in range(len(self.results))]
+        return [(len(each), sum(each), reduced) for each, reduced in zip(sizes, self.reduced, strict=True)]
+
 
 def lengths(p):
     """None, one, one less than there are ranks, as many, and no multiple."""
@@ -102,7 +107,7 @@ def hold(operation, name, p, *, cluster=UNIT, ranks_per_node=0, early=0, **optio
             if operation == "all_reduce":
                 assert len({x.tobytes() for x in run.results}) == 1
             case = {"itemsize": give[0].itemsize, "ranks_per_node": ranks_per_node}
-            assert counted(run) == [cost[1:4] for cost in costs(operation, name, p, give[0].nbytes, **case, **options)]
+            assert run.counted() == [cost[1:4] for cost in costs(operation, name, p, give[0].nbytes, **case, **options)]
             if early is not None:
                 steps = {cost.steps for cost in costs(operation, name, p, give[0].nbytes, **case, **options)}
                 assert steps == {round(run.seconds, 6) + early}
@@ -112,12 +117,6 @@ def costs(operation, name, p, num_bytes, *, itemsize=1, ranks_per_node=0, **opti
     """What each rank is to do."""
     cases = [Case(p, num_bytes, r, itemsize=itemsize, ranks_per_node=ranks_per_node) for r in range(p)]
     return [find(operation, name).cost(case, **options) for case in cases]
-
-
-def counted(run):
-    """The messages and bytes that each rank sent, and the bytes that it folded."""
-    sizes = [[span.bytes for span in run.sends if span.rank == r] for r in range(len(run.results))]
-    return [(len(each), sum(each), reduced) for each, reduced in zip(sizes, run.reduced, strict=True)]
 
 
 def rounds(run):

@@ -5,11 +5,10 @@ A second is then a round of the papers, in which a rank sends one message at mos
 message that is sent in step k, counted from 1, ends at second k.
 """
 
-from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
-from anatomy import PAPER, RANKS
+from anatomy import PAPER, RANKS, Anatomy, predicted
 
 from simdist.arrays import Meter, metered, partition, phantom, reduction
 from simdist.cluster import Cluster, Device, Link, Network
@@ -17,9 +16,8 @@ from simdist.collectives import Case
 from simdist.collectives.registry import find
 from simdist.comm.virtual import shared
 from simdist.comm.virtual.world import run_virtual
-from simdist.trace import Span
 
-__all__ = ["CLUSTER", "PAPER", "RANKS", "Run", "hold", "hollow", "perform", "predicted", "seconds", "steps"]
+__all__ = ["CLUSTER", "PAPER", "RANKS", "hold", "hollow", "perform", "predicted", "seconds", "steps"]
 
 SECOND = Link(0, 1)
 CLUSTER = Cluster("one port", Device("", 1e40, 1e40, 1e40), SECOND, SECOND, 1 << 20, eager_bytes=1 << 40)
@@ -42,20 +40,6 @@ class OnePort(Network):
 
     def path(self, src, dst):
         return Second(super().path(src, dst))
-
-
-class Run(NamedTuple):
-    """One call: each rank's result, all messages, bytes folded by each rank, seconds it took."""
-
-    results: list[Any]
-    sends: list[Span]
-    reduced: list[int]
-    seconds: float
-
-    def counted(self):
-        """The messages and bytes that each rank sent, and the bytes that it folded."""
-        sizes = [[span.bytes for span in self.sends if span.rank == r] for r in range(len(self.results))]
-        return [(len(each), sum(each), reduced) for each, reduced in zip(sizes, self.reduced, strict=True)]
 
 
 def perform(operation, name, p, *args, cluster=CLUSTER, network=OnePort, **options):
@@ -81,7 +65,7 @@ def perform(operation, name, p, *args, cluster=CLUSTER, network=OnePort, **optio
     with patch.object(shared, "Network", network):
         outcomes, spans, seconds = run_virtual(program, p, cluster)
     results, reduced = zip(*outcomes, strict=True)
-    return Run(list(results), [span for span in spans if span.name == "send"], list(reduced), seconds)
+    return Anatomy(list(results), [span for span in spans if span.name == "send"], list(reduced), seconds)
 
 
 def steps(operation, name, p, num_bytes, root=0, **options):
@@ -167,8 +151,3 @@ def seconds(operation, name, p, num_bytes, *, cluster=PAPER, **options):
     """How long it takes on a cluster, from or to rank 0, without any numbers in the arrays."""
     args = hollow(operation, p, num_bytes)
     return perform(operation, name, p, *args, cluster=cluster, network=Network, **options).seconds
-
-
-def predicted(operation, name, p, num_bytes, *, cluster=PAPER, **options):
-    """How long it takes by formula."""
-    return find(operation, name).formula(Case(p, num_bytes), **options).on(cluster, p)

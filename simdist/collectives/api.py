@@ -74,9 +74,9 @@ def all_gather(
     Args:
         shard: C-contiguous, of any length, also another on each rank; the same dtype everywhere.
         algorithm: one of `algorithms("all_gather")`, or "auto".
-        out: where the result goes, C-contiguous: then the shards must be those of partition(out.size, p), and
-            a shard that is a part of `out` already is not copied. Without it the ranks first tell each other
-            the lengths of their shards, outside the record, and the result is a new array.
+        out: where the result goes, C-contiguous, of the shard's dtype: then the shards must be those of
+            partition(out.size, p), and one that is a part of `out` already is not copied. Without it the ranks
+            first tell each other the lengths of their shards, outside the record, and the result is a new array.
 
     Returns:
         the joined array, flat; `out` itself where it was given.
@@ -91,7 +91,7 @@ def all_gather(
     else:
         full = flat(out, comm)
         chunks = slices(len(full), comm.size)
-        _require_length("shard", mine, chunks[comm.rank], comm)
+        _require_fit(mine, full, chunks[comm.rank], comm)
     there = full[chunks[comm.rank]]
     if out is None or not _same(mine, there):
         there[...] = mine
@@ -114,9 +114,10 @@ def all_to_all(
         y of x's shape, with y[i] from rank i: the transpose of the matrix of ranks and rows.
 
     Raises:
-        ArrayError: also where x's first axis is not as long as there are ranks, or `out` is not like x.
+        ArrayError: also where x's first axis is not as long as there are ranks, or `out` is not like x, or a part
+            of it.
     """
-    flat(x, comm, writable=False)
+    items = flat(x, comm, writable=False)
     if x.ndim == 0 or x.shape[0] != comm.size:
         raise ArrayError(
             f"rank {comm.rank} gave an array of shape {x.shape}; all_to_all over {comm.size} ranks needs as many rows"
@@ -124,11 +125,12 @@ def all_to_all(
     y = np.empty_like(x) if out is None else out
     if flat(y, comm).dtype != x.dtype or y.shape != x.shape:
         raise ArrayError(f"rank {comm.rank} gave out of {describe(y)} for x of {describe(x)}; they must be alike")
+    if out is not None and np.may_share_memory(x, y):
+        raise ArrayError(f"rank {comm.rank} gave an out of {describe(y)} that shares memory with x")
     rows = comm.size, x.size // comm.size
     x_rows, y_rows = x.reshape(rows), y.reshape(rows)
-    perform(
-        "all_to_all", algorithm, options, comm, x, (x.dtype, x.shape), lambda run, shadow: run(x_rows, y_rows, shadow)
-    )
+    told = x.dtype, x.shape
+    perform("all_to_all", algorithm, options, comm, items, told, lambda run, shadow: run(x_rows, y_rows, shadow))
     return y
 
 
@@ -251,14 +253,15 @@ _WORTH_A_LOOK = 1 << 16
 
 def _same(x: Array, y: Array) -> bool:
     """Whether two arrays of one length, if they are long, are the same memory: to find out takes some time, too."""
-    if x.nbytes < _WORTH_A_LOOK or kind_of(x) != "numpy" or kind_of(y) != "numpy" or x.dtype != y.dtype:
+    if x.nbytes < _WORTH_A_LOOK or kind_of(x) != "numpy" or kind_of(y) != "numpy":
         return False
     here, there = (a.__array_interface__["data"][0] for a in (x, y))
     return bool(here == there)
 
 
-def _require_length(name: str, x: Array, chunk: slice, comm: Communicator) -> None:
-    if len(x) != chunk.stop - chunk.start:
-        raise ArrayError(
-            f"rank {comm.rank}'s {name} has {len(x)} items; its part of the output has {chunk.stop - chunk.start}"
-        )
+def _require_fit(shard: Array, out: Array, chunk: slice, comm: Communicator) -> None:
+    length = chunk.stop - chunk.start
+    if len(shard) != length:
+        raise ArrayError(f"rank {comm.rank}'s shard has {len(shard)} items; its part of the output has {length}")
+    if shard.dtype != out.dtype:
+        raise ArrayError(f"rank {comm.rank}'s shard is of {shard.dtype} and its output of {out.dtype}; needs one dtype")

@@ -16,22 +16,29 @@ def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
     """x as one row of items, sharing its memory.
 
     Raises:
-        ArrayError: x is no array, holds Python objects, is not C-contiguous, or may not be written to.
+        ArrayError: x is no array, holds something else than numbers and bools as this machine has them, is not
+            C-contiguous, or may not be written to.
     """
     if type(x) is np.ndarray:
-        flags = x.flags
-        if flags.c_contiguous and (flags.writeable or not writable) and not x.dtype.hasobject:  # as it nearly always is
+        flags, dtype = x.flags, x.dtype
+        good = dtype.isbuiltin and not dtype.hasobject and flags.c_contiguous and (flags.writeable or not writable)
+        if good:  # as it nearly always is
             return x if x.ndim == 1 else x.reshape(-1)
     if not hasattr(x, "dtype") or not hasattr(x, "reshape"):
         raise ArrayError(f"rank {comm.rank} gave {type(x).__name__} {x!r:.60}; a collective needs an array")
-    if x.dtype.hasobject:
-        raise ArrayError(f"rank {comm.rank} gave an array of Python objects; a collective needs numbers or bools")
+    if x.dtype.hasobject or not _native(x.dtype):  # text, times, records, another byte order
+        raise ArrayError(f"rank {comm.rank} gave an array of {x.dtype}; a collective needs native numbers or bools")
     if not x.flags.c_contiguous:
         layout = f"shape {x.shape}, strides {x.strides}"
         raise ArrayError(f"rank {comm.rank} gave an array that is not C-contiguous ({layout}); pass a copy")
-    if writable and isinstance(x, np.ndarray) and not x.flags.writeable:
+    if writable and not getattr(x.flags, "writeable", True):  # so is a NumPy scalar; arrays on devices never are
         raise ArrayError(f"rank {comm.rank} gave a read-only array of shape {x.shape}; this collective writes to it")
     return x.reshape(-1)
+
+
+def _native(dtype: Any) -> bool:
+    """Whether it is one of numbers or bools as this machine has them; one that was unpickled is not built in."""
+    return bool(dtype.isbuiltin) or (dtype.isnative and dtype.kind in "biufc")
 
 
 def scratch(like: Array, shape: int | tuple[int, ...] | None = None) -> Array:

@@ -94,6 +94,8 @@ class Code:
 
     def read(self, values: Array) -> list[tuple[int, Contributors]]:
         """The (place, contributors) of each of these numbers; what is none of the code's is left out."""
+        if values.dtype != np.int64:  # such as a barrier's messages
+            return []
         digits = values[:, None] % self._base // 8 ** np.arange(self.ranks) % 8
         number = digits.sum(axis=1)
         place, rest = np.divmod(values // self._base, np.maximum(number, 1))

@@ -92,6 +92,8 @@ class Case:
                 raise ArgumentError(f"{name} {getattr(self, name)} is not one of ranks 0 to {self.ranks - 1}")
         if self.itemsize < 1 or self.num_bytes < 0 or self.num_bytes % self.itemsize:
             raise ArgumentError(f"{self.num_bytes} bytes are no whole number of items of {self.itemsize} bytes")
+        if self.ranks_per_node < 0:
+            raise ArgumentError(f"ranks_per_node is {self.ranks_per_node}; needs at least 0")
 
     @property
     def chunks(self) -> Partition:

@@ -18,12 +18,10 @@ Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19
 spanning trees in Chan, Heimlich, Purkayastha, van de Geijn 2007, Concurrency Comput. 19(13), 1749-1783.
 """
 
-from operator import add
-
 from simdist.arrays import Array, Chunks, Reduction
 from simdist.collectives.binomial import Binomial
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.cost import Case, Cost, Formula, in_turn
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 
@@ -191,11 +189,11 @@ def binomial_gather(shard: Array, comm: Communicator, chunks: Chunks, root: int)
 
 
 def _all_reduce_cost(case: Case) -> Cost:
-    return Cost(*map(add, _reduce_cost(case), _broadcast_cost(case)))
+    return in_turn(_reduce_cost(case), _broadcast_cost(case))
 
 
 def _all_reduce_formula(case: Case) -> Formula:
-    return Formula(*map(add, _reduce_formula(case), _broadcast_formula(case)))
+    return in_turn(_reduce_formula(case), _broadcast_formula(case))
 
 
 @algorithm("all_reduce", "tree", cost=_all_reduce_cost, formula=_all_reduce_formula)

@@ -49,16 +49,10 @@ def watched(
         options: the algorithm's own.
 
     Raises:
-        UnknownNameError: no such collective or algorithm.
+        UnknownNameError: no such collective, algorithm or option.
         ArgumentError: too many ranks, or a barrier.
     """
-    run: Callable[..., Any]
-    if isinstance(algorithm, str):
-        name, run = algorithm, find(operation, algorithm).run
-    elif operation in _IN_PLACE:
-        name, run = algorithm.__name__, _own(algorithm)
-    else:
-        raise unknown_name("collective that works in place", operation, _IN_PLACE)
+    name, run = _named(operation, algorithm, options)
     if operation == "barrier":
         raise ArgumentError("a barrier moves no data: there is nothing to watch")
     if not 1 <= ranks <= MOST_RANKS:
@@ -114,9 +108,17 @@ def _program(
     watch.look()
 
 
-def _own(function: Callable[[Array, Communicator], object]) -> Callable[..., Any]:
-    """A function of the caller's, which takes no more than the array and the communicator."""
-    return lambda x, comm, *_, **options: function(x, comm, **options)
+def _named(
+    operation: str, algorithm: str | Callable[[Array, Communicator], object], options: dict[str, Any]
+) -> tuple[str, Callable[..., Any]]:
+    """The algorithm and its name; of the caller's own, too, which takes no more than the array and the communicator."""
+    if isinstance(algorithm, str):
+        found = find(operation, algorithm)
+        found.check_options(options)
+        return algorithm, found.run
+    if operation not in _IN_PLACE:
+        raise unknown_name("collective that works in place", operation, _IN_PLACE)
+    return algorithm.__name__, lambda x, comm, *_, **options: algorithm(x, comm, **options)
 
 
 def _goal(operation: str, places: Partition, root: int) -> tuple[Pieces, ...]:

@@ -1,9 +1,11 @@
 """What the collectives accept, what they refuse, and what they leave on the record."""
 
+import pickle
 import re
 
-import numpy as np
+import ml_dtypes
 import pytest
+from harness import xp as np
 from oracle import OPERATIONS, every_algorithm
 
 import simdist as sd
@@ -224,8 +226,16 @@ def test_what_is_no_array(operation, x, message):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_array_of_objects(operation):
-    refuses(ArrayError, "rank 0 .*Python objects", calls(np.array([None, {}]))[operation])
+@pytest.mark.parametrize("dtype", ["object", "<U2", ">i4", "datetime64[s]", "void"])
+def test_an_array_of_what_is_no_number(operation, dtype):
+    x = np.zeros(2, [("a", "i4"), ("b", "f8")] if dtype == "void" else dtype)
+    refuses(ArrayError, "rank 0 gave an array of .*needs native numbers or bools", calls(x)[operation])
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i4", "?", "c16", "bfloat16"])
+def test_an_array_that_was_unpickled(dtype):
+    x = pickle.loads(pickle.dumps(np.ones(2, ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)))  # noqa: S301
+    assert sd.run(calls(x)["all_gather"], 1).results[0].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("operation", ["all_reduce", "reduce_scatter", "reduce"])
@@ -233,6 +243,7 @@ def test_a_read_only_array(operation):
     x = np.zeros(4)
     x.flags.writeable = False
     refuses(ArrayError, r"rank 0 gave a read-only array of shape \(4,\)", calls(x)[operation])
+    refuses(ArrayError, r"rank 0 gave a read-only array of shape \(\)", calls(np.float64(3))[operation])
 
 
 def test_read_only_is_good_enough_where_nothing_is_written(spmd):
@@ -272,6 +283,11 @@ def test_a_shard_that_does_not_fit_the_output():
         ArrayError,
         "rank 0's shard has 4 items; its part of the output has 3",
         lambda comm: all_gather(np.zeros(4), comm, out=np.zeros(6)),
+    )
+    refuses(
+        ArrayError,
+        "rank 0's shard is of float64 and its output of int64; needs one dtype",
+        lambda comm: all_gather(np.zeros(4), comm, out=np.zeros(8, np.int64)),
     )
 
 
@@ -341,3 +357,10 @@ def test_an_output_that_is_not_like_the_input():
             "rank 0 gave out of .* they must be alike",
             lambda comm, out=out: all_to_all(np.zeros((2, 2)), comm, out=out),
         )
+
+
+@pytest.mark.parametrize("rows", [slice(0, 2), slice(1, 3)])
+def test_an_output_that_lies_in_the_input(rows):
+    x = np.zeros((3, 2))
+    message = r"rank 0 gave an out of float64\[2, 2\] that shares memory with x"
+    refuses(ArrayError, message, lambda comm: all_to_all(x[:2], comm, out=x[rows]))

@@ -1,7 +1,7 @@
 """The memory that collectives take beside the arrays they work on, as a ledger counts it."""
 
-import numpy as np
 import pytest
+from harness import xp as np
 
 import simdist as sd
 from simdist.arrays import Ledger, recorded

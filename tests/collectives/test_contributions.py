@@ -32,6 +32,11 @@ def test_other_numbers_say_nothing(leftover):
     assert Code(4, 16).read(np.array([leftover])) == []
 
 
+def test_numbers_of_another_kind_say_nothing():
+    for dtype in (np.uint8, np.float64):
+        assert Code(2, 8).read(np.array([64 + 1], dtype)) == []
+
+
 def test_sums_of_different_places_say_nothing():
     code = Code(2, 8)
     assert code.read(code.of(0)[1:2] + code.of(1)[2:3]) == []

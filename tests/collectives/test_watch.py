@@ -146,6 +146,7 @@ def test_a_deadlock_is_found_as_without_watching():
     ("arguments", "options", "error", "text"),
     [
         (("all_reduce", "rng", 4), {}, UnknownNameError, "ring"),
+        (("all_reduce", "ring", 4), {"rows": 2}, UnknownNameError, "unknown option of all_reduce ring 'rows'"),
         (("reduce_all", "ring", 4), {}, UnknownNameError, "all_reduce"),
         (("barrier", "dissemination", 4), {}, ArgumentError, "moves no data"),
         (("all_reduce", "ring", 17), {}, ArgumentError, "17 ranks; 1 to 16"),
@@ -163,6 +164,15 @@ def test_a_function_of_ones_own_is_watched_as_the_registered_ones_are():
     def ring(x, comm):
         find("all_reduce", "ring").run(x, comm, reduction("sum"))
 
+    def ring_and_more(x, comm):
+        note = np.ones(3, np.uint8)  # what it says otherwise does not count
+        comm.sendrecv(note, (comm.rank + 1) % comm.size, note.copy(), (comm.rank - 1) % comm.size)
+        comm.barrier()
+        ring(x, comm)
+
     assert states(watched("all_reduce", ring, 5)) == states(watched("all_reduce", "ring", 5))
+    assert [s.holds for s in last(states(watched("all_reduce", ring_and_more, 5)))] == [
+        s.holds for s in last(states(watched("all_reduce", "ring", 5)))
+    ]
     with pytest.raises(UnknownNameError, match="all_to_all"):
         watched("all_to_all", ring, 4)

@@ -1,0 +1,60 @@
+"""What a cost or a formula is asked for, and what none of them can be below."""
+
+import re
+
+import pytest
+from oracle import every_algorithm
+
+from simdist.collectives import cost, formula
+from simdist.errors import ArgumentError, UnknownNameError
+
+both = pytest.mark.parametrize("count", [cost, formula])
+
+
+@both
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"ranks": 0}, "ranks is 0; needs at least 1"),
+        ({"rank": 4}, "rank 4 is not one of ranks 0 to 3"),
+        ({"root": -1}, "root -1 is not one of ranks 0 to 3"),
+        ({"itemsize": 3}, "8 bytes are no whole number of items of 3 bytes"),
+        ({"num_bytes": -8}, "-8 bytes are no whole number"),
+        ({"ranks_per_node": -2}, "ranks_per_node is -2; needs at least 0"),
+    ],
+)
+def test_a_case_that_cannot_be(count, wrong, message):
+    with pytest.raises(ArgumentError, match=message):
+        count("all_reduce", "ring", **{"ranks": 4, "num_bytes": 8, **wrong})
+
+
+@both
+def test_names_that_there_are_not(count):
+    with pytest.raises(UnknownNameError, match="unknown option of all_reduce ring 'oder'; did you mean 'order'"):
+        count("all_reduce", "ring", ranks=4, num_bytes=8, oder=[0, 1, 2, 3])
+    with pytest.raises(UnknownNameError, match=re.escape("algorithm 'auto'. There are: bruck, direct")):
+        count("all_gather", "auto", ranks=4, num_bytes=8)
+
+
+LEAST = {  # (bytes, bytes reduced) of a rank by the share (p - 1) / p of the whole; latencies are ceil(lg p) for all
+    "all_reduce": (2, 1),
+    "reduce_scatter": (1, 1),
+    "all_gather": (1, 0),
+    "broadcast": (1, 0),
+    "reduce": (1, 1),
+    "scatter": (1, 0),
+    "gather": (1, 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"), [each for each in every_algorithm(LEAST) if each[1] not in ("direct", "hierarchical")]
+)
+@pytest.mark.parametrize("p", [1, 2, 3, 8, 12, 64, 100])
+def test_no_formula_is_below_the_bounds(operation, name, p):
+    """Of messages alone: Chan, Heimlich, Purkayastha, van de Geijn 2007."""
+    n, (share, reduced) = 9_600_000, LEAST[operation]
+    found = formula(operation, name, ranks=p, num_bytes=n)
+    assert found.latencies >= (p - 1).bit_length()
+    assert found.bytes >= share * n * (p - 1) / p - 1e-6
+    assert found.reduced_bytes >= reduced * n * (p - 1) / p - 1e-6
