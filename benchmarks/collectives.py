@@ -4,9 +4,9 @@
     python -m benchmarks.collectives --operations all_reduce broadcast --ranks 2 4 --out seen
 
 All contenders of a job take turns, on arrays of float32, warm (the same ones each time) and cold (others, until caches
-have forgotten them); a turn lasts from when the last rank began to when the last one ended. The limit is how long it
-takes when every rank copies as many bytes, all at once, in the same job. MPI's own runs beside simdist, at the thread
-level that simdist needs, and in a job of its own at the other, which lets MPICH use its own shared memory.
+have forgotten them); a turn lasts as long as the slowest rank takes. The limit is how long it takes when every rank
+copies as many bytes, all at once, in the same job. MPI's own runs beside simdist, at the thread level that simdist
+needs, and in a job of its own at the other, which lets MPICH use its own shared memory.
 """
 
 import json

@@ -192,7 +192,7 @@ bars(found, f"On two nodes of four, {best} is fastest; {slowest} takes {ratio:.1
 # %% [markdown]
 # Read the bars from the left. *Computing* is more than the ideal, which leaves the update out, and most where every
 # rank updates all weights. *Communicating* is what hides beneath nothing. The rest is standing still: a pipeline's
-# bubbles, or until another rank, or the rank's own communication stream, has done its part.
+# bubbles, or until another rank is there.
 #
 # ## What limits the best one?
 #

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+import numpy as np
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from PIL import Image
@@ -121,10 +122,20 @@ def tidy(output: nbformat.NotebookNode) -> None:
 
 def small(png: str) -> str:
     """A picture of few colours."""
-    image = Image.open(BytesIO(b64decode(png))).convert("RGB")
     file = BytesIO()
-    image.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(file, "png", optimize=True)
+    reduced(Image.open(BytesIO(b64decode(png))).convert("RGB"), COLOURS).save(file, "png", optimize=True)
     return b64encode(file.getvalue()).decode()
+
+
+def reduced(image: Image.Image, colours: int) -> Image.Image:
+    """The picture in its most frequent colours: areas, those of the key too, keep theirs; letters get rougher edges."""
+    found: list[tuple[int, ...]] = []
+    for _, colour in sorted(image.getcolors(image.width * image.height), reverse=True):
+        if len(found) < colours and all(max(map(abs, np.subtract(colour, other))) >= 8 for other in found):
+            found.append(colour)  # Pillow takes those that are nearer to each other for the same
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for colour in found for part in colour])
+    return image.quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def without_places(text: str) -> str:

@@ -9,14 +9,16 @@ import hashlib
 import io
 import os
 from collections.abc import Iterator
-from tempfile import TemporaryDirectory
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
 from device import library
-from harness import RealRanks, VirtualRanks
+from harness import RealRanks, VirtualRanks, xp
 
 import simdist as sd
+from simdist.comm.device import PATHS
 from simdist.launch import in_job
 
 _RANKS = pytest.StashKey[VirtualRanks | RealRanks]()
@@ -25,8 +27,9 @@ _RANKS = pytest.StashKey[VirtualRanks | RealRanks]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """See above."""
     parser.addoption("--cases", type=int, default=0, metavar="K", help="under mpirun: at most K cases of each test")
-    where = "what tests that take `device` run on: a card, or its stand-in"
-    parser.addoption("--device", choices=("cuda", "cpu"), default="cpu", help=where)
+    where = "what all programs run on: a GPU, or its stand-in; by default tests that take `device` run on the stand-in"
+    parser.addoption("--device", choices=("cuda", "stand-in", "cpu"), default="cpu", help=where)
+    parser.addoption("--device-path", choices=PATHS, default="auto", help="how arrays come from there to real ranks")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -39,14 +42,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Join the job, if this is one; all ranks but 0 fall silent."""
+    if config.option.device != "cpu":
+        library(config)
+        xp.device, xp.path = "cuda", config.option.device_path
     if not in_job():
         config.stash[_RANKS] = VirtualRanks()
         return
     os.environ.setdefault("SIMDIST_TIMEOUT_S", "120")  # ranks without a part in a program wait until it is done
     config.stash[_RANKS] = ranks = RealRanks(sd.world())
-    folder = TemporaryDirectory(prefix="simdist-tests-")  # tmp_path in a place of each rank's own
-    os.environ["PYTEST_DEBUG_TEMPROOT"] = folder.name
-    config.add_cleanup(folder.cleanup)
+    # tmp_path in a place of each rank's own, which pytest clears, be it not before one of the next runs.
+    folder = Path(gettempdir(), f"pytest-of-ranks-{os.getuid()}", str(ranks.rank))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(folder)
     if ranks.rank > 0:
         for name in ("lfplugin", "nfplugin"):  # what pytest remembers of this run is what rank 0 saw
             config.pluginmanager.unregister(name=name)

@@ -1,9 +1,10 @@
 """The device that tests run on: with --device cuda a card, and else a stand-in whose kernels the processor runs.
 
+With --device cuda or --device stand-in all programs run there, and else those of tests that take `device`.
+
 The stand-in is a package named cupy, in tests/fake_cuda; it refuses what CuPy refuses, see there.
 """
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -22,13 +23,11 @@ def stands_in():
 
 def library(config):
     """The module `simdist.arrays.device`, on the device that was asked for; skips the test where there is none."""
-    if config.getoption("--device") == "cuda":
+    if config.getoption("--device", "cpu") == "cuda":
         pytest.importorskip("cupy", reason="--device cuda needs CuPy")
     elif "cupy" not in sys.modules:
         if shutil.which("g++") is None:
             pytest.skip("the device's stand-in needs g++ for its kernels; --device cuda needs a card")
-        if (cache := getattr(config, "cache", None)) is not None:  # else the stand-in makes a folder of its own
-            os.environ.setdefault("FAKE_CUDA_FOLDER", str(cache.mkdir("kernels")))
         sys.path.insert(0, str(FAKE))
     from simdist.arrays import device
 

@@ -8,6 +8,9 @@ test, on a communicator of the harness's own, so that all of them see the same r
     rank 1   | program |---> meet --<---| asserts |---> meet <--  next test
     rank 2   | program |--'          '--| asserts |--'       '--  next test
 
+With `--device cuda` a program's ranks have their arrays on a GPU: what comes of `comm.empty`, of models, and of `xp`,
+which is NumPy to everybody else. What a program returns is brought to the host.
+
 A rank that fails while others are blocked inside the program cannot be met any more. It waits for them for
 `GRACE_S`, then shows its traceback and ends the job.
 """
@@ -20,6 +23,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -27,12 +31,64 @@ import pytest
 
 import simdist as sd
 from simdist import errors
+from simdist.arrays import moved, on_host
+from simdist.comm.device import use_device
 from simdist.comm.guard import guard
 
-__all__ = ["GRACE_S", "RealRanks", "VirtualRanks", "pack", "unpack"]
+__all__ = ["GRACE_S", "RealRanks", "VirtualRanks", "pack", "placed", "unpack", "xp"]
 
 GRACE_S = float(os.environ.get("SIMDIST_GRACE_S", "10"))
 """How long a rank that failed waits for the others: less than the 30 s after which a blocked receive gives up."""
+
+
+class ArrayModule:
+    """NumPy, whose new arrays lie on the device inside a program whose ranks have one.
+
+    Attributes:
+        device: where the ranks of all programs have their arrays, "cpu" or "cuda".
+        path: how these come to other real ranks, one of PATHS.
+        inside: how many programs are at work there.
+    """
+
+    def __init__(self) -> None:
+        self.device, self.path = "cpu", "auto"
+        self.inside = 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        if not self.inside or name not in ("arange", "array", "asarray", "empty", "full", "ones", "zeros"):
+            return found
+        return lambda *args, **options: moved(found(*map(on_host, args), **options), "cupy")
+
+
+xp = ArrayModule()
+
+
+def placed(program: Callable[..., Any]) -> Callable[..., Any]:
+    """The program, for ranks that have their arrays on the device that the tests are for."""
+
+    @wraps(program)
+    def run(comm: Any, *args: Any, **options: Any) -> Any:
+        use_device(comm, xp.device, xp.path)
+        xp.inside += 1
+        try:
+            return _brought(program(comm, *args, **options))
+        finally:
+            xp.inside -= 1
+
+    return program if xp.device == "cpu" else run
+
+
+def _brought(x: Any) -> Any:
+    """A program's result, its arrays on the host."""
+    match x:
+        case tuple() if hasattr(x, "_fields"):
+            return type(x)(*map(_brought, x))
+        case list() | tuple():
+            return type(x)(map(_brought, x))
+        case dict():
+            return {key: _brought(value) for key, value in x.items()}
+    return on_host(x) if hasattr(x, "dtype") else x
 
 
 class VirtualRanks:
@@ -42,7 +98,7 @@ class VirtualRanks:
 
     def __call__(self, program: Callable[..., Any], ranks: int, *args: Any, **options: Any) -> list[Any]:
         """program(comm, *args) on each of `ranks` ranks: its results, by rank. The options are those of sd.run."""
-        return sd.run(program, ranks, args=args, **options).results
+        return sd.run(placed(program), ranks, args=args, **options).results
 
 
 class RealRanks:
@@ -72,7 +128,7 @@ class RealRanks:
             group.check, group.recorder.on = check, True
             group.recorder.rows.clear()
             try:
-                told = b"=" + pack(program(group, *args))
+                told = b"=" + pack(placed(program)(group, *args))
             except Exception as raised:
                 error = raised
                 told = b"!" + json.dumps([type(error).__name__, str(error)]).encode()

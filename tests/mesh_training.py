@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 import simdist as sd
-from simdist.arrays import partition
+from simdist.arrays import on_host, partition
 from simdist.comm import Mesh
 from simdist.nn import Noise, Parts, Shape, gpt
 from simdist.parallel import DataParallel, Recipe
@@ -89,7 +89,7 @@ def trained(comm, sizes, shape=SHAPE, zero_stage=0, steps=STEPS, parts=MeshParts
     losses.append(method.loss(windows))
     flat = np.zeros(model.parameters.size)
     for start, data in method.vectors()[""]:
-        flat[start : start + len(data)] = data
+        flat[start : start + len(data)] = on_host(data)
     if zero_stage:
         sd.collectives.all_reduce(flat, mesh.dp)
     return np.array(losses), norms, parts_of(model.parameters, flat)

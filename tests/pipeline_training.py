@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 
+from simdist.arrays import on_host
 from simdist.comm import Mesh
 from simdist.comm.solo import SoloCommunicator
 from simdist.nn import Noise, Shape, gpt, mlp
@@ -52,7 +53,7 @@ def micro_batch(model, m, i, step=0):
 
 def found(method):
     """The gradients by name."""
-    return {p.name: p.gradient.copy() for p in method.model.parameters}
+    return {p.name: on_host(p.gradient).copy() for p in method.model.parameters}
 
 
 @cache

@@ -124,6 +124,12 @@ def test_every_setting_is_an_option(capsys):
         (["--world=virtual", "--cluster=h1000"], "unknown cluster 'h1000'; did you mean 'h100'"),
         (["--cluster=h100"], "cluster is h100; that is for --world virtual"),
         (["--world=virtual", "--ranks=0"], "ranks is 0; needs a whole number of at least 1"),
+        (["--world=virtual", "--method=async", "--survive"], "survive is on, and world virtual"),
+        (["--method=async", "--dp=2"], "dp is 2, and method async, which needs 0"),
+        (["--method=async", "--slow=1:2,1:3"], "slow is '1:2,1:3', which names rank 1 twice"),
+        (["--hidden-width=9999999999"], "parameters; no memory has room for more than"),
+        (["--resume="], "cannot read the config file config.toml"),
+        (["--config="], "cannot read the config file ."),
     ],
 )
 def test_a_users_mistake_is_one_line(words, message, capsys):
@@ -139,6 +145,7 @@ def test_a_users_mistake_is_one_line(words, message, capsys):
     [
         ("--momentum=2", "momentum is 2.0"),
         ("--data=/nowhere", "/nowhere: No"),
+        ("--data=/dev/null", "/dev/null has 0 bytes; windows of 17 bytes need at least 340"),
         ("--model=gpt --width=10", "width is 10 and heads is 4"),
         ("--method=ssp --servers=2", "servers is 2 on 2 ranks"),
         ("--pp=3", "pp 3 = 3 ranks, but the communicator has 2"),
@@ -323,3 +330,25 @@ def test_an_asynchronous_run_goes_on(text, tmp_path, capsys):
 def test_only_some_methods_survive_a_death(text, tmp_path, capsys):
     assert main(["train", "--survive", "--ranks=3", "--method=bsp", "--data", text, "--out", str(tmp_path)]) == 2
     assert "survive is on, and method bsp; needs async, ssp, backup" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_is_told_by_every_rank_in_a_line(text, tmp_path):
+    try:
+        find_mpirun()
+    except WorldUnavailable as reason:
+        pytest.skip(str(reason))
+    for method in ("ddp", "d-psgd"):
+        words = [f"--method={method}", "--steps=1", f"--data={text}", f"--out={text}", *SMALL]
+        code, told, errors = command("train", "--ranks=2", *words)
+        assert code == 2 and not told
+        line = f"rank 0: cannot write to the output folder {text}: File exists"
+        assert sorted(errors.splitlines()) == [f"simdist train, rank {rank}: {line}" for rank in range(2)]
+
+
+def test_an_interrupt_is_no_traceback(capsys, monkeypatch):
+    def interrupted(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simdist.cli.train.execute", interrupted)
+    assert main(["train"]) == 130
+    assert capsys.readouterr().err == "simdist train: interrupted\n"

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +44,9 @@ comm = sd.world()
 x = np.ones(1000)
 all_reduce(x, comm)
 open(f"{folder}/pid-{comm.rank}", "w").write(str(os.getpid()))
+names = [line.split()[5] for line in open("/proc/self/maps") if "/dev/shm/" in line]
+names += [os.readlink(fd.path).split()[0] for fd in os.scandir(f"/proc/{os.getppid()}/fd")]
+open(f"{folder}/names-{comm.rank}", "w").write("\\n".join(n for n in names if n.startswith(("/dev/shm", "/tmp/hydra"))))
 side = comm.stream("side")
 comm.barrier()
 mine = comm.rank == who
@@ -197,6 +201,12 @@ def pids(folder):
     return [int(path.read_text() or 0) for path in sorted(folder.glob("pid-*"))]
 
 
+def left(folder):
+    """What a job has left behind: in its own place for temporary files, in shared memory, and of its launcher's."""
+    names = {name for path in folder.glob("names-*") for name in path.read_text().split()}
+    return [str(path) for path in (folder / "tmp").iterdir()] + [name for name in names if Path(name).exists()]
+
+
 JOBS = {
     **{
         f"raise-{place} on {rank}": (f"raise-{place}", rank)
@@ -224,19 +234,19 @@ def jobs(tmp_path_factory):
         if what == "early":
             words = ["early.py", folder, name.split()[0]]
         done = outcome(folder, start(folder, list(map(str, words)), plain=name.startswith("plain")))
-        left = [str(path) for path in (folder / "tmp").glob("simdist-*")]
+        rest = left(folder)
         shutil.rmtree(folder)
-        return done, left
+        return done, rest
 
     with ThreadPoolExecutor(3) as pool:
         futures = {name: pool.submit(run, name) for name in JOBS}
 
         def get(name):
-            done, left = futures[name].result()
+            done, rest = futures[name].result()
             print(f"{name}: code {done.code}, {done.seconds:.2f} s after the fault\n{done.output}")
             assert done.seconds < LIMIT_S
             assert not any(map(alive, done.pids)), "a rank is left"
-            assert not left, "a folder is left"
+            assert not rest, "files are left"
             return done
 
         yield get
@@ -385,11 +395,33 @@ def test_the_end_of_the_launcher_is_the_end_of_the_ranks(tmp_path, number):
         assert len(done.pids) == RANKS
         assert done.code == (-number if number == signal.SIGKILL else 128 + number)
         assert time.time() - sent_s < LIMIT_S
-        until(lambda: not list((tmp_path / "tmp").glob("simdist-*")))
+        until(lambda: not left(tmp_path))
     finally:
         for pid in [process.pid, *pids(tmp_path)]:
             with_group(pid)
         process.wait()
+
+
+def test_the_end_of_the_launcher_before_a_rank_has_come_leaves_nothing(tmp_path):
+    process = start(tmp_path, ["script.py", str(tmp_path), "wait", "0"])
+    try:
+        until(lambda: list((tmp_path / "tmp").iterdir()))
+        (folder,) = (tmp_path / "tmp").iterdir()
+        until(lambda: Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+        process.kill()
+        process.wait()
+        until(lambda: not left(tmp_path) and not any(str(folder).encode() in env for env in environments()))
+        assert not pids(tmp_path)
+    finally:
+        with_group(process.pid)
+        process.wait()
+
+
+def environments():
+    """Of all processes that are ours to look at."""
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            yield path.read_bytes()
 
 
 def test_the_end_of_mpirun_is_the_end_of_the_ranks_even_of_one_that_is_stopped(tmp_path):
@@ -405,7 +437,7 @@ def test_the_end_of_mpirun_is_the_end_of_the_ranks_even_of_one_that_is_stopped(t
         assert done.code == 128 + signal.SIGKILL
         assert done.seconds < LIMIT_S
         until(lambda: not any(map(alive, done.pids)), 10.0)
-        assert not list((tmp_path / "tmp").glob("simdist-*"))
+        assert not left(tmp_path)
     finally:
         for pid in [process.pid, *pids(tmp_path)]:
             with_group(pid)

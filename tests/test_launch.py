@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from functools import partial
@@ -13,14 +14,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from jobs import ROOT, needs_mpi
+from jobs import ROOT, job, needs_mpi
 
 import simdist as sd
 from simdist import environment
 from simdist.collectives import all_reduce
-from simdist.comm.board import alive
+from simdist.comm.board import FAILED, LEFT, Board, alive
 from simdist.errors import ArgumentError, DeadlineError, RankFailed, UnknownNameError, WorldUnavailable
 from simdist.launch import launch_script, mpirun, room
+from simdist.launch.job import Death, Job, signal_words
+from simdist.launch.run import _first_failure
 
 
 class Refusal(Exception):
@@ -140,7 +143,7 @@ def test_a_killed_rank_is_named_and_leaves_no_shared_memory(tmp_path):
         comm.empty(1000, np.float64)
         if comm.rank == 0:
             lines = Path("/proc/self/maps").read_text().splitlines()
-            names = {line.split()[-1] for line in lines if "/dev/shm/" in line and "(deleted)" not in line}
+            names = {line.split()[5] for line in lines if "/dev/shm/" in line}
             (tmp_path / "names").write_text("\n".join(names))
         comm.barrier()
         if comm.rank == 1:
@@ -154,6 +157,75 @@ def test_a_killed_rank_is_named_and_leaves_no_shared_memory(tmp_path):
     names = (tmp_path / "names").read_text().split()
     assert names
     assert [name for name in names if Path(name).exists()] == []
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("number", "name", "launcher"), [(9, "SIGKILL", ""), (15, "SIGTERM", "; its launcher says:\nmy time is over")]
+)
+def test_of_a_rank_that_was_ended_from_outside_the_launcher_is_heard(number, name, launcher):
+    with Job(2, timeout_s=5.0) as job:
+        (job.folder / "mpirun.out").write_text("my time is over\n")
+        job.deaths.append(Death(1, 123, 0.0, signal_words(number)))
+        words = f"rank 1 of 2 (process 123) was killed by signal {number} ({name}) in the middle of its program"
+        assert str(_first_failure(job)) == words + launcher
+
+
+@needs_mpi
+def test_ranks_come_and_go_each_in_its_time(tmp_path):
+    variables = "os.environ.get('PMI_RANK'), os.environ.get('OMPI_COMM_WORLD_RANK')"
+    (tmp_path / "sitecustomize.py").write_text(f"import os, time\nif '1' in ({variables}): time.sleep(1.5)")
+    (tmp_path / "script.py").write_text("print('hello')")
+    done = job(2, tmp_path / "script.py", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    assert (done.code, done.output.split()) == (0, ["hello", "hello"])
+
+
+@needs_mpi
+def test_an_exit_that_ends_no_program_is_none():
+    def program(comm):
+        comm.barrier()
+        with suppress(SystemExit):
+            sys.exit(7)
+        thread = threading.Thread(target=sys.exit, args=(5,))
+        thread.start()
+        thread.join()
+        return comm.rank
+
+    assert sd.run(program, 2, world="mpi").results == [0, 1]
+
+
+@needs_mpi
+def test_when_a_job_is_overdue():
+    with Job(2, timeout_s=5.0, survive=True) as job:
+        zero, one = (Board(job.folder / "board", rank) for rank in range(2))
+        job._started_s = time.monotonic()
+        assert job._why_overdue() == ""
+        zero.take(0)
+        assert job._why_overdue() == ""
+        zero.leave(LEFT, 0)
+        assert job._why_overdue() == ""  # the other is still to come
+        job._started_s -= 1000.0
+        assert job._why_overdue() == "rank 1 had not come after 120 s"
+        one.take(1)
+        assert job._why_overdue() == ""
+        one._write(beat_s=time.monotonic() - 1000.0)
+        assert job._why_overdue() == ""  # this process may have been stopped for so long as well
+        job._resumed_s -= 1000.0
+        assert job._why_overdue() == "rank 1 had not been heard of for 11 s"
+        one.leave(LEFT, 0)
+        assert job._why_overdue() == ""
+        for board in (zero, one):
+            board._write(since_s=time.monotonic() - 1000.0)
+        assert job._why_overdue() == "it went on 60 s after all programs had ended"
+        for rank, board in enumerate((zero, one)):
+            board.take(rank)
+            job.deaths.append(Death(rank, os.getpid(), 0.0, ""))
+        assert job._why_overdue() == ""  # where all have died, mpirun ends by itself, and says that they have
+        one.leave(FAILED, 1)
+        one._write(since_s=time.monotonic() - 1000.0)
+        assert job._why_overdue() == "it went on 2 s after rank 1 had failed"
+        zero.close()
+        one.close()
 
 
 @needs_mpi
@@ -247,9 +319,8 @@ def test_ranks_are_a_whole_number_from_one_on(ranks):
     for world in ("virtual", "mpi"):
         with pytest.raises(ArgumentError, match=re.escape(repr(ranks))):
             sd.run(digits, ranks, world=world)
-    if ranks is not True:
-        with pytest.raises(ArgumentError, match=re.escape(repr(ranks))):
-            launch_script(ranks, [__file__])
+    with pytest.raises(ArgumentError, match=re.escape(repr(ranks))):
+        launch_script(ranks, [__file__])
 
 
 def test_other_bad_arguments_are_refused():

@@ -1,8 +1,10 @@
 """What tests of ZeRO share: small models, batches of letters, and vectors put together from all ranks."""
 
 import numpy as np
+from harness import placed
 
 import simdist as sd
+from simdist.arrays import on_host
 from simdist.collectives import all_gather
 from simdist.data import Batches, Corpus
 from simdist.nn import Noise, Shape, gpt, mlp
@@ -25,7 +27,7 @@ RATES = {"sgd": 0.5, "adam": 0.01, "adamw": 0.01, "adamw8bit": 0.01, "lars": 10.
 
 def virtual(program, ranks, *args):
     """As the fixture `spmd`, but on virtual ranks alone: for sweeps that would keep real ones busy for long."""
-    return sd.run(program, ranks, args=args).results
+    return sd.run(placed(program), ranks, args=args).results
 
 
 def adamw(kind="float64", rule="adamw", **more):
@@ -56,7 +58,7 @@ def whole(method, name=""):
     comm, size = method.comm, method.model.parameters.size
     x, count = np.zeros(size), np.zeros(size, int)
     for start, data in method.vectors()[name]:
-        x[start : start + len(data)] = data
+        x[start : start + len(data)] = on_host(data)
         count[start : start + len(data)] += 1
     if isinstance(method, ZeRO):
         x, count = (all_gather(y, comm).reshape(comm.size, size).sum(axis=0) for y in (x, count))

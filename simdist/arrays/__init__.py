@@ -2,7 +2,7 @@
 
 from typing import Any, TypeAlias
 
-from simdist.arrays.kind import empty, kind_of, moved, on_host
+from simdist.arrays.kind import copied, empty, kind_of, moved, on_host
 from simdist.arrays.ledger import CATEGORIES, Ledger, Moment, hold, inheriting, recorded
 from simdist.arrays.meter import Chargeable, Meter, charge, metered
 from simdist.arrays.partition import Chunks, Partition, partition, slices
@@ -21,6 +21,7 @@ __all__ = [
     "Phantom",
     "Reduction",
     "charge",
+    "copied",
     "empty",
     "hold",
     "inheriting",

@@ -1,20 +1,22 @@
 """Device: arrays in the memory of a GPU, by CuPy, which this file alone imports.
 
-CuPy's arrays answer to NumPy's own functions. What is here is what NumPy has no word for: ways in and out, products,
-kernels, streams and events, and memory that other processes can open.
+CuPy's arrays answer to NumPy's functions. Here is what NumPy has no word for: ways in and out, products, kernels,
+streams and events, and memory that other processes can open.
 """
 
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
 from cupy import cuda
 
+if TYPE_CHECKING:
+    from simdist.arrays.kernels.matmul import Matrices
+
 __all__ = [
     "Event",
     "Kernel",
-    "Matrices",
     "PeerEvent",
     "PeerMemory",
     "Stream",
@@ -42,7 +44,6 @@ __all__ = [
 _runtime = cuda.runtime
 failure: Any = _runtime.CUDARuntimeError
 """What CUDA raises."""
-
 _EXPORT_BYTES = 2 << 20  # CUDA hands out memory for other processes in pieces of two megabytes
 
 # -- arrays --------------------------------------------------------------------------------------------
@@ -55,12 +56,12 @@ def empty(shape: int | tuple[int, ...], dtype: Any) -> Any:
 
 def from_host(x: Any) -> Any:
     """A copy of a NumPy array on the device."""
-    return cupy.asarray(np.ascontiguousarray(x))
+    return cupy.asarray(x, order="C")
 
 
-def to_host(x: Any) -> Any:
-    """A copy of a device array as NumPy's, complete when this returns."""
-    return cupy.asnumpy(x)
+def to_host(x: Any, locked: bool = False) -> Any:
+    """A copy of a device array as NumPy's, complete when this returns; in `pinned` memory if it is to be `locked`."""
+    return cupy.asnumpy(x, out=pinned(x.nbytes).view(x.dtype).reshape(x.shape) if locked else None)
 
 
 def address(x: Any) -> int:
@@ -106,8 +107,7 @@ def place_of(index: int) -> str:
 
 def name() -> str:
     """What the GPU in use is called."""
-    called: bytes = _runtime.getDeviceProperties(_runtime.getDevice())["name"]
-    return called.decode(errors="replace")
+    return str(_runtime.getDeviceProperties(_runtime.getDevice())["name"].decode(errors="replace"))
 
 
 def num_processors() -> int:
@@ -117,9 +117,8 @@ def num_processors() -> int:
 
 def versions() -> str:
     """Of CuPy, CUDA and the driver."""
-    runtime, driver = (
-        f"{v // 1000}.{v % 1000 // 10}" for v in (_runtime.runtimeGetVersion(), _runtime.driverGetVersion())
-    )
+    both = _runtime.runtimeGetVersion(), _runtime.driverGetVersion()
+    runtime, driver = (f"{v // 1000}.{v % 1000 // 10}" for v in both)
     return f"CuPy {cupy.__version__}, CUDA {runtime}, driver for CUDA {driver}"
 
 
@@ -208,24 +207,8 @@ _CUDA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # CUDA
 _COMPUTE_32F, _COMPUTE_64F, _COMPUTE_TF32 = 68, 70, 77  # cublas_api.h
 
 
-class Matrices(NamedTuple):
-    """Matrices of one shape in the device's memory, as cuBLAS takes them.
-
-    Attributes:
-        x: the array that they begin with.
-        across: whether they lie column by column.
-        pitch: how many items from one row, or column, to the next.
-        stride: how many from one matrix to the next.
-    """
-
-    x: Any
-    across: bool
-    pitch: int
-    stride: int
-
-
 def gemm(
-    shape: tuple[int, int, int, int], x: Matrices, w: Matrices, y: Matrices, scale: float, add: bool, tf32: bool
+    shape: tuple[int, int, int, int], x: "Matrices", w: "Matrices", y: "Matrices", scale: float, add: bool, tf32: bool
 ) -> None:
     """y = scale x @ w, or y += scale x @ w, with sums of 32 bits at least.
 
@@ -259,7 +242,12 @@ def exported(num_bytes: int) -> tuple[Any, bytes]:
 
     CuPy's pool cuts many arrays out of one allocation, and a handle is of a whole one: so this is its own.
     """
-    memory = cuda.Memory(max(1, -(-num_bytes // _EXPORT_BYTES)) * _EXPORT_BYTES)
+    size = max(1, -(-num_bytes // _EXPORT_BYTES)) * _EXPORT_BYTES
+    try:
+        memory = cuda.Memory(size)
+    except failure:  # what the pool keeps for later may be enough
+        cupy.get_default_memory_pool().free_all_blocks()
+        memory = cuda.Memory(size)
     handle = bytes(_runtime.ipcGetMemHandle(memory.ptr))
     return cupy.ndarray((num_bytes,), np.uint8, cuda.MemoryPointer(memory, 0)), handle
 
@@ -273,7 +261,8 @@ class PeerMemory:
 
     def __init__(self, handle: bytes, num_bytes: int) -> None:
         self._pointer = _runtime.ipcOpenMemHandle(handle)
-        memory = cuda.UnownedMemory(self._pointer, num_bytes, self)
+        here = _runtime.getDevice()  # as the memory is reached from here, wherever it lies
+        memory = cuda.UnownedMemory(self._pointer, num_bytes, self, here)
         self.bytes = cupy.ndarray((num_bytes,), np.uint8, cuda.MemoryPointer(memory, 0))
 
     def close(self) -> None:

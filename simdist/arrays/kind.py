@@ -9,7 +9,7 @@ import numpy as np
 from simdist.arrays.phantom import Phantom
 from simdist.errors import WorldUnavailable, unknown_name
 
-__all__ = ["address", "device_library", "empty", "kind_of", "moved", "on_host"]
+__all__ = ["address", "copied", "device_library", "empty", "kind_of", "moved", "on_host"]
 
 
 def kind_of(x: Any) -> str:
@@ -55,11 +55,12 @@ def empty(kind: str, shape: int | tuple[int, ...], dtype: Any) -> Any:
     return _KINDS[kind](shape, dtype)
 
 
-def moved(x: Any, like: Any) -> Any:
+def moved(x: Any, like: Any, locked: bool = False) -> Any:
     """x where `like` is: x itself, or a copy in the other memory. Numbers stay out of phantoms' way, and phantoms too.
 
     Args:
         like: an array, or the name of a kind.
+        locked: let a copy in the host's memory be in pages that are locked, which a device fills twice as fast.
     """
     if type(x) is type(like):
         return x
@@ -68,7 +69,14 @@ def moved(x: Any, like: Any) -> Any:
     if here == kind or "phantom" in (here, kind):
         return x
     library = device_library()
-    return library.from_host(x) if kind == "cupy" else library.to_host(x)
+    return library.from_host(x) if kind == "cupy" else library.to_host(x, locked)
+
+
+def copied(y: Any, x: Any) -> None:
+    """Set y to x, rounded to its dtype; what lies in another memory is rounded there, so that less is on its way."""
+    if kind_of(x) != kind_of(y) and x.dtype != y.dtype:
+        x = x.astype(y.dtype)
+    np.copyto(y, moved(x, y), casting="same_kind")
 
 
 def on_host(x: Any) -> Any:

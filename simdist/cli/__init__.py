@@ -34,7 +34,9 @@ VERBS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the command line says; returns the exit code: 2 for a command that cannot be carried out."""
+    """Do what the command line says; returns the exit code: 2 for a command that cannot be carried out, 130 after
+    Ctrl-C.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0].startswith("-"):
         overview = _overview()
@@ -44,24 +46,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] not in VERBS:
         print(f"simdist: {unknown_name('verb', words[0], VERBS)}", file=sys.stderr)
         return 2
-    verb = VERBS[words[0]]
+    try:
+        return _perform(*words)
+    except (ArgumentError, CheckpointError, DataError, MemoryError, WorldUnavailable) as error:
+        # These are the user's to mend; the rest shows where it arose.
+        code, what = 2, f"out of memory: {error}" if isinstance(error, MemoryError) else error
+    except KeyboardInterrupt:
+        code, what = 130, "interrupted"
+    who = place()
+    # In one piece, so that the lines of several ranks do not run into each other.
+    sys.stderr.write(f"simdist {words[0]}{f', rank {who[0]}' if who else ''}: {what}\n")
+    return code
+
+
+def _perform(name: str, *words: str) -> int:
+    """Do what a verb does; returns the exit code."""
+    verb = VERBS[name]
     module = import_module(verb.module)
     parser = argparse.ArgumentParser(
-        f"simdist {words[0]}", description=f"{verb.help[0].upper()}{verb.help[1:]}.", allow_abbrev=False
+        f"simdist {name}", description=f"{verb.help[0].upper()}{verb.help[1:]}.", allow_abbrev=False
     )
     module.add_arguments(parser)
-    args = parser.parse_args(words[1:])
-    try:
-        code: int = module.execute(args)
-    except (
-        ArgumentError,
-        CheckpointError,
-        DataError,
-        WorldUnavailable,
-    ) as error:  # the user's to mend; the rest shows where it arose
-        who = place()
-        print(f"simdist {words[0]}{f', rank {who[0]}' if who else ''}: {error}", file=sys.stderr)
-        return 2
+    code: int = module.execute(parser.parse_args(words))
     return code
 
 

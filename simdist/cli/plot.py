@@ -124,7 +124,7 @@ def execute(args: argparse.Namespace) -> int:
         figure = draw_runs(words[1:], args.width) if words[0] == "runs" else plot_shards.draw(args)
     elif len(words) == 1:
         source = Path(words[0])
-        out = args.out or source.with_name(f"{source.stem}-{args.kind}.png")
+        out = args.out or source.parent / f"{source.stem}-{args.kind}.png"
         _require_format(out)
         figure = _of_trace(Trace.load(source), args)
     else:
@@ -138,7 +138,7 @@ def _page(args: argparse.Namespace) -> int:
     if len(args.subject) > 1 or args.kind != "timeline":
         raise ArgumentError(f"--html shows the timeline of a trace, not {' '.join(args.subject)} with {args.kind}")
     source = Path(args.subject[0])
-    out = args.out or source.with_suffix(".html")
+    out = args.out or source.parent / f"{source.stem or source}.html"
     if out.suffix.lower() != ".html":
         raise ArgumentError(f"cannot write {out}: with --html its name must end in .html")
     timeline_page(Trace.load(source), start_s=args.start, end_s=args.end).save(out)
@@ -199,6 +199,8 @@ def _schedule_of(
             return pipeline.parse(Path(name).read_text(encoding="utf-8"), Path(name).stem)
         except OSError as error:
             raise DataError(f"cannot read {name}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name} is no text: {error}") from error
     takes = options(name)
     given: dict[str, Any] = {"times": times, "memory": memory}
     others = {option: value for option, value in given.items() if option in takes}

@@ -120,7 +120,8 @@ class Session:
             told = report(trainer, lines[-1], trace or Trace([], 1), cluster, peak_flops_per_s, took)
             self._add_circumstances(told, comm)
             folder.write_end(told, trace or Trace([], 1))
-            draw(folder.path, lines, trace or Trace([], 1), trainer, cluster)
+            with folder.writing():
+                draw(folder.path, lines, trace or Trace([], 1), trainer, cluster)
             _say(folder, told, samples)
 
     def _add_circumstances(self, told: Report, comm: Communicator) -> None:
@@ -172,7 +173,8 @@ class Session:
             told = asynchronous_report(story, run.text)
             self._add_circumstances(told, run.comm)
             folder.write_end(told, story.trace)
-            draw_asynchronous(folder.path, lines, begun, story, run.text)
+            with folder.writing():
+                draw_asynchronous(folder.path, lines, begun, story, run.text)
             _say(folder, told, samples)
 
 

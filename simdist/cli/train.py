@@ -9,7 +9,6 @@ from typing import Any
 from simdist.cli.run import add_survive
 from simdist.cli.session import Session
 from simdist.cluster import preset, presets
-from simdist.data import load
 from simdist.errors import ArgumentError
 from simdist.launch import in_job, launch_script, run, world
 from simdist.training import Config, Interrupts, merged, newest_run, read_toml
@@ -19,7 +18,7 @@ from simdist.training.config import options
 from simdist.training.interrupts import deaf_to
 from simdist.training.layout import mesh_sizes
 from simdist.training.models import build
-from simdist.training.text import Text
+from simdist.training.text import Text, split
 
 __all__ = ["add_arguments", "execute"]
 
@@ -56,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_where(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where")
-    where.add_argument("--ranks", type=int, metavar="N", help="start N ranks of this machine under mpirun")
+    where.add_argument(
+        "--ranks", type=int, metavar="N", help="start N ranks of this machine under mpirun; or so many virtual ones (4)"
+    )
     add_survive(where)
     where.add_argument(
         "--world", choices=("mpi", "virtual"), default="mpi", help="of processes, or of virtual ranks in this process"
@@ -85,20 +86,22 @@ def _execute(args: argparse.Namespace) -> int:
     given = {name: getattr(args, name) for name, _ in options() if getattr(args, name) is not None}
     if args.resume == _LATEST:
         args.resume = str(newest_run())
-    told: dict[str, Any] = read_toml(Path(args.resume) / "config.toml") if args.resume else {}
-    if args.config:
+    told: dict[str, Any] = {} if args.resume is None else read_toml(Path(args.resume) / "config.toml")
+    if args.config is not None:
         told = merged(told, read_toml(args.config))
     config = Config(**merged(told, given))
+    if args.survive and config.method not in SURVIVING:
+        raise ArgumentError(f"survive is on, and method {config.method}; needs {', '.join(SURVIVING)}")
+    if args.survive and args.world == "virtual":
+        raise ArgumentError("survive is on, and world virtual, in which no rank dies; that is for --world mpi")
     session = Session(config, args.out, args.resume)
     if args.world == "virtual":
         return _train_virtually(session, 4 if args.ranks is None else args.ranks, args.cluster or "this-machine")
     if args.cluster:
         raise ArgumentError(f"cluster is {args.cluster}; that is for --world virtual")
-    if args.survive and config.method not in SURVIVING:
-        raise ArgumentError(f"survive is on, and method {config.method}; needs {', '.join(SURVIVING)}")
     if args.ranks is not None and not in_job():
         # What cannot be is told of once, and not by each rank.
-        load(config.data)
+        split(config)
         build(config)
         _check_ranks(config, args.ranks)
         words = ["-m", "simdist", "train", *_words(args, given)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from simdist.cluster.device import Device
 from simdist.cluster.host import Host
+from simdist.cluster.limits import check_least
 from simdist.cluster.link import Link
 from simdist.cluster.tuned import Tuned
 from simdist.errors import ArgumentError
@@ -39,6 +40,9 @@ class Cluster:
         one_memory: whether the devices of a node share one memory, as cores do: then a peer's bytes are as near as
             a device's own. Otherwise they come over the link inside.
         tuned: which algorithms were found fastest, where that has been measured.
+
+    Raises:
+        ArgumentError: a number outside its limits, by name.
     """
 
     name: str
@@ -56,14 +60,10 @@ class Cluster:
     tuned: Tuned | None = None
 
     def __post_init__(self) -> None:
-        for name in ("devices_per_node", "nics_per_node"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name} is {getattr(self, name)}; needs at least 1")
-        for name in ("eager_bytes", "jitter"):
-            if getattr(self, name) < 0:
-                raise ArgumentError(f"{name} is {getattr(self, name)}; needs at least 0")
+        check_least(self, 1, "devices_per_node", "nics_per_node")
+        check_least(self, 0, "eager_bytes", "jitter")
         for rank, factor in self.slow.items():
-            if factor <= 0:
+            if not factor > 0:
                 raise ArgumentError(f"rank {rank} cannot be slow by the factor {factor}; needs more than 0")
 
     def node_of(self, rank: int) -> int:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from simdist.errors import ArgumentError, unknown_name
+from simdist.cluster.limits import check_positive
+from simdist.errors import unknown_name
 
 __all__ = ["Host"]
 
@@ -27,9 +28,7 @@ class Host:
     disk_bytes_per_s: float
 
     def __post_init__(self) -> None:
-        for name in ("link_bytes_per_s", "memory_bytes_per_s", "disk_bytes_per_s"):
-            if not getattr(self, name) > 0:
-                raise ArgumentError(f"{name} is {getattr(self, name)}; needs more than 0")
+        check_positive(self, "link_bytes_per_s", "memory_bytes_per_s", "disk_bytes_per_s")
 
     def seconds(self, num_bytes: float, start: str, end: str) -> float:
         """How long so much is on its way between two of "device", "host" and "disk", piece after piece.

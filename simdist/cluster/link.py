@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from simdist.cluster.limits import check_least, check_positive
+
 __all__ = ["Link"]
 
 
@@ -10,10 +12,17 @@ class Link:
     """A wire by latency and bandwidth: n bytes arrive latency_s + n / bytes_per_s after they set out.
 
     The papers' alpha is `latency_s`, their beta 1 / `bytes_per_s`. Each direction has this bandwidth.
+
+    Raises:
+        ArgumentError: a latency below 0, or no bandwidth.
     """
 
     latency_s: float
     bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        check_least(self, 0, "latency_s")
+        check_positive(self, "bytes_per_s")
 
     def seconds(self, num_bytes: float) -> float:
         """The time of one message alone on the wire: alpha + n * beta."""

@@ -49,9 +49,16 @@ class Tuned:
 
     @staticmethod
     def path() -> Path:
-        """Where this user's table is kept: in simdist's folder under XDG_CACHE_HOME, or ~/.cache."""
+        """Where this user's table is kept: in simdist's folder under XDG_CACHE_HOME, or ~/.cache.
+
+        Raises:
+            DataError: this user has no home, as in some containers.
+        """
         cache = os.environ.get("XDG_CACHE_HOME", "")
-        folder = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
+        try:
+            folder = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
+        except RuntimeError as error:
+            raise DataError("no home for the table of `simdist bench --tune`: set XDG_CACHE_HOME or HOME") from error
         return folder / "simdist" / "tuned.json"
 
     def as_text(self) -> str:
@@ -64,11 +71,18 @@ class Tuned:
         return json.dumps({"format": _FORMAT, "picks": rows}, indent=1)
 
     def save(self, path: Path) -> None:
-        """Write it, in place of what was there."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        """Write it, in place of what was there.
+
+        Raises:
+            DataError: it cannot be written there.
+        """
         new = path.with_name(f"{path.name}.{os.getpid()}")
-        new.write_text(self.as_text() + "\n")
-        new.replace(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new.write_text(self.as_text() + "\n")
+            new.replace(path)
+        except OSError as error:
+            raise DataError(f"{path} cannot be written: {error}") from error
 
     @classmethod
     def of_text(cls, text: str, where: str = "the text") -> "Tuned":
@@ -85,7 +99,7 @@ class Tuned:
             for row in data["picks"]:
                 pick = Pick(int(row["num_bytes"]), str(row["shared"]), str(row["own"]))
                 found.setdefault((str(row["operation"]), int(row["ranks"])), []).append(pick)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise DataError(
                 f"{where} is no table of `simdist bench --tune` ({error}): measure again, or delete it"
             ) from error

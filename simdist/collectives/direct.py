@@ -12,6 +12,9 @@ Three ways, and all ranks go the same:
 
 On every way sums are folded in the order of ranks, so they are the same bits.
 
+On GPUs the ways are the same, each a kernel or two. Where ranks have one each, rank r folds slice r, and one shot goes
+further. Where ranks share one, the first of them folds the slices of all by one kernel: `Peers.led`.
+
 Source: Peng, Fang, Liu, Xie, Dai, Yang, Li, Wang 2023, Optimizing MPI Collectives on Shared Memory Multi-Cores, SC'23:
 what a reduction in shared memory has to move.
 """
@@ -21,8 +24,9 @@ from collections.abc import Sequence
 from simdist.arrays import Array, Reduction, partition, slices
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.direct_cost import Moves, fits_one_shot, is_short, on_one_node
-from simdist.collectives.direct_fold import Slice, combiner, fold, fold_in_place
+from simdist.collectives.direct_fold import Slice, fold_all, fold_in_place, runs
 from simdist.collectives.direct_nodes import (
+    all_reduce_cost,
     all_reduce_over_nodes,
     all_reduce_phases,
     leaders_cost,
@@ -43,13 +47,14 @@ def _reduce_to(
 ) -> None:
     """Leave in x on the ranks `to` the reduction over all ranks, which live on one node."""
     peers, n, p = comm.peers(), x.nbytes, comm.size
-    if is_short(n, p) if one_shot is None else one_shot and n <= ROOM_BYTES:
+    memory = peers.memory_of(x)
+    if is_short(n, p, memory) if one_shot is None else one_shot and n <= ROOM_BYTES:
         _reduce_at_once(x, peers, op, to)
         return
     views = None if staged else peers.show(x)
     if views is not None:
         fold_in_place(views, peers, op, to)
-    elif one_shot is None and fits_one_shot(n, p):
+    elif one_shot is None and fits_one_shot(n, p, memory):
         _reduce_at_once(x, peers, op, to)
     else:
         _reduce_staged(x, peers, op, to)
@@ -61,7 +66,7 @@ def _reduce_at_once(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) ->
     p, start_s = comm.size, comm.clock()
     copies = peers.post(x)
     if comm.rank in to:
-        fold(combiner(op, x.dtype), [copy[:items] for copy in copies], x, x)
+        fold_all(op, [copy[:items] for copy in copies], x, x)
         peers.moved(start_s, p * n, n, 2 * n, (p - 1) * items, n)
     else:
         peers.moved(start_s, 0, n, n, 0, n)
@@ -70,7 +75,8 @@ def _reduce_at_once(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) ->
 def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> None:
     """Each leaves a copy of a part of x; then as in place; then the ranks `to` take their own copies back.
 
-    The meeting at which the next parts are left is also the one at which the sums of these are written:
+    A slice that one rank alone folds stays with it: it is not left, and its sum need not be taken back. The meeting at
+    which the next parts are left is also the one at which the sums of these are written:
 
         post a    fold a    post b    take a    fold b    post c    take b    fold c    meet    take c
     """
@@ -78,21 +84,54 @@ def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> 
     p, r, takes = comm.size, comm.rank, comm.rank in to
     parts = segments(len(x), itemsize, ROOM_BYTES)
     start_s, mine = comm.clock(), x[parts[0]]
-    copies = peers.post(mine)
+    kept = _kept(mine, peers)
+    copies = peers.post(*_left(mine, kept[r]))
     for k in range(1, len(parts) + 1):
-        part = Slice(copies, slices(len(mine), p)[r])
-        part.fold(op, to, peers)
-        items, share, taken = part.items, part.num_bytes, mine.nbytes if takes else 0
-        written = mine.nbytes + len(to) * share
-        peers.moved(start_s, p * share + taken, written, mine.nbytes + taken, (p - 1) * items, mine.nbytes)
-        start_s, summed, sums = comm.clock(), mine, copies
+        items = _fold_left(mine, copies, kept, peers, op, to)
+        n, share, own = mine.nbytes, items * itemsize, (kept[r].stop - kept[r].start) * itemsize
+        taken, spared = (n, 2 * own) if takes else (0, own)
+        read, written = p * share + taken - spared, n + len(to) * share - spared
+        peers.moved(start_s, read, written, n + taken, (p - 1) * items, n - own)
+        start_s, summed, sums, at = comm.clock(), mine, copies[r], kept[r]
         if k < len(parts):
             mine = x[parts[k]]
-            copies = peers.post(mine)
+            kept = _kept(mine, peers)
+            copies = peers.post(*_left(mine, kept[r]))
         else:
             peers.meet()
         if takes:
-            summed[...] = sums[r][: len(summed)]
+            before, behind = _left(summed, at)
+            before[...] = sums[: len(before)]
+            behind[...] = sums[len(before) :][: len(behind)]
+
+
+def _kept(x: Array, peers: Peers) -> Sequence[slice]:
+    """Which slice of x each rank does not leave, because it alone folds it. Where ranks share a device, no slice."""
+    p = peers.comm.size
+    return slices(len(x), p) if peers.memory_of(x) != "device" else [slice(0, 0)] * p
+
+
+def _left(x: Array, kept: slice) -> list[Array]:
+    """What is before, and behind, the slice that is not left."""
+    return [x[: kept.start], x[kept.stop :]]
+
+
+def _fold_left(
+    x: Array, copies: Sequence[Array], kept: Sequence[slice], peers: Peers, op: Reduction, to: Sequence[int]
+) -> int:
+    """Fold what all have left, and x where this rank has not; returns how many items of one array."""
+    r, items, cuts = peers.comm.rank, 0, slices(len(x), len(copies))
+    for first, last in runs(peers.led(x)):
+        start, stop = cuts[first].start, cuts[last].stop
+        arrays = []
+        for copy, gap in zip(copies, kept, strict=True):
+            missing = gap.stop - gap.start if gap.start < start else 0
+            arrays.append(copy[start - missing : stop - missing])
+        if kept[r] == slice(start, stop):
+            arrays[r] = x[kept[r]]
+        Slice(arrays, slice(0, stop - start)).fold(op, to, peers)
+        items += stop - start
+    return items
 
 
 def _reduce_moves(case: Case, to: Sequence[int], one_shot: bool | None, staged: bool) -> Moves:
@@ -107,7 +146,8 @@ def _reduce_moves(case: Case, to: Sequence[int], one_shot: bool | None, staged: 
         return Moves(2, p * share, len(to) * share, 0, (p - 1) * share)
     parts = segments(n // case.itemsize, case.itemsize, ROOM_BYTES)
     share = sum(partition(s.stop - s.start, p).size(r) for s in parts) * case.itemsize
-    return Moves(len(parts) + 1, p * share + taken, n + len(to) * share, n + taken, (p - 1) * share)
+    spared = 2 * share if r in to else share
+    return Moves(len(parts) + 1, p * share + taken - spared, n + len(to) * share - spared, n + taken, (p - 1) * share)
 
 
 def _all_reduce_moves(case: Case, one_shot: bool | None = None, staged: bool = False) -> Moves:
@@ -117,7 +157,7 @@ def _all_reduce_moves(case: Case, one_shot: bool | None = None, staged: bool = F
 def _all_reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False) -> Cost:
     if on_one_node(case):
         return _all_reduce_moves(case, one_shot, staged).cost(case)
-    return find("all_reduce", "hierarchical").cost(case, **all_reduce_phases(case.ranks % case.ranks_per_node == 0))
+    return all_reduce_cost(case, staged)
 
 
 def _all_reduce_formula(case: Case, one_shot: bool | None = None, staged: bool = False) -> Formula:
@@ -147,16 +187,16 @@ def direct_all_reduce(
 
     Args:
         x: shape (n,), contiguous, the same length and dtype on every rank; overwritten.
-        one_shot: whether each rank sums all copies by itself; by default where arrays are short.
+        one_shot: whether each rank of a single node sums all copies by itself; by default where arrays are short.
         staged: whether to copy arrays that need not be, unless they are short.
 
     Cost per rank: no messages; in place 2 meetings, n bytes read, n written; in one shot 1, pn read, n written;
-    staged one for each room full and 1, 2n read, 2n written. n(p-1)/p reduced, in one shot n(p-1).
+    staged one for each room full and 1, 2n(p-1)/p read and as many written. n(p-1)/p reduced, in one shot n(p-1).
     """
     if comm.size == 1:
         return
     if comm.num_nodes > 1:
-        all_reduce_over_nodes(x, comm, op)
+        all_reduce_over_nodes(x, comm, op, staged)
         return
     _reduce_to(x, comm, op, range(comm.size), one_shot, staged)
 
@@ -168,7 +208,7 @@ def _one_rank(case: Case, one_shot: bool | None = None, staged: bool = False) ->
 def _reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False) -> Cost:
     if on_one_node(case):
         return _one_rank(case, one_shot, staged).cost(case)
-    return leaders_cost(case, "reduce")
+    return leaders_cost(case, "reduce", staged)
 
 
 def _reduce_formula(case: Case, one_shot: bool | None = None, staged: bool = False) -> Formula:
@@ -194,6 +234,6 @@ def direct_reduce(
     if comm.size == 1:
         return
     if comm.num_nodes > 1:
-        reduce_over_nodes(x, comm, op, root)
+        reduce_over_nodes(x, comm, op, root, staged)
         return
     _reduce_to(x, comm, op, [root], one_shot, staged)

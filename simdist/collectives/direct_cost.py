@@ -6,8 +6,12 @@ from simdist.collectives.cost import Case, Cost, Formula
 
 __all__ = ["Moves", "fits_one_shot", "is_short", "on_one_node"]
 
-_SHORT_BYTES = 1 << 12  # of one array, and four times as much of all ranks' together
-_ONE_SHOT_BYTES = 1 << 14  # likewise
+_SHORT = {  # by whose memory arrays lie in, see `Peers.memory_of`: bytes of one array, and of all ranks' together
+    "host": (1 << 12, 1 << 14),
+    "devices": (1 << 20, 1 << 21),  # about vLLM's, csrc/custom_all_reduce.cuh: 512 KiB on 4 ranks, 256 KiB on 8
+    "device": (0, 0),  # they take turns there: that one folds for all takes fewest of them
+}
+_ONE_SHOT = {"host": (1 << 14, 1 << 16), "devices": _SHORT["devices"], "device": (1 << 16, 1 << 18)}
 
 
 class Moves(NamedTuple):
@@ -39,14 +43,16 @@ class Moves(NamedTuple):
         return Formula(self.meetings, 0, (self.read_bytes + self.written_bytes + self.private_bytes) / 3)
 
 
-def is_short(num_bytes: int, ranks: int) -> bool:
+def is_short(num_bytes: int, ranks: int, memory: str = "host") -> bool:
     """Whether an array of so many bytes is copied at once, wherever it lies: quicker than to ask, and to meet again."""
-    return num_bytes <= _SHORT_BYTES and num_bytes * ranks <= 4 * _SHORT_BYTES
+    most, together = _SHORT[memory]
+    return num_bytes <= most and num_bytes * ranks <= together
 
 
-def fits_one_shot(num_bytes: int, ranks: int) -> bool:
+def fits_one_shot(num_bytes: int, ranks: int, memory: str = "host") -> bool:
     """Whether an array that is to be copied anyhow is reduced in one shot: each rank reads what all have copied."""
-    return num_bytes <= _ONE_SHOT_BYTES and num_bytes * ranks <= 4 * _ONE_SHOT_BYTES
+    most, together = _ONE_SHOT[memory]
+    return num_bytes <= most and num_bytes * ranks <= together
 
 
 def on_one_node(case: Case) -> bool:

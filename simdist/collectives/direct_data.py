@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from simdist.arrays import Array, Chunks
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.direct_cost import Moves, is_short, on_one_node
-from simdist.collectives.direct_fold import own_slice
+from simdist.collectives.direct_fold import copy_to, led_slices
 from simdist.collectives.direct_nodes import (
     all_gather_over_nodes,
     broadcast_over_nodes,
@@ -37,7 +37,7 @@ def _broadcast_moves(case: Case, staged: bool = False) -> Moves:
 
 
 def _broadcast_cost(case: Case, staged: bool = False) -> Cost:
-    return _broadcast_moves(case, staged).cost(case) if on_one_node(case) else leaders_cost(case, "broadcast")
+    return _broadcast_moves(case, staged).cost(case) if on_one_node(case) else leaders_cost(case, "broadcast", staged)
 
 
 def _broadcast_formula(case: Case, staged: bool = False) -> Formula:
@@ -74,20 +74,18 @@ def direct_broadcast(x: Array, comm: Communicator, root: int, staged: bool = Fal
     if comm.size == 1:
         return
     if comm.num_nodes > 1:
-        broadcast_over_nodes(x, comm, root)
+        broadcast_over_nodes(x, comm, root, staged)
         return
     peers = comm.peers()
     views = None if staged or is_short(x.nbytes, comm.size) else peers.show(x)
     if views is None:
         _broadcast_staged(x, peers, root)
         return
-    start_s, mine = comm.clock(), own_slice(views, comm.rank)
-    for blocks in mine.blocks:
-        block = blocks[root]
-        for i, other in enumerate(blocks):
-            if i != root:
-                other[...] = block
-    peers.moved(start_s, mine.num_bytes, (comm.size - 1) * mine.num_bytes)
+    for _, mine in led_slices(views, peers):
+        start_s = comm.clock()
+        for blocks in mine.blocks:
+            copy_to(blocks[root], blocks[:root] + blocks[root + 1 :])
+        peers.moved(start_s, mine.num_bytes, (comm.size - 1) * mine.num_bytes)
     peers.meet()
 
 
@@ -119,7 +117,7 @@ def _rounds(largest: int, itemsize: int) -> int:
 
 
 def _gather_cost(case: Case, staged: bool = False) -> Cost:
-    return _gather_moves(case, staged).cost(case) if on_one_node(case) else gather_cost(case)
+    return _gather_moves(case, staged).cost(case) if on_one_node(case) else gather_cost(case, staged)
 
 
 def _gather_formula(case: Case, staged: bool = False) -> Formula:
@@ -148,19 +146,21 @@ def direct_all_gather(x: Array, comm: Communicator, chunks: Chunks, staged: bool
     if p == 1:
         return
     if comm.num_nodes > 1:
-        all_gather_over_nodes(x, comm, chunks)
+        all_gather_over_nodes(x, comm, chunks, staged)
         return
     peers = comm.peers()
     views = None if staged or is_short(n, p) else peers.show(x)
     if views is None:
         _gather_staged(x, peers, chunks)
         return
-    start_s = comm.clock()
-    others = [(r + k) % p for k in range(1, p)]  # each begins with another, so that not all read from one
-    for i in others:
-        x[chunks[i]] = views[i][chunks[i]]
-    taken = n - x[chunks[r]].nbytes
-    peers.moved(start_s, taken, taken)
+    start_s, led = comm.clock(), peers.led(x)
+    read = written = 0
+    for i in [(r + k) % p for k in range(p)]:  # each begins with another, so that not all read from one
+        chunk, outs = views[i][chunks[i]], [views[rank][chunks[i]] for rank in led if rank != i]
+        copy_to(chunk, outs)
+        read += chunk.nbytes if outs else 0
+        written += chunk.nbytes * len(outs)
+    peers.moved(start_s, read, written)
     peers.meet()
 
 

@@ -14,17 +14,12 @@ from simdist.arrays.fused import kernel
 from simdist.arrays.working import short
 from simdist.comm.peers import Peers, Views
 
-__all__ = ["Slice", "combiner", "fold", "fold_in_place", "own_slice"]
+__all__ = ["Slice", "copy_to", "fold", "fold_all", "fold_in_place", "led_slices", "runs"]
 
 _BLOCKS_BYTES = 1 << 19
 """Of all arrays at a time: what is read for the sum is still in a core's own cache when the sum is written over it."""
 _LEAST_BLOCK_BYTES = 1 << 15
 _MOST_KEPT = 64  # blocks of one array
-
-
-def combiner(op: Reduction, dtype: Any) -> Callable[..., Any]:
-    """combine(x, y, out=z): the reduction of two arrays of this dtype, charged to nobody."""
-    return op.combine if dtype in short else op.ufunc
 
 
 def fold(combine: Callable[..., Any], arrays: Sequence[Array], total: Array, spare: Array) -> None:
@@ -39,6 +34,25 @@ def fold(combine: Callable[..., Any], arrays: Sequence[Array], total: Array, spa
         combine(some, x, out=spare)
         some = spare
     combine(some, arrays[-1], out=total)
+
+
+def fold_all(op: Reduction, arrays: Sequence[Array], total: Array, spare: Array) -> None:
+    """Leave in `total` the reduction of the arrays in order: `fold`, which see; on a device one kernel does it."""
+    fold_to = kernel("fold", "fold_to", total)
+    if fold_to is not None and op.known:
+        fold_to(op.name, arrays, [total])
+    else:
+        fold(op.combine if total.dtype in short else op.ufunc, arrays, total, spare)
+
+
+def copy_to(x: Array, outs: Sequence[Array]) -> None:
+    """Write x to all of these; a device reads it once for all of them."""
+    spread = kernel("fold", "copy_to", x)
+    if spread is not None:
+        spread(x, outs)
+    else:
+        for out in outs:
+            out[...] = x
 
 
 class Slice:
@@ -82,14 +96,30 @@ class Slice:
                     parts[i][...] = total
 
 
-def own_slice(views: Views, rank: int) -> Slice:
-    """Slice `rank` of the arrays; kept with them, for whoever asks it is always the same."""
-    found: Slice | None = views.kept.get(rank)
+def led_slices(views: Views, peers: Peers, apart: bool = False) -> list[tuple[int, Slice]]:
+    """The slices of the arrays that this rank does, for itself and for others, each with the rank whose it is.
+
+    They are kept with the arrays, for whoever asks they are always the same.
+
+    Args:
+        apart: whether slices of ranks that follow each other are to be one each, and not one with the first's rank.
+    """
+    found: list[tuple[int, Slice]] | None = views.kept.get(apart)
     if found is None:
-        found = Slice(views, slices(len(views[0]), len(views))[rank])
-        if len(found.blocks) <= _MOST_KEPT:
-            views.kept[rank] = found
+        led, cuts = peers.led(views[0]), slices(len(views[0]), len(views))
+        spans = [(rank, rank) for rank in led] if apart else runs(led)
+        found = [(first, Slice(views, slice(cuts[first].start, cuts[last].stop))) for first, last in spans]
+        if all(len(part.blocks) <= _MOST_KEPT for _, part in found):
+            views.kept[apart] = found
     return found
+
+
+def runs(ranks: Sequence[int]) -> list[tuple[int, int]]:
+    """The first and the last of ranks that follow each other: (0, 1) and (3, 3) of 0, 1 and 3."""
+    if len(ranks) == 1:
+        return [(ranks[0], ranks[0])]
+    firsts, lasts = ([rank for rank in ranks if rank + step not in ranks] for step in (-1, 1))
+    return list(zip(firsts, lasts, strict=True))
 
 
 def fold_in_place(views: Views, peers: Peers, op: Reduction, to: Sequence[int] | None) -> None:
@@ -99,8 +129,8 @@ def fold_in_place(views: Views, peers: Peers, op: Reduction, to: Sequence[int] |
         to: the ranks to whose arrays it is written; None for that rank alone whose slice it is.
     """
     comm, p = peers.comm, len(views)
-    for rank in peers.led(views[0]):
-        start_s, part, heirs = comm.clock(), own_slice(views, rank), [rank] if to is None else to
+    for rank, part in led_slices(views, peers, to is None):
+        start_s, heirs = comm.clock(), [rank] if to is None else to
         part.fold(op, heirs, peers)
         share = part.num_bytes
         peers.moved(start_s, p * share, len(heirs) * share, 0, (p - 1) * part.items)

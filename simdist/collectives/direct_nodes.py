@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 from simdist.arrays import Array, Chunks, Reduction
 from simdist.collectives.cost import Case, Cost, in_turn
-from simdist.collectives.grid import rows_and_columns
+from simdist.collectives.grid import Phases, rows_and_columns
+from simdist.collectives.hierarchical import Leaders
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
 
 __all__ = [
     "all_gather_over_nodes",
+    "all_reduce_cost",
     "all_reduce_over_nodes",
     "all_reduce_phases",
     "broadcast_over_nodes",
@@ -47,16 +49,22 @@ def all_reduce_phases(equal: bool) -> dict[str, str]:
     return {"reduce": "direct", "all_reduce": "rabenseifner", "broadcast": "direct"}
 
 
-def all_reduce_over_nodes(x: Array, comm: Communicator, op: Reduction) -> None:
+def _plan(equal: bool) -> Phases | Leaders:
+    phases = all_reduce_phases(equal)
+    return Phases(**phases) if equal else Leaders(**phases)
+
+
+def all_reduce_over_nodes(x: Array, comm: Communicator, op: Reduction, staged: bool) -> None:
     """Replace x by its reduction over all ranks."""
-    find("all_reduce", "hierarchical").run(x, comm, op, **all_reduce_phases(comm.nodes.equal))
+    grid = rows_and_columns(comm, "nodes", comm.node)
+    _plan(comm.nodes.equal).run(x, grid, op, staged=staged)
 
 
-def reduce_over_nodes(x: Array, comm: Communicator, op: Reduction, root: int) -> None:
+def reduce_over_nodes(x: Array, comm: Communicator, op: Reduction, root: int, staged: bool) -> None:
     """Leave in root's x the reduction over all ranks."""
     node, leaders = rows_and_columns(comm, "nodes", comm.node)
     seat = _seat(comm, root)
-    find("reduce", "direct").run(x, node, op, 0)
+    find("reduce", "direct").run(x, node, op, 0, staged=staged)
     if node.rank == 0:
         find("reduce", "binomial").run(x, leaders, op, seat.node)
     if seat.place and _seat(comm, comm.rank).node == seat.node:
@@ -66,20 +74,20 @@ def reduce_over_nodes(x: Array, comm: Communicator, op: Reduction, root: int) ->
             node.recv(x, 0)
 
 
-def broadcast_over_nodes(x: Array, comm: Communicator, root: int) -> None:
+def broadcast_over_nodes(x: Array, comm: Communicator, root: int, staged: bool) -> None:
     """Replace x by root's."""
     node, leaders = rows_and_columns(comm, "nodes", comm.node)
     seat = _seat(comm, root)
     home = _seat(comm, comm.rank).node == seat.node
     if home:
-        find("broadcast", "direct").run(x, node, seat.place)
+        find("broadcast", "direct").run(x, node, seat.place, staged=staged)
     if node.rank == 0:
         find("broadcast", "binomial").run(x, leaders, seat.node)
     if not home:
-        find("broadcast", "direct").run(x, node, 0)
+        find("broadcast", "direct").run(x, node, 0, staged=staged)
 
 
-def all_gather_over_nodes(x: Array, comm: Communicator, chunks: Chunks) -> None:
+def all_gather_over_nodes(x: Array, comm: Communicator, chunks: Chunks, staged: bool) -> None:
     """Fill x, of which each rank holds its own chunk, with the chunks of all."""
     if not comm.nodes.in_turn:  # the chunks of a node do not lie side by side
         find("all_gather", "ring").run(x, comm, chunks)
@@ -91,10 +99,10 @@ def all_gather_over_nodes(x: Array, comm: Communicator, chunks: Chunks) -> None:
         spans.append(span)
         if each == comm.node:
             own = [slice(chunks[i].start - span.start, chunks[i].stop - span.start) for i in ranks]
-    find("all_gather", "direct").run(x[spans[_seat(comm, comm.rank).node]], node, own)
+    find("all_gather", "direct").run(x[spans[_seat(comm, comm.rank).node]], node, own, staged=staged)
     if node.rank == 0:
         find("all_gather", "ring").run(x, leaders, spans)
-    find("broadcast", "direct").run(x, node, 0)
+    find("broadcast", "direct").run(x, node, 0, staged=staged)
 
 
 # -- costs: the ranks fill nodes of equal size in order, and the last may lack some ----------------------
@@ -110,29 +118,35 @@ def _levels(case: Case) -> tuple[Case, Case, _Seat]:
     return inside, between, root
 
 
-def leaders_cost(case: Case, operation: str) -> Cost:
+def all_reduce_cost(case: Case, staged: bool) -> Cost:
+    """Of the all-reduce over nodes."""
+    return _plan(case.ranks % case.ranks_per_node == 0).cost(case, case.ranks_per_node, staged=staged)
+
+
+def leaders_cost(case: Case, operation: str, staged: bool) -> Cost:
     """Of the broadcast or the reduction over nodes; the steps are those of the longest way."""
     inside, between, root = _levels(case)
     n, home = case.num_bytes, between.rank == root.node
     if operation == "broadcast":
         start = root.place if home else 0
-        phases = [find(operation, "direct").cost(replace(inside, root=start))]
+        phases = [find(operation, "direct").cost(replace(inside, root=start), staged=staged)]
     else:
-        phases = [find(operation, "direct").cost(inside)]
+        phases = [find(operation, "direct").cost(inside, staged=staged)]
         if home and root.place:
             up = inside.rank == 0
             phases.append(Cost(1, up, up * n))
     if inside.rank == 0:
         phases.append(find(operation, "binomial").cost(between))
     total = in_turn(*phases)
-    return total._replace(steps=_longest_way(case, operation, root))
+    return total._replace(steps=_longest_way(case, operation, root, staged))
 
 
-def _longest_way(case: Case, operation: str, root: _Seat) -> int:
+def _longest_way(case: Case, operation: str, root: _Seat, staged: bool) -> int:
     """The steps of the broadcast or the reduction over nodes, where that between leaders keeps all of them."""
     m = -(-case.ranks // case.ranks_per_node)
     sizes = [case.ranks_per_node] * (m - 1) + [case.ranks - (m - 1) * case.ranks_per_node]
-    inside = [find(operation, "direct").cost(Case(k, case.num_bytes, 0, itemsize=case.itemsize)).steps for k in sizes]
+    cases = [Case(k, case.num_bytes, itemsize=case.itemsize) for k in sizes]
+    inside = [find(operation, "direct").cost(each, staged=staged).steps for each in cases]
     between: int = find(operation, "binomial").cost(Case(m, case.num_bytes, root.node, root.node)).steps
     if operation == "reduce":
         return max(inside) + between + (root.place > 0)
@@ -140,14 +154,14 @@ def _longest_way(case: Case, operation: str, root: _Seat) -> int:
     return home + between + max(inside)
 
 
-def gather_cost(case: Case) -> Cost:
+def gather_cost(case: Case, staged: bool) -> Cost:
     """Of the all-gather over nodes."""
     inside, between, _ = _levels(case)
     first = between.rank * case.ranks_per_node
     last = min(first + case.ranks_per_node, case.ranks)
     span = case.chunks.span(first, last)
     own = replace(inside, num_bytes=(span.stop - span.start) * case.itemsize)
-    phases = [find("all_gather", "direct").cost(own), find("broadcast", "direct").cost(inside)]
+    phases = [find(each, "direct").cost(of, staged=staged) for each, of in (("all_gather", own), ("broadcast", inside))]
     if inside.rank == 0:
         m = between.ranks
         after = (between.rank + 1) % m * case.ranks_per_node

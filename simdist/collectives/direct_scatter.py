@@ -9,7 +9,7 @@ As `direct`, which see.
 from simdist.arrays import Array, Reduction, slices
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.direct_cost import Moves, is_short, on_one_node
-from simdist.collectives.direct_fold import combiner, fold, fold_in_place
+from simdist.collectives.direct_fold import fold_all, fold_in_place
 from simdist.collectives.direct_nodes import all_reduce_over_nodes
 from simdist.collectives.registry import algorithm, find
 from simdist.collectives.segments import piece
@@ -22,7 +22,8 @@ __all__ = ["direct_reduce_scatter"]
 def _moves(case: Case, staged: bool = False) -> Moves:
     p, n, share = case.ranks, case.num_bytes, case.chunk_bytes(case.rank)
     if is_short(n, p) or staged:
-        return Moves(_rounds(case.chunks.largest, p, case.itemsize), p * share, n, n + share, (p - 1) * share)
+        rounds = _rounds(case.chunks.largest, p, case.itemsize)
+        return Moves(rounds, (p - 1) * share, n - share, n + share, (p - 1) * share)
     return Moves(2, p * share, share, 0, (p - 1) * share)
 
 
@@ -32,7 +33,9 @@ def _rounds(largest: int, chunks: int, itemsize: int) -> int:
 
 
 def _cost(case: Case, staged: bool = False) -> Cost:
-    return _moves(case, staged).cost(case) if on_one_node(case) else find("all_reduce", "direct").cost(case)
+    if on_one_node(case):
+        return _moves(case, staged).cost(case)
+    return find("all_reduce", "direct").cost(case, staged=staged)
 
 
 def _formula(case: Case, staged: bool = False) -> Formula:
@@ -49,20 +52,21 @@ def direct_reduce_scatter(x: Array, comm: Communicator, op: Reduction, staged: b
         fold      x0 x1 x2 x3: c0     x0 x1 x2 x3: c1     x0 x1 x2 x3: c2     x0 x1 x2 x3: c3
         into      x0                  x1                  x2                  x3
 
-    Staged, or where arrays are short, each leaves a copy of a piece of every chunk and folds the pieces of its own.
+    Staged, or where arrays are short, each leaves a copy of a piece of every chunk but its own, and folds the pieces of
+    that.
     On several nodes it is the all-reduce.
 
     Args:
         staged: whether to copy arrays that need not be.
 
-    Cost per rank: in place 2 meetings, n bytes read, n/p written; staged one meeting for each room full, n
-    read, n written. n(p-1)/p reduced.
+    Cost per rank: in place 2 meetings, n bytes read, n/p written; staged one meeting for each room full, n(p-1)/p
+    read and as many written. n(p-1)/p reduced.
     """
     p = comm.size
     if p == 1:
         return
     if comm.num_nodes > 1:
-        all_reduce_over_nodes(x, comm, op)
+        all_reduce_over_nodes(x, comm, op, staged)
         return
     peers = comm.peers()
     views = None if staged or is_short(x.nbytes, p) else peers.show(x)
@@ -73,7 +77,7 @@ def direct_reduce_scatter(x: Array, comm: Communicator, op: Reduction, staged: b
 
 
 def _staged(x: Array, peers: Peers, op: Reduction) -> None:
-    """Each leaves a piece of every chunk, and folds all pieces of its own chunk into x."""
+    """Each leaves a piece of every chunk but its own, and folds all pieces of that into x."""
     comm, itemsize = peers.comm, x.dtype.itemsize
     p, r = comm.size, comm.rank
     chunks = slices(len(x), p)
@@ -81,9 +85,14 @@ def _staged(x: Array, peers: Peers, op: Reduction) -> None:
     for k in range(rounds):
         start_s = comm.clock()
         cuts = chunks if rounds == 1 else [piece(chunk, rounds, k) for chunk in chunks]
-        copies = peers.post(x) if rounds == 1 else peers.post(*(x[cut] for cut in cuts))
-        before, items = sum(cut.stop - cut.start for cut in cuts[:r]), cuts[r].stop - cuts[r].start
-        mine = x[cuts[r]]
-        fold(combiner(op, x.dtype), [copy[before : before + items] for copy in copies], mine, mine)
-        posted, share = sum(cut.stop - cut.start for cut in cuts) * itemsize, items * itemsize
-        peers.moved(start_s, p * share, posted, posted + share, (p - 1) * items, posted)
+        lengths = [cut.stop - cut.start for cut in cuts]
+        copies = peers.post(*(x[cut] for i, cut in enumerate(cuts) if i != r))
+        mine, items, before = x[cuts[r]], lengths[r], sum(lengths[:r])
+        arrays = [mine] * p
+        for i, copy in enumerate(copies):
+            if i != r:
+                at = before - (lengths[i] if i < r else 0)  # rank i has left out its own piece
+                arrays[i] = copy[at : at + items]
+        fold_all(op, arrays, mine, peers.spare(mine))
+        away, share = (sum(lengths) - items) * itemsize, items * itemsize
+        peers.moved(start_s, (p - 1) * share, away, away + 2 * share, (p - 1) * items, away)

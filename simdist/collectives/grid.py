@@ -11,7 +11,7 @@ A row and a column together have fewer ranks than the whole, so that there are f
 ring over all; the bytes are the same. What a row is, the caller says: a node, or a row of a torus.
 """
 
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from simdist.arrays import Array, Reduction, partition
 from simdist.collectives.cost import Case, Cost, Formula, in_turn
@@ -49,23 +49,27 @@ class Phases(NamedTuple):
     all_reduce: str = "ring"
     all_gather: str = "ring"
 
-    def run(self, x: Array, grid: Grid, op: Reduction) -> None:
-        """Replace x by its reduction over the grid."""
+    def run(self, x: Array, grid: Grid, op: Reduction, **along_rows: Any) -> None:
+        """Replace x by its reduction over the grid.
+
+        Args:
+            along_rows: options of the first and the last algorithm.
+        """
         row, column = grid
         chunks = partition(len(x), row.size)
-        find("reduce_scatter", self.reduce_scatter).run(x, row, op)
+        find("reduce_scatter", self.reduce_scatter).run(x, row, op, **along_rows)
         find("all_reduce", self.all_reduce).run(x[chunks[row.rank]], column, op)
-        find("all_gather", self.all_gather).run(x, row, chunks)
+        find("all_gather", self.all_gather).run(x, row, chunks, **along_rows)
 
-    def cost(self, case: Case, row_size: int) -> Cost:
-        """What one rank does, where each row_size ranks are a row."""
+    def cost(self, case: Case, row_size: int, **along_rows: Any) -> Cost:
+        """What one rank does, where each row_size ranks are a row; options as of `run`."""
         row, place = divmod(case.rank, row_size)
         whole = Case(row_size, case.num_bytes, place, itemsize=case.itemsize)
         part = Case(case.ranks // row_size, whole.chunk_bytes(place), row, itemsize=case.itemsize)
         return in_turn(
-            find("reduce_scatter", self.reduce_scatter).cost(whole),
+            find("reduce_scatter", self.reduce_scatter).cost(whole, **along_rows),
             find("all_reduce", self.all_reduce).cost(part),
-            find("all_gather", self.all_gather).cost(whole),
+            find("all_gather", self.all_gather).cost(whole, **along_rows),
         )
 
     def formula(self, case: Case, row_size: int) -> Formula:

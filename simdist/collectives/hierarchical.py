@@ -7,7 +7,7 @@ Source: Jia et al. 2018, arXiv 1807.11205: hierarchical all-reduce, by leaders.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simdist.arrays import Array, Reduction
 from simdist.collectives.cost import Case, Cost, Formula, in_turn
@@ -29,27 +29,35 @@ class Leaders(NamedTuple):
     all_reduce: str = "ring"
     broadcast: str = "binomial"
 
-    def run(self, x: Array, grid: Grid, op: Reduction) -> None:
-        """Replace x by its reduction over all ranks; a row is a node."""
+    def run(self, x: Array, grid: Grid, op: Reduction, **inside: Any) -> None:
+        """Replace x by its reduction over all ranks; a row is a node.
+
+        Args:
+            inside: options of the first and the last algorithm.
+        """
         node, leaders = grid
-        find("reduce", self.reduce).run(x, node, op, 0)
+        find("reduce", self.reduce).run(x, node, op, 0, **inside)
         if node.rank == 0:
             find("all_reduce", self.all_reduce).run(x, leaders, op)
-        find("broadcast", self.broadcast).run(x, node, 0)
+        find("broadcast", self.broadcast).run(x, node, 0, **inside)
 
-    def cost(self, case: Case, per_node: int) -> Cost:
-        """What one rank does, where the ranks fill nodes of per_node in order and the last may lack some."""
+    def cost(self, case: Case, per_node: int, **inside: Any) -> Cost:
+        """What one rank does, where the ranks fill nodes of per_node in order and the last may lack some.
+
+        Args:
+            inside: as of `run`.
+        """
         node, place = divmod(case.rank, per_node)
         ranks = min(per_node, case.ranks - node * per_node)
-        inside = Case(ranks, case.num_bytes, place, itemsize=case.itemsize)
+        own = Case(ranks, case.num_bytes, place, itemsize=case.itemsize)
         between = Case(-(-case.ranks // per_node), case.num_bytes, node, itemsize=case.itemsize)
-        phases = [find("reduce", self.reduce).cost(inside), find("broadcast", self.broadcast).cost(inside)]
+        phases = [find(each, name).cost(own, **inside) for each, name in self._asdict().items() if each != "all_reduce"]
         if place == 0:
             phases.append(find("all_reduce", self.all_reduce).cost(between))
         mine = in_turn(*phases)
         if case.rank == 0:
             return mine
-        return mine._replace(steps=self.cost(replace(case, rank=0), per_node).steps)
+        return mine._replace(steps=self.cost(replace(case, rank=0), per_node, **inside).steps)
 
     def formula(self, case: Case, per_node: int) -> Formula:
         """The sum of the three published times."""

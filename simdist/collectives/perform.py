@@ -141,11 +141,11 @@ def perform(
     shadow.entered = shadow.num_messages
     try:
         if way.other is not None:
-            comm.agree(way.asks)
-            if shadow.peers().show(x) is None:
+            comm.agree(way.asks, later=True)  # at the meeting at which they show their arrays
+            if shadow.peers().show(x, ahead=True) is None:
                 way = way.other
                 shadow.doing = _doing(outer, way)
-        if comm.check:
+        elif comm.check:
             comm.agree(way.words, way.later)
         return call(way.run, shadow)
     finally:

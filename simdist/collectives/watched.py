@@ -197,10 +197,10 @@ class _WatchedPeers(Peers):
         self._peers.meet()
         self._watch.look()
 
-    def show(self, x: Array) -> Views | None:
+    def show(self, x: Array, ahead: bool = False) -> Views | None:
         """See Peers."""
         self._watch.look()
-        return self._peers.show(x)
+        return self._peers.show(x, ahead)
 
     def post(self, *parts: Array) -> Sequence[Array]:
         """See Peers."""

@@ -21,7 +21,7 @@ _ROW = np.dtype(
     [
         *(("rank", np.int32), ("pid", np.int32), ("state", np.int32), ("code", np.int32)),
         *(("beat_s", np.float64), ("since_s", np.float64), ("asks", np.int32), ("answered", np.int32)),
-        *(("doing", "S1024"), ("report", "S8192"), ("files", "S1024")),
+        *(("doing", "S1024"), ("report", "S8192")),
     ]
 )
 
@@ -37,7 +37,6 @@ class Slot(NamedTuple):
         since_s: how long it has been in this state.
         doing: what it does, in words.
         report: where in its program it is, once it has been asked.
-        files: files in shared memory that MPI made for it and that a sudden end would leave behind.
     """
 
     rank: int
@@ -48,7 +47,6 @@ class Slot(NamedTuple):
     since_s: float
     doing: str
     report: str
-    files: list[str]
 
 
 class Board:
@@ -89,8 +87,8 @@ class Board:
 
     def take(self, rank: int) -> None:
         """Move in, and be at work from now on."""
-        self._write(rank=rank, pid=os.getpid(), state=AT_WORK, since_s=time.monotonic())
-        self.beat("")
+        now_s = time.monotonic()
+        self._write(rank=rank, pid=os.getpid(), doing=b"", beat_s=now_s, since_s=now_s, state=AT_WORK)
 
     def beat(self, doing: str) -> None:
         """Be heard of."""
@@ -98,17 +96,14 @@ class Board:
 
     def leave(self, state: int, code: int) -> None:
         """Say that the program has ended: LEFT or FAILED, with this exit code."""
-        self._write(code=code, state=state, since_s=time.monotonic())
+        self._write(code=code, since_s=time.monotonic(), state=state)
 
     def answer(self, report: str) -> None:
         """Say where the program is."""
         self._write(report=report.encode(), answered=1)
 
-    def name_files(self, files: list[str]) -> None:
-        """Name the files that a sudden end would leave behind."""
-        self._write(files="\n".join(files).encode())
-
     def _write(self, **fields: object) -> None:
+        """Write these, in this order: the state last, so that who sees it sees also what goes with it."""
         if self.mine is not None:
             row = self._rows[self.mine]
             for name, value in fields.items():
@@ -123,16 +118,16 @@ class Board:
     def slot(self, i: int) -> Slot:
         """What slot i says now."""
         row, now_s = self._rows[i], time.monotonic()
+        state = int(row["state"])  # before the rest, which was written before it
         return Slot(
             rank=int(row["rank"]),
             pid=int(row["pid"]),
-            state=int(row["state"]),
+            state=state,
             code=int(row["code"]),
             silent_s=now_s - float(row["beat_s"]),
             since_s=now_s - float(row["since_s"]),
             doing=_text(row["doing"]),
             report=_text(row["report"]),
-            files=_text(row["files"]).split(),
         )
 
     def states(self) -> list[int]:

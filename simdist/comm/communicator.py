@@ -16,10 +16,11 @@ from simdist.comm.block import Block
 from simdist.comm.device import HOST, Device, Finding
 from simdist.comm.peers import Peers
 from simdist.comm.placement import Placement
+from simdist.comm.stream import Stream
 from simdist.errors import ArgumentError
 from simdist.trace import Recorder
 
-__all__ = ["ANY", "Communicator", "Request", "Status", "Stream", "Work"]
+__all__ = ["ANY", "Communicator", "Request", "Status"]
 
 ANY = -1
 """Any source, any tag."""
@@ -44,28 +45,6 @@ class Request(ABC):
     def over(self) -> bool:
         """Whether it is known to be done, so that `wait`, which is still to be called, takes no time."""
         return False
-
-
-class Work(ABC):
-    """A function under way on another stream."""
-
-    @abstractmethod
-    def wait(self) -> Any:
-        """Block until it is done; return what it returned or raise what it raised."""
-
-
-class Stream(ABC):
-    """A second line of work of this rank, in order in itself and beside the others.
-
-    Attributes:
-        comm: the communicator's twin on this stream: same ranks, and messages that match only each other.
-    """
-
-    comm: "Communicator"
-
-    @abstractmethod
-    def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Work:
-        """Call function(*args, **kwargs) on this stream, after all that was started there before."""
 
 
 class Communicator(ABC):

@@ -6,6 +6,10 @@
     staged        through pinned memory of the host, chunk by chunk  by messages
     process       none: virtual ranks, or one, share this process    direct
 
+Messages go through the host on `ipc` too. A message may be received by anybody, at any time, under any tag, so to let a
+receiver copy it out of its sender's memory takes an acknowledgement of each, and a sender that waits for it: a protocol
+of its own, for what only a pipeline sends much of.
+
 A wrong belief that MPI takes device memory ends in a crash. So it has to say that it does, and is tried by a process
 that may die of it.
 """
@@ -124,6 +128,8 @@ def _take_gpu(comm: "Communicator") -> tuple[int, str, str]:
         place, called = library.place_of(index), f"{library.name()} ({library.versions()})"
     except WorldUnavailable as error:
         trouble = str(error)
+    except RuntimeError as error:  # as CUDA's are: another process may have the GPU for itself
+        trouble = f"device cuda: {error}"
     for rank, note in enumerate(comm.exchange(trouble[:900])):
         if note:
             raise WorldUnavailable(f"rank {rank}: {note}")

@@ -14,12 +14,16 @@ from typing import Any
 from simdist.arrays import Array
 from simdist.arrays.kind import address, device_library
 from simdist.comm.communicator import Communicator
+from simdist.errors import ArrayError
 
 __all__ = ["DevicePeers", "DeviceWindow"]
 
 
 class DeviceWindow:
     """Device memory in which each rank of a node has a part that all of them reach: as `Window` is of the host's.
+
+    CUDA wants it closed by all who have opened it before its owner gives it back, and so with the events of
+    `DevicePeers`: who frees either meets the others in between.
 
     Args:
         comm: the ranks, all of which must call this; they live on one node.
@@ -34,8 +38,15 @@ class DeviceWindow:
     def __init__(self, comm: Communicator, name: str, num_bytes: int) -> None:
         library = device_library()
         self.name = name
-        own, handle = library.exported(num_bytes)
-        told = [note.split() for note in comm.exchange(f"{handle.hex()} {num_bytes}")]
+        own, handle, trouble = None, b"", ""
+        try:
+            own, handle = library.exported(num_bytes)
+        except library.failure as error:
+            trouble = f"! {error}"
+        told = [note.split() for note in comm.exchange(trouble[:900] or f"{handle.hex()} {num_bytes}")]
+        for rank, (first, *words) in enumerate(told):
+            if first == "!":
+                raise ArrayError(f"rank {rank} gets no memory of its device that others can open: {' '.join(words)}")
         self._opened = {
             rank: library.PeerMemory(bytes.fromhex(there), int(size))
             for rank, (there, size) in zip(comm.ranks, told, strict=True)
@@ -47,14 +58,14 @@ class DeviceWindow:
         self.end = self.start + num_bytes
 
     def free(self) -> None:
-        """Let go of what others own; what is this rank's own lives as long as arrays in it.
+        """Let go of what others own; what is this rank's own lives as long as this, and as arrays in it.
 
         Returns when nobody works on it any more: for what others did, this rank's device waits.
         """
         library = device_library()
         with suppress(library.failure):  # at the end of a process CUDA may be gone before
             library.synchronize()
-        self.parts.clear()
+        self.parts = {rank: part for rank, part in self.parts.items() if rank not in self._opened}
         for peer in self._opened.values():
             peer.close()
         self._opened.clear()
@@ -70,6 +81,7 @@ class DevicePeers:
     Attributes:
         led: the ranks whose slices of a reduction this one folds. Ranks that share a GPU take turns on it, so one
             of them does it for all; where each has its own, each does its own.
+        memory: "devices" where each has its own, else "device".
     """
 
     def __init__(self, comm: Communicator, window: DeviceWindow) -> None:
@@ -79,7 +91,9 @@ class DevicePeers:
         self._event.record()
         handles = comm.exchange(self._event.handle.hex())
         self._others = [library.PeerEvent(bytes.fromhex(h)) for rank, h in enumerate(handles) if rank != comm.rank]
-        self.led = led(comm.exchange(comm.device.place), comm.rank)
+        places = comm.exchange(comm.device.place)
+        self.led = led(places, comm.rank)
+        self.memory = "devices" if len(set(places)) == len(places) else "device"
 
     def arrive(self) -> None:
         """Before a meeting: let the others wait for what this rank has begun."""
@@ -91,7 +105,7 @@ class DevicePeers:
             event.wait()
 
     def end(self) -> None:
-        """Let go of the others' events."""
+        """Let go of the others' events; its own goes with this."""
         device_library().synchronize()
         for event in self._others:
             event.close()

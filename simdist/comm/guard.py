@@ -8,7 +8,6 @@ ends within 3 s. A death is seen by the others, and by the launcher.
 import atexit
 import faulthandler
 import os
-import re
 import shutil
 import signal
 import sys
@@ -23,17 +22,15 @@ from typing import Any, NoReturn
 
 from simdist import environment
 from simdist.comm.board import FAILED, LEFT, Board
+from simdist.comm.leftovers import drop, files_of_start, shared_files
 from simdist.comm.line import EXIT, traceback_of
 from simdist.comm.watchdog import GRACE_S, Watchdog
 from simdist.errors import RankFailed, SimdistError
 
-__all__ = ["BOARD", "LAUNCHER", "Guard", "guard", "shared_files"]
+__all__ = ["BOARD", "LAUNCHER", "Guard", "guard"]
 
 BOARD = "SIMDIST_BOARD"
 LAUNCHER = "SIMDIST_LAUNCHER_PID"
-
-# What the MPIs keep in shared memory and leave behind when they are ended.
-_SHARED = re.compile(r"/dev/shm/(?:mpich_shm_|sm_segment\.|vader_segment\.|osc_|Intel_MPI)\S*$", re.MULTILINE)
 
 
 class Guard:
@@ -63,13 +60,21 @@ class Guard:
         self._exit = sys.exit
         self._noted = 0, -1  # an exit code, and how many messages there had been
         if BOARD in os.environ:
-            path = Path(os.environ[BOARD])
-            self.watchdog.board = Board(path, rank)
-            self.watchdog.board.take(rank)
-            # Never written to, but closed when this process ends: so the launcher knows who ended first.
-            self._pipe = os.open(path.with_name(f"pipe-{rank}"), os.O_WRONLY | os.O_NONBLOCK)
+            self._report_to(Path(os.environ[BOARD]), rank)
         self._install()
         self.watchdog.start()
+
+    def _report_to(self, path: Path, rank: int) -> None:
+        """Show the launcher what this rank does, on its board."""
+        try:
+            self.watchdog.board = Board(path, rank)
+            # Never written to, but closed when this process ends: so the launcher knows who ended first.
+            self._pipe = os.open(path.with_name(f"pipe-{rank}"), os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            if not self.watchdog.abandoned:
+                raise
+            self.end(1)  # the launcher was gone before this rank came
+        self.watchdog.board.take(rank)
 
     def _install(self) -> None:
         sys.excepthook = self._uncaught
@@ -109,6 +114,9 @@ class Guard:
     def end(self, code: int) -> NoReturn:
         """End the job with this exit code; from any thread."""
         code = code or 1
+        drop([*shared_files(), *files_of_start()])  # first of all: another rank may have mpirun end this one too
+        if self.watchdog.abandoned:  # by who would have tidied up
+            shutil.rmtree(Path(os.environ[BOARD]).parent, ignore_errors=True)
         if not self.watchdog.orphaned:
             time.sleep(self.patience_s + 0.1)  # so that what has been said is out before mpirun adds its own
         signal.alarm(3)  # ends the process should MPI not manage
@@ -117,10 +125,6 @@ class Guard:
                 stream.flush()
             except (OSError, ValueError, AttributeError):
                 continue
-        for name in shared_files():
-            Path(name).unlink(missing_ok=True)
-        if self.watchdog.abandoned:  # who would have tidied up
-            shutil.rmtree(Path(os.environ[BOARD]).parent, ignore_errors=True)
         if self.abort is not None:
             self.abort(code)
         os._exit(code)
@@ -128,8 +132,9 @@ class Guard:
     # -- leaving -----------------------------------------------------------------------------------------
 
     def _exiting(self, status: str | int | None = None, /) -> NoReturn:
-        """sys.exit, noting the code."""
-        self.note_exit(status)
+        """sys.exit, noting the code where it can be the process's."""
+        if threading.current_thread() is threading.main_thread():
+            self.note_exit(status)
         self._exit(status)
 
     def note_exit(self, status: object) -> None:
@@ -182,15 +187,6 @@ class Guard:
 def guard() -> Guard:
     """The one guard of this process; the first call sets it up."""
     return Guard()
-
-
-def shared_files() -> list[str]:
-    """The files in shared memory that MPI holds for this process and that a sudden end would leave behind."""
-    try:
-        maps = Path("/proc/self/maps").read_text()
-    except OSError:
-        return []
-    return sorted(set(_SHARED.findall(maps)))
 
 
 def _print(error: SimdistError) -> None:

@@ -49,13 +49,13 @@ def join(guard: Guard) -> MpiCommunicator:
     open_board(watchdog, neighbours)
     zero_s = common_zero(world, neighbours, nodes)
     farewell = world.Dup()
+    cluster = preset("this-machine").with_(tuned=_tuned(world))
     guard.meet = lambda: _meeting(farewell, watchdog)
     watchdog.lines[0].waiting = None
     if watchdog.board is not None:
         watchdog.board.beat(watchdog.lines[0].words(None))
     recorder = Recorder(watchdog.rank)
     group = MpiGroup(MPI, world, "world", range(world.Get_size()), Placement(pretended(nodes)))
-    cluster = preset("this-machine").with_(tuned=_tuned(world))
     return MpiCommunicator(group, guard, watchdog.lines[0], recorder, zero_s, Windows(MPI), cluster)
 
 

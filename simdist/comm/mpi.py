@@ -229,9 +229,3 @@ class MpiCommunicator(MpiMessages):
                 self._group.ends.append(self._peers.end)
                 self._owner._peers = self._peers
         return self._peers
-
-    # -- the end --------------------------------------------------------------------------------------
-
-    def abort(self, code: int) -> None:
-        """End the whole job at once with this exit code; does not return."""
-        self.guard.end(code)

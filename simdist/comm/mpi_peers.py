@@ -108,9 +108,7 @@ class MpiPeers(Peers):
         self._parts, self._others, self._mine = [], [], memoryview(b"")
         self._rooms.clear()
         self._views.clear()
-        if self._device is not None:
-            self._device.end()
-            self._device = None
+        self._device = None
 
     # -- meeting ---------------------------------------------------------------------------------------
 
@@ -195,16 +193,22 @@ class MpiPeers(Peers):
 
     # -- showing and posting -----------------------------------------------------------------------------
 
-    def show(self, x: Array) -> Views | None:
+    def show(self, x: Array, ahead: bool = False) -> Views | None:
         """See Peers."""
+        if self._ahead is not None and self._ahead[0] == self._meetings:
+            (_, views), self._ahead = self._ahead, None
+            return views
         if type(x) is not np.ndarray:
             check_array("show", x, self._rank)
         place, views = 0, _NOWHERE
-        if x.base is not None:  # else the memory is NumPy's own, and so in no window
-            where = address(x) if self._on_device(x) else self._windows.address(x)
-            key = where, len(x), x.dtype
+        far = self._on_device(x)  # all ranks ask alike, wherever each has its own
+        if x.base is not None:  # else the memory is the array's own, and so in no window
+            where = address(x) if far else self._windows.address(x)
+            key = where, x.size, x.dtype
             place, views = self._views.get(key) or self._find(x, key)
-        return views if self._come(place) and place else None
+        found = views if self._come(place) and place else None
+        self._ahead = (self._meetings, found) if ahead and found is not None else None
+        return found
 
     def _find(self, x: Array, key: tuple[int, int, Any]) -> tuple[int, Views]:
         """The hash of x's place, 0 where that is none, and every rank's array there."""
@@ -249,6 +253,10 @@ class MpiPeers(Peers):
 
     # -- on devices --------------------------------------------------------------------------------------
 
+    def memory_of(self, x: Array) -> str:
+        """See Peers."""
+        return self._device.memory if self._on_device(x) and self._device is not None else "host"
+
     def led(self, x: Array) -> Sequence[int]:
         """See Peers. Of ranks that share a GPU one reduces for all."""
         return self._device.led if self._device is not None and kind_of(x) == "cupy" else [self._rank]
@@ -268,7 +276,7 @@ class MpiPeers(Peers):
                     f"rank {self._rank} shows or posts an array on a device, where device path is {path}: needs ipc, "
                     "or an algorithm by messages"
                 )
-            self._device = DevicePeers(self._comm, self._memory.device_window(self._comm, 2 * ROOM_BYTES))
+            self._device = self._memory.device_peers(self._comm, 2 * ROOM_BYTES)
         return True
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from simdist import environment
 from simdist.comm.board import Board
-from simdist.comm.guard import shared_files
 from simdist.comm.watchdog import Watchdog
 
 __all__ = ["common_zero", "node_indices", "open_board", "pretended"]
@@ -42,21 +41,21 @@ def pretended(nodes: Sequence[int]) -> Sequence[int]:
 
 def open_board(watchdog: Watchdog, neighbours: Any) -> None:
     """Give the ranks of a node a board in common, unless their launcher has; its file is gone when this returns."""
-    if watchdog.board is None:
-        note = np.zeros(4096, np.uint8)
-        if neighbours.Get_rank() == 0:
-            path = os.fsencode(Board.temporary(neighbours.Get_size()))
-            note[: len(path)] = np.frombuffer(path, np.uint8)
-        neighbours.Bcast(note)
-        file = Path(os.fsdecode(note.tobytes().rstrip(b"\0")))
-        board = Board(file, neighbours.Get_rank())
-        board.take(watchdog.rank)
-        watchdog.board = board
-        neighbours.Barrier()
-        if neighbours.Get_rank() == 0:
-            file.unlink()
-            file.parent.rmdir()
-    watchdog.board.name_files(shared_files())
+    if watchdog.board is not None:
+        return
+    note = np.zeros(4096, np.uint8)
+    if neighbours.Get_rank() == 0:
+        path = os.fsencode(Board.temporary(neighbours.Get_size()))
+        note[: len(path)] = np.frombuffer(path, np.uint8)
+    neighbours.Bcast(note)
+    file = Path(os.fsdecode(note.tobytes().rstrip(b"\0")))
+    board = Board(file, neighbours.Get_rank())
+    board.take(watchdog.rank)
+    watchdog.board = board
+    neighbours.Barrier()
+    if neighbours.Get_rank() == 0:
+        file.unlink()
+        file.parent.rmdir()
 
 
 def common_zero(

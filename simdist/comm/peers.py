@@ -58,14 +58,18 @@ class Peers(ABC):
     def __init__(self, comm: "Communicator") -> None:
         self.comm = comm
         self._spare: dict[Any, Array] = {}
+        self._ahead: tuple[int, Views] | None = None  # at which meeting something was shown ahead, and what
 
     @abstractmethod
     def meet(self) -> None:
         """Return when all have come; what any of them wrote to memory in common before that can be read now."""
 
     @abstractmethod
-    def show(self, x: Array) -> Views | None:
+    def show(self, x: Array, ahead: bool = False) -> Views | None:
         """Meet, and show x.
+
+        Args:
+            ahead: whether, if all can be reached, the next that is shown is x again: that then takes no other meeting.
 
         Returns:
             every rank's x, by rank, to be read and written, if all of them lie at the same place of memory from
@@ -82,6 +86,12 @@ class Peers(ABC):
         Returns:
             by rank what each has left, to be read and written; what lies behind a rank's last item is undefined.
         """
+
+    def memory_of(self, x: Array) -> str:
+        """Whose memory arrays like x lie in: the "host"'s, or "devices"' of which each rank has one, or a "device"'s
+        that some ranks share. The first call for one on a device is one for all ranks together.
+        """
+        return "host"
 
     def led(self, x: Array) -> Sequence[int]:
         """The ranks whose slices of arrays like x this rank reduces: its own."""

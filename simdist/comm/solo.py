@@ -171,10 +171,6 @@ class SoloCommunicator(Communicator):
         """See Communicator."""
         return SoloPeers(self)
 
-    def abort(self, code: int) -> None:
-        """End this process at once with this exit code."""
-        raise SystemExit(code)
-
 
 class SoloPeers(Peers):
     """The only rank of its node: all that is shown or posted is its own."""
@@ -182,7 +178,7 @@ class SoloPeers(Peers):
     def meet(self) -> None:
         """It has come."""
 
-    def show(self, x: Array) -> Views | None:
+    def show(self, x: Array, ahead: bool = False) -> Views | None:
         """See Peers."""
         return Views([x])
 

@@ -6,8 +6,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from simdist.arrays import inheriting
-from simdist.comm.communicator import Communicator, Stream, Work
+from simdist.comm.communicator import Communicator
 from simdist.comm.line import WORK, Line
+from simdist.comm.stream import Stream, Work
 
 __all__ = ["ThreadStream", "ThreadWork"]
 

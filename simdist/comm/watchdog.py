@@ -27,6 +27,7 @@ from simdist.errors import DeadlineError, DeadlockError, RankFailed, SimdistErro
 __all__ = ["GRACE_S", "Watchdog"]
 
 TICK_S = 0.2
+_PAUSE_S = 1.0  # a longer time between two rounds is a pause of this process, and maybe of all
 GRACE_S = 1.0
 """For how long a wait for a rank that has left may still be answered by what that rank sent before."""
 _ANSWER_S = 0.8  # for how long ranks may take to report where they are
@@ -72,6 +73,7 @@ class Watchdog:
         self._conceded_s = 0.0  # when
         self._concluding = threading.Lock()
         self._answered = False
+        self._awake_s = 0.0  # since this process began, or was continued after a pause
         self._ends = Ends()  # of the node's other ranks
         self._dead: set[int] = set()
         self._stopped = False
@@ -103,7 +105,7 @@ class Watchdog:
             self._sleep()
             now_s = time.monotonic()
             # A pause of the whole job (a laptop's lid, a stop and a continue) is not held against a wait.
-            passed_s, last_s = min(now_s - last_s, 5 * TICK_S), now_s
+            passed_s, last_s = min(now_s - last_s, _PAUSE_S), now_s
             if not self._stopped:
                 self._look(passed_s)
 
@@ -117,6 +119,7 @@ class Watchdog:
     def _look(self, passed_s: float) -> None:
         if self.orphaned:
             self.end(1)
+        self._awake_s = self._awake_s + passed_s if passed_s < _PAUSE_S else 0.0
         for line in self.lines:
             wait = line.waiting
             before = self._seen.get(line)
@@ -150,9 +153,8 @@ class Watchdog:
 
     def _concede(self) -> None:
         """Leave the end to the rank that announced it; for a while."""
-        now_s = time.monotonic()
-        self._conceded_s = self._conceded_s or now_s
-        if now_s - self._conceded_s > _STUCK_S:
+        self._conceded_s = self._conceded_s or time.monotonic()
+        if time.monotonic() - self._conceded_s > _STUCK_S:
             self.end(1)
 
     def _befriend(self, board: Board) -> None:
@@ -203,7 +205,7 @@ class Watchdog:
         if waited_s > limit_s and wait[0] not in (WORK, EXIT):
             words = f"rank {self.rank} {line.words(wait)}, for {waited_s:.1f} s by now"
             self.conclude(DeadlineError(f"{words}; the deadline is {limit_s:g} s"), 1)
-        if wait[0] == EXIT and self.board is not None:
+        if wait[0] == EXIT and self.board is not None and self._awake_s > GRACE_S:
             for slot in self.board.slots():
                 if slot.state == AT_WORK and slot.silent_s > self.timeout_s and not self._mourned(slot):
                     self.conclude(RankFailed(f"rank {slot.rank} {_silence(slot)}"), 1)

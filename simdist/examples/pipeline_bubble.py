@@ -49,10 +49,8 @@ def main(comm: Communicator, micro_batches: int = 4, rest_s: float = 0.02) -> li
     what the simulation says of it.
     """
     times = Times(rest_s, rest_s, rest_s)
-    mesh, text = (
-        Mesh(comm, pp=comm.size),
-        np.random.default_rng(0).integers(256, size=(micro_batches, 9), dtype=np.uint8),
-    )
+    mesh = Mesh(comm, pp=comm.size)
+    text = np.random.default_rng(0).integers(256, size=(micro_batches, 9), dtype=np.uint8)
     found = []
     for one in schedules(comm.size, micro_batches):
         validate(one)  # a wrong one is refused here, with its rows and the place marked

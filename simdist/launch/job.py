@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive, kill
 from simdist.comm.ends import Ends
 from simdist.comm.guard import BOARD, LAUNCHER
+from simdist.comm.leftovers import drop, shared_files
+from simdist.comm.mismatch import listed
 from simdist.launch.mpirun import find_mpirun
 
 __all__ = ["Death", "Job"]
@@ -50,17 +52,19 @@ class Job:
         folder: private to this user; the job's own.
         board: what the ranks say they do.
         deaths: the ranks that ended in the middle of their programs, the first one first.
+        overdue: why the job had to be ended from here; empty where it was not.
     """
 
     def __init__(self, ranks: int, timeout_s: float, survive: bool = False) -> None:
         self.ranks = ranks
         self.survive = survive
         self.deaths: list[Death] = []
+        self.overdue = ""
         self._timeout_s = timeout_s
         self._mpirun = find_mpirun()
         self._process: subprocess.Popen[bytes] | None = None
         self._ends = Ends()
-        self._started_s = 0.0
+        self._started_s = self._looked_s = self._resumed_s = 0.0
 
     def __enter__(self) -> "Job":
         self.folder = Path(tempfile.mkdtemp(prefix="simdist-"))
@@ -80,9 +84,6 @@ class Job:
             self._stop()
         finally:
             self._ends.close()
-            for slot in self.board.slots():
-                for name in slot.files:
-                    Path(name).unlink(missing_ok=True)
             self.board.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -132,7 +133,8 @@ class Job:
             self._see_end(rank)
         code = self._process.poll()
         if code is None:
-            if not self._overdue():
+            self.overdue = self._why_overdue()
+            if not self.overdue:
                 return None
             survived = self.survive and self._ended(self.board.slots())
             self._stop()
@@ -143,7 +145,7 @@ class Job:
 
     def signal(self, number: int) -> bool:
         """Send a signal to all ranks that are at work; whether there are any."""
-        pids = [slot.pid for slot in self.board.slots() if slot.state == AT_WORK and self._is_mine(slot)]
+        pids = [slot.pid for slot in self._rest() if slot.state == AT_WORK]
         for pid in pids:
             os.kill(pid, number)
         return bool(pids)
@@ -165,7 +167,7 @@ class Job:
 
     def _see_end(self, rank: int) -> None:
         slot = self.board.slot(rank)
-        if slot.state != AT_WORK or any(death.rank == rank for death in self.deaths):
+        if self.overdue or slot.state != AT_WORK or any(death.rank == rank for death in self.deaths):
             return
         if FAILED in self.board.states():  # this one has been ended for that
             return
@@ -176,26 +178,33 @@ class Job:
             time.sleep(0.0005)
         self.deaths.append(Death(rank, slot.pid, now_s, _how(slot.pid)))
 
-    def _overdue(self) -> bool:
-        """Whether the job ought to have ended by itself by now."""
-        now_s = time.monotonic()
-        slots = self.board.slots()
-        if all(s.state == ABSENT for s in slots):
-            return now_s - self._started_s > _START_S
+    def _why_overdue(self) -> str:
+        """Why the job ought to have ended by itself by now; empty where it ought not."""
+        slots, now_s = self.board.slots(), time.monotonic()
+        if now_s - self._looked_s > 1.0:  # this process was stopped, and the ranks with it, perhaps
+            self._resumed_s = now_s
+        self._looked_s = now_s
         if self.deaths and not self.survive and now_s - self.deaths[0].at_s > _PATIENCE_S:
-            return True
-        ended = [s for s in slots if s.state in (LEFT, FAILED)]
-        if any(s.state == FAILED and s.since_s > _PATIENCE_S for s in ended):
-            return True
+            return f"it went on {_PATIENCE_S:g} s after rank {self.deaths[0].rank} had died"
+        if failed := [s.rank for s in slots if s.state == FAILED and s.since_s > _PATIENCE_S]:
+            return f"it went on {_PATIENCE_S:g} s after {listed(failed)} had failed"
         if self._ended(slots):
             # Without all of its ranks an MPI may not find its own end.
-            return all(s.since_s > (5 if self.deaths else 30) * _PATIENCE_S for s in ended)
-        return all(s.silent_s > self._timeout_s + 3 * _PATIENCE_S for s in slots if s.state == AT_WORK)
+            limit_s = (5 if self.deaths else 30) * _PATIENCE_S
+            over = all(s.since_s > limit_s for s in slots if s.state in (LEFT, FAILED))
+            return f"it went on {limit_s:g} s after all programs had ended" if over else ""
+        if at_work := [s for s in slots if s.state == AT_WORK]:
+            limit_s = self._timeout_s + 3 * _PATIENCE_S
+            over = all(s.silent_s > limit_s for s in at_work) and now_s - self._resumed_s > _PATIENCE_S
+            return f"{listed(s.rank for s in at_work)} had not been heard of for {limit_s:g} s" if over else ""
+        absent = listed(i for i, s in enumerate(slots) if s.state == ABSENT)
+        return f"{absent} had not come after {_START_S:g} s" if now_s - self._started_s > _START_S else ""
 
     def _ended(self, slots: Sequence[Slot]) -> bool:
         """Whether the programs of all ranks have, but of those that died where the others go on."""
         dead = {death.rank for death in self.deaths} if self.survive else set()
-        return all(s.state in (LEFT, FAILED) for s in slots if s.rank not in dead)
+        states = [s.state for i, s in enumerate(slots) if i not in dead]
+        return bool(states) and all(state in (LEFT, FAILED) for state in states)
 
     # -- the end -------------------------------------------------------------------------------------------
 
@@ -203,6 +212,7 @@ class Job:
         """Let no process of the job be left."""
         if self._process is None:
             return
+        files = [name for slot in self._rest() for name in shared_files(slot.pid)]  # of an MPI that still starts, say
         if self._process.poll() is None:
             self._signal(signal.SIGTERM)
             try:
@@ -210,9 +220,13 @@ class Job:
             except subprocess.TimeoutExpired:
                 self._signal(signal.SIGKILL)
                 self._process.wait(10.0)
-        for slot in self.board.slots():
-            if slot.pid and self._is_mine(slot):
-                kill(slot.pid)
+        for slot in self._rest():
+            kill(slot.pid)
+        drop(files)
+
+    def _rest(self) -> list[Slot]:
+        """The ranks whose processes are still there."""
+        return [slot for slot in self.board.slots() if slot.pid and self._is_mine(slot)]
 
     def _signal(self, number: int) -> None:
         try:

@@ -33,6 +33,7 @@ def main(argv: list[str]) -> None:
         run_script(keeper, argv)
     else:
         Task(keeper, Path(os.environ[BOARD]).parent).perform()
+    keeper.note_exit(0)  # whatever the program has called that did not end it
 
 
 def run_script(keeper: Guard, argv: list[str]) -> None:

@@ -16,8 +16,10 @@ def check_room(ranks: int, world: str) -> None:
     """See that so many ranks fit this machine's memory and, where they are processes, its number of processes.
 
     Raises:
-        ArgumentError: they do not; the message gives the estimate and the limit.
+        ArgumentError: they do not, with the estimate and the limit; or it is no whole number from 1 on.
     """
+    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
+        raise ArgumentError(f"ranks is {ranks!r}; needs a whole number of at least 1")
     need, have = ranks * BYTES_PER_RANK[world], _available_bytes()
     if have is not None and need > have:
         raise ArgumentError(

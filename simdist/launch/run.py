@@ -1,8 +1,8 @@
 """Run: a program on so many ranks of a world, and what came of it."""
 
 import json
+import signal
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from simdist.cluster import Cluster, preset
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, RankFailed, WorldUnavailable, unknown_name
-from simdist.launch.job import Job, signal_in, signal_words
+from simdist.launch.job import Death, Job, signal_in, signal_words
 from simdist.launch.mpirun import in_job
 from simdist.launch.parcel import packed, unpacked
 from simdist.launch.room import BYTES_PER_RANK, check_room
@@ -52,10 +52,8 @@ def run(
     Args:
         program: any function, also one defined in a notebook's cell; its first argument is the communicator.
         world: "virtual": greenlets in this process, on a modelled cluster; "mpi": processes under mpirun.
-        cluster: the machine: that which a virtual run models, and by which `auto` chooses; 'this-machine'
-            where it is not given.
-        timeout_s: in the MPI world, how long a rank may wait before the job ends. (In the virtual world a
-            deadlock is seen at once.)
+        cluster: the machine that a virtual run models, and by which `auto` chooses; 'this-machine' if not given.
+        timeout_s: in the MPI world, how long a rank may wait before the job ends. (A virtual deadlock is seen at once.)
         record: whether to keep the spans of messages and operations.
         check: whether collectives compare what the ranks ask for.
 
@@ -69,7 +67,7 @@ def run(
         WorldUnavailable: no MPI, or this is already a rank of an MPI job.
         ArgumentError: ranks below 1 or too many for this machine, an unknown world, no function.
     """
-    _check(program, ranks, world, timeout_s)
+    _check(program, world, timeout_s)
     check_room(ranks, world)
     if world == "virtual":
         results, spans, elapsed_s = run_virtual(program, ranks, cluster or preset("this-machine"), args, record, check)
@@ -80,14 +78,12 @@ def run(
     return _run_mpi(task, ranks, timeout_s)
 
 
-def _check(program: object, ranks: object, world: str, timeout_s: float) -> None:
+def _check(program: object, world: str, timeout_s: float) -> None:
     """Refuse arguments outside their limits."""
     if not callable(program):
         raise ArgumentError(f"program is {program!r}; needs a function of a communicator")
     if world not in BYTES_PER_RANK:
         raise unknown_name("world", world, BYTES_PER_RANK)
-    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
-        raise ArgumentError(f"ranks is {ranks!r}; needs a whole number of at least 1")
     if not timeout_s > 0:
         raise ArgumentError(f"timeout_s is {timeout_s!r}; needs more than 0")
 
@@ -110,10 +106,9 @@ def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float) -> Run:
         for relay in relays:
             relay.pass_on(last=True)
         if code != 0:
-            job.poll(0.0)  # a death may be behind the failure, and then mpirun may know more of it
-            last_s = time.monotonic() + 1.0
-            while job.deaths and job.poll() is None and time.monotonic() < last_s:
-                pass
+            job.poll(0.0)
+            while job.deaths and job.poll() is None:
+                pass  # a death is behind the failure, and mpirun may say more of it until it ends or is overdue
             raise _first_failure(job)
         return _collect(job)
 
@@ -161,16 +156,25 @@ def _first_failure(job: Job) -> BaseException:
     if death is not None and (
         not told or death.at_s < told[0]["at_s"] or f"{death.pid}) has died" in told[0]["summary"]
     ):
-        how = death.how
-        launcher = _tail(job.folder / "mpirun.out")
-        if not how:
-            how = signal_words(number) if (number := signal_in(launcher)) else "has died"
-        text = f"rank {death.rank} of {job.ranks} (process {death.pid}) {how} in the middle of its program"
-        return RankFailed(f"{text}{_titled('the last that it wrote', _tail(job.folder / f'rank-{death.rank}.err'))}")
+        return _death(job, death)
     if told:
         return _raised(job, told[0])
+    end = f"was ended: {job.overdue}" if job.overdue else "ended without results"
+    launcher = _titled("its launcher says", _tail(job.folder / "mpirun.out"))
+    return RankFailed(f"the job of {job.ranks} ranks {end}{launcher}")
+
+
+def _death(job: Job, death: Death) -> RankFailed:
+    """The error for a rank that ended in the middle of its program."""
     launcher = _tail(job.folder / "mpirun.out")
-    return RankFailed(f"the job of {job.ranks} ranks ended without results{_titled('its launcher says', launcher)}")
+    how = death.how
+    if not how:
+        how = signal_words(number) if (number := signal_in(launcher)) else "has died"
+    text = f"rank {death.rank} of {job.ranks} (process {death.pid}) {how} in the middle of its program"
+    text += _titled("the last that it wrote", _tail(job.folder / f"rank-{death.rank}.err"))
+    if death.how == signal_words(signal.SIGTERM):  # from outside, and the launcher may know whence
+        text += _titled("its launcher says", launcher)
+    return RankFailed(text)
 
 
 def _raised(job: Job, failure: dict[str, Any]) -> BaseException:

@@ -18,7 +18,6 @@ from simdist.launch.room import check_room
 
 __all__ = ["launch_script"]
 
-
 _PATIENCE_S = 1.0  # what comes sooner after the first is the same Ctrl-C, passed on by more than one
 
 
@@ -49,8 +48,6 @@ def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals
         WorldUnavailable: no MPI, one that cannot survive, or this is already a rank of an MPI job.
         ArgumentError: no such script, ranks below 1 or too many for this machine.
     """
-    if not isinstance(ranks, int) or ranks < 1:
-        raise ArgumentError(f"ranks is {ranks!r}; needs a whole number of at least 1")
     if not argv or (argv[0] != "-m" and not Path(argv[0]).is_file()) or list(argv) == ["-m"]:
         raise ArgumentError(f"no script to run: {' '.join(argv) or 'none given'}")
     if in_job():
@@ -63,23 +60,34 @@ def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals
             sys.stdout.flush()
             deaf = {DEAF: str(int(signal.SIGUSR1))} if signal.SIGUSR1 in heed else {}
             job.start([sys.executable, "-m", "simdist.launch.rank_process", *argv], told=deaf)
-            told = 0
-            while (code := job.poll()) is None:
-                told = _tell_deaths(job, told) if survive else 0
-            _tell_deaths(job, told)
-            return code
+            return _wait(job)
     except _Stopped as stopped:
         return 128 + stopped.number
 
 
+def _wait(job: Job) -> int:
+    """Wait for the job's end, and say what goes wrong; its exit code."""
+    told = 0
+    while (code := job.poll()) is None:
+        told = _tell_deaths(job, told)
+    _tell_deaths(job, told)
+    if job.overdue:
+        _tell(f"the job was ended: {job.overdue}")
+    return code
+
+
 def _tell_deaths(job: Job, told: int) -> int:
     """Say who has died, but for those that have been told of; how many these are now."""
-    for death in job.deaths[
-        told : None if job.survive else 1
-    ]:  # where it is not to survive, all others die of the first
-        how = death.how or "has died"
-        print(f"simdist: rank {death.rank} of {job.ranks} (process {death.pid}) {how}", file=sys.stderr, flush=True)
-    return len(job.deaths)
+    deaths = job.deaths if job.survive else job.deaths[:1]  # of which the others die
+    for death in deaths[told:]:
+        _tell(f"rank {death.rank} of {job.ranks} (process {death.pid}) {death.how or 'has died'}")
+    return len(deaths)
+
+
+def _tell(text: str) -> None:
+    """In one piece, for the ranks may be writing too."""
+    sys.stderr.write(f"simdist: {text}\n")
+    sys.stderr.flush()
 
 
 @contextmanager

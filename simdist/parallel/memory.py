@@ -8,7 +8,7 @@ from simdist.nn import Shape
 from simdist.nn.memory import Cut, activations, peak_activation_bytes
 from simdist.parallel.recipe import Recipe
 
-__all__ = ["MemoryRow", "Prediction", "memory_rows", "optimizer_state", "replicated_memory"]
+__all__ = ["MemoryRow", "Prediction", "memory_rows", "optimizer_state", "replicated_memory", "rule_bytes"]
 
 
 class Prediction(NamedTuple):
@@ -46,11 +46,16 @@ def optimizer_state(recipe: Recipe, num_weights: int) -> Prediction:
     """
     precision, n = recipe.precision, num_weights
     masters = precision.master_dtype.itemsize * n if precision.mixed else 0
+    num_bytes = masters + rule_bytes(recipe, n)
+    return Prediction(num_bytes, masters + 2 * n if recipe.optimizer == "adamw8bit" else num_bytes)
+
+
+def rule_bytes(recipe: Recipe, num_weights: int) -> int:
+    """What an update rule remembers of so many weights that it holds in one piece, exactly; masters come on top."""
     if recipe.optimizer == "adamw8bit":
-        return Prediction(masters + 2 * n + 8 * -(-n // 2048), masters + 2 * n)
+        return 2 * num_weights + 8 * -(-num_weights // recipe.alignment)
     numbers = {"sgd": 1 if recipe.momentum else 0, "lars": 1}.get(recipe.optimizer, 2)
-    num_bytes = masters + numbers * precision.master_dtype.itemsize * n
-    return Prediction(num_bytes, num_bytes)
+    return numbers * num_weights * recipe.precision.master_dtype.itemsize
 
 
 def replicated_memory(

@@ -1,6 +1,6 @@
 """Spread: how a model lies on the axes of a mesh that cut it, and what has to be put together again."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,7 @@ from simdist.comm import Communicator
 from simdist.nn import Parameters
 from simdist.parallel.holding import Holding
 
-__all__ = ["Spread"]
+__all__ = ["Spread", "add_up"]
 
 
 @dataclass(frozen=True)
@@ -47,21 +47,26 @@ class Spread:
         """
         for group, names in self.sums:
             spans = _joined(holding.own(parameters.spans[p.name]) for p in parameters if p.name in names)
-            parts = [gradient[span] for span in spans if span.stop > span.start]
-            if len(parts) == 1:
-                all_reduce(parts[0], group)
-            elif parts:  # one message of all instead of many small ones
-                together = np.concatenate(parts)
-                all_reduce(together, group)
-                start = 0
-                for part in parts:
-                    part[...] = together[start : start + len(part)]
-                    start += len(part)
+            add_up([gradient[span] for span in spans if span.stop > span.start], group)
 
     def own_parts(self, gradient: Array, parameters: Parameters, holding: Holding) -> list[Array]:
         """What this rank counts of a vector in the norm of the whole model's."""
         spans = _joined(holding.own(parameters.spans[p.name]) for p in parameters if self.counted(p.name))
         return [gradient[span] for span in spans]
+
+
+def add_up(parts: Sequence[Array], comm: Communicator) -> None:
+    """Replace flat arrays by their sums over the ranks, in one all-reduce of all instead of many small ones."""
+    if len(parts) < 2:
+        for part in parts:
+            all_reduce(part, comm)
+        return
+    together = np.concatenate(parts)
+    all_reduce(together, comm)
+    start = 0
+    for part in parts:
+        part[...] = together[start : start + len(part)]
+        start += len(part)
 
 
 def _joined(spans: Iterable[slice]) -> list[slice]:

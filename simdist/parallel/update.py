@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from simdist.arrays import Array, charge, hold
+from simdist.arrays import Array, charge, copied, hold, kind_of, moved
 from simdist.errors import ArgumentError, ArrayError
 from simdist.nn import Parameters
 from simdist.optim.norm import alone, norm
@@ -34,6 +34,7 @@ class Update:
         recipe: equal on all ranks.
         spread: who trains together, all of whom must call `step`, and how other axes cut the model.
         sharded: whether the ranks of the data axis hold a part each, and not each the same.
+        kind: of the arrays that the rule works on; by default that of the weights.
 
     Attributes:
         masters: what the rule changes: the weights themselves, if they have the masters' dtype.
@@ -54,6 +55,7 @@ class Update:
         spread: Spread,
         *,
         sharded: bool = False,
+        kind: str | None = None,
     ) -> None:
         if spread.model is not None and spread.model.size > 1 and recipe.optimizer in ("lars", "lamb"):
             raise ArgumentError(
@@ -70,7 +72,8 @@ class Update:
         precision = recipe.precision
         mixed = weights.dtype != precision.master_dtype
         self.masters: Array = weights.astype(precision.master_dtype) if mixed else weights
-        self.rule = recipe.rule(self.masters, parameters, holding, self._combine)
+        self._kind = kind or kind_of(weights)
+        self.rule = recipe.rule(moved(self.masters, self._kind), parameters, holding, self._combine)
         hold("optimizer state", self._apart())
         self.loss_scale = LossScale(spread.comm) if precision.scaled else None
         self.norm = 0.0
@@ -102,7 +105,10 @@ class Update:
         if self._recipe.max_norm is not None:
             self.norm = norm(self._counted(gradient), self._combine) / scale
             factor *= clip_factor(self.norm, self._recipe.max_norm)
-        self.rule.step(self.masters, gradient, learning_rate, factor)
+        masters = moved(self.masters, self._kind)
+        self.rule.step(masters, moved(gradient, self._kind), learning_rate, factor)
+        if masters is not self.masters:
+            copied(self.masters, masters)
         self.round()
         return True
 
@@ -112,7 +118,7 @@ class Update:
     def round(self) -> None:
         """Set the weights to the masters, rounded to their dtype."""
         if self._weights is not self.masters:
-            np.copyto(self._weights, self.masters, casting="same_kind")
+            copied(self._weights, self.masters)
             charge(0, self._weights.nbytes + self.masters.nbytes)
 
     # -- where it lies --------------------------------------------------------------------------------

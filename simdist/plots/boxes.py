@@ -3,7 +3,7 @@
 full height     computing
 strip on top    a collective; paler below it, what belongs to it
 below it        sends, and below these receives, from when they are asked for; those under way at the
-                same time share the height
+                same time share the height; or what is moved in memory that ranks share
 outline         a frame around what it holds, such as a training step
 """
 
@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from simdist.trace import Span
-from simdist.trace.kind import COLLECTIVES, COMPUTING, MESSAGES, kind
+from simdist.trace.kind import COLLECTIVES, COMMUNICATING, COMPUTING, MESSAGES, kind
 from simdist.trace.layout import Layout
 
 __all__ = ["HATCHED", "STRIP", "Box", "boxes", "words"]
@@ -24,7 +24,7 @@ STRIP = -0.44, -0.17
 HATCHED = ("wait",)
 """Kinds that are told apart by more than their colour."""
 
-_WORDS = {"recv": "receive", "wait": "waiting", "compute": "computing"}
+_WORDS = {"recv": "receive", "move": "move in shared memory", "wait": "waiting", "compute": "computing"}
 
 
 class Box(NamedTuple):
@@ -56,7 +56,9 @@ def boxes(spans: Sequence[Span]) -> list[Box]:
             found.append(Box("message", what, top, top + high * (0.85 if number > 1 else 1)))
         elif what in COLLECTIVES:
             found.append(Box("collective", what, STRIP[0], 0.42))
-        elif what in COMPUTING or what == "wait" or not encloses[i]:
+        elif what == "move":
+            found.append(Box("operation", what, -0.16, 0.42))
+        elif what in COMPUTING or what == "wait" or (s.seconds and not encloses[i]):
             found.append(Box("operation", "compute" if what == "other" else what, -0.42, 0.42))
         else:
             found.append(Box("frame", "other", -0.48, 0.48))
@@ -65,9 +67,11 @@ def boxes(spans: Sequence[Span]) -> list[Box]:
 
 def words(found: Iterable[Box]) -> dict[str, str]:
     """The kinds that occur, for a key, and what to call them; frames explain themselves."""
-    order = [*COMPUTING, *COLLECTIVES, *MESSAGES, "wait"]
     kinds = {box.kind for box in found if box.role != "frame"}
-    return {kind: _WORDS.get(kind, kind) for kind in sorted(kinds, key=order.index)}
+    named = [kind for kind in COMPUTING if kind != "compute"]
+    order = [*named, "compute", *COMMUNICATING]
+    other = {"compute": "other computing"} if kinds & {"forward", "backward"} else {}
+    return {kind: other.get(kind, _WORDS.get(kind, kind)) for kind in sorted(kinds, key=order.index)}
 
 
 def _flights(spans: Sequence[Span]) -> dict[int, tuple[int, int]]:

@@ -21,7 +21,8 @@ from simdist.plots.boxes import HATCHED, STRIP, Box, boxes, words
 from simdist.plots.memory import COLOURS
 from simdist.plots.view import View, finding
 from simdist.trace import Span, Trace
-from simdist.trace.kind import COLLECTIVES, COMPUTING, MESSAGES
+from simdist.trace.kind import COMMUNICATING, COMPUTING
+from simdist.trace.late import late
 from simdist.trace.match import match
 from simdist.trace.memory import remembered
 
@@ -127,13 +128,14 @@ def _content(view: View) -> dict[str, Any]:
         "look": [looks[box] for box in found],
         "looks": [box._asdict() for box in looks],
         "messages": [(places[i], places[j]) for i, j in match(view.trace.spans) if i in places and j in places],
+        "late_s": {places[i]: end - start for i, (start, end) in late(view.trace.spans).items() if i in places},
         "memory": memory,
         "categories": [{"name": name, "colour": COLOURS[name]} for name in CATEGORIES],
         "texts": list(texts.numbers),
         "strip": STRIP,
         "ink": style.INK,
         "faint": style.FAINT,
-        "colours": {kind: _colours(kind) for kind in (*COMPUTING, *COLLECTIVES, *MESSAGES, "wait", "other")},
+        "colours": {kind: _colours(kind) for kind in (*COMPUTING, *COMMUNICATING, "other")},
         "key": _key(found, memory),
     }
 

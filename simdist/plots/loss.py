@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -43,14 +44,12 @@ def loss_curve(
         ax = fig.subplots()
         lines = [ax.plot(*zip(*found, strict=True), label=name, **_LOOKS[name])[0] for name, found in points.items()]
         for name, level in (reference or {}).items():
-            ax.axhline(level, color=style.ACCENT, linewidth=0.9, linestyle="--")
-            where = ax.get_yaxis_transform()
-            ax.text(1, level, f"{name} {level:.3g}", transform=where, ha="right", va="bottom", color=style.ACCENT)
+            _level(ax, name, level)
         ax.set(xlabel="step", ylabel=f"loss ({unit})")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
         style.legend(fig, lines, _left_out(len(steps), len(points.get("training", ()))))
-        style.title(fig, _finding(points, reference or {}))
+        style.title(fig, _finding(points))
     return fig
 
 
@@ -58,6 +57,15 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "training": {"color": "#77AADD", "linewidth": 1.0},
     "validation": {"color": style.DONE, "marker": "o"},
 }
+
+
+def _level(ax: Axes, name: str, level: float) -> None:
+    """A dashed line, and on it what it stands for."""
+    ax.axhline(level, color=style.ACCENT, linewidth=0.9, linestyle="--")
+    ax.annotate(
+        f"{name} {level:.3g}", (1, level), xycoords=ax.get_yaxis_transform(), xytext=(0, 1),
+        textcoords="offset points", ha="right", va="bottom", color=style.ACCENT,
+    )  # fmt: skip
 
 
 def _finite(steps: Sequence[int], values: Sequence[float | None], name: str) -> list[tuple[int, float]]:
@@ -71,15 +79,12 @@ def _left_out(steps: int, drawn: int) -> str:
     return f"{steps - drawn} of {style.number(steps, 'training loss')} left out: not finite." if drawn < steps else ""
 
 
-def _finding(points: Mapping[str, Sequence[tuple[int, float]]], reference: Mapping[str, float]) -> str:
+def _finding(points: Mapping[str, Sequence[tuple[int, float]]]) -> str:
     """The picture in a sentence."""
     name = "validation" if "validation" in points else "training"
     (first, before), (last, after) = points[name][0], points[name][-1]
     if first == last:
         return f"{name.capitalize()} loss is {after:.3g} at step {last}"
-    verb = "falls" if after < before else "rises" if after > before else "stays"
-    text = f"{name.capitalize()} loss {verb} from {before:.3g} to {after:.3g} by step {last}"
-    if len(reference) == 1:
-        ((what, level),) = reference.items()
-        text += f", {abs(after - level):.2g} {'below' if after < level else 'above'} the {what}"
-    return text
+    if before == after:
+        return f"{name.capitalize()} loss stays at {after:.3g}"
+    return f"{name.capitalize()} loss {'falls' if after < before else 'rises'} from {before:.3g} to {after:.3g}"

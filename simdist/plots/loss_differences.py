@@ -113,14 +113,15 @@ def _finding(names: Sequence[str], differences: Mapping[str, _Curves]) -> str:
     first, *others = names
     if not others:
         return f"{first}, with nothing to compare it with"
+    one = others[0] if len(others) == 1 else ""
     found = [
-        (size, f"{name}'s in {_WORDS[kind]} at step {step}")
+        (size, ("" if one else f"{name}'s ") + f"in {_WORDS[kind]} at step {step}")
         for kind, curves in differences.items()
         for name, curve in curves.items()
         for step, size in curve.items()
     ]
-    words = f"{style.number(len(others), 'run')} with the losses of {first}"
+    words = f"The losses of {one or style.number(len(others), 'run')}"
     if not found:
-        return f"{style.number(len(others), 'run')} that {first} has no step in common with"
+        return f"{words} are of no step that {first} has"
     size, where = max(found)
-    return f"{words} up to {size:.2g}, {where}" if size else f"{words} to the last bit"
+    return f"{words} are up to {size:.2g} from {first}'s: {where}" if size else f"{words} are {first}'s to the last bit"

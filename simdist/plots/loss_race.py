@@ -73,16 +73,17 @@ def _means(points: Array, axis: int) -> Array:
 
 
 def _finding(by_step: Mapping[str, Array], by_time: Mapping[str, Array]) -> str:
-    """Who comes first to a loss that all come to, by the clock and by steps."""
+    """Of one run what it comes to; of several who comes first to a loss that all come to, by the clock and by steps."""
+    if len(by_time) == 1:
+        ((name, line),) = by_time.items()
+        took = f"{by_step[name][-1, 0]:.0f} steps and {style.seconds(line[-1, 1])}"
+        return f"{name}: the loss goes from {line[0, 2]:.3g} to {line[-1, 2]:.3g} in {took}"
     lines = [*by_step.values(), *by_time.values()]
     # What the worst comes to at its end, and a little more, since losses of few samples go up and down.
     end = max(max(line[:, 2].min(), np.median(line[-max(1, len(line) // 8) :, 2])) for line in lines)
     level = end + 0.05 * max(0.0, max(line[0, 2] for line in lines) - end)
     steps = {name: line[np.argmax(line[:, 2] <= level), 0] for name, line in by_step.items()}
     times = {name: line[np.argmax(line[:, 2] <= level), 1] for name, line in by_time.items()}
-    if len(times) == 1:
-        ((name, time_s),) = times.items()
-        return f"{name} comes to a loss of {level:.3g} after {style.seconds(time_s)}"
     fast, few = min(times, key=lambda name: times[name]), min(steps, key=lambda name: steps[name])
     slow = max(times, key=lambda name: times[name])
     return (

@@ -6,7 +6,6 @@ from typing import Protocol
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
@@ -116,18 +115,8 @@ def _lines(
 
 
 def _panel(ax: Axes, lines: dict[str, dict[int, float]], names: Sequence[str], limit: bool) -> None:
-    ax.set(xscale="log", yscale="log")
+    style.over_size(ax, "{:g}".format)
     if limit:
         ax.axhline(1, color=style.INK, linewidth=0.8, zorder=1)
     for name, line in lines.items():
         ax.plot(sorted(line), [line[n] for n in sorted(line)], **style.series(names.index(name)))
-    ax.xaxis.set_major_locator(LogLocator(base=4, numticks=7))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: style.size(n)))
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_minor_formatter(NullFormatter())
-        axis.set_minor_locator(NullLocator())
-    ax.tick_params(axis="x", labelrotation=30)
-    ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
-    ax.set_axisbelow(True)

@@ -73,7 +73,7 @@ def pipeline_schedule(
             notes += _kept(ax, run, kept, scale) if kept else _cells(ax, run, scale)
             notes += _arrows(ax, run, scale) if arrows and not kept else []
             _frame(ax, run, _kept_title(kept) if kept else _title(run, scale), last=ax is axes[-1])
-        axes[-1].set(xlim=(0, end / length), xlabel=f"time ({sign})" if sign else "time")
+        axes[-1].set(xlim=(0, end / length), xlabel=f"time ({sign or 'in the unit of what actions take'})")
         style.legend(fig, _key(), " ".join(dict.fromkeys(notes)), letters=18)
         style.title(fig, _finding(pictures))
     return fig

@@ -2,17 +2,19 @@
 
 One colour for one thing in every picture. The palette is safe for colour-blind readers (after Okabe and Ito,
 and Paul Tol), and what stands side by side differs in lightness too, so it survives a grey printer:
-computing is cool and goes from dark to light, messages are warm, waiting is grey and hatched.
+computing is cool and goes from dark to light, messages and moves are warm, waiting is grey and hatched.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
 from typing import Any
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from simdist.errors import ArgumentError
 
@@ -28,6 +30,7 @@ __all__ = [
     "ink_on",
     "legend",
     "number",
+    "over_size",
     "rank_colour",
     "seconds",
     "series",
@@ -51,13 +54,14 @@ DONE = "#14344A"
 """What is complete."""
 
 _COLOURS = {
-    "compute": "#0072B2",
+    "compute": "#60A5F0",
     "forward": "#0072B2",
     "backward": "#44BB99",
     "weight gradient": "#EEDD88",
     "update": "#B8D4EC",
     "send": "#D55E00",
     "recv": "#F0A73A",
+    "move": "#D9726C",
     "wait": "#DDDDDD",
     "all_reduce": "#882255",
     "reduce_scatter": "#AA3377",
@@ -130,10 +134,10 @@ def figure(width: float, height: float) -> Figure:
         width, height: in inches.
 
     Raises:
-        ArgumentError: it is too narrow to be read.
+        ArgumentError: it is too narrow or too wide to be read.
     """
-    if width < 2:
-        raise ArgumentError(f"a figure {width} inches wide cannot be read; needs at least 2")
+    if not 2 <= width <= 100:
+        raise ArgumentError(f"a figure {width} inches wide cannot be read; needs at least 2 and at most 100")
     return _Picture(figsize=(width, height), layout="constrained")
 
 
@@ -162,6 +166,30 @@ def legend(fig: Figure, handles: Sequence[Any], note: str = "", letters: int = 1
         title_fontproperties={"size": 6.0, "style": "italic"},
     )
     key.get_title().set_multialignment("center")
+
+
+class _Marks(LogLocator):
+    """At 1, 2 and 5 times a power of ten; over more than three decades, where these would touch, at the powers."""
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        """See Matplotlib."""
+        self.set_params(subs=(1.0, 2.0, 5.0) if vmax <= 1e3 * vmin else (1.0,))
+        return super().tick_values(vmin, vmax)
+
+
+def over_size(ax: Axes, written: Callable[[float], str]) -> None:
+    """Log scales: of an array's size, and upwards of what is written so."""
+    ax.set(xscale="log", yscale="log")
+    ax.xaxis.set_major_locator(LogLocator(base=4, numticks=7))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda num_bytes, _: size(num_bytes)))
+    ax.yaxis.set_major_locator(_Marks(numticks=12))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+        axis.set_minor_locator(NullLocator())
+    ax.tick_params(axis="x", labelrotation=30)
+    ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
+    ax.set_axisbelow(True)
 
 
 def _wrapped(text: str, fig: Figure, points: float) -> str:

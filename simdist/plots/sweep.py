@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
@@ -128,7 +127,7 @@ def _lines(rows: Sequence[Measurement], source: str) -> dict[str, Line]:
 
 def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: int) -> str:
     """One number of ranks; returns what is to be seen, in words."""
-    ax.set(xscale="log", yscale="log")
+    style.over_size(ax, style.seconds)
     marked: dict[str, Line] = {}
     by = ""
     for source, look in _SOURCES.items():
@@ -137,16 +136,6 @@ def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: i
             marked, by = lines, f", fastest {_SAID[source]}" if source in _SAID else ""
         for name, line in lines.items():
             ax.plot(sorted(line), [line[size] for size in sorted(line)], **{**style.series(names.index(name)), **look})
-    ax.xaxis.set_major_locator(LogLocator(base=4, numticks=7))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda size, _: style.size(size)))
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda time_s, _: style.seconds(time_s)))
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_minor_formatter(NullFormatter())
-        axis.set_minor_locator(NullLocator())
-    ax.tick_params(axis="x", labelrotation=30)
-    ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
-    ax.set_axisbelow(True)
     found = crossovers(marked)
     _regimes(ax, found, names)
     ax.set_title(f"{style.number(ranks, 'rank')}{by}", pad=3 + 6.5 * max(0, len(found) - 1))

@@ -90,7 +90,7 @@ def _bars(ax: Axes, view: View) -> dict[str, str]:
         y = view.rows[s.rank, s.stream]
         left, right = view.x(s.start_s), view.x(s.end_s)
         found[_FRONT[role], what].append((left, right, y + top, y + bottom))
-        middle, named = float(y), role == "operation"
+        middle, named = y + (top + bottom) / 2, role == "operation"
         if role == "collective":
             found[_FRONT["strip"], what].append((left, right, y + STRIP[0], y + STRIP[1]))
             middle, named = y + sum(STRIP) / 2, roomy

@@ -1,6 +1,6 @@
 """Exchange: an answer that moves arrays between ranks is tried on several numbers of them, and its messages counted."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,12 @@ __all__ = [
     "bounded",
     "busiest_bytes",
     "busiest_messages",
-    "by_hand",
     "carried",
     "digits",
     "elapsed",
     "exchanged",
     "ones",
+    "right",
 ]
 
 Runs = Mapping[int, Run]
@@ -135,13 +135,13 @@ def elapsed(run: Run) -> float:
     return run.elapsed_s
 
 
-def by_hand(runs: Runs) -> Finding:
-    """No rank has called a collective that is there already."""
+def right(runs: Runs, what: str) -> Iterator[Finding]:
+    """What was compared is right; and no rank has called a collective that is there already."""
+    yield Finding(True, what, "right", f"on {', '.join(map(str, runs))} ranks")
     used = sorted({s.name for run in runs.values() for s in run.trace if s.name.partition(" ")[0] in COLLECTIVES})
     found = ", ".join(used) or "send, recv and the like"
-    return Finding(
-        not used, "written with", found, "", "these are what is to be written: use comm.send, recv, sendrecv"
-    )
+    why = "these are what is to be written: use comm.send, recv, sendrecv"
+    yield Finding(not used, "written with", found, "", why)
 
 
 def carried(runs: Runs, least: Callable[[int], float]) -> Finding:

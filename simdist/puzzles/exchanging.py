@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.puzzles.exchange import bounded, busiest_bytes, busiest_messages, by_hand, carried, exchanged
+from simdist.puzzles.exchange import bounded, busiest_bytes, busiest_messages, carried, exchanged, right
 from simdist.puzzles.puzzle import judges
 from simdist.puzzles.verdict import Finding
 
 __all__: list[str] = []
 
 RANKS = (1, 2, 3, 4, 5, 8)
-_ON = f"on {', '.join(map(str, RANKS))} ranks"
 _BLOCK = 3
 
 
@@ -49,8 +48,7 @@ def transpose(rows, comm):               # rows: shape (n / p, n); returns the s
 )
 def _transpose(answer: Any) -> Iterator[Finding]:
     runs = exchanged(answer, RANKS, _matrix, returns=True)
-    yield Finding(True, "the transpose", "right", _ON)
-    yield by_hand(runs)
+    yield from right(runs, "the transpose")
     yield bounded(runs, "messages of a rank", busiest_messages, lambda p: p - 1)
     why = "a block that stays on its rank needs no message"
     yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 8 * _BLOCK**2 * (p - 1), why=why)
@@ -77,7 +75,6 @@ def deliver(x, comm):                    # x: shape (p, b); returns y of that sh
 )
 def _deliver(answer: Any) -> Iterator[Finding]:
     runs = exchanged(answer, RANKS, _parcels, returns=True)
-    yield Finding(True, "the parcels", "right", _ON)
-    yield by_hand(runs)
+    yield from right(runs, "the parcels")
     yield bounded(runs, "messages of a rank", busiest_messages, lambda p: ceil(log2(p)))
     yield carried(runs, lambda p: 8 * _BLOCK * (p - 1))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.puzzles.exchange import bounded, busiest_bytes, busiest_messages, by_hand, carried, elapsed, exchanged
+from simdist.puzzles.exchange import bounded, busiest_bytes, busiest_messages, carried, elapsed, exchanged, right
 from simdist.puzzles.puzzle import judges
 from simdist.puzzles.trial import SECOND
 from simdist.puzzles.verdict import Finding
@@ -15,7 +15,6 @@ from simdist.puzzles.verdict import Finding
 __all__: list[str] = []
 
 RANKS = (2, 3, 4, 5, 7, 8)
-_ON = f"on {', '.join(map(str, RANKS))} ranks"
 _ITEMS = 40
 
 
@@ -42,8 +41,7 @@ def gather_all(chunk, comm):             # returns a new array: the chunks of ra
 )
 def _ring(answer: Any) -> Iterator[Finding]:
     runs = exchanged(answer, RANKS, _chunks, returns=True)
-    yield Finding(True, "the chunks", "right", _ON)
-    yield by_hand(runs)
+    yield from right(runs, "the chunks")
     yield bounded(runs, "messages of a rank", busiest_messages, lambda p: p - 1)
     yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 8 * _ITEMS * (p - 1))
     far = {
@@ -76,8 +74,7 @@ def gather_all(chunk, comm):             # returns a new array: the chunks of ra
 )
 def _bruck(answer: Any) -> Iterator[Finding]:
     runs = exchanged(answer, RANKS, _chunks, returns=True)
-    yield Finding(True, "the chunks", "right", _ON)
-    yield by_hand(runs)
+    yield from right(runs, "the chunks")
     why = "a message may hold several chunks"
     yield bounded(runs, "messages of a rank", busiest_messages, lambda p: ceil(log2(p)), why=why)
     why = "in the last round not all you have is news"
@@ -106,6 +103,5 @@ def tell(x, comm):                       # in place; x is right on rank 0 only
 def _long(answer: Any) -> Iterator[Finding]:
     n = SECOND // 8
     runs = exchanged(answer, (8,), lambda p: ([np.full(n, 7 * (r == 0)) for r in range(p)], [np.full(n, 7)] * p))
-    yield Finding(True, "what each rank holds", "right", "on 8 ranks")
-    yield by_hand(runs)
+    yield from right(runs, "what each rank holds")
     yield bounded(runs, "time", elapsed, lambda p: 1.9, "s")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.puzzles.exchange import bounded, busiest_messages, by_hand, carried, elapsed, exchanged, ones
+from simdist.puzzles.exchange import bounded, busiest_messages, carried, elapsed, exchanged, ones, right
 from simdist.puzzles.puzzle import judges
 from simdist.puzzles.trial import SECOND
 from simdist.puzzles.verdict import Finding
@@ -15,10 +15,6 @@ from simdist.puzzles.verdict import Finding
 __all__: list[str] = []
 
 RANKS = (2, 3, 4, 5, 8)
-
-
-def _right(what: str) -> Finding:
-    return Finding(True, what, "right", f"on {', '.join(map(str, RANKS))} ranks")
 
 
 @judges(
@@ -46,8 +42,7 @@ def _shift(answer: Any) -> Iterator[Finding]:
         return [np.full(n, r) for r in range(p)], [np.full(n, (r - 1) % p) for r in range(p)]
 
     runs = exchanged(answer, RANKS, case)
-    yield _right("what each rank holds")
-    yield by_hand(runs)
+    yield from right(runs, "what each rank holds")
     yield bounded(runs, "time", elapsed, lambda p: 1.001, "s", "who waits for whom before it begins?")
     yield carried(runs, lambda p: 8 * n)
 
@@ -74,8 +69,7 @@ def tell(x, comm):                       # in place; x is right on rank 0 only
 def _tell(answer: Any) -> Iterator[Finding]:
     n = SECOND // 8
     runs = exchanged(answer, RANKS, lambda p: ([np.full(n, 7 if r == 0 else 0) for r in range(p)], [np.full(n, 7)] * p))
-    yield _right("what each rank holds")
-    yield by_hand(runs)
+    yield from right(runs, "what each rank holds")
     why = "who knows it, and has nothing to do?"
     yield bounded(runs, "time", elapsed, lambda p: 1.001 * ceil(log2(p)), "s", why)
 
@@ -112,8 +106,7 @@ def _chunk(answer: Any) -> Iterator[Finding]:
     runs = exchanged(
         answer, RANKS, lambda p: ([np.full(n, 10**r) for r in range(p)], [np.full(n, ones(p)) for _ in range(p)])
     )
-    yield _right("the sum")
-    yield by_hand(runs)
+    yield from right(runs, "the sum")
     yield bounded(runs, "messages that a rank sends", busiest_messages, lambda p: 2 * (p - 1))
 
 
@@ -149,8 +142,7 @@ def _wait(answer: Any) -> Iterator[Finding]:
 
     why = "tens are the rank whose row it is, units which row: has a row gone out that was not to go yet?"
     runs = exchanged(answer, (2, 3, 4), case, returns=True, why=why)
-    yield Finding(True, "the rows", "right", "on 2, 3, 4 ranks")
-    yield by_hand(runs)
+    yield from right(runs, "the rows")
     yield bounded(runs, "time", elapsed, lambda p: 4.2, "s", "a row is prepared only when the one before has arrived")
     worked = min(rank.computing_s for run in runs.values() for rank in run.trace.statistics())
     yield Finding(worked > 2.999, "seconds spent preparing", f"{worked:g}", "3, one for each row")

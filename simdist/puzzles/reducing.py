@@ -12,11 +12,11 @@ from simdist.puzzles.exchange import (
     bounded,
     busiest_bytes,
     busiest_messages,
-    by_hand,
     carried,
     elapsed,
     exchanged,
     ones,
+    right,
 )
 from simdist.puzzles.puzzle import judges
 from simdist.puzzles.trial import SECOND, STEPS
@@ -25,7 +25,6 @@ from simdist.puzzles.verdict import Finding
 __all__: list[str] = []
 
 RANKS = (1, 2, 3, 4, 5, 8)
-_ON = f"on {', '.join(map(str, RANKS))} ranks"
 _ITEMS = 840  # whole chunks for all of RANKS
 
 
@@ -62,8 +61,7 @@ def _reduce_scatter(answer: Any) -> Iterator[Finding]:
         return given, [sum(given)[chunk] for chunk in partition(_ITEMS, p)]
 
     runs = exchanged(answer, RANKS, case, returns=True)
-    yield Finding(True, "the sums", "right", _ON)
-    yield by_hand(runs)
+    yield from right(runs, "the sums")
     yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 8 * _ITEMS * (p - 1) / p)
     yield carried(runs, lambda p: 8 * _ITEMS * (p - 1) / p)
 
@@ -87,8 +85,7 @@ def sum_all(x, comm):                    # in place
 def _all_reduce(answer: Any) -> Iterator[Finding]:
     n = 8 * _ITEMS
     runs = exchanged(answer, RANKS, _powers(_ITEMS))
-    yield Finding(True, "the sum", "right", _ON)
-    yield by_hand(runs)
+    yield from right(runs, "the sum")
     yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 2 * n * (p - 1) / p)
     longest = {8: exchanged(answer, (8,), _powers(SECOND // 8))[8]}
     yield bounded(longest, "time for 1 MiB", elapsed, lambda p: 1.76, "s", "which ranks wait, and for whom?")
@@ -112,8 +109,7 @@ def sum_all(x, comm):                    # in place; comm.size is a power of two
 )
 def _short(answer: Any) -> Iterator[Finding]:
     runs = exchanged(answer, (1, 2, 4, 8, 16), _powers(5), cluster=STEPS)
-    yield Finding(True, "the sum", "right", "on 1, 2, 4, 8, 16 ranks")
-    yield by_hand(runs)
+    yield from right(runs, "the sum")
     yield bounded(runs, "time", elapsed, lambda p: 1.001 * log2(p), "s")
     yield bounded(runs, "messages of a rank", busiest_messages, log2)
     yield carried(runs, lambda p: 40 * (p > 1))
@@ -152,8 +148,7 @@ def sum_all(x, comm):                    # in place, on these 8 ranks
 def _nodes(answer: Any) -> Iterator[Finding]:
     n = SECOND
     runs = exchanged(answer, (2 * _PER_NODE,), _powers(n // 8), cluster=_TWO_NODES)
-    yield Finding(True, "the sum", "right", "on 8 ranks")
-    yield by_hand(runs)
+    yield from right(runs, "the sum")
 
     def crossed(run: Any) -> int:
         return int(sum(s.bytes for s in run.trace.sends() if s.rank // _PER_NODE != s.peer // _PER_NODE))

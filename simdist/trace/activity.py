@@ -1,20 +1,17 @@
 """Activity: at which moments a stream computes, communicates and waits, however its spans nest and overlap."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 
 from simdist.arrays import Array
 from simdist.trace.kind import COLLECTIVES, COMPUTING, MESSAGES, kind
+from simdist.trace.late import Interval, late
 from simdist.trace.layout import Layout
-from simdist.trace.match import match
 from simdist.trace.span import Span
 
-__all__ = ["Activity", "Interval", "activities", "covered"]
-
-Interval: TypeAlias = tuple[float, float]
+__all__ = ["Activity", "activities", "covered"]
 
 
 def covered(intervals: Sequence[Interval], t: Array) -> Array:
@@ -37,8 +34,8 @@ class Activity:
     """What one stream does when.
 
     It communicates inside a collective, folding included, and while a message is on its way beneath which
-    it does not compute. It waits as long as the rank at the other end of a message has not begun, and while it
-    stands still for another stream: a forward that waits for parameters does not compute meanwhile.
+    it does not compute; and while it stands still for another stream: a forward that waits for parameters does not
+    compute meanwhile. It waits as long as other ranks are late.
     """
 
     __slots__ = ("collectives", "computing", "late", "messages", "waits")
@@ -50,24 +47,24 @@ class Activity:
         self.waits: list[Interval] = []
         self.late: list[Interval] = []
 
-    def add(self, span: Span, encloses: bool, late: Interval | None) -> None:
+    def add(self, span: Span, encloses: bool, waited: Interval | None) -> None:
         """Count a span in.
 
         Args:
             encloses: whether others lie inside it: if its name says nothing of what it is, it is a mere frame.
-            late: for how long the other end of a message was not there.
+            waited: when it waited for ranks that were not there.
         """
         what, interval = kind(span.name), (span.start_s, span.end_s)
         if what in MESSAGES:
             self.messages.append(interval)
-        elif what in COLLECTIVES:
+        elif what in COLLECTIVES or what == "move":
             self.collectives.append(interval)
         elif what == "wait":
             self.waits.append(interval)
         elif what in COMPUTING or not encloses:
             self.computing.append(interval)
-        if late is not None:
-            self.late.append(late)
+        if waited is not None:
+            self.late.append(waited)
 
     def marks(self) -> list[float]:
         """All moments at which something begins or ends."""
@@ -88,28 +85,17 @@ class Activity:
         Args:
             t: float64, ascending, with all of `marks` in it.
         """
-        collective, waits = covered(self.collectives, t), covered(self.waits, t)
-        computing = covered(self.computing, t) & ~collective & ~waits
-        waiting = waits | covered(self.late, t)
-        communicating = (collective | covered(self.messages, t) | waiting) & ~computing
+        around, waiting = covered(self.collectives + self.waits, t), covered(self.late, t)
+        computing = covered(self.computing, t) & ~around
+        communicating = (around | covered(self.messages, t)) & ~computing
         return computing, communicating, waiting & ~computing
 
 
 def activities(spans: Sequence[Span]) -> dict[tuple[int, str], Activity]:
     """The activity of every (rank, stream) that a record has spans of."""
-    encloses, late = Layout.of(spans).encloses, dict(_late(spans))
+    encloses, waited = Layout.of(spans).encloses, late(spans)
     found: dict[tuple[int, str], Activity] = defaultdict(Activity)
     for i, s in enumerate(spans):
         if kind(s.name) != "state":
-            found[s.rank, s.stream].add(s, encloses[i], late.get(i))
+            found[s.rank, s.stream].add(s, encloses[i], waited.get(i))
     return dict(found)
-
-
-def _late(spans: Sequence[Span]) -> Iterable[tuple[int, Interval]]:
-    """The index of each message span whose other end was not there yet, and for how long it was not."""
-    for i, j in match(spans):
-        send, recv = spans[i], spans[j]
-        if recv.start_s < send.start_s:
-            yield j, (recv.start_s, min(recv.end_s, send.start_s))
-        elif send.start_s < recv.start_s < send.end_s:  # else it has left without waiting
-            yield i, (send.start_s, recv.start_s)

@@ -33,7 +33,7 @@ def write(spans: Sequence[Span], ranks: int, path: Path) -> None:
     """Write the record to a file, which appears at once and whole, or not at all.
 
     Args:
-        spans: any order, but of two with the same start and end on one stream the outer one first.
+        spans: any order; of two with the same start and end a viewer takes the first for the outer one.
         ranks: how many ranks took part, those without spans included.
 
     Raises:

@@ -3,7 +3,7 @@
 import re
 from functools import lru_cache
 
-__all__ = ["COLLECTIVES", "COMPUTING", "MESSAGES", "kind"]
+__all__ = ["COLLECTIVES", "COMMUNICATING", "COMPUTING", "MESSAGES", "kind"]
 
 MESSAGES = ("send", "recv")
 
@@ -19,6 +19,9 @@ COLLECTIVES = (
     "barrier",
 )
 
+COMMUNICATING = (*COLLECTIVES, *MESSAGES, "move", "wait")
+"""What is not computing; a move is what a rank reads and writes in memory that ranks share."""
+
 COMPUTING = ("compute", "forward", "backward", "weight gradient", "update")
 
 _PIPELINE = re.compile(r"\d*([FBIW])\d+")
@@ -28,7 +31,7 @@ _LETTERS = {"F": "forward", "B": "backward", "I": "backward", "W": "weight gradi
 
 @lru_cache(maxsize=4096)
 def kind(name: str) -> str:
-    """One of MESSAGES, COLLECTIVES, COMPUTING, "wait", "state", or "other".
+    """One of COMMUNICATING, COMPUTING, "state", or "other".
 
     The first word decides: "all_reduce ring" is an all_reduce. A pipeline's actions, such as F0 and 2W1, are
     known by their letter, and a pair of them done at once, such as F8&B0, computes. What is "other" depends
@@ -36,7 +39,7 @@ def kind(name: str) -> str:
     frame, such as a training step, around what it holds.
     """
     word = name.partition(" ")[0]
-    if name in COMPUTING or word in MESSAGES or word in COLLECTIVES or word in ("wait", "state"):
+    if name in COMPUTING or word in COMMUNICATING or word == "state":
         return name if name in COMPUTING else word
     action = _PIPELINE.fullmatch(word)
     if action:

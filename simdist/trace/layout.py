@@ -40,7 +40,7 @@ class Layout:
 
     @classmethod
     def of(cls, spans: Sequence[Span]) -> "Layout":
-        """Lay out a record. Of two spans with the same start and end, the first counts as the outer one."""
+        """Lay out a record. Of two spans with the same start and end the later is the outer: it was recorded last."""
         layout = cls([0] * len(spans), [0] * len(spans), [False] * len(spans))
         streams: dict[tuple[int, str], list[int]] = defaultdict(list)
         for i, s in enumerate(spans):
@@ -57,7 +57,7 @@ class Layout:
         flying: list[int] = []
         for i in indices:
             (flying if spans[i].name in MESSAGES else operations).append(i)
-        operations.sort(key=lambda i: (start[i], -end[i]))
+        operations.sort(key=lambda i: (start[i], -end[i], spans[i].start_s, -spans[i].end_s, -i))
         stays, strays = self._nest(operations, start, end)
         flying = sorted(flying + strays, key=lambda i: (start[i], spans[i].name != "send", end[i]))
         self._fly(flying, stays, start, end)

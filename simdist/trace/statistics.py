@@ -29,7 +29,7 @@ class Shares(NamedTuple):
     Attributes:
         computing_s: some stream computes.
         communicating_s: some stream communicates or waits, and none computes.
-        waiting_s: the part of communicating_s in which the rank at the other end had not begun.
+        waiting_s: the part of communicating_s in which others were not there yet: see simdist.trace.late.
         hidden_s: one stream communicates while another computes, or a message is on its way beneath computing.
         hidden_share: by stream other than "main": how much of its communicating lies beneath the computing
             of "main", from 0 to 1.
@@ -69,7 +69,7 @@ class RankStatistics:
 
     @property
     def waiting_s(self) -> float:
-        """The part of communicating_s in which the rank at the other end had not begun."""
+        """The part of communicating_s in which others were not there yet."""
         return self.shares.waiting_s
 
     @property

@@ -66,7 +66,9 @@ class Config:
     logits: str = option("model", Per("model", gpt="tied"), "from the embedding or their own", ("tied", "untied"))
     experts: int = option("model", Per("model", gpt=0), "perceptrons in each block, of which a byte goes to top_k")
     top_k: int = option("model", Per("model", gpt=1), "of the experts", least=1)
-    capacity_factor: float = option("model", Per("model", gpt=1.25), "slots of the experts, 1 is enough if all is even")
+    capacity_factor: float = option(
+        "model", Per("model", gpt=1.25), "slots of the experts, 1 is enough if all is even", above=True
+    )
     balance: float = option("model", Per("model", gpt=0.01), "weight of the loss that asks experts for even loads")
     group: int = option("model", Per("model", gpt=0), "bytes that share the experts' slots; 0 for all of a window")
     recompute: str = option("model", Per("model", gpt="none"), "activations made again in backward", RECOMPUTATIONS)
@@ -87,7 +89,7 @@ class Config:
     seed: int = option("training", 0, "of first weights, batches, dropout and samples", below=2**63)
 
     optimizer: str = option("update", Per("model", mlp="sgd", gpt="adamw"), "the rule", optimizers())
-    learning_rate: float = option("update", _RATES, "the highest, after the warm-up", alias="lr")
+    learning_rate: float = option("update", _RATES, "the highest, after the warm-up", above=True, alias="lr")
     rate_schedule: str = option("update", "cosine", "how it falls after that", _SCHEDULES, alias="lr-schedule")
     warmup_steps: int = option("update", 20, "steps in which it climbs")
     momentum: float = option(
@@ -142,7 +144,7 @@ class Config:
     compress: str = option(
         "ranks", Per("method", compressed="top-k"), "gradients; brings its method along", compressions()
     )
-    compress_share: float = option("ranks", Per("compress", **{"top-k": 0.01}), "of the items that are sent", below=1)
+    compress_share: float = option("ranks", Per("compress", **{"top-k": 0.01}), "of items to send", below=1, above=True)
     compress_block: int = option("ranks", Per("compress", **{"8-bit": 1024}), "items that share a scale", least=1)
     compress_rank: int = option("ranks", Per("compress", **{"power-sgd": 2}), "of the matrices that are sent", least=1)
     check_every: int = option(

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -43,7 +44,7 @@ class RunFolder:
         again: whether that run's files are in this folder.
 
     Raises:
-        DataError: it cannot be made or written to.
+        DataError: it cannot be made or written to; from every method that writes.
         ArgumentError: it has checkpoints of an earlier run, with which this one does not go on.
     """
 
@@ -53,15 +54,13 @@ class RunFolder:
         self.path = Path(path)
         if config.data != PYTHON:  # so that the file says the same wherever it is read
             config = replace(config, data=str(Path(config.data).absolute()))
-        try:
+        with self.writing():
             self.path.mkdir(parents=True, exist_ok=True)
             if not again and latest(self.path / CHECKPOINTS) is not None:
                 raise ArgumentError(f"{path} has checkpoints of an earlier run: resume that, or name another folder")
             (self.path / "config.toml").write_text(config.toml(), encoding="utf-8", errors="replace")
             (self.path / "log.txt").write_text(log, encoding="utf-8")
             (self.path / "metrics.jsonl").write_text("".join(map(_json, lines)))
-        except OSError as error:
-            raise DataError(f"cannot write to the output folder {self.path}: {error.strerror or error}") from error
 
     @classmethod
     def fresh(cls, name: str, config: Config) -> "RunFolder":
@@ -69,25 +68,35 @@ class RunFolder:
         paths = (Path("runs") / (name if i == 1 else f"{name}-{i}") for i in count(1))
         return cls(next(path for path in paths if not path.exists()), config)
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around what writes to it: DataError where that fails, as on a full disk."""
+        try:
+            yield
+        except OSError as error:
+            raise DataError(f"cannot write to the output folder {self.path}: {error.strerror or error}") from error
+
     def say(self, text: str) -> None:
         """Add to the log what the user was told."""
-        with (self.path / "log.txt").open("a", encoding="utf-8") as log:
+        with self.writing(), (self.path / "log.txt").open("a", encoding="utf-8") as log:
             log.write(f"{text}\n")
 
     def write_line(self, line: Line) -> None:
         """Add a line to the metrics."""
-        with (self.path / "metrics.jsonl").open("a") as metrics:
+        with self.writing(), (self.path / "metrics.jsonl").open("a") as metrics:
             metrics.write(_json(line))
 
     def write_samples(self, samples: Sequence[tuple[bytes, bytes]]) -> None:
         """Add texts of the model's, each after what it was given."""
         told = [f"{_text(prompt)}\n--- goes on ---\n{_text(written)}\n" for prompt, written in samples]
-        (self.path / "samples.txt").write_text("\n======\n".join(told), encoding="utf-8")
+        with self.writing():
+            (self.path / "samples.txt").write_text("\n======\n".join(told), encoding="utf-8")
 
     def write_end(self, report: Report, trace: Trace) -> None:
         """Add the report and the record."""
-        (self.path / "report.txt").write_text(f"{report}\n", encoding="utf-8")
-        trace.save(self.path / "trace.json")
+        with self.writing():
+            (self.path / "report.txt").write_text(f"{report}\n", encoding="utf-8")
+            trace.save(self.path / "trace.json")
 
 
 def history(path: str | Path, step: int) -> tuple[list[Line], str]:

@@ -8,14 +8,12 @@ from simdist.arrays import Meter, metered
 from simdist.comm import Communicator
 from simdist.parallel.pipeline.text import is_action
 from simdist.trace import Span
-from simdist.trace.kind import COLLECTIVES, MESSAGES, kind
+from simdist.trace.kind import COMMUNICATING, MESSAGES, kind
 
 __all__ = ["STEP", "Gauge", "Tally", "covered_s"]
 
 STEP = "step"
 """The span around a training step."""
-
-_COMMUNICATING = {*COLLECTIVES, *MESSAGES, "wait"}
 
 
 class Tally(NamedTuple):
@@ -116,7 +114,7 @@ def _communication_s(spans: Iterable[Span]) -> float:
     for s in spans:
         if is_action(s.name):
             actions.append((s.start_s, s.end_s))
-        elif kind(s.name) in _COMMUNICATING:
+        elif kind(s.name) in COMMUNICATING:
             (messages if kind(s.name) in MESSAGES else around).append((s.start_s, s.end_s))
     # With C, M and A for the three: |C or (M without A)| = |C or M or A| - |A without C|.
     in_actions_s = covered_s([*actions, *around]) - covered_s(around)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from simdist.errors import ArgumentError
+from simdist.nn import Shape
 from simdist.parallel import Centralized, Compressed, DataParallel, MapReduce, Method, Offload, Recipe, ZeRO
 from simdist.parallel.parts import check_cut
 from simdist.parallel.precision import precision
@@ -99,7 +100,8 @@ def check(config: Config) -> None:
     if method == PIPELINE:
         pipelines.check(config)
     if method in _STAGES and config.zero not in _STAGES[method]:
-        raise ArgumentError(f"zero is {config.zero}, and method {method}; leave the method out, or see that they agree")
+        own = next(name for name, stages in _STAGES.items() if config.zero in stages)
+        raise ArgumentError(f"zero is {config.zero}, and method {method}; zero {config.zero} is method {own}")
     if method in ("zero", "fsdp") and config.algorithm not in ("auto", "ring"):
         raise ArgumentError(f"algorithm is {config.algorithm}, and method {method}; needs auto or ring")
     if method == "compressed" and precision(config.precision).dtype.itemsize < 4:
@@ -109,8 +111,6 @@ def check(config: Config) -> None:
     offload = _offload(config)
     if offload:
         offload.check(config.zero)
-    if offload and config.device == "cuda":
-        raise ArgumentError(f"offload is {config.offload}, and device cuda; an update on the host needs device cpu")
     _check_axes(config)
 
 
@@ -119,6 +119,8 @@ def _check_axes(config: Config) -> None:
     size = shape(config)
     if size is None:
         return
+    if not config.experts:
+        _check_idle(config)
     if config.sequence_parallel and config.tp == 1:
         raise ArgumentError("sequence_parallel is on, and tp 1; it is for tp of 2 and more")
     ways = [way for way in ("ulysses", "ring_attention") if getattr(config, way)]
@@ -131,6 +133,14 @@ def _check_axes(config: Config) -> None:
     if cut and config.optimizer in ("lars", "lamb"):
         raise ArgumentError(f"{cut}, and optimizer {config.optimizer}, which needs whole matrices")
     check_cut(size, sizes, sequence_parallel=config.sequence_parallel, attention=attention(config))
+
+
+def _check_idle(config: Config) -> None:
+    """Raise ArgumentError if something is said of experts that are not there."""
+    idle = {"top_k": Shape.top_k, "capacity_factor": Shape.capacity_factor, "balance": Shape.alpha, "group": 0, "ep": 1}
+    for name, default in idle.items():
+        if getattr(config, name) != default:
+            raise ArgumentError(f"{name} is {getattr(config, name)}, and experts 0; it is for experts of 1 and more")
 
 
 def attention(config: Config) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from simdist.errors import unknown_name
+from simdist.errors import ArgumentError, unknown_name
 from simdist.nn import Model, Parts, Shape, gpt, mlp
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from simdist.training.config import Config
 
 __all__ = ["build", "models", "shape"]
+
+_MOST_PARAMETERS = sys.maxsize // 8
 
 
 def _mlp(config: Config, parts: Parts | None) -> Model:
@@ -61,7 +64,14 @@ def build(config: Config, parts: Parts | None = None) -> Model:
 
     Raises:
         UnknownNameError: there is no such model.
+        ArgumentError: it has more parameters than memory can have room for.
     """
     if config.model not in _MODELS:
         raise unknown_name("model", config.model, _MODELS)
-    return _MODELS[config.model](config, parts)
+    model = _MODELS[config.model](config, parts)
+    if model.parameters.size > _MOST_PARAMETERS:
+        raise ArgumentError(
+            f"this {config.model} has {model.parameters.size:,} parameters; no memory has room for more than "
+            f"{_MOST_PARAMETERS:,}"
+        )
+    return model

@@ -41,7 +41,8 @@ class Option:
         default: its value where none is given.
         help: what it means.
         choices: the names that it may have; any where there are none.
-        least, below: numbers must be at least `least` and less than `below`.
+        least, below: numbers must be at least `least` and less than `below`,
+        above: and more than `least`.
         alias: another name on the command line.
         metavar: what stands for the value in the help.
     """
@@ -52,6 +53,7 @@ class Option:
     choices: tuple[str, ...] = ()
     least: float = 0
     below: float = math.inf
+    above: bool = False
     alias: str = ""
     metavar: str = ""
 
@@ -83,9 +85,11 @@ class Option:
         if isinstance(value, str):
             if self.choices and value not in self.choices:
                 raise unknown_name(name, value, self.choices)
-        elif not (self.least <= value < self.below):
-            below = f" and less than {self.below:g}" if self.below < math.inf else ""
-            raise ArgumentError(f"{name} is {value}; needs at least {self.least:g}{below}")
+        elif not (self.least <= value < self.below) or (self.above and value == self.least):
+            needs = f"{'more than' if self.above else 'at least'} {self.least:g}"
+            if self.below < math.inf or value == math.inf:
+                needs += f" and less than {self.below:g}"
+            raise ArgumentError(f"{name} is {value}; needs {needs}")
 
 
 def option(group: str, default: Any, help: str, choices: Iterable[str] = (), **limits: Any) -> Any:

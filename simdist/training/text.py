@@ -5,12 +5,23 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from simdist.comm import Communicator
-from simdist.data import load
+from simdist.data import Split, load
+from simdist.training.checkpoint.together import together
 
 if TYPE_CHECKING:
     from simdist.training.config import Config
 
-__all__ = ["Text"]
+__all__ = ["Text", "split"]
+
+
+def split(config: "Config") -> tuple[str, Split, Split]:
+    """The SHA-256 of the text that a config names, and its parts to train on and to be judged by.
+
+    Raises:
+        DataError: it cannot be read or is too short.
+    """
+    corpus = load(config.data)
+    return corpus.digest, *corpus.split(config.context_bytes + 1, config.validation_share, config.seed)
 
 
 class Text:
@@ -26,14 +37,29 @@ class Text:
     """
 
     def __init__(self, config: "Config") -> None:
-        corpus = load(config.data)
-        self.digest = corpus.digest
-        self.train, self.validation = corpus.split(config.context_bytes + 1, config.validation_share, config.seed)
+        self.digest, self.train, self.validation = split(config)
         self.unigram_entropy = self.validation.unigram_entropy()
         self.bigram_entropy = self.validation.bigram_entropy()
 
-    def agree(self, comm: Communicator, config: "Config") -> None:
-        """Raise CollectiveMismatch on all ranks, if they have different texts or configs."""
+    @classmethod
+    def of_all(cls, comm: Communicator, config: "Config", known: "Text | None" = None) -> "Text":
+        """The text on every rank; all must call.
+
+        Args:
+            known: it, if this rank has read it already.
+
+        Raises:
+            DataError: on all ranks, if one cannot read it.
+            CollectiveMismatch: on all ranks, if they have different texts or configs.
+        """
+        found = [known] if known else []
+
+        def read() -> str:
+            found.append(cls(config))
+            return ""
+
+        together(comm, (lambda: "") if known else read)
         # The file may have another name on another node; what is in it must be the same.
         settings = sha256(replace(config, data="").toml().encode()).hexdigest()
-        comm.agree(f"train on text {self.digest[:12]} by config {settings[:12]}")
+        comm.agree(f"train on text {found[0].digest[:12]} by config {settings[:12]}")
+        return found[0]

@@ -86,7 +86,7 @@ class Trainer:
         text: what it trains on and is judged by.
 
     Raises:
-        DataError: the text cannot be read or is too short.
+        DataError: the text cannot be read or is too short; on all ranks, if it is so on one.
         CollectiveMismatch: on all ranks, if they were given different configs or read different texts.
     """
 
@@ -105,8 +105,7 @@ class Trainer:
         self._first_span = len(comm.recorder.rows)
         keep_freed_memory()
         self.device = use_device(comm, config.device, config.device_path or "auto")
-        self.text = text or Text(config)
-        self.text.agree(comm, config)
+        self.text = Text.of_all(comm, config, text)
         layout = Layout(comm, config)
         self.data = layout.data
         model = layout.model()

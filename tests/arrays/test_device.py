@@ -5,6 +5,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
+from harness import VirtualRanks, xp
 
 from simdist.arrays import empty, kind_of, metered, moved, on_host
 from simdist.arrays.fused import fused, kernel
@@ -30,7 +31,8 @@ def test_arrays_go_to_the_device_and_back(device):
         assert kind_of(y) == "cupy" and y.dtype == dtype
         assert moved(y, y) is y and on_host(x) is x
         assert (on_host(y) == x).all()
-        assert moved(x.T, y).tolist() == x.T.tolist()
+        assert moved(x.T, y).tolist() == x.T.tolist() and moved(x.T, y).flags.c_contiguous
+        assert moved(np.array(x[1, 2]), y).shape == ()
 
 
 def test_an_array_is_made_where_it_is_asked_for(device):
@@ -39,6 +41,18 @@ def test_an_array_is_made_where_it_is_asked_for(device):
     assert address(x[1]) - address(x) == 6
     phantom = empty("phantom", 3, np.float32)
     assert moved(phantom, x) is phantom
+
+
+def test_with_a_device_programs_of_tests_have_their_arrays_there(device, monkeypatch):
+    def program(comm):
+        kinds = [kind_of(x) for x in (xp.arange(3), xp.asarray(np.ones(2)), comm.empty(2, np.float32))]
+        return kinds, xp.full(2, comm.rank), {"sum": xp.ones(3).sum()}, xp.float32 is np.float32
+
+    monkeypatch.setattr(xp, "device", "cuda")
+    for rank, (kinds, x, more, same) in enumerate(VirtualRanks()(program, 2)):
+        assert kinds == ["cupy"] * 3 and type(x) is np.ndarray and x.tolist() == [rank] * 2
+        assert float(more["sum"]) == 3 and same
+    assert kind_of(xp.arange(3)) == "numpy"
 
 
 def test_the_device_takes_no_host_array_unasked(device):
@@ -91,6 +105,9 @@ def test_products_are_added_to_what_is_there(device):
         assert close(1 + x @ w, out, 1e-14)
         matmul(a, b, out=out)
         assert close(x @ w, out, 1e-14)
+    for shape in ((0, 5), (3, 0, 5)):
+        none = moved(np.ones(shape), a)
+        assert matmul(none, b).shape == (*shape[:-1], 2) == matmul(none, b, plus=moved(row, a)).shape
     nothing = moved(np.ones((4, 2)), a)
     matmul(a[:, :0], b[:0], out=nothing)
     assert not on_host(nothing).any()

@@ -47,6 +47,7 @@ def bodies():
     fold = importlib.import_module("simdist.arrays.kernels.fold")
     for op in fold._STEPS:
         yield f"fold, {op}", fold._source(op, 3, 2), [*FLOATS, *OTHERS]
+    yield "fold, copy", fold._source("sum", 1, 3), [*FLOATS, *OTHERS]
 
 
 def test_takes_every_kernel(nvrtc, device):

@@ -54,6 +54,7 @@ def test_numpys_functions_know_it():
     assert same(np.concatenate([x, x]), np.concatenate([y, y]))
     assert np.shape(y) == (4, 6)
     assert np.array_equal(y, y.copy())
+    assert not np.may_share_memory(y, y), "it has none"
 
 
 def test_can_be_written_to_and_folded():

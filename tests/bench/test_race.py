@@ -38,10 +38,10 @@ def test_the_second_time_counts_where_caches_are_to_hold_what_is_used():
     assert order[4:] in (turns[0] + turns[1], turns[1] + turns[0])
 
 
-def test_a_turn_lasts_from_the_last_beginning_to_the_last_end():
-    """Another rank is said to begin and end one second later."""
+def test_a_turn_lasts_as_long_as_the_slowest_rank_takes():
+    """Another rank is said to take one second longer."""
     found = race({"a": lambda k: None}, Lane(lambda: None, lambda x: x + 1.0), budget_s=0.0)
-    assert found["a"].median < 0.1
+    assert 1 <= found["a"].median < 1.1
 
 
 def test_medians_and_tenths():

@@ -88,6 +88,8 @@ def test_a_collective(tmp_path, monkeypatch):
     ("words", "error", "fault"),
     [
         (["nowhere.json"], DataError, "cannot read the trace nowhere.json"),
+        (["."], DataError, r"cannot read the trace \.: Is a directory"),
+        ([".", "--html"], DataError, r"cannot read the trace \.: Is a directory"),
         (["one.json", "two.json"], UnknownNameError, "unknown subject 'one.json'"),
         (["collective", "all_reduce"], ArgumentError, "takes an operation and an algorithm"),
         (["collective", "all_reduce", "rng"], UnknownNameError, "did you mean 'ring'"),
@@ -141,6 +143,9 @@ def test_a_schedule_as_text_and_from_text(tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.txt").write_text("F0 F1 B0 B1\nF0 B0 F1\n")
     with pytest.raises(ArgumentError, match="micro-batch 1 needs F1 and B1"):
         command("schedule", "mine.txt")
+    (tmp_path / "mine.txt").write_bytes(b"\xff")
+    with pytest.raises(DataError, match=r"mine\.txt is no text"):
+        command("schedule", "mine.txt")
 
 
 @pytest.mark.parametrize(
@@ -154,6 +159,8 @@ def test_a_schedule_as_text_and_from_text(tmp_path, monkeypatch, capsys):
         (["schedule", "gpipe", "--stages", "0"], ArgumentError, "stages=0"),
         (["schedule", "gpipe", "--against", "nowhere.txt"], DataError, r"cannot read nowhere\.txt"),
         (["schedule", "gpipe", "--times", "1", "-1", "1"], ArgumentError, "backward_input is -1"),
+        (["schedule", "gpipe", "--width", "nan"], ArgumentError, "nan inches wide"),
+        (["schedule", "gpipe", "--width", "1e9"], ArgumentError, "at most 100"),
     ],
 )
 def test_schedules_that_cannot_be_drawn(words, error, fault, tmp_path, monkeypatch):

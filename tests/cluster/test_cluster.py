@@ -38,6 +38,7 @@ def test_with_changes_a_copy():
         ({"nics_per_node": 0}, "nics_per_node is 0; needs at least 1"),
         ({"eager_bytes": -1}, "eager_bytes is -1; needs at least 0"),
         ({"jitter": -0.1}, "jitter is -0.1; needs at least 0"),
+        ({"jitter": float("nan")}, "jitter is nan; needs at least 0"),
         ({"slow": {3: 0.0}}, "rank 3 cannot be slow by the factor 0.0"),
     ],
 )

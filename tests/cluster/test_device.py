@@ -1,6 +1,7 @@
 import pytest
 
 from simdist.cluster import Device
+from simdist.errors import ArgumentError
 
 DEVICE = Device("toy", flops_per_s=100.0, memory_bytes_per_s=30.0, memory_bytes=1e9)
 
@@ -15,3 +16,10 @@ def test_takes_as_long_as_the_slower_of_arithmetic_and_memory(flops, num_bytes, 
 
 def test_folds_a_byte_for_every_three_it_moves():
     assert DEVICE.reduced_bytes_per_s == 10.0
+
+
+@pytest.mark.parametrize("name", ["flops_per_s", "memory_bytes_per_s", "memory_bytes"])
+def test_refuses_what_no_processor_is(name):
+    numbers = {"flops_per_s": 1.0, "memory_bytes_per_s": 1.0, "memory_bytes": 1.0, name: 0.0}
+    with pytest.raises(ArgumentError, match=f"{name} is 0.0; needs more than 0"):
+        Device("none", **numbers)

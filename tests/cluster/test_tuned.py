@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -41,7 +42,11 @@ def test_it_lies_in_the_users_cache(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"format": "simdist tuned 2", "picks": []}', '{"format": "simdist tuned 1", "picks": [1]}'],
+    [
+        *("", "[]", "{}", "[" * 100_000),
+        *('{"format": "simdist tuned 2", "picks": []}', '{"format": "simdist tuned 1", "picks": [1]}'),
+        '{"format": "simdist tuned 1", "picks": [{"num_bytes": Infinity, "shared": "", "own": ""}]}',
+    ],
 )
 def test_what_is_no_table_is_refused(tmp_path, text):
     path = tmp_path / "tuned.json"
@@ -55,6 +60,20 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         Tuned.load(tmp_path / "tuned.json")
     assert json.loads(TABLE.as_text())["format"] == "simdist tuned 1"
+
+
+def test_where_it_cannot_be_is_told(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="tuned.json cannot be written"):
+        TABLE.save(tmp_path / "file" / "tuned.json")
+
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(DataError, match="set XDG_CACHE_HOME or HOME"):
+        Tuned.path()
 
 
 def picked(comm, operation, num_bytes):
@@ -74,3 +93,20 @@ def test_auto_goes_by_the_table_and_else_by_the_model():
         assert set(run_virtual(picked, ranks, machine, (operation, num_bytes))[0]) == {found}
     nodes = machine.with_(devices_per_node=1)  # it was measured on one node
     assert run_virtual(picked, 2, nodes, ("all_reduce", 1024))[0][0] != ("direct", "ring")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "operation", "num_bytes", "own"),
+    [
+        (2, "all_gather", (1 << 16) - 1, "direct"),
+        (2, "all_gather", 1 << 16, "ring"),
+        (3, "all_gather", 1 << 30, "direct"),
+        (4, "all_to_all", 1 << 20, "pairwise"),
+        (2, "all_reduce", 1 << 30, "direct"),
+    ],
+)
+def test_without_a_table_long_arrays_in_own_memory_that_are_only_copied_go_by_messages(
+    ranks, operation, num_bytes, own
+):
+    machine = preset("this-machine").with_(tuned=None)
+    assert set(run_virtual(picked, ranks, machine, (operation, num_bytes))[0]) == {("direct", own)}

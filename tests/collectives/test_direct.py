@@ -213,6 +213,16 @@ def test_in_place_moves_the_least_there_can_be():
         assert {c[:3] for c in costs} == {(2, 0, 0)}
 
 
+def test_staged_a_rank_leaves_nothing_that_it_folds_itself():
+    """And reads nothing of that: of each slice p - 1 copies are written, read, written over and read again."""
+    n = 1 << 22
+    for p in (2, 4, 8):
+        away = n * (p - 1) // p
+        for operation, passes in [("all_reduce", 2), ("reduce_scatter", 1)]:
+            c = cost(operation, "direct", ranks=p, num_bytes=n, staged=True)
+            assert (c.read_bytes, c.written_bytes) == (passes * away, passes * away)
+
+
 # -- several nodes --------------------------------------------------------------------------------------
 
 
@@ -221,17 +231,18 @@ def test_in_place_moves_the_least_there_can_be():
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_on_several_nodes(operation, p, per_node):
     cluster = preset("a100").with_(devices_per_node=per_node, one_memory=True)
-    for n in (1, p - 1, 4 * p + 1, 30_000):
+    for n, way in [(1, "own"), (p - 1, "shared"), (4 * p + 1, "own"), *((30_001, way) for way in WAYS)]:
         for root in {0, p // 2, p - 1}:
-            found, spans, _ = run_virtual(program, p, cluster, (operation, n, "int64", "own", "sum", root))
+            found, spans, _ = run_virtual(program, p, cluster, (operation, n, "int64", way, "sum", root))
             puts = [before for before, *_ in found]
-            for rank, (_, got, traffic, _) in enumerate(found):
-                want = expected(operation, puts, rank, root=root)
+            for rank, (_, got, traffic, reduced) in enumerate(found):
+                want, where = expected(operation, puts, rank, root=root), (operation, n, way, root, rank)
                 assert (got is None) == (want is None)
-                assert got is None or got.tobytes() == want.tobytes(), (operation, n, root, rank)
+                assert got is None or got.tobytes() == want.tobytes(), where
                 case = {"ranks": p, "num_bytes": puts[0].nbytes, "itemsize": 8, "rank": rank, "root": root}
-                promised = cost(operation, "direct", **case, ranks_per_node=per_node)
-                assert traffic[0] == promised.messages, (operation, n, root, rank)
+                promised = cost(operation, "direct", **case, ranks_per_node=per_node, staged=way != "shared")
+                assert traffic == [promised.messages, promised.read_bytes, promised.written_bytes], where
+                assert reduced == promised.reduced_bytes, where
             inside = [s for s in spans if s.name == "send" and s.rank // per_node == s.peer // per_node]
             assert len(inside) <= (p if operation == "all_to_all" else 1) * p
 

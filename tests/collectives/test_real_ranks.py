@@ -1,7 +1,7 @@
 """Against MPI's own collectives, on real ranks."""
 
-import numpy as np
 import pytest
+from harness import xp as np
 from oracle import OPERATIONS, OPS, every_algorithm
 
 from simdist.arrays import partition

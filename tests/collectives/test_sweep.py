@@ -4,8 +4,9 @@ Each trial checks three things (see simdist/bench/trial.py): the result, the mes
 bytes reduced. On real ranks a fourth: the bits are those of the virtual world.
 """
 
-import numpy as np
 import pytest
+from harness import placed
+from harness import xp as np
 from oracle import DTYPES, OPERATIONS, OPS, every_algorithm, hold
 
 import simdist as sd
@@ -29,7 +30,7 @@ def same_bits(spmd, p, trials):
         if trial[0] in ("all_reduce", "all_gather", "broadcast"):
             assert len({prints[rank][i] for rank in range(p)}) == 1, f"ranks differ in {trial}"
     if spmd.real:
-        assert prints == sd.run(hold, p, args=(trials,)).results, "the virtual world gives other bits"
+        assert prints == sd.run(placed(hold), p, args=(trials,)).results, "the virtual world gives other bits"
 
 
 @pytest.mark.parametrize("p", RANKS)
@@ -87,7 +88,7 @@ def test_each_rank_counts_once(spmd, name, p):
 @pytest.mark.parametrize("p", [4, 6, 8, 12])
 def test_on_several_nodes(name, devices_per_node, p):
     cluster = preset("a100").with_(devices_per_node=devices_per_node)
-    trials = [Trial("all_reduce", name, n, "int64") for n in lengths(p)]
+    trials = [Trial("all_reduce", name, n, "int64") for n in (*lengths(p), 10_000)]
     sd.run(hold, p, args=(trials,), cluster=cluster)
 
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from device import stands_in
 
-from simdist.arrays import kind_of, moved, on_host
+from simdist.arrays import kind_of, moved, on_host, slices
 from simdist.collectives import algorithms, all_gather, all_reduce, all_to_all, broadcast, reduce, reduce_scatter
 from simdist.comm import device as devices
 from simdist.comm import staging
@@ -217,6 +218,75 @@ def test_collectives_in_memory_of_the_device(spmd, device, path, size):
         return [*found, kind_of(got) == kind_of(half) == "cupy"]
 
     assert spmd(program, 3) == [[True] * 5] * 3
+
+
+ONE_SHOT, SLICE, ALL, NOTHING = "one shot", "its slice", "the slices of all", "nothing"
+
+
+@pytest.mark.parametrize(
+    ("cards", "items", "own", "does"),
+    [
+        (1, 5000, False, [ALL, NOTHING, NOTHING]),
+        (1, 5000, True, [ONE_SHOT] * 3),
+        (1, 90_000, True, [ALL, NOTHING, NOTHING]),
+        (3, 5000, False, [ONE_SHOT] * 3),
+        (3, 300_000, False, [SLICE] * 3),
+        (2, 300_000, False, ["slices 0 and 2", SLICE, NOTHING]),
+    ],
+)
+def test_who_folds_depends_on_size_and_on_whether_ranks_share_a_card(
+    spmd, device, cards, items, own, does, monkeypatch
+):
+    if not (spmd.real and stands_in()):
+        pytest.skip("needs real ranks, and as many cards as it likes")
+    monkeypatch.setenv("FAKE_CUDA_CARDS", str(cards))
+
+    def program(comm):
+        from cupy.host_kernel import launches
+
+        use_device(comm, "cuda", "ipc")
+        x = far(np.zeros(items)) if own else comm.empty(items, np.float64)
+        x[...] = 10**comm.rank
+        comm.recorder.rows.clear()
+        launches.clear()
+        all_reduce(x, comm, algorithm="direct")
+        moves = [row[-1].split()[0] for row in comm.recorder.rows if row[2] == "move"]
+        return bool((x == 111).all()), launches.count("fold"), sum(map(int, moves))
+
+    share = {ONE_SHOT: items, SLICE: items // 3, ALL: items, NOTHING: 0, "slices 0 and 2": items // 3 * 2}
+    taken = 8 * items if (cards, items, own) == (1, 90_000, True) else 0  # each takes back what it has left
+    kernels = {NOTHING: 0, "slices 0 and 2": 2}
+    assert spmd(program, 3) == [(True, kernels.get(what, 1), 3 * 8 * share[what] + taken) for what in does]
+
+
+@pytest.mark.parametrize("lies", [[True, False, False], [False, True, True]])
+def test_arrays_of_which_some_lie_in_common_memory(spmd, device, lies):
+    def program(comm):
+        use_device(comm, "cuda", "ipc" if spmd.real else "auto")
+        common = comm.empty(9001, np.float32)
+        x = common if lies[comm.rank] else far(np.zeros(9001, np.float32))
+        x[...] = comm.rank
+        broadcast(x, comm, root=1, algorithm="direct")
+        return x.tolist() == [1.0] * 9001
+
+    assert spmd(program, 3) == [True] * 3
+
+
+@pytest.mark.parametrize("root", [0, 2])
+def test_one_rank_moves_for_all_on_a_shared_card(spmd, device, root):
+    def program(comm):
+        use_device(comm, "cuda", "ipc" if spmd.real else "auto")
+        x, y = comm.empty(9001, np.float32), comm.empty(9001, np.float32)
+        x[...] = comm.rank + 1
+        broadcast(x, comm, root=root, algorithm="direct")
+        mine = slices(9001, 3)[comm.rank]
+        y[mine] = comm.rank
+        all_gather(y[mine], comm, out=y, algorithm="direct")
+        return x.tolist() == [root + 1] * 9001, y.tolist() == [
+            r for r in range(3) for _ in range(*slices(9001, 3)[r].indices(9001))
+        ]
+
+    assert spmd(program, 3) == [(True, True)] * 3
 
 
 def test_memory_is_given_back(spmd, device):

@@ -50,6 +50,31 @@ def test_only_ranks_of_one_node_meet():
     run_virtual(program, 4, preset("this-machine").with_(devices_per_node=2))
 
 
+def test_a_matrix_is_not_taken_for_its_first_items(spmd):
+    def program(comm):
+        peers, x = comm.shadow.peers(), comm.empty((3, 1000), np.int64)
+        return [[len(y.reshape(-1)) for y in peers.show(z)] for z in (x, x.reshape(-1)[:3], x.reshape(-1))]
+
+    assert spmd(program, 3) == [[[3000] * 3, [3] * 3, [3000] * 3]] * 3
+
+
+def test_what_is_shown_ahead_takes_one_meeting_and_what_comes_later_another():
+    machine = preset("this-machine")
+
+    def program(comm):
+        peers, x = comm.shadow.peers(), comm.empty(8, np.int64)
+        times = []
+        for ahead in (True, False, False):
+            x[...] = comm.rank
+            start_s = comm.clock()
+            views = peers.show(x, ahead)
+            assert [view.tolist() for view in views] == [[rank] * 8 for rank in range(comm.size)]
+            times.append(round((comm.clock() - start_s) / machine.inside.latency_s))
+        return times
+
+    assert run_virtual(program, 3, machine)[0] == [[1, 0, 1]] * 3
+
+
 def test_alone_there_is_nobody_to_wait_for():
     peers, x = SoloCommunicator().peers(), np.arange(3)
     peers.meet()

@@ -1,5 +1,7 @@
 """What the watchdog concludes from waits and from the board; the rounds are made here, one by one."""
 
+import time
+
 import numpy as np
 import pytest
 from jobs import needs_mpi
@@ -166,6 +168,17 @@ def test_a_rank_in_no_wait_may_compute_for_ever(watchdog):
     rounds(watchdog, 100.0)
     watchdog.lines[0].waiting = EXIT, None, None, 0
     rounds(watchdog, 100.0)
+
+
+def test_who_waits_for_the_end_of_a_silent_rank_does_so_until_the_deadline(watchdog, boards):
+    watchdog.lines[0].waiting = EXIT, None, None, 0
+    boards[0]._write(beat_s=time.monotonic() - 60.0)
+    watchdog._look(60.0)  # after a pause of all: that rank may be about to be heard of
+    with pytest.raises(Ended) as end:
+        rounds(watchdog, 2.0)
+    code, error = end.value.args
+    assert (code, type(error)) == (1, RankFailed)
+    assert str(error).startswith("rank 4 (process ") and "has not been heard of for 6" in str(error)
 
 
 def test_ranks_are_listed():

@@ -280,14 +280,32 @@ def test_what_lies_under_the_pointer_is_told(browser, page, run):
 
 
 def test_what_is_said_of_times_is_what_statistics_say(browser, run, page):
-    waited = browser.run(page.html, "return spans.name.map((_, i) => waited(i));")
+    script = "return spans.name.map((_, i) => Object.fromEntries(facts(i)[1]).waited || '');"
+    told = browser.run(page.html, script)
     spans = [s for s in run if s.stream != "states"]
-    by_rank = [sum(w for w, s in zip(waited, spans, strict=True) if s.rank == r and s.name == "recv") for r in range(3)]
-    expected = [
-        sum(max(0.0, min(b.end_s, a.start_s) - b.start_s) for a, b in run.messages() if b.rank == r) for r in range(3)
-    ]
-    assert by_rank == pytest.approx(expected)
-    assert max(expected) > 0
+    waited = {spans.index(b): min(b.end_s, a.start_s) - b.start_s for a, b in run.messages()}
+    assert max(waited.values()) > 0
+    for i, s in enumerate(spans):
+        if s.name == "send":
+            continue
+        late_s = waited.get(i, 0.0)
+        assert (told[i] != "") == (late_s > 0)
+        if late_s > 0:
+            value, unit, *who = told[i].split()
+            assert float(value) * {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit] == pytest.approx(
+                late_s, rel=1e-3
+            )
+            assert who == ["for", "rank", str(s.peer)]
+
+
+def test_in_a_direct_collective_they_wait_for_the_last(browser):
+    def program(comm):
+        comm.compute(seconds=1.0 + comm.rank)
+        all_reduce(np.ones(100), comm, algorithm="direct")
+
+    script = "return spans.name.map((_, i) => Object.fromEntries(facts(i)[1]).waited || '');"
+    told = browser.run(timeline_page(sd.run(program, ranks=2).trace).html, script)
+    assert [words for words in told if words] == ["1 s for the last rank"]
 
 
 def test_arrows_on_demand(browser, page, run):

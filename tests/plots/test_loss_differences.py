@@ -16,7 +16,9 @@ FAR = [line._replace(validation=line.validation - 1e-3) for line in ONE[1:]]
 @pytest.mark.parametrize("width", [4.5, style.PAGE])
 def test_over_each_other_and_the_differences_below(draw, width):
     picture = draw(loss_differences, {"one rank": ONE, "tp2": NEAR, "sp2": FAR, "again": ONE}, width=width)
-    assert picture.title.startswith("3 runs with the losses of one rank up to 0.001, sp2's in validation at step ")
+    assert picture.title.startswith(
+        "The losses of 3 runs are up to 0.001 from one rank's: sp2's in validation at step "
+    )
     assert picture.key == ["one rank", "tp2", "sp2", "again"]
     assert picture.note == "To the last bit as one rank: again."
     train, validation, of_train, of_validation = picture.axes
@@ -29,7 +31,12 @@ def test_over_each_other_and_the_differences_below(draw, width):
 
 
 def test_no_difference_at_all(draw):
-    assert draw(loss_differences, {"a": ONE, "b": ONE}).title == "1 run with the losses of a to the last bit"
+    assert draw(loss_differences, {"a": ONE, "b": ONE}).title == "The losses of b are a's to the last bit"
+
+
+def test_one_other_run_is_called_by_its_name(draw):
+    picture = draw(loss_differences, {"a": ONE, "b": FAR})
+    assert picture.title.startswith("The losses of b are up to 0.001 from a's: in validation at step ")
 
 
 def test_one_run(draw):
@@ -38,7 +45,7 @@ def test_one_run(draw):
 
 def test_steps_that_only_one_has(draw):
     picture = draw(loss_differences, {"a": ONE, "b": [Losses(3, 1.0, nan)]})
-    assert picture.title == "1 run that a has no step in common with"
+    assert picture.title == "The losses of b are of no step that a has"
     assert picture.note == ""
 
 

@@ -34,7 +34,7 @@ def test_many_losses_are_means_of_neighbours(draw):
 def test_a_loss_that_is_not_finite_is_passed_over(draw):
     picture = draw(loss_race, {"one": [Point(0, 1.0, 2.0), Point(1, 2.0, nan), Point(2, 3.0, inf), Point(3, 4.0, 1.0)]})
     assert list(picture.axes[0].lines[0].get_ydata()) == [2.0, 1.0]
-    assert picture.title == "one comes to a loss of 1.05 after 4 s"
+    assert picture.title == "one: the loss goes from 2 to 1 in 3 steps and 4 s"
 
 
 @pytest.mark.parametrize("runs", [{}, {"one": []}, {"one": [Point(0, 1.0, nan)]}])

@@ -45,7 +45,7 @@ def test_every_action_has_its_cell_true_to_scale(draw, width):
         assert np.array(sorted(drawn)) == pytest.approx(np.array(sorted(wanted)))
     assert picture.key == ["forward", "backward", "weights' gradients"]
     assert [t.get_text() for t in ax.get_yticklabels()] == [f"rank {r}" for r in range(4)]
-    assert ax.get_xlabel() == "time"
+    assert ax.get_xlabel() == "time (in the unit of what actions take)"
 
 
 def test_numbers_of_micro_batches(draw):

@@ -10,7 +10,7 @@ import pytest
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
-from simdist.trace.kind import COLLECTIVES, COMPUTING, MESSAGES
+from simdist.trace.kind import COLLECTIVES, COMMUNICATING, COMPUTING, MESSAGES
 
 # How eyes without cones for red, or for green, see linear RGB: Machado, Oliveira and Fernandes 2009, severity 1.
 EYES = {
@@ -41,13 +41,21 @@ def lightness(colour):
 
 
 def test_every_kind_has_a_colour_of_its_own():
-    kinds = [*COLLECTIVES, *MESSAGES, "wait", "forward", "backward", "weight gradient", "update"]
+    kinds = [*COMPUTING, *COMMUNICATING]
     assert len({style.colour(kind) for kind in kinds}) == len(kinds)
-    assert style.colour("compute") == style.colour("forward")
     assert style.colour("something else") == style.colour("other")
 
 
-@pytest.mark.parametrize("group", [("forward", "backward", "weight gradient"), ("send", "recv"), ("forward", "wait")])
+GROUPS = [
+    ("forward", "backward", "weight gradient"),
+    ("forward", "compute", "update"),
+    ("send", "recv"),
+    ("forward", "wait"),
+    ("compute", "wait"),
+]
+
+
+@pytest.mark.parametrize("group", GROUPS)
 def test_what_stands_side_by_side_differs_on_a_grey_printer(group):
     for a, b in combinations(group, 2):
         assert abs(lightness(style.colour(a)) - lightness(style.colour(b))) > 15
@@ -55,13 +63,14 @@ def test_what_stands_side_by_side_differs_on_a_grey_printer(group):
 
 @pytest.mark.parametrize("eye", EYES)
 def test_kinds_differ_for_colour_blind_readers_too(eye):
-    kinds = ["forward", "backward", "weight gradient", "send", "recv", "wait", "all_reduce", "all_to_all"]
+    computing = [kind for kind in COMPUTING if kind != "update"]  # which is told from waiting by its hatches
+    kinds = [*computing, *MESSAGES, "move", "wait", "all_reduce", "all_to_all"]
     for a, b in combinations(kinds, 2):
         seen = [lab(EYES[eye] @ linear(style.colour(kind))) for kind in (a, b)]
         assert np.linalg.norm(seen[0] - seen[1]) > 15, (a, b)
 
 
-@pytest.mark.parametrize("kind", [*COLLECTIVES, *COMPUTING, *MESSAGES])
+@pytest.mark.parametrize("kind", [*COMPUTING, *COLLECTIVES, *MESSAGES, "move"])
 def test_letters_on_a_colour_can_be_read(kind):
     ink = {"white": "#FFFFFF"}.get(style.ink_on(style.colour(kind)), style.INK)
     assert abs(lightness(ink) - lightness(style.colour(kind))) > 40

@@ -1,5 +1,6 @@
 """The sweep: crossover points against the roots of the formulas, and what the picture says."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -76,6 +77,17 @@ def test_the_picture(draw, width):
         f"Fastest all_reduce on 4 ranks: doubling, ring from {style.size(crossing(4), 2)}; on 16 ranks"
     )
     assert picture.title.endswith("Measured and predicted differ by a factor of 1.5 (median)")
+
+
+@pytest.mark.parametrize("decades", [1, 3, 6, 9])
+def test_times_on_the_axis_do_not_touch(draw, decades):
+    rows = [Figures("all_reduce", "ring", 4, n, 1e-6 * 10 ** (decades * k)) for k, n in enumerate((1 << 10, 1 << 20))]
+    (ax,) = draw(sweep, rows).axes
+    low, high = ax.get_ylim()
+    marks = [t.label1 for t in ax.yaxis.get_major_ticks() if low <= t.get_loc() <= high]
+    boxes = [mark.get_window_extent() for mark in marks]
+    assert len(boxes) >= 2
+    assert all(a.y1 < b.y0 for a, b in pairwise(boxes))
 
 
 def test_without_measurements_the_marks_are_the_predictions(draw):

@@ -11,6 +11,7 @@ import simdist as sd
 from simdist.collectives import all_reduce
 from simdist.errors import ArgumentError
 from simdist.plots import style, timeline
+from simdist.plots.boxes import boxes as placed
 from simdist.trace import Span, Trace
 
 
@@ -136,6 +137,41 @@ def test_names_from_a_file_are_not_taken_as_formulas(draw):
     words = draw(timeline, Trace(spans, 1)).words
     assert r"$\nonsense{$" in words
     assert r"$\frac$" in words
+
+
+def test_what_is_moved_lies_below_the_strip_in_a_colour_of_its_own(draw):
+    spans = [span("all_reduce direct", 0, 10), span("move", 4, 8)]
+    picture = draw(timeline, Trace(spans, 1))
+    (ax,) = picture.axes
+    ((left, right, top, _),) = boxes(ax, "move")
+    assert (left, right) == (4, 8)
+    assert top > max(bottom for *_, bottom in boxes(ax, "all_reduce"))
+    assert picture.key == ["all_reduce", "move in shared memory"]
+    assert picture.title == "1 rank, 10 s: 0% of the time computing, 100% communicating"
+
+
+def test_a_frame_that_a_wait_fills_is_no_computing(draw):
+    def program(comm):
+        side = comm.stream("communication")
+        work = side.start(side.comm.compute, seconds=2.0)
+        with comm.span("synchronize gradients"):
+            work.wait()
+        with comm.span("initial weights"):  # takes no time
+            pass
+
+    trace = sd.run(program, 1).trace
+    assert draw(timeline, trace).key == ["computing", "waiting"]
+    roles = {s.name: box.role for s, box in zip(trace, placed(trace.spans), strict=True)}
+    assert (roles["synchronize gradients"], roles["initial weights"]) == ("frame", "frame")
+
+
+def test_no_two_things_in_the_key_look_alike(draw):
+    names = ["step", "forward", "input", "compute", "backward", "update", "move", "send", "recv", "wait"]
+    spans = [span("step", 0, 20), *(span(name, k, k + 1, peer=0) for k, name in enumerate(names))]
+    picture = draw(timeline, Trace(spans, 1))
+    (key,) = picture.figure.legends
+    assert len({patch.get_facecolor() for patch in key.get_patches()}) == len(picture.key)
+    assert picture.key[:4] == ["forward", "backward", "update", "other computing"]
 
 
 def test_arrows(draw, run):

@@ -221,30 +221,25 @@ def mixing(neighbours):
     return w
 
 
-def one_f_one_b(p, m):
-    texts = []
+def rows_of(p, m, backward):
+    """p - r - 1 forwards on rank r, then a forward and what `backward` says in turn, as long as there are any."""
     for r in range(p):
         early = min(p - r - 1, m)
         row = [f"F{i}" for i in range(early)]
         for i in range(m):
             row += [f"F{i + early}"] if i + early < m else []
-            row += [f"B{i}"]
-        texts.append(" ".join(row))
-    return texts
+            row += backward(i, r)
+        yield row
+
+
+def one_f_one_b(p, m):
+    return [" ".join(row) for row in rows_of(p, m, lambda i, r: [f"B{i}"])]
 
 
 def zb_h1(p, m):
-    texts = []
-    for r in range(p):
-        early = min(p - r - 1, m)
-        row = [f"F{i}" for i in range(early)]
-        for i in range(m):
-            row += [f"F{i + early}"] if i + early < m else []
-            row += [f"I{i}"]
-            row += [f"W{i - r}"] if i >= r else []
-        row += [f"W{i}" for i in range(max(0, m - r), m)]
-        texts.append(" ".join(row))
-    return texts
+    late = [[f"W{i}" for i in range(max(0, m - r), m)] for r in range(p)]
+    rows = rows_of(p, m, lambda i, r: [f"I{i}", f"W{i - r}"] if i >= r else [f"I{i}"])
+    return [" ".join(row + rest) for row, rest in zip(rows, late, strict=True)]
 
 
 def merge(o1, z1, o2, z2):

@@ -147,3 +147,13 @@ def test_hints_come_one_by_one(capsys):
 def test_all_are_listed(capsys):
     puzzles()
     assert capsys.readouterr().out.count("\n") >= 20
+
+
+def test_whoever_gathers_the_gradient_to_clip_it_is_found_out():
+    def clip(shard, limit, comm):
+        if np.linalg.norm(shard) > limit:
+            return shard * (limit / np.linalg.norm(all_gather(shard, comm)))
+        return shard
+
+    verdict = puzzle(15).check(clip)
+    assert [finding.what for finding in verdict.findings if not finding.good] == ["bytes that a rank sends, on 2 ranks"]

@@ -4,7 +4,7 @@ import pytest
 
 from simdist.collectives import algorithms
 from simdist.collectives.registry import find
-from simdist.trace.kind import COLLECTIVES, kind
+from simdist.trace.kind import COLLECTIVES, COMMUNICATING, COMPUTING, kind
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,8 @@ from simdist.trace.kind import COLLECTIVES, kind
         ("F8&F0", "other"),
         ("all_reduce ring", "all_reduce"),
         ("wait for stream", "wait"),
+        ("move", "move"),
+        ("moved", "other"),
         ("state", "state"),
         ("step", "other"),
         ("sender", "other"),
@@ -35,6 +37,11 @@ from simdist.trace.kind import COLLECTIVES, kind
 )
 def test_names(name, what):
     assert kind(name) == what
+
+
+@pytest.mark.parametrize("what", [*COMPUTING, *COMMUNICATING])
+def test_a_kind_is_a_name_of_its_own(what):
+    assert kind(what) == what
 
 
 @pytest.mark.parametrize("operation", COLLECTIVES)

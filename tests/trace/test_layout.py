@@ -5,6 +5,7 @@ from itertools import combinations
 
 import pytest
 
+import simdist as sd
 from simdist.trace import Span
 from simdist.trace.layout import Layout, nanoseconds
 
@@ -65,8 +66,21 @@ def test_the_first_free_lane_is_taken():
     assert Layout.of(spans).lane == [0, 1, 2, 1]
 
 
-def test_of_two_equal_spans_the_first_is_outside():
-    assert Layout.of([span("all_reduce tree", 0, 5), span("reduce", 0, 5)]).depth == [0, 1]
+def test_of_two_equal_spans_that_is_outside_which_was_recorded_last():
+    assert Layout.of([span("reduce", 0, 5), span("all_reduce tree", 0, 5)]).depth == [1, 0]
+
+    def program(comm):
+        with comm.span("outer"), comm.span("inner"):
+            comm.compute(seconds=1)
+
+    spans = sd.run(program, 1).trace.spans
+    depth = dict(zip([s.name for s in spans], Layout.of(spans).depth, strict=True))
+    assert depth == {"outer": 0, "inner": 1, "compute": 2}
+
+
+def test_spans_equal_but_for_less_than_a_nanosecond_nest_as_they_are():
+    assert Layout.of([span("outer", 0, 5), span("inner", 1e-10, 5)]).depth == [0, 1]
+    assert Layout.of([span("outer", 0, 5), span("inner", 0, 5 - 1e-10)]).depth == [0, 1]
 
 
 def test_what_touches_does_not_overlap():

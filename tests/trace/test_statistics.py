@@ -65,8 +65,34 @@ def test_a_forward_that_waits_for_a_stream_hides_nothing_meanwhile():
         span("all_gather ring", 4, 8, stream="communication"),
     ]
     (s,) = of(*spans)
-    assert (s.computing_s, s.communicating_s, s.waiting_s, s.shares.hidden_s) == (8, 2, 2, 2)
+    assert (s.computing_s, s.communicating_s, s.waiting_s, s.shares.hidden_s) == (8, 2, 0, 2)
     assert hidden_share(spans, 0) == s.shares.hidden_share["communication"] == 0.5
+
+
+def test_a_wait_for_a_stream_is_waiting_as_long_as_that_waits_for_a_rank():
+    spans = [
+        span("wait for communication", 0, 9),
+        span("recv", 0, 9, stream="communication", peer=1),
+        span("send", 5, 9, rank=1, peer=0),
+    ]
+    s, _ = of(*spans, ranks=2)
+    assert (s.communicating_s, s.waiting_s) == (9, 5)
+
+
+def test_what_is_moved_in_memory_that_ranks_share_is_communicating():
+    (s,) = of(span("move", 0, 3), span("compute", 3, 5), span("all_reduce direct", 5, 9), span("move", 6, 8))
+    assert (s.computing_s, s.communicating_s, s.waiting_s) == (2, 7, 0)
+
+
+def test_a_direct_collective_waits_until_the_last_rank_has_come():
+    def program(comm):
+        comm.compute(seconds=1.0 + comm.rank)
+        all_reduce(np.ones(100), comm, algorithm="direct")
+
+    found = sd.run(program, ranks=3).trace.statistics()
+    assert [s.computing_s for s in found] == pytest.approx([1, 2, 3])
+    assert [s.waiting_s for s in found] == pytest.approx([2, 1, 0])
+    assert all(s.communicating_s > s.waiting_s for s in found)
 
 
 def test_a_hidden_share_is_of_one_rank_and_one_stream():

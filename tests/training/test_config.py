@@ -15,10 +15,11 @@ from simdist.training.models import models
         ({"model": "gpt", "dropout": 1.0}, "dropout is 1.0; needs at least 0 and less than 1"),
         ({"momentum": 1.0}, "momentum is 1.0; needs at least 0 and less than 1"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
-        ({"learning_rate": float("inf")}, "learning_rate is inf"),
+        ({"learning_rate": float("inf")}, "learning_rate is inf; needs more than 0 and less than inf"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**63}, "seed is 9223372036854775808"),
-        ({"learning_rate": 0.0}, "peak is 0.0"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0; needs more than 0"),
+        ({"compress": "top-k", "compress_share": 0.0}, "compress_share is 0.0; needs more than 0 and less than 1"),
         ({"micro_batches": 9, "global_batch_size": 8}, "micro_batches is 9 and global_batch_size 8"),
     ],
 )
@@ -57,6 +58,9 @@ def test_names_must_be_known(setting, message):
         ),
         ({"beta2": 0.95}, "beta2 is 0.95, and optimizer sgd"),
         ({"method": "dp", "bucket_bytes": 9}, "bucket_bytes is 9, and method dp"),
+        ({"model": "gpt", "top_k": 2}, "top_k is 2, and experts 0; it is for experts of 1 and more"),
+        ({"model": "gpt", "group": 8}, "group is 8, and experts 0"),
+        ({"model": "gpt", "ep": 2}, "ep is 2, and experts 0"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(setting, message):

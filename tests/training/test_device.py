@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from simdist.arrays import kind_of
 from simdist.errors import ArgumentError
 from simdist.training import Config, Trainer
 from simdist.training.asynchronous.run import AsynchronousRun
@@ -14,6 +15,8 @@ METHODS = {
     "zero 2, dropout, fp16": (2, {"zero": 2, "dropout": 0.1, "precision": "fp16"}, 1e-3),
     "tp, sequence parallel": (2, {"tp": 2, "sequence_parallel": True}, 1e-6),
     "pp": (2, {"pp": 2, "micro_batches": 2}, 1e-6),
+    "zero 2, offload": (2, {"zero": 2, "offload": "gradients"}, 1e-6),
+    "fsdp, offload, bf16": (2, {"method": "fsdp", "offload": "parameters", "precision": "bf16"}, 1e-3),
 }
 MORE = {
     "mlp": (1, {"model": "mlp"}, 1e-6),
@@ -26,6 +29,9 @@ MORE = {
     "top-k": (2, {"compress": "top-k"}, 1e-6),
     "8-bit": (2, {"compress": "8-bit"}, 1e-6),
     "power-sgd": (2, {"compress": "power-sgd"}, 1e-6),
+    "zero 1, offload": (2, {"zero": 1, "offload": "optimizer"}, 1e-6),
+    "fsdp, offload": (2, {"method": "fsdp", "offload": "optimizer"}, 1e-6),
+    "offload to disk": (2, {"zero": 2, "offload": "gradients", "offload_to": "disk", "precision": "fp16"}, 1e-3),
     "recompute": (1, {"recompute": "selective"}, 1e-6),
     **{name: (1, {"optimizer": name}, 1e-6) for name in ("sgd", "adam", "adamw8bit", "lars", "lamb")},
 }
@@ -65,6 +71,20 @@ def test_a_run_follows_the_curve_of_the_host(spmd, device, text, case):
     assert np.abs(np.subtract(host, far)).max() < tolerance
 
 
+@pytest.mark.parametrize(
+    ("offload", "on_host"),
+    [("none", []), ("optimizer", ["state"]), ("parameters", ["state", "gradients", "parameters"])],
+)
+def test_what_is_offloaded_lies_in_the_hosts_memory(spmd, device, text, offload, on_host):
+    def program(comm):
+        method = Trainer(comm, Config(**SMALL, method="fsdp", offload=offload, device="cuda", data=text)).method
+        own = {"state": method.update.rule.state["m"], "gradients": method._gradients.own()}
+        own["parameters"] = method._weights.own
+        return [name for name, x in own.items() if kind_of(x) == "numpy"]
+
+    assert spmd(program, 2) == [on_host] * 2
+
+
 @pytest.mark.parametrize("method", ["bsp", *(pytest.param(m, marks=pytest.mark.slow) for m in ("d-psgd",))])
 def test_an_asynchronous_run_follows_the_curve_of_the_host(spmd, device, text, method):
     def program(comm, where):
@@ -98,8 +118,6 @@ def test_a_checkpoint_of_a_device_is_one_of_any(spmd, device, text, tmp_path):
         assert all(spmd(program, 1)[0])
 
 
-def test_what_needs_the_host_is_refused():
-    with pytest.raises(ArgumentError, match="offload is optimizer, and device cuda"):
-        Config(**SMALL, zero=2, offload="optimizer", device="cuda")
+def test_a_path_without_a_device_is_refused():
     with pytest.raises(ArgumentError, match="device_path"):
         Config(device_path="staged")

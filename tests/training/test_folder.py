@@ -85,3 +85,18 @@ def test_a_folder_that_cannot_be_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"output folder .*file"):
         RunFolder(tmp_path / "file" / "out", Config())
+
+
+def test_what_cannot_be_written_names_the_folder(tmp_path):
+    folder = RunFolder(tmp_path, Config())
+    for name in ("log.txt", "metrics.jsonl", "samples.txt"):
+        (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / name).symlink_to("/dev/full")
+    line = Line(1, 2.0, 2.0, 0.1, 0.0, 1.0, 0.0, 0)
+    for write in (
+        lambda: folder.say("x"),
+        lambda: folder.write_line(line),
+        lambda: folder.write_samples([(b"a", b"b")]),
+    ):
+        with pytest.raises(DataError, match=f"output folder {tmp_path}: No space left on device"):
+            write()

@@ -275,3 +275,15 @@ def test_a_short_text_is_an_error_on_all_ranks(spmd, tmp_path):
             return str(error)
 
     assert all("has 99 bytes; windows of 5 bytes need at least 100" in told for told in spmd(read, 2))
+
+
+def test_a_text_that_one_rank_cannot_read_is_an_error_on_all(spmd, text):
+    def read(comm):
+        data = "/nowhere/text" if comm.rank == 1 else text
+        try:
+            Trainer(comm, Config(**SMALL | {"data": data}))
+        except DataError as error:
+            return str(error)
+
+    for told in spmd(read, 3):
+        assert told == "rank 1: cannot read the data file /nowhere/text: No such file or directory"

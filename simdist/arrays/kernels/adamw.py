@@ -7,6 +7,7 @@ import numpy as np
 
 from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, pointwise, width_of
 from simdist.arrays.meter import charge
+from simdist.arrays.working import working_dtype
 
 __all__ = ["adamw"]
 
@@ -56,7 +57,7 @@ def adamw(
     """
     beta1, beta2 = betas
     root = math.sqrt(1 - beta2**num_steps)
-    number = weights.dtype.type
+    number = working_dtype(weights.dtype).type
     values = (scale, 1 - beta1, beta2, 1 - beta2, keep, epsilon * root, rate * root / (1 - beta1**num_steps))
     width = width_of(weights, m, v, gradient)
     kernel = compiled(_SOURCE, "adamw", weights.dtype, width, G=gradient.dtype)

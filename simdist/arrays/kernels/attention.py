@@ -26,10 +26,10 @@ _LONGEST = 2048  # tokens, up to which all probabilities are kept
 _TILE = 1024  # queries at a time beyond that
 
 _SOURCE = r"""
-// A thread has one query: block x of them, block y the head of a sample. Query i may see key j <= first + i.
+// A thread has one query: block x is the head of a sample, block y some queries. Query i may see key j <= first + i.
 extern "C" __global__ void softmax(
     const A* s, T* p, A* lse, long long keys, long long queries, long long first, long long t) {
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x, column = blockIdx.y * keys * queries + i;
+    const long long i = (long long)blockIdx.y * blockDim.x + threadIdx.x, column = blockIdx.x * keys * queries + i;
     if (i >= queries) return;
     const long long end = first + i + 1 < keys ? first + i + 1 : keys;
     A top = s[column], total = 1;
@@ -42,14 +42,14 @@ extern "C" __global__ void softmax(
         const long long at = column + j * queries;
         set(p[at], j < end ? A(exp(s[at] - top) / total) : A(0));
     }
-    lse[blockIdx.y * t + first + i] = top + log(total);
+    lse[blockIdx.x * t + first + i] = top + log(total);
 }
 
 extern "C" __global__ void softmax_again(
     const A* s, T* p, const A* lse, long long keys, long long queries, long long first, long long t) {
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x, column = blockIdx.y * keys * queries + i;
+    const long long i = (long long)blockIdx.y * blockDim.x + threadIdx.x, column = blockIdx.x * keys * queries + i;
     if (i >= queries) return;
-    const A of = lse[blockIdx.y * t + first + i];
+    const A of = lse[blockIdx.x * t + first + i];
     for (long long j = 0; j < keys; ++j) {
         const long long at = column + j * queries;
         set(p[at], j <= first + i ? A(exp(s[at] - of)) : A(0));
@@ -60,9 +60,9 @@ extern "C" __global__ void softmax_again(
 extern "C" __global__ void softmax_backward(
     const A* dp, T* ds, const T* p, const A* sums, A scale,
     long long keys, long long queries, long long first, long long t) {
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x, column = blockIdx.y * keys * queries + i;
+    const long long i = (long long)blockIdx.y * blockDim.x + threadIdx.x, column = blockIdx.x * keys * queries + i;
     if (i >= queries) return;
-    const A sum = sums[blockIdx.y * t + first + i];
+    const A sum = sums[blockIdx.x * t + first + i];
     for (long long j = 0; j < keys; ++j) {
         const long long at = column + j * queries;
         set(ds[at], (dp[at] - sum) * widen(p[at]) * scale);
@@ -159,7 +159,7 @@ def _columns(name: str, s: Any, like: Any, of_queries: Any, queries: slice, *mor
     out = s if s.dtype == like.dtype else np.empty_like(s, dtype=like.dtype)
     sizes = (np.int64(i) for i in (keys, count, queries.start, of_queries.shape[-1]))
     given = (*more[:1], of_queries, *more[1:], *sizes)
-    compiled(_SOURCE, name, like.dtype)((-(-count // THREADS), n * h), THREADS, s, out, *given)
+    compiled(_SOURCE, name, like.dtype)((n * h, -(-count // THREADS)), THREADS, s, out, *given)
     return out
 
 

@@ -1,11 +1,11 @@
-"""Fold: one kernel over the arrays of many ranks, made for as many as there are; see `simdist.arrays.folding`.
+"""Fold: one kernel over the arrays of many ranks, made for as many as there are; see `simdist.collectives.direct_fold`.
 
     read     x0  x1  x2  x3      16 bytes of each at a time
     fold     ((x0 op x1) op x2) op x3, in float32 for 16 bits, rounded once
     write    to one of them, to some, or to all: what is read was read by the same thread before
 
 Every item is read once from each array and written once to each: for an all-reduce of p arrays of n bytes 2pn, the
-least there can be.
+least there can be. A fold of a single array is a copy to many, bit for bit.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ import numpy as np
 
 from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, width_of
 
-__all__ = ["MOST", "fold_to"]
+__all__ = ["MOST", "copy_to", "fold_to"]
 
 MOST = 32
 """How many arrays one kernel takes."""
@@ -46,14 +46,12 @@ def _source(op: str, reads: int, writes: int) -> str:
         loads = "".join(f"{kind} p{i} = {at(f'x{i}')}; " for i in range(reads))
         folds = "".join(f"{{ const auto x = widen({item(f'p{i}')}); {_STEPS[op]} }} " for i in range(1, reads))
         stores = "".join(f"{at(f'y{i}').replace('const ', '')} = p0; " for i in range(writes))
+        total = f"auto total = widen({item('p0')}); {folds} set({item('p0')}, total);"
+        each = f"for (int k = 0; k < {count}; ++k) {{ {total} }}" if reads > 1 else ""
         return f"""
     for (long long i = {step}) {{
         {loads}
-        for (int k = 0; k < {count}; ++k) {{
-            auto total = widen({item("p0")});
-            {folds}
-            set({item("p0")}, total);
-        }}
+        {each}
         {stores}
     }}"""
 
@@ -69,16 +67,21 @@ extern "C" __global__ void fold({", ".join(parameters)}, long long n) {{
 def fold_to(op: str, arrays: Sequence[Any], outs: Sequence[Any]) -> None:
     """Fold flat arrays of one dtype and length in their order, and write the result to each of `outs`.
 
-    More than MOST arrays are folded in turns, the result of one being the first array of the next.
+    More than MOST arrays are folded in turns, through memory of this rank's own; to more than MOST `outs` the result
+    is copied.
     """
     first, rest = list(arrays[:MOST]), list(arrays[MOST:])
-    targets = list(outs) if not rest else [first[0]]
-    extra = targets[MOST:]
-    n, dtype = len(first[0]), first[0].dtype
-    width = width_of(*first, *targets)
-    kernel = compiled(_source(op, len(first), len(targets[:MOST])), "fold", dtype, width)
-    kernel(blocks_for(n, width), THREADS, *first, *targets[:MOST], np.int64(n))
-    for y in extra:
-        y[...] = targets[0]
+    targets = [np.empty_like(first[0])] if rest else list(outs[:MOST])
+    n, width = len(first[0]), width_of(*first, *targets)
+    kernel = compiled(_source(op, len(first), len(targets)), "fold", first[0].dtype, width)
+    kernel(blocks_for(n, width), THREADS, *first, *targets, np.int64(n))
     if rest:
-        fold_to(op, [first[0], *rest], outs)
+        fold_to(op, [*targets, *rest], outs)
+    elif outs[MOST:]:
+        copy_to(targets[0], outs[MOST:])
+
+
+def copy_to(x: Any, outs: Sequence[Any]) -> None:
+    """Write a flat array to each of `outs`, of the same dtype and length; it is read once, or once for MOST of them."""
+    if outs:
+        fold_to("sum", [x], outs)

@@ -1,15 +1,30 @@
 """Matmul: products of matrices by cuBLAS, where they lie; see `simdist.arrays.matmul`."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from simdist import environment
 from simdist.arrays import device
-from simdist.arrays.device import Matrices
 from simdist.arrays.working import widened
 
-__all__ = ["matmul", "vecdot"]
+__all__ = ["Matrices", "matmul", "vecdot"]
+
+
+class Matrices(NamedTuple):
+    """Matrices of one shape in the device's memory, as cuBLAS takes them.
+
+    Attributes:
+        x: the array that they begin with.
+        across: whether they lie column by column.
+        pitch: how many items from one row, or column, to the next.
+        stride: how many from one matrix to the next.
+    """
+
+    x: Any
+    across: bool
+    pitch: int
+    stride: int
 
 
 def matmul(x: Any, w: Any, out: Any = None, plus: Any = None, scale: float = 1.0) -> Any:
@@ -26,18 +41,19 @@ def matmul(x: Any, w: Any, out: Any = None, plus: Any = None, scale: float = 1.0
     (m, k), n = x.shape[-2:], w.shape[-1]
     batch = x.shape[:-2]
     if out is None:
-        out = np.empty_like(x, shape=(*batch, m, n))
+        out = device.empty((*batch, m, n), x.dtype)  # row by row, whatever x is
+    if not out.size:
+        return out
     add = plus is out
     target = _matrices(out, batch)
     if target is None or target.across or (out.dtype != x.dtype and out.dtype != np.float32):
         y = matmul(x, w, scale=scale)
         return np.add(y, out if add else 0 if plus is None else plus, out=out, casting="same_kind")
-    if out.size:
-        if k:
-            shape = int(np.prod(batch, dtype=np.int64)), m, n, k
-            device.gemm(shape, _laid(x, batch), _laid(w, batch), target, scale, add, environment.tf32())
-        elif not add:
-            out[...] = 0
+    if k:
+        shape = int(np.prod(batch, dtype=np.int64)), m, n, k
+        device.gemm(shape, _laid(x, batch), _laid(w, batch), target, scale, add, environment.tf32())
+    elif not add:
+        out[...] = 0
     if plus is not None and not add:
         np.add(out, plus, out=out)
     return out

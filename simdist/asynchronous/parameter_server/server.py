@@ -170,10 +170,8 @@ class Server:
         if not self.consistency.wants(clocks, clock):
             self.counts.num_late += 1
             return
-        values = message.values
-        if values is not None:
-            version = self._versions[worker]
-            self._newest = Push(worker, clock, version, message.keys, values, message.rows)
+        if message.values is not None:
+            self._newest = Push(worker, clock, self._versions[worker], message.keys, message.values, message.rows)
             self._held.append(self._newest)
 
     # -- what follows from them ---------------------------------------------------------------------------

@@ -127,8 +127,7 @@ def train(
 
     Args:
         weights: shape (n,), the first values, equal on all ranks; a worker's end as it last read them.
-        gradient: of this worker's data.
-        steps: the clock at which training ends, counted from the first step ever.
+        gradient, steps: of this worker's data; the clock at which training ends, counted from the first step ever.
         learning_rate: of a step, in which each worker has a part; or a function of the step.
         server, state: how; and for a server, what to go on from. Workers hear of it from the servers.
         checkpoint, checkpoint_every, until, asked: see `Server`; if any rank is asked, all workers are let go.
@@ -146,10 +145,10 @@ def train(
     comm.exchange("")  # no server is still at an earlier run, and takes requests of this one for that
     if how.consistency.num_spare(layout.num_workers):
         comm.survive()
-    options = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "until": until, "asked": asked}
-    if not layout.serves(comm):
-        return _Work(comm, layout, weights, gradient, steps, how, asked).run()
-    return _serve(comm, layout, weights, learning_rate, how, state, options)
+    if layout.serves(comm):
+        options = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "until": until, "asked": asked}
+        return _serve(comm, layout, weights, learning_rate, how, state, options)
+    return _Work(comm, layout, weights, gradient, steps, how, asked).run()
 
 
 def _serve(

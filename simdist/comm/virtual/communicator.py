@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array, empty
-from simdist.comm.communicator import ANY, Communicator, Request, Status, Stream
+from simdist.comm.communicator import ANY, Communicator, Request, Status
+from simdist.comm.stream import Stream
 from simdist.comm.virtual.channel import Channel, Receipt
 from simdist.comm.virtual.group import Group
 from simdist.comm.virtual.peers import VirtualPeers

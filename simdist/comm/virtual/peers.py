@@ -84,13 +84,18 @@ class VirtualPeers(Peers):
         """See Peers."""
         self._come(None)
 
-    def show(self, x: Array) -> Views | None:
+    def show(self, x: Array, ahead: bool = False) -> Views | None:
         """See Peers."""
+        if self._ahead is not None and self._ahead[0] == self._meetings:
+            (_, views), self._ahead = self._ahead, None
+            return views
         place = self._memory.place(x)
         brought = self._come((place, x))
         if place is None or any(there != place for there, _ in brought):
             return None
-        return Views(y for _, y in brought)
+        views = Views(y for _, y in brought)
+        self._ahead = (self._meetings, views) if ahead else None
+        return views
 
     def post(self, *parts: Array) -> Sequence[Array]:
         """See Peers. It takes its time before the meeting, and so is not charged again when it is told of."""

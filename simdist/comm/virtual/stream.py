@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from simdist.arrays import inheriting
-from simdist.comm.communicator import Communicator, Stream, Work
+from simdist.comm.communicator import Communicator
+from simdist.comm.stream import Stream, Work
 from simdist.comm.virtual.scheduler import Fiber, Scheduler
 
 __all__ = ["VirtualStream", "VirtualWork"]

@@ -8,12 +8,9 @@ Copies begin alike and change alike, because each rank changes its own by the su
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from simdist.arrays import Array
-from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 from simdist.nn import Parameter
+from simdist.parallel.spread import add_up
 
 __all__ = ["Copies"]
 
@@ -50,10 +47,4 @@ class Copies:
     def sum(self) -> None:
         """Add up the gradients of all copies, in place."""
         for group, shared in self._groups:
-            parts: list[Array] = [p.gradient.reshape(-1) for p in shared]
-            together = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            all_reduce(together, group)
-            start = 0
-            for part in parts if len(parts) > 1 else ():
-                part[...] = together[start : start + part.size]
-                start += part.size
+            add_up([p.gradient.reshape(-1) for p in shared], group)

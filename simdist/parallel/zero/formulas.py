@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from simdist.errors import ArgumentError
 from simdist.nn import Model
+from simdist.parallel.memory import rule_bytes
 from simdist.parallel.recipe import Recipe
 from simdist.parallel.zero.slots import Slots
 from simdist.parallel.zero.unit import Units
@@ -92,21 +93,13 @@ def kept(
     masters = full if recipe.precision.mixed else 0
     if zero_stage == 0:
         n = model.parameters.size
-        return Kept(n * short, n * short, n * masters + _state_bytes(recipe, n), 0)
+        return Kept(n * short, n * short, n * masters + rule_bytes(recipe, n), 0)
     least = 1 if zero_stage == 3 else -(-bucket_bytes // short)
     units = Units(model, ranks, rank, least, recipe.alignment)
     whole, own, passing = sum(unit.room for unit in units), units.holding.size, Slots.shared(units).size
     return Kept(
         (own if zero_stage == 3 else whole) * short,
         (own if zero_stage >= 2 else whole) * short,
-        own * (masters if zero_stage == 3 else full) + _state_bytes(recipe, own),
+        own * (masters if zero_stage == 3 else full) + rule_bytes(recipe, own),
         passing * short * (zero_stage - 1),
     )
-
-
-def _state_bytes(recipe: Recipe, items: int) -> int:
-    """Of the rule: vectors of the masters' dtype; in 8 bits a byte each of m and v, and a scale of each a block."""
-    if recipe.optimizer == "adamw8bit":
-        return 2 * items + 8 * -(-items // recipe.alignment)
-    vectors = {"sgd": 1 if recipe.momentum else 0, "lars": 1}.get(recipe.optimizer, 2)
-    return vectors * items * recipe.precision.master_dtype.itemsize

@@ -191,7 +191,7 @@ class ShardedGradients(Gradients):
     def _add(self, i: int, chunk: Array) -> None:
         """Add what is reduced to the own part, and leave the room clean for the next unit."""
         mine = self._own[self._places[i]]
-        self._offload.move("gradients", chunk.nbytes, self._comm, "device", self._offload.place("gradients"))
+        chunk = self._offload.move("gradients", chunk, self._comm, "device", self._offload.place("gradients"))
         with overflow(mine.dtype):
             np.add(mine, chunk, out=mine)
         self._rooms[i][...] = 0

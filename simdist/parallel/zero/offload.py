@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from simdist.arrays import Array, Meter, metered
+from simdist.arrays import Array, Meter, metered, moved
 from simdist.arrays.disk import on_disk
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, unknown_name
@@ -29,7 +29,8 @@ class Offload:
 
     Every way is on the record, as a span "offload …" with its bytes; on a modelled cluster it takes the time that
     its `Host` needs, and so does the update. Results are the same bits. Where arrays are NumPy's, device and host
-    are one memory; files on disk are memory-mapped, and gone with the process.
+    are one memory; a GPU's arrays are copied, to and from locked pages, and the update is done by NumPy. Files on
+    disk are memory-mapped, and gone with the process.
 
     Args:
         what: any of "optimizer", "gradients", "parameters"; gradients from stage 2 on, and parameters in stage 3.
@@ -78,14 +79,29 @@ class Offload:
         """A copy of x in its place; x itself where that is the device."""
         if what not in self.what:
             return x
-        copy: Array = on_disk(x, self.folder) if self.where == "disk" else x.copy()
-        return copy
+        if self.where == "disk":
+            return on_disk(x, self.folder)
+        host = moved(x, "numpy", locked=True)
+        return host if host is not x else x.copy()
 
-    def move(self, what: str, num_bytes: int, comm: Communicator, start: str, end: str) -> None:
-        """Record, and on a virtual clock wait for, so much on its way from one place to another."""
+    def move(self, what: str, x: Array, comm: Communicator, start: str, end: str) -> Array:
+        """x, brought from one place to another; on the record, and on a virtual clock with the time that it takes."""
+        if start == end or not x.nbytes:
+            return x
+        with self._way(what, x.nbytes, comm, start, end):
+            return moved(x, comm.device.kind if end == "device" else "numpy", locked=True)
+
+    def note(self, what: str, num_bytes: int, comm: Communicator, start: str, end: str) -> None:
+        """The same of what is brought there by whoever works on it."""
         if start != end and num_bytes:
-            with comm.span(f"offload {what} {start} to {end}", num_bytes):
-                comm.compute(comm.cluster.host.seconds(num_bytes, start, end), name=f"wait for {end}")
+            with self._way(what, num_bytes, comm, start, end):
+                pass
+
+    @contextmanager
+    def _way(self, what: str, num_bytes: int, comm: Communicator, start: str, end: str) -> Iterator[None]:
+        with comm.span(f"offload {what} {start} to {end}", num_bytes):
+            comm.compute(comm.cluster.host.seconds(num_bytes, start, end), name=f"wait for {end}")
+            yield
 
     @contextmanager
     def update(self, comm: Communicator) -> Iterator[None]:

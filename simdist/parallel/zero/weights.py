@@ -3,9 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
-import numpy as np
-
-from simdist.arrays import Array, charge
+from simdist.arrays import Array, charge, copied
 from simdist.collectives import all_gather
 from simdist.comm import Communicator, Stream, Work
 from simdist.nn import Layer, Observer
@@ -69,7 +67,7 @@ class WholeWeights(Weights):
         with self._comm.span("publish weights", sum(room.nbytes for room in self.rooms)):
             for unit, room, place in zip(self.units, self.rooms, self.units.holding.rooms, strict=True):
                 mine, masters = room[unit.chunk], self.own[place]
-                np.copyto(mine, masters, casting="same_kind")
+                copied(mine, masters)
                 charge(0, mine.nbytes + masters.nbytes)
                 all_gather(mine, self._comm, self.algorithm, out=room)
 
@@ -170,5 +168,5 @@ class GatheredWeights(Weights, Observer):
     def _gather(self, i: int) -> None:
         """On the second stream."""
         comm, mine = self._side.comm, self.own[self.units.holding.rooms[i]]
-        self._offload.move("parameters", mine.nbytes, comm, self._offload.place("parameters"), "device")
+        mine = self._offload.move("parameters", mine, comm, self._offload.place("parameters"), "device")
         all_gather(mine, comm, self.algorithm, out=self.rooms[i])

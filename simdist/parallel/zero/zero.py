@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from simdist.arrays import Array, hold
+from simdist.arrays import Array, copied, hold
 from simdist.comm import Communicator, Stream
 from simdist.errors import ArgumentError
 from simdist.nn import Model, Noise
@@ -102,7 +102,8 @@ class ZeRO(Method):
         weight_rooms, self._weights = self._make_weights(dtype, side, algorithm, prefetch)
         self._draw(weight_rooms, gradient_rooms, seed)
         own, holding = self._weights.own, self.units.holding
-        self.update = Update(own, holding, model.parameters, recipe, self.spread, sharded=True)
+        kind = "numpy" if self.offload.updating == "host" else comm.device.kind
+        self.update = Update(own, holding, model.parameters, recipe, self.spread, sharded=True, kind=kind)
         self.update.move(partial(self.offload.keep, "optimizer"))
 
     # -- memory -----------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ class ZeRO(Method):
             weight[...] = 0
             unit.parameters.bind(weight[:size], gradient[:size])
             unit.parameters.initialize(seed)
-            self._weights.own[place] = weight[unit.chunk]
+            copied(self._weights.own[place], weight[unit.chunk])
 
     # -- training ---------------------------------------------------------------------------------------
 
@@ -182,7 +183,7 @@ class ZeRO(Method):
         """Every rank changes its part; in stages 1 and 2 all then gather the whole."""
         offload, gradient = self.offload, self._gradients.own()
         with self.comm.span("update"):
-            self._move("gradients", gradient.nbytes, offload.place("gradients"), offload.updating)
+            gradient = offload.move("gradients", gradient, self.comm, offload.place("gradients"), offload.updating)
             with offload.update(self.comm):
                 changed = self.update.step(gradient, learning_rate)
             if changed:
@@ -199,13 +200,13 @@ class ZeRO(Method):
         if self.zero_stage < 3:
             state_bytes += own.nbytes  # the masters
         elif self.update.masters is own:
-            self._move("parameters", weight_bytes, offload.place("parameters"), offload.updating)
-        self._move("optimizer", state_bytes, offload.place("optimizer"), offload.updating)
-        self._move("optimizer", state_bytes, offload.updating, offload.place("optimizer"))
-        self._move("parameters", weight_bytes, offload.updating, offload.place("parameters"))
+            self._note("parameters", weight_bytes, offload.place("parameters"), offload.updating)
+        self._note("optimizer", state_bytes, offload.place("optimizer"), offload.updating)
+        self._note("optimizer", state_bytes, offload.updating, offload.place("optimizer"))
+        self._note("parameters", weight_bytes, offload.updating, offload.place("parameters"))
 
-    def _move(self, what: str, num_bytes: int, start: str, end: str) -> None:
-        self.offload.move(what, num_bytes, self.comm, start, end)
+    def _note(self, what: str, num_bytes: int, start: str, end: str) -> None:
+        self.offload.note(what, num_bytes, self.comm, start, end)
 
     def loss(self, windows: Array) -> float:
         """All ranks must call, each with windows of its own."""

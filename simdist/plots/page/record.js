@@ -9,10 +9,6 @@ const spans = data.spans;
 const ROLES = ["frame", "collective", "operation", "message"];
 const lookOf = (i) => data.looks[data.look[i]];
 
-// Of each span the other end of its message, or -1.
-const other = new Int32Array(spans.name.length).fill(-1);
-for (const [send, recv] of data.messages) { other[send] = recv; other[recv] = send; }
-
 // A row's spans by role, ordered by start; reach[k] is how far the first k + 1 of them extend.
 const rows = data.rows.map(() => ROLES.map(() => ({ index: [] })));
 for (let i = 0; i < spans.name.length; i++) rows[data.row[i]][ROLES.indexOf(lookOf(i).role)].index.push(i);
@@ -49,20 +45,12 @@ const size = (value, n = 3) => written(UNITS_BYTES, value, n);
 const text = (column, i) => data.texts[spans[column][i]];
 const total = (memory, k) => memory.live.reduce((sum, bytes) => sum + bytes[k], 0);
 
-// For how long the rank at the other end of a message had not begun (as in simdist.trace.activity).
-function waited(i) {
-  if (other[i] < 0) return 0;
-  const start = spans.start_s[i], end = spans.end_s[i], begun = spans.start_s[other[i]];
-  if (text("name", i) === "recv") return Math.max(0, Math.min(end, begun) - start);
-  return start < begun && begun < end ? begun - start : 0; // else it has left without waiting
-}
-
 // What is to be said about a span: its name, and pairs of a word and a value.
 function facts(i) {
-  const name = text("name", i), took = spans.end_s[i] - spans.start_s[i], bytes = spans.bytes[i], late = waited(i);
+  const name = text("name", i), took = spans.end_s[i] - spans.start_s[i], bytes = spans.bytes[i], late = data.late_s[i] || 0;
   const found = [["rank", `${spans.rank[i]}, ${text("stream", i)}`]];
   found.push(["start", seconds(spans.start_s[i], 7)], ["duration", seconds(took)]);
-  if (late > 0) found.push(["waited", `${seconds(late)} for rank ${spans.peer[i]}`]);
+  if (late > 0) found.push(["waited", `${seconds(late)} for ${spans.peer[i] < 0 ? "the last rank" : `rank ${spans.peer[i]}`}`]);
   if (bytes) found.push(["bytes", size(bytes) + (bytes < 1024 ? "" : ` (${bytes.toLocaleString("en")})`)]);
   if (spans.peer[i] >= 0) found.push([name === "recv" ? "from" : "to", `rank ${spans.peer[i]}`]);
   if (bytes && took > late) found.push(["bandwidth", `${digits(bytes / (took - late) / 1e9, 3)} GB/s`]);

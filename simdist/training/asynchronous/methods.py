@@ -74,6 +74,7 @@ def check(config: Config) -> None:
     wanted = {
         "micro_batches": (config.micro_batches, 1),
         "dropout": (config.dropout or 0.0, 0.0),
+        "dp": (config.dp, 0),
     }
     for name, (value, needed) in wanted.items():
         if value != needed:
@@ -91,13 +92,16 @@ def check(config: Config) -> None:
 
 def slowed(config: Config) -> dict[int, float]:
     """Which ranks are to be slower, and by what factor."""
-    found = {}
+    found: dict[int, float] = {}
     for part in [] if config.slow == "none" else config.slow.split(","):
         rank, _, factor = part.partition(":")
         try:
+            known = len(found)
             found[int(rank)] = float(factor)
         except ValueError:
             raise ArgumentError(f"slow is {config.slow!r}; needs rank:factor, such as 2:4.0,3:1.5") from None
+        if len(found) == known:
+            raise ArgumentError(f"slow is {config.slow!r}, which names rank {rank} twice")
     Slowed(factors=found)
     return found
 

@@ -6,17 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Array, Meter, charge, metered
+from simdist.arrays import Array, Meter, metered
 from simdist.asynchronous import Gradient, Snapshots
 from simdist.comm import Communicator
-from simdist.optim.norm import norm
+from simdist.parallel.gradient_norm import clip_gradient
 from simdist.trace import Span
-from simdist.trace.kind import COLLECTIVES, COMPUTING, MESSAGES, kind
+from simdist.trace.kind import COMMUNICATING, COMPUTING, kind
 from simdist.training.gauge import covered_s
 
 __all__ = ["Cost", "Pace"]
 
-_COMMUNICATING = {*COLLECTIVES, *MESSAGES, "wait"}
 _MOST_ROWS = 1 << 16
 """How many rows of the record one run's steps may fill."""
 
@@ -90,7 +89,7 @@ class Pace:
         with metered(self.meter):
             self._loss, g = self._gradient(weights, step)
         if self._max_norm:
-            self._clip(g)
+            self.norm = clip_gradient(g, self._max_norm)
         return self._loss, g
 
     def end(self, weights: Array, step: int) -> None:
@@ -126,7 +125,7 @@ class Pace:
         spans = [Span._make(row) for row in self._rows[self._begin :]]
         main = self._comm.stream_name
         computing = [(s.start_s, s.end_s) for s in spans if s.stream == main and kind(s.name) in COMPUTING]
-        busy = [(s.start_s, s.end_s) for s in spans if kind(s.name) in _COMMUNICATING]
+        busy = [(s.start_s, s.end_s) for s in spans if kind(s.name) in COMMUNICATING]
         sends = [s.bytes for s in spans if s.name == "send"]
         self._costs.append(Cost(step, sum(sends), len(sends), covered_s(computing + busy) - covered_s(computing)))
         self._begin = len(self._rows)
@@ -136,10 +135,3 @@ class Pace:
         """End the record if it has grown too long."""
         if len(self._rows) - self._first > _MOST_ROWS:
             self._comm.recorder.on = False
-
-    def _clip(self, g: Array) -> None:
-        """Scale it down if it is too long."""
-        self.norm = norm([g])
-        if self.norm > self._max_norm:
-            np.multiply(g, self._max_norm / self.norm, out=g)
-            charge(g.size, 2 * g.nbytes)

@@ -62,7 +62,7 @@ class AsynchronousRun:
             undone.
 
     Raises:
-        DataError: the text cannot be read or is too short.
+        DataError: the text cannot be read or is too short; on all ranks, if it is so on one.
         ArgumentError: the config is not for so many ranks; on all of them.
         CollectiveMismatch: on all ranks, if they were given different configs or read different texts.
     """
@@ -81,8 +81,7 @@ class AsynchronousRun:
         self.checkpoints = checkpoints
         self.stopped: signal.Signals | None = None
         self.lost: list[int] = []
-        self.text = text or Text(config)
-        self.text.agree(comm, config)
+        self.text = Text.of_all(comm, config, text)
         self._first_span = len(comm.recorder.rows)
         keep_freed_memory()
         use_device(comm, config.device, config.device_path or "auto")

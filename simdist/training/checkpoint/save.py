@@ -86,11 +86,11 @@ def _write_all(
         by_one(comm, lambda: begin(root, draft.step, disk))
         digests = together(comm, lambda: _write(comm, root, draft, shares[comm.rank], tensors, disk))
         by_one(comm, lambda: _finish(root, draft, shares, digests, disk))
-    except CheckpointError:
+    except CheckpointError as error:
         if comm.rank == 0:
             with suppress(OSError):
                 tidy(root, disk)
-        raise
+        raise CheckpointError(f"cannot write the checkpoint of step {draft.step} in {root}: {error}") from error
 
 
 def _agreed_plan(

@@ -3,12 +3,21 @@
 from collections.abc import Callable
 
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, ArrayError, CheckpointError, CheckpointMismatch, CorruptCheckpoint
+from simdist.errors import (
+    ArgumentError,
+    ArrayError,
+    CheckpointError,
+    CheckpointMismatch,
+    CorruptCheckpoint,
+    DataError,
+)
 
 __all__ = ["by_one", "together"]
 
-_KINDS = {kind.__name__: kind for kind in (CheckpointError, CorruptCheckpoint, CheckpointMismatch, ArgumentError)}
-_KINDS[ArrayError.__name__] = ArrayError
+_KINDS = {
+    kind.__name__: kind
+    for kind in (CheckpointError, CorruptCheckpoint, CheckpointMismatch, DataError, ArgumentError, ArrayError)
+}
 
 _TEXT_BYTES = 900  # of a note's 1000
 
@@ -18,14 +27,15 @@ def together(comm: Communicator, action: Callable[[], str]) -> list[str]:
 
     Args:
         action: returns a note for the other ranks, of less than 1000 bytes. Where it raises one of simdist's
-            errors about checkpoints and arguments, or an OSError (which counts as a CheckpointError), no rank
-            goes on.
+            errors about checkpoints, files and arguments, or an OSError (which counts as a CheckpointError), no
+            rank goes on.
 
     Returns:
         the notes, by rank.
 
     Raises:
-        CheckpointError, ArgumentError: on all ranks the same, that of the first rank that failed, which it names.
+        CheckpointError, DataError, ArgumentError: on all ranks the same, that of the first rank that failed, which it
+            names.
     """
     failure: Exception | None = None
     note = ""
@@ -35,7 +45,8 @@ def together(comm: Communicator, action: Callable[[], str]) -> list[str]:
         failure = error
         names = (kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS)
         kind = next(names, CheckpointError.__name__)
-        text = f"rank {comm.rank}: {error}".encode()[:_TEXT_BYTES].decode(errors="ignore")
+        who = f"rank {comm.rank}: " if comm.size > 1 else ""
+        text = f"{who}{error}".encode()[:_TEXT_BYTES].decode(errors="ignore")
         note = f"!{kind} {text}"
     notes = comm.exchange(note)
     for other in notes:
@@ -49,6 +60,6 @@ def by_one(comm: Communicator, action: Callable[[], str | None]) -> str:
     """Have rank 0 do something, on behalf of all; its note, if it has one. All ranks must call.
 
     Raises:
-        CheckpointError, ArgumentError: as of `together`.
+        CheckpointError, DataError, ArgumentError: as of `together`.
     """
     return together(comm, lambda: (action() or "") if comm.rank == 0 else "")[0]

@@ -254,7 +254,7 @@ def _ufunc(ufunc, method, *inputs, out=None, dtype=None, casting="same_kind", ax
     with np.errstate(all="ignore"):
         found = getattr(ufunc, method)(*inner, **options) if method != "__call__" else ufunc(*inner, **options)
         if out is None:
-            return _wrap(found)
+            return _wrap(np.asarray(found, order="C"))  # and not in the order of its operands' axes
         if not isinstance(out, ndarray):
             raise TypeError(f"output must be a cupy.ndarray, not {type(out)}")
         np.copyto(out._held, found, casting=casting)
@@ -321,6 +321,10 @@ def empty(shape, dtype=float, order="C"):
     return ndarray(shape, dtype)
 
 
+def get_default_memory_pool():
+    return cuda.MemoryPool()
+
+
 def zeros(shape, dtype=float, order="C"):
     made = ndarray(shape, dtype)
     made._held[...] = np.zeros((), dtype)
@@ -336,7 +340,7 @@ def asarray(a, dtype=None, order=None):
         return a
     if not isinstance(a, ndarray) and np.asarray(a).dtype.hasobject:
         raise ValueError("Unsupported dtype object")
-    return _wrap(np.array(a._held if isinstance(a, ndarray) else a, dtype, copy=True))
+    return _wrap(np.array(a._held if isinstance(a, ndarray) else a, dtype, copy=True, order=order or "K"))
 
 
 def asnumpy(a, stream=None, order="C", out=None, *, blocking=True):
@@ -344,7 +348,10 @@ def asnumpy(a, stream=None, order="C", out=None, *, blocking=True):
 
 
 def empty_like(prototype, dtype=None, order="K", subok=None, shape=None):
-    return ndarray(prototype.shape if shape is None else shape, prototype.dtype if dtype is None else dtype)
+    made = ndarray(0, prototype.dtype if dtype is None else dtype)
+    made._held = np.empty_like(prototype._held, made.dtype, order, shape=shape)  # its axes in the prototype's order
+    made._held[...] = np.full(made.itemsize, 0xCD, np.uint8).view(made.dtype)
+    return made
 
 
 def zeros_like(a, dtype=None, order="K", subok=None, shape=None):
@@ -362,6 +369,22 @@ def copyto(dst, src, casting="same_kind", where=None):
 
 def concatenate(tup, axis=0, out=None, *, dtype=None, casting="same_kind"):
     return _wrap(np.concatenate([_inner(x, "concatenate") for x in tup], axis=axis))
+
+
+def stack(tup, axis=0, out=None, *, dtype=None, casting="same_kind"):
+    return _wrap(np.stack([_inner(x, "stack") for x in tup], axis=axis))
+
+
+def array_split(ary, indices_or_sections, axis=0):
+    return [_wrap(part, ary) for part in np.array_split(ary._held, indices_or_sections, axis)]
+
+
+def may_share_memory(a, b, max_work=None):
+    return np.may_share_memory(_inner(a), _inner(b))
+
+
+def shares_memory(a, b, max_work=None):
+    return np.shares_memory(_inner(a), _inner(b))
 
 
 def argsort(a, axis=-1, kind=None):
@@ -412,6 +435,8 @@ _FUNCTIONS = {
         argpartition,
         argsort,
         array_equal,
+        array_split,
+        may_share_memory,
         qr,
         sort,
         bincount,
@@ -420,7 +445,9 @@ _FUNCTIONS = {
         cumsum,
         empty_like,
         shape,
+        shares_memory,
         size,
+        stack,
         where,
         zeros_like,
     )

@@ -4,14 +4,11 @@ So a kernel's arithmetic and its addresses are tried, barriers and shuffles incl
 runs at a time.
 """
 
-import atexit
 import ctypes
 import hashlib
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -111,14 +108,6 @@ _libraries = {}
 launches = []  # the names of kernels, in the order in which they were launched
 
 
-def _folder():
-    """Where libraries lie: one folder for a process and those that it starts."""
-    if "FAKE_CUDA_FOLDER" not in os.environ:
-        os.environ["FAKE_CUDA_FOLDER"] = folder = tempfile.mkdtemp(prefix="simdist-fake-cuda-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(os.environ["FAKE_CUDA_FOLDER"])
-
-
 def _translated(source):
     """A kernel's source as C++ for the processor."""
     from simdist.arrays.kernels.source import HALF
@@ -135,26 +124,15 @@ def _translated(source):
 
 
 def _library(source):
+    """The library of a kernel's source; it is compiled once for all processes, and lies where Python's own code does."""
     if source not in _libraries:
         text = _translated(source)
-        path = _folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
+        path = Path(__file__).parent / "__pycache__" / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
         if not path.exists():
+            path.parent.mkdir(exist_ok=True)
             own = path.with_suffix(f".{os.getpid()}")
-            command = [
-                "g++",
-                "-O1",
-                "-std=c++20",
-                "-w",
-                "-shared",
-                "-fPIC",
-                "-ffp-contract=off",
-                "-x",
-                "c++",
-                "-",
-                "-o",
-                own,
-            ]
-            done = subprocess.run(command, input=text, text=True, capture_output=True)
+            options = ["-O1", "-std=c++20", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-x", "c++"]
+            done = subprocess.run(["g++", *options, "-", "-o", own], input=text, text=True, capture_output=True)
             if done.returncode:
                 raise RuntimeError(f"{done.stderr}\n{text}")
             own.rename(path)

@@ -18,6 +18,7 @@ from pipeline_training import (
 )
 
 import simdist as sd
+from simdist.arrays import on_host
 from simdist.cluster import preset
 from simdist.comm.solo import SoloCommunicator
 from simdist.errors import ArgumentError, CollectiveMismatch
@@ -110,7 +111,7 @@ def steps(comm, name, m, sizes, recipe, zero_stage, num_steps=3):
     for step in range(num_steps):
         trained(method, "gpt", step)
         assert method.step(0.1)
-    return {p.name: np.array(p.data, np.float64) for p in method.model.parameters}, method.update.norm
+    return {p.name: on_host(p.data).astype(np.float64) for p in method.model.parameters}, method.update.norm
 
 
 def serial_steps(m, recipe, num_steps=3):
@@ -120,7 +121,7 @@ def serial_steps(m, recipe, num_steps=3):
             own = slice(SIZE * i, SIZE * (i + 1))
             method.backward(windows("gpt", m, step)[own], SCALE, Noise(1, step, np.arange(own.start, own.stop)))
         method.step(0.1)
-    return {p.name: np.array(p.data, np.float64) for p in method.model.parameters}, method.update.norm
+    return {p.name: on_host(p.data).astype(np.float64) for p in method.model.parameters}, method.update.norm
 
 
 @pytest.mark.parametrize("sizes", [{"pp": 2, "dp": 2}, {"pp": 2}, {"pp": 4}, {"dp": 2}])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from zero_training import BUCKET_BYTES, MODELS, adamw, batches, serial, sharded, trained, virtual, whole
 
+from simdist.arrays import moved
 from simdist.errors import ArgumentError, CollectiveMismatch
 from simdist.parallel import DataParallel
 from simdist.parallel.zero import FSDP, ZeRO
@@ -188,7 +189,7 @@ def resumed(comm, zero_stage, kind, rule, vectors, numbers):
     own = method.vectors()
     for name, shards in own.items():
         for start, data in shards:
-            data[...] = vectors[name][start : start + len(data)]
+            data[...] = moved(vectors[name][start : start + len(data)], data)
     method.restore(own, numbers)
     trained(method, "gpt", 3, first=3)
     return whole(method)

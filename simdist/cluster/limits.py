@@ -1,0 +1,19 @@
+"""Limits: what no machine is, is refused where it is described."""
+
+from simdist.errors import ArgumentError
+
+__all__ = ["check_least", "check_positive"]
+
+
+def check_positive(machine: object, *names: str) -> None:
+    """Raise ArgumentError unless these attributes are above 0; infinity is."""
+    for name in names:
+        if not getattr(machine, name) > 0:
+            raise ArgumentError(f"{name} is {getattr(machine, name)}; needs more than 0")
+
+
+def check_least(machine: object, least: float, *names: str) -> None:
+    """Raise ArgumentError unless these attributes are at least so much."""
+    for name in names:
+        if not getattr(machine, name) >= least:
+            raise ArgumentError(f"{name} is {getattr(machine, name)}; needs at least {least}")

@@ -1,0 +1,57 @@
+"""Late: when a rank waited for others that were not there yet."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from simdist.trace.kind import MESSAGES
+from simdist.trace.match import match
+from simdist.trace.span import Span
+
+__all__ = ["Interval", "late"]
+
+Interval: TypeAlias = tuple[float, float]
+
+
+def late(spans: Sequence[Span]) -> dict[int, Interval]:
+    """By the index of a message or of a direct collective: from when to when others were not there.
+
+    A message waits until its other end has begun, or has left before. A direct collective sends no messages: there
+    all ranks of a node meet in its memory, so that nothing can be done before the last of them has come.
+    """
+    return dict([*_messages(spans), *_meetings(spans)])
+
+
+def _messages(spans: Sequence[Span]) -> Iterator[tuple[int, Interval]]:
+    for i, j in match(spans):
+        send, recv = spans[i], spans[j]
+        if recv.start_s < send.start_s:
+            yield j, (recv.start_s, min(recv.end_s, send.start_s))
+        elif send.start_s < recv.start_s < send.end_s:  # else it has left without waiting
+            yield i, (send.start_s, recv.start_s)
+
+
+def _meetings(spans: Sequence[Span]) -> Iterator[tuple[int, Interval]]:
+    """The k-th direct collectives of a communicator's ranks are the same one; over several nodes it has messages."""
+    calls: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    sent: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for i, s in enumerate(spans):
+        if s.name in MESSAGES:
+            sent[s.rank, s.stream].append(s.start_s)
+        elif s.name.endswith(" direct"):
+            calls[s.name, s.detail][s.rank].append(i)
+    for starts in sent.values():
+        starts.sort()
+
+    def by_messages(s: Span) -> bool:
+        starts = sent[s.rank, s.stream]
+        k = bisect_left(starts, s.start_s)
+        return k < len(starts) and starts[k] < s.end_s
+
+    for ranks in calls.values():
+        for together in zip(*(sorted(own, key=lambda i: spans[i].start_s) for own in ranks.values()), strict=False):
+            last_s = max(spans[i].start_s for i in together)
+            if not any(by_messages(spans[i]) for i in together):
+                early = [i for i in together if spans[i].start_s < last_s]
+                yield from ((i, (spans[i].start_s, min(spans[i].end_s, last_s))) for i in early)

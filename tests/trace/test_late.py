@@ -1,0 +1,38 @@
+"""Who is late, by hand: in direct collectives; of messages tests/trace/test_statistics.py tells."""
+
+from simdist.trace import Span
+from simdist.trace.late import late
+
+
+def direct(rank, start, end, name="all_reduce direct", group="world"):
+    return Span(rank, "main", name, float(start), float(end), 8, detail=group)
+
+
+def test_all_wait_for_the_last():
+    assert late([direct(0, 0, 9), direct(1, 4, 9), direct(2, 7, 9)]) == {0: (0, 7), 1: (4, 7)}
+
+
+def test_the_kth_call_of_each_rank_is_the_same_one():
+    spans = [direct(0, 0, 3), direct(1, 2, 3), direct(0, 5, 9), direct(1, 4, 9), direct(0, 11, 12)]
+    assert late(spans) == {0: (0, 2), 3: (4, 5)}
+
+
+def test_groups_and_operations_are_apart():
+    spans = [direct(0, 0, 9), direct(1, 4, 9, group="rows"), direct(2, 7, 9, name="all_gather direct")]
+    assert late(spans) == {}
+
+
+def test_a_clock_that_is_ahead_makes_no_call_longer():
+    assert late([direct(0, 0, 3), direct(1, 5, 8)]) == {0: (0, 3)}
+
+
+def test_over_several_nodes_its_messages_tell_who_was_late():
+    spans = [
+        direct(0, 0, 9),
+        direct(1, 4, 9),
+        Span(0, "main", "recv", 2.0, 8.0, 8, 1),
+        Span(1, "main", "send", 6.0, 8.0, 8, 0),
+    ]
+    assert late(spans) == {2: (2, 6)}
+    before = Span(0, "main", "recv", -2.0, 0.0, 8, 1)
+    assert late([*spans[:2], before]) == {0: (0, 4)}
