@@ -67,9 +67,9 @@ def _reduce_at_once(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) ->
     copies = peers.post(x)
     if comm.rank in to:
         fold_all(op, [copy[:items] for copy in copies], x, x)
-        peers.moved(start_s, p * n, n, 2 * n, (p - 1) * items, n)
+        peers.moved(start_s, p * n, n, (p - 1) * n, 2 * n, (p - 1) * items, n)
     else:
-        peers.moved(start_s, 0, n, n, 0, n)
+        peers.moved(start_s, 0, n, 0, n, 0, n)
 
 
 def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> None:
@@ -91,7 +91,8 @@ def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> 
         n, share, own = mine.nbytes, items * itemsize, (kept[r].stop - kept[r].start) * itemsize
         taken, spared = (n, 2 * own) if takes else (0, own)
         read, written = p * share + taken - spared, n + len(to) * share - spared
-        peers.moved(start_s, read, written, n + taken, (p - 1) * items, n - own)
+        far = (p - 1 + len(to) - takes) * share
+        peers.moved(start_s, read, written, far, n + taken, (p - 1) * items, n - own)
         start_s, summed, sums, at = comm.clock(), mine, copies[r], kept[r]
         if k < len(parts):
             mine = x[parts[k]]
@@ -135,19 +136,21 @@ def _fold_left(
 
 
 def _reduce_moves(case: Case, to: Sequence[int], one_shot: bool | None, staged: bool) -> Moves:
-    p, r, n = case.ranks, case.rank, case.num_bytes
-    taken = n if r in to else 0
+    p, r, n, takes = case.ranks, case.rank, case.num_bytes, case.rank in to
+    taken = n if takes else 0
     if one_shot is None:
         one_shot = fits_one_shot(n, p) if staged else is_short(n, p)
     if one_shot and n <= ROOM_BYTES:
-        return Moves(1, p * taken, n, n + taken, (p - 1) * taken)
+        return Moves(1, p * taken, n, n + taken, (p - 1) * taken, (p - 1) * taken)
+    far = p - 1 + len(to) - takes
     if not staged:
         share = case.chunk_bytes(r)
-        return Moves(2, p * share, len(to) * share, 0, (p - 1) * share)
+        return Moves(2, p * share, len(to) * share, 0, (p - 1) * share, far * share)
     parts = segments(n // case.itemsize, case.itemsize, ROOM_BYTES)
     share = sum(partition(s.stop - s.start, p).size(r) for s in parts) * case.itemsize
-    spared = 2 * share if r in to else share
-    return Moves(len(parts) + 1, p * share + taken - spared, n + len(to) * share - spared, n + taken, (p - 1) * share)
+    spared = 2 * share if takes else share
+    read, written = p * share + taken - spared, n + len(to) * share - spared
+    return Moves(len(parts) + 1, read, written, n + taken, (p - 1) * share, far * share)
 
 
 def _all_reduce_moves(case: Case, one_shot: bool | None = None, staged: bool = False) -> Moves:

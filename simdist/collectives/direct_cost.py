@@ -22,6 +22,7 @@ class Moves(NamedTuple):
         read_bytes, written_bytes: in memory that the ranks have in common.
         private_bytes: read from and written to memory of its own.
         reduced_bytes: of one operand.
+        peer_bytes: how much of what is read and written lies in the parts of other ranks.
     """
 
     meetings: int
@@ -29,6 +30,7 @@ class Moves(NamedTuple):
     written_bytes: int
     private_bytes: int
     reduced_bytes: int = 0
+    peer_bytes: int = 0
 
     def cost(self, case: Case) -> Cost:
         """As a Cost; a single rank has nothing to do."""
@@ -37,10 +39,11 @@ class Moves(NamedTuple):
         return Cost(self.meetings, 0, 0, self.reduced_bytes, self.read_bytes, self.written_bytes)
 
     def formula(self, case: Case) -> Formula:
-        """As a Formula, where the ranks share one memory."""
+        """As a Formula."""
         if case.ranks == 1:
             return Formula(0, 0)
-        return Formula(self.meetings, 0, (self.read_bytes + self.written_bytes + self.private_bytes) / 3)
+        near_bytes = self.read_bytes + self.written_bytes + self.private_bytes - self.peer_bytes
+        return Formula(self.meetings, 0, near_bytes / 3, self.peer_bytes)
 
 
 def is_short(num_bytes: int, ranks: int, memory: str = "host") -> bool:

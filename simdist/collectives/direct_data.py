@@ -31,9 +31,9 @@ def _broadcast_moves(case: Case, staged: bool = False) -> Moves:
     n, root = case.num_bytes, case.rank == case.root
     if staged or is_short(n, case.ranks):
         meetings = len(segments(n // case.itemsize, case.itemsize, ROOM_BYTES))
-        return Moves(meetings, 0, n, n) if root else Moves(meetings, n, 0, n)
-    share = case.chunk_bytes(case.rank)
-    return Moves(2, share, (case.ranks - 1) * share, 0)
+        return Moves(meetings, 0, n, n) if root else Moves(meetings, n, 0, n, peer_bytes=n)
+    away = (case.ranks - 1) * (share := case.chunk_bytes(case.rank))
+    return Moves(2, share, away, 0, peer_bytes=away)
 
 
 def _broadcast_cost(case: Case, staged: bool = False) -> Cost:
@@ -47,7 +47,7 @@ def _broadcast_formula(case: Case, staged: bool = False) -> Formula:
     if not (staged or is_short(n, case.ranks)):
         return moves.formula(case)
     # Root leaves one part while the others take the last: 2n bytes each, and one part more until all have the last.
-    return Formula(moves.meetings, 0, (2 * n + 2 * n / moves.meetings) / 3)
+    return Formula(moves.meetings, 0, (n + 2 * n / moves.meetings) / 3, n)
 
 
 @algorithm("broadcast", "direct", cost=_broadcast_cost, formula=_broadcast_formula, by_messages=False)
@@ -85,7 +85,8 @@ def direct_broadcast(x: Array, comm: Communicator, root: int, staged: bool = Fal
         start_s = comm.clock()
         for blocks in mine.blocks:
             copy_to(blocks[root], blocks[:root] + blocks[root + 1 :])
-        peers.moved(start_s, mine.num_bytes, (comm.size - 1) * mine.num_bytes)
+        away = (comm.size - 1) * mine.num_bytes
+        peers.moved(start_s, mine.num_bytes, away, away)  # root reads its own, and others write their own
     peers.meet()
 
 
@@ -95,10 +96,10 @@ def _broadcast_staged(x: Array, peers: Peers, root: int) -> None:
         start_s, mine = comm.clock(), x[segment]
         if comm.rank == root:
             peers.post(mine)
-            peers.moved(start_s, 0, mine.nbytes, mine.nbytes, 0, mine.nbytes)
+            peers.moved(start_s, 0, mine.nbytes, 0, mine.nbytes, 0, mine.nbytes)
         else:
             mine[...] = peers.post(x[:0])[root][: len(mine)]
-            peers.moved(start_s, mine.nbytes, 0, mine.nbytes)
+            peers.moved(start_s, mine.nbytes, 0, mine.nbytes, mine.nbytes)
 
 
 # -- all-gather ---------------------------------------------------------------------------------------
@@ -107,8 +108,8 @@ def _broadcast_staged(x: Array, peers: Peers, root: int) -> None:
 def _gather_moves(case: Case, staged: bool = False) -> Moves:
     n, own = case.num_bytes, case.chunk_bytes(case.rank)
     if staged or is_short(n, case.ranks):
-        return Moves(_rounds(case.chunks.largest, case.itemsize), n - own, own, n)
-    return Moves(2, n - own, n - own, 0)
+        return Moves(_rounds(case.chunks.largest, case.itemsize), n - own, own, n, peer_bytes=n - own)
+    return Moves(2, n - own, n - own, 0, peer_bytes=n - own)
 
 
 def _rounds(largest: int, itemsize: int) -> int:
@@ -160,7 +161,7 @@ def direct_all_gather(x: Array, comm: Communicator, chunks: Chunks, staged: bool
         copy_to(chunk, outs)
         read += chunk.nbytes if outs else 0
         written += chunk.nbytes * len(outs)
-    peers.moved(start_s, read, written)
+    peers.moved(start_s, read, written, read)
     peers.meet()
 
 
@@ -180,7 +181,7 @@ def _gather_staged(x: Array, peers: Peers, chunks: Chunks) -> None:
                 x[cut] = copies[i][:items]
                 taken += items
         taken *= itemsize
-        peers.moved(start_s, taken, mine.nbytes, mine.nbytes + taken, 0, mine.nbytes)
+        peers.moved(start_s, taken, mine.nbytes, taken, mine.nbytes + taken, 0, mine.nbytes)
 
 
 # -- all-to-all ---------------------------------------------------------------------------------------
@@ -191,8 +192,8 @@ def _exchange_moves(case: Case, staged: bool = False) -> Moves:
     away = n - row
     if staged or is_short(n, case.ranks):
         rounds = _exchange_rounds(row // case.itemsize, case.ranks, case.itemsize)
-        return Moves(rounds, away, away, 2 * n)
-    return Moves(2, away, 0, away + 2 * row)
+        return Moves(rounds, away, away, 2 * n, peer_bytes=away)
+    return Moves(2, away, 0, away + 2 * row, peer_bytes=away)
 
 
 def _exchange_rounds(items: int, ranks: int, itemsize: int) -> int:
@@ -247,7 +248,7 @@ def direct_all_to_all(x: Array, y: Array, comm: Communicator, staged: bool = Fal
     for i in [(r + k) % p for k in range(1, p)]:  # each begins with another, so that not all read from one
         y[i] = views[i][r * m : (r + 1) * m]
     away = (p - 1) * row
-    peers.moved(start_s, away, 0, away + 2 * row)
+    peers.moved(start_s, away, 0, away, away + 2 * row)
     peers.meet()
 
 
@@ -264,4 +265,4 @@ def _exchange_staged(x: Array, y: Array, peers: Peers) -> None:
             at = (r - (r > i)) * items  # rank i has left out its own row
             y[i, cut] = copies[i][at : at + items]
         away, own = (p - 1) * items * x.dtype.itemsize, items * x.dtype.itemsize
-        peers.moved(start_s, away, away, 2 * (away + own), 0, away)
+        peers.moved(start_s, away, away, away, 2 * (away + own), 0, away)

@@ -133,5 +133,6 @@ def fold_in_place(views: Views, peers: Peers, op: Reduction, to: Sequence[int] |
         start_s, heirs = comm.clock(), [rank] if to is None else to
         part.fold(op, heirs, peers)
         share = part.num_bytes
-        peers.moved(start_s, p * share, len(heirs) * share, 0, (p - 1) * part.items)
+        far = (p - 1 + len(heirs) - (comm.rank in heirs)) * share
+        peers.moved(start_s, p * share, len(heirs) * share, far, 0, (p - 1) * part.items)
     peers.meet()

@@ -23,8 +23,8 @@ def _moves(case: Case, staged: bool = False) -> Moves:
     p, n, share = case.ranks, case.num_bytes, case.chunk_bytes(case.rank)
     if is_short(n, p) or staged:
         rounds = _rounds(case.chunks.largest, p, case.itemsize)
-        return Moves(rounds, (p - 1) * share, n - share, n + share, (p - 1) * share)
-    return Moves(2, p * share, share, 0, (p - 1) * share)
+        return Moves(rounds, (p - 1) * share, n - share, n + share, (p - 1) * share, (p - 1) * share)
+    return Moves(2, p * share, share, 0, (p - 1) * share, (p - 1) * share)
 
 
 def _rounds(largest: int, chunks: int, itemsize: int) -> int:
@@ -95,4 +95,4 @@ def _staged(x: Array, peers: Peers, op: Reduction) -> None:
                 arrays[i] = copy[at : at + items]
         fold_all(op, arrays, mine, peers.spare(mine))
         away, share = (sum(lengths) - items) * itemsize, items * itemsize
-        peers.moved(start_s, (p - 1) * share, away, away + 2 * share, (p - 1) * items, away)
+        peers.moved(start_s, (p - 1) * share, away, (p - 1) * share, away + 2 * share, (p - 1) * items, away)

@@ -216,10 +216,11 @@ class _WatchedPeers(Peers):
         start_s: float,
         read_bytes: int,
         written_bytes: int,
+        peer_bytes: int,
         private_bytes: int = 0,
         flops: int = 0,
         posted_bytes: int = 0,
     ) -> None:
         """See Peers."""
-        self._peers.moved(start_s, read_bytes, written_bytes, private_bytes, flops, posted_bytes)
+        self._peers.moved(start_s, read_bytes, written_bytes, peer_bytes, private_bytes, flops, posted_bytes)
         self._watch.look()

@@ -110,6 +110,7 @@ class Peers(ABC):
         start_s: float,
         read_bytes: int,
         written_bytes: int,
+        peer_bytes: int,
         private_bytes: int = 0,
         flops: int = 0,
         posted_bytes: int = 0,
@@ -118,12 +119,14 @@ class Peers(ABC):
 
         Args:
             read_bytes, written_bytes: from and to what was shown or posted, its own included.
+            peer_bytes: how much of these lies in the parts of other ranks.
             private_bytes: read from and written to other memory.
             flops: operations of a reduction.
             posted_bytes: how much of what was written was posted, for which as much was read from other memory.
         """
         if current_meter() is not None:
-            self._charge(flops, read_bytes + written_bytes, private_bytes, posted_bytes)
+            near_bytes = read_bytes + written_bytes + private_bytes - peer_bytes
+            self._charge(flops, near_bytes, peer_bytes, posted_bytes)
         comm = self.comm
         recorder = comm.recorder
         if recorder.on:
@@ -133,6 +136,6 @@ class Peers(ABC):
             row = read_bytes + written_bytes, -1, 0, comm.context, -1, detail
             recorder.rows.append((recorder.rank, comm.stream_name, "move", start_s, end_s, *row))
 
-    def _charge(self, flops: int, common_bytes: int, private_bytes: int, posted_bytes: int) -> None:
+    def _charge(self, flops: int, near_bytes: int, peer_bytes: int, posted_bytes: int) -> None:
         """Tell the meter."""
-        charge(flops, common_bytes + private_bytes)
+        charge(flops, near_bytes + peer_bytes)

@@ -128,15 +128,15 @@ class VirtualPeers(Peers):
                     scheduler.ready(f, end_s)
         return meeting.brought
 
-    def _charge(self, flops: int, common_bytes: int, private_bytes: int, posted_bytes: int) -> None:
-        """Move the clock, but for what has been posted.
+    def _charge(self, flops: int, near_bytes: int, peer_bytes: int, posted_bytes: int) -> None:
+        """Move the clock, but for what has been posted: it was read and written then.
 
-        Where devices have memories of their own, the peers' share comes over the link inside.
+        Where devices have memories of their own, what lies in peers' comes over the link inside.
         """
-        cluster, far_bytes = self._comm.cluster, 0
-        common_bytes -= posted_bytes
-        private_bytes -= posted_bytes
-        if not cluster.one_memory:
-            far_bytes = common_bytes * (self._comm.size - 1) // self._comm.size
-            self._comm.scheduler.running.clock_s += far_bytes / cluster.inside.bytes_per_s
-        charge(flops, common_bytes - far_bytes + private_bytes)
+        cluster = self._comm.cluster
+        near_bytes -= 2 * posted_bytes
+        if cluster.one_memory:
+            near_bytes += peer_bytes
+        else:
+            self._comm.scheduler.running.clock_s += peer_bytes / cluster.inside.bytes_per_s
+        charge(flops, near_bytes)
