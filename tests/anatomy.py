@@ -137,4 +137,4 @@ def seconds(operation, name, p, num_bytes, *, cluster=PAPER, **options):
 
 def predicted(operation, name, p, num_bytes, *, cluster=PAPER, **options):
     """How long it takes by formula."""
-    return find(operation, name).formula(Case(p, num_bytes), **options).on(cluster, p)
+    return find(operation, name).formula(Case(p, num_bytes, one_memory=cluster.one_memory), **options).on(cluster, p)

@@ -101,7 +101,8 @@ def _row(
 ) -> Row:
     measured_s, predicted_s = seconds
     per_node = cluster.devices_per_node if ranks > cluster.devices_per_node else 0
-    case = formula(operation, name, ranks=ranks, num_bytes=num_bytes, itemsize=4, ranks_per_node=per_node)
+    options = {"itemsize": 4, "ranks_per_node": per_node, "one_memory": cluster.one_memory}
+    case = formula(operation, name, ranks=ranks, num_bytes=num_bytes, **options)
     published = case.on(cluster, ranks)
     bus = bus_bytes_per_s(operation, ranks, num_bytes, predicted_s if measured_s is None else measured_s)
     return Row(operation, name, ranks, num_bytes, measured_s, predicted_s, published, bus)

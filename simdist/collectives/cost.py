@@ -34,9 +34,8 @@ class Cost(NamedTuple):
 class Formula(NamedTuple):
     """The published running time of an algorithm: latencies * alpha + bytes * beta + reduced_bytes * gamma.
 
-    gamma is the time to fold a byte: two bytes are read for it and one written. So a byte that is read or written
-    without a message counts as a third of one reduced; in a peer's memory only where the ranks share one memory, and
-    else it crosses the link, as a message's does.
+    gamma is the time to fold a byte: two bytes are read for it and one written. So a byte that is read or written in
+    memory that ranks share, without a message, counts as a third of one reduced.
 
     It follows the slowest rank and takes chunks as equal, so it may differ from any one rank's Cost.
     """
@@ -44,20 +43,16 @@ class Formula(NamedTuple):
     latencies: float
     bytes: float
     reduced_bytes: float = 0.0
-    peer_bytes: float = 0.0
 
-    def seconds(self, link: Link, reduced_bytes_per_s: float, one_memory: bool = True) -> float:
+    def seconds(self, link: Link, reduced_bytes_per_s: float) -> float:
         """The time with alpha and beta of this link and gamma = 1 / reduced_bytes_per_s."""
-        near, across = self.reduced_bytes, self.bytes
-        if one_memory:
-            near += self.peer_bytes / 3
-        else:
-            across += self.peer_bytes
-        return self.latencies * link.latency_s + across / link.bytes_per_s + near / reduced_bytes_per_s
+        return (
+            self.latencies * link.latency_s + self.bytes / link.bytes_per_s + self.reduced_bytes / reduced_bytes_per_s
+        )
 
     def on(self, cluster: Cluster, ranks: int) -> float:
         """The time in seconds on `ranks` ranks of this cluster, all messages over the slowest link crossed."""
-        return self.seconds(cluster.link(ranks), cluster.device.reduced_bytes_per_s, cluster.one_memory)
+        return self.seconds(cluster.link(ranks), cluster.device.reduced_bytes_per_s)
 
 
 Counts = TypeVar("Counts", Cost, Formula)
@@ -80,6 +75,8 @@ class Case:
         root: of a rooted collective.
         itemsize: bytes an element; chunks hold whole elements.
         ranks_per_node: how many ranks share a node; 0 for all of them.
+        one_memory: whether those of a node share one memory: what is read or written in a peer's crosses the link
+            where they do not.
     """
 
     ranks: int
@@ -88,6 +85,7 @@ class Case:
     root: int = 0
     itemsize: int = 1
     ranks_per_node: int = 0
+    one_memory: bool = True
 
     def __post_init__(self) -> None:
         if self.ranks < 1:

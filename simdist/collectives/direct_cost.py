@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from simdist.collectives.cost import Case, Cost, Formula
 
-__all__ = ["Moves", "fits_one_shot", "is_short", "on_one_node"]
+__all__ = ["Moves", "fits_one_shot", "in_memory", "is_short", "on_one_node"]
 
 _SHORT = {  # by whose memory arrays lie in, see `Peers.memory_of`: bytes of one array, and of all ranks' together
     "host": (1 << 12, 1 << 14),
@@ -42,8 +42,15 @@ class Moves(NamedTuple):
         """As a Formula."""
         if case.ranks == 1:
             return Formula(0, 0)
-        near_bytes = self.read_bytes + self.written_bytes + self.private_bytes - self.peer_bytes
-        return Formula(self.meetings, 0, near_bytes / 3, self.peer_bytes)
+        return in_memory(
+            case, self.meetings, self.read_bytes + self.written_bytes + self.private_bytes, self.peer_bytes
+        )
+
+
+def in_memory(case: Case, meetings: int, num_bytes: float, peer_bytes: float) -> Formula:
+    """Of so many bytes that are read and written, some of them in the parts of other ranks."""
+    across_bytes = 0 if case.one_memory else peer_bytes
+    return Formula(meetings, across_bytes, (num_bytes - across_bytes) / 3)
 
 
 def is_short(num_bytes: int, ranks: int, memory: str = "host") -> bool:

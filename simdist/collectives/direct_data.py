@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from simdist.arrays import Array, Chunks
 from simdist.collectives.cost import Case, Cost, Formula
-from simdist.collectives.direct_cost import Moves, is_short, on_one_node
+from simdist.collectives.direct_cost import Moves, in_memory, is_short, on_one_node
 from simdist.collectives.direct_fold import copy_to, led_slices
 from simdist.collectives.direct_nodes import (
     all_gather_over_nodes,
@@ -47,7 +47,7 @@ def _broadcast_formula(case: Case, staged: bool = False) -> Formula:
     if not (staged or is_short(n, case.ranks)):
         return moves.formula(case)
     # Root leaves one part while the others take the last: 2n bytes each, and one part more until all have the last.
-    return Formula(moves.meetings, 0, (n + 2 * n / moves.meetings) / 3, n)
+    return in_memory(case, moves.meetings, 2 * n + 2 * n / moves.meetings, n)
 
 
 @algorithm("broadcast", "direct", cost=_broadcast_cost, formula=_broadcast_formula, by_messages=False)

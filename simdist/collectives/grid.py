@@ -74,7 +74,7 @@ class Phases(NamedTuple):
 
     def formula(self, case: Case, row_size: int) -> Formula:
         """The sum of the three published times."""
-        whole = Case(row_size, case.num_bytes, itemsize=case.itemsize)
+        whole = Case(row_size, case.num_bytes, itemsize=case.itemsize, one_memory=case.one_memory)
         part = Case(case.ranks // row_size, whole.chunk_bytes(0), itemsize=case.itemsize)
         return in_turn(
             find("reduce_scatter", self.reduce_scatter).formula(whole),

@@ -61,7 +61,7 @@ class Leaders(NamedTuple):
 
     def formula(self, case: Case, per_node: int) -> Formula:
         """The sum of the three published times."""
-        inside = Case(per_node, case.num_bytes, itemsize=case.itemsize)
+        inside = Case(per_node, case.num_bytes, itemsize=case.itemsize, one_memory=case.one_memory)
         between = Case(-(-case.ranks // per_node), case.num_bytes, itemsize=case.itemsize)
         return in_turn(
             find("reduce", self.reduce).formula(inside),

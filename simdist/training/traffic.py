@@ -93,7 +93,8 @@ def formulas(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> lis
 def case_of(call: Call, comm: Communicator, itemsize: int) -> Case:
     """As the first rank of its group sees it."""
     ranks_per_node = min(call.ranks, comm.size // comm.num_nodes)
-    return Case(call.ranks, call.num_bytes, 0, 0, call.itemsize(itemsize), ranks_per_node)
+    one_memory = comm.cluster.one_memory
+    return Case(call.ranks, call.num_bytes, 0, 0, call.itemsize(itemsize), ranks_per_node, one_memory)
 
 
 def transfer_seconds(trace: Trace, call: Call) -> float | None:
