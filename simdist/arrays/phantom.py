@@ -62,8 +62,8 @@ class Phantom(NDArrayOperatorsMixin):
         if isinstance(key, slice) and len(self.shape) == 1:  # the case of every collective, without a detour
             start, stop = key.start, key.stop
             if type(start) is int and type(stop) is int and 0 <= start <= stop <= self.size and key.step is None:
-                return self._row(stop - start)
-            return self._row(len(range(*key.indices(self.size))))
+                return self._view((stop - start,), stop - start)
+            return self._view((len(range(*key.indices(self.size))),))
         keys = key if isinstance(key, tuple) else (key,)
         if any(hasattr(k, "dtype") for k in keys):
             return Phantom(self._picked(keys), self.dtype)
@@ -74,22 +74,12 @@ class Phantom(NDArrayOperatorsMixin):
         if shape != there and np.broadcast_shapes(there, shape) != there:
             raise ArrayError(f"cannot broadcast shape {shape} into shape {there}")
 
-    def _row(self, size: int) -> "Phantom":
-        """So many items of this memory; in a simulated collective there are two for each message."""
-        view = _blank(Phantom)
-        view.shape = (size,)
-        view.dtype = self.dtype
-        view.size = size
-        base = self.base
-        view.base = self if base is None else base
-        return view
-
-    def _view(self, shape: Shape) -> "Phantom":
-        """The same memory as an array of another shape."""
+    def _view(self, shape: Shape, size: int | None = None) -> "Phantom":
+        """The same memory as an array of another shape; of this size, if the caller knows it."""
         view = _blank(Phantom)
         view.shape = shape
         view.dtype = self.dtype
-        view.size = math.prod(shape)
+        view.size = math.prod(shape) if size is None else size
         view.base = self if self.base is None else self.base
         return view
 
