@@ -63,8 +63,8 @@ def _reduce_to(
 def _reduce_at_once(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> None:
     """Each of the ranks `to` folds what all have left."""
     comm, n, items = peers.comm, x.nbytes, len(x)
-    p, start_s = comm.size, comm.clock()
-    copies = peers.post(x)
+    p, copies = comm.size, peers.post(x)
+    start_s = comm.clock()  # to wait for the others is no move
     if comm.rank in to:
         fold_all(op, [copy[:items] for copy in copies], x, x)
         peers.moved(start_s, p * n, n, (p - 1) * n, 2 * n, (p - 1) * items, n)
@@ -83,9 +83,10 @@ def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> 
     comm, itemsize = peers.comm, x.dtype.itemsize
     p, r, takes = comm.size, comm.rank, comm.rank in to
     parts = segments(len(x), itemsize, ROOM_BYTES)
-    start_s, mine = comm.clock(), x[parts[0]]
+    mine = x[parts[0]]
     kept = _kept(mine, peers)
     copies = peers.post(*_left(mine, kept[r]))
+    start_s = comm.clock()
     for k in range(1, len(parts) + 1):
         items = _fold_left(mine, copies, kept, peers, op, to)
         n, share, own = mine.nbytes, items * itemsize, (kept[r].stop - kept[r].start) * itemsize
@@ -93,13 +94,14 @@ def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> 
         read, written = p * share + taken - spared, n + len(to) * share - spared
         far = (p - 1 + len(to) - takes) * share
         peers.moved(start_s, read, written, far, n + taken, (p - 1) * items, n - own)
-        start_s, summed, sums, at = comm.clock(), mine, copies[r], kept[r]
+        summed, sums, at = mine, copies[r], kept[r]
         if k < len(parts):
             mine = x[parts[k]]
             kept = _kept(mine, peers)
             copies = peers.post(*_left(mine, kept[r]))
         else:
             peers.meet()
+        start_s = comm.clock()
         if takes:
             before, behind = _left(summed, at)
             before[...] = sums[: len(before)]

@@ -93,12 +93,13 @@ def direct_broadcast(x: Array, comm: Communicator, root: int, staged: bool = Fal
 def _broadcast_staged(x: Array, peers: Peers, root: int) -> None:
     comm = peers.comm
     for segment in segments(len(x), x.dtype.itemsize, ROOM_BYTES):
-        start_s, mine = comm.clock(), x[segment]
+        mine = x[segment]
+        copies = peers.post(mine if comm.rank == root else x[:0])
+        start_s = comm.clock()
         if comm.rank == root:
-            peers.post(mine)
             peers.moved(start_s, 0, mine.nbytes, 0, mine.nbytes, 0, mine.nbytes)
         else:
-            mine[...] = peers.post(x[:0])[root][: len(mine)]
+            mine[...] = copies[root][: len(mine)]
             peers.moved(start_s, mine.nbytes, 0, mine.nbytes, mine.nbytes)
 
 
@@ -171,10 +172,9 @@ def _gather_staged(x: Array, peers: Peers, chunks: Chunks) -> None:
     every = [chunks[i] for i in range(p)]
     rounds = _rounds(max(chunk.stop - chunk.start for chunk in every), itemsize)
     for k in range(rounds):
-        start_s = comm.clock()
         cuts = every if rounds == 1 else [piece(chunk, rounds, k) for chunk in every]
         mine = x[cuts[r]]
-        copies, taken = peers.post(mine), 0
+        copies, taken, start_s = peers.post(mine), 0, comm.clock()
         for i, cut in enumerate(cuts):
             if i != r:
                 items = cut.stop - cut.start
@@ -258,9 +258,10 @@ def _exchange_staged(x: Array, y: Array, peers: Peers) -> None:
     rounds, row = _exchange_rounds(m, p, x.dtype.itemsize), slice(0, m)
     others: Sequence[int] = [i for i in range(p) if i != r]
     for k in range(rounds):
-        start_s, cut = comm.clock(), piece(row, rounds, k)
+        cut = piece(row, rounds, k)
         items = cut.stop - cut.start
         copies = peers.post(*(x[i, cut] for i in others))
+        start_s = comm.clock()
         for i in others:
             at = (r - (r > i)) * items  # rank i has left out its own row
             y[i, cut] = copies[i][at : at + items]

@@ -83,10 +83,10 @@ def _staged(x: Array, peers: Peers, op: Reduction) -> None:
     chunks = slices(len(x), p)
     rounds = _rounds(chunks[0].stop, p, itemsize)
     for k in range(rounds):
-        start_s = comm.clock()
         cuts = chunks if rounds == 1 else [piece(chunk, rounds, k) for chunk in chunks]
         lengths = [cut.stop - cut.start for cut in cuts]
         copies = peers.post(*(x[cut] for i, cut in enumerate(cuts) if i != r))
+        start_s = comm.clock()
         mine, items, before = x[cuts[r]], lengths[r], sum(lengths[:r])
         arrays = [mine] * p
         for i, copy in enumerate(copies):

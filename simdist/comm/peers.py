@@ -115,7 +115,7 @@ class Peers(ABC):
         flops: int = 0,
         posted_bytes: int = 0,
     ) -> None:
-        """Record and charge what this rank has done since start_s.
+        """Record and charge what this rank has done since start_s, and what it had posted before.
 
         Args:
             read_bytes, written_bytes: from and to what was shown or posted, its own included.

@@ -200,6 +200,19 @@ def test_takes_as_long_as_the_formula_says(operation, p, num_bytes, one_memory, 
     assert took_s == pytest.approx(predicted(operation, "direct", p, num_bytes, cluster=cluster, **way), rel=1e-7)
 
 
+@pytest.mark.parametrize("items", [1, 3000, 300_000])
+@pytest.mark.parametrize("operation", ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"])
+def test_to_wait_for_a_rank_that_is_late_is_no_move(operation, items):
+    def late(comm):
+        comm.compute(seconds=float(comm.rank == 1))
+        shape = (3, items) if operation == "all_to_all" else 3 * items
+        call(comm, operation, np.ones(shape, np.float32), staged=True)
+
+    moves = [s for s in run_virtual(late, 3, PAPER)[1] if s.name == "move"]
+    assert {s.rank for s in moves} == {0, 1, 2}
+    assert all(s.start_s >= 1 for s in moves)
+
+
 def test_peers_bytes_come_over_the_link_where_each_device_has_its_own_memory():
     near, far = (
         seconds("all_reduce", "direct", 4, 1 << 24, cluster=PAPER.with_(one_memory=one)) for one in (True, False)
