@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from simdist import environment
 from simdist.comm.board import FAILED, LEFT, Board
+from simdist.comm.ends import closed_first
 from simdist.comm.leftovers import drop, files_of_start, shared_files
 from simdist.comm.line import EXIT, traceback_of
 from simdist.comm.watchdog import GRACE_S, Watchdog
@@ -69,7 +70,7 @@ class Guard:
         try:
             self.watchdog.board = Board(path, rank)
             # Never written to, but closed when this process ends: so the launcher knows who ended first.
-            self._pipe = os.open(path.with_name(f"pipe-{rank}"), os.O_WRONLY | os.O_NONBLOCK)
+            self._pipe = closed_first(os.open(path.with_name(f"pipe-{rank}"), os.O_WRONLY | os.O_NONBLOCK))
         except OSError:
             if not self.watchdog.abandoned:
                 raise

@@ -162,3 +162,39 @@ def test_a_pipe_tells_of_the_end_of_who_writes_to_it(tmp_path):
     assert ends.wait(30.0) == [4]
     writer.communicate()
     ends.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the order is not known")
+def test_the_pipe_of_a_killed_process_is_the_first_of_its_files_to_close(tmp_path):
+    """Or mpirun might see the end from another, kill a second rank, and that one's pipe tell of it first."""
+    ends = Ends()
+    for i in range(3):
+        os.mkfifo(tmp_path / f"pipe-{i}")
+        ends.add_pipe(i, os.open(tmp_path / f"pipe-{i}", os.O_RDONLY | os.O_NONBLOCK))
+    code = f"""
+import os, sys
+from simdist.comm.ends import closed_first
+fds = [os.open({str(tmp_path)!r} + f"/pipe-{{i}}", os.O_WRONLY) for i in range(2)]
+fds[1] = closed_first(fds[1])
+fds.append(os.open({str(tmp_path / "pipe-2")!r}, os.O_WRONLY))
+print(flush=True)
+sys.stdin.read()
+"""
+    writer = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    writer.stdout.readline()
+    writer.kill()
+    assert ends.wait(30.0)[0] == 1
+    writer.communicate()
+    ends.close()
+
+
+def test_where_a_number_so_high_is_not_to_be_had_a_file_keeps_its_own():
+    code = """
+import os, resource
+from simdist.comm.ends import closed_first
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+fd = os.dup(0)
+assert closed_first(fd) == fd
+os.fstat(fd)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, stdin=subprocess.DEVNULL)
