@@ -3,9 +3,12 @@ from argparse import ArgumentParser
 
 import pytest
 
+from simdist.arrays import phantom
 from simdist.bench import sweep
 from simdist.bench.measure import Row, bus_bytes_per_s, rows
+from simdist.bench.trial import Trial, perform
 from simdist.cluster import Cluster, Device, Link, calibrated, preset
+from simdist.collectives import algorithms
 from simdist.comm.ping_pong import ping_pong
 from simdist.errors import ArgumentError, UnknownNameError
 from simdist.launch import run
@@ -56,6 +59,20 @@ def test_the_virtual_world_keeps_to_the_formula_where_the_formula_is_exact():
     for found in rows("all_reduce", ["ring"], 4, [1 << 12, 1 << 20], "virtual", preset("this-machine")):
         assert found.predicted_s == pytest.approx(found.formula_s, rel=1e-9)
         assert found.measured_s is None
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "broadcast", "reduce", "gather", "all_to_all"])
+def test_a_prediction_is_what_the_collective_takes_when_nothing_was_before_it(operation):
+    """Whatever was before it: a rank that leaves a barrier early and sends at once is not ahead of the others."""
+    names, sizes = algorithms(operation), [256, 1 << 14]
+    found = rows(operation, names, 16, sizes, "virtual", preset("h100"))
+    assert len(found) == len(names) * len(sizes)
+    for row in found:
+        length = row.num_bytes // 4 // (16 if operation == "all_to_all" else 1)
+        trial = Trial(operation, row.algorithm, length, "float32")
+        x = phantom((16, length) if operation == "all_to_all" else length)
+        alone = run(lambda comm, trial=trial, x=x: perform(trial, comm, x) and None, 16, cluster=preset("h100"))
+        assert row.predicted_s == pytest.approx(alone.elapsed_s, rel=1e-9)
 
 
 def test_calibration_of_a_virtual_cluster_finds_it_again():
