@@ -14,6 +14,7 @@ __all__ = [
     "JOB_VARIABLES",
     "THREAD_VARIABLES",
     "cores",
+    "memory_bytes",
     "num_cores",
     "place",
     "pretended_ranks_per_node",
@@ -65,6 +66,14 @@ def cores() -> list[int]:
 def num_cores() -> int:
     """How many cores this process may use."""
     return len(cores())
+
+
+def memory_bytes() -> float:
+    """How much memory this machine has; inf where the system does not tell."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
 
 
 def share_cores(variables: MutableMapping[str, str], ranks: int, cores: int) -> None:

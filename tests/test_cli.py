@@ -127,7 +127,7 @@ def test_every_setting_is_an_option(capsys):
         (["--world=virtual", "--method=async", "--survive"], "survive is on, and world virtual"),
         (["--method=async", "--dp=2"], "dp is 2, and method async, which needs 0"),
         (["--method=async", "--slow=1:2,1:3"], "slow is '1:2,1:3', which names rank 1 twice"),
-        (["--hidden-width=9999999999"], "parameters; no memory has room for more than"),
+        (["--hidden-width=9999999999"], "of this mlp has shape (9999999999, 9999999999): needs 799,999,999,840.0 GB"),
         (["--resume="], "cannot read the config file config.toml"),
         (["--config="], "cannot read the config file ."),
     ],

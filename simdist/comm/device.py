@@ -132,7 +132,7 @@ def _take_gpu(comm: "Communicator") -> tuple[int, str, str]:
         trouble = f"device cuda: {error}"
     for rank, note in enumerate(comm.exchange(trouble[:900])):
         if note:
-            raise WorldUnavailable(f"rank {rank}: {note}")
+            raise WorldUnavailable(f"{note} (on rank {rank})")
     return index, place, called
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+from math import prod
 from typing import TYPE_CHECKING
 
+from simdist.environment import memory_bytes
 from simdist.errors import ArgumentError, unknown_name
 from simdist.nn import Model, Parts, Shape, gpt, mlp
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["build", "models", "shape"]
 
-_MOST_PARAMETERS = sys.maxsize // 8
+_DRAWN_BYTES = 8
+"""Of an initial weight: each matrix is drawn whole and in float64, whoever is to have which part of it."""
 
 
 def _mlp(config: Config, parts: Parts | None) -> Model:
@@ -64,14 +66,16 @@ def build(config: Config, parts: Parts | None = None) -> Model:
 
     Raises:
         UnknownNameError: there is no such model.
-        ArgumentError: it has more parameters than memory can have room for.
+        ArgumentError: one of its parameters has no room in this machine's memory.
     """
     if config.model not in _MODELS:
         raise unknown_name("model", config.model, _MODELS)
     model = _MODELS[config.model](config, parts)
-    if model.parameters.size > _MOST_PARAMETERS:
+    largest = max(model.parameters, key=lambda parameter: prod(parameter.place.shape))
+    need, have = _DRAWN_BYTES * prod(largest.place.shape), memory_bytes()
+    if need > have:
         raise ArgumentError(
-            f"this {config.model} has {model.parameters.size:,} parameters; no memory has room for more than "
-            f"{_MOST_PARAMETERS:,}"
+            f"{largest.name} of this {config.model} has shape {largest.place.shape}: needs {need / 1e9:,.1f} GB "
+            f"for its first weights, and this machine has {have / 1e9:,.1f} GB"
         )
     return model
