@@ -201,7 +201,7 @@ for p in (2, 4, 8, 16):
     )
 
 # %% [markdown]
-# Nobody can do with fewer bytes: Patarasuk and Yuan (2009) prove it for every algorithm. What the ring pays for it is
+# No algorithm's busiest rank sends fewer bytes: Patarasuk and Yuan (2009) prove it. What the ring pays for it is
 # its many steps, each of which costs an α. For a *short* array that is nearly all of the time:
 
 # %%
@@ -305,8 +305,8 @@ puzzle(3).check(broken)
 # ## To take along
 #
 # * All-reduce is a reduce-scatter followed by an all-gather.
-# * Round a ring each rank sends $2\frac{p-1}{p}n$ bytes: less than $2n$ on any number of ranks, and nobody can do with
-#   less.
+# * Round a ring each rank sends $2\frac{p-1}{p}n$ bytes: less than $2n$ on any number of ranks, and the busiest rank
+#   of no algorithm sends less.
 # * It takes $2(p-1)$ steps: for short arrays, or very many ranks, the α of each step is what it costs.
 #
 # **Try:** `watched("all_reduce", "ring", 5)`; a slow rank, `plain.with_(slow={2: 3.0})`, with `comm.compute(seconds=…)`

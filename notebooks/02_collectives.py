@@ -2,7 +2,7 @@
 # # 2. The zoo of collectives
 #
 # There are ten ways here to sum arrays over all ranks, and the ring of [notebook 1](01_ring_all_reduce.ipynb) is one.
-# Which is the fastest? It depends on two numbers only: how long the array is, and how many ranks there are.
+# Which is the fastest? On one machine it depends on two numbers: how long the array is, and how many ranks there are.
 #
 # You need no MPI; with one, the last section holds a model against real processes.
 
@@ -120,8 +120,9 @@ print(f"by hand: {alphas:g} α more equal {betas:g} nβ + {gammas:g} nγ less at
 # ## As good as can be
 #
 # However clever an algorithm is, after k messages in a row a rank can have heard of no more than $2^k$ ranks: at least
-# ⌈lg p⌉ α. And in an all-reduce a rank has to move at least $2\frac{p-1}{p}n$ bytes (Chan et al. 2007). Each algorithm
-# is a point over these bounds; the corner where both meet is at (1, 1).
+# ⌈lg p⌉ α. And in an all-reduce some rank has to move at least $2\frac{p-1}{p}n$ bytes (Chan et al. 2007). Each
+# algorithm is a point over these bounds; the corner where both meet is at (1, 1). Here the array is short. A long one
+# the double tree cuts into segments, which follow each other: more latencies, but almost as few bytes as can be.
 
 # %%
 others = [way for way in algorithms("all_reduce") if way not in ("direct", "hierarchical")]
@@ -144,7 +145,7 @@ with style.styled():
         assert not set(least[0]) & set(least[1])
     axes[0].set_ylabel("bytes, by the least possible")
     style.legend(fig, axes[0].get_legend_handles_labels()[0], "The two rings lie in one place.", letters=16)
-    style.title(fig, "Nobody reaches the corner: an algorithm has the fewest latencies or the fewest bytes, never both")
+    style.title(fig, "Nobody reaches the corner: no algorithm has the fewest latencies and the fewest bytes")
 fig
 
 # %% [markdown]

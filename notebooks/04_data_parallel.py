@@ -191,8 +191,8 @@ with style.styled():
     ax = fig.subplots()
     for i, (name, took_s) in enumerate(scaling.items()):
         ax.plot(counts, [took_s[0] / s for s in took_s], label=name, **style.series(i))
-    ax.axvspan(8, counts[-1], color="#EEEEEE", linewidth=0, zorder=0)
-    ax.text(8.5, 0.05, "several nodes", fontsize=6.5)
+    ax.axvspan(11, counts[-1], color="#EEEEEE", linewidth=0, zorder=0)
+    ax.text(11.5, 0.05, "several nodes", fontsize=6.5)
     ax.set(xscale="log", ylim=(0, 1.05), xlabel="ranks", ylabel="efficiency: step on 1 / step on p")
     ax.set_xticks(counts, map(str, counts))
     ax.minorticks_off()
@@ -240,9 +240,9 @@ for batch_size in (32, 128, 512, 1024):
     print(f"{batch_size:5} {steps:7} {losses[0]:16.3f} {losses[1]:14.3f} {losses[2]:15.3f}")
 
 # %% [markdown]
-# Read a row from left to right: what the rule gains, and what the warm-up. Read a column from top to bottom: how far
-# the rule carries. Beyond some batch size it carries no more, and nothing is gained by more ranks: that is the limit of
-# data parallelism which no network can lift.
+# Read a row from left to right: what the rule gains, and what the warm-up, which longer steps need more. Read a column
+# from top to bottom: how far the rule carries. Beyond some batch size it carries no more, and nothing is gained by more
+# ranks: that is the limit of data parallelism which no network can lift.
 #
 # ## On real processes
 #

@@ -290,7 +290,7 @@ for name in ("float32", "bf16"):
 
 # %% [markdown]
 # Nothing at all has arrived: each single step is too small for the last bit. That is what the 32-bit *masters* are for,
-# and they are why mixed precision saves activations and messages, but little of what belongs to a weight:
+# and they are why mixed precision saves activations and messages, but nothing of what belongs to a weight:
 
 # %%
 for name, optimizer in (("float32", "adamw"), ("bf16", "adamw"), ("bf16", "adamw8bit")):

@@ -15,7 +15,7 @@ import numpy as np
 import simdist as sd
 from simdist.arrays import Ledger, Meter, metered, partition, phantom, recorded
 from simdist.cluster import preset
-from simdist.collectives import all_reduce
+from simdist.collectives import all_gather, all_reduce
 from simdist.comm import Mesh
 from simdist.nn import Shape, gpt
 from simdist.nn.layers import Attention
@@ -74,7 +74,7 @@ def rows_then_columns(comm):
     z = x[:, rows] @ A[rows]
     all_reduce(z, comm, algorithm="ring")
     part = relu(z) @ B[:, columns]
-    return sd.collectives.all_gather(part.T.copy(), comm).reshape(-1, len(x)).T
+    return all_gather(part.T.copy(), comm, algorithm="ring").reshape(-1, len(x)).T
 
 
 other = sd.run(rows_then_columns, ranks=4)
@@ -187,7 +187,7 @@ for name, shared in (("all ranks keep what lies between", False), ("each keeps s
     print(f"{name:34}{activations / 2**20:8.1f} MiB{sent / block:18.2f}")
 
 # %% [markdown]
-# (The numbers sent are a little more, because the gathered input is not kept either: backward gathers it again.)
+# (More numbers are sent, because the gathered input is not kept either: backward gathers it again.)
 #
 # ## Cutting the text
 #
@@ -226,7 +226,7 @@ for p in (2, 4, 8):
             y[:, own] = part
         formula = 4 * TOKENS * WIDTH / p * (p - 1) / p if name == "Ulysses" else 2 * TOKENS * WIDTH * (p - 1) / p
         error = np.abs(y - expected).max()
-        print(f"  {name:8} differs by {error:.0e}, sends {items(run):6.0f} numbers, by the paper {formula:6.0f}")
+        print(f"  {name:8} differs by {error:.0e}, sends {items(run):6.0f} numbers, by formula {formula:6.0f}")
         assert error < 1e-12 and items(run) == formula
 
 # %% [markdown]
@@ -289,9 +289,9 @@ for p in (1, 2, 4, 8):
         print(f"{shape.context:9,}{p:8}{activations / GIB:15.2f} GiB{seconds * 1e3:15.1f} ms   {name}")
 
 # %% [markdown]
-# With ring attention a rank's memory stays what it was. Ulysses takes more: where a rank attends
-# to the whole text, it makes all scores of its heads, and their number grows with the square of the text. Time grows in
-# both, because each query has more keys to look at. The ring is slower here, and not because of its messages:
+# With ring attention a rank's memory is the same for every number of ranks that share. Ulysses takes more: where a rank
+# attends to the whole text, it makes all scores of its heads, and their number grows with the square of the text. Time
+# grows in both, because each query has more keys to look at. The ring is slower here, and not because of its messages:
 
 
 # %%

@@ -204,7 +204,7 @@ fig
 # %% [markdown]
 # More ranks have more texts, and as many slots to fill each. Up to a node of eight the step gets shorter all the same,
 # because a rank has fewer experts, whose weights and gradients it must move through its memory. Inside a node messages
-# go over NVLink; across nodes most of a token's experts are elsewhere, and the way there is slower.
+# go over NVLink; with more nodes half of a token's experts or more are in others, and the way there is slower.
 #
 # ## In which order?
 #

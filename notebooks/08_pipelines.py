@@ -184,8 +184,8 @@ F0 B0 F1 B1 F2 B2
 """)
 
 # %% [markdown]
-# A machine can do it: `zb-auto` searches for the smallest bubble within a memory. More memory, less bubble, until
-# there is none:
+# A machine can do it: with one stage on each rank, `zb-auto` searches for the smallest bubble within a memory. More
+# memory, less bubble, until there is none:
 
 # %%
 limits = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0]
@@ -202,7 +202,7 @@ with style.styled():
     ax.set(xlabel="memory limit, of one micro-batch each", ylabel="bubble, share of the time")
     ax.legend()
     enough = next(m for m, rate in zip(limits, rates, strict=True) if rate < 1e-9)
-    style.title(fig, f"With memory for {enough:g} micro-batches, no bubble is left on four ranks")
+    style.title(fig, f"With memory for {enough:g} micro-batches, zb-auto leaves no bubble on four ranks")
 fig
 
 # %% [markdown]

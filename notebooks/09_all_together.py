@@ -282,7 +282,7 @@ for name, (sizes, *more) in ways.items():
 # * Which mesh is best depends on the wires as much as on the model.
 # * What a run would take in bytes, time and memory can be known before anybody has paid for it.
 #
-# **Try:** eight texts more (`BATCH = 16`): who gains most? `recompute="full"` in `shape`: which way fits now? Nodes
+# **Try:** eight texts more (`BATCH = 16`): who gains most? `recompute="full"` in `shape`: does `dp 8` fit then? Nodes
 # of eight: `devices_per_node=8`.
 #
 # **Read:** [`simdist/comm/mesh.py`](../simdist/comm/mesh.py),

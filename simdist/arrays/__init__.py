@@ -3,7 +3,7 @@
 from typing import Any, TypeAlias
 
 from simdist.arrays.kind import copied, empty, kind_of, moved, on_host
-from simdist.arrays.ledger import CATEGORIES, Ledger, Moment, hold, inheriting, recorded
+from simdist.arrays.ledger import CATEGORIES, Ledger, Moment, hold, inheriting, recorded, release
 from simdist.arrays.meter import Chargeable, Meter, charge, metered
 from simdist.arrays.partition import Chunks, Partition, partition, slices
 from simdist.arrays.phantom import Phantom, phantom
@@ -34,6 +34,7 @@ __all__ = [
     "recorded",
     "reduction",
     "reductions",
+    "release",
     "slices",
 ]
 

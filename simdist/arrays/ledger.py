@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from simdist.errors import unknown_name
 
-__all__ = ["CATEGORIES", "Ledger", "Moment", "hold", "inheriting", "recorded"]
+__all__ = ["CATEGORIES", "Ledger", "Moment", "hold", "inheriting", "recorded", "release"]
 
 T = TypeVar("T")
 
@@ -121,6 +121,19 @@ class Ledger:
             self._settle()
             self._hold(CATEGORIES.index(category), thing, at)
 
+    def release(self, thing: Any) -> None:
+        """Count an array as a buffer again: it stays, to be used again, but nobody needs what is in it."""
+        with self._lock:
+            self._settle()
+            known = self._known.get(id(_owner(thing)))
+            if known is not None:
+                end, category, num_bytes = known
+                buffers = CATEGORIES.index(_PASSING)
+                self._known[id(_owner(thing))] = end, buffers, num_bytes
+                self._live[category] -= num_bytes
+                self._live[buffers] += num_bytes
+                self._mark(self._clock())
+
     def _hold(self, category: int, thing: Any, at: str) -> None:
         if isinstance(thing, tuple | list):
             for part in thing:
@@ -176,6 +189,13 @@ def hold(category: str, thing: Any, at: str = "") -> None:
     ledger = _ledger.get()
     if ledger is not None:
         ledger.hold(category, thing, at)
+
+
+def release(thing: Any) -> None:
+    """Tell the ledger of this context, if there is one, that an array is a mere buffer again: see `Ledger.release`."""
+    ledger = _ledger.get()
+    if ledger is not None:
+        ledger.release(thing)
 
 
 @contextmanager

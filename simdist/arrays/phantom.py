@@ -45,7 +45,7 @@ class Phantom(NDArrayOperatorsMixin):
     itemsize = property(lambda self: self.dtype.itemsize)
     nbytes = property(lambda self: self.size * self.dtype.itemsize)
     T = property(lambda self: self._view(self.shape[::-1]))
-    flags = property(lambda self: np.empty(0, self.dtype).flags)
+    flags = np.empty(0).flags  # contiguous, and may be written to
 
     def __len__(self) -> int:
         return self.shape[0]

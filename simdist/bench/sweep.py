@@ -12,14 +12,16 @@ from simdist.bench.tune import SIZES, tune
 from simdist.cluster import Cluster, Tuned, preset, presets
 from simdist.collectives import algorithms
 from simdist.collectives.registry import find
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, unknown_name
 from simdist.launch import in_job
 from simdist.plots import Crossover, crossovers, sweep
-from simdist.plots.style import seconds, size
+from simdist.plots.style import number, seconds, size
+from simdist.trace.kind import COLLECTIVES
 
 __all__ = ["add_arguments", "execute", "fastest"]
 
 _SOURCES = ("measured", "predicted", "formula")
+_OPERATIONS = tuple(name for name in COLLECTIVES if name != "barrier")  # which has no size
 _SIZES = tuple(4**k * 1024 for k in range(7))
 
 
@@ -56,6 +58,8 @@ def execute(args: Namespace) -> int:
     """Measure and print, one table for each number of ranks."""
     if args.tune:
         return _tune(args)
+    if args.operation not in _OPERATIONS:
+        raise unknown_name("collective with a size", args.operation, _OPERATIONS)
     names = args.algorithms or algorithms(args.operation)
     for name in names:
         find(args.operation, name)
@@ -109,7 +113,7 @@ def fastest(table: Sequence[Row], source: str) -> list[Crossover]:
     lines: dict[str, dict[int, float]] = {}
     for row in table:
         time_s = _seconds(row, source)
-        if time_s is not None:
+        if time_s:  # a single rank takes none, and no algorithm is the fastest there
             lines.setdefault(row.algorithm, {})[row.num_bytes] = time_s
     return crossovers(lines)
 
@@ -118,7 +122,7 @@ def _report(table: Sequence[Row], cluster: Cluster) -> str:
     first = table[0]
     link, gamma = cluster.link(first.ranks), cluster.device.reduced_bytes_per_s
     lines = [
-        f"{first.operation} on {first.ranks} ranks of {cluster.name}: alpha {seconds(link.latency_s)}, "
+        f"{first.operation} on {number(first.ranks, 'rank')} of {cluster.name}: alpha {seconds(link.latency_s)}, "
         f"1/beta {link.bytes_per_s / 1e9:.3g} GB/s, 1/gamma {gamma / 1e9:.3g} GB/s",
         f"{'size':>10}  {'algorithm':<20}{'measured':>11}{'predicted':>11}{'formula':>11}{'busbw GB/s':>12}",
     ]

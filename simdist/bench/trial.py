@@ -205,7 +205,7 @@ def _promised(trial: Trial, comm: Communicator) -> Traffic:
         rank=comm.rank,
         root=trial.root,
         itemsize=itemsize,
-        ranks_per_node=0 if comm.num_nodes == 1 else max(map(len, comm.nodes.members.values())),
+        ranks_per_node=0 if comm.num_nodes == 1 else comm.nodes.most,
         **({} if by_messages else {"staged": True}),  # a trial's arrays lie in memory of the rank's own
     )
     return Traffic(*found[1:])

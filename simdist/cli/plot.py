@@ -1,6 +1,7 @@
 """The verb `plot`."""
 
 import argparse
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +172,11 @@ def _schedule(args: argparse.Namespace) -> int:
         runs.append(pipeline.simulate(schedule, times))
         if args.text:
             print(pipeline.to_text(schedule), end="")
-        _print_figures(runs[-1], report, args, memory)
+        _print_figures(runs[-1], report, args, memory, known=not name.endswith(".txt"))
     if args.out or not args.text:
-        traces = {run.schedule.name: run.trace() for run in runs}
+        own = [run.schedule.name for run in runs]
+        labels = own if len(set(own)) == len(own) else names
+        traces = {label: run.trace() for label, run in zip(labels, runs, strict=True)}
         _write(
             pipeline_schedule(
                 traces, memory=memory if args.memory else None, arrows=args.arrows, unit="", width=args.width
@@ -214,23 +217,24 @@ def _schedule_of(
 
 
 def _print_figures(
-    run: pipeline.Simulation, report: pipeline.Report, args: argparse.Namespace, memory: pipeline.Memory
+    run: pipeline.Simulation, report: pipeline.Report, args: argparse.Namespace, memory: pipeline.Memory, known: bool
 ) -> None:
-    """What a schedule takes, simulated beside what its paper says, or beside the bounds within which it was sought."""
+    """What a schedule takes, simulated beside what its paper says, or beside the bounds within which it was sought;
+    if it is known, and not from a file, whatever name it has there.
+    """
     schedule, beside = run.schedule, "formula"
     own = [run.own_bubble, run.own_bubble_rate, *report.memory]
     said: list[float | None] = [None] * len(own)
     shape: dict[str, Any] = {"stages": args.stages, "micro_batches": args.micro_batches, "memory": memory}
-    if args.subject[1].endswith(".txt"):
-        pass
-    elif schedule.name == "zb-auto":
+    if known and schedule.name == "zb-auto":
         least, beside = lower_bound(**shape, memory_limit=args.memory_limit, times=run.times), "bound"
         limit = 2 * args.stages * memory.backward if args.memory_limit is None else args.memory_limit
         bubble = max(0.0, least - run.busy(0))
         said = [bubble, bubble / least if least else 0.0, *[limit] * args.stages]
-    elif schedule.name in pipeline.schedules():
+    elif known:
         found = formula(schedule.name, times=run.times, **shape, chunks=len(schedule.placement[0]))
-        said = [found.bubble, found.bubble_rate, *found.memory]
+        idle = (found.bubble, found.bubble_rate) if found.filled else (None, None)
+        said = [*idle, *found.memory]
     print(f"{schedule.name}: makespan {run.makespan:.6g}, idle {run.bubble_rate:.4f} of it")
     print(f"  {'':40} {'simulated':>10} {beside:>10}")
     what = "micro-batches" if memory == pipeline.Memory() else f"of {memory.backward:g} and {memory.weight:g}"
@@ -241,13 +245,15 @@ def _print_figures(
 
 
 def _of_trace(trace: Trace, args: argparse.Namespace) -> Any:
+    if args.kind == "timeline":
+        return timeline(trace, start_s=args.start, end_s=args.end, arrows=args.arrows, width=args.width)
+    start_s, end_s = -inf if args.start is None else args.start, inf if args.end is None else args.end
+    trace = Trace([s for s in trace if start_s <= s.start_s < end_s], trace.ranks)
     if args.kind == "traffic":
         return traffic(trace, width=args.width)
     if args.kind == "attention":
         return attention_work({Path(args.subject[0]).stem: trace}, width=args.width)
-    if args.kind == "experts":
-        return expert_load(trace, width=args.width)
-    return timeline(trace, start_s=args.start, end_s=args.end, arrows=args.arrows, width=args.width)
+    return expert_load(trace, width=args.width)
 
 
 def _require_format(out: Path) -> None:

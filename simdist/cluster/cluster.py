@@ -32,7 +32,7 @@ class Cluster:
         inside: the link between two devices of a node.
         between: the link between two nodes, of one NIC.
         eager_bytes: a message up to this size leaves its sender at once; a larger one waits until its
-            receiver has posted a receive, as in MPI. 0 makes every send wait.
+            receiver has posted a receive, as in MPI. 0 makes all sends wait but empty ones.
         jitter: each message's latency is stretched by a seeded factor between 1 and 1 + jitter.
         slow: rank -> factor by which its computing takes longer.
         seed: of the jitter.

@@ -20,6 +20,7 @@ what a reduction in shared memory has to move.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from simdist.arrays import Array, Reduction, partition, slices
 from simdist.collectives.cost import Case, Cost, Formula
@@ -93,7 +94,8 @@ def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> 
         taken, spared = (n, 2 * own) if takes else (0, own)
         read, written = p * share + taken - spared, n + len(to) * share - spared
         far = (p - 1 + len(to) - takes) * share
-        peers.moved(start_s, read, written, far, n + taken, (p - 1) * items, n - own)
+        crowd = takes * max(0, n - len(to) * share)  # others write to it what they have folded
+        peers.moved(start_s, read, written, far, n + taken, (p - 1) * items, n - own, crowd)
         summed, sums, at = mine, copies[r], kept[r]
         if k < len(parts):
             mine = x[parts[k]]
@@ -147,12 +149,14 @@ def _reduce_moves(case: Case, to: Sequence[int], one_shot: bool | None, staged: 
     far = p - 1 + len(to) - takes
     if not staged:
         share = case.chunk_bytes(r)
-        return Moves(2, p * share, len(to) * share, 0, (p - 1) * share, far * share)
+        crowd = takes * max(0, n - len(to) * share)
+        return Moves(2, p * share, len(to) * share, 0, (p - 1) * share, far * share, crowd)
     parts = segments(n // case.itemsize, case.itemsize, ROOM_BYTES)
     share = sum(partition(s.stop - s.start, p).size(r) for s in parts) * case.itemsize
     spared = 2 * share if takes else share
     read, written = p * share + taken - spared, n + len(to) * share - spared
-    return Moves(len(parts) + 1, read, written, n + taken, (p - 1) * share, far * share)
+    crowd = takes * max(0, n - len(to) * share)
+    return Moves(len(parts) + 1, read, written, n + taken, (p - 1) * share, far * share, crowd)
 
 
 def _all_reduce_moves(case: Case, one_shot: bool | None = None, staged: bool = False) -> Moves:
@@ -218,7 +222,7 @@ def _reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False)
 
 def _reduce_formula(case: Case, one_shot: bool | None = None, staged: bool = False) -> Formula:
     if on_one_node(case):
-        return _one_rank(case, one_shot, staged).formula(case)
+        return _one_rank(replace(case, rank=case.root), one_shot, staged).formula(case)
     return find("reduce", "binomial").formula(case)
 
 

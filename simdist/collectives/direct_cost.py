@@ -23,6 +23,7 @@ class Moves(NamedTuple):
         private_bytes: read from and written to memory of its own.
         reduced_bytes: of one operand.
         peer_bytes: how much of what is read and written lies in the parts of other ranks.
+        crowd_bytes: what others move over the same link, and is in its way: see `Peers.moved`.
     """
 
     meetings: int
@@ -31,6 +32,7 @@ class Moves(NamedTuple):
     private_bytes: int
     reduced_bytes: int = 0
     peer_bytes: int = 0
+    crowd_bytes: int = 0
 
     def cost(self, case: Case) -> Cost:
         """As a Cost; a single rank has nothing to do."""
@@ -42,15 +44,15 @@ class Moves(NamedTuple):
         """As a Formula."""
         if case.ranks == 1:
             return Formula(0, 0)
-        return in_memory(
-            case, self.meetings, self.read_bytes + self.written_bytes + self.private_bytes, self.peer_bytes
-        )
+        num_bytes = self.read_bytes + self.written_bytes + self.private_bytes
+        return in_memory(case, self.meetings, num_bytes, self.peer_bytes, self.crowd_bytes)
 
 
-def in_memory(case: Case, meetings: int, num_bytes: float, peer_bytes: float) -> Formula:
-    """Of so many bytes that are read and written, some of them in the parts of other ranks."""
-    across_bytes = 0 if case.one_memory else peer_bytes
-    return Formula(meetings, across_bytes, (num_bytes - across_bytes) / 3)
+def in_memory(case: Case, meetings: int, num_bytes: float, peer_bytes: float, crowd_bytes: float) -> Formula:
+    """Of so many bytes that are read and written, some of them in the parts of other ranks, others in the way."""
+    if case.one_memory:
+        return Formula(meetings, 0, num_bytes / 3)
+    return Formula(meetings, peer_bytes + crowd_bytes, (num_bytes - peer_bytes) / 3)
 
 
 def is_short(num_bytes: int, ranks: int, memory: str = "host") -> bool:

@@ -5,6 +5,7 @@ n   items            c1     chunk 1, of rank 1             ab  rank a's part for
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from simdist.arrays import Array, Chunks
 from simdist.collectives.cost import Case, Cost, Formula
@@ -31,9 +32,11 @@ def _broadcast_moves(case: Case, staged: bool = False) -> Moves:
     n, root = case.num_bytes, case.rank == case.root
     if staged or is_short(n, case.ranks):
         meetings = len(segments(n // case.itemsize, case.itemsize, ROOM_BYTES))
-        return Moves(meetings, 0, n, n) if root else Moves(meetings, n, 0, n, peer_bytes=n)
+        if root:
+            return Moves(meetings, 0, n, n)
+        return Moves(meetings, n, 0, n, peer_bytes=n, crowd_bytes=(case.ranks - 2) * n)
     away = (case.ranks - 1) * (share := case.chunk_bytes(case.rank))
-    return Moves(2, share, away, 0, peer_bytes=away)
+    return Moves(2, share, away, 0, peer_bytes=away, crowd_bytes=root * (n - share))
 
 
 def _broadcast_cost(case: Case, staged: bool = False) -> Cost:
@@ -43,11 +46,11 @@ def _broadcast_cost(case: Case, staged: bool = False) -> Cost:
 def _broadcast_formula(case: Case, staged: bool = False) -> Formula:
     if not on_one_node(case) or case.ranks == 1:
         return find("broadcast", "binomial").formula(case)
-    n, moves = case.num_bytes, _broadcast_moves(case, staged)
+    n, moves = case.num_bytes, _broadcast_moves(replace(case, rank=case.root), staged)
     if not (staged or is_short(n, case.ranks)):
         return moves.formula(case)
     # Root leaves one part while the others take the last: 2n bytes each, and one part more until all have the last.
-    return in_memory(case, moves.meetings, 2 * n + 2 * n / moves.meetings, n)
+    return in_memory(case, moves.meetings, 2 * n + 2 * n / moves.meetings, n, (case.ranks - 2) * n)
 
 
 @algorithm("broadcast", "direct", cost=_broadcast_cost, formula=_broadcast_formula, by_messages=False)
@@ -86,7 +89,9 @@ def direct_broadcast(x: Array, comm: Communicator, root: int, staged: bool = Fal
         for blocks in mine.blocks:
             copy_to(blocks[root], blocks[:root] + blocks[root + 1 :])
         away = (comm.size - 1) * mine.num_bytes
-        peers.moved(start_s, mine.num_bytes, away, away)  # root reads its own, and others write their own
+        crowd = x.nbytes - mine.num_bytes if comm.rank == root else 0  # the others read theirs
+        # Root reads its own, and others write their own.
+        peers.moved(start_s, mine.num_bytes, away, away, crowd_bytes=crowd)
     peers.meet()
 
 
@@ -100,7 +105,8 @@ def _broadcast_staged(x: Array, peers: Peers, root: int) -> None:
             peers.moved(start_s, 0, mine.nbytes, 0, mine.nbytes, 0, mine.nbytes)
         else:
             mine[...] = copies[root][: len(mine)]
-            peers.moved(start_s, mine.nbytes, 0, mine.nbytes, mine.nbytes)
+            crowd = (comm.size - 2) * mine.nbytes  # all others read it, too
+            peers.moved(start_s, mine.nbytes, 0, mine.nbytes, mine.nbytes, crowd_bytes=crowd)
 
 
 # -- all-gather ---------------------------------------------------------------------------------------

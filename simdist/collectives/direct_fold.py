@@ -134,5 +134,7 @@ def fold_in_place(views: Views, peers: Peers, op: Reduction, to: Sequence[int] |
         part.fold(op, heirs, peers)
         share = part.num_bytes
         far = (p - 1 + len(heirs) - (comm.rank in heirs)) * share
-        peers.moved(start_s, p * share, len(heirs) * share, far, 0, (p - 1) * part.items)
+        # Others write to it what they have folded.
+        crowd = max(0, views[0].nbytes - len(to) * share) if to is not None and comm.rank in to else 0
+        peers.moved(start_s, p * share, len(heirs) * share, far, 0, (p - 1) * part.items, crowd_bytes=crowd)
     peers.meet()

@@ -157,14 +157,30 @@ def _longest_way(case: Case, operation: str, root: _Seat, staged: bool) -> int:
 def gather_cost(case: Case, staged: bool) -> Cost:
     """Of the all-gather over nodes."""
     inside, between, _ = _levels(case)
-    first = between.rank * case.ranks_per_node
-    last = min(first + case.ranks_per_node, case.ranks)
-    span = case.chunks.span(first, last)
-    own = replace(inside, num_bytes=(span.stop - span.start) * case.itemsize)
-    phases = [find(each, "direct").cost(of, staged=staged) for each, of in (("all_gather", own), ("broadcast", inside))]
+    node, m = between.rank, between.ranks
+    phases = list(_gather_inside(case, inside, node, staged))
     if inside.rank == 0:
-        m = between.ranks
-        after = (between.rank + 1) % m * case.ranks_per_node
-        far = case.chunks.span(after, min(after + case.ranks_per_node, case.ranks))
-        phases.append(Cost(m - 1, m - 1, case.num_bytes - (far.stop - far.start) * case.itemsize))
-    return in_turn(*phases)
+        phases.append(Cost(m - 1, m - 1, case.num_bytes - _node_bytes(case, (node + 1) % m)))
+    ways = [_gather_inside(first, _levels(first)[0], i, staged) for i, first in enumerate(_firsts(case))]
+    gathers, broadcasts = ([phase.steps for phase in each] for each in zip(*ways, strict=True))
+    return in_turn(*phases)._replace(steps=max(gathers) + m - 1 + max(broadcasts))
+
+
+def _firsts(case: Case) -> list[Case]:
+    """The case of the first rank of each node."""
+    return [replace(case, rank=rank) for rank in range(0, case.ranks, case.ranks_per_node)]
+
+
+def _node_bytes(case: Case, node: int) -> int:
+    """The bytes of a node's chunks."""
+    first = node * case.ranks_per_node
+    span = case.chunks.span(first, min(first + case.ranks_per_node, case.ranks))
+    num_bytes: int = (span.stop - span.start) * case.itemsize
+    return num_bytes
+
+
+def _gather_inside(case: Case, inside: Case, node: int, staged: bool) -> tuple[Cost, Cost]:
+    """Inside a node: of the all-gather of its own chunks, and of the broadcast of all."""
+    own = replace(inside, num_bytes=_node_bytes(case, node))
+    gather, broadcast = (find(each, "direct") for each in ("all_gather", "broadcast"))
+    return gather.cost(own, staged=staged), broadcast.cost(inside, staged=staged)

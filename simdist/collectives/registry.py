@@ -168,7 +168,7 @@ def choose(operation: str, comm: Communicator, num_bytes: int, by_messages: bool
                 name, least = _LONG.get((operation, comm.size), ("", 0))
                 return Choice(without[0], known[name] if name and num_bytes >= least else without[0])
     link = cluster.inside if comm.num_nodes == 1 else cluster.between
-    ranks_per_node, rate = comm.size // comm.num_nodes, cluster.device.reduced_bytes_per_s
+    ranks_per_node, rate = comm.nodes.most, cluster.device.reduced_bytes_per_s
     in_memory = cluster.one_memory and ranks_per_node <= _MOST_IN_ONE_MEMORY and not by_messages
     name = _fastest(operation, comm.size, num_bytes, ranks_per_node, link, rate, in_memory)
     return Choice(known[name], known[name])

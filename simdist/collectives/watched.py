@@ -220,7 +220,9 @@ class _WatchedPeers(Peers):
         private_bytes: int = 0,
         flops: int = 0,
         posted_bytes: int = 0,
+        crowd_bytes: int = 0,
     ) -> None:
         """See Peers."""
-        self._peers.moved(start_s, read_bytes, written_bytes, peer_bytes, private_bytes, flops, posted_bytes)
+        counts = read_bytes, written_bytes, peer_bytes, private_bytes, flops, posted_bytes, crowd_bytes
+        self._peers.moved(start_s, *counts)
         self._watch.look()

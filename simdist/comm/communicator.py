@@ -17,7 +17,7 @@ from simdist.comm.device import HOST, Device, Finding
 from simdist.comm.peers import Peers
 from simdist.comm.placement import Placement
 from simdist.comm.stream import Stream
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, ArrayError
 from simdist.trace import Recorder
 
 __all__ = ["ANY", "Communicator", "Request", "Status"]
@@ -271,6 +271,13 @@ class Communicator(ABC):
         """Raise ArgumentError unless 0 <= rank < size; `role` says what the rank was given as."""
         if not 0 <= rank < self.size:
             raise ArgumentError(f"{role} {rank} on rank {self.rank}: this communicator has ranks 0 to {self.size - 1}")
+
+    def check_contiguous(self, what: str, *arrays: Array) -> None:
+        """Raise ArrayError unless arrays lie in memory as the bytes of a message do; `what` says what they are for."""
+        for x in arrays:
+            if not x.flags.c_contiguous:
+                layout = f"shape {x.shape} with strides {x.strides}"
+                raise ArrayError(f"{what} of {layout} on rank {self.rank}: needs to be contiguous")
 
     def check_split(self, color: object, key: object) -> None:
         """Raise ArgumentError unless color (where it is not None) and key are whole numbers."""

@@ -114,6 +114,7 @@ class Peers(ABC):
         private_bytes: int = 0,
         flops: int = 0,
         posted_bytes: int = 0,
+        crowd_bytes: int = 0,
     ) -> None:
         """Record and charge what this rank has done since start_s, and what it had posted before.
 
@@ -123,10 +124,12 @@ class Peers(ABC):
             private_bytes: read from and written to other memory.
             flops: operations of a reduction.
             posted_bytes: how much of what was written was posted, for which as much was read from other memory.
+            crowd_bytes: what others move over the same link, and is in the way, where one link has more to carry than
+                the others.
         """
         if current_meter() is not None:
             near_bytes = read_bytes + written_bytes + private_bytes - peer_bytes
-            self._charge(flops, near_bytes, peer_bytes, posted_bytes)
+            self._charge(flops, near_bytes, peer_bytes, posted_bytes, crowd_bytes)
         comm = self.comm
         recorder = comm.recorder
         if recorder.on:
@@ -136,6 +139,6 @@ class Peers(ABC):
             row = read_bytes + written_bytes, -1, 0, comm.context, -1, detail
             recorder.rows.append((recorder.rank, comm.stream_name, "move", start_s, end_s, *row))
 
-    def _charge(self, flops: int, near_bytes: int, peer_bytes: int, posted_bytes: int) -> None:
+    def _charge(self, flops: int, near_bytes: int, peer_bytes: int, posted_bytes: int, crowd_bytes: int) -> None:
         """Tell the meter."""
         charge(flops, near_bytes + peer_bytes)

@@ -26,6 +26,11 @@ class Placement(tuple[int, ...]):
         return len(self.members)
 
     @cached_property
+    def most(self) -> int:
+        """How many ranks the fullest node has."""
+        return max(map(len, self.members.values()))
+
+    @cached_property
     def equal(self) -> bool:
         """Whether every node has the same number of ranks."""
         return len(set(map(len, self.members.values()))) <= 1

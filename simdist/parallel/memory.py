@@ -16,11 +16,11 @@ class Prediction(NamedTuple):
 
     Attributes:
         num_bytes: by this implementation's own formula, exactly.
-        paper_bytes: by the paper's.
+        paper_bytes: by the paper's; None where it says nothing.
     """
 
     num_bytes: int
-    paper_bytes: float
+    paper_bytes: float | None
 
 
 class MemoryRow(NamedTuple):

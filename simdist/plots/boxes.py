@@ -69,7 +69,7 @@ def words(found: Iterable[Box]) -> dict[str, str]:
     """The kinds that occur, for a key, and what to call them; frames explain themselves."""
     kinds = {box.kind for box in found if box.role != "frame"}
     named = [kind for kind in COMPUTING if kind != "compute"]
-    order = [*named, "compute", *COMMUNICATING]
+    order = [*named, "compute", *COMMUNICATING, "disk"]
     other = {"compute": "other computing"} if kinds & {"forward", "backward"} else {}
     return {kind: other.get(kind, _WORDS.get(kind, kind)) for kind in sorted(kinds, key=order.index)}
 

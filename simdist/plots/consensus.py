@@ -100,4 +100,6 @@ def _finding(errors: Mapping[str, Sequence[tuple[float, float]]]) -> str:
 
 
 def _share(share: float) -> str:
+    if share > 1:
+        return f"{share:.2g} times as much"
     return "nothing" if share <= _ROUNDING else f"{share:.1e}" if share < 0.01 else f"{share:.2g}"

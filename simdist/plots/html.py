@@ -135,7 +135,7 @@ def _content(view: View) -> dict[str, Any]:
         "strip": STRIP,
         "ink": style.INK,
         "faint": style.FAINT,
-        "colours": {kind: _colours(kind) for kind in (*COMPUTING, *COMMUNICATING, "other")},
+        "colours": {kind: _colours(kind) for kind in (*COMPUTING, *COMMUNICATING, "disk", "other")},
         "key": _key(found, memory),
     }
 

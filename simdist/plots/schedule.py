@@ -62,7 +62,7 @@ def pipeline_schedule(
         raise ArgumentError("no runs to draw; give one at least")
     panels = [(run, kept) for run in pictures for kept in ([None, memory] if memory else [None])]
     heights = [_inches(run) for run, _ in panels]
-    end = max(run.end for run in pictures)
+    end = max(run.end for run in pictures) or 1.0
     length, sign = style.unit_of_time(end) if unit == "s" else (1.0, unit)
     notes: list[str] = []
     with style.styled():
@@ -134,13 +134,13 @@ class _Run:
             for row, when in zip(schedule.rows, times, strict=True)
         ]
         end = max(end for row in times for _, end in row)
-        return cls(name, trace, schedule, times, cells, origin, end or 1.0)
+        return cls(name, trace, schedule, times, cells, origin, end)
 
     @property
     def bubble_rate(self) -> float:
         """The part of the time that ranks are idle, from the first action of all to the last."""
         busy = sum(end - start for row in self.times for start, end in row)
-        return 1 - busy / (self.end * len(self.times))
+        return 1 - busy / (self.end * len(self.times)) if self.end else 0.0
 
     @property
     def own_bubble_rate(self) -> float:
@@ -295,6 +295,6 @@ def _finding(pictures: Sequence[_Run]) -> str:
 
 
 def _versus(one: _Run, other: _Run) -> str:
-    more = one.end / other.end - 1
+    more = one.end / other.end - 1 if one.end != other.end else 0.0
     how = f"{abs(more):.1%} {'longer' if more > 0 else 'shorter'} than" if abs(more) >= 0.0005 else "as long as"
     return f"{how} {other.name}"

@@ -72,6 +72,7 @@ _COLOURS = {
     "scatter": "#C0B86A",
     "gather": "#B5651D",
     "barrier": "#666666",
+    "disk": "#C9BFAE",
     "other": "#BBBBBB",
 }
 

@@ -57,21 +57,36 @@ _SAID = {"predicted": "as predicted", "formula": "by formula"}
 def crossovers(lines: dict[str, Line]) -> list[Crossover]:
     """Which algorithm is the fastest from which size on; the first from the smallest size.
 
-    Between two sizes times are taken as straight lines over the bytes, as the formulas are.
+    Between two sizes times are taken as straight lines over the bytes, as the formulas are. Of those that are equally
+    fast it is the one that stays so for longest: nobody overtakes an equal.
 
     Args:
         lines: the times of each algorithm; a size that one of them lacks is passed over.
     """
     sizes = sorted(set.intersection(*(set(line) for line in lines.values()))) if lines else []
-    if not sizes:
-        return []
-    best = [min(lines, key=lambda name: (lines[name][size], name)) for size in sizes]
-    found = [Crossover(sizes[0], best[0])]
-    for (a, b), (old, new) in zip(pairwise(sizes), pairwise(best), strict=True):
-        if old != new:
-            behind, ahead = lines[new][a] - lines[old][a], lines[old][b] - lines[new][b]
-            found.append(Crossover(a + (b - a) * behind / (behind + ahead) if behind + ahead else b, new))
+    runs: list[tuple[int, set[str]]] = []  # from which size on, and who is as fast as any at all sizes until the next
+    for size in sizes:
+        best = _fastest(lines, size)
+        if runs and runs[-1][1] & best:
+            runs[-1] = runs[-1][0], runs[-1][1] & best
+        else:
+            runs.append((size, best))
+    found = [Crossover(size, min(names)) for size, names in runs[:1]]
+    for (_, before), (b, names) in pairwise(runs):
+        old, new, a = min(before), min(names), sizes[sizes.index(b) - 1]
+        behind, ahead = lines[new][a] - lines[old][a], lines[old][b] - lines[new][b]
+        found.append(Crossover(a + (b - a) * max(0.0, behind) / (max(0.0, behind) + ahead), new))
     return found
+
+
+_EQUAL = 1e-9
+"""Of a time: what differs by less does so because clocks are rounded."""
+
+
+def _fastest(lines: dict[str, Line], size: int) -> set[str]:
+    """Those that take the least time at this size."""
+    least = min(line[size] for line in lines.values())
+    return {name for name, line in lines.items() if line[size] <= least * (1 + _EQUAL)}
 
 
 def sweep(
@@ -137,7 +152,8 @@ def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: i
         for name, line in lines.items():
             ax.plot(sorted(line), [line[size] for size in sorted(line)], **{**style.series(names.index(name)), **look})
     found = crossovers(marked)
-    _regimes(ax, found, names)
+    if found:  # else the panel has no limits of its own to keep, and shares those of others
+        _regimes(ax, found, names)
     ax.set_title(f"{style.number(ranks, 'rank')}{by}", pad=3 + 6.5 * max(0, len(found) - 1))
     return f"{style.number(ranks, 'rank')}: {_told(found)}"
 
@@ -162,7 +178,7 @@ def _regimes(ax: Axes, found: Sequence[Crossover], names: Sequence[str]) -> None
 
 def _told(found: Sequence[Crossover]) -> str:
     if not found:
-        return "no size in common"
+        return "nothing to compare"
     return ", ".join([found[0].algorithm, *(f"{c.algorithm} from {style.size(c.num_bytes, 2)}" for c in found[1:])])
 
 

@@ -64,10 +64,11 @@ def _write(ax: Axes, matrix: Array, high: int, room: float) -> None:
 def _finding(matrix: Array, messages: int) -> str:
     """The picture in a sentence."""
     p = len(matrix)
-    partners = np.count_nonzero(matrix, axis=1)
+    others = matrix * ~np.eye(p, dtype=bool)  # what a rank sends to itself is no other's
+    partners = np.count_nonzero(others, axis=1)
     low, high = int(partners.min()), int(partners.max())
     whom = f"{low}" if low == high else f"{low} to {high}"
     return (
         f"{style.size(int(matrix.sum()))} in {style.number(messages, 'message')}: each of {style.number(p, 'rank')} "
-        f"sends to {whom} of the others, at most {style.size(int(matrix.max()))} to one"
+        f"sends to {whom} of the others, at most {style.size(int(others.max()))} to one"
     )

@@ -89,7 +89,7 @@ def _mixing(answer: Any) -> Iterator[Finding]:
             (bool(np.allclose(w, w.T)), "symmetric"),
             (bool(np.allclose(w.sum(axis=1), 1)), "rows that sum to 1"),
             (bool((w >= -1e-12).all()), "nothing negative"),
-            (not w[~edge].any(), "zero where there is no edge"),
+            (not (np.abs(w[~edge]) > 1e-12).any(), "zero where there is no edge"),
         ):
             if not good:
                 with np.printoptions(precision=2):

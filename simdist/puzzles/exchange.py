@@ -19,6 +19,7 @@ __all__ = [
     "busiest_bytes",
     "busiest_messages",
     "carried",
+    "compare",
     "digits",
     "elapsed",
     "exchanged",
@@ -39,6 +40,7 @@ def exchanged(
     case: Case,
     *,
     returns: bool = False,
+    sums: bool = False,
     cluster: Cluster = PLAIN,
     why: str = "",
 ) -> Runs:
@@ -46,6 +48,7 @@ def exchanged(
 
     Args:
         returns: whether the result is what it returns; else it is what it leaves in x.
+        sums: whether rank r puts in 10**r, so that the digits of a wrong sum tell what it comes from.
         why: what a wrong result may come from.
 
     Raises:
@@ -62,12 +65,12 @@ def exchanged(
 
         runs[p] = trial(program, p, cluster)
         for rank, (found, wanted) in enumerate(zip(runs[p].results, expected, strict=True)):
-            _compare(f"what rank {rank} of {p} ends with", found, wanted, why)
+            compare(f"what rank {rank} of {p} ends with", found, wanted, why, sums)
     return runs
 
 
-def _compare(what: str, found: Any, wanted: Array, why: str) -> None:
-    """Raise Failed unless these are equal."""
+def compare(what: str, found: Any, wanted: Array, why: str = "", sums: bool = False) -> None:
+    """Raise Failed unless these are equal, with the items where they first differ."""
     if not isinstance(found, np.ndarray):
         why = "your function has to return the array" if found is None else ""
         raise Failed(Finding(False, what, repr(found), "an array", why))
@@ -79,13 +82,14 @@ def _compare(what: str, found: Any, wanted: Array, why: str) -> None:
         near = slice(max(0, first - 1), first + 5)
         items = f"items {near.start} to {min(near.stop, wanted.size) - 1}"
         shown = f"{found.reshape(-1)[near]} in {items}, {len(wrong)} of {found.size} wrong"
-        raise Failed(Finding(False, what, shown, str(wanted.reshape(-1)[near]), digits(found, wanted, first) or why))
+        told = (digits(found, wanted, first) if sums else "") or why
+        raise Failed(Finding(False, what, shown, str(wanted.reshape(-1)[near]), told))
 
 
 def digits(found: Array, wanted: Array, place: int) -> str:
     """What the digits of a wrong sum of powers of ten tell."""
     value, target = int(found.reshape(-1)[place]), int(wanted.reshape(-1)[place])
-    if set(str(target)) != {"1"} or value < 0:
+    if value < 0:
         return ""
     p = len(str(target))
     times: dict[int, list[int]] = {}
@@ -144,10 +148,10 @@ def right(runs: Runs, what: str) -> Iterator[Finding]:
     yield Finding(not used, "written with", found, "", why)
 
 
-def carried(runs: Runs, least: Callable[[int], float]) -> Finding:
-    """Every rank has received at least what it cannot know by itself."""
+def carried(runs: Runs, least: Callable[[int], float], first: int = 0) -> Finding:
+    """Every rank from `first` on has received at least what it cannot know by itself."""
     for p, run in runs.items():
-        received = min(rank.received.num_bytes for rank in run.trace.statistics())
+        received = min(rank.received.num_bytes for rank in run.trace.statistics()[first:])
         if received < least(p) * (1 - 1e-9):
             why = "something else than messages has carried data: a variable that all ranks share, perhaps?"
             what = f"bytes that each rank receives, on {number(p, 'rank')}"

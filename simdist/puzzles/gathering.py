@@ -105,3 +105,4 @@ def _long(answer: Any) -> Iterator[Finding]:
     runs = exchanged(answer, (8,), lambda p: ([np.full(n, 7 * (r == 0)) for r in range(p)], [np.full(n, 7)] * p))
     yield from right(runs, "what each rank holds")
     yield bounded(runs, "time", elapsed, lambda p: 1.9, "s")
+    yield carried(runs, lambda p: 8 * n, first=1)

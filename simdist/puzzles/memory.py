@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from simdist.puzzles.exchange import bounded, busiest_bytes
+from simdist.puzzles.exchange import bounded, busiest_bytes, compare
 from simdist.puzzles.puzzle import judges
 from simdist.puzzles.trial import Failed, call, trial
 from simdist.puzzles.verdict import Finding, at_most
@@ -57,10 +57,9 @@ def _state(answer: Any) -> Iterator[Finding]:
 
         runs[p] = trial(program, p)
         for rank, found in enumerate(runs[p].results):
-            if not (isinstance(found, tuple) and len(found) == 2):
+            if not (isinstance(found, (tuple, list)) and len(found) == 2):
                 raise Failed(Finding(False, "what is returned", repr(found)[:60], "weights and velocity"))
-            if not (np.shape(found[0]) == (n,) and np.allclose(found[0], w)):
-                raise Failed(Finding(False, f"the weights of rank {rank} of {p}", str(found[0])[:60], str(w)[:60]))
+            compare(f"the weights of rank {rank} of {p}", found[0], w)
         yield at_most(
             f"numbers of state that a rank of {p} keeps",
             max(np.size(kept) for _, kept in runs[p].results),

@@ -72,6 +72,7 @@ def _tell(answer: Any) -> Iterator[Finding]:
     yield from right(runs, "what each rank holds")
     why = "who knows it, and has nothing to do?"
     yield bounded(runs, "time", elapsed, lambda p: 1.001 * ceil(log2(p)), "s", why)
+    yield carried(runs, lambda p: 8 * n, first=1)
 
 
 @judges(
@@ -104,10 +105,11 @@ def broken(x, comm):                     # in place: the sum over all ranks
 def _chunk(answer: Any) -> Iterator[Finding]:
     n = 23
     runs = exchanged(
-        answer, RANKS, lambda p: ([np.full(n, 10**r) for r in range(p)], [np.full(n, ones(p)) for _ in range(p)])
+        answer, RANKS, lambda p: ([np.full(n, 10**r) for r in range(p)], [np.full(n, ones(p))] * p), sums=True
     )
     yield from right(runs, "the sum")
     yield bounded(runs, "messages that a rank sends", busiest_messages, lambda p: 2 * (p - 1))
+    yield carried(runs, lambda p: 8 * n)
 
 
 @judges(
@@ -146,3 +148,4 @@ def _wait(answer: Any) -> Iterator[Finding]:
     yield bounded(runs, "time", elapsed, lambda p: 4.2, "s", "a row is prepared only when the one before has arrived")
     worked = min(rank.computing_s for run in runs.values() for rank in run.trace.statistics())
     yield Finding(worked > 2.999, "seconds spent preparing", f"{worked:g}", "3, one for each row")
+    yield carried(runs, lambda p: 3 * 8 * n)

@@ -18,7 +18,7 @@ def _schedule(answer: Any, stages: int, micro_batches: int) -> Schedule:
     """What an answer writes, as a schedule that can be carried out."""
     what = f"the schedule for {stages} stages and {micro_batches} micro-batches"
     rows = call(answer, stages, micro_batches)
-    if not isinstance(rows, list) or len(rows) != stages or not all(isinstance(row, str) for row in rows):
+    if not isinstance(rows, (list, tuple)) or len(rows) != stages or not all(isinstance(row, str) for row in rows):
         raise Failed(Finding(False, what, repr(rows)[:80], f"a list of {stages} texts, a row for each rank"))
     try:
         schedule = parse("\n".join(row or "-" for row in rows), "yours")

@@ -60,7 +60,8 @@ def _reduce_scatter(answer: Any) -> Iterator[Finding]:
         given = [10**r * (1 + np.arange(_ITEMS) % 3) for r in range(p)]
         return given, [sum(given)[chunk] for chunk in partition(_ITEMS, p)]
 
-    runs = exchanged(answer, RANKS, case, returns=True)
+    why = "item i is (1 + i % 3) times 10**r on rank r: is it another chunk's, or does a rank's digit differ?"
+    runs = exchanged(answer, RANKS, case, returns=True, why=why)
     yield from right(runs, "the sums")
     yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 8 * _ITEMS * (p - 1) / p)
     yield carried(runs, lambda p: 8 * _ITEMS * (p - 1) / p)
@@ -84,10 +85,10 @@ def sum_all(x, comm):                    # in place
 )
 def _all_reduce(answer: Any) -> Iterator[Finding]:
     n = 8 * _ITEMS
-    runs = exchanged(answer, RANKS, _powers(_ITEMS))
+    runs = exchanged(answer, RANKS, _powers(_ITEMS), sums=True)
     yield from right(runs, "the sum")
     yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 2 * n * (p - 1) / p)
-    longest = {8: exchanged(answer, (8,), _powers(SECOND // 8))[8]}
+    longest = {8: exchanged(answer, (8,), _powers(SECOND // 8), sums=True)[8]}
     yield bounded(longest, "time for 1 MiB", elapsed, lambda p: 1.76, "s", "which ranks wait, and for whom?")
     yield carried(runs, lambda p: n * (p > 1))
 
@@ -108,7 +109,7 @@ def sum_all(x, comm):                    # in place; comm.size is a power of two
     "In round k exchange all of x with rank r ^ 2**k, and add. After it x holds the sum over 2**(k+1) ranks.",
 )
 def _short(answer: Any) -> Iterator[Finding]:
-    runs = exchanged(answer, (1, 2, 4, 8, 16), _powers(5), cluster=STEPS)
+    runs = exchanged(answer, (1, 2, 4, 8, 16), _powers(5), sums=True, cluster=STEPS)
     yield from right(runs, "the sum")
     yield bounded(runs, "time", elapsed, lambda p: 1.001 * log2(p), "s")
     yield bounded(runs, "messages of a rank", busiest_messages, log2)
@@ -147,7 +148,7 @@ def sum_all(x, comm):                    # in place, on these 8 ranks
 )
 def _nodes(answer: Any) -> Iterator[Finding]:
     n = SECOND
-    runs = exchanged(answer, (2 * _PER_NODE,), _powers(n // 8), cluster=_TWO_NODES)
+    runs = exchanged(answer, (2 * _PER_NODE,), _powers(n // 8), sums=True, cluster=_TWO_NODES)
     yield from right(runs, "the sum")
 
     def crossed(run: Any) -> int:

@@ -35,7 +35,7 @@ class Activity:
 
     It communicates inside a collective, folding included, and while a message is on its way beneath which
     it does not compute; and while it stands still for another stream: a forward that waits for parameters does not
-    compute meanwhile. It waits as long as other ranks are late.
+    compute meanwhile. It waits as long as other ranks are late. Reading and writing files is neither.
     """
 
     __slots__ = ("collectives", "computing", "late", "messages", "waits")
@@ -61,7 +61,7 @@ class Activity:
             self.collectives.append(interval)
         elif what == "wait":
             self.waits.append(interval)
-        elif what in COMPUTING or not encloses:
+        elif what in COMPUTING or (what != "disk" and not encloses):
             self.computing.append(interval)
         if waited is not None:
             self.late.append(waited)

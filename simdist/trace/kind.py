@@ -31,7 +31,7 @@ _LETTERS = {"F": "forward", "B": "backward", "I": "backward", "W": "weight gradi
 
 @lru_cache(maxsize=4096)
 def kind(name: str) -> str:
-    """One of COMMUNICATING, COMPUTING, "state", or "other".
+    """One of COMMUNICATING, COMPUTING, "disk", "state", or "other".
 
     The first word decides: "all_reduce ring" is an all_reduce. A pipeline's actions, such as F0 and 2W1, are
     known by their letter, and a pair of them done at once, such as F8&B0, computes. What is "other" depends
@@ -39,7 +39,7 @@ def kind(name: str) -> str:
     frame, such as a training step, around what it holds.
     """
     word = name.partition(" ")[0]
-    if name in COMPUTING or word in COMMUNICATING or word == "state":
+    if name in COMPUTING or word in COMMUNICATING or word in ("disk", "state"):
         return name if name in COMPUTING else word
     action = _PIPELINE.fullmatch(word)
     if action:

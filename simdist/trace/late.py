@@ -17,7 +17,7 @@ Interval: TypeAlias = tuple[float, float]
 def late(spans: Sequence[Span]) -> dict[int, Interval]:
     """By the index of a message or of a direct collective: from when to when others were not there.
 
-    A message waits until its other end has begun, or has left before. A direct collective sends no messages: there
+    A message waits until its other end has begun, or has left before. A direct collective begins without messages:
     all ranks of a node meet in its memory, so that nothing can be done before the last of them has come.
     """
     return dict([*_messages(spans), *_meetings(spans)])
@@ -33,25 +33,33 @@ def _messages(spans: Sequence[Span]) -> Iterator[tuple[int, Interval]]:
 
 
 def _meetings(spans: Sequence[Span]) -> Iterator[tuple[int, Interval]]:
-    """The k-th direct collectives of a communicator's ranks are the same one; over several nodes it has messages."""
-    calls: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    sent: dict[tuple[int, str], list[float]] = defaultdict(list)
+    """The k-th direct collectives of a communicator's ranks are the same one; over several nodes each node meets."""
+    inside: dict[tuple[int, str], list[tuple[float, int]]] = defaultdict(list)
+    direct: list[int] = []
     for i, s in enumerate(spans):
-        if s.name in MESSAGES:
-            sent[s.rank, s.stream].append(s.start_s)
+        if s.name in (*MESSAGES, "move"):
+            inside[s.rank, s.stream].append((s.start_s, i))
         elif s.name.endswith(" direct"):
-            calls[s.name, s.detail][s.rank].append(i)
-    for starts in sent.values():
+            direct.append(i)
+    for starts in inside.values():
         starts.sort()
 
-    def by_messages(s: Span) -> bool:
-        starts = sent[s.rank, s.stream]
-        k = bisect_left(starts, s.start_s)
-        return k < len(starts) and starts[k] < s.end_s
+    def first(s: Span) -> Span | None:
+        """The first message or move of a collective."""
+        starts = inside[s.rank, s.stream]
+        k = bisect_left(starts, (s.start_s, -1))
+        return spans[starts[k][1]] if k < len(starts) and starts[k][0] <= s.end_s else None
 
-    for ranks in calls.values():
-        for together in zip(*(sorted(own, key=lambda i: spans[i].start_s) for own in ranks.values()), strict=False):
-            last_s = max(spans[i].start_s for i in together)
-            if not any(by_messages(spans[i]) for i in together):
-                early = [i for i in together if spans[i].start_s < last_s]
-                yield from ((i, (spans[i].start_s, min(spans[i].end_s, last_s))) for i in early)
+    count: dict[tuple[int, str, str], int] = defaultdict(int)
+    calls: dict[tuple[str, str, int, str], list[int]] = defaultdict(list)
+    for i in sorted(direct, key=lambda i: spans[i].start_s):
+        s = spans[i]
+        count[s.rank, s.name, s.detail] += 1
+        begun = first(s)
+        if begun is None or begun.name == "move":  # else its messages tell
+            group = begun.context if begun else ""
+            calls[s.name, s.detail, count[s.rank, s.name, s.detail], group].append(i)
+    for together in calls.values():
+        last_s = max(spans[i].start_s for i in together)
+        early = [i for i in together if spans[i].start_s < last_s]
+        yield from ((i, (spans[i].start_s, min(spans[i].end_s, last_s))) for i in early)

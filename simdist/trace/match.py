@@ -12,8 +12,9 @@ def match(spans: Sequence[Span]) -> list[tuple[int, int]]:
     """Pairs (index of a send, index of the receive that took it), in the order of the sends.
 
     Messages between two ranks with the same context and tag do not overtake each other, so the k-th send
-    from a to b belongs to the k-th receive by b from a. A message without its other half (a record cut off
-    by an error) is left out.
+    from a to b belongs to the k-th receive by b from a. Of sends begun at one moment the bytes tell which was asked
+    for first: a large one may leave after a small one that it is ahead of. A message without its other half (a record
+    cut off by an error) is left out.
     """
     channels: dict[tuple[int, int, str, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for i, s in enumerate(spans):
@@ -23,9 +24,27 @@ def match(spans: Sequence[Span]) -> list[tuple[int, int]]:
             channels[s.peer, s.rank, s.context, s.tag][1].append(i)
 
     def begun(i: int) -> tuple[float, float]:
-        return spans[i].start_s, spans[i].end_s  # of those begun at one moment the first to end was the first asked for
+        return spans[i].start_s, spans[i].end_s  # of those begun at one moment the first to end is mostly the first
 
     pairs: list[tuple[int, int]] = []
     for sends, receives in channels.values():
-        pairs += zip(sorted(sends, key=begun), sorted(receives, key=begun), strict=False)
+        sends.sort(key=begun)
+        receives.sort(key=begun)
+        for k, j in enumerate(receives[: len(sends)]):
+            first = _first(spans, sends, k, spans[j].bytes)
+            if first > k:
+                sends.insert(k, sends.pop(first))
+            pairs.append((sends[k], j))
     return sorted(pairs)
+
+
+def _first(spans: Sequence[Span], sends: Sequence[int], k: int, num_bytes: int) -> int:
+    """Where among the sends begun together with the k-th, from there on, the first of so many bytes is; or else k."""
+    start_s = spans[sends[k]].start_s
+    for m in range(k, len(sends)):
+        send = spans[sends[m]]
+        if send.start_s != start_s:
+            break
+        if send.bytes == num_bytes:
+            return m
+    return k

@@ -74,7 +74,7 @@ class RankStatistics:
 
     @property
     def other_s(self) -> float:
-        """Nothing on the record tells what it did."""
+        """It read or wrote files, or nothing on the record tells what it did."""
         return max(0.0, self.elapsed_s - self.computing_s - self.communicating_s)
 
     @property

@@ -14,7 +14,7 @@ from simdist.parallel.pipeline import Pipeline
 from simdist.parallel.sequence import ring_attention_room
 from simdist.parallel.zero.formulas import kept as kept_bytes
 from simdist.training.models import shape
-from simdist.training.traffic import Call, scratch_bytes
+from simdist.training.traffic import Call, item_bytes, scratch_bytes
 
 if TYPE_CHECKING:
     from simdist.training.config import Config
@@ -54,18 +54,19 @@ def predictions(
         found |= {_OFFLOADED[what]: Prediction(0, 0) for what in method.offload.what}
     elif isinstance(method, Centralized | MapReduce) and comm.rank:
         found["optimizer state"] = Prediction(0, 0)
-    item_bytes = method.recipe.precision.dtype.itemsize
-    if cut.ring:
-        block_bytes = 2 * sequences * config.context_bytes * config.width // cut.inside * item_bytes
-        _add(found, "communication", ring_attention_room(sp, block_bytes, item_bytes))
     if step:
-        _add(found, "communication", scratch_bytes(cluster or comm.cluster, _before(method), step, item_bytes))
+        itemsize, ring_bytes = item_bytes(method), 0
+        if cut.ring:
+            block_bytes = 2 * sequences * config.context_bytes * config.width // cut.inside * itemsize
+            ring_bytes = ring_attention_room(sp, block_bytes, itemsize)
+        passing = scratch_bytes(cluster or comm.cluster, _before(method), step, itemsize, ring_bytes)
+        _add(found, "communication", passing)
     return found
 
 
 def _add(found: dict[str, Prediction], category: str, num_bytes: int) -> None:
     """So many bytes more, of which papers say nothing."""
-    before = found.get(category, Prediction(0, 0))
+    before = found.get(category, Prediction(0, None))
     found[category] = before._replace(num_bytes=before.num_bytes + num_bytes)
 
 
@@ -76,17 +77,17 @@ def _before(method: Learner) -> list[Call]:
         return []
     num_bytes = method.model.parameters.data.nbytes
     name = choose("broadcast", comm, num_bytes).shared.name
-    return [Call("broadcast", name, num_bytes, comm.size, comm.context)]
+    return [Call("broadcast", name, num_bytes, tuple(comm.ranks), comm.context)]
 
 
 def _cut(method: ZeRO, n: int, bucket_bytes: int) -> dict[str, Prediction]:
     """What ranks have parts of, and what passes through them, of which the paper says nothing."""
     comm, recipe, stage = method.comm, method.recipe, method.zero_stage
     exact = kept_bytes(method.model, recipe, comm.size, stage, rank=comm.rank, bucket_bytes=bucket_bytes)
-    short, state = recipe.precision.dtype.itemsize, optimizer_state(recipe, n).paper_bytes
+    short, state = recipe.precision.dtype.itemsize, optimizer_state(recipe, n).paper_bytes or 0.0
     of_rank = [n / comm.size if stage >= cut else n for cut in (3, 2)]
     return {
         "parameters": Prediction(exact.parameters, short * of_rank[0]),
         "gradients": Prediction(exact.gradients, short * of_rank[1]),
         "optimizer state": Prediction(exact.optimizer_state, state / comm.size),
-    } | ({"communication": Prediction(exact.communication, 0)} if stage > 1 else {})
+    } | ({"communication": Prediction(exact.communication, None)} if stage > 1 else {})

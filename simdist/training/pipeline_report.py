@@ -142,8 +142,8 @@ def memory(method: Learner, promised: Promise, went: Sequence[Simulation]) -> di
     one, rank = method.schedule, method.mesh.pp.rank
     mine = promised.taken[rank]
     said = paper(one, went[0].times, mean_memory(promised.stages, one.num_ranks)) if went else None
-    found = {"activations": Prediction(round(mine.activation_bytes), 0 if said is None else said.memory[rank])}
+    found = {"activations": Prediction(round(mine.activation_bytes), None if said is None else said.memory[rank])}
     if isinstance(method, PipeDream):
-        versions = mine.weight_versions if said is None else said.weight_versions[rank]
-        found["parameters"] = Prediction(method.weights.nbytes * mine.weight_versions, method.weights.nbytes * versions)
+        num_bytes, versions = method.weights.nbytes, None if said is None else said.weight_versions[rank]
+        found["parameters"] = Prediction(num_bytes * mine.weight_versions, versions and num_bytes * versions)
     return found

@@ -8,7 +8,6 @@ from simdist.cluster import Cluster
 from simdist.parallel import Compressed
 from simdist.parallel.memory import Prediction, memory_rows
 from simdist.parallel.pipeline import PipelineRow, Taken
-from simdist.parallel.precision import precision
 from simdist.trace import Trace
 from simdist.training.experts import experts_words
 from simdist.training.memory import predictions
@@ -17,17 +16,18 @@ from simdist.training.models import build
 from simdist.training.moved import Moved, moved
 from simdist.training.pipeline_report import LEGEND, Promise, course, figures, memory, promise
 from simdist.training.rings import rings
-from simdist.training.traffic import Call, calls, costs, formulas, predicted_seconds, transfer_seconds
+from simdist.training.traffic import Call, calls, costs, formulas, item_bytes, predicted_seconds, sent, transfer_seconds
 from simdist.training.trainer import Line, Trainer
 
-__all__ = ["Report", "Row", "report"]
+__all__ = ["Report", "Row", "duration", "report", "since"]
 
 
 _LEGEND = (
-    "measured: on the record. predicted: counted by the algorithm's cost; timed in the virtual world, on links as",
-    "measured after the run. formula: the paper's, for the busiest rank and chunks of equal size, on the same links.",
+    "measured: on the record, a step's in the last one. predicted: counted by the algorithm's cost; timed in the",
+    "virtual world, on links as measured after the run. formula: the paper's, for the busiest rank and chunks of equal",
+    "size, on the same links.",
     "peak bytes: of arrays that stay for longer than an operation, and of what collectives work in; each category at",
-    "its own peak.",
+    "its own peak, predicted as if all streams came to theirs at once.",
 )
 
 
@@ -101,7 +101,9 @@ def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flop
     summary = [
         f"{config.model}, {build(config).parameters.size:,} parameters in {config.precision}, {config.optimizer}, "
         f"{_ranks(trainer, step)}",
-        f"{total.steps} steps of {config.global_batch_size} windows in {duration(total.seconds)}: "
+        f"{trainer.done} step{'s' if trainer.done > 1 else ''} of {'at most ' if config.order == 'passes' else ''}"
+        f"{config.global_batch_size} windows"
+        f"{since(trainer.done - total.steps)} in {duration(total.seconds)}: "
         f"{total.per_second(total.targets):,.0f} tokens/s, "
         f"{_rate(total.per_second(total.flops), matmul_flops_per_s)}, "
         f"{total.communication_share:.0%} of the time in communication",
@@ -127,7 +129,12 @@ def _ranks(trainer: Trainer, step: Mapping[Call, int]) -> str:
     cut = [f"{axis} {size}" for axis, size in sizes.items() if size > 1]
     axes = " x ".join([f"dp {trainer.method.comm.size}", *cut]) + ", " if cut else ""
     names = dict.fromkeys(call.span_name for call in step)
-    return f"{comm.size} ranks, {axes}{config.schedule or config.method}: {', '.join(names)}"
+    return f"{comm.size} ranks, {axes}{config.schedule or config.method}{': ' if names else ''}{', '.join(names)}"
+
+
+def since(begun: int) -> str:
+    """Of which steps the times are that follow, where a run went on."""
+    return f", those since step {begun}" if begun else ""
 
 
 def duration(seconds: float) -> str:
@@ -169,7 +176,7 @@ def _rows(
 ) -> list[Row]:
     """A step's communication: bytes and messages of rank 0 on the record, and the time of its collectives."""
     comm, total = trainer.comm, trainer.gauge.total
-    itemsize = precision(trainer.config.precision).dtype.itemsize
+    itemsize = item_bytes(trainer.method)
     exact, papers = costs(step, comm, itemsize), formulas(step, comm, itemsize)
     took_s = [(transfer_seconds(trace, call), count) for call, count in step.items()]
     if not step:
@@ -178,19 +185,20 @@ def _rows(
             Row("messages a step, rank 0", f"{total.messages / total.steps:,.0f}", "", ""),
         ]
     messages, sent_bytes = (promised.messages[0], promised.taken[0].sent_bytes) if promised else (0, 0)
+    measured = sent(trace)
     ring = rings(trace, trainer.config.sp or 1, itemsize)  # whose messages are of no collective, either
     predicted_s = sum(predicted_seconds(cluster, call, itemsize) * n for call, n in step.items())
     shared = moved(trace, step, comm, itemsize)
     return [
         Row(
             "bytes sent a step, rank 0",
-            f"{total.sent_bytes / total.steps:,.0f}",
+            f"{measured[1]:,}",
             f"{sum(c.sent_bytes * n for c, n in exact) + sent_bytes + ring.sent_bytes:,.0f}",
             f"{sum(f.bytes * n for f, n in papers) + sent_bytes + ring.formula_bytes:,.0f}",
         ),
         Row(
             "messages a step, rank 0",
-            f"{total.messages / total.steps:,.0f}",
+            f"{measured[0]:,}",
             f"{sum(c.messages * n for c, n in exact) + messages + ring.messages:,}",
             "",
         ),
@@ -198,7 +206,7 @@ def _rows(
             "collectives of a step, once all ranks are there",
             _milliseconds(sum(s * n for s, n in took_s if s is not None)),
             _milliseconds(predicted_s),
-            _milliseconds(sum(f.on(cluster, call.ranks) * n for call, (f, n) in zip(step, papers, strict=True))),
+            _milliseconds(sum(call.seconds(f, cluster) * n for call, (f, n) in zip(step, papers, strict=True))),
         ),
         *([] if shared is None else [_moved_row(shared)]),
     ]

@@ -2,8 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from simdist.collectives import (
     Case,
     Cost,
     Formula,
-    algorithms,
     all_gather,
     all_reduce,
     all_to_all,
@@ -26,11 +26,23 @@ from simdist.collectives import (
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
 from simdist.comm.virtual.world import run_virtual
+from simdist.parallel import Compressed, Learner
 from simdist.trace import Span, Trace
 from simdist.trace.kind import COLLECTIVES, kind
 from simdist.training.gauge import STEP
 
-__all__ = ["Call", "calls", "case_of", "costs", "formulas", "predicted_seconds", "scratch_bytes", "transfer_seconds"]
+__all__ = [
+    "Call",
+    "calls",
+    "case_of",
+    "costs",
+    "formulas",
+    "item_bytes",
+    "predicted_seconds",
+    "scratch_bytes",
+    "sent",
+    "transfer_seconds",
+]
 
 
 class Call(NamedTuple):
@@ -39,15 +51,22 @@ class Call(NamedTuple):
     Attributes:
         operation, algorithm: "all_reduce", "ring".
         num_bytes: of the array that all ranks together work on.
-        ranks: how many they are.
+        members: the global ranks of its group, in order.
         group: the name of their communicator.
+        stream: on which the first rank called it.
     """
 
     operation: str
     algorithm: str
     num_bytes: int
-    ranks: int
+    members: tuple[int, ...]
     group: str
+    stream: str = "main"
+
+    @property
+    def ranks(self) -> int:
+        """How many work on it."""
+        return len(self.members)
 
     @property
     def span_name(self) -> str:
@@ -55,27 +74,45 @@ class Call(NamedTuple):
         return f"{self.operation} {self.algorithm}"
 
     def itemsize(self, likely: int) -> int:
-        """The bytes of an item: the likely ones of a gradient's, unless it may as well be of others."""
-        return 1 if self.operation in ("all_gather", "all_to_all") or self.num_bytes % likely else likely
+        """The bytes of an item: the likely ones of a gradient's, unless it is of others, or cut into equal parts."""
+        return 1 if self.operation == "all_to_all" or self.num_bytes % likely else likely
+
+    def seconds(self, formula: Formula, cluster: Cluster) -> float:
+        """The time of its paper's formula, all messages over the slowest link that its group has to cross."""
+        link = cluster.inside if len({cluster.node_of(rank) for rank in self.members}) == 1 else cluster.between
+        return formula.seconds(link, cluster.device.reduced_bytes_per_s)
 
 
 def calls(trace: Trace, rank: int = 0) -> Counter[Call]:
     """The collectives of the last training step on the record, and how often each was called; empty without one."""
-    steps = [s for s in trace if s.name == STEP and s.rank == rank]
-    if not steps:
-        return Counter()
-    start_s, end_s = steps[-1].start_s, steps[-1].end_s
     members: dict[str, set[int]] = defaultdict(set)
     for s in trace:
         if kind(s.name) in COLLECTIVES:
             members[s.detail].add(s.rank)
     found: Counter[Call] = Counter()
-    for s in trace:
-        if s.rank == rank and s.bytes and start_s <= s.start_s and s.end_s <= end_s and kind(s.name) in COLLECTIVES:
+    for s in _last_step(trace, rank):
+        if s.bytes and kind(s.name) in COLLECTIVES:
             operation, _, name = s.name.partition(" ")
-            if name in algorithms(operation):  # and not a frame around one, such as "reduce by PowerSGD"
-                found[Call(operation, name, s.bytes, len(members[s.detail]), s.detail)] += 1
+            found[Call(operation, name, s.bytes, tuple(sorted(members[s.detail])), s.detail, s.stream)] += 1
     return found
+
+
+def sent(trace: Trace, rank: int = 0) -> tuple[int, int]:
+    """How many messages a rank sent in the same step, and their bytes."""
+    sends = [s.bytes for s in _last_step(trace, rank) if s.name == "send"]
+    return len(sends), sum(sends)
+
+
+def _last_step(trace: Trace, rank: int) -> list[Span]:
+    """All of a rank's spans in it."""
+    own = [s for s in trace if s.rank == rank]
+    step = next((s for s in reversed(own) if s.name == STEP), None)
+    return [s for s in own if step.start_s <= s.start_s and s.end_s <= step.end_s] if step else []
+
+
+def item_bytes(method: Learner) -> int:
+    """Of an item of what a method's ranks send each other in most collectives."""
+    return method.compressor.item_bytes if isinstance(method, Compressed) else method.recipe.precision.dtype.itemsize
 
 
 def costs(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> list[tuple[Cost, int]]:
@@ -91,8 +128,12 @@ def formulas(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> lis
 
 
 def case_of(call: Call, comm: Communicator, itemsize: int) -> Case:
-    """As the first rank of its group sees it."""
-    ranks_per_node = min(call.ranks, comm.size // comm.num_nodes)
+    """As the first rank of its group sees it.
+
+    Args:
+        comm: all ranks of the run.
+    """
+    ranks_per_node = max(Counter(comm.nodes[rank] for rank in call.members).values())
     one_memory = comm.cluster.one_memory
     return Case(call.ranks, call.num_bytes, 0, 0, call.itemsize(itemsize), ranks_per_node, one_memory)
 
@@ -111,28 +152,32 @@ def transfer_seconds(trace: Trace, call: Call) -> float | None:
 
 
 def predicted_seconds(cluster: Cluster, call: Call, itemsize: int) -> float:
-    """How long the same takes in the virtual world, on the model of this cluster."""
+    """How long the same takes in the virtual world, on the same ranks of the model of this cluster, alone there."""
 
-    def program(twin: Communicator) -> None:
-        _perform(call, twin, itemsize)
+    def program(group: Communicator) -> None:
+        _perform(call, group, itemsize)
 
-    return run_virtual(program, call.ranks, cluster, record=False)[2]
+    return _run(program, call.members, cluster)[1]
 
 
-def scratch_bytes(cluster: Cluster, before: Iterable[Call], step: Iterable[Call], itemsize: int) -> int:
+def scratch_bytes(
+    cluster: Cluster, before: Iterable[Call], step: Iterable[Call], itemsize: int, between: int = 0
+) -> int:
     """The most memory that collectives take beside the arrays they work on, on the first rank of their groups.
 
-    It is counted by a ledger in the virtual world, for each group's calls one after the other. Groups may be at it
-    at the same time, on streams of their own, so theirs add up.
+    It is counted by a ledger in the virtual world, for each group's calls one after the other. What a group keeps
+    from call to call adds up; what is only there during calls does so for streams, which may be at it at the same
+    time, while groups on one stream take turns.
 
     Args:
         before: calls before the step, of which only counts what stays: rooms in memory that ranks share.
         step: those of the step.
+        between: what the main stream takes between its collectives, to communicate without any.
     """
     early, late = list(before), list(step)
-    groups = {call.group: call.ranks for call in (*early, *late)}
+    groups = {call.group: call.members for call in (*early, *late)}
 
-    def program(twin: Communicator, group: str) -> int:
+    def program(twin: Communicator, group: str) -> tuple[int, int]:
         ledger = Ledger(twin.clock)
         with recorded(ledger):
             for calls in (early, late):
@@ -140,9 +185,29 @@ def scratch_bytes(cluster: Cluster, before: Iterable[Call], step: Iterable[Call]
                 for call in calls:
                     if call.group == group:
                         _perform(call, twin, itemsize)
-        return ledger.peaks["communication"]
+        return ledger.peaks["communication"], ledger.now.of("communication")
 
-    return sum(run_virtual(program, p, cluster, (group,), record=False)[0][0] for group, p in groups.items())
+    stays, most = 0, Counter({"main": between})
+    for group, members in groups.items():
+        peak, kept = _run(partial(program, group=group), members, cluster)[0]
+        stays += kept
+        for stream in {call.stream for call in late if call.group == group}:
+            most[stream] = max(most[stream], peak - kept)
+    return stays + most.total()
+
+
+_T = TypeVar("_T")
+
+
+def _run(program: Callable[[Communicator], _T], members: tuple[int, ...], cluster: Cluster) -> tuple[_T, float]:
+    """What a program gives the first of these ranks of a cluster, which all run it together, and how long it takes."""
+
+    def on_rank(comm: Communicator) -> _T | None:
+        group = comm.split(0 if comm.rank in members else None)
+        return program(group) if group else None
+
+    results, _, seconds = run_virtual(on_rank, members[-1] + 1, cluster, record=False)
+    return results[members[0]], seconds
 
 
 def _perform(call: Call, twin: Communicator, itemsize: int) -> None:

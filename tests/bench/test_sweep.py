@@ -52,6 +52,7 @@ def test_nobody_overtakes_where_one_is_always_fastest():
 
 def test_no_figures_no_crossovers():
     assert sweep.fastest([row("a", 1, None)], "measured") == []
+    assert sweep.fastest([row("a", 1, 0.0), row("b", 1, 0.0)], "measured") == []
 
 
 def test_the_virtual_world_keeps_to_the_formula_where_the_formula_is_exact():
@@ -108,7 +109,8 @@ def test_prints_all_columns_and_writes_them(tmp_path, capsys):
     ("words", "error", "message"),
     [
         (["--algorithms", "rign"], UnknownNameError, "unknown all_reduce algorithm 'rign'"),
-        (["allreduce"], UnknownNameError, "unknown collective 'allreduce'"),
+        (["allreduce"], UnknownNameError, "unknown collective with a size 'allreduce'"),
+        (["barrier"], UnknownNameError, "unknown collective with a size 'barrier'"),
         (["--ranks", "0"], ArgumentError, "need to be at least 1"),
         (["--repeats", "0"], ArgumentError, "need to be at least 1"),
     ],

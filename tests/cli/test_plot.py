@@ -13,6 +13,7 @@ from simdist.comm import Mesh
 from simdist.errors import ArgumentError, DataError, UnknownNameError
 from simdist.nn import Shape, gpt
 from simdist.parallel.parts import MeshParts
+from simdist.trace import Trace
 
 
 def command(*words):
@@ -42,6 +43,15 @@ def test_a_trace_beside_itself(trace, capsys):
     assert "t-timeline.png" in capsys.readouterr().out
     assert command(trace, "--kind", "traffic", "--width", "3.4") == 0
     assert is_png(trace.with_name("t-traffic.png"))
+
+
+def test_the_traffic_of_a_part_of_a_run(trace, monkeypatch):
+    seen, draw = [], plot.traffic
+    monkeypatch.setattr(plot, "traffic", lambda of, **options: seen.append(len(of.sends())) or draw(of, **options))
+    second_s = sorted({s.start_s for s in Trace.load(trace).sends()})[1]  # of a ring's four steps
+    for words in ([], ["--end", second_s], ["--start", second_s]):
+        command(trace, "--kind", "traffic", *words)
+    assert seen == [12, 3, 9]
 
 
 @pytest.mark.parametrize(("suffix", "begins"), [(".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")])
@@ -140,6 +150,14 @@ def test_a_schedule_as_text_and_from_text(tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.txt").write_text("F0 F1 B0 B1\nF0 B0 F1 B1\n")
     assert command("schedule", "mine.txt", "-o", "mine.png") == 0
     assert is_png(tmp_path / "mine.png")
+    capsys.readouterr()
+    (tmp_path / "mine.txt").write_text("# gpipe: 2 ranks, 2 micro-batches, flush\nF0 F1 B0 B1\nF0 F1 B0 B1\n")
+    for words in (["gpipe", "--against", "mine.txt"], ["mine.txt", "--against", "gpipe"]):
+        command("schedule", *words, "--stages", 4, "-o", "two.svg")
+        out = capsys.readouterr().out  # formulas beside gpipe's own rows, not beside those that are called so
+        assert out.count("the longest rank's own span        9.0000     9.0000") == 1
+        assert out.count("the longest rank's own span        3.0000          -") == 1
+        assert "mine.txt: 9; idle" in (tmp_path / "two.svg").read_text()
     (tmp_path / "mine.txt").write_text("F0 F1 B0 B1\nF0 B0 F1\n")
     with pytest.raises(ArgumentError, match="micro-batch 1 needs F1 and B1"):
         command("schedule", "mine.txt")

@@ -158,6 +158,29 @@ def test_auto_weighs_latency_against_bandwidth():
     assert short != long
 
 
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "all_to_all"])
+@pytest.mark.parametrize("p", [9, 12, 16, 20])
+def test_auto_knows_nodes_of_unequal_size(operation, p):
+    """Nodes of eight, the last of which may lack some: what is hierarchical is something else on equal nodes."""
+    cluster, sizes = preset("h100"), (1 << 12, 1 << 20, 1 << 26)
+
+    def program(comm):
+        for n in sizes:
+            perform(Trial(operation, "auto", n // 4 // (p if operation == "all_to_all" else 1), "float32"), comm, x(n))
+
+    def x(n):
+        return phantom((p, n // 4 // p) if operation == "all_to_all" else n // 4)
+
+    spans = [s for s in sd.run(program, p, cluster=cluster).trace if s.rank == 0 and s.name.startswith(operation)]
+    for n, picked in zip(sizes, spans, strict=True):
+        seconds = {
+            name: formula(operation, name, ranks=p, num_bytes=n, ranks_per_node=8).on(cluster, p)
+            for name in algorithms(operation)
+            if name != "direct"
+        }
+        assert seconds[picked.name.split()[1]] == pytest.approx(min(seconds.values()), rel=1e-4), n
+
+
 @pytest.mark.parametrize("n", [1, 1 << 24])
 def test_auto_goes_direct_where_ranks_share_one_memory(n):
     def program(comm, n):

@@ -8,7 +8,7 @@ from oracle import DTYPES, OPS
 import simdist as sd
 from simdist.arrays import Meter, metered, partition, phantom, reduction
 from simdist.cluster import preset
-from simdist.collectives import cost
+from simdist.collectives import cost, formula
 from simdist.collectives.direct_cost import is_short
 from simdist.collectives.registry import find
 from simdist.comm.peers import ROOM_BYTES
@@ -187,12 +187,12 @@ def test_takes_a_step_for_each_meeting(operation, p, way):
 
 @pytest.mark.parametrize("num_bytes", [120, 120 * 100_003])
 @pytest.mark.parametrize("p", [1, 2, 4, 5])
-@pytest.mark.parametrize("operation", ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"])
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("one_memory", [True, False])
 @pytest.mark.parametrize("staged", [False, True])
 def test_takes_as_long_as_the_formula_says(operation, p, num_bytes, one_memory, staged):
     cluster, way = PAPER.with_(one_memory=one_memory), {"staged": True} if staged else {}
-    if operation == "broadcast":
+    if operation in ("broadcast", "reduce"):
         took_s = run_virtual(lambda comm: call(comm, operation, phantom(num_bytes, np.uint8), **way), p, cluster)[2]
     else:
         took_s = seconds(operation, "direct", p, num_bytes, cluster=cluster, **way)
@@ -219,6 +219,22 @@ def test_peers_bytes_come_over_the_link_where_each_device_has_its_own_memory():
     )
     share = 2 * (1 << 24) * 3 / 4
     assert far - near == pytest.approx(share / PAPER.inside.bytes_per_s - share / 600e9, rel=1e-6)
+
+
+@pytest.mark.parametrize(("operation", "way", "times"), [
+    ("broadcast", {}, lambda p: 2 * (p - 1) / p),  # others read their slices from root, which writes its own to them
+    ("broadcast", {"staged": True}, lambda p: p - 1),  # all read all of it
+    ("reduce", {}, lambda p: 2 * (p - 1) / p),  # root reads a slice of each, and is written one by each
+    ("reduce", {"staged": True}, lambda p: 2 * (p - 1) / p),
+])  # fmt: skip
+@pytest.mark.parametrize("p", [2, 4, 8])
+@pytest.mark.parametrize("root", [0, 1])
+def test_no_link_carries_more_than_it_can(operation, way, times, p, root):
+    n = 1 << 26
+    took_s = run_virtual(lambda comm: call(comm, operation, phantom(n, np.uint8), root=root, **way), p, PAPER)[2]
+    assert took_s >= times(p) * n / PAPER.inside.bytes_per_s
+    told = formula(operation, "direct", ranks=p, num_bytes=n, root=root, one_memory=False, **way)
+    assert took_s == pytest.approx(told.on(PAPER, p), rel=1e-7)
 
 
 def test_in_place_moves_the_least_there_can_be():
@@ -261,6 +277,17 @@ def test_on_several_nodes(operation, p, per_node):
                 assert reduced == promised.reduced_bytes, where
             inside = [s for s in spans if s.name == "send" and s.rank // per_node == s.peer // per_node]
             assert len(inside) <= (p if operation == "all_to_all" else 1) * p
+
+
+@pytest.mark.parametrize("per_node", [1, 2, 3, 4])
+@pytest.mark.parametrize("p", [5, 6, 8, 9])
+@pytest.mark.parametrize("operation", ["all_reduce", "reduce_scatter", "all_gather"])
+def test_on_several_nodes_all_ranks_tell_the_same_steps(operation, p, per_node):
+    cluster = ONE.with_(devices_per_node=per_node, eager_bytes=0)
+    for n in (p, 5000, ROOM + 3):
+        took_s = run_virtual(lambda comm, n=n: call(comm, operation, phantom(n, np.float64)), p, cluster)[2]
+        case = {"ranks": p, "num_bytes": 8 * n, "itemsize": 8, "ranks_per_node": per_node}
+        assert {cost(operation, "direct", **case, rank=rank).steps for rank in range(p)} == {round(took_s, 6)}
 
 
 # -- memory -----------------------------------------------------------------------------------------------

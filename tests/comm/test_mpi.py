@@ -166,6 +166,23 @@ def test_ranks_that_are_not_there_are_refused(spmd):
         assert "ranks 0 to 1" in kinds[0][1]
 
 
+def test_what_is_not_contiguous_is_refused_in_both_worlds(spmd):
+    def program(comm):
+        row, column = np.zeros(4), np.zeros((4, 4))[:, 1]
+        return [
+            raised(comm.send, column, 0),
+            raised(comm.recv, column, 0),
+            raised(comm.isend, column, 0),
+            raised(comm.irecv, column, 0),
+            raised(comm.sendrecv, column, 0, row, 0),
+            raised(comm.sendrecv, row, 0, column, 0),
+        ]
+
+    for told in spmd(program, 2):
+        assert [kind for kind, _ in told] == [ArrayError.__name__] * 6
+        assert all("strides (32,)" in text for _, text in told)
+
+
 @pytest.mark.mpi
 def test_arrays_that_cannot_travel_are_refused(spmd):
     def program(comm):

@@ -78,3 +78,9 @@ def test_what_cannot_be_drawn(errors, bounds, fault):
     }
     with pytest.raises(ArgumentError, match=fault):
         consensus(traces, bounds)
+
+
+def test_ranks_that_drift_apart(draw):
+    spans = [Span(0, "main", CONSENSUS, t, t, detail=repr(error)) for t, error in ((0.0, 0.01), (1.0, 0.2), (2.0, 3.0))]
+    picture = draw(consensus, {"ring": Trace(spans, 1)})
+    assert picture.title == "Of the consensus error 2 instants leave 3e+02 times as much on ring"

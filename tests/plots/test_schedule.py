@@ -48,6 +48,14 @@ def test_every_action_has_its_cell_true_to_scale(draw, width):
     assert ax.get_xlabel() == "time (in the unit of what actions take)"
 
 
+def test_actions_that_take_no_time(draw):
+    run = simulated("gpipe", forward=0.0, backward_input=0.0, backward_weight=0.0)
+    picture = draw(pipeline_schedule, {"one": run.trace(), "other": run.trace()})
+    assert run.bubble_rate == run.own_bubble_rate == 0
+    assert picture.axes[0].get_title(loc="left") == "one: 0 s; idle 0.0% of it, or 0.0% of the longest rank's own time"
+    assert picture.title == "one on 4 ranks, 8 micro-batches: as long as other"
+
+
 def test_numbers_of_micro_batches(draw):
     picture = draw(pipeline_schedule, {"1f1b": simulated("1f1b").trace()})
     for i in range(8):  # a forward and a backward on each of four ranks; the axis has figures of its own

@@ -64,6 +64,17 @@ def test_sizes_that_one_lacks_are_passed_over():
     assert crossovers({}) == []
 
 
+def test_nobody_overtakes_an_equal():
+    """Times that are equal but for rounding take no turns, and an equal that stays so is named from the start."""
+    noise = {1: 1 + 1e-15, 2: 1 - 1e-15, 4: 1 + 2e-15}
+    assert crossovers({"a": dict.fromkeys(noise, 1.0), "b": noise}) == [Crossover(1, "a")]
+    assert crossovers({"a": {0: 1.0, 8: 3.0}, "b": {0: 1.0, 8: 2.0}}) == [Crossover(0, "b")]
+    assert crossovers({"a": {0: 1.0, 8: 1.0, 16: 2.0}, "b": {0: 2.0, 8: 1.0 - 1e-15, 16: 1.0}}) == [
+        Crossover(0, "a"),
+        Crossover(8, "b"),
+    ]
+
+
 @pytest.mark.parametrize("width", [style.COLUMN, style.PAGE])
 def test_the_picture(draw, width):
     rows = [row for p in (4, 8, 16) for row in figures(p, measured=1.5, predicted=1.0, formula=1.0)]
@@ -101,6 +112,13 @@ def test_without_measurements_the_marks_are_the_predictions(draw):
 def test_chosen_algorithms(draw):
     picture = draw(sweep, figures(8, formula=1.0), algorithms=["ring"])
     assert picture.title == "Fastest all_reduce on 8 ranks: ring"
+
+
+def test_one_rank_has_nothing_to_do_and_is_no_mistake(draw):
+    rows = [*figures(8, predicted=1.0), *(row._replace(ranks=1, predicted_s=0.0) for row in figures(8, predicted=1.0))]
+    picture = draw(sweep, rows)
+    assert [ax.get_title() for ax in picture.axes] == ["1 rank", "8 ranks, fastest as predicted"]
+    assert picture.title.startswith("Fastest all_reduce on 1 rank: nothing to compare; on 8 ranks: doubling, ring from")
 
 
 def test_an_empty_array_is_left_out_and_it_says_so(draw):

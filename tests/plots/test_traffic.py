@@ -45,6 +45,13 @@ def test_very_different_amounts_and_empty_messages(draw):
     assert "sends to 0 to 1 of the others" in picture.title
 
 
+def test_a_rank_is_none_of_its_others(draw):
+    spans = [Span(0, "main", "send", 0.0, 1.0, 500, 0), Span(1, "main", "send", 0.0, 1.0, 10, 0)]
+    picture = draw(traffic, Trace(spans, 2))
+    assert shown(picture)[0, 0] == 500
+    assert picture.title.endswith("each of 2 ranks sends to 0 to 1 of the others, at most 10 B to one")
+
+
 def test_empty_messages_alone(draw):
     assert draw(traffic, Trace([Span(0, "main", "send", 0.0, 1.0, 0, 1)], 2)).title.startswith("0 B in 1 message")
 

@@ -36,7 +36,7 @@ def test_who_ends_early_leaves_white(draw):
     def program(comm):
         comm.compute(seconds=(1.0, 2.0)[comm.rank])
 
-    assert draw(waiting, {"run": sd.run(program, 2).trace}).note == "White: it had not begun, or had ended."
+    assert draw(waiting, {"run": sd.run(program, 2).trace}).note == "White: nothing that is recorded as one of these."
 
 
 def test_many_ranks(draw):

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from simdist.collectives import all_gather
+from simdist.collectives import all_gather, all_reduce
 from simdist.errors import ArgumentError
 from simdist.puzzles import puzzle, puzzles, trial
 
@@ -157,3 +157,57 @@ def test_whoever_gathers_the_gradient_to_clip_it_is_found_out():
 
     verdict = puzzle(15).check(clip)
     assert [finding.what for finding in verdict.findings if not finding.good] == ["bytes that a rank sends, on 2 ranks"]
+
+
+JUNK = [None, 0, "x", [None], (None, None), ["a", "b"], [[0, 1], [2]], [np.nan], {}, len, np.full(5, np.nan)]
+
+
+@pytest.mark.parametrize("number", range(1, 27))
+def test_what_nobody_asked_for_is_told_and_not_raised(number):
+    for junk in JUNK:
+        verdict = puzzle(number).check(lambda *given, junk=junk: junk)
+        assert "not yet" in repr(verdict)
+    verdict = puzzle(number).check(lambda x, *more: np.full_like(x, np.nan, dtype=float))
+    assert "not yet" in repr(verdict)
+
+
+@pytest.mark.parametrize(("number", "known"), [(2, 7), (7, 7)])
+def test_who_writes_down_what_it_was_to_be_told_is_found_out(number, known):
+    def tell(x, comm):
+        x[:] = known
+
+    said = repr(puzzle(number).check(tell))
+    assert "not yet" in said
+    assert "something else than messages" in said
+
+
+def test_exp_of_scores_overflows_and_vanishes():
+    def merge(o1, z1, o2, z2):
+        z = np.log(np.exp(z1) + np.exp(z2))
+        return np.exp(z1 - z)[:, None] * o1 + np.exp(z2 - z)[:, None] * o2, z
+
+    wrong = [finding.what for finding in puzzle(25).check(merge).findings if not finding.good]
+    assert len(wrong) == 2
+    assert all("1000" in what for what in wrong)
+
+
+def test_digits_are_read_only_where_they_count():
+    def shift(x, comm):
+        comm.sendrecv(x, (comm.rank + 1) % comm.size, x, (comm.rank - 1) % comm.size)
+
+    assert "of rank 0, where each" not in repr(puzzle(1).check(shift))
+
+
+def test_weights_are_shown_where_they_differ():
+    def train(w, gradients, comm):
+        velocity = np.zeros_like(w)
+        for g in gradients:
+            all_reduce(g, comm)
+            velocity = 0.9 * velocity + g
+            w -= 0.1 * velocity
+        w[-1] += 1
+        return w, velocity[:0]
+
+    wrong = next(finding for finding in puzzle(18).check(train).findings if not finding.good)
+    assert "1 of 50 wrong" in wrong.found
+    assert not wrong.found.startswith(wrong.expected)

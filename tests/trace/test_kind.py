@@ -28,6 +28,7 @@ from simdist.trace.kind import COLLECTIVES, COMMUNICATING, COMPUTING, kind
         ("move", "move"),
         ("moved", "other"),
         ("state", "state"),
+        ("disk write", "disk"),
         ("step", "other"),
         ("sender", "other"),
         ("F", "other"),

@@ -1,5 +1,11 @@
 """Who is late, by hand: in direct collectives; of messages tests/trace/test_statistics.py tells."""
 
+import numpy as np
+import pytest
+
+import simdist as sd
+from simdist.cluster import preset
+from simdist.collectives import all_reduce, broadcast
 from simdist.trace import Span
 from simdist.trace.late import late
 
@@ -36,3 +42,25 @@ def test_over_several_nodes_its_messages_tell_who_was_late():
     assert late(spans) == {2: (2, 6)}
     before = Span(0, "main", "recv", -2.0, 0.0, 8, 1)
     assert late([*spans[:2], before]) == {0: (0, 4)}
+
+
+@pytest.mark.parametrize("ranks", [6, 8])
+def test_over_several_nodes_the_ranks_of_each_wait_for_their_own_last(ranks):
+    """Nodes of four. Those who send each other messages, which is all of equal nodes and else the first, wait for each
+    other, too.
+    """
+
+    def program(comm):
+        x = np.ones(5000)
+        all_reduce(x, comm, algorithm="direct")  # the nodes get to know each other
+        broadcast(x, comm, root=5, algorithm="direct")
+        comm.exchange("")
+        comm.compute(seconds=1.0 + comm.rank)
+        all_reduce(x, comm, algorithm="direct")
+
+    trace = sd.run(program, ranks, cluster=preset("h100").with_(devices_per_node=4)).trace
+    last = {rank: 3 if rank < 4 else ranks - 1 for rank in range(ranks)}
+    for rank, told in enumerate(trace.statistics()):
+        own = last[rank] - rank
+        between = ranks - 1 - last[rank] if ranks == 8 or rank == 0 else 0
+        assert told.waiting_s == pytest.approx(own + between, abs=1e-3), rank

@@ -2,6 +2,9 @@
 
 import random
 
+import numpy as np
+
+import simdist as sd
 from simdist.trace import Span
 from simdist.trace.match import match
 
@@ -38,6 +41,23 @@ def test_of_messages_begun_at_one_moment_the_first_to_end_comes_first():
     spans = [send(0, 1, 0.0, 2.0, num_bytes=7), send(0, 1, 0.0, 1.0, num_bytes=3)]
     spans += [recv(0, 1, 0.0, 2.0, num_bytes=3), recv(0, 1, 0.0, 3.0, num_bytes=7)]
     assert match(spans) == [(0, 3), (1, 2)]
+
+
+def test_a_large_message_that_leaves_after_a_small_one_is_still_the_first():
+    """Both sent at 0; the large one waits for its receive, and the small one, which comes second, does not."""
+
+    def program(comm):
+        large, small = np.zeros(1 << 20, np.uint8), np.zeros(10, np.uint8)
+        if comm.rank == 0:
+            for request in [comm.isend(x, 1) for x in (large, small, small)]:
+                request.wait()
+        else:
+            comm.compute(seconds=1.0)
+            for x in (large, small, small):
+                comm.recv(x, 0)
+
+    pairs = sd.run(program, 2).trace.messages()
+    assert [(s.bytes, r.bytes) for s, r in pairs] == [(1 << 20, 1 << 20), (10, 10), (10, 10)]
 
 
 def test_a_message_without_its_other_half_is_left_out():

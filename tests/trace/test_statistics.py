@@ -47,6 +47,11 @@ def test_a_frame_is_nothing_of_its_own_but_a_bar_with_an_own_name_is_computing()
     assert (s.computing_s, s.communicating_s, s.other_s) == (3, 0, 7)
 
 
+def test_what_is_written_to_a_file_is_neither_computing_nor_communicating():
+    (s,) = of(span("compute", 0, 3), span("disk write", 3, 7), span("send", 7, 8))
+    assert (s.computing_s, s.communicating_s, s.other_s) == (3, 1, 4)
+
+
 def test_a_message_beneath_computing_is_hidden():
     (s,) = of(span("send", 0, 6), span("compute", 1, 4))
     assert (s.computing_s, s.communicating_s, s.shares.hidden_s) == (3, 3, 3)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import simdist as sd
+from simdist.training import Config, Trainer
 from simdist.training.gauge import STEP, Gauge, Tally
 
 
@@ -35,6 +36,20 @@ def test_laps_and_totals():
         assert total.seconds == pytest.approx(18, abs=1e-3)
         assert share == pytest.approx(2 / 3, abs=1e-3)
         assert total.per_second(total.targets) == pytest.approx(60 / 18, abs=1e-3)
+
+
+@pytest.mark.parametrize("compression", ["top-k", "8-bit", "power-sgd"])
+def test_who_compresses_alone_communicates_with_nobody(compression, tmp_path):
+    def compressed(comm):
+        trainer = Trainer(comm, config)
+        list(trainer.run())
+        return trainer.gauge.total, trainer.trace().statistics()[0]
+
+    (tmp_path / "text").write_bytes(bytes(range(256)) * 4)
+    config = Config(data=str(tmp_path / "text"), steps=2, compress=compression, validation_windows=4)
+    total, told = sd.run(compressed, 1).results[0]
+    assert total.communication_s == 0
+    assert told.computing_s > 0.9 * total.seconds
 
 
 @pytest.mark.parametrize(("keep", "kept"), [(0, []), (1, ["5"]), (3, ["3", "4", "5"]), (9, list("012345"))])

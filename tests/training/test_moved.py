@@ -35,7 +35,7 @@ def test_as_much_as_the_costs_say(spmd, settings, method, width):
     (measured, predicted, by_messages), step, rows = spmd(program, 2, settings | method | {"hidden_width": width})[0]
     assert measured == predicted > 0
     assert {call[1] for call, _ in step} == {"direct"}
-    rivals = [formula(call[0], "ring", ranks=call[3], num_bytes=call[2]).bytes * n for call, n in step]
+    rivals = [formula(call[0], "ring", ranks=len(call[3]), num_bytes=call[2]).bytes * n for call, n in step]
     assert by_messages == pytest.approx(sum(rivals))
     assert [row[1:] for row in rows] == [(f"{measured:,}", f"{predicted:,}", f"by messages {by_messages:,.0f}")]
 

@@ -4,6 +4,7 @@ from math import prod
 
 import pytest
 
+import simdist as sd
 from simdist.cluster import preset
 from simdist.nn import Shape
 from simdist.nn.formulas import num_parameters
@@ -61,6 +62,32 @@ def test_measured_is_predicted(spmd, settings, mesh):
     bubbles = [row for row in rows if "bubble" in row[0]]
     assert len(bubbles) == 2 and all(row[1].endswith("%") and row[2].endswith("%") for row in bubbles)
     assert "mean times of that step's own actions" in text
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        {"pp": 2, "tp": 2, "schedule": "zb-h1"},  # whose first step finds out what passes between stages
+        {"pp": 3, "dp": 2},
+        {"pp": 2, "sp": 2, "ulysses": True, "schedule": "v-half"},
+        {"pp": 2, "sp": 2, "schedule": "gpipe"},  # keys and values go round while no collective is at work
+    ],
+    ids=str,
+)
+def test_over_a_network_too(settings, mesh):
+    p = prod(mesh.get(axis, 1) for axis in ("pp", "dp", "tp", "sp"))
+    _, rows, text = sd.run(told, p, args=(settings | mesh,), cluster=preset("h100")).results[0]
+    exact = [row for row in rows if any(word in row[0] for word in (*EXACT, "peak bytes of communication"))]
+    for row in exact:
+        assert row[1] == row[2] != "", text
+
+
+def test_where_no_paper_says_anything_there_is_no_formula(settings):
+    _, rows, text = sd.run(told, 2, args=(settings | {"pp": 2, "schedule": "zb-auto"},)).results[0]
+    by = {row[0]: row for row in rows}
+    for what in ("activations", "communication"):
+        _, measured, predicted, formula = by[f"peak bytes of {what}, rank 0"]
+        assert measured == predicted != "" == formula, text
 
 
 def test_without_a_record_there_are_no_times(spmd, settings):

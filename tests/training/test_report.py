@@ -55,5 +55,24 @@ def test_waiting_for_a_late_rank_is_not_the_reduction():
     late = [Span(1, "main", "all_reduce ring", start, start + 1, 80) for start in (3.0, 13.0)]
     other = [Span(rank, "main", "all_reduce ring", 4.0, 14.0, 16) for rank in (0, 1)]
     trace = Trace([*early, *late, *other], 2)
-    assert transfer_seconds(trace, Call("all_reduce", "ring", 80, 2, "")) == 2
-    assert transfer_seconds(trace, Call("all_reduce", "tree", 80, 2, "")) is None
+    assert transfer_seconds(trace, Call("all_reduce", "ring", 80, (0, 1), "")) == 2
+    assert transfer_seconds(trace, Call("all_reduce", "tree", 80, (0, 1), "")) is None
+
+
+def test_times_are_of_the_steps_since_it_went_on(settings, tmp_path):
+    def gone_on(comm):
+        first = Trainer(comm, Config(**settings | {"steps": 2, "checkpoint_every": 2}), tmp_path / "checkpoints")
+        list(first.run())
+        second = Trainer(comm, Config(**settings | {"steps": 5}))
+        second.resume(tmp_path / "checkpoints")
+        line = [line for line in second.run() if line][-1]
+        trace = second.trace()
+        return trace and str(report(second, line, trace, comm.cluster)), second.gauge.total.seconds
+
+    told, seconds = sd.run(gone_on, 2).results[0]
+    assert f"5 steps of 8 windows, those since step 2 in {seconds * 1e3:.3g} ms: " in told
+
+
+def test_without_a_record_nobody_knows_what_they_did(settings):
+    _, text, _ = sd.run(program, 2, args=(settings | {"trace_steps": 0},)).results[0]
+    assert "2 ranks, ddp\n" in text

@@ -3,6 +3,7 @@
 import pytest
 
 import simdist as sd
+from simdist.cluster import preset
 from simdist.training import Config, Trainer, report
 from simdist.training.traffic import calls, costs
 
@@ -49,7 +50,7 @@ def test_calls_are_those_of_the_last_step(settings):
         return trace and (dict(calls(trace)), costs(calls(trace), comm, 4), n)
 
     found, counted, n = sd.run(program, 3).results[0]
-    assert [(call[:4], count) for call, count in found.items()] == [(("all_reduce", "ring", n, 3), 1)]
+    assert [(call[:4], count) for call, count in found.items()] == [(("all_reduce", "ring", n, (0, 1, 2)), 1)]
     assert [(cost.messages, times) for cost, times in counted] == [(4, 1)]
 
 
@@ -63,3 +64,28 @@ def test_without_a_record_there_is_nothing_to_predict_from(settings):
     rows = sd.run(program, 2).results[0]
     assert [row[2:] for row in rows[:2]] == [("", "")] * 2
     assert rows[0][1] != "0"
+
+
+@pytest.mark.parametrize(
+    ("p", "method"),
+    [
+        (6, {"method": "dp", "algorithm": "hierarchical"}),  # on nodes of 4 and 2
+        (8, {"method": "dp", "algorithm": "hierarchical"}),
+        (8, {"tp": 2, "method": "dp", "algorithm": "ring"}),  # copies on two nodes, halves of each on one
+        (6, {"compress": "power-sgd"}),
+        (3, {"zero": 3, "precision": "fp16"}),  # shards of unequal length
+        (4, {"compress": "8-bit"}),
+    ],
+    ids=str,
+)
+def test_on_the_nodes_where_its_ranks_are(settings, p, method):
+    def program(comm):
+        trainer = Trainer(comm, Config(**settings | method))
+        line = [line for line in trainer.run() if line][-1]
+        trace = trainer.trace()
+        return trace and [tuple(row) for row in report(trainer, line, trace, comm.cluster).rows]
+
+    cluster = preset("h100").with_(devices_per_node=4)
+    rows = sd.run(program, p, cluster=cluster).results[0]
+    for row in rows[:3]:
+        assert row[1] == row[2]

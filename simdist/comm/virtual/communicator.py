@@ -57,7 +57,7 @@ class VirtualCommunicator(Communicator):
         self._rows = recorder.rows if recorder.on else None
         self._shadow: VirtualCommunicator | None = None
         self._peers: VirtualPeers | None = None
-        self._calls = {"agree": 0, "exchange": 0, "split": 0, "shared": 0, "empty": 0}
+        self._calls: dict[str, int] = {}
 
     # -- messages -------------------------------------------------------------------------------------
 
@@ -71,6 +71,8 @@ class VirtualCommunicator(Communicator):
 
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
         """See Communicator. Most messages of a collective pass here, so this goes the shortest way."""
+        if self.check:
+            self.check_contiguous("sendrecv", x, y)
         num_bytes = x.nbytes
         if num_bytes > self._eager_bytes:
             # The receive is posted first: of two ranks that send each other something large, both are ready.
@@ -119,6 +121,7 @@ class VirtualCommunicator(Communicator):
 
     def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
         """See Communicator."""
+        self.check_contiguous("send", x)
         self.scheduler.turn()
         now_s, num_bytes = self.scheduler.running.clock_s, x.nbytes
         sending = Sending(self, num_bytes, dst, tag, now_s)
@@ -130,6 +133,7 @@ class VirtualCommunicator(Communicator):
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """See Communicator. One from any source chooses its message when it is waited for."""
+        self.check_contiguous("recv", x)
         self.scheduler.turn()
         start_s = self.scheduler.running.clock_s
         if src == ANY:
@@ -218,7 +222,9 @@ class VirtualCommunicator(Communicator):
 
     def stream(self, name: str) -> Stream:
         """See Communicator."""
-        twin = VirtualCommunicator(self._shared, self.group.twin(f".{name}"), self.rank, self.recorder, name)
+        number = self._count(f"stream {name}")  # another of the same name has messages of its own
+        context = f".{name}" if number == 1 else f".{name} {number}"
+        twin = VirtualCommunicator(self._shared, self.group.twin(context), self.rank, self.recorder, name)
         twin.device = self.device
         fiber = self._shared.fiber(self._global_rank, name, daemon=True)
         stream = VirtualStream(twin, self.scheduler, fiber)
@@ -236,8 +242,8 @@ class VirtualCommunicator(Communicator):
         return self.group.exchange(self._count("exchange"), self.rank, note)
 
     def _count(self, call: str) -> int:
-        self._calls[call] += 1
-        return self._calls[call]
+        number = self._calls[call] = self._calls.get(call, 0) + 1
+        return number
 
     # -- time and memory ------------------------------------------------------------------------------
 

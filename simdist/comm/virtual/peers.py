@@ -128,15 +128,15 @@ class VirtualPeers(Peers):
                     scheduler.ready(f, end_s)
         return meeting.brought
 
-    def _charge(self, flops: int, near_bytes: int, peer_bytes: int, posted_bytes: int) -> None:
+    def _charge(self, flops: int, near_bytes: int, peer_bytes: int, posted_bytes: int, crowd_bytes: int) -> None:
         """Move the clock, but for what has been posted: it was read and written then.
 
-        Where devices have memories of their own, what lies in peers' comes over the link inside.
+        Where devices have memories of their own, what lies in peers' comes over the link inside, behind the crowd.
         """
         cluster = self._comm.cluster
         near_bytes -= 2 * posted_bytes
         if cluster.one_memory:
             near_bytes += peer_bytes
         else:
-            self._comm.scheduler.running.clock_s += peer_bytes / cluster.inside.bytes_per_s
+            self._comm.scheduler.running.clock_s += (peer_bytes + crowd_bytes) / cluster.inside.bytes_per_s
         charge(flops, near_bytes)

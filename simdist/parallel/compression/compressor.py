@@ -55,6 +55,11 @@ class Compressor(ABC):
         self._dtype = like.dtype
 
     @property
+    def item_bytes(self) -> int:
+        """Of an item of what travels: collectives cut between whole ones."""
+        return int(self._dtype.itemsize)
+
+    @property
     def saved_share(self) -> float:
         """The part of the bytes of the ring all-reduce that was not sent; 0 before the first."""
         return 1 - self.sent_bytes / self.plain_bytes if self.plain_bytes else 0.0
@@ -71,7 +76,7 @@ class Compressor(ABC):
                 f"this compressor needs {self._shape} and {self._dtype}"
             )
         self.plain_bytes += _sent("all_reduce", "ring", x, comm)
-        with comm.span(f"reduce by {self.name}", x.nbytes):
+        with comm.span(f"compute sum by {self.name}", x.nbytes):  # but for the collectives in it
             self._reduce(x, comm)
 
     def put_off(self, rank: int) -> Array:
@@ -122,5 +127,5 @@ def _sent(operation: str, algorithm: str, x: Array, comm: Communicator) -> int:
         num_bytes=x.nbytes,
         rank=comm.rank,
         itemsize=x.itemsize,
-        ranks_per_node=comm.size // comm.num_nodes,
+        ranks_per_node=comm.nodes.most,
     ).sent_bytes

@@ -49,6 +49,11 @@ class Quantized(Compressor):
         self.block = block
         self.state = {"residual": np.zeros_like(like)}
 
+    @property
+    def item_bytes(self) -> int:
+        """See Compressor. Packets of bytes."""
+        return 1
+
     def put_off(self, rank: int) -> Array:
         """With what is left of the sums that this rank owns."""
         left = super().put_off(rank)

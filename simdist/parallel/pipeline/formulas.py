@@ -21,9 +21,14 @@
 | pipedream                      | none in the long run      | (p-r) M_B, p-r versions of weights  | 1806.03377 |
 | pipedream-vertical-sync        | none in the long run      | (p-r) M_B, p versions               | 1806.03377 |
 | pipedream-2bw                  | none in the long run      | (p-r) M_B, 2 versions               | 2006.09503 |
+
+A bubble as given holds from p micro-batches on where ranks are in chunks or backwards in halves, from 2p-1 on for zb-h2
+and zb-v, from 2p on for the dualpipes, and for interleaved-1f1b if p divides m, for dualpipe if m is even; those of
+zb-h1 and zb-h2 where W is at most F; those of v-half and v-min to within half an action.
 """
 
 from collections.abc import Callable
+from math import isclose
 from typing import NamedTuple
 
 from simdist.errors import ArgumentError, unknown_name
@@ -34,20 +39,26 @@ __all__ = ["Case", "Formula", "formula"]
 
 
 class Formula(NamedTuple):
-    """What a paper says, where there are micro-batches enough to fill the pipeline.
+    """What a paper says.
 
     Attributes:
         bubble: how long the rank with the longest span is idle in it, in the unit of the times; None where the paper
             says nothing of such times.
-        bubble_rate: that as a part of the whole, bubble / (bubble + m (F + B + W)).
-        memory: for each rank, the most that it keeps.
-        weight_versions: for each rank, how many versions of its weights it keeps.
+        bubble_rate: that as a part of the whole, bubble / (bubble + m (F + B + W)); None too where ranks do pairs
+            and F&B is not F+B+W, for then the papers do not say how long they are at work.
+        memory: for each rank, the most that it keeps, where micro-batches fill the pipeline; of fewer, all at most.
+        weight_versions: for each rank, how many versions of its weights it keeps in the long run.
+        makespan_rate: the part of the makespan that ranks are idle, on average: bubble_rate, but None where late ranks
+            end after the first, so that the paper's bubble is that of a rank's own span alone.
+        filled: whether there are micro-batches enough, and as many as the paper means, for the bubble to be this.
     """
 
     bubble: float | None
     bubble_rate: float | None
     memory: tuple[float, ...]
     weight_versions: tuple[int, ...]
+    makespan_rate: float | None = None
+    filled: bool = True
 
 
 class Case(NamedTuple):
@@ -97,12 +108,18 @@ def formula(
     pair = f + b + w if times.overlapped is None else times.overlapped
     case, memory = Case(stages, micro_batches, chunks, f, b, w, pair), memory or Memory()
     bubble_of, kept = _FORMULAS[name]
-    bubble = bubble_of(case)
+    bubble, rate = bubble_of(case), None
+    if bubble is not None and bubble < 0:  # of times that the paper cannot mean
+        bubble = None
+    if bubble is not None and (name not in _PAIRED or isclose(pair, case.whole)):
+        rate = bubble / (bubble + case.m * case.whole) if case.whole else 0.0
     return Formula(
         bubble,
-        None if bubble is None else bubble / (bubble + case.m * case.whole),
+        rate,
         tuple(b * memory.backward + w * memory.weight for b, w in (kept(case, r) for r in range(stages))),
         tuple(_VERSIONS.get(name, _one)(case, r) for r in range(stages)),
+        None if name in _STAGGERED and stages > 1 else rate,
+        _FILLED.get(name, _always)(case),
     )
 
 
@@ -115,6 +132,25 @@ _VERSIONS: dict[str, Callable[[Case, int], int]] = {
     "pipedream-vertical-sync": lambda c, r: c.p,
     "pipedream-2bw": lambda c, r: 2,
 }
+
+_PAIRED = ("dualpipe", "dualpipe-v")
+_STAGGERED = ("zb-h2", "zb-v")
+
+_FILLED: dict[str, Callable[[Case], bool]] = {  # whether the formula of a bubble is about so many micro-batches
+    "interleaved-1f1b": lambda c: c.m % c.p == 0,
+    "breadth-first": lambda c: c.m >= c.p,
+    "zb-h1": lambda c: c.m >= c.p,
+    "zb-h2": lambda c: c.m >= 2 * c.p - 1,
+    "zb-v": lambda c: c.m >= 2 * c.p - 1,
+    "v-half": lambda c: c.m >= c.p,
+    "v-min": lambda c: c.m >= c.p,
+    "dualpipe": lambda c: c.m >= 2 * c.p and c.m % 2 == 0,
+    "dualpipe-v": lambda c: c.m >= 2 * c.p,
+}
+
+
+def _always(case: Case) -> bool:
+    return True
 
 
 def _fill(c: Case) -> float:
@@ -131,6 +167,17 @@ def _warm_twice(c: Case, r: int) -> tuple[float, float]:
     return min(c.m, 2 * (c.p - r) - 1), 0
 
 
+def _lagging(c: Case, r: int) -> tuple[float, float]:
+    """What rank r of ZB-H1 keeps: its warm-up and one more, and r of which only the weights' gradients lack."""
+    kept, _ = _warm(c, r)
+    return kept, min(r, c.m - kept)
+
+
+def _lagging_twice(c: Case, r: int) -> tuple[float, float]:
+    kept, _ = _warm_twice(c, r)
+    return kept, min(2 * r, c.m - kept)
+
+
 def _none(c: Case) -> None:
     return None
 
@@ -142,13 +189,13 @@ _FORMULAS: dict[str, tuple[_Bubble, _Kept]] = {
     "eager-1f1b": (_fill, _warm_twice),
     "interleaved-1f1b": (lambda c: _fill(c) / c.v, lambda c, r: (min(c.m, c.p + (c.p - 1 - 2 * r) / c.v), 0)),
     "breadth-first": (lambda c: _fill(c) / c.v, lambda c, r: (c.m, 0)),
-    "zb-h1": (lambda c: (c.p - 1) * (c.f + c.b - c.w), lambda c, r: (c.p - r, r)),
-    "zb-h2": (lambda c: (c.p - 1) * (c.f + c.b - 2 * c.w), lambda c, r: (2 * (c.p - r) - 1, 2 * r)),
-    "zb-v": (lambda c: c.if_equal(0.0), lambda c, r: (c.p, 0)),
-    "v-half": (lambda c: c.if_equal(_fill(c) / 2), lambda c, r: ((c.p + 2) // 2, 0)),
-    "v-min": (lambda c: c.if_equal(2 * _fill(c) / 3), lambda c, r: ((c.p + 4) // 3, 0)),
-    "dualpipe": (lambda c: (c.p / 2 - 1) * (c.pair + c.b - 2 * c.w), lambda c, r: (c.p + 1, 0)),
-    "dualpipe-v": (lambda c: (c.p - 1) * (c.pair + c.b - 2 * c.w) / 2, lambda c, r: (c.p + 0.5, 0)),
+    "zb-h1": (lambda c: (c.p - 1) * (c.f + c.b - c.w), _lagging),
+    "zb-h2": (lambda c: (c.p - 1) * (c.f + c.b - 2 * c.w), _lagging_twice),
+    "zb-v": (lambda c: c.if_equal(0.0), lambda c, r: (min(c.m, c.p), 0)),
+    "v-half": (lambda c: c.if_equal(_fill(c) / 2), lambda c, r: (min(c.m, (c.p + 2) // 2), 0)),
+    "v-min": (lambda c: c.if_equal(2 * _fill(c) / 3), lambda c, r: (min(c.m, (c.p + 4) // 3), 0)),
+    "dualpipe": (lambda c: (c.p / 2 - 1) * (c.pair + c.b - 2 * c.w), lambda c, r: (min(c.m, c.p + 1), 0)),
+    "dualpipe-v": (lambda c: (c.p - 1) * (c.pair + c.b - 2 * c.w) / 2, lambda c, r: (min(c.m, c.p + 0.5), 0)),
     "pipedream": (_none, _warm),
     "pipedream-vertical-sync": (_none, _warm),
     "pipedream-2bw": (_none, _warm),

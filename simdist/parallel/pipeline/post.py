@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simdist.arrays import Array, hold
+from simdist.arrays import Array, hold, release
 from simdist.comm import Communicator, Request
 from simdist.parallel.pipeline.action import Value
 from simdist.parallel.pipeline.dataflow import Message, Step
@@ -89,6 +89,7 @@ class Post:
 
     def free(self, room: Array) -> None:
         """The array of a receive is not needed any more, and another may use it."""
+        release(room)  # from I to W it may have been what the weights' gradients are made from
         self._spare.setdefault(room.shape, []).append(room)
 
     def _room(self, shape: tuple[int, ...]) -> Array:

@@ -130,17 +130,17 @@ def compare(
         took, promised: of each rank.
         said, said_bytes: what the paper says, of micro-batches and of bytes.
     """
-    rate = None if said is None else said.bubble_rate
+    rate, of_all = (said.bubble_rate, said.makespan_rate) if said is not None and said.filled else (None, None)
     rows = [
         PipelineRow("makespan, s", measured.makespan, predicted.makespan, None),
-        PipelineRow("bubble of the makespan", measured.bubble_rate, predicted.bubble_rate, rate),
+        PipelineRow("bubble of the makespan", measured.bubble_rate, predicted.bubble_rate, of_all),
         PipelineRow("bubble of the longest rank's span", measured.own_bubble_rate, predicted.own_bubble_rate, rate),
     ]
     for r, (mine, should) in enumerate(zip(took, promised, strict=True)):
         own, own_bytes = (None if p is None else p.memory[r] for p in (said, said_bytes))
         versions = None if said is None else said.weight_versions[r]
         at = f", rank {r}"
-        busy = None if rate is None else 1 - rate
+        busy = None if of_all is None else 1 - of_all
         rows += [
             PipelineRow(f"utilisation{at}", measured.utilisation(r), predicted.utilisation(r), busy),
             PipelineRow(f"activations, micro-batches{at}", mine.in_flight, should.in_flight, own),

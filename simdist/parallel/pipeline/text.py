@@ -32,7 +32,7 @@ LETTERS: dict[str, type[Part]] = {"F": Forward, "B": Backward, "I": BackwardInpu
 
 _WORD = re.compile(r"(\d*)([FBIW])(\d+)")
 _STAGES = re.compile(r"# stages ([\d |]+)")
-_HEAD = re.compile(r"# (.*): \d+ ranks?, (\d+) micro-batch(?:es)?, ([a-z0-9 ]+?)(?: every (\d+))?")
+_HEAD = re.compile(r"# (.*): (\d+) ranks?, (\d+) micro-batch(?:es)?, ([a-z0-9 ]+?)(?: every (\d+))?")
 
 
 def is_action(word: str) -> bool:
@@ -59,7 +59,7 @@ def parse(text: str, name: str = "schedule") -> Schedule:
         name: of the schedule, where the text gives none.
 
     Raises:
-        ScheduleError: a word is no action, or the rows do not say which stages are meant.
+        ScheduleError: a word is no action, rows are missing, or they do not say which stages are meant.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     rows = [line.split() for line in lines if not line.startswith("#")]
@@ -77,7 +77,9 @@ def parse(text: str, name: str = "schedule") -> Schedule:
     actions = [[_action(word, rank, placement[rank]) for word in row] for rank, row in enumerate(words)]
     for line in lines:
         if head := _HEAD.fullmatch(line):
-            name, micro_batches, policy, group = head.groups()
+            name, ranks, micro_batches, policy, group = head.groups()
+            if int(ranks) != len(rows):
+                raise ScheduleError(f"{len(rows)} rows, but the first line tells of {ranks} ranks")
             return Schedule(name, actions, placement, int(micro_batches), Weights(policy, int(group or 0)))
     return Schedule(name, actions, placement)
 

@@ -52,7 +52,8 @@ class Tally:
 
     Attributes:
         loss, losses: their losses, and how many there are.
-        last_s: how long the run had taken when the last one's gradient was there.
+        last_s: how long the run had taken when the last one was over; of those off the record, when its gradient was
+            there.
         sent_bytes, steps, communication_s: of those whose cost is known.
     """
 
@@ -79,8 +80,9 @@ class Tally:
         self.losses += 1
         self.last_s = max(self.last_s, at_s)
 
-    def add_cost(self, cost: Cost) -> None:
+    def add_cost(self, cost: Cost, at_s: float) -> None:
         """A worker has ended a step."""
+        self.last_s = max(self.last_s, at_s)
         self.sent_bytes += cost.sent_bytes
         self.steps += 1
         self.communication_s += cost.communication_s
@@ -122,7 +124,7 @@ class Log:
             for step, time_s, loss in zip(doing.clocks, doing.times_s, doing.losses, strict=True):
                 self._tally(step).add_loss(loss, stretch.seconds(time_s))
             for cost in costs.steps:
-                self._tally(cost.step).add_cost(cost)
+                self._tally(cost.step).add_cost(cost, stretch.seconds(cost.end_s))
         self._norm = next((costs.norm for _, costs in parts), 0.0)
 
     def _tally(self, step: int) -> Tally:

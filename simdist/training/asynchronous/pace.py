@@ -21,12 +21,13 @@ _MOST_ROWS = 1 << 16
 
 
 class Cost(NamedTuple):
-    """What one step of one rank cost, on all its streams."""
+    """What one step of one rank cost, on all its streams, and when it was over, on the communicator's clock."""
 
     step: int
     sent_bytes: int
     messages: int
     communication_s: float
+    end_s: float = 0.0
 
 
 class Pace:
@@ -74,15 +75,16 @@ class Pace:
         self._loss = np.nan
         self._rows = comm.recorder.rows
         self._first = self._begin = len(self._rows)
+        self._begin_s = comm.clock()
         self._step: int | None = None  # that is under way
 
     def begin(self) -> None:
-        """A stretch begins."""
-        self._begin = len(self._rows)
+        """A stretch begins, or a step."""
+        self._begin, self._begin_s = len(self._rows), self._comm.clock()
 
     def __call__(self, weights: Array, step: int) -> tuple[float, Array]:
         """The loss and its gradient."""
-        self._close()
+        self.close()
         self._step = step
         if self._keep(weights, step) and self._tell:
             self._tell(step, self._loss)
@@ -94,7 +96,7 @@ class Pace:
 
     def end(self, weights: Array, step: int) -> None:
         """A stretch is over, before this step, with these weights."""
-        self._close()
+        self.close()
         self._keep(weights, step)
 
     def take_costs(self) -> tuple[list[Cost], int, float]:
@@ -115,9 +117,9 @@ class Pace:
             self.snapshots.take(step, weights)
         return found
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """The step under way is over: add up what it cost, and end the record if it has grown too long. The first of
-        a stretch began with the stretch.
+        a stretch began with the stretch. When the main stream only waits for another one any more, the step is over.
         """
         step, self._step = self._step, None
         if step is None or not self._comm.recorder.on:
@@ -125,10 +127,14 @@ class Pace:
         spans = [Span._make(row) for row in self._rows[self._begin :]]
         main = self._comm.stream_name
         computing = [(s.start_s, s.end_s) for s in spans if s.stream == main and kind(s.name) in COMPUTING]
-        busy = [(s.start_s, s.end_s) for s in spans if kind(s.name) in COMMUNICATING]
+        start_s = self._begin_s  # before which a receive that ends now may have been asked for
+        end_s = max((s.end_s for s in spans if s.stream == main and kind(s.name) != "wait"), default=start_s)
+        talking = [s for s in spans if kind(s.name) in COMMUNICATING and s.start_s < end_s]
+        busy = [(max(s.start_s, start_s), min(s.end_s, end_s)) for s in talking]
         sends = [s.bytes for s in spans if s.name == "send"]
-        self._costs.append(Cost(step, sum(sends), len(sends), covered_s(computing + busy) - covered_s(computing)))
-        self._begin = len(self._rows)
+        busy_s = covered_s(computing + busy) - covered_s(computing)
+        self._costs.append(Cost(step, sum(sends), len(sends), busy_s, end_s))
+        self.begin()
         self.trim()
 
     def trim(self) -> None:

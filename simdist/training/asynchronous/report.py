@@ -9,7 +9,7 @@ from simdist.parallel.precision import precision
 from simdist.training.asynchronous.methods import AVERAGING, SERVED, graph, slowed
 from simdist.training.asynchronous.story import Story
 from simdist.training.models import build
-from simdist.training.report import Report, Row, duration
+from simdist.training.report import Report, Row, duration, since
 from simdist.training.text import Text
 
 __all__ = ["report"]
@@ -30,10 +30,10 @@ def report(story: Story, text: Text) -> Report:
     summary = [
         f"{config.model}, {num_parameters:,} parameters in {config.precision}, {config.optimizer}, {p} "
         f"rank{'s' if p > 1 else ''}, {config.method}{_who(story)}",
-        f"{_steps(story.done)} of each worker, {config.global_batch_size} windows a step of all,{_since(story)} in "
-        f"{duration(seconds)}: {story.targets / seconds if seconds else 0:,.0f} tokens/s, "
+        f"{_steps(story.done)} of each worker, {config.global_batch_size} windows a step of all"
+        f"{since(_begun(story))} in {duration(seconds)}: {story.targets / seconds if seconds else 0:,.0f} tokens/s, "
         f"{flops_per_s / 1e9:.1f} GFLOP/s a worker",
-        f"waited for others: {_shares(story.waited_shares(), p - story.num_workers)}",
+        f"waited for others: {_shares(story.waited_shares(), story.ranks or range(p), p - story.num_workers)}",
         f"validation loss{_after(story)} {story.validation_loss:.3f} nats a byte; guessing by the frequency of bytes "
         f"alone loses {text.unigram_entropy:.3f}, by the byte before {text.bigram_entropy:.3f}",
     ]
@@ -49,10 +49,9 @@ def report(story: Story, text: Text) -> Report:
     return Report(summary, _rows(story, num_parameters), _LEGEND)
 
 
-def _since(story: Story) -> str:
-    """Where the run went on, if it did."""
-    begun = min((doing.clocks[0] for doing, _ in story.workers if doing.clocks), default=0)
-    return f" since step {begun}" if begun else ""
+def _begun(story: Story) -> int:
+    """After which step the run went on, if it did."""
+    return min((doing.clocks[0] for doing, _ in story.workers if doing.clocks), default=0)
 
 
 def _after(story: Story) -> str:
@@ -62,13 +61,13 @@ def _after(story: Story) -> str:
 
 def _steps(done: Sequence[int]) -> str:
     apart = f" to {max(done)}" if max(done) > min(done) else ""
-    return f"{min(done)}{apart} steps"
+    return f"{min(done)}{apart} step{'s' if max(done) != 1 else ''}"
 
 
-def _shares(waited: Sequence[float], num_servers: int) -> str:
+def _shares(waited: Sequence[float], ranks: Sequence[int], num_servers: int) -> str:
     """Each rank's, or of many the means."""
     if len(waited) <= _MOST_RANKS:
-        return "  ".join(f"rank {rank} {share:.0%}" for rank, share in enumerate(waited))
+        return "  ".join(f"rank {rank} {share:.0%}" for rank, share in zip(ranks, waited, strict=True))
     groups = {"servers": waited[:num_servers], "workers": waited[num_servers:]}
     return "; ".join(
         f"{name} {fmean(shares):.1%} on average, {min(shares):.1%} to {max(shares):.1%}"
@@ -81,9 +80,9 @@ def _who(story: Story) -> str:
     """Who does what, and with whom."""
     config, workers = story.config, story.num_workers
     if config.method in SERVED:
-        bound = {"ssp": f" at most {config.staleness} steps apart", "backup": f", {config.backups} of them backups"}
+        bound = {"ssp": f" at most {config.staleness} steps apart", "backup": f", {story.backups} of them backups"}
         servers = f"{config.servers} server{'s' if config.servers > 1 else ''}"
-        return f": {servers}, {workers} workers{bound.get(config.method, '')}"
+        return f": {servers}, {workers} worker{'s' if workers > 1 else ''}{bound.get(config.method, '')}"
     if config.method in AVERAGING:
         return f": an average every {config.local_steps} steps"
     return f" on a graph: {config.graph}"
@@ -97,11 +96,10 @@ def _rows(story: Story, num_parameters: int) -> list[Row]:
         return []
     sent, messages = fmean(cost.sent_bytes for cost in found), fmean(cost.messages for cost in found)
     predicted, formula = _sent_bytes(story, num_parameters * precision(config.precision).dtype.itemsize)
-    compute_s = _compute_s(story)
     return [
         Row("bytes sent a step, a worker", f"{sent:,.0f}", _count(predicted), _count(formula)),
         Row("messages a step, a worker", f"{messages:,.1f}", "", ""),
-        Row("time of a step", _milliseconds(story.step_s), "", "" if compute_s is None else _milliseconds(compute_s)),
+        Row("time of a step", _milliseconds(story.step_s), "", _milliseconds(_compute_s(story))),
     ]
 
 
@@ -109,7 +107,9 @@ def _sent_bytes(story: Story, n: int) -> tuple[float | None, float]:
     """What a worker sends in a step, exactly and by the paper, with n bytes of weights; a mean over ranks and steps."""
     config, p = story.config, len(story.parts)
     if config.method in SERVED:
-        return config.servers * HEADER_BYTES + n, n
+        found = sum(len(doing.clocks) for doing, _ in story.workers)
+        given_up = sum(doing.num_given_up for doing, _ in story.workers)  # no gradient was sent then
+        return config.servers * HEADER_BYTES + n * found / max(1, found + given_up), n
     if config.method == "d-psgd":
         each = 2 * len(graph(config, p).edges) * n / p
         return each, each
@@ -124,7 +124,7 @@ def _sent_bytes(story: Story, n: int) -> tuple[float | None, float]:
         for span in averages[:1]
         for r in range(p)
     ]
-    share = len(averages) / max(1, len(story.workers[0][0].clocks))
+    share = len(averages) / max(1, len(story.workers[0][1].steps))  # both as far as they are on the record
     return (fmean(exact) * share if exact else None), 2 * n * (p - 1) / p * share
 
 
@@ -135,13 +135,14 @@ def _compute_s(story: Story) -> float | None:
 
     Source: Chen et al. 2016, arXiv 1604.00981, of the first n; see `Synchronous`.
     """
-    config, n, b = story.config, story.num_workers, story.config.backups or 0
+    config, n, b = story.config, story.num_workers, story.backups
     if config.method not in ("bsp", "backup") or not config.compute_seconds:
         return None
     if config.compute_time == "exponential" and not slowed(config):
         return config.compute_seconds * sum(1 / k for k in range(b + 1, n + 1))
     if config.compute_time == "constant":
-        factors = sorted([*slowed(config).values(), *[1.0] * (n - len(slowed(config)))])
+        ranks = story.ranks or range(len(story.parts))
+        factors = sorted(slowed(config).get(rank, 1.0) for rank in ranks[-n:])
         return config.compute_seconds * factors[n - b - 1]
     return None
 
@@ -150,5 +151,5 @@ def _count(x: float | None) -> str:
     return "" if x is None else f"{x:,.0f}"
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:,.3f} ms"
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:,.3f} ms"

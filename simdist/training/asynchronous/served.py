@@ -70,15 +70,20 @@ class Served(Role):
             until=None if bounded or until == config.steps else until,
             asked=asked,
         )
+        self._pace.close()  # the others may have steps to make yet
+        ended_s = self.comm.clock()
         left = self.comm.survivors()
         self._hear(report.state if isinstance(report, ServerReport) else None, left)
+        # Whoever has come to a cut waits there for the others; at the end of the run it has ended.
+        paused_s = self.comm.clock() - ended_s if until < config.steps else 0.0
         if left is not self.comm:
             self._go_without(left)
+        waited_s, elapsed_s = report.waited_s + paused_s, report.elapsed_s + paused_s
         if isinstance(report, ServerReport):
             counts = report.counts
-            return Doing([], [], [], report.waited_s, report.elapsed_s, counts.staleness, counts.num_late)
+            return Doing([], [], [], waited_s, elapsed_s, counts.staleness, counts.num_late)
         own = report.clocks, report.times_s, report.losses
-        return Doing(*own, report.waited_s, report.elapsed_s, num_given_up=report.num_given_up)
+        return Doing(*own, waited_s, elapsed_s, num_given_up=report.num_given_up)
 
     def _hear(self, state: ServerState | None, left: Communicator) -> None:
         """How far all have come, as the first server tells."""

@@ -62,6 +62,11 @@ class Story:
         return len(self.done)
 
     @property
+    def backups(self) -> int:
+        """Without how many of the gradients a step goes on; who has died is one of them."""
+        return (self.config.backups or 0) - len(self.lost)
+
+    @property
     def start_s(self) -> float:
         """When it began, on the communicator's clock."""
         return self.stretches[0].start_s
@@ -82,9 +87,10 @@ class Story:
 
     @property
     def seconds(self) -> float:
-        """From the start to the last gradient of all, without pauses."""
+        """From the start to the end of the last step of all, or to its gradient if no more is known, without pauses."""
         before_s = self.stretches[0].before_s
-        return max((m.time_s for m in self.moments), default=before_s) - before_s
+        ends_s = [self._seconds(cost.end_s) for _, costs in self.workers for cost in costs.steps]
+        return max((*(m.time_s for m in self.moments), *ends_s), default=before_s) - before_s
 
     def _seconds(self, time_s: float) -> float:
         """How long the run had taken."""
@@ -93,20 +99,20 @@ class Story:
 
     @property
     def targets(self) -> float:
-        """How many bytes all have predicted in the steps that they finished."""
-        return len(self.moments) * self._targets_a_step / self.num_workers
+        """How many bytes all have predicted in the steps that they finished, those that have died not counted."""
+        return len(self.moments) * self._targets_a_step / (self.num_workers + len(self.lost))
 
     @cached_property
     def _targets_a_step(self) -> int:
         return self.config.global_batch_size * build(self.config).targets_per_window
 
     @property
-    def step_s(self) -> float:
-        """A worker's mean time from one step to the next, those that it gave up among them."""
+    def step_s(self) -> float | None:
+        """A worker's mean time from one step to the next, those that it gave up among them; None of a single one."""
         parts = [doing for doing, _ in self.workers if len(doing.clocks) > 1]
         took_s = [self._seconds(d.times_s[-1]) - self._seconds(d.times_s[0]) for d in parts]
         steps_s = [s / (d.clocks[-1] - d.clocks[0]) for s, d in zip(took_s, parts, strict=True)]
-        return fmean(steps_s) if steps_s else 0.0
+        return fmean(steps_s) if steps_s else None
 
     @property
     def staleness(self) -> list[int]:

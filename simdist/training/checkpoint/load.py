@@ -115,7 +115,7 @@ def _told_manifest(folder: Path, comm: Communicator, disk: Disk) -> bytes:
 def _verify(source: Source, comm: Communicator) -> str:
     """Check this rank's part of the files: those that fall to it among the ranks of its node."""
     neighbours = comm.nodes.neighbours(comm.rank)
-    with comm.span("verify shards"):
+    with comm.span("disk verify"):
         for shard in source.manifest.shards[neighbours.index(comm.rank) :: len(neighbours)]:
             source.verify(shard)
     return ""
@@ -148,6 +148,6 @@ def _stage(
             found = np.empty(box.shape, tensor.dtype)
             staged.append((data, found))
             wanted.setdefault(name, []).append((box, found))
-    with comm.span("read shards", sum(found.nbytes for _, found in staged)):
+    with comm.span("disk read", sum(found.nbytes for _, found in staged)):
         source.read(wanted)
     return ""

@@ -139,7 +139,7 @@ def _write(
         return ""
     shard = Shard(shard_name(comm.rank), "", share)
     layout = draft.layout(shard)
-    with comm.span("write shard", layout.num_bytes):
+    with comm.span("disk write", layout.num_bytes):
         arrays = (_items(tensors[name], box) for name, box in share)
         return write(disk, draft_of(root, draft.step) / shard.file, layout, arrays)
 

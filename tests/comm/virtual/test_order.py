@@ -82,6 +82,25 @@ def test_a_collective_on_a_stream_and_one_on_the_main_line_do_not_mix():
     assert run(program, 3) == [(111, 222)] * 3
 
 
+def test_two_streams_of_one_name_are_two():
+    """As two replicas have that are trained in turn: neither messages nor groups are the other's."""
+
+    def program(comm):
+        r, sides = comm.rank, [comm.stream("side") for _ in range(2)]
+        groups = [sides[i].start(sides[i].comm.split, color).wait() for i, color in enumerate((r // 2, r % 2))]
+        x = [np.array([10**r]), np.array([2 * 10**r])]
+        for work in [sides[i].start(ring, x[i], sides[i].comm) for i in ((0, 1) if r % 2 else (1, 0))]:
+            work.wait()
+        return [list(group.ranks) for group in groups], [int(y[0]) for y in x]
+
+    assert run(program, 4) == [
+        ([[0, 1], [0, 2]], [1111, 2222]),
+        ([[0, 1], [1, 3]], [1111, 2222]),
+        ([[2, 3], [0, 2]], [1111, 2222]),
+        ([[2, 3], [1, 3]], [1111, 2222]),
+    ]
+
+
 def test_what_a_stream_raises_is_raised_by_wait_and_by_the_run_if_nobody_waits():
     def heard(comm):
         work = comm.stream("side").start(lambda: 1 / 0)

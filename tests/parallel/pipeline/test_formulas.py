@@ -42,6 +42,39 @@ def test_memory_and_versions_of_each_rank(name, p):
     assert tuple(max(stage.most for stage in chunks) for chunks in versions(one)) == said.weight_versions
 
 
+@pytest.mark.parametrize("p", [2, 3, 4])
+@pytest.mark.parametrize("name", [name for name in schedules() if name != "zb-auto"])
+def test_few_and_odd_numbers_of_micro_batches(name, p):
+    if name == "dualpipe" and p % 2:
+        return
+    for m in range(1, 3 * p + 2):
+        one = schedule(name, stages=p, micro_batches=m)
+        said = formula(name, stages=p, micro_batches=m, times=Times(), memory=Memory(10, 4))
+        if said.filled and said.bubble is not None:  # of the V-shapes' the paper gives the part that grows with p
+            assert simulate(one).own_bubble == pytest.approx(said.bubble, abs=0.5 if name in ("v-half", "v-min") else 0)
+        if said.filled and said.makespan_rate is not None and name not in ("v-half", "v-min"):
+            assert simulate(one).bubble_rate == pytest.approx(said.makespan_rate)
+        kept = validate(one, Memory(10, 4)).memory
+        assert all(own <= most for own, most in zip(kept, said.memory, strict=True))
+        if name in ("zb-h1", "zb-h2"):
+            assert kept == said.memory
+    assert said.filled or m % p or m % 2
+
+
+def test_times_that_a_formula_cannot_mean():
+    assert formula("zb-h2", stages=4, micro_batches=8, times=Times(1, 1, 2)).bubble is None
+    assert formula("zb-h2", stages=3, micro_batches=1, times=Times(1, 1, 2)).bubble_rate is None
+    assert formula("gpipe", stages=4, micro_batches=8, times=Times(0, 0, 0)).bubble_rate == 0
+
+
+def test_pairs_that_save_time_shorten_the_work_too():
+    times = Times(overlapped=2)  # so what the bubble is a part of is not m (F+B+W)
+    said = formula("dualpipe", stages=8, micro_batches=20, times=times)
+    assert (said.bubble, said.bubble_rate) == (3, None)
+    assert formula("dualpipe", stages=8, micro_batches=20, times=Times(overlapped=3)).bubble_rate == 6 / 66
+    assert formula("gpipe", stages=8, micro_batches=20, times=times).bubble_rate == 7 / 27
+
+
 def test_interleaving_costs_memory():
     # arXiv 2205.05198: the first rank keeps 1 + (p-1)/(pv) as much.
     said = formula("interleaved-1f1b", stages=8, micro_batches=32, times=Times(), chunks=4)

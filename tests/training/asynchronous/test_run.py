@@ -4,8 +4,10 @@ import pytest
 
 import simdist as sd
 from simdist.asynchronous import Exponential
+from simdist.cluster import preset
 from simdist.errors import ArgumentError, CollectiveMismatch
 from simdist.training import Config, Trainer
+from simdist.training.asynchronous import pace
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, GOSSIP, SERVED
 from simdist.training.asynchronous.report import report
 from simdist.training.asynchronous.run import AsynchronousRun
@@ -96,6 +98,53 @@ def test_the_fast_wait_and_the_slow_never_do(text):
     assert shares["ssp"][2] < 0.02 and 0.6 < shares["ssp"][1] < shares["bsp"][1]
     assert max(shares["async"][1:]) < 0.02
     assert max(shares["ad-psgd"]) < 0.3
+
+
+@pytest.mark.parametrize("method", ["async", "ad-psgd"])
+def test_who_waits_for_nobody_is_not_told_to_communicate(text, method):
+    """Neither while it has not been asked, nor when it is done and others are not."""
+    settings = MLP | SLOW | {"data": text, "method": method, "steps": 48, "interval": 12}
+    found = sd.run(ran, 6, args=(settings,)).results[0]
+    assert max(found["waited"][1:]) < 0.03
+    assert max(line[6] for line in found["lines"]) < 0.03
+
+
+@pytest.mark.parametrize(
+    "way", [{"method": "d-psgd"}, {"method": "diloco", "local_steps": 8}, {"method": "bsp"}], ids=str
+)
+def test_all_of_a_step_takes_time(text, way):
+    """Also what comes after its gradient: of a cluster where that is most of it, in the first line and the report."""
+    settings = MLP | way | {"data": text, "interval": 24}
+    found = sd.run(ran, 4, cluster=preset("h100"), args=(settings,)).results[0]
+    lines = found["lines"]
+    assert way["method"] == "diloco" or lines[0][5] < 1.5 * lines[-1][5]  # its first step ends without a message
+    assert all(line[6] < 1 for line in lines)
+    told = float(found["report"].split(" tokens/s")[0].split()[-1].replace(",", ""))
+    assert told == pytest.approx(24 * 24 / lines[-1][8], rel=1e-3)
+
+
+def test_who_comes_to_a_cut_early_waits_there(text):
+    """Of 24 steps in 4 stretches the slow rank's take 4 times as long; after the last one the others have ended."""
+    settings = MLP | SLOW | {"data": text, "method": "ssp", "staleness": 24, "checkpoint_every": 6}
+    waited = sd.run(ran, 4, args=(settings,)).results[0]["waited"]
+    waits, works = 3 * 6 * (4 - 1), 24
+    assert waited[1:] == pytest.approx([waits / (waits + works), 0, waits / (waits + works)], abs=0.02)
+
+
+def test_a_gradient_that_is_given_up_is_not_sent(text):
+    times = {"compute_time": "exponential", "compute_seconds": 0.01}
+    found = sd.run(ran, 5, args=(MLP | times | {"data": text, "method": "backup", "steps": 40},)).results[0]
+    measured, predicted, formula = (float(cell.replace(",", "")) for cell in found["rows"][0][1:])
+    assert measured == pytest.approx(predicted, rel=0.01)
+    assert predicted < 0.8 * formula
+
+
+def test_what_is_off_the_record_is_not_predicted_from(text, monkeypatch):
+    settings = MLP | {"data": text, "method": "local-sgd", "local_steps": 4, "algorithm": "ring", "steps": 24}
+    monkeypatch.setattr(pace, "_MOST_ROWS", 60)
+    found = sd.run(ran, 4, args=(settings,)).results[0]
+    measured, predicted, formula = found["rows"][0][1:]
+    assert measured == predicted == formula
 
 
 def test_staleness_is_bounded_by_what_ssp_says(text):

@@ -1,11 +1,15 @@
 """What rank 0 makes of what ranks tell, worked out by hand."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
 from simdist.trace import Span, Trace
 from simdist.training import Config
 from simdist.training.asynchronous.log import Costs, Log, Stretch
 from simdist.training.asynchronous.pace import Cost
+from simdist.training.asynchronous.report import report
 from simdist.training.asynchronous.role import Doing
 from simdist.training.asynchronous.story import Story, window
 
@@ -110,3 +114,19 @@ def test_pauses_do_not_count():
     found = Story(told.config, told.done, 4.0, 4, told.parts, told.record, later)
     assert [m.time_s for m in found.moments if m.time_s > 3][-2:] == [4.0, 6.0]
     assert found.seconds == 6.0
+
+
+def test_ranks_are_told_by_their_own_numbers_when_others_have_died():
+    left = replace(story(), ranks=(0, 2, 3), lost=(1,))
+    told = str(report(left, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)))
+    assert "waited for others: rank 0 25%  rank 2 50%  rank 3 0%" in told
+    assert "ranks that died, and without which the others went on: 1" in told
+
+
+def test_who_has_died_leaves_its_part_of_a_step_undone():
+    settings = {"method": "backup", "backups": 1, "slow": "1:9.0,3:2.0", "compute_seconds": 1.0, "staleness": None}
+    left = replace(story(**settings), ranks=(0, 2, 3), lost=(1,))
+    assert left.targets == 4 * 2 * (6 / 3)  # of 3 workers 2 have made 4 steps
+    told = report(left, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0))
+    assert "1 server, 2 workers, 0 of them backups" in str(told)
+    assert told.rows[2].formula == "2,000.000 ms"  # both are waited for, and what rank 1 would take is no matter

@@ -293,7 +293,7 @@ def test_no_checkpoint(spmd, tmp_path):
 
 def test_it_is_on_the_record(tmp_path):
     trace = sd.run(store, 2, args=(tmp_path,)).trace
-    written = [span for span in trace.spans if span.name == "write shard"]
+    written = [span for span in trace.spans if span.name == "disk write"]
     on_disk = [(tmp_path / "step-10" / f"shard-0000{r}.safetensors").stat().st_size for r in range(2)]
     assert [span.bytes for span in written] == on_disk
     assert len([span for span in trace.spans if span.name == "save step 10"]) == 2
