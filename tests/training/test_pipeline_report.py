@@ -110,8 +110,10 @@ def test_the_middle_step_as_it_went_and_as_it_is_predicted(spmd, settings):
         return [run.makespan for run in went], [run.times.communication for run in went]
 
     (measured, predicted), (none, some) = spmd(program, 2)[0]
-    assert 0 < predicted <= 1.001 * measured  # what is simulated has no other programs beside it
     assert none == 0 < some
+    assert predicted > 0
+    if not spmd.real:  # where actions take other times than their means, the means may well take longer
+        assert predicted <= 1.001 * measured  # what is simulated has no other programs beside it
 
 
 def test_of_no_pipeline_there_is_nothing_to_say(spmd, settings):
