@@ -34,6 +34,8 @@ class VirtualCommunicator(Communicator):
         stream_name: which stream it is meant for.
     """
 
+    __slots__ = ("_dst", "_eager_bytes", "_incoming", "_outgoing", "_rows", "_src", "check", "scheduler")
+
     def __init__(self, shared: Shared, group: Group, rank: int, recorder: Recorder, stream_name: str = "main") -> None:
         self.rank = rank
         self.size = group.size
