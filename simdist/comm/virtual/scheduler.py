@@ -19,6 +19,7 @@ from simdist.arrays import metered
 __all__ = ["Fiber", "Scheduler", "Waiting"]
 
 _rank = attrgetter("rank")
+_resume = greenlet.switch
 
 
 class Waiting(Protocol):
@@ -55,7 +56,6 @@ class Fiber:
         "s_per_byte",
         "s_per_flop",
         "stream",
-        "switch",
         "waiting",
     )
 
@@ -68,7 +68,6 @@ class Fiber:
         self.error: Exception | None = None
         self.done = False
         self.greenlet: greenlet
-        self.switch: Callable[[], object]
         self.s_per_flop = s_per_flop
         self.s_per_byte = s_per_byte
 
@@ -107,7 +106,6 @@ class Scheduler:
         self._times = [inf]  # the heap of instants, those of _later and a last one
         self._hub = Fiber(-1, "hub", 0.0, 0.0)  # where the run was started; it goes on when nobody else can
         self._hub.greenlet = getcurrent()
-        self._hub.switch = self._hub.greenlet.switch
         with metered(self):
             self._context = copy_context()  # what was set around the run holds in every fiber
         self._ending = False
@@ -127,13 +125,12 @@ class Scheduler:
             fiber.done = True
 
         fiber.greenlet = greenlet(run, self._hub.greenlet)
-        fiber.switch = fiber.greenlet.switch
         fiber.greenlet.gr_context = self._context.copy()
         self.fibers.append(fiber)
         # Entered now and left at once: a greenlet inherits the depth of recursion of whoever enters it first,
         # and fibers that entered each other in a row would use it up. In the same words as in `_switch`: NumPy may
         # follow the stack of C back to whoever entered, which must look as it did then.
-        fiber.switch(getcurrent())
+        _resume(fiber.greenlet, getcurrent())
         self.ready(fiber, fiber.clock_s)
 
     def ready(self, fiber: Fiber, time_s: float) -> None:
@@ -186,7 +183,7 @@ class Scheduler:
         self.running = fiber = now.pop()
         if not now:
             self.due_s = self._times[0]
-        fiber.switch()
+        _resume(fiber.greenlet)
 
     def block(self, waiting: Waiting | None) -> None:
         """Give up the processor until `ready` is called for the running fiber; None waits for work, for ever.
@@ -235,7 +232,7 @@ class Scheduler:
         self.running = fiber = now.pop()
         if not now:
             self.due_s = self._times[0]
-        fiber.switch()
+        _resume(fiber.greenlet)
 
     def _next(self) -> list[Fiber]:
         """Begin the next instant at which a fiber is due; there may be none left of those that were."""
