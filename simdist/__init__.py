@@ -14,6 +14,9 @@ One program, two worlds:
     sd.run(program, ranks=4, world="mpi")     # four processes under mpirun
 """
 
+from simdist import start  # first of all, for the rest takes its time
+
+# isort: split
 from importlib.metadata import PackageNotFoundError, version
 
 from simdist import environment
@@ -40,6 +43,7 @@ from simdist.errors import (
 from simdist.launch import Run, run, world
 
 heed_early_failures()
+start.over()
 
 try:
     __version__ = version("simdist")

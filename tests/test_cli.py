@@ -128,6 +128,7 @@ def test_every_setting_is_an_option(capsys):
         (["--method=async", "--dp=2"], "dp is 2, and method async, which needs 0"),
         (["--method=async", "--slow=1:2,1:3"], "slow is '1:2,1:3', which names rank 1 twice"),
         (["--hidden-width=9999999999"], "of this mlp has shape (9999999999, 9999999999): needs 799,999,999,840.0 GB"),
+        (["--batch=1000000000000000000000000000000"], "needs at least 1 and less than 1,099,511,627,776"),
         (["--resume="], "cannot read the config file config.toml"),
         (["--config="], "cannot read the config file ."),
     ],
@@ -352,3 +353,39 @@ def test_an_interrupt_is_no_traceback(capsys, monkeypatch):
     monkeypatch.setattr("simdist.cli.train.execute", interrupted)
     assert main(["train"]) == 130
     assert capsys.readouterr().err == "simdist train: interrupted\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["plot", "schedule", "1f1b", "--text"]])
+def test_where_nobody_reads_on_it_ends_without_a_word(words):
+    assert unread(*words) == (141, "")
+
+
+def test_nor_does_a_job_say_anything(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import time, simdist as sd; sd.world(); print(1, flush=True); time.sleep(60)")
+    try:
+        kind = find_mpirun().kind
+    except WorldUnavailable as reason:
+        pytest.skip(str(reason))
+    if kind == "openmpi":
+        pytest.skip("Open MPI's launcher tells of it")
+    assert unread("run", "-n", "2", str(script)) == (141, "")
+
+
+def unread(*words):
+    """Run `python -m simdist …` with its output into a pipe that nobody reads from: (code, errors)."""
+    read, write = os.pipe()
+    os.close(read)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-m", "simdist", *words]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, env=environment, timeout=LIMIT_S)
+    os.close(write)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_behind_the_output_is_a_line():
+    with Path("/dev/full").open("w") as full:
+        words = [sys.executable, "-m", "simdist", "plot", "schedule", "1f1b", "--text"]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stderr) == (2, "simdist plot: cannot write: No space left on device\n")

@@ -435,6 +435,8 @@ def test_the_end_of_mpirun_is_the_end_of_the_ranks_even_of_one_that_is_stopped(t
         done = outcome(tmp_path, process, sent_s)
         print(f"{done.seconds:.2f} s\n{done.output}")
         assert done.code == 128 + signal.SIGKILL
+        assert "simdist: the job was ended: its launcher was killed by signal 9 (SIGKILL)\n" in done.output
+        assert "simdist: rank" not in done.output  # which die of that
         assert done.seconds < LIMIT_S
         until(lambda: not any(map(alive, done.pids)), 10.0)
         assert not left(tmp_path)

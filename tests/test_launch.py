@@ -1,5 +1,6 @@
 """Starting ranks: what comes back, what is refused, and that nothing is left behind."""
 
+import errno
 import os
 import re
 import signal
@@ -229,6 +230,36 @@ def test_when_a_job_is_overdue():
 
 
 @needs_mpi
+def test_a_full_disk_is_told_and_leaves_no_folder(monkeypatch, tmp_path):
+    def full(path, slots):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Board, "create", full)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(WorldUnavailable, match=f"no room for a job's files in {tmp_path}: No space left"), Job(2, 5.0):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+@needs_mpi
+def test_signals_are_for_ranks_that_listen(monkeypatch):
+    heard = []
+    monkeypatch.setattr(Job, "_is_mine", lambda job, slot: True)
+    before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    try:
+        with Job(1, timeout_s=5.0) as job:
+            board = Board(job.folder / "board", 0)
+            board.take(0)
+            assert not job.signal(signal.SIGUSR1)  # of which this process would have died
+            signal.signal(signal.SIGUSR1, lambda *_: heard.append("once"))
+            assert job.signal(signal.SIGUSR1)
+            board.close()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert heard == ["once"]
+
+
+@needs_mpi
 def test_what_cannot_travel_is_told_in_words():
     class Odd(Exception):
         def __init__(self, a, b):
@@ -326,6 +357,8 @@ def test_ranks_are_a_whole_number_from_one_on(ranks):
 def test_other_bad_arguments_are_refused():
     with pytest.raises(UnknownNameError, match="mpi, virtual"):
         sd.run(digits, world="mars")
+    with pytest.raises(ArgumentError, match=r"cluster is 'h100'; needs a Cluster, such as .*preset\('h100'\)"):
+        sd.run(lambda comm: None, 2, cluster="h100")
     with pytest.raises(ArgumentError, match="needs a function"):
         sd.run(3)
     with pytest.raises(ArgumentError, match="timeout_s"):

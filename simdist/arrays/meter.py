@@ -7,9 +7,9 @@ it may listen. A virtual rank listens with its clock, a training step with a cou
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["Chargeable", "Meter", "charge", "metered"]
+__all__ = ["Chargeable", "Meter", "charge", "clear", "metered"]
 
 
 class Chargeable(Protocol):
@@ -51,6 +51,12 @@ def charge(flops: int = 0, bytes: int = 0) -> None:
     meter = _meter.get()
     if meter is not None:
         meter.charge(flops, bytes)
+
+
+def clear(x: Any) -> None:
+    """Set every number of x to zero: one pass over it."""
+    x[...] = 0
+    charge(0, x.nbytes)
 
 
 @contextmanager

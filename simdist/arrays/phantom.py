@@ -58,6 +58,19 @@ class Phantom(NDArrayOperatorsMixin):
             raise ArrayError(f"only an array of one number is a number; this one has shape {self.shape}")
         return math.nan
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """One number is NaN; of more, NumPy would make a NaN of each, one after the other.
+
+        Raises:
+            ArrayError: there are more.
+        """
+        if self.size != 1:
+            raise ArrayError(
+                f"a phantom of shape {self.shape} has no numbers to put into an array that holds some: make that as "
+                "np.empty_like(x, shape=…), which is what x is"
+            )
+        return np.full(self.shape, math.nan, dtype)
+
     def __getitem__(self, key: Any) -> "Phantom":
         if isinstance(key, slice) and len(self.shape) == 1:  # the case of every collective, without a detour
             start, stop = key.start, key.stop

@@ -1,6 +1,7 @@
 """Reduction: the operations that a collective can fold arrays with."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, final
 
 import numpy as np
 
@@ -11,17 +12,26 @@ from simdist.errors import ArgumentError, unknown_name
 __all__ = ["Reduction", "reduction", "reductions"]
 
 
+@final
 class Reduction:
     """An associative, commutative operation on arrays: `op(x, y)` leaves x op y in x.
 
     Works on whatever obeys NumPy's ufunc protocol. On float16 and bfloat16 it reckons in float32, and rounds
     what it leaves: a sum over p arrays rounds p - 1 times. What is then too large is Inf, without a warning: it is
     for a loss scale to find. Cost: x.size operations; x and y are read and x is written, 3 * x.nbytes.
+
+    One of your own is made of a ufunc, or of a function that has the same effect, and given as op=:
+
+        all_reduce(x, comm, op=Reduction("gcd", np.gcd))
+
+    Args:
+        name: the same on all ranks, who compare it.
+        ufunc: f(x, y, out=None) -> x op y, item by item, written to `out` where that is given; this may be x.
     """
 
     __slots__ = ("name", "ufunc")
 
-    def __init__(self, name: str, ufunc: np.ufunc) -> None:
+    def __init__(self, name: str, ufunc: Callable[..., Any]) -> None:
         self.name = name
         self.ufunc = ufunc
 

@@ -16,6 +16,8 @@ from simdist.errors import ArgumentError
 
 __all__ = ["ComputeTime", "Constant", "Exponential", "LogNormal", "Pausing", "Slowed"]
 
+_SLOWEST = 1e12
+
 
 class ComputeTime(ABC):
     """How long a rank works on a step; `rank` and `step` count from 0."""
@@ -67,8 +69,6 @@ class Constant(ComputeTime):
 class Exponential(ComputeTime):
     """Times with P(T > t) = exp(-t / mean_s): the textbooks' stragglers, without memory.
 
-    Of n such times the k-th smallest has the mean mean_s · (1/n + 1/(n-1) + … + 1/(n-k+1)).
-
     Args:
         mean_s, seed: at least 0.
     """
@@ -83,6 +83,19 @@ class Exponential(ComputeTime):
     def seconds(self, rank: int, step: int) -> float:
         """See ComputeTime."""
         return -self.mean_s * math.log(_uniform(self.seed, rank, step))
+
+    def first_s(self, k: int, ranks: int) -> float:
+        """How long it takes on average until the first k of so many ranks are done with a step.
+
+        (1/n + 1/(n-1) + … + 1/(n-k+1)) mean_s, or H_n - H_{n-k}, n being the ranks: as long as i of them are at work,
+        one of these is done after mean_s / i.
+
+        Raises:
+            ArgumentError: there are fewer ranks than k, or k is below 0.
+        """
+        if not 0 <= k <= ranks:
+            raise ArgumentError(f"the first {k} of {ranks} ranks; needs 0 to {ranks}")
+        return self.mean_s * sum(1 / i for i in range(ranks - k + 1, ranks + 1))
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,7 @@ class Slowed(ComputeTime):
 
     Args:
         base: the times at full speed.
-        factors: rank -> its factor, above 0; {2: 4.0} makes rank 2 four times slower.
+        factors: rank -> its factor, above 0 and below 1e12; {2: 4.0} makes rank 2 four times slower.
     """
 
     base: ComputeTime = field(default_factory=Constant)
@@ -124,8 +137,10 @@ class Slowed(ComputeTime):
     def __post_init__(self) -> None:
         for rank, factor in self.factors.items():
             _require("rank", rank, 0)
-            if not 0 < factor < math.inf:
-                raise ArgumentError(f"rank {rank} cannot be slow by the factor {factor}; needs more than 0")
+            if not 0 < factor < _SLOWEST:
+                raise ArgumentError(
+                    f"rank {rank} cannot be slow by the factor {factor}; needs more than 0 and less than {_SLOWEST:g}"
+                )
 
     def seconds(self, rank: int, step: int) -> float:
         """See ComputeTime."""

@@ -44,8 +44,7 @@ def diloco(
 
     Args:
         worker: of this rank, with the same weights on all at the start.
-        rounds: the round to stop after, counted from the first ever.
-        local_steps: H, inner steps in a round, at least 1.
+        rounds, local_steps: the round to stop after, counted from the first ever; H, inner steps in each, at least 1.
         outer, outer_rate: the optimizer that steps by Δ, alike on all ranks, `nesterov` if None; its learning rate.
         algorithm: of the all-reduce.
         asked: whether to stop after this round, if any rank is asked; the same on all whether it is given.
@@ -67,6 +66,7 @@ def diloco(
             average(delta, comm, algorithm)
             outer.step(theta, delta, outer_rate)
             np.copyto(x, theta)
+            charge(0, 2 * x.nbytes)
         worker.observe(t, x)
         if any_asked(asked, comm):
             break

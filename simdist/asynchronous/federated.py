@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Array, charge
+from simdist.arrays import Array, charge, clear
 from simdist.asynchronous.compute_time import ComputeTime, Constant
 from simdist.asynchronous.worker import require_steps
 from simdist.collectives import broadcast
@@ -181,11 +181,11 @@ class Federation:
     def _average(self, w: Array, clients: Sequence[int], uploads: Sequence[Array]) -> None:
         """w ← Σ (n_k / n) w_k."""
         n = sum(len(self.splits[k]) for k in clients)
-        w[...] = 0
+        clear(w)
         for k, upload in zip(clients, uploads, strict=True):
             np.multiply(upload, len(self.splits[k]) / n, out=upload)
             np.add(w, upload, out=w)
-        charge(2 * len(clients) * w.size, (5 * len(clients) + 1) * w.nbytes)
+        charge(2 * len(clients) * w.size, 5 * len(clients) * w.nbytes)
 
 
 def _sample_size(clients: int, fraction: float) -> int:

@@ -14,12 +14,14 @@ need about p²/π² steps to agree, those of an exponential graph have about 2 l
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import isqrt
+from typing import TypeVar
 
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, unknown_name
 
-__all__ = ["Graph", "bipartite", "complete", "exponential", "ring", "torus"]
+__all__ = ["Graph", "bipartite", "complete", "exponential", "graph", "graphs", "named", "ring", "torus"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,43 @@ class Graph:
         return distance
 
 
+# -- by name ------------------------------------------------------------------------------------------
+
+Maker = TypeVar("Maker", bound=Callable[[int], Graph])
+
+_MAKERS: dict[str, Callable[[int], Graph]] = {}
+
+
+def named(name: str) -> Callable[[Maker], Maker]:
+    """Register the function below, which makes a graph of so many ranks; `simdist train --graph` knows it then."""
+
+    def register(maker: Maker) -> Maker:
+        _MAKERS[name] = maker
+        return maker
+
+    return register
+
+
+def graphs() -> list[str]:
+    """The names of all graphs."""
+    return list(_MAKERS)
+
+
+def graph(name: str, ranks: int) -> Graph:
+    """The graph of this name on so many ranks.
+
+    Raises:
+        UnknownNameError: there is none; the message lists those there are.
+    """
+    if name not in _MAKERS:
+        raise unknown_name("graph", name, _MAKERS)
+    return _MAKERS[name](ranks)
+
+
+# -- the graphs ---------------------------------------------------------------------------------------
+
+
+@named("ring")
 def ring(ranks: int) -> Graph:
     """Each rank beside the next, the last beside the first; bipartite where the number is even."""
     return _around(ranks, [1])
@@ -116,6 +155,14 @@ def torus(rows: int, columns: int) -> Graph:
     return Graph.of(rows * columns, [(i, j) for i, j in right + down if i != j])
 
 
+@named("torus")
+def _most_square(ranks: int) -> Graph:
+    """A torus as square as it can be."""
+    rows = next(rows for rows in range(isqrt(ranks), 0, -1) if ranks % rows == 0)
+    return torus(rows, ranks // rows)
+
+
+@named("exponential")
 def exponential(ranks: int) -> Graph:
     """Each rank beside those 1, 2, 4, 8, … places away, both ways round, so that the weights can be symmetric.
 
@@ -124,11 +171,13 @@ def exponential(ranks: int) -> Graph:
     return _around(ranks, [1 << k for k in range(max(0, ranks - 1).bit_length())])
 
 
+@named("complete")
 def complete(ranks: int) -> Graph:
     """Each rank beside all others."""
     return _around(ranks, range(1, ranks))
 
 
+@named("bipartite")
 def bipartite(ranks: int) -> Graph:
     """Every even rank beside every odd one."""
     return Graph.of(ranks, [(i, j) for i in range(0, ranks, 2) for j in range(1, ranks, 2)])

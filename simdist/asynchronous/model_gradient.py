@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simdist.arrays import Array, empty
+from simdist.arrays import Array, clear, empty
 from simdist.data import Batches
 from simdist.nn import Model
 
@@ -40,7 +40,7 @@ class ModelGradient:
         if weights is not self._weights:
             parameters.bind(weights, np.zeros_like(weights))
             self._weights = weights
-        parameters.gradient[...] = 0
+        clear(parameters.gradient)
         part = self._batches.part(step, self._worker, self._workers)
         scale = self._workers / (part.batch_size * model.targets_per_window)
         total, context = model.forward(part.windows)

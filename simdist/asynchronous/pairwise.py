@@ -148,6 +148,7 @@ class _Answers:
                 comm.fence()
                 with self._lock:
                     np.copyto(before, x)
+                    charge(0, 2 * x.nbytes)
                 g = self._worker.find_gradient(step, before)
                 comm.fence()
                 with self._lock:

@@ -14,6 +14,7 @@ from simdist.cluster.calibration import calibrated
 from simdist.collectives import formula
 from simdist.comm import Communicator
 from simdist.comm.ping_pong import ping_pong
+from simdist.errors import unknown_name
 
 __all__ = ["Row", "bus_bytes_per_s", "measure_machine", "median_seconds", "rows"]
 
@@ -149,7 +150,13 @@ def bus_bytes_per_s(operation: str, ranks: int, num_bytes: int, seconds: float) 
 
     num_bytes / seconds times 2(p-1)/p for all_reduce; (p-1)/p for reduce_scatter, all_gather, all_to_all, scatter and
     gather, of the whole array; 1 for broadcast and reduce.
+
+    Raises:
+        UnknownNameError: there is no such collective with a size.
     """
     share = (ranks - 1) / ranks
-    factor = {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0}.get(operation, share)
-    return factor * num_bytes / seconds if seconds else 0.0
+    factors = {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0}
+    factors |= dict.fromkeys(("reduce_scatter", "all_gather", "all_to_all", "scatter", "gather"), share)
+    if operation not in factors:
+        raise unknown_name("collective with a size", operation, factors)
+    return factors[operation] * num_bytes / seconds if seconds else 0.0

@@ -12,9 +12,10 @@ from simdist.bench.tune import SIZES, tune
 from simdist.cluster import Cluster, Tuned, preset, presets
 from simdist.collectives import algorithms
 from simdist.collectives.registry import find
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, DataError, unknown_name
 from simdist.launch import in_job
 from simdist.plots import Crossover, crossovers, sweep
+from simdist.plots.file import check_format, save
 from simdist.plots.style import number, seconds, size
 from simdist.trace.kind import COLLECTIVES
 
@@ -22,6 +23,7 @@ __all__ = ["add_arguments", "execute", "fastest"]
 
 _SOURCES = ("measured", "predicted", "formula")
 _OPERATIONS = tuple(name for name in COLLECTIVES if name != "barrier")  # which has no size
+_MOST_BYTES = 1 << 50
 _SIZES = tuple(4**k * 1024 for k in range(7))
 
 
@@ -51,6 +53,8 @@ def _size(text: str) -> int:
     digits = text if unit == 1 else text[:-1]
     if not digits.isdecimal():
         raise ArgumentTypeError(f"{text!r} is no size: give bytes, or a number with K, M or G")
+    if int(digits) * unit > _MOST_BYTES:
+        raise ArgumentTypeError(f"{text} are too many bytes; at most {_MOST_BYTES >> 30}G can be timed")
     return int(digits) * unit
 
 
@@ -60,9 +64,9 @@ def execute(args: Namespace) -> int:
         return _tune(args)
     if args.operation not in _OPERATIONS:
         raise unknown_name("collective with a size", args.operation, _OPERATIONS)
-    names = args.algorithms or algorithms(args.operation)
-    for name in names:
+    for name in args.algorithms or ():
         find(args.operation, name)
+    _check_files(args)
     counts = args.ranks or given_ranks(args.world) or [2, 4]
     if min(counts) < 1 or args.repeats < 1:
         raise ArgumentError(f"--ranks {counts} and --repeats {args.repeats} need to be at least 1")
@@ -72,6 +76,7 @@ def execute(args: Namespace) -> int:
     for ranks in counts:
         cluster = measure_machine(ranks) if source == "measured" else preset(source)
         model = cluster or preset("this-machine")
+        names = args.algorithms or algorithms(args.operation, ranks)
         table = rows(args.operation, names, ranks, args.sizes, args.world, model, args.repeats)
         if cluster is not None and table is not None:  # else rank 0 of this job prints
             print(_report(table, cluster), end="\n\n", flush=True)
@@ -79,12 +84,24 @@ def execute(args: Namespace) -> int:
             found += table
     if args.out is not None and written:
         every = {"operation": args.operation, "world": args.world, "runs": written}
-        args.out.write_text(json.dumps(every, indent=1) + "\n")
+        try:
+            args.out.write_text(json.dumps(every, indent=1) + "\n")
+        except OSError as error:
+            raise DataError(f"cannot write {args.out}: {error.strerror}") from error
         print(f"figures written to {args.out}")
     if args.picture is not None and found:
-        sweep(found).savefig(args.picture)
+        save(sweep(found), args.picture)
         print(f"picture drawn to {args.picture}")
     return 0
+
+
+def _check_files(args: Namespace) -> None:
+    """See, before anything is measured, that there is a place for what is to be written."""
+    if args.picture is not None:
+        check_format(args.picture)
+    for path in (args.out, args.picture):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise ArgumentError(f"cannot write {path}: needs the name of a file in a folder that is there")
 
 
 def _tune(args: Namespace) -> int:

@@ -1,7 +1,7 @@
 """Verify: every algorithm of every collective against NumPy and against its own cost, as a table."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ from simdist.arrays import Array, reductions
 from simdist.bench.jobs import given_ranks, per_rank
 from simdist.bench.trial import REDUCING, ROOTED, Trial, outcomes
 from simdist.collectives import algorithms
+from simdist.collectives.registry import find
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, unknown_name
 
 __all__ = ["add_arguments", "execute", "table"]
 
@@ -26,19 +27,26 @@ _HEAD = (
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of `simdist verify`."""
     parser.description = "Perform every collective by every algorithm and compare with NumPy and with its cost."
+    parser.add_argument("operation", nargs="?", help="all_reduce, broadcast, … (all)")
+    parser.add_argument("--algorithms", nargs="+", metavar="NAME", help="which of the operation's (all)")
     parser.add_argument("--max-ranks", type=int, metavar="P", help="1 to P ranks (9; mpi: 4, under mpirun all)")
+    parser.add_argument("--ranks", type=int, nargs="+", metavar="P", help="these numbers of ranks instead")
     parser.add_argument("--world", choices=["virtual", "mpi"], default="virtual", help="virtual ranks or real ones")
 
 
 def execute(args: Namespace) -> int:
     """Print the table; 1 where a line has a fault."""
+    _check(args)
     most = args.max_ranks
     if most is None:
         most = 9 if args.world == "virtual" else (given_ranks(args.world) or [4])[0]
     if most < 1:
         raise ArgumentError(f"--max-ranks is {most}; needs at least 1")
+    counts = args.ranks or range(1, most + 1)
+    if min(counts) < 1:
+        raise ArgumentError(f"--ranks is {counts}; needs at least 1")
     faults = rows = 0
-    for line, good in table(range(1, most + 1), args.world):
+    for line, good in table(counts, args.world, args.operation, args.algorithms):
         if not rows:
             print(_HEAD)
         print(line, flush=True)
@@ -49,10 +57,28 @@ def execute(args: Namespace) -> int:
     return int(faults > 0)
 
 
-def table(ranks: Iterable[int], where: str) -> Iterator[tuple[str, bool]]:
-    """One line for each number of ranks and algorithm, and whether it is right."""
-    every = [(operation, name) for operation in OPERATIONS for name in algorithms(operation)]
+def _check(args: Namespace) -> None:
+    """Refuse operations and algorithms that there are not."""
+    if args.operation is None and args.algorithms:
+        raise ArgumentError(f"--algorithms {' '.join(args.algorithms)}: needs the operation that they perform")
+    if args.operation not in (None, *OPERATIONS):
+        raise unknown_name("collective with a result", args.operation, OPERATIONS)
+    for name in args.algorithms or ():
+        find(args.operation, name)
+
+
+def table(
+    ranks: Iterable[int], where: str, operation: str | None = None, names: Sequence[str] | None = None
+) -> Iterator[tuple[str, bool]]:
+    """One line for each number of ranks and algorithm, and whether it is right.
+
+    Args:
+        operation: all where not given.
+        names: of its algorithms; all that are for so many ranks where not given.
+    """
+    operations = OPERATIONS if operation is None else [operation]
     for p in ranks:
+        every = [(of, name) for of in operations for name in names or algorithms(of, p)]
         trials = {pair: _trials(*pair, p) for pair in every}
         flat = [tuple(trial) for of_pair in trials.values() for trial in of_pair]
         found = per_rank(_figures, p, (flat,), where)

@@ -5,6 +5,8 @@ code. Only the module of the verb that was asked for is imported.
 """
 
 import argparse
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -35,39 +37,50 @@ VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line says; returns the exit code: 2 for a command that cannot be carried out, 130 after
-    Ctrl-C.
+    Ctrl-C, 141 where nobody reads what it prints any more.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0].startswith("-"):
-        overview = _overview()
-        overview.parse_args(words)
-        overview.print_help()
-        return 0
-    if words[0] not in VERBS:
-        print(f"simdist: {unknown_name('verb', words[0], VERBS)}", file=sys.stderr)
-        return 2
     try:
-        return _perform(*words)
+        try:
+            return _perform(*words)
+        finally:
+            print(end="", flush=True)  # here, where it can be told that this fails
     except (ArgumentError, CheckpointError, DataError, MemoryError, WorldUnavailable) as error:
         # These are the user's to mend; the rest shows where it arose.
         code, what = 2, f"out of memory: {error}" if isinstance(error, MemoryError) else error
     except KeyboardInterrupt:
         code, what = 130, "interrupted"
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python holds back, and tries again at its end
+        if error.errno == errno.EPIPE:  # `simdist … | head`: the end, as of a process that the pipe's signal has ended
+            return 141
+        code, what = 2, f"cannot write: {error.strerror}"
     who = place()
     # In one piece, so that the lines of several ranks do not run into each other.
-    sys.stderr.write(f"simdist {words[0]}{f', rank {who[0]}' if who else ''}: {what}\n")
+    verb = f" {words[0]}" if words and words[0] in VERBS else ""
+    sys.stderr.write(f"simdist{verb}{f', rank {who[0]}' if who else ''}: {what}\n")
     return code
 
 
-def _perform(name: str, *words: str) -> int:
+def _perform(*words: str) -> int:
     """Do what a verb does; returns the exit code."""
+    if not words or words[0].startswith("-"):
+        overview = _overview()
+        overview.parse_args(words)
+        overview.print_help()
+        return 0
+    name, *rest = words
+    if name not in VERBS:
+        raise unknown_name("verb", name, VERBS)
     verb = VERBS[name]
     module = import_module(verb.module)
     parser = argparse.ArgumentParser(
         f"simdist {name}", description=f"{verb.help[0].upper()}{verb.help[1:]}.", allow_abbrev=False
     )
     module.add_arguments(parser)
-    code: int = module.execute(parser.parse_args(words))
+    code: int = module.execute(parser.parse_args(rest))
     return code
 
 

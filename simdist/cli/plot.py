@@ -10,7 +10,7 @@ from simdist.cli.plot_runs import draw_runs
 from simdist.collectives.watch import watched
 from simdist.errors import ArgumentError, DataError, unknown_name
 from simdist.parallel import pipeline
-from simdist.parallel.pipeline.formulas import formula
+from simdist.parallel.pipeline.formulas import formula, has_formula
 from simdist.parallel.pipeline.schedules import options
 from simdist.parallel.pipeline.schedules.automatic import ZB_MEMORY, lower_bound
 from simdist.plots import (
@@ -22,12 +22,11 @@ from simdist.plots import (
     timeline_page,
     traffic,
 )
+from simdist.plots.file import check_format, save
 from simdist.plots.style import PAGE
 from simdist.trace import Trace
 
 __all__ = ["add_arguments", "execute"]
-
-_FORMATS = (".png", ".svg", ".pdf")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,19 +113,19 @@ def execute(args: argparse.Namespace) -> int:
         if len(words) != 3:
             raise ArgumentError(f"plot collective takes an operation and an algorithm, not {words[1:]}")
         out = args.out or Path(f"{words[1]}-{words[2]}-{args.ranks}.png")
-        _require_format(out)
+        check_format(out)
         record = watched(words[1], words[2], args.ranks, root=args.root, ranks_per_node=args.ranks_per_node)
         figure = collective_steps(record, width=args.width, steps=args.steps)
     elif words[0] == "schedule":
         return _schedule(args)
     elif words[0] in ("shards", "runs"):
         out = args.out or Path(f"{words[0]}.png")
-        _require_format(out)
+        check_format(out)
         figure = draw_runs(words[1:], args.width) if words[0] == "runs" else plot_shards.draw(args)
     elif len(words) == 1:
         source = Path(words[0])
         out = args.out or source.parent / f"{source.stem}-{args.kind}.png"
-        _require_format(out)
+        check_format(out)
         figure = _of_trace(Trace.load(source), args)
     else:
         raise unknown_name("subject", words[0], ["collective", "schedule", "shards", "runs"])
@@ -148,10 +147,7 @@ def _page(args: argparse.Namespace) -> int:
 
 
 def _write(figure: Any, out: Path) -> None:
-    try:
-        figure.savefig(out)
-    except OSError as error:
-        raise DataError(f"cannot write {out}: {error.strerror}") from error
+    save(figure, out)
     print(f"drawn: {out}")
 
 
@@ -161,7 +157,7 @@ def _schedule(args: argparse.Namespace) -> int:
         raise ArgumentError(f"plot schedule takes the name of one schedule, not {args.subject[1:]}")
     names = [args.subject[1], *([args.against] if args.against else [])]
     out = args.out or Path(f"{Path(names[0]).stem}-{args.stages}-{args.micro_batches}.png")
-    _require_format(out)
+    check_format(out)
     forward, backward_input, backward_weight = args.times
     times = pipeline.Times(forward, backward_input, backward_weight, args.communication, args.overlapped)
     memory = _memory_of(names, args)
@@ -231,7 +227,7 @@ def _print_figures(
         limit = 2 * args.stages * memory.backward if args.memory_limit is None else args.memory_limit
         bubble = max(0.0, least - run.busy(0))
         said = [bubble, bubble / least if least else 0.0, *[limit] * args.stages]
-    elif known:
+    elif known and has_formula(schedule.name):
         found = formula(schedule.name, times=run.times, **shape, chunks=len(schedule.placement[0]))
         idle = (found.bubble, found.bubble_rate) if found.filled else (None, None)
         said = [*idle, *found.memory]
@@ -254,8 +250,3 @@ def _of_trace(trace: Trace, args: argparse.Namespace) -> Any:
     if args.kind == "attention":
         return attention_work({Path(args.subject[0]).stem: trace}, width=args.width)
     return expert_load(trace, width=args.width)
-
-
-def _require_format(out: Path) -> None:
-    if out.suffix.lower() not in _FORMATS:
-        raise ArgumentError(f"cannot write {out}: its name must end in {', '.join(_FORMATS)}")

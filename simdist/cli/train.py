@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group)
         flags = [f"--{name.replace('_', '-')}"] + ([f"--{option.alias}"] if option.alias else [])
-        choices = f": {', '.join(option.choices)}" if option.choices else ""
+        choices = f": {', '.join(option.names)}" if option.names else ""
         help = f"{option.help}{choices} ({option.default})".replace("%", "%%")
         if kinds[name] is bool:
             groups[option.group].add_argument(*flags, dest=name, action=argparse.BooleanOptionalAction, help=help)

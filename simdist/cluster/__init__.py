@@ -6,7 +6,20 @@ from simdist.cluster.device import Device
 from simdist.cluster.host import Host
 from simdist.cluster.link import Link
 from simdist.cluster.network import Network, Path
-from simdist.cluster.presets import preset, presets
+from simdist.cluster.presets import add_preset, preset, presets
 from simdist.cluster.tuned import Pick, Tuned
 
-__all__ = ["Cluster", "Device", "Host", "Link", "Network", "Path", "Pick", "Tuned", "calibrated", "preset", "presets"]
+__all__ = [
+    "Cluster",
+    "Device",
+    "Host",
+    "Link",
+    "Network",
+    "Path",
+    "Pick",
+    "Tuned",
+    "add_preset",
+    "calibrated",
+    "preset",
+    "presets",
+]

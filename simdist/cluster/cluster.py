@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from numbers import Integral
 from typing import Any
 
 from simdist.cluster.device import Device
@@ -62,6 +63,8 @@ class Cluster:
     def __post_init__(self) -> None:
         check_least(self, 1, "devices_per_node", "nics_per_node")
         check_least(self, 0, "eager_bytes", "jitter")
+        if not isinstance(self.slow, Mapping) or not all(isinstance(rank, Integral) for rank in self.slow):
+            raise ArgumentError(f"slow is {self.slow!r}; needs a factor by rank, such as {{2: 4.0}}")
         for rank, factor in self.slow.items():
             if not factor > 0:
                 raise ArgumentError(f"rank {rank} cannot be slow by the factor {factor}; needs more than 0")

@@ -8,7 +8,7 @@ from simdist.cluster.host import Host
 from simdist.cluster.link import Link
 from simdist.errors import unknown_name
 
-__all__ = ["preset", "presets"]
+__all__ = ["add_preset", "preset", "presets"]
 
 _GB = 1e9
 _TFLOP = 1e12
@@ -66,13 +66,19 @@ _PRESETS = {
 }
 
 
+def add_preset(cluster: Cluster) -> Cluster:
+    """Let `preset(cluster.name)` find a cluster of one's own, and so `--cluster` of the command line."""
+    _PRESETS[cluster.name] = cluster
+    return cluster
+
+
 def presets() -> list[str]:
     """The names of all presets."""
     return list(_PRESETS)
 
 
 def preset(name: str) -> Cluster:
-    """The cluster of this name: 'this-machine', or nodes of eight V100, A100, H100 or H200.
+    """The cluster of this name: 'this-machine', nodes of eight V100, A100, H100 or H200, or one of `add_preset`.
 
     Raises:
         UnknownNameError: there is no such preset.

@@ -31,7 +31,8 @@ def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "a
 
     Args:
         x: C-contiguous, the same shape and dtype on every rank; overwritten.
-        op: "sum", "min", "max", "prod", "lor" or "land". On bools a sum is an or, a product an and.
+        op: "sum", "min", "max", "prod", "lor" or "land". On bools a sum is an or, a product an and. Or a Reduction
+            (simdist.arrays) of your own.
         algorithm: one of `algorithms("all_reduce")`, or "auto" for the one that the cost model says is fastest.
         options: the algorithm's own, such as order= of the ring.
 

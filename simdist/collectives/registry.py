@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from inspect import signature
+from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from simdist.cluster import Link
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.comm import Communicator
 from simdist.errors import unknown_name
+from simdist.trace.kind import COLLECTIVES
 
 __all__ = ["Algorithm", "Choice", "algorithm", "algorithms", "choose", "cost", "find", "formula"]
 
@@ -19,6 +21,20 @@ Run = TypeVar("Run", bound=Callable[..., Any])
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     """One way to perform a collective.
+
+    Ranks call `run` with contiguous arrays, a communicator and then, by the operation:
+
+        all_reduce, reduce_scatter   run(x, comm, op)            x shape (n,), overwritten; op.fold(x, y) is x ← x op y
+        reduce                       run(x, comm, op, root)      likewise; the result is root's
+        broadcast                    run(x, comm, root)          x shape (n,), overwritten but on root
+        all_gather                   run(x, comm, chunks)        x shape (n,), where x[chunks[r]] is rank r's shard
+        scatter                      run(x, comm, chunks, root)  x shape (n,) on root; returns this rank's chunk, new
+        gather                       run(x, comm, chunks, root)  x this rank's shard; returns the whole on root
+        all_to_all                   run(x, y, comm)             both shape (p, n): y[i] becomes rank i's x[this rank]
+        barrier                      run(comm)
+
+    and with options of its own by name. reduce_scatter leaves its result in chunk r of partition(n, p). Working space
+    is made as np.empty_like(x, shape=…), so that it is what x is: on a GPU, or a phantom.
 
     Attributes:
         operation, name: "all_reduce", "ring".
@@ -63,30 +79,42 @@ def algorithm(
     formula: Callable[..., Formula],
     by_messages: bool = True,
 ) -> Callable[[Run], Run]:
-    """Register the function below as one way to perform `operation`.
+    """Register the function below as one way to perform `operation`. Everything that takes an algorithm's name knows
+    it then, `auto` and the command line too: see `Algorithm`, and `simdist.examples.own_algorithm`.
 
     Args:
         cost: cost(case, **options) -> Cost of rank case.rank; the options are those of the function.
-        formula: formula(case, **options) -> Formula.
+        formula: formula(case, **options) -> Formula; where the algorithm is not for so many ranks Formula(inf, inf),
+            which neither `auto` nor `verify` takes, and the function raises ArgumentError.
         by_messages: see Algorithm.
+
+    Raises:
+        UnknownNameError: there is no such operation.
     """
+    if operation not in COLLECTIVES:
+        raise unknown_name("collective", operation, COLLECTIVES)
 
     def register(run: Run) -> Run:
         _ALGORITHMS.setdefault(operation, {})[name] = Algorithm(operation, name, run, cost, formula, by_messages)
+        _fastest.cache_clear()
         return run
 
     return register
 
 
-def algorithms(operation: str) -> list[str]:
+def algorithms(operation: str, ranks: int | None = None) -> list[str]:
     """The names of all algorithms for a collective, such as "all_reduce".
+
+    Args:
+        ranks: of those alone that are for so many, as all are of simdist's own.
 
     Raises:
         UnknownNameError: there is no such collective.
     """
     if operation not in _ALGORITHMS:
         raise unknown_name("collective", operation, _ALGORITHMS)
-    return list(_ALGORITHMS[operation])
+    found = _ALGORITHMS[operation].values()
+    return [a.name for a in found if ranks is None or a.formula(Case(ranks, 0)).latencies < inf]
 
 
 def find(operation: str, name: str) -> Algorithm:

@@ -13,7 +13,6 @@ long messages, after van de Geijn, and the reduce of long messages, after Rabens
 from simdist.arrays import Array, Reduction, partition
 from simdist.collectives.cost import Case, Cost, Formula, in_turn
 from simdist.collectives.registry import algorithm, find
-from simdist.collectives.ring import ring_all_gather, ring_reduce_scatter
 from simdist.collectives.tree import binomial_gather, binomial_scatter
 from simdist.comm import Communicator
 
@@ -23,18 +22,18 @@ __all__ = ["reduce_scatter_gather", "scatter_all_gather"]
 # -- broadcast ----------------------------------------------------------------------------------------
 
 
-def _broadcast_cost(case: Case) -> Cost:
-    scatter, gather = find("scatter", "binomial"), find("all_gather", "ring")
+def _broadcast_cost(case: Case, all_gather: str = "ring") -> Cost:
+    scatter, gather = find("scatter", "binomial"), find("all_gather", all_gather)
     return in_turn(scatter.cost(case), gather.cost(case))
 
 
-def _broadcast_formula(case: Case) -> Formula:
-    scatter, gather = find("scatter", "binomial"), find("all_gather", "ring")
+def _broadcast_formula(case: Case, all_gather: str = "ring") -> Formula:
+    scatter, gather = find("scatter", "binomial"), find("all_gather", all_gather)
     return in_turn(scatter.formula(case), gather.formula(case))
 
 
 @algorithm("broadcast", "scatter_all_gather", cost=_broadcast_cost, formula=_broadcast_formula)
-def scatter_all_gather(x: Array, comm: Communicator, root: int) -> None:
+def scatter_all_gather(x: Array, comm: Communicator, root: int, all_gather: str = "ring") -> None:
     """Replace x by root's: scatter its chunks down a binomial tree, then all-gather them round the ring.
 
         rank        0         1         2         3
@@ -46,30 +45,37 @@ def scatter_all_gather(x: Array, comm: Communicator, root: int) -> None:
         step 5    c2 ->     c3 ->     c0 ->     c1 ->
         holds     all       all       all       all
 
-    Cost: ceil(lg p) + p - 1 messages and 2n(p-1)/p bytes sent at root; less elsewhere.
+    Args:
+        all_gather: which algorithm does the second part; "recursive_doubling" is what the paper takes for arrays of
+            middle length, in 2 lg p rounds where p is a power of two.
+
+    Cost, with the ring: ceil(lg p) + p - 1 messages and 2n(p-1)/p bytes sent at root; less elsewhere.
+
+    Raises:
+        UnknownNameError: no such algorithm; on every rank.
     """
-    chunks = partition(len(x), comm.size)
+    chunks, gather = partition(len(x), comm.size), find("all_gather", all_gather)
     if not getattr(x.flags, "writeable", True):  # root's may be: the ring brings back to it what it has
         x = x.copy()
     x[chunks[comm.rank]] = binomial_scatter(x, comm, chunks, root)
-    ring_all_gather(x, comm, chunks)
+    gather.run(x, comm, chunks)
 
 
 # -- reduce -------------------------------------------------------------------------------------------
 
 
-def _reduce_cost(case: Case) -> Cost:
-    scatter, gather = find("reduce_scatter", "ring"), find("gather", "binomial")
+def _reduce_cost(case: Case, reduce_scatter: str = "ring") -> Cost:
+    scatter, gather = find("reduce_scatter", reduce_scatter), find("gather", "binomial")
     return in_turn(scatter.cost(case), gather.cost(case))
 
 
-def _reduce_formula(case: Case) -> Formula:
-    scatter, gather = find("reduce_scatter", "ring"), find("gather", "binomial")
+def _reduce_formula(case: Case, reduce_scatter: str = "ring") -> Formula:
+    scatter, gather = find("reduce_scatter", reduce_scatter), find("gather", "binomial")
     return in_turn(scatter.formula(case), gather.formula(case))
 
 
 @algorithm("reduce", "reduce_scatter_gather", cost=_reduce_cost, formula=_reduce_formula)
-def reduce_scatter_gather(x: Array, comm: Communicator, op: Reduction, root: int) -> None:
+def reduce_scatter_gather(x: Array, comm: Communicator, op: Reduction, root: int, reduce_scatter: str = "ring") -> None:
     """Leave in root's x the reduction over all ranks: reduce-scatter round the ring, then gather up a tree.
 
         rank        0         1         2         3
@@ -81,14 +87,18 @@ def reduce_scatter_gather(x: Array, comm: Communicator, op: Reduction, root: int
         step 5                        c23->0
         holds     all
 
-    The papers halve recursively; the ring moves as many bytes, in p-1 rounds instead of lg p, and does so
-    for every p.
+    Args:
+        reduce_scatter: which algorithm does the first part. The papers' is "recursive_halving"; the ring moves as many
+            bytes, in p-1 rounds instead of lg p, and does so for every p.
 
-    Cost: p - 1 messages, n(p-1)/p bytes sent and as many reduced; and, but for root, one message more with
-    the chunks of a branch of the tree.
+    Cost, with the ring: p - 1 messages, n(p-1)/p bytes sent and as many reduced; and, but for root, one message more
+    with the chunks of a branch of the tree.
+
+    Raises:
+        UnknownNameError: no such algorithm; on every rank.
     """
     chunks = partition(len(x), comm.size)
-    ring_reduce_scatter(x, comm, op)
+    find("reduce_scatter", reduce_scatter).run(x, comm, op)
     full = binomial_gather(x[chunks[comm.rank]], comm, chunks, root)
     if full is not None:
         x[:] = full

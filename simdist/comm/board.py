@@ -64,9 +64,13 @@ class Board:
 
     @staticmethod
     def create(path: Path, slots: int) -> None:
-        """Make the file, for this user alone, all slots empty."""
+        """Make the file, for this user alone, all slots empty.
+
+        Raises:
+            OSError: it cannot be, as on a full disk: a file without room behind it would end who maps it, by SIGBUS.
+        """
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.truncate(slots * _ROW.itemsize)
+            file.write(bytes(slots * _ROW.itemsize))
 
     @classmethod
     def temporary(cls, slots: int) -> Path:

@@ -17,6 +17,7 @@ from simdist.comm.ends import Ends
 from simdist.comm.guard import BOARD, LAUNCHER
 from simdist.comm.leftovers import drop, shared_files
 from simdist.comm.mismatch import listed
+from simdist.errors import WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
 
 __all__ = ["Death", "Job"]
@@ -52,7 +53,7 @@ class Job:
         folder: private to this user; the job's own.
         board: what the ranks say they do.
         deaths: the ranks that ended in the middle of their programs, the first one first.
-        overdue: why the job had to be ended from here; empty where it was not.
+        overdue: why the job had to be ended from here, or that its launcher was killed; empty where neither was so.
     """
 
     def __init__(self, ranks: int, timeout_s: float, survive: bool = False) -> None:
@@ -69,7 +70,11 @@ class Job:
     def __enter__(self) -> "Job":
         self.folder = Path(tempfile.mkdtemp(prefix="simdist-"))
         path = self.folder / "board"
-        Board.create(path, self.ranks)
+        try:
+            Board.create(path, self.ranks)
+        except OSError as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise WorldUnavailable(f"no room for a job's files in {self.folder.parent}: {error.strerror}") from error
         self.board = Board(path)
         for rank in range(self.ranks):
             pipe = self.folder / f"pipe-{rank}"
@@ -129,9 +134,12 @@ class Job:
         if self._process is None:
             return None
         self._befriend()
-        for rank in self._ends.wait(wait_s):
-            self._see_end(rank)
+        ended = self._ends.wait(wait_s)
         code = self._process.poll()
+        if code is not None and code < 0:  # of which the ranks die, too
+            self.overdue = self.overdue or f"its launcher {signal_words(-code)}"
+        for rank in ended:
+            self._see_end(rank)
         if code is None:
             self.overdue = self._why_overdue()
             if not self.overdue:
@@ -144,8 +152,11 @@ class Job:
         return (128 - code if code < 0 else code) or self._failure_code()
 
     def signal(self, number: int) -> bool:
-        """Send a signal to all ranks that are at work; whether there are any."""
-        pids = [slot.pid for slot in self._rest() if slot.state == AT_WORK]
+        """Send a signal to all ranks that are at work and listen for it; whether there are any.
+
+        One that has not come so far yet would die of it.
+        """
+        pids = [slot.pid for slot in self._rest() if slot.state == AT_WORK and _listens(slot.pid, number)]
         for pid in pids:
             os.kill(pid, number)
         return bool(pids)
@@ -240,6 +251,15 @@ class Job:
             return str(self.folder).encode() in Path(f"/proc/{slot.pid}/environ").read_bytes()
         except OSError:
             return False
+
+
+def _listens(pid: int, number: int) -> bool:
+    """Whether a process has a handler for this signal."""
+    try:
+        caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    except OSError:
+        return False
+    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
 
 
 def _how(pid: int) -> str:

@@ -65,9 +65,9 @@ def run(
         RankFailed: a rank was killed or left in the middle of its program.
         DeadlockError, DeadlineError: ranks waited in vain.
         WorldUnavailable: no MPI, or this is already a rank of an MPI job.
-        ArgumentError: ranks below 1 or too many for this machine, an unknown world, no function.
+        ArgumentError: ranks below 1 or too many for this machine, an unknown world, no cluster, no function.
     """
-    _check(program, world, timeout_s)
+    _check(program, world, cluster, timeout_s)
     check_room(ranks, world)
     if world == "virtual":
         results, spans, elapsed_s = run_virtual(program, ranks, cluster or preset("this-machine"), args, record, check)
@@ -78,12 +78,14 @@ def run(
     return _run_mpi(task, ranks, timeout_s)
 
 
-def _check(program: object, world: str, timeout_s: float) -> None:
+def _check(program: object, world: str, cluster: object, timeout_s: float) -> None:
     """Refuse arguments outside their limits."""
     if not callable(program):
         raise ArgumentError(f"program is {program!r}; needs a function of a communicator")
     if world not in BYTES_PER_RANK:
         raise unknown_name("world", world, BYTES_PER_RANK)
+    if not isinstance(cluster, Cluster | None):
+        raise ArgumentError(f"cluster is {cluster!r}; needs a Cluster, such as simdist.cluster.preset('h100')")
     if not timeout_s > 0:
         raise ArgumentError(f"timeout_s is {timeout_s!r}; needs more than 0")
 

@@ -57,7 +57,7 @@ def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals
         jobs: list[Job] = []
         with _ending_on_signals(jobs, heed), Job(ranks, environment.timeout_s(), survive) as job:
             jobs.append(job)
-            sys.stdout.flush()
+            print(end="", flush=True)
             deaf = {DEAF: str(int(signal.SIGUSR1))} if signal.SIGUSR1 in heed else {}
             job.start([sys.executable, "-m", "simdist.launch.rank_process", *argv], told=deaf)
             return _wait(job)
@@ -71,7 +71,7 @@ def _wait(job: Job) -> int:
     while (code := job.poll()) is None:
         told = _tell_deaths(job, told)
     _tell_deaths(job, told)
-    if job.overdue:
+    if job.overdue and code != 128 + signal.SIGPIPE:  # which is the launcher's, where nobody reads what ranks print
         _tell(f"the job was ended: {job.overdue}")
     return code
 

@@ -9,7 +9,7 @@ from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.heads import num_pairs
 from simdist.nn.shape import RECOMPUTATIONS, Shape
 
-__all__ = ["matmul_flops", "megatron_flops", "megatron_parameters", "num_parameters"]
+__all__ = ["matmul_flops", "megatron_flops", "megatron_parameters", "megatron_training_s", "num_parameters"]
 
 
 def num_parameters(shape: Shape) -> int:
@@ -59,8 +59,8 @@ def megatron_parameters(layers: float, width: float, vocabulary: float, context:
 
     Source: Narayanan et al. 2021, arXiv 2104.04473, equation 2.
     """
-    h, v, s = width, vocabulary, context
-    return 12 * layers * h**2 * (1 + 13 / (12 * h) + (v + s) / (12 * layers * h))
+    h = width
+    return layers * (12 * h**2 + 13 * h) + (vocabulary + context) * h
 
 
 def megatron_flops(
@@ -85,7 +85,21 @@ def megatron_flops(
     """
     if recompute not in RECOMPUTATIONS:
         raise unknown_name("recomputation", recompute, RECOMPUTATIONS)
-    h, maps = width, 24 * sequences * context * layers * width**2  # of one forward
-    attention, logits = maps * context / (6 * h), maps * vocabulary / (12 * layers * h)
+    h, tokens = width, sequences * context
+    maps = 24 * tokens * layers * h**2  # of one forward
+    attention, logits = 4 * tokens * layers * context * h, 2 * tokens * h * vocabulary
     times = {"none": (3, 3), "selective": (3, 6), "full": (4, 4)}[recompute]
     return times[0] * maps + times[1] * attention + 3 * logits
+
+
+def megatron_training_s(parameters: float, tokens: float, flops_per_s: float) -> float:
+    """8 T P / (n X): how long training on T tokens takes, of a GPT so large that the rest of its operations is little.
+
+    Args:
+        parameters: P.
+        tokens: T.
+        flops_per_s: n X, what n devices do together; full recomputation is part of the 8 operations.
+
+    Source: Narayanan et al. 2021, arXiv 2104.04473, equation 4.
+    """
+    return 8 * tokens * parameters / flops_per_s

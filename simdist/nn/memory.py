@@ -253,5 +253,5 @@ def megatron_activation_bytes(
     s, b, h, t = context, sequences, width, tensor_parallel
     if recompute == "full":
         return 2 * s * b * h
-    scores = 5 * heads * s / (h * t) if recompute == "none" else 0
-    return s * b * h * ((34 / t if sequence_parallel else 10 + 24 / t) + scores)
+    scores = 5 * heads * s**2 * b / t if recompute == "none" else 0
+    return s * b * h * (34 / t if sequence_parallel else 10 + 24 / t) + scores

@@ -8,7 +8,7 @@ from simdist.parallel.learner import Learner
 from simdist.parallel.map_reduce import MapReduce
 from simdist.parallel.method import Method
 from simdist.parallel.precision import Precision
-from simdist.parallel.recipe import Recipe, optimizers
+from simdist.parallel.recipe import Recipe, optimizer, optimizers
 from simdist.parallel.zero import FSDP, Offload, ZeRO
 
 __all__ = [
@@ -25,5 +25,6 @@ __all__ = [
     "ZeRO",
     "check_replicas",
     "compressions",
+    "optimizer",
     "optimizers",
 ]

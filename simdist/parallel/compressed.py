@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from simdist.arrays import Array, hold, partition
+from simdist.arrays import Array, clear, hold, partition
 from simdist.collectives import reduce_scatter
 from simdist.comm import Communicator
 from simdist.errors import unknown_name
@@ -90,7 +90,7 @@ class Compressed(Method):
             self.compressor.reduce(gradient, self.comm)
         with self.comm.span("update"):
             changed = self.update.step(gradient, learning_rate)
-            gradient[...] = 0
+            clear(gradient)
         return changed
 
     def loss(self, windows: Array) -> float:

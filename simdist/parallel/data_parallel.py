@@ -1,6 +1,6 @@
 """Data parallelism: every rank holds the whole model and works on its own part of the batch."""
 
-from simdist.arrays import Array
+from simdist.arrays import Array, clear
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 from simdist.nn import Model, Noise
@@ -81,7 +81,7 @@ class DataParallel(Method):
         """Every rank changes its copy alike."""
         with self.comm.span("update"):
             changed = self.update.step(self.gradient, learning_rate)
-            self.gradient[...] = 0
+            clear(self.gradient)
         return changed
 
     def loss(self, windows: Array) -> float:

@@ -1,5 +1,7 @@
 """Even: what ranks can share only in equal parts."""
 
+from math import isqrt
+
 from simdist.errors import ArgumentError
 
 __all__ = ["check_even"]
@@ -14,7 +16,9 @@ def check_even(what: str, count: int, axis: str, size: int, parts: int = 1) -> N
         parts: how many each rank takes, where it takes several.
     """
     if count % (size * parts):
-        possible = [str(n) for n in range(1, count + 1) if count % (n * parts) == 0]
+        whole = count // parts if count % parts == 0 else 0
+        small = [n for n in range(1, isqrt(whole) + 1) if whole % n == 0]
+        possible = map(str, sorted({*small, *(whole // n for n in small)}))
         each = f" ({parts} parts a rank)" if parts > 1 else ""
         raise ArgumentError(
             f"{count} {what} on {axis} {size}{each} leave {count % (size * parts)} over; "

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from simdist.arrays import CATEGORIES, Ledger
-from simdist.nn import Shape
+from simdist.arrays import CATEGORIES, Ledger, phantom
+from simdist.nn import Parameters, Shape
 from simdist.nn.memory import Cut, activations, peak_activation_bytes
+from simdist.optim.norm import alone
+from simdist.parallel.holding import Holding
 from simdist.parallel.recipe import Recipe
 
 __all__ = ["MemoryRow", "Prediction", "memory_rows", "optimizer_state", "replicated_memory", "rule_bytes"]
@@ -37,6 +39,7 @@ def optimizer_state(recipe: Recipe, num_weights: int) -> Prediction:
 
         SGD, LARS          one number a weight, the velocity; SGD without momentum none
         Adam, AdamW, LAMB  two, the moments
+        one of one's own   as much as it keeps of an array of this length
         AdamW of 8 bits    two bytes a weight, and two scales of 4 bytes for each 2048 weights, which its paper
                            leaves out
         mixed precision    4 bytes more a weight: the masters
@@ -50,11 +53,18 @@ def optimizer_state(recipe: Recipe, num_weights: int) -> Prediction:
     return Prediction(num_bytes, masters + 2 * n if recipe.optimizer == "adamw8bit" else num_bytes)
 
 
+_NUMBERS = {"sgd": 1, "lars": 1, "adam": 2, "adamw": 2, "lamb": 2}
+"""How many numbers a rule keeps for a weight; SGD without momentum none."""
+
+
 def rule_bytes(recipe: Recipe, num_weights: int) -> int:
     """What an update rule remembers of so many weights that it holds in one piece, exactly; masters come on top."""
     if recipe.optimizer == "adamw8bit":
         return 2 * num_weights + 8 * -(-num_weights // recipe.alignment)
-    numbers = {"sgd": 1 if recipe.momentum else 0, "lars": 1}.get(recipe.optimizer, 2)
+    if recipe.optimizer not in _NUMBERS:
+        like = phantom(num_weights, recipe.precision.master_dtype)
+        return sum(x.nbytes for x in recipe.rule(like, Parameters([]), Holding([]), alone).state.values())
+    numbers = 0 if recipe.optimizer == "sgd" and not recipe.momentum else _NUMBERS[recipe.optimizer]
     return numbers * num_weights * recipe.precision.master_dtype.itemsize
 
 

@@ -1,7 +1,8 @@
 """Recipe: how weights are to change, whoever holds them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from simdist.optim.norm import alone
 from simdist.parallel.holding import Holding
 from simdist.parallel.precision import Precision, precision
 
-__all__ = ["Recipe", "optimizers"]
+__all__ = ["Make", "Recipe", "optimizer", "optimizer_defaults", "optimizers"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Recipe:
             combine: how the ranks that hold the rest add up norms, for LARS and LAMB.
         """
         matrices = [holding.own(parameters.spans[p.name]) for p in parameters if len(p.shape) > 1]
-        return _OPTIMIZERS[self.optimizer](self, like, matrices, combine)
+        return _OPTIMIZERS[self.optimizer].make(self, like, matrices, combine)
 
     @property
     def alignment(self) -> int:
@@ -65,23 +66,100 @@ class Recipe:
         return self.rule(nothing, Parameters([]), Holding([]), alone).alignment
 
 
-_Make = Callable[[Recipe, Array, list[slice], Combine], Optimizer]
+Make = Callable[[Recipe, Array, list[slice], Combine], Optimizer]
 
-# LARS and LAMB give each matrix a rate of its own; biases and norms keep the common one.
-_OPTIMIZERS: dict[str, _Make] = {
-    "sgd": lambda r, x, at, _: SGD(x, r.momentum, weight_decay=r.weight_decay, decay=at),
-    "adam": lambda r, x, at, _: Adam(x, betas=r.betas, weight_decay=r.weight_decay, decay=at),
-    "adamw": lambda r, x, at, _: AdamW(x, betas=r.betas, weight_decay=r.weight_decay, decay=at),
-    "adamw8bit": lambda r, x, at, _: AdamW8bit(x, betas=r.betas, weight_decay=r.weight_decay, decay=at),
-    "lars": lambda r, x, at, combine: LARS(
-        x, at, combine=combine, momentum=r.momentum, weight_decay=r.weight_decay, decay=at
-    ),
-    "lamb": lambda r, x, at, combine: LAMB(
-        x, at, combine=combine, betas=r.betas, weight_decay=r.weight_decay, decay=at
-    ),
-}
+
+class _Known(NamedTuple):
+    """A rule that recipes can name."""
+
+    make: Make
+    defaults: Mapping[str, float]
+
+
+_OPTIMIZERS: dict[str, _Known] = {}
+
+
+def optimizer(name: str, **defaults: float) -> Callable[[Make], Make]:
+    """Register the function below, which makes an update rule: `Recipe(name)` and `simdist train --optimizer` know it
+    then, and so does every method, on whole vectors and on shards.
+
+        @optimizer("lion", learning_rate=1e-4, weight_decay=0.1, beta1=0.9, beta2=0.99)
+        def lion(recipe, like, matrices, combine):
+            return Lion(like, recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
+
+    The function takes the recipe; what a rank holds, shape (n,); where in it the matrices lie, which decay; and how
+    ranks that hold the rest add up norms. What the rule keeps is made from what is held, as np.zeros_like(like): so it
+    is of its kind, and a phantom where memory is predicted.
+
+    Args:
+        defaults: what a training run takes for it: learning_rate, weight_decay, momentum, beta1 with beta2. A run is
+            refused that gives one of these which is not named here.
+
+    Raises:
+        UnknownNameError: one of the defaults is none of these.
+    """
+    for setting in defaults:
+        if setting not in _SETTINGS:
+            raise unknown_name(f"default of optimizer {name}", setting, _SETTINGS)
+
+    def register(make: Make) -> Make:
+        _OPTIMIZERS[name] = _Known(make, defaults)
+        return make
+
+    return register
 
 
 def optimizers() -> list[str]:
     """The names of all update rules."""
     return list(_OPTIMIZERS)
+
+
+def optimizer_defaults(setting: str) -> dict[str, float]:
+    """A training run's default of "learning_rate", "momentum", …, by the names of the rules that use it."""
+    return {name: known.defaults[setting] for name, known in _OPTIMIZERS.items() if setting in known.defaults}
+
+
+# -- the rules ----------------------------------------------------------------------------------------
+
+_SETTINGS = ("learning_rate", "weight_decay", "momentum", "beta1", "beta2")
+_BETAS = {"beta1": 0.9, "beta2": 0.999}
+
+
+@optimizer("sgd", learning_rate=0.3, weight_decay=0.0, momentum=0.9)
+def _sgd(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
+    return SGD(like, recipe.momentum, weight_decay=recipe.weight_decay, decay=matrices)
+
+
+@optimizer("adam", learning_rate=0.001, weight_decay=0.0, **_BETAS)
+def _adam(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
+    return Adam(like, betas=recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
+
+
+@optimizer("adamw", learning_rate=0.001, weight_decay=0.01, **_BETAS)
+def _adamw(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
+    return AdamW(like, betas=recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
+
+
+@optimizer("adamw8bit", learning_rate=0.001, weight_decay=0.01, **_BETAS)
+def _adamw8bit(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
+    return AdamW8bit(like, betas=recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
+
+
+# LARS and LAMB give each matrix a rate of its own; biases and norms keep the common one.
+
+
+@optimizer("lars", learning_rate=10.0, weight_decay=0.0001, momentum=0.9)
+def _lars(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
+    return LARS(
+        like,
+        matrices,
+        combine=combine,
+        momentum=recipe.momentum,
+        weight_decay=recipe.weight_decay,
+        decay=matrices,
+    )
+
+
+@optimizer("lamb", learning_rate=0.01, weight_decay=0.01, **_BETAS)
+def _lamb(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
+    return LAMB(like, matrices, combine=combine, betas=recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)

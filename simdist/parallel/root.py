@@ -1,6 +1,6 @@
 """Root: one rank that updates for all."""
 
-from simdist.arrays import Array
+from simdist.arrays import Array, clear
 from simdist.collectives import broadcast, reduce
 from simdist.comm import Communicator
 from simdist.parallel.holding import Holding
@@ -52,7 +52,7 @@ class Root:
             reduce(gradient, self._comm, 0, algorithm=self._reduce)
         with self._comm.span("update"):
             changed = self.update.step(gradient[self._own], learning_rate)
-            gradient[...] = 0
+            clear(gradient)
         return changed
 
     def send_weights(self) -> None:

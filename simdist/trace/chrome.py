@@ -25,6 +25,7 @@ from simdist.trace.span import Span
 __all__ = ["read", "write"]
 
 _FORMAT = "simdist trace 1"
+_LAST_S = 1e18  # before the end of floats, when counted in nanoseconds, and after that of the sun
 _quote = lru_cache(maxsize=4096)(json.dumps)  # of the same few names, a million times
 _LINE = '{{"name":{},"cat":{},"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"args":{{{}}}}}'
 
@@ -167,4 +168,6 @@ def _checked(events: Iterable[Any], ranks: object) -> list[Span]:
     for s in spans:
         if not 0 <= s.rank < ranks:
             raise ValueError(f"it has a span of rank {s.rank}, but ranks 0 to {ranks - 1}")
+        if not (abs(s.start_s) < _LAST_S and abs(s.end_s) < _LAST_S):  # nor is nan
+            raise ValueError(f"it has a span from {s.start_s} s to {s.end_s} s")
     return spans

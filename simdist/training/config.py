@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from simdist.asynchronous.graphs import graphs
 from simdist.collectives import algorithms
 from simdist.comm.device import DEVICES, PATHS
 from simdist.data import ORDERS, PYTHON
@@ -16,28 +17,26 @@ from simdist.optim import Schedule
 from simdist.parallel import compressions
 from simdist.parallel.pipeline import schedules
 from simdist.parallel.precision import precisions
-from simdist.parallel.recipe import optimizers
-from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, COMPUTE_TIMES, GRAPHS, SERVED
+from simdist.parallel.recipe import optimizer_defaults, optimizers
+from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, COMPUTE_TIMES, SERVED
 from simdist.training.methods import OFFLOADS, check, methods
 from simdist.training.models import models
 from simdist.training.option import Option, Per, option
-from simdist.training.pipelines import CHUNKED, UPDATING
+from simdist.training.pipelines import UPDATING, chunked
 
 __all__ = ["Config", "merged", "options", "read_toml"]
 
 _KINDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 _SCHEDULES = ("cosine", "linear", "constant")
 _OTHER_NAMES = {"bfloat16": "bf16", "float16": "fp16"}
-_RATES = Per("optimizer", sgd=0.3, adam=0.001, adamw=0.001, adamw8bit=0.001, lars=10.0, lamb=0.01)
-_DECAYS = Per("optimizer", sgd=0.0, adam=0.0, adamw=0.01, adamw8bit=0.01, lars=0.0001, lamb=0.01)
 
 
 def _per_method(methods: Iterable[str], default: Any) -> Per:
     return Per("method", **dict.fromkeys(methods, default))
 
 
-def _moment(default: float) -> Per:
-    return Per("optimizer", adam=default, adamw=default, adamw8bit=default, lamb=default)
+def _of_optimizer(setting: str) -> Per:
+    return Per("optimizer", lambda: optimizer_defaults(setting))
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,8 @@ class Config:
     )
     embedding_width: int = option("model", Per("model", mlp=32), "numbers that stand for a byte", least=1)
     hidden_width: int = option("model", Per("model", mlp=256), "numbers in a hidden layer", least=1)
-    hidden_layers: int = option("model", Per("model", mlp=2), "how many hidden layers")
-    layers: int = option("model", Per("model", gpt=4), "blocks of attention and perceptron")
+    hidden_layers: int = option("model", Per("model", mlp=2), "how many hidden layers", below=10_000)
+    layers: int = option("model", Per("model", gpt=4), "blocks of attention and perceptron", below=10_000)
     width: int = option("model", Per("model", gpt=256), "numbers that stand for a byte; a multiple of heads", least=1)
     heads: int = option("model", Per("model", gpt=4), "heads of attention in each block", least=1)
     dropout: float = option("model", Per("model", gpt=0.0), "the share of activations dropped in training", below=1)
@@ -88,16 +87,16 @@ class Config:
     precision: str = option("training", "float32", "of what is computed and sent", precisions())
     seed: int = option("training", 0, "of first weights, batches, dropout and samples", below=2**63)
 
-    optimizer: str = option("update", Per("model", mlp="sgd", gpt="adamw"), "the rule", optimizers())
-    learning_rate: float = option("update", _RATES, "the highest, after the warm-up", above=True, alias="lr")
+    optimizer: str = option("update", Per("model", mlp="sgd", gpt="adamw"), "the rule", optimizers)
+    learning_rate: float = option("update", _of_optimizer("learning_rate"), "at its highest", above=True, alias="lr")
     rate_schedule: str = option("update", "cosine", "how it falls after that", _SCHEDULES, alias="lr-schedule")
     warmup_steps: int = option("update", 20, "steps in which it climbs")
     momentum: float = option(
-        "update", Per("optimizer", sgd=0.9, lars=0.9), "what stays of the velocity; 0 in async and ssp", below=1
+        "update", _of_optimizer("momentum"), "what stays of the velocity; 0 in async and ssp", below=1
     )
-    beta1: float = option("update", _moment(0.9), "what stays of the mean gradient", below=1)
-    beta2: float = option("update", _moment(0.999), "what stays of its mean square", below=1)
-    weight_decay: float = option("update", _DECAYS, "of matrices")
+    beta1: float = option("update", _of_optimizer("beta1"), "what stays of the mean gradient", below=1)
+    beta2: float = option("update", _of_optimizer("beta2"), "what stays of its mean square", below=1)
+    weight_decay: float = option("update", _of_optimizer("weight_decay"), "of matrices")
     clip_norm: float = option(
         "update", Per("model", mlp=0.0, gpt=1.0), "the largest norm of a gradient; 0 leaves it as it is"
     )
@@ -120,9 +119,9 @@ class Config:
         "ranks", Per("method", pipeline=1), "ranks in line, with some of the layers each; brings its method", least=1
     )
     schedule: str = option(
-        "ranks", Per("method", pipeline="1f1b"), "of the line's micro_batches; brings its method", schedules()
+        "ranks", Per("method", pipeline="1f1b"), "of the line's micro_batches; brings its method", schedules
     )
-    chunks: int = option("ranks", Per("schedule", **dict.fromkeys(CHUNKED, 2)), "stages a rank", least=1)
+    chunks: int = option("ranks", Per("schedule", lambda: dict.fromkeys(chunked(), 2)), "stages a rank", least=1)
     zero: int = option(
         "ranks", Per("method", ddp=0, zero=2, fsdp=3, pipeline=0), "stage of ZeRO; 1 to 3 bring their method", below=4
     )
@@ -133,7 +132,7 @@ class Config:
         "ranks",
         _per_method(("dp", "ddp", "zero", "fsdp", *AVERAGING), "auto"),
         "of the reduction",
-        ("auto", *algorithms("all_reduce")),
+        lambda: ["auto", *algorithms("all_reduce")],
     )
     offload: str = option(
         "ranks", Per("method", zero="none", fsdp="none"), "what lies outside of the device, up to", OFFLOADS
@@ -164,7 +163,7 @@ class Config:
         "asynchronous", _per_method(("async", "ssp"), False), "an update weighs less the staler it is"
     )
     graph: str = option(
-        "asynchronous", Per("method", **{"d-psgd": "ring", "ad-psgd": "bipartite"}), "who averages with whom", GRAPHS
+        "asynchronous", Per("method", **{"d-psgd": "ring", "ad-psgd": "bipartite"}), "who averages with whom", graphs
     )
     local_steps: int = option(
         "asynchronous", Per("method", **dict.fromkeys(AVERAGING[:2], 8), diloco=20), "steps between averages", least=1

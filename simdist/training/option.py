@@ -1,13 +1,15 @@
 """Option: what a setting of a training run takes."""
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from simdist.errors import ArgumentError, unknown_name
 
 __all__ = ["Option", "Per", "option"]
+
+_MOST = 2**40
+"""More than anybody needs of anything, and still far from where integers and floats end."""
 
 
 class Per:
@@ -17,12 +19,18 @@ class Per:
 
     Args:
         setting: the other's name; it comes before.
-        defaults: by its values.
+        known: the defaults by its values, looked up whenever they are asked for: programs may add values of their own.
+        defaults: the same, where they are always those.
     """
 
-    def __init__(self, setting: str, **defaults: Any) -> None:
+    def __init__(self, setting: str, known: Callable[[], Mapping[str, Any]] | None = None, /, **defaults: Any) -> None:
         self.setting = setting
-        self.defaults = defaults
+        self._known = known or (lambda: defaults)
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """By the other's values."""
+        return self._known()
 
     def __str__(self) -> str:
         """As the help says it: "0.3 for sgd, lars; 0.001 for adamw"."""
@@ -40,8 +48,9 @@ class Option:
         group: what part of the run it belongs to.
         default: its value where none is given.
         help: what it means.
-        choices: the names that it may have; any where there are none.
-        least, below: numbers must be at least `least` and less than `below`,
+        choices: the names that it may have; any where there are none. Those to which programs may add their own are
+            looked up whenever they are asked for.
+        least, below: numbers must be at least `least` and less than `below`, 2^40 if it is not given,
         above: and more than `least`.
         alias: another name on the command line.
         metavar: what stands for the value in the help.
@@ -50,12 +59,17 @@ class Option:
     group: str
     default: Any
     help: str
-    choices: tuple[str, ...] = ()
+    choices: Sequence[str] | Callable[[], Sequence[str]] = ()
     least: float = 0
-    below: float = math.inf
+    below: float = _MOST
     above: bool = False
     alias: str = ""
     metavar: str = ""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The choices that there are now."""
+        return self.choices() if callable(self.choices) else self.choices
 
     def resolve(self, name: str, value: Any, others: Mapping[str, Any]) -> Any:
         """The value that a setting has, where `value` was given, or None for its default.
@@ -69,13 +83,13 @@ class Option:
         """
         default = self.default
         if isinstance(default, Per):
-            other = others[default.setting]
-            if value is not None and other not in default.defaults:
+            other, defaults = others[default.setting], default.defaults
+            if value is not None and other not in defaults:
                 raise ArgumentError(
                     f"{name} is {value}, and {default.setting} {other}; {name} is for {default.setting} "
-                    f"{', '.join(default.defaults)}"
+                    f"{', '.join(defaults)}"
                 )
-            default = default.defaults.get(other)
+            default = defaults.get(other)
         value = default if value is None else value
         if value is not None:
             self._check(name, value)
@@ -83,15 +97,18 @@ class Option:
 
     def _check(self, name: str, value: Any) -> None:
         if isinstance(value, str):
-            if self.choices and value not in self.choices:
-                raise unknown_name(name, value, self.choices)
+            names = self.names
+            if names and value not in names:
+                raise unknown_name(name, value, names)
         elif not (self.least <= value < self.below) or (self.above and value == self.least):
             needs = f"{'more than' if self.above else 'at least'} {self.least:g}"
-            if self.below < math.inf or value == math.inf:
-                needs += f" and less than {self.below:g}"
+            if self.below < _MOST or value >= self.below:
+                needs += f" and less than {self.below:,}"
             raise ArgumentError(f"{name} is {value}; needs {needs}")
 
 
-def option(group: str, default: Any, help: str, choices: Iterable[str] = (), **limits: Any) -> Any:
+def option(
+    group: str, default: Any, help: str, choices: Sequence[str] | Callable[[], Sequence[str]] = (), **limits: Any
+) -> Any:
     """A dataclass's field of such an option."""
-    return field(default=None, metadata={"option": Option(group, default, help, tuple(choices), **limits)})
+    return field(default=None, metadata={"option": Option(group, default, help, choices, **limits)})

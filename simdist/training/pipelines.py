@@ -29,13 +29,15 @@ if TYPE_CHECKING:
     from simdist.parallel.spread import Spread
     from simdist.training.config import Config
 
-__all__ = ["CHUNKED", "UPDATING", "check", "costs", "pipeline", "schedule_of"]
-
-CHUNKED = tuple(name for name in schedules() if "chunks" in options(name))
-"""The schedules in which ranks have any number of stages."""
+__all__ = ["UPDATING", "check", "chunked", "costs", "pipeline", "schedule_of"]
 
 UPDATING = tuple(name for name in schedules() if name.startswith("pipedream"))
 """The schedules that update weights while micro-batches are in flight: stages never wait for each other's updates."""
+
+
+def chunked() -> list[str]:
+    """The schedules in which ranks have any number of stages."""
+    return [name for name in schedules() if "chunks" in options(name)]
 
 
 def schedule_of(config: Config) -> Schedule:

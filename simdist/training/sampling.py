@@ -54,7 +54,8 @@ def _draw(logits: npt.NDArray[np.float64], temperature: float, noise: np.random.
     """One of the classes for each row of logits."""
     if temperature == 0:
         return np.asarray(logits.argmax(axis=1), np.uint8)
-    p = np.exp((logits - logits.max(axis=1, keepdims=True)) / temperature)
+    with np.errstate(over="ignore"):  # the chance of what is far behind is 0, however far
+        p = np.exp((logits - logits.max(axis=1, keepdims=True)) / temperature)
     reached = np.cumsum(p, axis=1) / p.sum(axis=1, keepdims=True)
     found = (reached < noise.random((len(p), 1))).sum(axis=1)
     return np.asarray(np.minimum(found, p.shape[1] - 1), np.uint8)

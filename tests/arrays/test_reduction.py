@@ -2,8 +2,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import simdist as sd
 from simdist.arrays import Meter, metered, reduction, reductions
 from simdist.arrays.reduction import Reduction
+from simdist.collectives import algorithms, all_reduce
 from simdist.errors import ArgumentError, UnknownNameError
 
 ORACLES = {
@@ -71,6 +73,29 @@ def test_takes_a_reduction_of_ones_own():
     x = np.array([12, 18])
     reduction(own)(x, np.array([8, 27]))
     assert x.tolist() == [4, 9]
+
+
+def larger(x, y, out=None):
+    """Of x and y what is further from 0."""
+    found = np.where(abs(x) >= abs(y), x, y)
+    if out is None:
+        return found
+    out[...] = found
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int64])
+@pytest.mark.parametrize("algorithm", algorithms("all_reduce"))
+def test_takes_one_made_of_a_function(algorithm, dtype):
+    p = 4
+    rows = np.arange(p * 9).reshape(9, p).T.astype(dtype) * np.array([1, -1, 1, -1], dtype)[:, None]
+
+    def program(comm):
+        x = rows[comm.rank].copy()
+        all_reduce(x, comm, op=Reduction("larger", larger), algorithm=algorithm)
+        return x
+
+    assert all((x == rows[p - 1]).all() for x in sd.run(program, p).results)
 
 
 def test_an_unknown_name_lists_the_known_ones():

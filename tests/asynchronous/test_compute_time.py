@@ -37,6 +37,18 @@ def test_exponential_times_have_its_mean_and_quantiles():
         assert np.mean(t <= -2.0 * math.log(1 - share)) == pytest.approx(share, abs=0.015)
 
 
+@pytest.mark.parametrize(("k", "ranks", "mean"), [(100, 100, 5.187), (96, 100, 3.104), (1, 50, 0.02), (0, 3, 0)])
+def test_the_first_of_exponential_times(k, ranks, mean):
+    """Chen et al. 2016, arXiv 1604.00981: 96 workers and 4 backups, against 100 all of which are waited for."""
+    assert Exponential(3.0).first_s(k, ranks) == pytest.approx(3 * mean, abs=1.5e-3)
+
+
+@pytest.mark.parametrize("k", [-1, 4])
+def test_no_more_are_done_than_there_are(k):
+    with pytest.raises(ArgumentError, match=f"the first {k} of 3 ranks"):
+        Exponential().first_s(k, 3)
+
+
 def test_log_normal_times_have_its_mean_and_spread():
     t = drawn(LogNormal(2.0, sigma=0.6))
     assert t.mean() == pytest.approx(2.0, rel=0.03)
@@ -92,6 +104,7 @@ def test_it_takes_so_long_by_any_clock(spmd):
         (lambda: Exponential(seed=-1), "seed is -1"),
         (lambda: LogNormal(sigma=math.inf), "sigma is inf"),
         (lambda: Slowed(Constant(1.0), {2: 0.0}), "rank 2 cannot be slow by the factor 0.0"),
+        (lambda: Slowed(Constant(1.0), {2: 1e308}), r"factor 1e\+308; needs more than 0 and less than 1e\+12"),
         (lambda: Pausing(Constant(1.0), rank=-1), "rank is -1"),
     ],
 )

@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simdist.asynchronous.graphs import Graph, bipartite, complete, exponential, ring, torus
-from simdist.errors import ArgumentError
+from simdist.asynchronous import graphs
+from simdist.asynchronous.graphs import Graph, bipartite, complete, exponential, graph, ring, torus
+from simdist.errors import ArgumentError, UnknownNameError
 
 SIZES = [1, 2, 3, 5, 8, 16]
 
@@ -92,3 +93,22 @@ def test_any_graph_is_as_networkx_finds_it(drawn):
 def test_what_is_no_graph(make, message):
     with pytest.raises(ArgumentError, match=message):
         make()
+
+
+def test_graphs_by_name():
+    assert graphs.graphs() == ["ring", "torus", "exponential", "complete", "bipartite"]
+    assert graph("ring", 5) == ring(5)
+    assert [graph("torus", p) for p in (6, 7, 9)] == [torus(2, 3), torus(1, 7), torus(3, 3)]
+    with pytest.raises(UnknownNameError, match="unknown graph 'rign'; did you mean 'ring'"):
+        graph("rign", 3)
+
+
+def test_a_graph_of_ones_own(monkeypatch):
+    monkeypatch.setattr(graphs, "_MAKERS", dict(graphs._MAKERS))
+
+    @graphs.named("star")
+    def star(ranks):
+        return Graph.of(ranks, [(0, i) for i in range(1, ranks)])
+
+    assert graphs.graphs()[-1] == "star"
+    assert graph("star", 4).neighbours == ((1, 2, 3), (0,), (0,), (0,))

@@ -1,5 +1,6 @@
 import json
 from argparse import ArgumentParser
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from simdist.bench.trial import Trial, perform
 from simdist.cluster import Cluster, Device, Link, calibrated, preset
 from simdist.collectives import algorithms
 from simdist.comm.ping_pong import ping_pong
-from simdist.errors import ArgumentError, UnknownNameError
+from simdist.errors import ArgumentError, DataError, UnknownNameError
 from simdist.launch import run
 
 
@@ -32,12 +33,19 @@ def row(algorithm, num_bytes, seconds):
         ("reduce_scatter", 7 / 8),
         ("all_gather", 7 / 8),
         ("all_to_all", 7 / 8),
+        ("scatter", 7 / 8),
+        ("gather", 7 / 8),
         ("broadcast", 1),
         ("reduce", 1),
     ],
 )
 def test_bus_bandwidth_is_that_of_nccl_tests(operation, factor):
     assert bus_bytes_per_s(operation, 8, 10**9, 0.5) == pytest.approx(2e9 * factor)
+
+
+def test_bus_bandwidth_of_what_is_no_collective():
+    with pytest.raises(UnknownNameError, match="'sendrecv'"):
+        bus_bytes_per_s("sendrecv", 8, 10**9, 0.5)
 
 
 def test_one_algorithm_overtakes_another_where_the_lines_cross():
@@ -120,7 +128,31 @@ def test_refuses_what_it_cannot_time(words, error, message):
         simdist_bench(*words, "--world", "virtual")
 
 
+@pytest.mark.parametrize(
+    ("option", "name", "message"),
+    [
+        ("--out", "nowhere/x.json", "nowhere/x.json: needs the name of a file in a folder that is there"),
+        ("--out", ".", "needs the name of a file"),
+        ("--picture", "nowhere/x.png", "nowhere/x.png: needs the name of a file in a folder that is there"),
+        ("--picture", "x.gif", "x.gif: its name must end in .png, .svg, .pdf"),
+    ],
+)
+def test_where_nothing_can_be_written_nothing_is_measured(tmp_path, option, name, message, monkeypatch):
+    monkeypatch.setattr(sweep, "rows", None)
+    with pytest.raises(ArgumentError, match=message):
+        simdist_bench("--world=virtual", option, str(tmp_path / name))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_named():
+    with pytest.raises(DataError, match="cannot write /dev/full: No space left"):
+        simdist_bench("--world=virtual", "--ranks=2", "--sizes=1K", "--algorithms=ring", "--out=/dev/full")
+
+
 def test_refuses_what_is_no_size(capsys):
     with pytest.raises(SystemExit):
         simdist_bench("--sizes", "4Q")
     assert "'4Q' is no size" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        simdist_bench("--sizes", "99999999999G")
+    assert "99999999999G are too many bytes; at most 1048576G" in capsys.readouterr().err

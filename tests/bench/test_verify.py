@@ -29,6 +29,26 @@ def test_every_algorithm_has_its_line_and_all_are_right(capsys):
             assert all(words[6] == words[7].strip("()") for words in found)  # bytes
 
 
+def test_of_one_operation_some_algorithms_on_some_numbers_of_ranks(capsys):
+    assert simdist_verify("broadcast", "--algorithms", "chain", "binomial", "--ranks", "5", "2") == 0
+    lines = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:-1] == [["broadcast", name, p] for p in "52" for name in ("chain", "binomial")]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--algorithms", "ring"], "--algorithms ring: needs the operation"),
+        (["all_reduce", "--algorithms", "rign"], "unknown all_reduce algorithm 'rign'; did you mean 'ring'"),
+        (["all_redcue"], "unknown collective with a result 'all_redcue'; did you mean 'all_reduce'"),
+        (["all_reduce", "--ranks", "2", "0"], r"--ranks is \[2, 0\]; needs at least 1"),
+    ],
+)
+def test_refuses_what_there_is_not(words, told):
+    with pytest.raises(ArgumentError, match=told):
+        simdist_verify(*words)
+
+
 def lose_a_contribution(x, comm, op, right):
     if comm.rank == 1:
         x[:] = 0

@@ -12,7 +12,9 @@ from simdist.collectives import all_reduce
 from simdist.comm import Mesh
 from simdist.errors import ArgumentError, DataError, UnknownNameError
 from simdist.nn import Shape, gpt
+from simdist.parallel import pipeline
 from simdist.parallel.parts import MeshParts
+from simdist.parallel.pipeline.schedules import registry
 from simdist.trace import Trace
 
 
@@ -127,6 +129,23 @@ def test_a_schedule(tmp_path, monkeypatch, capsys):
     words = ["--memory", "--arrows", "--times", 1, 2, 0.5, "--communication", 0.1, "--chunks", 3, "-o", "two.svg"]
     assert command("schedule", "interleaved-1f1b", "--against", "zb-v", *words) == 0
     assert (tmp_path / "two.svg").exists()
+
+
+def test_a_schedule_of_ones_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_MAKERS", dict(registry._MAKERS))
+
+    @pipeline.named("mine")
+    def mine(stages, micro_batches):
+        m = range(micro_batches)
+        row = [*map(pipeline.Forward, m), *map(pipeline.BackwardInput, m), *map(pipeline.BackwardWeight, m)]
+        return pipeline.Schedule("mine", [row] * stages)
+
+    assert command("schedule", "mine", "--against", "gpipe", "--stages", 2, "--micro-batches", 3) == 0
+    assert is_png(tmp_path / "mine-2-3.png")
+    out = capsys.readouterr().out
+    assert "the longest rank's own span        2.0000          -" in out  # (p-1)(F+B), and no paper
+    assert "the longest rank's own span        3.0000     3.0000" in out
 
 
 def test_a_schedule_that_is_sought(tmp_path, monkeypatch, capsys):

@@ -40,6 +40,8 @@ def test_with_changes_a_copy():
         ({"jitter": -0.1}, "jitter is -0.1; needs at least 0"),
         ({"jitter": float("nan")}, "jitter is nan; needs at least 0"),
         ({"slow": {3: 0.0}}, "rank 3 cannot be slow by the factor 0.0"),
+        ({"slow": 2.0}, "slow is 2.0; needs a factor by rank"),
+        ({"slow": {"3": 2.0}}, "needs a factor by rank, such as {2: 4.0}"),
     ],
 )
 def test_refuses_what_no_machine_is(changes, message):

@@ -1,14 +1,16 @@
+from importlib import import_module
+
 import pytest
 
-from simdist.cluster import preset, presets
+from simdist.cluster import add_preset, preset, presets
 from simdist.errors import UnknownNameError
 
-# TFLOP/s dense, memory GB/s, NVLink GB/s both ways, network GB/s a card: NVIDIA's data sheets.
+# TFLOP/s dense, memory GB/s and GB, NVLink GB/s both ways, network GB/s a card, cards a node: NVIDIA's data sheets.
 SHEETS = {
-    "v100": (125, 900, 300, 12.5),
-    "a100": (312, 2039, 600, 25),
-    "h100": (989.4, 3350, 900, 50),
-    "h200": (989, 4800, 900, 50),
+    "v100": (125, 900, 32, 300, 12.5, 4),
+    "a100": (312, 2039, 80, 600, 25, 8),
+    "h100": (989.4, 3350, 80, 900, 50, 8),
+    "h200": (989, 4800, 141, 900, 50, 8),
 }
 
 
@@ -19,8 +21,9 @@ def test_the_names():
 @pytest.mark.parametrize("name", SHEETS)
 def test_are_the_data_sheets(name):
     cluster = preset(name)
-    tflops, memory, nvlink, card = SHEETS[name]
-    assert cluster.devices_per_node == 8
+    tflops, memory, room, nvlink, card, cards = SHEETS[name]
+    assert (cluster.devices_per_node, cluster.nics_per_node) == (8, cards)
+    assert cluster.device.memory_bytes == pytest.approx(room * 1e9)
     assert cluster.device.flops_per_s == pytest.approx(tflops * 1e12)
     assert cluster.device.memory_bytes_per_s == pytest.approx(memory * 1e9)
     assert cluster.inside.bytes_per_s == pytest.approx(nvlink * 1e9 / 2)  # a link has half of it each way
@@ -32,6 +35,14 @@ def test_the_way_out_of_a_node_is_the_slower_one(name):
     cluster = preset(name)
     assert cluster.inside.latency_s < cluster.between.latency_s
     assert cluster.inside.bytes_per_s > cluster.between.bytes_per_s
+
+
+def test_a_cluster_of_ones_own(monkeypatch):
+    module = import_module("simdist.cluster.presets")  # whose name in the package is that of its function
+    monkeypatch.setattr(module, "_PRESETS", dict(module._PRESETS))
+    ours = add_preset(preset("h100").with_(name="ours", slow={3: 2.0}))
+    assert preset("ours") is ours
+    assert "ours" in presets()
 
 
 def test_an_unknown_name_lists_the_known_ones():

@@ -2,6 +2,9 @@
 
 import pickle
 import re
+from copy import deepcopy
+from functools import lru_cache
+from math import inf
 
 import ml_dtypes
 import pytest
@@ -14,6 +17,7 @@ from simdist.arrays import phantom
 from simdist.bench.trial import ROOTED, Trial, contribution, perform
 from simdist.cluster import Pick, Tuned, preset
 from simdist.collectives import (
+    Formula,
     algorithms,
     all_gather,
     all_reduce,
@@ -25,6 +29,7 @@ from simdist.collectives import (
     gather,
     reduce,
     reduce_scatter,
+    registry,
     scatter,
 )
 from simdist.errors import ArgumentError, ArrayError, CollectiveMismatch, UnknownNameError
@@ -140,6 +145,34 @@ def test_auto_says_what_it_picked(operation, name):
     assert all(names[-1] == f"{operation} {name}" for names in sd.run(program, 4, args=(name,)).results)
 
 
+def test_auto_knows_what_a_program_adds_and_for_how_many_ranks_it_is(monkeypatch):
+    monkeypatch.setattr(registry, "_ALGORITHMS", deepcopy(registry._ALGORITHMS))
+    monkeypatch.setattr(registry, "_fastest", lru_cache(registry._fastest.__wrapped__))  # to be forgotten afterwards
+
+    def program(comm):
+        all_reduce(phantom(100), comm)
+        return comm.recorder.spans()[-1].name
+
+    def picked(p):
+        return sd.run(program, p, cluster=preset("h100")).results[0]
+
+    before = picked(2), picked(3)
+    ring = registry.find("all_reduce", "ring")
+
+    def of_even_numbers(case):
+        return Formula(inf, inf) if case.ranks % 2 else Formula(0, 0)
+
+    collectives.algorithm("all_reduce", "mine", cost=ring.cost, formula=of_even_numbers)(ring.run)
+    assert picked(2) == "all_reduce mine" != before[0]
+    assert picked(3) == before[1]
+
+
+def test_an_algorithm_is_one_of_a_collective():
+    ring = registry.find("all_reduce", "ring")
+    with pytest.raises(UnknownNameError, match="unknown collective 'all_redcue'; did you mean 'all_reduce'"):
+        collectives.algorithm("all_redcue", "mine", cost=ring.cost, formula=ring.formula)
+
+
 def test_auto_weighs_latency_against_bandwidth():
     def program(comm, n):
         all_reduce(phantom(n), comm)
@@ -213,6 +246,12 @@ def test_an_unknown_algorithm_lists_the_known_ones(operation):
 def test_an_unknown_op_lists_the_known_ones(call):
     message = "unknown op 'avg'. There are: land, lor, max, min, prod, sum"
     refuses(UnknownNameError, message, lambda comm: call(np.zeros(4), comm, op="avg"))
+
+
+@pytest.mark.parametrize("name", ["ring", "torus"])
+def test_an_unknown_option_lists_the_known_ones(name):
+    message = f"unknown option of all_reduce {name} 'row'" + (".*rows" if name == "torus" else "")
+    refuses(UnknownNameError, message, lambda comm: all_reduce(np.zeros(4), comm, algorithm=name, row=1))
 
 
 def test_an_unknown_collective_lists_the_known_ones():

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from one_port import CLUSTER, RANKS, hold, predicted, seconds, steps
+from one_port import CLUSTER, PAPER, RANKS, hold, predicted, seconds, steps
 
-from simdist.collectives import algorithms, cost, formula
+import simdist as sd
+from simdist.collectives import algorithms, broadcast, cost, formula
 from simdist.collectives.registry import find
 from simdist.comm.virtual.world import run_virtual
+from simdist.errors import UnknownNameError
 
 ALGORITHMS = [("broadcast", "scatter_all_gather"), ("reduce", "reduce_scatter_gather")]
 
@@ -46,6 +48,37 @@ def test_formulas(p):
     lg, n, share = (0, 0, 1, 2, 2, 3, 3, 3, 3)[p], 1000, 1000 * (p - 1) / p
     assert tuple(formula("broadcast", "scatter_all_gather", ranks=p, num_bytes=n)) == (lg + p - 1, 2 * share, 0)
     assert tuple(formula("reduce", "reduce_scatter_gather", ranks=p, num_bytes=n)) == (lg + p - 1, 2 * share, share)
+
+
+OTHERS = [
+    *(("broadcast", "scatter_all_gather", {"all_gather": name}) for name in ("recursive_doubling", "bruck")),
+    *(("reduce", "reduce_scatter_gather", {"reduce_scatter": name}) for name in ("recursive_halving", "pairwise")),
+]
+
+
+@pytest.mark.parametrize("p", [1, 3, 4, 7, 8])
+@pytest.mark.parametrize(("operation", "name", "option"), OTHERS)
+def test_other_algorithms_inside(operation, name, option, p):
+    hold(operation, name, p, exact=p & (p - 1) == 0, **option)  # of others who has no guest begins sooner
+
+
+@pytest.mark.parametrize("p", [1, 2, 8, 64])
+@pytest.mark.parametrize(("operation", "name", "option"), OTHERS[::2])
+def test_the_papers_formulas(operation, name, option, p):
+    """Thakur, Rabenseifner, Gropp 2005: 2 lg p alpha + 2n(p-1)/p beta, and n(p-1)/p gamma where it is reduced."""
+    lg, n = p.bit_length() - 1, 64_000
+    share = n * (p - 1) / p
+    said = formula(operation, name, ranks=p, num_bytes=n, **option)
+    assert tuple(said) == (2 * lg, 2 * share, share * (operation == "reduce"))
+    assert seconds(operation, name, p, n, **option) == pytest.approx(said.on(PAPER, p), rel=1e-9)
+
+
+def test_an_algorithm_that_there_is_not():
+    def program(comm):
+        broadcast(np.zeros(4), comm, algorithm="scatter_all_gather", all_gather="rings")
+
+    with pytest.raises(UnknownNameError, match="unknown all_gather algorithm 'rings'"):
+        sd.run(program, 3)
 
 
 @pytest.mark.parametrize("p", [2, 8, 64])

@@ -24,6 +24,11 @@ def sleeper():
     process.wait()
 
 
+def test_there_is_room_behind_it(path):
+    """On a full disk a file with a hole ends whoever writes into that, by SIGBUS."""
+    assert path.stat().st_blocks * 512 >= path.stat().st_size > 0
+
+
 def test_what_one_writes_all_can_read(path):
     writer, reader = Board(path, 1), Board(path)
     assert [slot.state for slot in reader.slots()] == [ABSENT] * 3

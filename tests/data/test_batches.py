@@ -40,6 +40,11 @@ def test_all_windows_are_drawn_about_as_often():
     np.testing.assert_allclose(counts, 2000, rtol=0.1)
 
 
+def test_a_batch_drawn_is_always_full():
+    data = batches(size=30_000)  # more than half of all windows
+    assert [data.size(step) for step in (0, 1)] == [len(data.numbers(step)) for step in (0, 1)] == [30_000] * 2
+
+
 def passes(size, stride=3):
     return Batches(Corpus(TEXT[:3000], "noise").split(5, 0.1, 0)[0], size, 4, "passes", stride)
 

@@ -7,7 +7,7 @@ import pytest
 
 from simdist.errors import UnknownNameError
 from simdist.nn import Shape, gpt
-from simdist.nn.formulas import matmul_flops, megatron_flops, megatron_parameters, num_parameters
+from simdist.nn.formulas import matmul_flops, megatron_flops, megatron_parameters, megatron_training_s, num_parameters
 from simdist.nn.functional.heads import num_pairs
 
 SHAPES = [
@@ -15,6 +15,7 @@ SHAPES = [
     Shape(layers=3, width=24, heads=4, context=16, vocabulary=11, tied=False, recompute="selective"),
     Shape(layers=1, width=6, heads=1, context=7, vocabulary=100),
     Shape(layers=1, width=6, heads=2, context=130, recompute="selective"),
+    Shape(layers=0, width=6, heads=2, context=3),
 ]
 MIXTURES = [
     Shape(layers=2, width=8, heads=2, context=6, experts=4),
@@ -56,9 +57,10 @@ def test_megatrons_parameters_are_this_models_but_for_the_last_norm_and_untied_l
     assert counted == pytest.approx(round(counted), abs=1e-6)
 
 
+@pytest.mark.parametrize("layers", [0, 2])  # without blocks, too, there are logits
 @pytest.mark.parametrize("recompute", ["none", "full"])
-def test_megatrons_operations_are_this_models(recompute):
-    shape = replace(SHAPES[0], recompute=recompute)
+def test_megatrons_operations_are_this_models(recompute, layers):
+    shape = replace(SHAPES[0], recompute=recompute, layers=layers)
     sizes = shape.layers, shape.width, shape.vocabulary, shape.context
     assert megatron_flops(*sizes, 4, recompute) == pytest.approx(matmul_flops(shape, 4), rel=1e-14)
 
@@ -112,6 +114,13 @@ def test_the_table_of_utilisation(layers, width, gpus, sequences, seconds, mfu, 
     for recompute, percent in (("none", mfu), ("selective", hfu)):
         flops = megatron_flops(layers, width, 51200, 2048, sequences, recompute)
         assert 100 * flops / (seconds * gpus * 312e12) == pytest.approx(percent, abs=0.05 + 0.005 / seconds * percent)
+
+
+@pytest.mark.parametrize(
+    ("billions", "tokens", "gpus", "tflops", "days"), [(175, 300e9, 1024, 140, 34), (1008, 450e9, 3072, 163, 84)]
+)
+def test_the_days_that_training_takes(billions, tokens, gpus, tflops, days):
+    assert round(megatron_training_s(billions * 1e9, tokens, gpus * tflops * 1e12) / 86400) == days
 
 
 def test_an_unknown_recomputation():

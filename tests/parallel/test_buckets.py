@@ -61,10 +61,11 @@ def test_accumulation_is_reduced_once_at_its_end(spmd):
         np.testing.assert_allclose(gradient, serial(), rtol=0, atol=1e-12)
 
 
-def test_each_rank_sends_what_one_all_reduce_would_send():
+@pytest.mark.parametrize("bucket_bytes", [1, 4096])
+def test_each_rank_sends_what_one_all_reduce_would_send(bucket_bytes):
     def program(comm):
         model = model_on()
-        buckets = Buckets(model.parameters, comm, 4096, algorithm="ring")
+        buckets = Buckets(model.parameters, comm, bucket_bytes, algorithm="ring")
         _, context = model.forward(WINDOWS)
         model.backward(context, 1.0, buckets)
         buckets.finish()
@@ -73,6 +74,7 @@ def test_each_rank_sends_what_one_all_reduce_would_send():
     sizes, spans, _ = run_virtual(program, 2, SLOW)
     sent = sum(s.bytes for s in spans if s.name == "send" and s.rank == 0)
     assert sent == sizes[0] * 8  # 2n(p-1)/p with p = 2
+    assert all(s.bytes for s in spans if s.name == "all_reduce ring"), "there is no bucket with nothing in it"
 
 
 def test_communication_hides_behind_backward():

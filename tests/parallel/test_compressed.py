@@ -66,7 +66,7 @@ def test_all_of_them_learn_with_fewer_bytes(spmd, model):
             assert loss == row[3], "all ranks have the same weights"
             assert abs(loss - plain_loss) < {"none": 1e-12, "top-k": 0.02, "8-bit": 0.002, "power-sgd": 0.12}[name]
             assert sent < {"none": 1.01, "top-k": 0.25, "8-bit": 0.2, "power-sgd": 0.45}[name] * plain, (name, rank)
-            assert words.startswith(f"{name}: {sent:,} of {plain:,} bytes sent, ")
+            assert words.startswith(f"{name}: {sent:,} of {plain:,} bytes sent, {1 - sent / plain:.1%} saved; ")
         assert rows[0][4] < 0.7  # log 256 is 5.5; the letters themselves have 0.5 nats
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from simdist.arrays import phantom
+from simdist.arrays import Meter, metered, phantom
+from simdist.comm.solo import SoloCommunicator
 from simdist.errors import ReplicaDrift
 from simdist.nn import Parameter, Parameters
 from simdist.parallel.drift import check_replicas
@@ -82,3 +83,9 @@ def test_phantoms_are_taken_to_be_the_same(spmd):
         check_replicas(parameters, comm)
 
     assert spmd(program, 2) == [None, None]
+
+
+def test_to_look_is_to_read_the_weights_once():
+    with metered(meter := Meter()):
+        assert look(SoloCommunicator(), []) is None
+    assert (meter.flops, meter.bytes) == (0, 4 * 36)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from simdist.arrays import partition
+from simdist.arrays import Meter, metered, partition
 from simdist.collectives import cost
 from simdist.errors import ArgumentError
 from simdist.parallel.gradient_norm import clip_factor, clip_gradient, global_norm
@@ -73,6 +73,16 @@ def test_it_clips_as_pytorch_does(share):
     assert float(torch.nn.utils.clip_grad_norm_([theirs], share * norm)) == pytest.approx(norm, rel=1e-12)
     clip_gradient(ours, share * norm)
     np.testing.assert_allclose(ours, theirs.grad.numpy(), rtol=2e-6 / (share * norm))  # PyTorch adds 1e-6 to the norm
+
+
+def test_clipping_reads_and_writes_the_gradient_once_more():
+    costs = []
+    for share in (2, 0.5):
+        with metered(meter := Meter()):
+            clip_gradient(gradient(), share * global_norm(gradient()))
+        costs.append((meter.flops, meter.bytes))
+    left_alone, clipped = costs
+    assert np.subtract(clipped, left_alone).tolist() == [SIZE, 2 * 4 * SIZE]
 
 
 def test_what_is_not_finite_is_left_alone():

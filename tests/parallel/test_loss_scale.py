@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from oracle import outgoing
 
+from simdist.arrays import Meter, metered
 from simdist.comm.solo import SoloCommunicator
 from simdist.errors import ArgumentError
 from simdist.parallel.loss_scale import LossScale
@@ -42,6 +43,12 @@ def test_all_ranks_skip_the_steps_in_which_one_fails(spmd, dtype):
         assert largest_message == 1
     assert min(found[0][0]) == 2.0**7  # it halved twice, doubled once, halved twice, and doubled three times
     assert found[0][0][3:6] == [2.0**10, 2.0**9, 2.0**8]
+
+
+def test_to_agree_is_to_read_the_gradient_once():
+    with metered(meter := Meter()):
+        assert LossScale(SoloCommunicator()).agree(np.ones(3000, np.float16))
+    assert (meter.flops, meter.bytes) == (3000, 2 * 3000)
 
 
 def test_the_factor_is_that_of_pytorch():

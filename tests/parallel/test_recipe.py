@@ -1,11 +1,19 @@
 import numpy as np
 import pytest
 
+import simdist as sd
 from simdist.errors import ArgumentError, UnknownNameError
+from simdist.nn import mlp
 from simdist.nn.parameters import Parameter, Parameters
+from simdist.optim import Optimizer
 from simdist.optim.norm import alone
-from simdist.parallel import Recipe, optimizers
+from simdist.parallel import DataParallel, Recipe, ZeRO, optimizer, optimizers
+from simdist.parallel import recipe as of_recipe
 from simdist.parallel.holding import Holding
+from simdist.parallel.memory import rule_bytes
+from simdist.parallel.precision import precision
+from simdist.training import Config
+from simdist.training.methods import recipe as of_config
 
 PARAMETERS = Parameters([Parameter("w", (3, 2)), Parameter("b", (4,)), Parameter("v", (2, 5))])
 WHOLE = Holding.of_all(PARAMETERS.size)
@@ -66,6 +74,60 @@ def test_a_part_of_the_model_decays_where_the_whole_does():
 def test_shards_of_8_bit_state_begin_at_its_blocks():
     assert Recipe("adamw8bit").alignment > 1
     assert {Recipe(name).alignment for name in optimizers() if name != "adamw8bit"} == {1}
+
+
+class Signs(Optimizer):
+    """w ← w - rate · sign(m), where m ← β m + (1 - β) gradient."""
+
+    def __init__(self, like, beta):
+        super().__init__(like)
+        self.beta, self.state = beta, {"m": np.zeros_like(like)}
+
+    def _update(self, weights, gradient, rate, scale):
+        m = self.state["m"]
+        m[...] = self.beta * m + (1 - self.beta) * scale * gradient
+        weights -= rate * np.sign(m)
+
+
+@pytest.fixture
+def signs(monkeypatch):
+    monkeypatch.setattr(of_recipe, "_OPTIMIZERS", dict(of_recipe._OPTIMIZERS))
+
+    @optimizer("signs", learning_rate=0.01, momentum=0.5)
+    def make(recipe, like, matrices, combine):
+        return Signs(like, recipe.momentum)
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+def test_a_rule_of_ones_own_on_the_whole_and_on_shards(signs, zero_stage):
+    windows = np.random.default_rng(0).integers(256, size=(6, 5), dtype=np.uint8)
+    recipe = Recipe("signs", momentum=0.9, precision=precision("float64"))
+
+    def trained(comm, zero_stage):
+        model = mlp(context_bytes=4, embedding_width=4, hidden_width=8, hidden_layers=1)
+        method = ZeRO(model, comm, recipe, 0, zero_stage) if zero_stage else DataParallel(model, comm, recipe, 0)
+        for _ in range(3):
+            method.backward(np.array_split(windows, comm.size)[comm.rank], 1 / windows.size)
+            method.step(0.01)
+        return method.loss(windows)
+
+    alone = sd.run(trained, 1, args=(0,)).results
+    assert sd.run(trained, 3, args=(zero_stage,)).results == pytest.approx(alone * 3, rel=1e-12)
+    assert rule_bytes(recipe, 100) == 800
+
+
+def test_a_rule_of_ones_own_in_a_training_run(signs):
+    assert optimizers()[-1] == "signs"
+    config = Config(optimizer="signs")  # whose class was there before the rule
+    assert (config.learning_rate, config.momentum, config.beta1) == (0.01, 0.5, None)
+    assert of_config(config).momentum == 0.5
+    with pytest.raises(ArgumentError, match="beta1 is 0.5, and optimizer signs; beta1 is for optimizer adam"):
+        Config(optimizer="signs", beta1=0.5)
+
+
+def test_defaults_of_what_no_rule_has():
+    with pytest.raises(UnknownNameError, match="unknown default of optimizer x 'rate'"):
+        optimizer("x", rate=0.1)
 
 
 def test_limits():

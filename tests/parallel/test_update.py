@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simdist.arrays import partition
+from simdist.arrays import Meter, metered, partition
 from simdist.errors import ArrayError
 from simdist.nn.parameters import Parameter, Parameters
 from simdist.parallel import Recipe
@@ -96,6 +96,17 @@ def test_small_steps_add_up_in_the_masters(spmd, kind):
     np.testing.assert_allclose(masters, 1.01, rtol=1e-5)
     np.testing.assert_array_equal(weights, masters.astype(precision(kind).dtype).astype(np.float64))
     assert weights[0] > 1  # a step alone is lost: 1 + 1e-4 is 1 in 16 bits
+
+
+@pytest.mark.parametrize(("kind", "num_bytes"), [("float64", 0), ("float32", 0), ("bf16", (4 + 2) * N)])
+def test_masters_that_are_not_the_weights_are_read_and_rounded(spmd, kind, num_bytes):
+    def program(comm):
+        _, _, update = made(comm, recipe(kind=kind), False)
+        with metered(meter := Meter()):
+            update.round()
+        return meter.bytes
+
+    assert spmd(program, 1) == [num_bytes]
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])

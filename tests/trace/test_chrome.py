@@ -201,6 +201,8 @@ HEAD = '{"otherData":{"format":"simdist trace 1","ranks":2},"traceEvents":['
             "could not convert",
         ),
         (HEAD + '{"ph":"X","name":7,"pid":0,"args":{"stream":"main","start_s":0,"end_s":1}}]}', "is not a trace"),
+        (HEAD + '{"ph":"X","name":"a","pid":0,"args":{"stream":"a","start_s":0,"end_s":NaN}}]}', "from 0.0 s to nan s"),
+        (HEAD + '{"ph":"X","name":"a","pid":0,"args":{"stream":"a","start_s":-1e308,"end_s":1}}]}', "from -1e.308 s"),
         ("[" * 100_000, "is not a trace"),
     ],
 )

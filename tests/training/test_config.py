@@ -1,7 +1,13 @@
+from copy import deepcopy
+
 import pytest
 
+from simdist import collectives
+from simdist.asynchronous import graphs
 from simdist.errors import ArgumentError, DataError, UnknownNameError
 from simdist.parallel import optimizers
+from simdist.parallel.pipeline import named, schedule
+from simdist.parallel.pipeline.schedules import registry
 from simdist.training import Config, merged, read_toml
 from simdist.training.methods import recipe
 from simdist.training.models import models
@@ -15,7 +21,9 @@ from simdist.training.models import models
         ({"model": "gpt", "dropout": 1.0}, "dropout is 1.0; needs at least 0 and less than 1"),
         ({"momentum": 1.0}, "momentum is 1.0; needs at least 0 and less than 1"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
-        ({"learning_rate": float("inf")}, "learning_rate is inf; needs more than 0 and less than inf"),
+        ({"learning_rate": float("inf")}, "learning_rate is inf; needs more than 0 and less than 1,0"),
+        ({"sample_bytes": 2**40}, "sample_bytes is 1099511627776; needs at least 0 and less than 1,099,511,627,776$"),
+        ({"hidden_layers": 10_000}, "hidden_layers is 10000; needs at least 0 and less than 10,000"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**63}, "seed is 9223372036854775808"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0; needs more than 0"),
@@ -153,3 +161,20 @@ def test_bytes_are_not_toml(tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"none\.toml: No such file"):
         read_toml(tmp_path / "none.toml")
+
+
+def test_names_that_a_program_adds_are_known_from_then_on(monkeypatch):
+    monkeypatch.setattr(collectives.registry, "_ALGORITHMS", deepcopy(collectives.registry._ALGORITHMS))
+    monkeypatch.setattr(registry, "_MAKERS", dict(registry._MAKERS))
+    monkeypatch.setattr(graphs, "_MAKERS", dict(graphs._MAKERS))
+    ring = collectives.registry.find("all_reduce", "ring")
+    collectives.algorithm("all_reduce", "mine", cost=ring.cost, formula=ring.formula)(ring.run)
+    graphs.named("mine")(graphs.ring)
+
+    @named("mine")
+    def mine(stages, micro_batches, chunks):
+        return schedule("interleaved-1f1b", stages=stages, micro_batches=micro_batches, chunks=chunks)
+
+    assert Config(algorithm="mine").algorithm == "mine"
+    assert Config(method="d-psgd", graph="mine").graph == "mine"
+    assert Config(pp=2, schedule="mine", hidden_layers=4).chunks == 2

@@ -45,6 +45,11 @@ def test_without_temperature_it_is_the_likeliest_byte(spmd, name):
         np.testing.assert_array_equal(text[:, i], last.argmax(axis=1))
 
 
+def test_next_to_no_temperature_is_none(spmd):
+    cold, none = (spmd(write, 1, "gpt", temperature)[0] for temperature in (1e-320, 0.0))
+    np.testing.assert_array_equal(cold, none)
+
+
 def test_another_seed_writes_another_text(spmd):
     texts = [spmd(write, 1, "gpt", 1.0, seed)[0].tobytes() for seed in (1, 2, 1)]
     assert texts[0] == texts[2] != texts[1]

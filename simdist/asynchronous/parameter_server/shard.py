@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simdist.arrays import Array
+from simdist.arrays import Array, charge, clear
 from simdist.asynchronous.parameter_server.clocks import Push
 from simdist.errors import ArrayError
 from simdist.optim import Optimizer
@@ -64,8 +64,9 @@ class Shard:
         if len(pushes) == 1 and len(pushes[0].values) == len(self.weights) and pushes[0].rows is None:
             return pushes[0].values
         total = self._sum
-        total[...] = 0
+        clear(total)
         for push in pushes:
+            charge(push.values.size, 3 * push.values.nbytes)
             if push.rows is None:
                 total[push.keys.start - self.keys.start : push.keys.stop - self.keys.start] += push.values
             else:

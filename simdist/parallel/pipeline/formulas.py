@@ -23,8 +23,9 @@
 | pipedream-2bw                  | none in the long run      | (p-r) M_B, 2 versions               | 2006.09503 |
 
 A bubble as given holds from p micro-batches on where ranks are in chunks or backwards in halves, from 2p-1 on for zb-h2
-and zb-v, from 2p on for the dualpipes, and for interleaved-1f1b if p divides m, for dualpipe if m is even; those of
-zb-h1 and zb-h2 where W is at most F; those of v-half and v-min to within half an action.
+and zb-v, from 2p on for the dualpipes; for interleaved-1f1b if p divides m, for dualpipe if m and p are even; those of
+zb-h1 and zb-h2 where W is at most F; those of v-half and v-min to within half an action; those of the dualpipes where
+B = F and F&B is from B+W to F+B+W, of the rank that is idle longest within the makespan, and else roughly.
 """
 
 from collections.abc import Callable
@@ -35,7 +36,7 @@ from simdist.errors import ArgumentError, unknown_name
 from simdist.parallel.pipeline.memory import Memory
 from simdist.parallel.pipeline.times import Times
 
-__all__ = ["Case", "Formula", "formula"]
+__all__ = ["Case", "Formula", "formula", "has_formula"]
 
 
 class Formula(NamedTuple):
@@ -86,6 +87,11 @@ _Bubble = Callable[[Case], float | None]
 _Kept = Callable[[Case, int], tuple[float, float]]  # how many M_B, and how many M_W, on rank r
 
 
+def has_formula(name: str) -> bool:
+    """Whether a paper says something of a schedule of this name; nobody's does of those of one's own."""
+    return name in _FORMULAS
+
+
 def formula(
     name: str, *, stages: int, micro_batches: int, times: Times, memory: Memory | None = None, chunks: int = 2
 ) -> Formula:
@@ -98,10 +104,13 @@ def formula(
 
     Raises:
         UnknownNameError: there are no formulas for such a schedule.
-        ArgumentError: the times differ from stage to stage.
+        ArgumentError: the times differ from stage to stage, or a number is below 1.
     """
-    if name not in _FORMULAS:
+    if not has_formula(name):
         raise unknown_name("schedule", name, _FORMULAS)
+    for what, number in (("stages", stages), ("micro_batches", micro_batches), ("chunks", chunks)):
+        if number < 1:
+            raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
     f, b, w = times.forward, times.backward_input, times.backward_weight
     if not (isinstance(f, (int, float)) and isinstance(b, (int, float)) and isinstance(w, (int, float))):
         raise ArgumentError("the papers' formulas are about equal stages; these times differ from stage to stage")
@@ -144,7 +153,7 @@ _FILLED: dict[str, Callable[[Case], bool]] = {  # whether the formula of a bubbl
     "zb-v": lambda c: c.m >= 2 * c.p - 1,
     "v-half": lambda c: c.m >= c.p,
     "v-min": lambda c: c.m >= c.p,
-    "dualpipe": lambda c: c.m >= 2 * c.p and c.m % 2 == 0,
+    "dualpipe": lambda c: c.m >= 2 * c.p and c.m % 2 == 0 == c.p % 2,
     "dualpipe-v": lambda c: c.m >= 2 * c.p,
 }
 

@@ -41,7 +41,7 @@ class Memory:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.backward < 0 or self.weight < 0:
+        if not (self.backward >= 0 and self.weight >= 0):  # nor is nan
             raise ArgumentError(f"M_B is {self.backward} and M_W is {self.weight}; needs 0 or more")
 
 

@@ -102,7 +102,9 @@ def paper(schedule: Schedule, times: Times, memory: Memory | None = None) -> For
             schedule.name,
             stages=schedule.num_ranks,
             micro_batches=schedule.num_micro_batches,
-            times=Times(*(mean(t) for t in (times.forward, times.backward_input, times.backward_weight))),
+            times=Times(
+                mean(times.forward), mean(times.backward_input), mean(times.backward_weight), 0.0, times.overlapped
+            ),
             memory=memory,
             chunks=max(map(len, schedule.placement)),
         )

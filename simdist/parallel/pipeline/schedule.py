@@ -1,6 +1,6 @@
 """Schedule: who does what in which order; the data that validator, executor, simulator and picture all read."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -25,7 +25,7 @@ class Schedule:
         print(mine)                         # F0 F1 B0 B1
                                             # F0 B0 F1 B1
 
-    Nothing is checked here: `validate` does that, before anything runs.
+    Whether it can be carried out is not checked here: `validate` does that, before anything runs.
 
     Args:
         name: what it is called.
@@ -42,9 +42,9 @@ class Schedule:
     weights: Weights = FLUSH
 
     def __post_init__(self) -> None:
-        fill: dict[str, Any] = {"rows": tuple(tuple(row) for row in self.rows)}
         if not self.rows:
             raise ArgumentError(f"schedule {self.name} has no rows; needs one a rank")
+        fill: dict[str, Any] = {"rows": tuple(self._row(rank, row) for rank, row in enumerate(self.rows))}
         if not self.placement:
             fill["placement"] = linear(len(self.rows))
         elif len(self.placement) != len(self.rows):
@@ -54,6 +54,15 @@ class Schedule:
             fill["num_micro_batches"] = 1 + max(named, default=-1)
         for name, value in fill.items():
             object.__setattr__(self, name, value)
+
+    def _row(self, rank: int, given: object) -> tuple[Action, ...]:
+        """The row of this rank, if it is one."""
+        row = tuple(given) if isinstance(given, Iterable) else (None,)
+        if not all(isinstance(action, Action) for action in row):
+            raise ArgumentError(
+                f"row {rank} of schedule {self.name} is {given!r:.80}; needs actions, such as [Forward(0), Backward(0)]"
+            )
+        return row
 
     @property
     def num_ranks(self) -> int:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import (
@@ -19,6 +18,7 @@ from simdist.parallel.pipeline.schedule import Schedule
 __all__ = ["Clockwork", "Times"]
 
 Seconds = float | Sequence[float]
+_MOST = 1e100  # so that sums and products of many stay finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Times:
         overlapped: F&B, of a forward and a whole backward at once, cut as the others are; their sum where not given.
 
     Raises:
-        ArgumentError: a time is negative or not finite.
+        ArgumentError: a time is negative, or not less than 1e100.
     """
 
     forward: Seconds = 1.0
@@ -46,8 +46,8 @@ class Times:
         for name in self.__slots__:
             given = getattr(self, name)
             for value in [0.0] if given is None else [given] if isinstance(given, (int, float)) else given:
-                if not 0 <= value < inf:
-                    raise ArgumentError(f"{name} is {value}; needs a finite time, 0 or more")
+                if not 0 <= value < _MOST:
+                    raise ArgumentError(f"{name} is {value}; needs a time of at least 0 and less than {_MOST:g}")
 
 
 class Clockwork:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simdist.arrays import Array, charge
+from simdist.arrays import Array, charge, clear
 from simdist.arrays.working import overflow
 from simdist.collectives import reduce_scatter
 from simdist.comm import Stream, Work
@@ -142,8 +142,7 @@ class WholeGradients(Gradients):
 
     def clear(self) -> None:
         """See Gradients."""
-        self._flat[...] = 0
-        charge(0, self._flat.nbytes)
+        clear(self._flat)
 
 
 class ShardedGradients(Gradients):
@@ -185,8 +184,7 @@ class ShardedGradients(Gradients):
 
     def clear(self) -> None:
         """See Gradients."""
-        self._own[...] = 0
-        charge(0, self._own.nbytes)
+        clear(self._own)
 
     def _add(self, i: int, chunk: Array) -> None:
         """Add what is reduced to the own part, and leave the room clean for the next unit."""
@@ -194,5 +192,5 @@ class ShardedGradients(Gradients):
         chunk = self._offload.move("gradients", chunk, self._comm, "device", self._offload.place("gradients"))
         with overflow(mine.dtype):
             np.add(mine, chunk, out=mine)
-        self._rooms[i][...] = 0
-        charge(mine.size, 3 * mine.nbytes + self._rooms[i].nbytes)
+        charge(mine.size, 3 * mine.nbytes)
+        clear(self._rooms[i])

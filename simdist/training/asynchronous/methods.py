@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isqrt
 from typing import TYPE_CHECKING
 
 from simdist.asynchronous import ComputeTime, Constant, Exponential, Graph, LogNormal, Slowed, graphs
@@ -20,7 +19,6 @@ __all__ = [
     "AVERAGING",
     "COMPUTE_TIMES",
     "GOSSIP",
-    "GRAPHS",
     "SERVED",
     "SURVIVING",
     "check",
@@ -50,22 +48,6 @@ _TIMES: dict[str, Callable[[float, int], ComputeTime]] = {
     "lognormal": lambda seconds, seed: LogNormal(seconds, seed=seed),
 }
 COMPUTE_TIMES = tuple(_TIMES)
-
-
-def _torus(ranks: int) -> Graph:
-    """As square as it can be."""
-    rows = next(rows for rows in range(isqrt(ranks), 0, -1) if ranks % rows == 0)
-    return graphs.torus(rows, ranks // rows)
-
-
-_GRAPHS: dict[str, Callable[[int], Graph]] = {
-    "ring": graphs.ring,
-    "torus": _torus,
-    "exponential": graphs.exponential,
-    "complete": graphs.complete,
-    "bipartite": graphs.bipartite,
-}
-GRAPHS = tuple(_GRAPHS)
 
 
 def check(config: Config) -> None:
@@ -129,4 +111,4 @@ def consistency(config: Config) -> Consistency:
 
 def graph(config: Config, ranks: int) -> Graph:
     """Who averages with whom."""
-    return _GRAPHS[config.graph](ranks)
+    return graphs.graph(config.graph, ranks)

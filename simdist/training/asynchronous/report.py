@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean
 
+from simdist.asynchronous import Exponential
 from simdist.asynchronous.parameter_server.message import HEADER_BYTES
 from simdist.collectives import cost
 from simdist.parallel.precision import precision
@@ -139,7 +140,7 @@ def _compute_s(story: Story) -> float | None:
     if config.method not in ("bsp", "backup") or not config.compute_seconds:
         return None
     if config.compute_time == "exponential" and not slowed(config):
-        return config.compute_seconds * sum(1 / k for k in range(b + 1, n + 1))
+        return Exponential(config.compute_seconds).first_s(n - b, n)
     if config.compute_time == "constant":
         ranks = story.ranks or range(len(story.parts))
         factors = sorted(slowed(config).get(rank, 1.0) for rank in ranks[-n:])

@@ -87,9 +87,8 @@ def _write_all(
         digests = together(comm, lambda: _write(comm, root, draft, shares[comm.rank], tensors, disk))
         by_one(comm, lambda: _finish(root, draft, shares, digests, disk))
     except CheckpointError as error:
-        if comm.rank == 0:
-            with suppress(OSError):
-                tidy(root, disk)
+        with suppress(CheckpointError):
+            by_one(comm, lambda: tidy(root, disk))  # for which all wait: a rank that fails may end the others
         raise CheckpointError(f"cannot write the checkpoint of step {draft.step} in {root}: {error}") from error
 
 

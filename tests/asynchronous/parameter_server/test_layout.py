@@ -42,3 +42,11 @@ def test_workers_come_after_servers():
 def test_what_is_no_layout(arguments, fault):
     with pytest.raises(ArgumentError, match=fault):
         Layout(*arguments)
+
+
+@pytest.mark.parametrize("keys", [slice(-1, 3), slice(4, 3), slice(0, 11), slice(0, 10, 2)])
+def test_keys_that_there_are_not(keys):
+    layout = Layout(5, 3, 10)
+    layout.check(slice(0, 10))
+    with pytest.raises(ArgumentError, match=f"keys {keys.start} to {keys.stop}; there are 0 to 10"):
+        layout.check(keys)

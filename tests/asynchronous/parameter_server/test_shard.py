@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
+from simdist.arrays import Meter, metered
 from simdist.asynchronous.parameter_server import ServerState, Shard
+from simdist.asynchronous.parameter_server.clocks import Push
 from simdist.errors import ArrayError
 from simdist.optim import SGD
 
@@ -42,3 +44,20 @@ def test_what_does_not_fit_changes_nothing(keys, vectors, fault):
     with pytest.raises(ArrayError, match=fault):
         one.restore(ServerState(keys, vectors, {"steps": 1}))
     assert not one.weights.any()
+
+
+@pytest.mark.parametrize(
+    ("pushes", "passes"),
+    [
+        ([Push(0, 0, 0, slice(4, 10), np.ones(6))], 3),  # plain SGD, with what came as it is
+        ([Push(w, 0, 0, slice(4, 10), np.ones(6)) for w in range(3)], 3 + 1 + 3 * 3),  # zeros first, then each is added
+        ([Push(0, 0, 0, slice(4, 7), np.ones(3))], 3 + 1 + 3 / 2),
+        ([Push(0, 0, 0, slice(4, 10), np.ones((1, 2)), np.array([3]))], 3 + 1 + 3 / 3),  # one row of three
+    ],
+)
+def test_the_more_updates_a_step_has_the_longer_it_takes(pushes, passes):
+    one = shard(momentum=0.0)
+    with metered(meter := Meter()):
+        one.apply(pushes, 0.1, 1.0)
+    assert meter.bytes == passes * one.weights.nbytes
+    assert one.weights.sum() == pytest.approx(-0.1 * sum(push.values.sum() for push in pushes))

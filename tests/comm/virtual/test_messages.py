@@ -120,6 +120,29 @@ def test_any_source_waits_for_a_message_that_overtakes_one_in_flight():
     assert run(program, 3, SIMPLE.with_(devices_per_node=2))[0][0] == [1, 2]
 
 
+def test_who_went_on_with_what_overtook_is_not_woken_by_the_other():
+    """The slow one comes at 1 s, the quick one at 0.5 s; what rank 0 waits for then at 2 s."""
+    far = SIMPLE.with_(devices_per_node=3, between=Link(1.0, 1e9))
+
+    def program(comm):
+        x = np.zeros(0)
+        if comm.rank == 0:
+            order = [comm.recv(x).src]
+            order.append(comm.recv(x, 2, tag=9).src)
+            return order, comm.clock()
+        if comm.rank == 2:
+            comm.compute(seconds=0.5)
+            comm.send(x, 0)
+            comm.compute(seconds=1.5)
+            comm.send(x, 0, tag=9)
+        if comm.rank == 3:
+            comm.send(x, 0)
+
+    (order, clock_s), *_ = run(program, 4, far)[0]
+    assert order == [2, 2]
+    assert clock_s == pytest.approx(2.0 + ALPHA)
+
+
 def test_of_messages_that_arrive_at_once_any_source_takes_the_one_from_the_lowest_rank():
     def program(comm):
         nothing = np.zeros(0)

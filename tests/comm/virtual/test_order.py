@@ -280,6 +280,7 @@ def test_a_deadlock_names_the_cycle():
         run(program, 4)
     assert "rank 2 waits to receive from rank 0" in str(caught.value)
     assert "rank 3" not in str(caught.value)
+    assert "has ended" not in str(caught.value)  # who waits has not
 
 
 def test_blocking_sends_of_large_arrays_deadlock():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simdist as sd
-from simdist.arrays import phantom
+from simdist.arrays import Meter, metered, phantom
 from simdist.errors import ArrayError
 from simdist.parallel.compression import PowerSGD, Quantized, TopK, Uncompressed
 
@@ -114,19 +114,23 @@ def test_it_finds_a_minimum(spmd, name):
 
 
 def hollow(comm, name, size):
-    x = phantom(size, np.float32)
-    compressor = KINDS[name](x)
-    compressor.reduce(x, comm)
-    numbers = KINDS[name](np.zeros(size, np.float32))
-    numbers.reduce(np.zeros(size, np.float32), comm)
-    return compressor.sent_bytes, numbers.sent_bytes
+    found = []
+    for x in (phantom(size, np.float32), np.zeros(size, np.float32)):
+        compressor = KINDS[name](x)
+        with metered(meter := Meter()):
+            compressor.reduce(x, comm)
+        found.append((compressor.sent_bytes, meter.flops, meter.bytes))
+    return found
 
 
 @every_kind
 @pytest.mark.parametrize("size", [SIZE, 1000])
-def test_phantoms_send_what_numbers_send(name, size):
-    for sent, expected in sd.run(hollow, 3, args=(name, size)).results:
-        assert sent == expected > 0
+def test_phantoms_send_and_cost_what_numbers_do(name, size):
+    for phantoms, numbers in sd.run(hollow, 3, args=(name, size)).results:
+        assert phantoms == numbers
+        assert numbers[0] > 0
+        if name != "uncompressed":
+            assert numbers[1] > size and numbers[2] > 4 * 4 * size, "what was left joins it, and what is left now goes"
 
 
 def tiny(comm, name, size):

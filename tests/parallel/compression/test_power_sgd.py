@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from simdist.arrays import Meter, metered
 from simdist.collectives import algorithms, cost
 from simdist.errors import ArgumentError
 from simdist.parallel.compression import PowerSGD
@@ -102,6 +103,18 @@ def test_a_gradient_of_zero_does_not_stop_it(spmd):
     nothing, something = spmd(after_zero, 2)[0]
     np.testing.assert_array_equal(nothing, 0)
     np.testing.assert_allclose(something, 2.0 * np.arange(12), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("r", [1, 3])
+def test_four_thin_products_and_two_orthonormal_bases(spmd, r):
+    """n × r by r × m takes 2nmr operations; Householder's n × r basis 2nr² to find, and as many to write out."""
+
+    def program(comm):
+        with metered(meter := Meter()):
+            PowerSGD(np.zeros(N * M), [(slice(0, N * M), (N, M))], rank=r).reduce(np.ones(N * M), comm)
+        return meter.flops
+
+    assert spmd(program, 1) == [4 * 2 * N * M * r + 2 * 2 * (N * r**2 + M * r**2)]
 
 
 def test_arguments_have_limits():

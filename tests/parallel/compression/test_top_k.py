@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from simdist.arrays import Meter, metered
 from simdist.collectives import all_reduce
 from simdist.errors import ArgumentError
 from simdist.parallel.compression import TopK
@@ -59,6 +60,19 @@ def test_what_is_small_comes_late(spmd):
     assert came[0] == 0
     assert set(came) - {0.0}
     assert sum(came) >= 2 * 12 * 0.25 - 2 * 2
+
+
+@pytest.mark.parametrize("p", [1, 3])
+def test_every_value_that_comes_is_added_where_it_belongs(spmd, p):
+    def work(comm, share):
+        x = np.ones(100)
+        top = TopK(x, share)
+        with metered(meter := Meter()):
+            top.reduce(x, comm)
+        return meter.flops, meter.bytes
+
+    few, many = (np.array(spmd(work, p, share)) for share in (0.2, 0.7))
+    assert (many - few).tolist() == [[p * 50, p * 50 * 3 * 8]] * p
 
 
 @pytest.mark.parametrize("share", [0, -0.5, 1.1, float("nan")])

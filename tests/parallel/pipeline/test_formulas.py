@@ -77,6 +77,18 @@ def test_pairs_that_save_time_shorten_the_work_too():
     assert formula("gpipe", stages=8, micro_batches=20, times=times).bubble_rate == 7 / 27
 
 
+@pytest.mark.parametrize("p", [2, 4, 8])
+@pytest.mark.parametrize("name", ["dualpipe", "dualpipe-v"])
+def test_pairs_of_the_dualpipes(name, p):
+    m = 4 * p
+    for w in (0.5, 1.0):
+        for pair in (1 + w, 1.5 + w, 2 + w):
+            times = Times(1, 1, w, overlapped=pair)
+            run = simulate(schedule(name, stages=p, micro_batches=m), times)
+            idle = max(run.makespan - run.busy(r) for r in range(p))
+            assert idle == pytest.approx(formula(name, stages=p, micro_batches=m, times=times).bubble)
+
+
 def test_interleaving_costs_memory():
     # arXiv 2205.05198: the first rank keeps 1 + (p-1)/(pv) as much.
     said = formula("interleaved-1f1b", stages=8, micro_batches=32, times=Times(), chunks=4)
@@ -87,6 +99,13 @@ def test_what_is_said_of_equal_times_only():
     assert formula("zb-v", stages=4, micro_batches=8, times=Times()).bubble == 0
     assert formula("zb-v", stages=4, micro_batches=8, times=Times(1, 2, 1)).bubble is None
     assert formula("pipedream", stages=4, micro_batches=8, times=Times()).bubble_rate is None
+
+
+@pytest.mark.parametrize("wrong", [{"stages": 0}, {"micro_batches": 0}, {"chunks": 0}])
+def test_numbers_that_no_schedule_has(wrong):
+    with pytest.raises(ArgumentError, match=f"{next(iter(wrong))}=0; needs at least 1"):
+        formula("interleaved-1f1b", **({"stages": 4, "micro_batches": 8, "times": Times()} | wrong))
+    assert not formula("dualpipe", stages=5, micro_batches=12, times=Times()).filled
 
 
 def test_what_there_is_no_formula_for():

@@ -31,6 +31,11 @@ def test_a_stage_of_two_on_a_rank_is_half_of_what_the_rank_has():
     assert kept("0F0 3F0 3B0 0B0\n1F0 2F0 2B0 1B0", Memory(10)) == [(5, 5), (10, 10), (10, 5), (5, 0)]
 
 
-def test_less_than_nothing():
-    with pytest.raises(ArgumentError, match="M_B is -1"):
-        Memory(-1)
+def test_nothing_at_all():
+    assert kept("F0 I0 W0", Memory(0, 0)) == [(0, 0)] * 3
+
+
+@pytest.mark.parametrize("memory", [(-1, 0), (0, -1), (float("nan"), 1.0)])
+def test_less_than_nothing(memory):
+    with pytest.raises(ArgumentError, match="M_B is {} and M_W is {}".format(*memory)):
+        Memory(*memory)

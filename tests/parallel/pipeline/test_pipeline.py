@@ -22,7 +22,7 @@ from simdist.arrays import on_host
 from simdist.cluster import preset
 from simdist.comm.solo import SoloCommunicator
 from simdist.errors import ArgumentError, CollectiveMismatch
-from simdist.nn import Noise
+from simdist.nn import Embedding, Layer, Linear, Model, Noise, Sequence
 from simdist.parallel import DataParallel, Recipe
 from simdist.parallel.pipeline import Pipeline, Schedule, parse, schedule, validate
 from simdist.parallel.pipeline.passes import forwards
@@ -100,6 +100,48 @@ def by(comm, one):
     method = Pipeline(MODELS["gpt"](), mesh_of(comm, pp=comm.size), EXACT, 1, one)
     trained(method, "gpt")
     return found(method)
+
+
+class Untouched(Layer):
+    """Passes on what it gets, though it has weights."""
+
+    def __init__(self, layer):
+        self.layer, self.parameters = layer, layer.parameters
+
+    def forward(self, x, noise=None):
+        return x, None
+
+    def backward_input(self, context, dy):
+        return dy, None
+
+    def backward_weight(self, context, pending):
+        pass
+
+
+def passing():
+    between = [Untouched(Linear(f"unused{i}", 4, 4)) for i in range(4)]
+    layers = [Embedding("table", 256, 4), *between, Linear("logits", 32, 256)]
+    return Model(Sequence(layers), lambda windows: (windows[:, :-1], windows[:, -1]))
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-h1", "zb-v"])
+def test_what_passes_a_stage_untouched_stays_as_it_is(name):
+    """It came in the room of a message, where the next one comes while this is still on its way over a slow wire."""
+    batch, m = np.random.default_rng(0).integers(256, size=(12, 9), dtype=np.uint8), 6
+    alone = DataParallel(passing(), SoloCommunicator(), EXACT, 1)
+    alone.backward(batch, SCALE)
+    p = 3 if name == "zb-v" else 6
+
+    def program(comm):
+        method = Pipeline(
+            passing(), mesh_of(comm, pp=p), EXACT, 1, schedule(name, stages=p, micro_batches=m), costs=[1.0] * 6
+        )
+        for i in range(m):
+            method.backward(batch[2 * i : 2 * i + 2], SCALE, last=i == m - 1)
+        return found(method)
+
+    for own in sd.run(program, p, cluster=preset("h100").with_(eager_bytes=0, devices_per_node=1)).results:
+        close(own, found(alone))
 
 
 # -- with data parallelism --------------------------------------------------------------------------------

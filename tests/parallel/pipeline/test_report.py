@@ -18,6 +18,7 @@ from simdist.parallel.pipeline import (
     compare,
     executed,
     footprints,
+    paper,
     predicted_taken,
     schedule,
     simulate,
@@ -107,3 +108,11 @@ def test_all_that_is_sent():
         found = figures(name, 8, Times())
         total = sum(found[f"bytes sent, rank {r}"].measured for r in range(4))
         assert total == 2 * 8 * crossings * item
+
+
+def test_a_paper_is_told_of_pairs_and_of_stages_on_average():
+    for name, stages, said in (("dualpipe", 8, 4.5), ("dualpipe-v", 16, 5.25)):
+        one = schedule(name, stages=8, micro_batches=20)
+        share = one.share
+        times = Times([0.5 * share, 1.5 * share] * (stages // 2), 1, 1, overlapped=2.5)
+        assert paper(one, times).bubble == pytest.approx(said)

@@ -42,3 +42,10 @@ def test_rows_that_fit_nothing():
         Schedule("a", [])
     with pytest.raises(ArgumentError, match="1 rows, but a placement on 2 ranks"):
         Schedule("a", [[Forward(0)]], linear(2))
+    for rows, told in (
+        ([[Forward(0)], ["B0"]], r"row 1 of schedule a is \['B0'\]; needs actions, such as"),
+        ([Forward(0)], r"row 0 of schedule a is Forward\(micro_batch=0, chunk=0\); needs actions"),
+        ([[Forward]], r"row 0 of schedule a is \[<class .*Forward'>\]; needs actions"),
+    ):
+        with pytest.raises(ArgumentError, match=told):
+            Schedule("a", rows)

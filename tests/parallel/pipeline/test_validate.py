@@ -59,6 +59,12 @@ WRONG = [
         [">B0<", ">F1<"],
     ),
     ("0F0 2F0 0B0 2B0\n1F0 1B0", "deadlock with buffered sends", [">0B0<", ">1B0<"]),
+    (  # rank 0 waits, too, but those who wait for each other are the others
+        "F0 F1 B0 B1\nF0 B0 F1 B1\nF1 B1 F0 B0",
+        "deadlock with buffered sends: rank 1 before B0 waits for the gradient of micro-batch 0 for stage 1 "
+        "from rank 2; rank 2 before F1 waits for the activation of micro-batch 1 for stage 2 from rank 1",
+        [">B0<", ">F1<"],
+    ),
 ]
 
 

@@ -1,9 +1,11 @@
-"""What travels: the papers' volumes, exactly, and chunk by chunk where sizes do not divide."""
+"""What travels: the papers' volumes, exactly, and chunk by chunk where sizes do not divide; and what memory moves."""
 
 import pytest
 from zero_training import BUCKET_BYTES, MODELS, adamw, trained, virtual
 
+from simdist.arrays import Meter, metered
 from simdist.collectives import cost
+from simdist.parallel import DataParallel
 from simdist.parallel.zero import ZeRO
 from simdist.parallel.zero.formulas import paper_elements
 
@@ -56,3 +58,19 @@ def test_micro_batches_cost_what_the_docstring_says(zero_stage, halves):
     size = MODELS["gpt"]().parameters.size
     for sent, _ in virtual(sent_bytes, 4, "gpt", "float64", zero_stage, 3):
         assert sent == halves * 8 * size * 3 / 4
+
+
+@pytest.mark.parametrize(("zero_stage", "passes"), [(0, 7 + 1), (1, 7 + 2 + 1 + 2), (2, 7 + 1 + 2), (3, 7 + 1)])
+def test_what_a_step_moves_in_memory(zero_stage, passes):
+    """AdamW's seven passes; gradients come together in stage 1, and are cleared; 1 and 2 copy masters into weights."""
+
+    def program(comm):
+        if zero_stage:
+            method = ZeRO(MODELS["mlp"](), comm, adamw(), 1, zero_stage, bucket_bytes=BUCKET_BYTES)
+        else:
+            method = DataParallel(MODELS["mlp"](), comm, adamw(), 1)
+        with metered(meter := Meter()):
+            method.step(0.01)
+        return meter.bytes
+
+    assert virtual(program, 1) == [passes * 8 * MODELS["mlp"]().parameters.size]

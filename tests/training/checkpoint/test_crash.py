@@ -17,6 +17,7 @@ from faulty_disk import Crash, CrashingDisk, FullDisk
 
 import simdist as sd
 from simdist.comm.solo import SoloCommunicator
+from simdist.errors import CheckpointError
 from simdist.training.checkpoint import ShardedTensor, latest, load, read_manifest, save, steps
 
 RANKS = 2
@@ -164,6 +165,16 @@ def test_a_disk_that_refuses_one_rank_refuses_all(spmd, tmp_path, rank, code):
         refusals += 1
     assert refusals > 5  # the file made, its header and pieces written, synced
     assert spmd(restored, 3, tmp_path) == [20] * 3
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_where_that_ends_the_run_nothing_of_it_is_left(tmp_path, rank):
+    def refused(comm):
+        store(comm, tmp_path, 1, 20, disk=FullDisk(3 if comm.rank == rank else None, errno.ENOSPC))
+
+    with pytest.raises(CheckpointError, match=f"rank {rank}: .*No space left"):
+        sd.run(refused, 3)
+    assert not names(tmp_path)
 
 
 def test_a_folder_that_cannot_be(spmd, tmp_path):

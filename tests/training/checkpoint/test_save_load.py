@@ -241,6 +241,11 @@ def test_extras_that_would_not_come_back(spmd, tmp_path, extra):
     assert kind == "ArgumentError" and words.startswith("rank 0: extra")
 
 
+def test_of_one_rank_nobody_asks_which(spmd, tmp_path):
+    _, words = refused(spmd, lambda comm: {}, ranks=1, extra=lambda comm: b"bytes", path=tmp_path)
+    assert words.startswith("extra")
+
+
 def test_the_extra_is_one(spmd, tmp_path):
     kind, words = refused(spmd, lambda comm: {}, extra=lambda comm: comm.rank // 2, path=tmp_path)
     assert kind == "ArgumentError" and words.startswith("rank 2 gave another extra")

@@ -12,10 +12,21 @@ __all__ = ["named", "options", "schedule", "schedules"]
 Maker = TypeVar("Maker", bound=Callable[..., Schedule])
 
 _MAKERS: dict[str, Callable[..., Schedule]] = {}
+_MOST_ACTIONS = 1 << 24  # of a kind: what is made of them takes gigabytes
 
 
 def named(name: str) -> Callable[[Maker], Maker]:
-    """Register the function below, which makes a schedule from stages, micro-batches and options of its own."""
+    """Register the function below, which makes a schedule from stages, micro-batches and options of its own. Then
+    `schedule` knows it, and so do `simdist plot schedule` and `simdist train --schedule`.
+
+        @named("mine")
+        def mine(stages, micro_batches):
+            m = range(micro_batches)
+            row = [*map(Forward, m), *map(BackwardInput, m), *map(BackwardWeight, m)]
+            return Schedule("mine", [row] * stages)
+
+    Of options the command line has `chunks`, stages a rank, and what the schedule is made for gives `times`.
+    """
 
     def register(maker: Maker) -> Maker:
         _MAKERS[name] = maker
@@ -51,7 +62,7 @@ def schedule(name: str, *, stages: int, micro_batches: int, **others: Any) -> Sc
 
     Raises:
         UnknownNameError: no such schedule or option; the message lists those there are.
-        ArgumentError: a number is below 1, or not one for which the schedule is defined.
+        ArgumentError: a number is below 1, or not one for which the schedule is defined; or more than memory holds.
     """
     known = options(name)
     for option in others:
@@ -61,4 +72,6 @@ def schedule(name: str, *, stages: int, micro_batches: int, **others: Any) -> Sc
     for what, number in numbers.items():
         if isinstance(number, int) and number < 1:
             raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
+    if (actions := stages * micro_batches * (others.get("chunks") or 1)) > _MOST_ACTIONS:
+        raise ArgumentError(f"{name} with {numbers}: {actions:,} forwards; needs at most {_MOST_ACTIONS:,}")
     return _MAKERS[name](**numbers)

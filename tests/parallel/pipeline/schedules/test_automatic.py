@@ -19,15 +19,24 @@ from simdist.parallel.pipeline import (
     validate,
 )
 from simdist.parallel.pipeline.schedules.automatic import ZB_MEMORY, lower_bound
+from simdist.parallel.pipeline.schedules.automatic.problem import problem
+from simdist.parallel.pipeline.schedules.automatic.search import search
 from simdist.parallel.pipeline.simulate import Simulation
 
-PUBLISHED = [  # arXiv 2401.10241, with the times that it measured: p, m, TF, TB, TW, Tcomm; ZB-2p; and M_W : M_B
+# arXiv 2401.10241, tables 5 and 9, with the times that it measured: p, m, TF, TB, TW, Tcomm; ZB-2p; and M_W : M_B
+PUBLISHED = [
     (8, 24, 18.522, 18.086, 9.337, 0.601, 0.0433, 0.366),
     (8, 32, 18.513, 18.086, 9.331, 0.626, 0.0039, 0.366),
     (8, 64, 18.546, 18.097, 9.321, 0.762, 0.0026, 0.366),
+    (8, 24, 29.718, 29.444, 19.927, 0.527, 0.0029, 0.432),
+    (8, 32, 29.802, 29.428, 19.530, 0.577, 0.0022, 0.432),
+    (8, 64, 29.935, 29.621, 19.388, 0.535, 0.0010, 0.432),
     (16, 48, 11.347, 11.248, 8.132, 0.377, 0.0066, 0.432),
     (16, 64, 11.307, 11.254, 8.101, 0.379, 0.0054, 0.432),
     (16, 128, 11.325, 11.308, 8.109, 0.378, 0.0028, 0.432),
+    (32, 96, 10.419, 10.207, 7.715, 0.408, 0.0038, 0.432),
+    (32, 128, 10.408, 10.204, 7.703, 0.408, 0.0029, 0.432),
+    (32, 256, 10.402, 10.248, 7.698, 0.460, 0.0018, 0.432),
 ]
 
 
@@ -56,6 +65,12 @@ def test_published_bubble_rates_are_met(case):
     for m_w in (ratio, 0.5):  # the paper's table 1 for its models; and what is assumed where nothing is said
         run = found(p, m, 2 * p, Times(f, b, w, hop), Memory(1, m_w))
         assert round(run.own_bubble_rate, 4) <= zb_2p
+
+
+def test_a_long_pipeline_warms_up_for_as_long_as_its_times_say():
+    p, m, f, b, w, hop, *_ = PUBLISHED[-1]  # of so many stages few rules can be tried
+    given = problem(p, m, Times(f, b, w, hop), ZB_MEMORY, 2.0 * p)
+    assert search(given).cost == pytest.approx(lower_bound(p, m, 2 * p, Times(f, b, w, hop), ZB_MEMORY))
 
 
 def test_no_schedule_has_the_published_rates_where_weights_keep_as_much():

@@ -33,6 +33,8 @@ def test_the_same_every_time():
         ("gpipe", {"chunks": 2}, UnknownNameError, "unknown option of gpipe 'chunks'"),
         ("gpipe", {"stages": 0}, ArgumentError, "gpipe with stages=0; needs at least 1"),
         ("gpipe", {"micro_batches": -1}, ArgumentError, "micro_batches=-1"),
+        ("1f1b", {"stages": 10**11}, ArgumentError, "800,000,000,000 forwards; needs at most 16,777,216"),
+        ("interleaved-1f1b", {"chunks": 10**9}, ArgumentError, "32,000,000,000 forwards; needs at most 16,777,216"),
         ("breadth-first", {"chunks": 0}, ArgumentError, "chunks=0"),
         ("dualpipe", {"stages": 5}, ArgumentError, "dualpipe on 5 stages: needs an even number"),
     ],

@@ -12,7 +12,7 @@ from itertools import combinations
 
 from simdist.parallel.pipeline.schedules.automatic.problem import Problem
 
-__all__ = ["lower_bound"]
+__all__ = ["first_back", "lower_bound"]
 
 
 def lower_bound(given: Problem) -> float:
@@ -31,12 +31,12 @@ def lower_bound(given: Problem) -> float:
     up = [sum(given.b[:i]) + i * given.hop for i in range(p)]
     spans += [down[j] - down[i] + last[j] + up[j] - up[i] + given.w[i] for i, j in combinations(range(p), 2)]
     for i in range(p):
-        area = kept.backward * (_first_back(given, i) + given.b[i]) + kept.weight * given.w[i]
+        area = kept.backward * (first_back(given, i) + given.b[i]) + kept.weight * given.w[i]
         spans.append(m * area / given.limit)
     return max(spans)
 
 
-def _first_back(given: Problem, i: int) -> float:
+def first_back(given: Problem, i: int) -> float:
     """From the start of a stage's first F until it can begin its first B."""
     return sum(given.f[i:]) + sum(given.b[i + 1 :]) + 2 * (given.p - 1 - i) * given.hop
 
@@ -44,4 +44,4 @@ def _first_back(given: Problem, i: int) -> float:
 def _head(given: Problem, i: int) -> float:
     """Until a stage's first B, and what F's are then left to do."""
     done = given.most(given.memory.backward, given.memory.backward)
-    return _first_back(given, i) + (given.m - done) * given.f[i]
+    return first_back(given, i) + (given.m - done) * given.f[i]

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from random import Random
 from typing import Any
 
-from simdist.parallel.pipeline.schedules.automatic.bound import lower_bound
+from simdist.parallel.pipeline.schedules.automatic.bound import first_back, lower_bound
 from simdist.parallel.pipeline.schedules.automatic.dispatch import Outcome, Rules, dispatch
 from simdist.parallel.pipeline.schedules.automatic.problem import Problem
 
@@ -40,8 +40,8 @@ class _Search:
         self._enough = lower_bound(given) * (1 + 1e-12)
         runs = int(_EFFORT / (3 * given.p * given.m) ** 1.25)
         self._runs = min(_MOST_RUNS, max(_FEWEST_RUNS, runs))
-        none = (0.0,) * given.p
-        start = Rules(_warm_up(given, 1), (0.1,) * given.p, none, none, (1.0,) * given.p, (False,) * given.p)
+        a_little, none = (0.1,) * given.p, (0.0,) * given.p
+        start = Rules(_warm_up(given, 0), a_little, a_little, none, (1.0,) * given.p, (False,) * given.p)
         self.best = dispatch(given, start)
         together = self._together(start, self.best.cost)
         for seed in range(1 + self._runs // _CLIMB):
@@ -71,7 +71,7 @@ class _Search:
     def _everywhere(self) -> Iterator[list[dict[str, Any]]]:
         """For each rule its values, on all stages."""
         p = self._given.p
-        yield [{"warm_up": _warm_up(self._given, more)} for more in (2, 0, 3)]
+        yield [{"warm_up": _warm_up(self._given, more)} for more in (1, -1, 2)]
         for name in ("w_waits_for_last", "w_waits_at_end", "w_waits", "f_waits"):
             yield [{name: (value,) * p} for value in _WAITS]
         yield [{"f_in_turn": (turn,) * p} for turn in (True, False)]
@@ -103,5 +103,7 @@ class _Search:
 
 
 def _warm_up(given: Problem, more: int) -> tuple[int, ...]:
-    """As many F's before the first B as there is time for where all take equally long, and so many more or fewer."""
-    return tuple(max(1, 2 * (given.p - 1 - s) + more) for s in range(given.p))
+    """As many F's before the first B as there is time for, and so many more or fewer."""
+    m = given.m
+    fit = [int(min(m, first_back(given, s) / f + 1e-9)) if f else m for s, f in enumerate(given.f)]
+    return tuple(max(1, number + more) for number in fit)

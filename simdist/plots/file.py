@@ -1,0 +1,25 @@
+"""File: where a picture goes."""
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from simdist.errors import ArgumentError, DataError
+
+__all__ = ["check_format", "save"]
+
+_FORMATS = (".png", ".svg", ".pdf")
+
+
+def check_format(path: Path) -> None:
+    """Raise ArgumentError unless the name ends in a format that pictures are written in."""
+    if path.suffix.lower() not in _FORMATS:
+        raise ArgumentError(f"cannot write {path}: its name must end in {', '.join(_FORMATS)}")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture; DataError where that fails."""
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
