@@ -63,6 +63,7 @@ _PRESETS = {
     "a100": _dgx("a100", 312, 2039, 80, 600, 25, nics=8, host=_DGX_A100),
     "h100": _dgx("h100", 989.4, 3350, 80, 900, 50, nics=8, host=_DGX_H100),
     "h200": _dgx("h200", 989, 4800, 141, 900, 50, nics=8, host=_DGX_H100),
+    "b200": _dgx("b200", 2250, 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
 }
 
 
@@ -78,7 +79,7 @@ def presets() -> list[str]:
 
 
 def preset(name: str) -> Cluster:
-    """The cluster of this name: 'this-machine', nodes of eight V100, A100, H100 or H200, or one of `add_preset`.
+    """The cluster of this name: 'this-machine', nodes of eight V100, A100, H100, H200 or B200, or one of `add_preset`.
 
     Raises:
         UnknownNameError: there is no such preset.

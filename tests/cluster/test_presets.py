@@ -11,6 +11,7 @@ SHEETS = {
     "a100": (312, 2039, 80, 600, 25, 8),
     "h100": (989.4, 3350, 80, 900, 50, 8),
     "h200": (989, 4800, 141, 900, 50, 8),
+    "b200": (2250, 8000, 180, 1800, 50, 8),
 }
 
 
@@ -47,6 +48,6 @@ def test_a_cluster_of_ones_own(monkeypatch):
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
-        UnknownNameError, match=r"unknown cluster 'h10'; did you mean 'h100'\? .*h100, h200, this-machine"
+        UnknownNameError, match=r"unknown cluster 'h10'; did you mean 'h100'\? .*b200, h100, h200, this-machine"
     ):
         preset("h10")
