@@ -17,8 +17,9 @@ hands what it has to its host beforehand and is told the result afterwards.
     rank       0     1     2     3     4     5        p = 6, q = 4
     place      0 <-- '     1 <-- '     2     3        1 is the guest of 0, 3 is the guest of 2
 
-Formulas count these two as rounds of their own. They are upper bounds: a place without a guest need not wait
-for the others' to begin.
+Formulas count these two as rounds of their own. They are upper bounds where messages wait for their receives: a
+place without a guest need not wait for the others' to begin. Small ones do not wait, and then one from such a place
+may come a round early, and hold the port of a place for which another is due: about one message more.
 
 Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19(1), 49-66.
 """
