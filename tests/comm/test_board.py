@@ -185,11 +185,11 @@ fds.append(os.open({str(tmp_path / "pipe-2")!r}, os.O_WRONLY))
 print(flush=True)
 sys.stdin.read()
 """
-    writer = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    writer.stdout.readline()
-    writer.kill()
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        writer.stdout.readline()
+        assert ends.wait(0.0) == []  # that they were opened is heard of, too, and in that order
+        writer.kill()
     assert ends.wait(30.0)[0] == 1
-    writer.communicate()
     ends.close()
 
 
