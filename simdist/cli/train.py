@@ -2,19 +2,19 @@
 
 import argparse
 import signal
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from simdist.cli.run import add_survive
 from simdist.cli.session import Session
+from simdist.cli.settings import add_options, as_words, given_options
 from simdist.cluster import preset, presets
 from simdist.errors import ArgumentError
 from simdist.launch import in_job, launch_script, run, world
 from simdist.training import Config, Interrupts, merged, newest_run, read_toml
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, SURVIVING
 from simdist.training.asynchronous.ranks import check_ranks
-from simdist.training.config import options
 from simdist.training.interrupts import deaf_to
 from simdist.training.layout import mesh_sizes
 from simdist.training.models import build
@@ -22,8 +22,8 @@ from simdist.training.text import Text, split
 
 __all__ = ["add_arguments", "execute"]
 
-_METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME"}
 _LATEST = "latest"
+_TOLD = ("config", "out", "resume")  # what the ranks must know besides
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,20 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.usage = "simdist train [--ranks N] [OPTION …]"
     _add_where(parser)
-    kinds: dict[str, Any] = {f.name: f.type for f in fields(Config)}
-    groups: dict[str, Any] = {}
-    for name, option in options():
-        if option.group not in groups:
-            groups[option.group] = parser.add_argument_group(option.group)
-        flags = [f"--{name.replace('_', '-')}"] + ([f"--{option.alias}"] if option.alias else [])
-        choices = f": {', '.join(option.names)}" if option.names else ""
-        help = f"{option.help}{choices} ({option.default})".replace("%", "%%")
-        if kinds[name] is bool:
-            groups[option.group].add_argument(*flags, dest=name, action=argparse.BooleanOptionalAction, help=help)
-            continue
-        groups[option.group].add_argument(
-            *flags, dest=name, type=kinds[name], metavar=option.metavar or _METAVARS[kinds[name]], help=help
-        )
+    add_options(parser)
 
 
 def _add_where(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +70,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _execute(args: argparse.Namespace) -> int:
-    given = {name: getattr(args, name) for name, _ in options() if getattr(args, name) is not None}
+    given = given_options(args)
     if args.resume == _LATEST:
         args.resume = str(newest_run())
     told: dict[str, Any] = {} if args.resume is None else read_toml(Path(args.resume) / "config.toml")
@@ -108,7 +95,8 @@ def _execute(args: argparse.Namespace) -> int:
         split(config)
         build(config)
         _check_ranks(config, args.ranks)
-        words = ["-m", "simdist", "train", *_words(args, given)]
+        where = [f"--{name}={getattr(args, name)}" for name in _TOLD if getattr(args, name) is not None]
+        words = ["-m", "simdist", "train", *as_words(given), *where]
         return launch_script(args.ranks, words, heed=Interrupts().signals, survive=args.survive)
     comm = world()
     if args.ranks not in (None, comm.size):
@@ -132,13 +120,3 @@ def _check_ranks(config: Config, ranks: int) -> None:
         check_ranks(config, ranks)
     elif ranks > 0:
         mesh_sizes(config, ranks)
-
-
-def _words(args: argparse.Namespace, given: dict[str, Any]) -> list[str]:
-    """The command line again, for the ranks."""
-    words = []
-    for name, value in given.items():
-        flag = name.replace("_", "-")
-        words.append(f"--{'' if value else 'no-'}{flag}" if isinstance(value, bool) else f"--{flag}={value}")
-    where = ("config", "out", "resume")
-    return words + [f"--{name}={getattr(args, name)}" for name in where if getattr(args, name) is not None]

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from inspect import signature
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from simdist.cluster import Link
+from simdist.cluster import Cluster, Link
 from simdist.collectives.cost import Case, Cost, Formula
-from simdist.comm import Communicator
+from simdist.comm.placement import Placement
 from simdist.errors import unknown_name
 from simdist.trace.kind import COLLECTIVES
 
-__all__ = ["Algorithm", "Choice", "algorithm", "algorithms", "choose", "cost", "find", "formula"]
+__all__ = ["Algorithm", "Choice", "Placed", "algorithm", "algorithms", "choose", "cost", "find", "formula"]
 
 Run = TypeVar("Run", bound=Callable[..., Any])
 
@@ -162,6 +162,18 @@ def _case(
     return found, Case(ranks, num_bytes, **fields), options
 
 
+class Placed(Protocol):
+    """Ranks somewhere on a cluster: a communicator, or what stands for one."""
+
+    @property
+    def nodes(self) -> Placement:
+        """The node of each."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machine that they are on."""
+
+
 class Choice(NamedTuple):
     """What `auto` stands for.
 
@@ -174,7 +186,7 @@ class Choice(NamedTuple):
     own: Algorithm
 
 
-def choose(operation: str, comm: Communicator, num_bytes: int, by_messages: bool = False) -> Choice:
+def choose(operation: str, comm: Placed, num_bytes: int, by_messages: bool = False) -> Choice:
     """What `auto` stands for: what has been measured to be the fastest on this machine at about this size; where
     nothing has, for ranks that share one memory `direct`, or what was measured on another machine to be faster than
     that; and else the algorithm whose formula gives the least time.
@@ -184,21 +196,21 @@ def choose(operation: str, comm: Communicator, num_bytes: int, by_messages: bool
     Args:
         by_messages: choose by the model, and among algorithms by messages alone.
     """
-    known, cluster = _ALGORITHMS[operation], comm.cluster
-    if comm.num_nodes == 1 and not by_messages:
-        pick = cluster.tuned.pick(operation, comm.size, num_bytes) if cluster.tuned else None
+    known, cluster, nodes, ranks = _ALGORITHMS[operation], comm.cluster, comm.nodes, len(comm.nodes)
+    if nodes.num_nodes == 1 and not by_messages:
+        pick = cluster.tuned.pick(operation, ranks, num_bytes) if cluster.tuned else None
         if pick is not None and {pick.shared, pick.own} <= known.keys():
             return Choice(known[pick.shared], known[pick.own])
-        if cluster.one_memory and 1 < comm.size <= _MOST_IN_ONE_MEMORY:
+        if cluster.one_memory and 1 < ranks <= _MOST_IN_ONE_MEMORY:
             # Measured wherever there was no table: to meet takes less than to send a message from Python.
             without = [a for a in known.values() if not a.by_messages]
             if without:
-                name, least = _LONG.get((operation, comm.size), ("", 0))
+                name, least = _LONG.get((operation, ranks), ("", 0))
                 return Choice(without[0], known[name] if name and num_bytes >= least else without[0])
-    link = cluster.inside if comm.num_nodes == 1 else cluster.between
-    ranks_per_node, rate = comm.nodes.most, cluster.device.reduced_bytes_per_s
+    link = cluster.inside if nodes.num_nodes == 1 else cluster.between
+    ranks_per_node, rate = nodes.most, cluster.device.reduced_bytes_per_s
     in_memory = cluster.one_memory and ranks_per_node <= _MOST_IN_ONE_MEMORY and not by_messages
-    name = _fastest(operation, comm.size, num_bytes, ranks_per_node, link, cluster.inside, rate, in_memory)
+    name = _fastest(operation, ranks, num_bytes, ranks_per_node, link, cluster.inside, rate, in_memory)
     return Choice(known[name], known[name])
 
 

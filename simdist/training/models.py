@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from simdist.environment import memory_bytes
 from simdist.errors import ArgumentError, unknown_name
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from simdist.training.config import Config
 
-__all__ = ["build", "models", "shape"]
+__all__ = ["Sample", "build", "models", "sample", "shape"]
 
 _DRAWN_BYTES = 8
 """Of an initial weight: each matrix is drawn whole and in float64, whoever is to have which part of it."""
@@ -80,3 +81,30 @@ def build(config: Config, parts: Parts | None = None) -> Model:
             f"for its first weights, and this machine has {have / 1e9:,.1f} GB"
         )
     return model
+
+
+class Sample(NamedTuple):
+    """A model that has one of each kind of another's layers: what its layers take tells what those of the other do.
+
+    Attributes:
+        model: not bound to memory, and never to be trained.
+        like: for each layer of the other the number of the one here that takes as much.
+    """
+
+    model: Model
+    like: list[int]
+
+
+def sample(config: Config, parts: Parts | None = None) -> Sample:
+    """A sample of the model that a config asks for: of a GPT, whose blocks are all alike, it has one block.
+
+        embedding | block0 | block1 | block2 | logits        like 0 1 1 1 2 of        embedding | block0 | logits
+
+    Args:
+        parts: what a GPT is made of.
+    """
+    size = shape(config)
+    if size is None or not size.layers:
+        model = build(config, parts)
+        return Sample(model, list(range(len(model.layers.layers))))
+    return Sample(gpt(replace(size, layers=1), parts), [0, *[1] * size.layers, 2])

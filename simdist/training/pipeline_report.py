@@ -33,6 +33,7 @@ from simdist.trace import Trace
 from simdist.training.config import Config
 from simdist.training.methods import CUTTING, attention
 from simdist.training.models import build
+from simdist.training.pipelines import hops
 from simdist.training.record import gather_json
 from simdist.training.trainer import Trainer
 
@@ -114,10 +115,8 @@ def course(method: Learner, trace: Trace, cluster: Cluster, promised: Promise | 
         return []
     middle = median_low(run.makespan for run in runs)
     measured = next(run for run in runs if run.makespan == middle)
-    nodes = {cluster.node_of(rank) for rank in pp.ranks}
-    link = cluster.inside if len(nodes) == 1 else cluster.between
-    communication_s = link.seconds(max(stage.input_bytes for stage in promised.stages)) if pp.size > 1 else 0.0
-    return [measured, simulate(method.schedule, replace(measured.times, communication=communication_s))]
+    hops_s = hops(cluster, pp.ranks, max(stage.input_bytes for stage in promised.stages))
+    return [measured, simulate(method.schedule, replace(measured.times, communication=hops_s))]
 
 
 def figures(went: Sequence[Simulation], took: Sequence[Taken], promised: Promise) -> list[PipelineRow]:

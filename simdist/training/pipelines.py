@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from simdist.errors import ArgumentError
@@ -21,15 +22,18 @@ from simdist.parallel.pipeline import (
 )
 from simdist.parallel.pipeline.schedules import options
 from simdist.parallel.precision import precision
-from simdist.training.models import build
+from simdist.training.models import sample
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simdist.cluster import Cluster
     from simdist.comm import Mesh
     from simdist.nn import Model
     from simdist.parallel.spread import Spread
     from simdist.training.config import Config
 
-__all__ = ["UPDATING", "check", "chunked", "costs", "pipeline", "schedule_of"]
+__all__ = ["UPDATING", "check", "chunked", "costs", "hops", "pipeline", "schedule_of"]
 
 UPDATING = tuple(name for name in schedules() if name.startswith("pipedream"))
 """The schedules that update weights while micro-batches are in flight: stages never wait for each other's updates."""
@@ -55,7 +59,23 @@ def _schedule(name: str, stages: int, micro_batches: int, chunks: int | None, ti
 
 def costs(config: Config) -> list[LayerCost]:
     """What each layer takes, in operations on a window: what stages are balanced by."""
-    return modelled_costs(build(config), 1, config.context_bytes + 1)
+    model, like = sample(config)
+    found = modelled_costs(model, 1, config.context_bytes + 1)
+    return [found[layer] for layer in like]
+
+
+def hops(cluster: Cluster, ranks: Sequence[int], num_bytes: float) -> dict[tuple[int, int], float]:
+    """Tcomm of messages of so many bytes: between neighbours in a line, and between its ends, there and back.
+
+    Args:
+        ranks: the global rank of each in the line.
+    """
+    found: dict[tuple[int, int], float] = {}
+    for rank, other in pairwise([*range(len(ranks)), 0]):
+        near = cluster.node_of(ranks[rank]) == cluster.node_of(ranks[other])
+        link = cluster.inside if near else cluster.between
+        found[rank, other] = found[other, rank] = link.seconds(num_bytes)
+    return found
 
 
 def _times(config: Config) -> Times:
@@ -88,7 +108,7 @@ def check(config: Config) -> None:
         raise ArgumentError(f"method pipeline, and zero {config.zero}; a pipeline goes with zero 0 and 1")
     if config.schedule in UPDATING:
         _check_updating(config)
-    layers = len(build(config).layers.layers)
+    layers = len(sample(config).like)
     if config.pp > layers:
         raise ArgumentError(f"pp is {config.pp}; this {config.model} has {layers} layers that can be parted")
     stages = _num_stages(config)

@@ -13,7 +13,7 @@ from simdist.parallel.pipeline.action import (
 from simdist.parallel.pipeline.cost import LayerCost, measured_costs, modelled_costs, stage_times
 from simdist.parallel.pipeline.dataflow import Message, Step, steps
 from simdist.parallel.pipeline.executor import Executor
-from simdist.parallel.pipeline.footprint import Footprint, footprints, peak_bytes
+from simdist.parallel.pipeline.footprint import Footprint, footprints, joined, peak_bytes
 from simdist.parallel.pipeline.memory import Memory
 from simdist.parallel.pipeline.pipedream import PipeDream
 from simdist.parallel.pipeline.pipeline import Pipeline
@@ -61,6 +61,7 @@ __all__ = [
     "executed",
     "executions",
     "footprints",
+    "joined",
     "mean_memory",
     "measured_costs",
     "measured_times",

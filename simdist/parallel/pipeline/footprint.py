@@ -1,4 +1,4 @@
-"""Footprint: the bytes that a stage keeps of a micro-batch, action by action, worked out without numbers.
+"""Footprint: what a stage keeps of a micro-batch, and how long it takes, action by action, without any numbers.
 
              F            B                  F            I            W
 during    as it runs   as it runs         as it runs   as it runs   as it runs
@@ -7,18 +7,20 @@ after     all is kept  nothing            all is kept  some, for W  nothing
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from contextlib import nullcontext
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Ledger, metered, phantom, recorded
+from simdist.arrays import Array, Ledger, metered, phantom, recorded
 from simdist.nn import Model, Noise
 from simdist.parallel.pipeline.executor import Unheard
 from simdist.parallel.pipeline.memory import Level
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
 
-__all__ = ["Footprint", "footprints", "peak_bytes"]
+__all__ = ["Footprint", "footprints", "joined", "peak_bytes"]
 
 
 class Footprint(NamedTuple):
@@ -29,23 +31,35 @@ class Footprint(NamedTuple):
         levels: letter of an action -> bytes of activations during and after it.
         text_bytes: of its part of the batch's text, where the stage takes that in: it is all of one array, which is
             there as long as the batch is.
+        loss_bytes: of what the loss, where the stage has it, keeps until backward is through all of its layers.
+        buffer_bytes: of what passes between its layers, at most.
+        seconds: letter of an action -> how long it takes; none where nobody had a clock.
     """
 
     input_bytes: int
     levels: Mapping[str, Level]
     text_bytes: int = 0
+    loss_bytes: int = 0
+    buffer_bytes: int = 0
+    seconds: Mapping[str, float] = MappingProxyType({})
 
 
 def footprints(
-    model: Model, bounds: Sequence[slice], num_windows: int, length: int, dtype: np.dtype
+    model: Model,
+    bounds: Sequence[slice],
+    num_windows: int,
+    length: int,
+    dtype: np.dtype,
+    clock: Callable[[], float] | None = None,
 ) -> list[Footprint]:
     """Of each stage, by a ledger on arrays that hold no numbers; what counts is what layers keep for backward.
 
     Args:
-        model: is left bound to such arrays; of one process.
+        model: is left bound to such arrays. Where its layers are cut, all ranks that share them must call.
         bounds: the layers of each stage.
         num_windows, length: of a micro-batch.
         dtype: of weights and activations.
+        clock: a virtual rank's, to tell seconds too; without it nothing takes any time.
     """
     size, last = model.parameters.size, len(bounds) - 1
     model.parameters.bind(phantom(size, dtype), phantom(size, dtype))
@@ -53,50 +67,90 @@ def footprints(
     batch = MicroBatch(inputs, targets, 1.0, Noise(0, 0, np.arange(num_windows)))  # with it come dropout's masks
     found = list[Footprint]()
     shape: tuple[int, ...] = (0,)
-    with metered(Unheard()):
+    with metered(Unheard()) if clock is None else nullcontext():
         for s, layers in enumerate(bounds):
             loss = model.loss if s == last else None
             stage = Stage(model.layers.layers[layers], first=s == 0, loss=loss, dtype=dtype)
-            input_bytes = math.prod(shape) * dtype.itemsize
-            levels, shape = _levels(stage, batch, shape, dtype)
-            stays = round(levels["W"].after)  # when nobody needs it any more
-            own = {letter: Level(during - stays, after - stays) for letter, (during, after) in levels.items()}
-            found.append(Footprint(input_bytes, own, stays))
+            seen = _Watch(stage, batch, shape, dtype, clock or (lambda: 0.0))
+            input_bytes, shape = math.prod(shape) * dtype.itemsize, seen.output
+            stays = round(seen.levels["W"].after)  # when nobody needs it any more
+            own = {letter: Level(during - stays, after - stays) for letter, (during, after) in seen.levels.items()}
+            seconds = seen.seconds if clock else {}
+            found.append(Footprint(input_bytes, own, stays, seen.loss_bytes - stays, seen.buffer_bytes, seconds))
     return found
 
 
-def _levels(
-    stage: Stage, batch: MicroBatch, shape: tuple[int, ...], dtype: np.dtype
-) -> tuple[Mapping[str, Level], tuple[int, ...]]:
-    """The levels of a stage for an input of this shape, and the shape of its output."""
-    ledger, found = Ledger(), dict[str, Level]()
-    kept: list[object] = []  # the one thing that is held between actions
-    outputs: list[tuple[int, ...]] = []
+class _Watch:
+    """A stage, watched as it goes forward and backward with an input of this shape.
 
-    def forward() -> None:
-        y, _, context = stage.forward(None if stage.first else phantom(shape, dtype), batch)
-        outputs.append(getattr(y, "shape", ()))
-        kept.append(context)
+    Attributes:
+        levels, seconds: as of `Footprint`, but that text counts in all levels.
+        loss_bytes: what is left at the end of a backward, before the loss lets go of its own.
+        buffer_bytes: as of `Footprint`.
+        output: the shape of what the stage makes.
+    """
 
-    def gradient() -> object:
-        return None if stage.loss is not None else phantom(outputs[-1], dtype)
+    def __init__(
+        self, stage: Stage, batch: MicroBatch, shape: tuple[int, ...], dtype: np.dtype, clock: Callable[[], float]
+    ) -> None:
+        self.levels: dict[str, Level] = {}
+        self.seconds: dict[str, float] = {}
+        self.output: tuple[int, ...] = ()
+        self._stage, self._batch, self._dtype, self._clock = stage, batch, dtype, clock
+        self._ledger = Ledger()
+        self._kept: list[Any] = []  # the one thing that is held between actions
+        with recorded(self._ledger):
+            self._watch("F", lambda: self._forward(shape))
+            of_loss = self._kept[-1][1:]
+            self._watch("B", lambda: stage.backward(self._kept.pop(), self._gradient(), batch) and None)
+            self.loss_bytes = self._ledger.now.of("activations")
+            del of_loss
+            self._watch("F", lambda: self._forward(shape))
+            self._watch("I", self._backward_input)
+            self._watch("W", lambda: stage.backward_weight(self._kept.pop()))
+        self.levels["B"] = Level(self.levels["B"].during, self.levels["W"].after)
+        self.buffer_bytes = self._ledger.peaks["buffers"]
 
-    def backward_input() -> None:
-        kept.append(stage.backward_input(kept.pop(), gradient(), batch)[1])
-
-    def watch(letter: str, act: Callable[[], object]) -> None:
-        before = len(ledger.moments)
+    def _watch(self, letter: str, act: Callable[[], object]) -> None:
+        before, start_s = len(self._ledger.moments), self._clock()
         act()
-        now = ledger.now.of("activations")
-        found[letter] = Level(max((m.of("activations") for m in ledger.moments[before:]), default=now), now)
+        self.seconds[letter] = self._clock() - start_s
+        now = self._ledger.now.of("activations")
+        most = max((m.of("activations") for m in self._ledger.moments[before:]), default=now)
+        self.levels[letter] = Level(most, now)
 
-    with recorded(ledger):
-        watch("F", forward)
-        watch("B", lambda: stage.backward(kept.pop(), gradient(), batch) and None)
-        watch("F", forward)
-        watch("I", backward_input)
-        watch("W", lambda: stage.backward_weight(kept.pop()))
-    return found, outputs[-1]
+    def _forward(self, shape: tuple[int, ...]) -> None:
+        y, _, context = self._stage.forward(None if self._stage.first else phantom(shape, self._dtype), self._batch)
+        self.output = getattr(y, "shape", ())
+        self._kept.append(context)
+
+    def _gradient(self) -> Array | None:
+        return None if self._stage.loss is not None else phantom(self.output, self._dtype)
+
+    def _backward_input(self) -> None:
+        self._kept.append(self._stage.backward_input(self._kept.pop(), self._gradient(), self._batch)[1])
+
+
+def joined(layers: Sequence[Footprint]) -> Footprint:
+    """That of a stage, by those of its layers one by one: what they keep adds up, and so do their times.
+
+    Backward comes to a layer when those before it have all that they keep since forward, and those after it nothing,
+    or what is left for their weights; but what the loss keeps stays until it is over.
+    """
+    f, i = ([layer.levels[letter].after for layer in layers] for letter in "FI")
+    own = {letter: [layer.levels[letter].during for layer in layers] for letter in "FBIW"}
+    loss_bytes, places = sum(layer.loss_bytes for layer in layers), range(len(layers))
+    levels = {
+        "F": Level(max(sum(f[:k]) + own["F"][k] for k in places), sum(f)),
+        "B": Level(max(sum(f[:k]) + own["B"][k] + loss_bytes - layers[k].loss_bytes for k in places), 0),
+        "I": Level(
+            max(sum(f[:k]) + own["I"][k] + sum(i[k + 1 :]) + loss_bytes - layers[k].loss_bytes for k in places), sum(i)
+        ),
+        "W": Level(max(sum(i[:k]) + own["W"][k] for k in places), 0),
+    }
+    seconds = {letter: sum(layer.seconds.get(letter, 0.0) for layer in layers) for letter in "FBIW"}
+    text_bytes, buffer_bytes = sum(layer.text_bytes for layer in layers), max(layer.buffer_bytes for layer in layers)
+    return Footprint(layers[0].input_bytes, levels, text_bytes, loss_bytes, buffer_bytes, seconds)
 
 
 def peak_bytes(

@@ -73,7 +73,7 @@ def _buffered(schedule: Schedule, times: Times) -> Course:
                     asked[value] = rank
                     break
                 when, where = made[value]
-                moment = max(moment, when if where == rank else when + times.communication)
+                moment = max(moment, when if where == rank else when + times.hop(where, rank))
             else:
                 start.append(moment)
                 end.append(moment + clockwork.of(rank, action))
@@ -101,7 +101,7 @@ def _blocking(schedule: Schedule, times: Times, rows: Sequence[Sequence[Step]]) 
         message = next(ways[rank], None)
         if message is not None and message in first:
             other = first.pop(message)
-            clock[rank] = clock[other] = max(clock[rank], clock[other]) + times.communication
+            clock[rank] = clock[other] = max(clock[rank], clock[other]) + times.hop(message.src, message.dst)
             course.met[message.value] = clock[rank]
             runnable += (rank, other)
         elif message is not None:

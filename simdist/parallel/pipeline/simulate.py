@@ -123,8 +123,8 @@ class Simulation:
         tags: dict[object, int] = {}
         for rank, row in enumerate(rows):
             for step, end in zip(row, self.course.end[rank], strict=True):
-                for value, _, dst in step.sends:
-                    arrives[value] = self.course.met.get(value, end + self.times.communication)
+                for value, src, dst in step.sends:
+                    arrives[value] = self.course.met.get(value, end + self.times.hop(src, dst))
                     tags[value] = len(tags)
                     yield Span(rank, "main", "send", end, arrives[value], 0, dst, tags[value], "", value.micro_batch)
         for rank, row in enumerate(rows):

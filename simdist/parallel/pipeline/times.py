@@ -1,6 +1,6 @@
 """Times: how long a pipeline's actions take."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from simdist.errors import ArgumentError
@@ -29,7 +29,8 @@ class Times:
         forward, backward_input, backward_weight: TF, TB, TW, of the p-th part of the model, whatever the schedule:
             a stage of a schedule that cuts it into S = vp takes 1/v of it. A sequence is as it is: the time of each
             of the S stages. A whole Backward takes TB + TW.
-        communication: Tcomm, from the end of an action until what it made can be used on another rank.
+        communication: Tcomm, from the end of an action until what it made can be used on another rank; or by sender
+            and receiver, where some are farther from each other.
         overlapped: F&B, of a forward and a whole backward at once, cut as the others are; their sum where not given.
 
     Raises:
@@ -39,15 +40,27 @@ class Times:
     forward: Seconds = 1.0
     backward_input: Seconds = 1.0
     backward_weight: Seconds = 1.0
-    communication: float = 0.0
+    communication: float | Mapping[tuple[int, int], float] = 0.0
     overlapped: float | None = None
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
             given = getattr(self, name)
-            for value in [0.0] if given is None else [given] if isinstance(given, (int, float)) else given:
+            every = given.values() if isinstance(given, Mapping) else given
+            for value in [0.0] if every is None else [every] if isinstance(every, (int, float)) else every:
                 if not 0 <= value < _MOST:
                     raise ArgumentError(f"{name} is {value}; needs a time of at least 0 and less than {_MOST:g}")
+
+    def hop(self, src: int, dst: int) -> float:
+        """Tcomm from one rank to another; of two that nothing was said of, the longest that there is."""
+        given = self.communication
+        return given.get((src, dst), self.longest_hop) if isinstance(given, Mapping) else given
+
+    @property
+    def longest_hop(self) -> float:
+        """Tcomm between ranks that are the farthest from each other."""
+        given = self.communication
+        return max(given.values(), default=0.0) if isinstance(given, Mapping) else given
 
 
 class Clockwork:

@@ -1,13 +1,14 @@
 """Unit: parameters that are gathered, reduced and cut as one; and a model cut into units."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from simdist.arrays import partition
 from simdist.nn import Model, Parameter, Parameters
 from simdist.parallel.holding import Holding
 
-__all__ = ["Unit", "Units"]
+__all__ = ["Unit", "Units", "grouped"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Units(list[Unit]):
         multiple = 1 if alignment == 1 else alignment * ranks
         first, last = _uses(model)
         self.of: dict[Parameter, int] = {}
-        for group in _groups(model.layers.completes, least):
+        for group in grouped(model.layers.completes, least):
             self.of |= dict.fromkeys(group, len(self))
             parameters, start = Parameters(group), model.parameters.spans[group[0].name].start
             room = -(-parameters.size // multiple) * multiple
@@ -72,10 +73,26 @@ class Units(list[Unit]):
         self.holding = Holding([u.stretch for u in self], [u.chunk.stop - u.chunk.start for u in self])
 
 
-def _groups(layers: Iterable[tuple[Parameter, ...]], least: int) -> list[list[Parameter]]:
-    """The parameters of neighbouring layers, together until they are enough; from the last layer to the first."""
-    groups: list[list[Parameter]] = []
-    group: list[Parameter] = []
+class _Sized(Protocol):
+    """What has a number of items."""
+
+    @property
+    def size(self) -> int:
+        """That."""
+
+
+_P = TypeVar("_P", bound=_Sized)
+
+
+def grouped(layers: Iterable[Sequence[_P]], least: int) -> list[list[_P]]:
+    """The parameters of neighbouring layers, together until they have enough items; from the last layer to the first.
+
+    Args:
+        layers: of each the parameters that no earlier one has.
+        least: items.
+    """
+    groups: list[list[_P]] = []
+    group: list[_P] = []
     for own in reversed(list(layers)):
         group = [*own, *group]
         if group and sum(p.size for p in group) >= least:

@@ -140,8 +140,9 @@ def test_memory_is_as_predicted(spmd, name, recompute):
 def test_what_waits_for_weights_gradients_is_less():
     long = Shape(layers=6, width=16, heads=4, context=64)
     stages = footprints(gpt(long), split([1.0] * 8, 4), 2, 65, np.dtype(np.float64))
-    for s, (_, levels, text_bytes) in enumerate(stages):
-        assert text_bytes == (0 if s else 2 * 65)
+    for s, stage in enumerate(stages):
+        levels = stage.levels
+        assert stage.text_bytes == (0 if s else 2 * 65)
         assert levels["B"].after == levels["W"].after == 0
         assert levels["I"].after < levels["F"].after
 

@@ -84,7 +84,7 @@ def _squeezed(name: str, block: _Block, m: int, most: int, times: Times | None) 
     """
     shape = v_shape(len(block))
     equal = Schedule(name, _Play(block, m, most, Times(), 1.0).rows(), shape, m)
-    if times is None or (times.forward == times.backward_input == times.backward_weight and not times.communication):
+    if times is None or (times.forward == times.backward_input == times.backward_weight and not times.longest_hop):
         return equal
     other = _Play(block, m, most, times, _LEAST_GAP)
     rows = other.rows()
@@ -104,7 +104,7 @@ class _Play:
         p = len(block)
         self.ranks = [_Rank(moments, m, (r, 2 * p - 1 - r), most) for r, moments in enumerate(block)]
         self.clockwork = Clockwork(Schedule("", [[]] * p, v_shape(p)), times)
-        self.hop = times.communication
+        self.hop = times.longest_hop
         self.least_gap = least_gap
         self.num_stages = 2 * p
         self.made: dict[Value, tuple[float, int]] = {}  # when, and on which rank

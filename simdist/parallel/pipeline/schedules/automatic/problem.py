@@ -57,4 +57,4 @@ def problem(stages: int, micro_batches: int, times: Times, memory: Memory, limit
     f, b, w = (
         tuple(clockwork.of(r, kind(0)) for r in range(stages)) for kind in (Forward, BackwardInput, BackwardWeight)
     )
-    return Problem(stages, micro_batches, f, b, w, times.communication, memory, limit)
+    return Problem(stages, micro_batches, f, b, w, times.longest_hop, memory, limit)

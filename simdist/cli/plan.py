@@ -1,0 +1,67 @@
+"""The verb `plan`."""
+
+import argparse
+import shlex
+import sys
+from typing import Any
+
+from tqdm import tqdm
+
+from simdist import planning
+from simdist.cli.settings import add_options, as_words, given_options
+from simdist.cluster import preset, presets
+from simdist.errors import ArgumentError
+from simdist.planning import Bench, Plan, details, headline, overview, search
+from simdist.training import merged, read_toml
+
+__all__ = ["add_arguments", "execute"]
+
+_OPEN = ("dp", "tp", "sequence_parallel", "pp", "schedule", "zero", "micro_batches", "recompute")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The cluster, and what is given of the run."""
+    parser.usage = "simdist plan --cluster NAME --ranks N [OPTION …]"
+    parser.epilog = (
+        "What is given is fixed. What is left open of dp, tp, pp, zero, schedule, micro_batches, sequence_parallel and "
+        "recompute is tried in all combinations; each step is put together from what its parts take on the modelled "
+        "cluster. The last line is the command that carries the best plan out there, without numbers."
+    )
+    where = parser.add_argument_group("where")
+    where.add_argument("--cluster", required=True, metavar="NAME", help=", ".join(presets()))
+    where.add_argument("--ranks", type=int, required=True, metavar="N", help="how many of its devices")
+    where.add_argument("--config", metavar="FILE", help="TOML of the options below")
+    where.add_argument("--top", type=int, default=12, metavar="N", help="how many meshes to list (12)")
+    where.add_argument(
+        "--execute", action="store_true", help="carry the best out on virtual ranks; of many layers that takes minutes"
+    )
+    add_options(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Search, and tell."""
+    given = {"model": "gpt"} | given_options(args)
+    if args.config is not None:
+        given = {"model": "gpt"} | merged(read_toml(args.config), given_options(args))
+    for name in ("ranks", "top"):
+        if getattr(args, name) < 1:
+            raise ArgumentError(f"{name} is {getattr(args, name)}; needs at least 1")
+    bench = Bench(preset(args.cluster), args.ranks)
+    with tqdm(unit=" ways", leave=False, disable=not sys.stderr.isatty()) as bar:
+        plans = search(given, bench, bar.update)
+    shown = (plans.best or plans.too_large)[0]
+    print(headline(shown.config, bench), *overview(plans, bench, args.top), "", sep="\n")
+    print("the first of these:" if plans.best else "the smallest of these:")
+    print(*details(shown, bench, planning.execute(shown.config, bench) if args.execute else None), "", sep="\n")
+    print(_command(args, given, shown))
+    return 0
+
+
+def _command(args: argparse.Namespace, given: dict[str, Any], plan: Plan) -> str:
+    """What carries a plan out."""
+    found = {name: getattr(plan.config, name) for name in _OPEN}
+    chosen = {name: value for name, value in found.items() if value not in (None, False, 0, 1, "none")}
+    words = as_words({**given, **chosen, "device": "phantom"})
+    return shlex.join(
+        ["simdist", "train", "--world=virtual", f"--cluster={args.cluster}", f"--ranks={args.ranks}", *words]
+    )

@@ -1,0 +1,45 @@
+"""Settings: the options of a training run on the command line, one for each field of Config."""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from simdist.training import Config
+from simdist.training.config import options
+
+__all__ = ["add_options", "as_words", "given_options"]
+
+_METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """All of them, in the groups of Config."""
+    kinds: dict[str, Any] = {f.name: f.type for f in fields(Config)}
+    groups: dict[str, Any] = {}
+    for name, option in options():
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(option.group)
+        flags = [f"--{name.replace('_', '-')}"] + ([f"--{option.alias}"] if option.alias else [])
+        choices = f": {', '.join(option.names)}" if option.names else ""
+        help = f"{option.help}{choices} ({option.default})".replace("%", "%%")
+        if kinds[name] is bool:
+            groups[option.group].add_argument(*flags, dest=name, action=argparse.BooleanOptionalAction, help=help)
+            continue
+        groups[option.group].add_argument(
+            *flags, dest=name, type=kinds[name], metavar=option.metavar or _METAVARS[kinds[name]], help=help
+        )
+
+
+def given_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Those that were given."""
+    return {name: getattr(args, name) for name, _ in options() if getattr(args, name) is not None}
+
+
+def as_words(given: Mapping[str, Any]) -> list[str]:
+    """The same as words of a command line."""
+    words = []
+    for name, value in given.items():
+        flag = name.replace("_", "-")
+        words.append(f"--{'' if value else 'no-'}{flag}" if isinstance(value, bool) else f"--{flag}={value}")
+    return words

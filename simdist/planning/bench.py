@@ -1,0 +1,72 @@
+"""Bench: a cluster on which pieces of training runs are tried out."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+from simdist.cluster import Cluster
+from simdist.comm import Communicator
+from simdist.comm.device import use_device
+from simdist.comm.virtual.world import run_virtual
+from simdist.parallel import DataParallel
+from simdist.parallel.pipeline import split
+from simdist.planning.anatomy import Anatomy, anatomy
+from simdist.training.config import Config
+from simdist.training.methods import CUTTING, recipe
+from simdist.training.models import sample
+from simdist.training.pipelines import costs
+
+__all__ = ["Bench"]
+
+T = TypeVar("T")
+
+
+class Bench:
+    """Tries each piece once, however many runs have it. All runs are of one model, but for what they recompute.
+
+    Args:
+        cluster: the machine.
+        ranks: how many of it train together.
+    """
+
+    def __init__(self, cluster: Cluster, ranks: int) -> None:
+        self.cluster = cluster
+        self.ranks = ranks
+        self._known: dict[tuple[Hashable, ...], Any] = {}
+
+    def once(self, make: Callable[[], T], *key: Hashable) -> T:
+        """What is made, or was the last time that this key was asked for."""
+        if key not in self._known:
+            self._known[key] = make()
+        found: T = self._known[key]
+        return found
+
+    def anatomy(self, config: Config, num_windows: int) -> Anatomy:
+        """What each layer takes of a micro-batch of so many windows: see there."""
+        return self.once(lambda: anatomy(config, self.cluster, num_windows), "anatomy", *self.cut(config), num_windows)
+
+    def cut(self, config: Config) -> tuple[Hashable, ...]:
+        """All that layers hang on, but the windows."""
+        axes = (getattr(config, axis) for axis in CUTTING)
+        return (config.recompute, config.precision, config.sequence_parallel, config.ulysses, *axes)
+
+    def bounds(self, config: Config, num_stages: int) -> list[slice]:
+        """The layers of each stage, which are balanced by how many operations they are."""
+
+        def make() -> list[slice]:
+            return split([layer.total for layer in costs(config)], num_stages)
+
+        return self.once(make, "bounds", config.recompute, num_stages)
+
+    def update_s(self, config: Config) -> float:
+        """How long the update of a weight takes."""
+        how = recipe(config)
+
+        def program(comm: Communicator) -> float:
+            use_device(comm, "phantom")
+            method = DataParallel(sample(config).model, comm, how, config.seed)
+            start_s = comm.clock()
+            method.update.step(method.gradient, 1.0)
+            return (comm.clock() - start_s) / method.model.parameters.size
+
+        seconds: float = self.once(lambda: run_virtual(program, 1, self.cluster, record=False)[0][0], "update", how)
+        return seconds

@@ -1,0 +1,76 @@
+"""Group: some ranks of a cluster that nobody has started, and what their collectives take."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+
+from simdist.cluster import Cluster, Link
+from simdist.collectives import Case
+from simdist.collectives.cost import OverNodes
+from simdist.collectives.registry import choose
+from simdist.comm.mesh import AXES
+from simdist.comm.placement import Placement
+
+__all__ = ["Group", "members"]
+
+
+def members(sizes: Mapping[str, int], *axes: str) -> tuple[int, ...]:
+    """The ranks of a mesh that differ from rank 0 in these axes alone, in order: see `Mesh`.
+
+    sizes dp 2, tp 4        members(sizes, "dp") = 0, 4        members(sizes, "tp") = 0, 1, 2, 3
+    """
+    strides, stride = dict[str, int](), 1
+    for axis in reversed(AXES):
+        strides[axis] = stride
+        stride *= sizes[axis]
+    steps = [range(0, sizes[axis] * strides[axis], strides[axis]) for axis in AXES if axis in axes]
+    return tuple(map(sum, product(*steps)))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks of a cluster all of which is at work: as many groups like this one as there is room for.
+
+    Args:
+        cluster: the machine.
+        ranks: in order.
+        world_size: how many ranks are at work.
+    """
+
+    cluster: Cluster
+    ranks: tuple[int, ...]
+    world_size: int
+
+    @cached_property
+    def nodes(self) -> Placement:
+        """The node of each."""
+        return Placement(map(self.cluster.node_of, self.ranks))
+
+    @cached_property
+    def link(self) -> Link:
+        """The slowest link that they have to cross, where a rank of each node sends on, as in a ring."""
+        return self._between(1) if self.nodes.num_nodes > 1 else self.cluster.inside
+
+    def _between(self, senders: int) -> Link:
+        """What is theirs of the link between nodes, if so many ranks of each group of a node send at once: as many
+        groups as the node has room for share its network cards.
+        """
+        cluster = self.cluster
+        groups = min(cluster.devices_per_node, self.world_size) / self.nodes.most
+        share = max(1.0, senders * groups / cluster.nics_per_node)
+        return replace(cluster.between, bytes_per_s=cluster.between.bytes_per_s / share)
+
+    def seconds(self, operation: str, num_bytes: int) -> float:
+        """The time of a collective by the formula of the algorithm that `auto` takes for it.
+
+        Args:
+            num_bytes: of the array that all together work on.
+        """
+        if len(self.ranks) == 1:
+            return 0.0
+        ranks_per_node = self.nodes.most if self.nodes.num_nodes > 1 else 0
+        case = Case(len(self.ranks), num_bytes, ranks_per_node=ranks_per_node, one_memory=self.cluster.one_memory)
+        formula = choose(operation, self, num_bytes).shared.formula(case)
+        link = self._between(self.nodes.most) if isinstance(formula, OverNodes) else self.link
+        return formula.seconds(link, self.cluster.device.reduced_bytes_per_s, self.cluster.inside)

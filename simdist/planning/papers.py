@@ -1,0 +1,97 @@
+"""Papers: what they say of a plan, on devices and links at their peak rates, and as if nothing went on beside it."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from simdist.nn.formulas import megatron_flops
+from simdist.nn.memory import megatron_activation_bytes
+from simdist.parallel.memory import optimizer_state
+from simdist.parallel.pipeline import paper
+from simdist.parallel.zero.formulas import paper_elements
+from simdist.planning.job import Job
+from simdist.planning.step import Step, stage_times
+from simdist.training.models import shape
+
+__all__ = ["Said", "papers"]
+
+
+class Said(NamedTuple):
+    """Seconds of a step, and bytes of the rank that holds most; None where the papers say nothing.
+
+    Attributes:
+        computing_s: a GPT's operations, shared evenly: Narayanan et al. 2021, arXiv 2104.04473, equation 3.
+        sharing_s: of tensor parallelism, four all-reduces a block of each micro-batch: Shoeybi et al. 2019, arXiv
+            1909.08053, section 3.
+        bubble_s: of the schedule, see `simdist.parallel.pipeline.formulas`.
+        gradients_s: with all that ZeRO's ranks send each other: Rajbhandari et al. 2020, arXiv 1910.02054, section 7.
+        memory: by category; activations of 2 bytes as in Korthikanti et al. 2022, arXiv 2205.05198, table 2.
+    """
+
+    computing_s: float | None
+    sharing_s: float | None
+    bubble_s: float | None
+    gradients_s: float
+    memory: dict[str, float]
+
+
+def papers(job: Job, step: Step, rank: int) -> Said:
+    """All that they say of this job.
+
+    Args:
+        step: as predicted, whose passes the bubble is a share of.
+        rank: of the line.
+    """
+    config, cluster, size = job.config, job.bench.cluster, shape(job.config)
+    computing_s = sharing_s = None
+    if size is not None and not size.experts:
+        sequences = config.global_batch_size
+        flops = megatron_flops(size.layers, size.width, size.vocabulary, size.context, sequences, size.recompute)
+        computing_s = flops / job.bench.ranks / cluster.device.flops_per_s
+        if job.sizes["sp"] == 1:
+            sharing_s = _sharing_s(job)
+    elements = paper_elements(job.parts[rank].size, len(job.copies.ranks), config.zero or 0)
+    gradients_s = elements * job.itemsize / job.copies.link.bytes_per_s
+    return Said(computing_s, sharing_s, _bubble_s(job, step), gradients_s, _memory(job, rank))
+
+
+def _sharing_s(job: Job) -> float:
+    """2 all-reduces forward and 2 backward, each of 2bsh (t-1)/t numbers; forward twice where all is recomputed."""
+    config, (own, _), tp = job.config, job.windows, job.group("tp")
+    t, numbers = len(tp.ranks), own * config.context_bytes * config.width
+    all_reduces = (6 if config.recompute == "full" else 4) * config.layers / job.sizes["pp"]
+    return all_reduces * 2 * numbers * job.itemsize * (t - 1) / t / tp.link.bytes_per_s
+
+
+def _bubble_s(job: Job, step: Step) -> float | None:
+    if not job.pipelined:
+        return 0.0
+    said = paper(job.schedule, replace(stage_times(job), communication=0.0))
+    if said is None or said.makespan_rate is None or not said.filled:
+        return None
+    return step.passes_s * said.makespan_rate / (1 - said.makespan_rate)
+
+
+def _memory(job: Job, rank: int) -> dict[str, float]:
+    """Weights, gradients and what the update remembers, as ZeRO's stages share them; activations of the blocks."""
+    zero, n, size = job.config.zero or 0, job.parts[rank].size, shape(job.config)
+    share = [1 / len(job.copies.ranks) if zero >= stage else 1.0 for stage in (3, 2, 1)]
+    state = optimizer_state(job.recipe, n)
+    found = {
+        "parameters": job.itemsize * n * share[0],
+        "gradients": job.itemsize * n * share[1],
+        "optimizer state": (state.paper_bytes or 0.0) * share[2],
+    }
+    if size is None or size.experts or job.sizes["sp"] > 1:
+        return found
+    each = megatron_activation_bytes(
+        size.context,
+        size.width,
+        size.heads,
+        job.windows[1],
+        tensor_parallel=job.sizes["tp"],
+        sequence_parallel=bool(job.config.sequence_parallel),
+        recompute=size.recompute,
+    )
+    said = paper(job.schedule, stage_times(job)) if job.pipelined else None
+    in_flight = said.memory[rank] if said else 1.0
+    return found | {"activations": each * size.layers / job.sizes["pp"] * in_flight}

@@ -1,0 +1,170 @@
+"""Step: how long a training step takes, put together from what its parts take."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from typing import NamedTuple
+
+from simdist.cluster import Link
+from simdist.parallel.pipeline import Simulation, Times, simulate
+from simdist.parallel.zero.slots import Slots
+from simdist.planning.anatomy import Anatomy, anatomy
+from simdist.planning.group import Group
+from simdist.planning.job import Job, Part
+from simdist.planning.overlap import Layer, Travel, micro_batches_s
+from simdist.training.pipelines import hops
+
+__all__ = ["Step", "computing_s", "stage_times", "step"]
+
+
+class Step(NamedTuple):
+    """Where the time of a step goes, on the ranks of a line on average.
+
+    Attributes:
+        passes_s: forward and backward of all micro-batches, with what the ranks that share layers tell each other.
+        bubble_s: waiting for other stages.
+        gradients_s: adding gradients up, and gathering weights, as far as that is not beneath the passes.
+        update_s: new weights, of which ZeRO's ranks have to tell each other.
+    """
+
+    passes_s: float
+    bubble_s: float
+    gradients_s: float
+    update_s: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return sum(self)
+
+
+def step(job: Job) -> Step:
+    """A step of this job, from the first micro-batch to the new weights.
+
+    passes        each layer's time, by `anatomy`; in a pipeline by its schedule, simulated with the stages' times
+    gradients     the formulas of the collectives; beneath the passes, where they are sent off during backward
+    update        memory's rate, for what the rule reads and writes
+    """
+    if job.pipelined:
+        config, sizes = job.config, tuple(job.sizes.values())
+        key = config.schedule, config.chunks, config.micro_batches, sizes, job.windows, *job.bench.cut(config)
+        course = job.bench.once(lambda: _course(job), "course", *key)
+        bubble_s, ends_s = course.bubble, [row[-1] for row in course.course.end]
+    else:
+        bubble_s, ends_s = 0.0, [_overlapped(job)]
+    passes_s, complete_s = _passes_s(job, job.anatomy), _complete_s(job, ends_s)
+    return Step(passes_s, bubble_s, complete_s - passes_s - bubble_s, max(_update_s(job, part) for part in job.parts))
+
+
+def computing_s(job: Job) -> float:
+    """What the passes would take if messages took no time."""
+    bench = job.bench
+    free = Link(0.0, inf)
+    cluster = bench.cluster.with_(inside=free, between=free)
+    return _passes_s(job, anatomy(job.config, cluster, job.windows[1]))
+
+
+# -- the passes ---------------------------------------------------------------------------------------
+
+
+def _passes_s(job: Job, of: Anatomy) -> float:
+    """Forward and backward of all micro-batches, on the ranks of the line on average."""
+    each_s = sum(layer.seconds["F"] + layer.seconds["B"] for layer in of.layers)
+    return job.config.micro_batches * each_s / len(job.parts)
+
+
+def _course(job: Job) -> Simulation:
+    """The pipeline's schedule with the times of its stages, and of messages that no other is in the way of."""
+    largest_bytes = max(stage.input_bytes for stage in job.stages)
+    hops_s = hops(job.bench.cluster, job.group("pp").ranks, largest_bytes)
+    return simulate(job.schedule, replace(stage_times(job), communication=hops_s))
+
+
+def stage_times(job: Job) -> Times:
+    """Of the stages of a job's pipeline: without those of messages."""
+    forward, inputs, weights = ([stage.seconds[letter] for stage in job.stages] for letter in "FIW")
+    return Times(forward, inputs, weights)
+
+
+def _overlapped(job: Job) -> float:
+    """The passes of ranks that have all layers, with what travels beside them."""
+    (part,), zero, copies = job.parts, job.config.zero or 0, job.copies
+    units = [] if job.config.method == "dp" else job.units(part)  # which sends nothing off before all is there
+    sizes = [unit.room * job.itemsize for unit in units]
+    reduction = "reduce_scatter" if zero else "all_reduce"
+    travel = Travel(
+        [copies.seconds(reduction, size) + (_adding_s(job, size) if zero > 1 else 0.0) for size in sizes],
+        Slots.shared(units).of if zero > 1 else [],
+        zero > 1,
+        [copies.seconds("all_gather", size) for size in sizes] if zero == 3 else [],
+    )
+    took: list[tuple[float, float]] = []
+    for layer, weights in zip(job.anatomy.layers, job.anatomy.weights, strict=True):
+        before = (0.0, 0.0) if weights else took.pop()  # what has none goes with the layer before it
+        took.append((before[0] + layer.seconds["F"], before[1] + layer.seconds["B"]))
+    layers = [
+        Layer(
+            *both,
+            tuple(i for i, unit in enumerate(units) if unit.first == k),
+            tuple(i for i, unit in enumerate(units) if unit.last == k),
+        )
+        for k, both in enumerate(took)
+    ]
+    return micro_batches_s(layers, travel, job.config.micro_batches)
+
+
+def _adding_s(job: Job, num_bytes: int) -> float:
+    """Of a unit that is reduced: to add the own chunk to what there is, and to clear the rest for the next."""
+    return job.memory_s(3 * num_bytes / len(job.copies.ranks) + num_bytes)
+
+
+# -- after them ---------------------------------------------------------------------------------------
+
+
+def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
+    """When the gradients of all ranks are what they are to be changed by.
+
+    Args:
+        ends_s: when each rank of the line is through its passes.
+    """
+    at_s, line = list(ends_s), job.group("pp").ranks
+    for ranks, names in job.held_twice():
+        group = Group(job.bench.cluster, tuple(line[rank] for rank in ranks), job.bench.ranks)
+        num_bytes = sum(job.parts[ranks[0]].weights[name] for name in names) * job.itemsize
+        met_s = max(at_s[rank] for rank in ranks) + group.seconds("all_reduce", num_bytes)
+        for rank in ranks:
+            at_s[rank] = met_s
+    ready_s = max(at + _reduced_s(job, part) for at, part in zip(at_s, job.parts, strict=True))
+    if job.recipe.max_norm is None:
+        return ready_s
+    whole = job.group("pp", "ep", "sp", "tp", *(("dp",) if job.config.zero else ()))
+    return ready_s + 2 * whole.seconds("all_reduce", 16)
+
+
+def _reduced_s(job: Job, part: Part) -> float:
+    """To add up what copies of a rank's part found, where that is not beneath the passes, and what sums need else."""
+    seconds, held, copies = 0.0, 1.0, job.copies
+    if job.config.zero:
+        held = 1 / len(copies.ranks)
+        if job.pipelined:
+            seconds += sum(copies.seconds("reduce_scatter", unit.room * job.itemsize) for unit in job.units(part))
+    elif job.pipelined or job.config.method == "dp":
+        seconds += copies.seconds("all_reduce", part.size * job.itemsize)
+    for ranks, names in job.anatomy.sums:
+        items = sum(size for name, size in part.weights.items() if name in names)
+        group = Group(job.bench.cluster, ranks, job.bench.ranks)
+        seconds += group.seconds("all_reduce", round(items * held) * job.itemsize)
+    return seconds
+
+
+def _update_s(job: Job, part: Part) -> float:
+    """To change a rank's weights, to clear its gradients, and to let others know."""
+    zero, copies, short = job.config.zero or 0, job.copies, job.itemsize
+    own = part.size / (len(copies.ranks) if zero else 1)
+    seconds = own * job.bench.update_s(job.config) + job.memory_s((own if zero > 1 else part.size) * short)
+    if zero in (1, 2):
+        rounded = short + job.recipe.precision.master_dtype.itemsize
+        moved = 2 * short if zero == 1 else 0  # together, at the front of them all
+        seconds += job.memory_s(own * (rounded + moved))
+        seconds += sum(copies.seconds("all_gather", unit.room * short) for unit in job.units(part))
+    return seconds

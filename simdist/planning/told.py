@@ -1,0 +1,138 @@
+"""Told: plans as text."""
+
+from collections.abc import Callable, Sequence
+
+from simdist.nn.formulas import megatron_flops, num_parameters
+from simdist.planning.bench import Bench
+from simdist.planning.execution import Execution
+from simdist.planning.job import Job
+from simdist.planning.memory import fullest
+from simdist.planning.papers import papers
+from simdist.planning.search import Plan, Plans
+from simdist.planning.step import computing_s
+from simdist.training.config import Config
+from simdist.training.models import build, shape
+
+__all__ = ["details", "headline", "overview"]
+
+_LEGEND = (
+    "tp 4s: with sequence parallelism. micro-batches: how many, of how many windows. bubble, gradients and update: the",
+    "step's shares; ranks wait for other stages, or for gradients and gathered weights that nothing else hides. MFU: what",
+    "the model needs, of what all devices could do. They work at their peak rates: so fast it could be.",
+)
+
+
+def headline(config: Config, bench: Bench) -> str:
+    """What is to be trained, and where."""
+    size = shape(config)
+    count = build(config).parameters.size if size is None else num_parameters(size)
+    return (
+        f"{config.model}, {count:,} parameters in {config.precision}, {config.optimizer}, "
+        f"{config.global_batch_size:,} windows of {config.context_bytes:,} tokens a step, "
+        f"on {bench.ranks:,} ranks of {bench.cluster.name}"
+    )
+
+
+def overview(plans: Plans, bench: Bench, top: int) -> list[str]:
+    """A line for each mesh, the fastest first, and what does not fit."""
+    room = _bytes(bench.cluster.device.memory_bytes)
+    lines = [f"{plans.tried:,} ways looked at; of each mesh the fastest that fits in {room} a rank:"]
+    if plans.best:
+        sizes = plans.best[0].sizes
+        axes = ["dp", "tp", "pp", *(axis for axis in ("sp", "ep") if sizes[axis] > 1)]
+        lines += ["", *_aligned([_head(axes), *(_line(plan, bench, axes) for plan in plans.best[:top])])]
+        more = len(plans.best) - top
+        lines += [*([f"and {more} more"] if more > 0 else []), *_LEGEND]
+    else:
+        lines.append("none")
+    if plans.too_large:
+        least = plans.too_large[0]
+        mesh = " x ".join(f"{axis} {size}" for axis, size in least.sizes.items() if size > 1) or "one rank"
+        lines.append(f"too large for {len(plans.too_large)} others: {mesh} takes {_bytes(least.num_bytes)} a rank")
+    return lines
+
+
+def _head(axes: Sequence[str]) -> list[str]:
+    what = ["zero", "schedule", "micro-batches", "recompute", "step", "tokens/s", "MFU"]
+    return [*axes, *what, "bubble", "gradients", "update", "memory"]
+
+
+def _line(plan: Plan, bench: Bench, axes: Sequence[str]) -> list[str]:
+    """One plan, in the columns of the head."""
+    config, sizes, step = plan.config, plan.sizes, plan.step
+    windows = config.global_batch_size // (sizes["dp"] * sizes["ep"]) // config.micro_batches
+    tokens = config.global_batch_size * (config.context_bytes if config.model == "gpt" else 1)
+    return [
+        *(f"{sizes[axis]}{'s' if axis == 'tp' and config.sequence_parallel else ''}" for axis in axes),
+        str(config.zero or 0),
+        f"{config.schedule or '-'}{f' of {config.chunks}' if config.chunks else ''}",
+        f"{config.micro_batches} of {windows}",
+        config.recompute or "-",
+        _time(step.seconds),
+        f"{tokens / step.seconds:,.0f}",
+        _mfu(config, bench, step.seconds),
+        *(f"{part / step.seconds:.1%}" for part in (step.bubble_s, step.gradients_s, step.update_s)),
+        _bytes(plan.num_bytes),
+    ]
+
+
+def _mfu(config: Config, bench: Bench, seconds: float) -> str:
+    size = shape(config)
+    if size is None or size.experts:
+        return "-"
+    sequences = config.global_batch_size
+    needed = megatron_flops(size.layers, size.width, size.vocabulary, size.context, sequences, recompute="none")
+    return f"{needed / seconds / bench.ranks / bench.cluster.device.flops_per_s:.0%}"
+
+
+def details(plan: Plan, bench: Bench, execution: Execution | None = None) -> list[str]:
+    """A plan's figures, each beside the papers', and beside what its execution took, where it was executed."""
+    job, step = Job(plan.config, bench), plan.step
+    said, alone_s = papers(job, step, fullest(job)), computing_s(job)
+    rows: list[list[str]] = [
+        ["computing", "", _time(alone_s), _told(said.computing_s, _time)],
+        ["between ranks that share layers", "", _time(step.passes_s - alone_s), _told(said.sharing_s, _time)],
+        ["bubble", "", _time(step.bubble_s), _told(said.bubble_s, _time)],
+        ["gradients, gathered weights", "", _time(step.gradients_s), _told(said.gradients_s, _time)],
+        ["update", "", _time(step.update_s), ""],
+        ["step", _told(execution and execution.seconds, _time), _time(step.seconds), ""],
+    ]
+    for category, num_bytes in plan.memory.items():
+        took, formula = execution and execution.memory[category], said.memory.get(category)
+        rows.append([f"bytes of {category}", _told(took, _count), _count(num_bytes), _told(formula, _count)])
+    rows.append(["all at once", _told(execution and execution.num_bytes, _count), _count(plan.num_bytes), ""])
+    table = [["", "executed", "predicted", "formula"], *rows]
+    return _aligned(table if execution else [[row[0], *row[2:]] for row in table], left=1)
+
+
+# -- figures ------------------------------------------------------------------------------------------
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """In columns, the first so many of them to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (
+        [
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in rows
+    )
+    return ["  ".join(row).rstrip() for row in padded]
+
+
+def _told(value: float | None, written: Callable[[float], str]) -> str:
+    return "" if value is None else written(value)
+
+
+def _time(seconds: float) -> str:
+    """In seconds, or less than one in milliseconds."""
+    return f"{seconds:,.4g} s" if seconds >= 1 else f"{seconds * 1e3:.4g} ms"
+
+
+def _count(num_bytes: float) -> str:
+    return f"{num_bytes:,.0f}"
+
+
+def _bytes(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:,.3g} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:,.3g} MB"
