@@ -20,7 +20,9 @@ from simdist.parallel.parts import MeshParts
 from simdist.parallel.pipeline import Pipeline, modelled_costs, schedule
 from simdist.parallel.precision import precision
 from simdist.parallel.zero.formulas import paper_bytes
-from simdist.plots import style, timeline
+from simdist.planning import Bench, overview, planned, search
+from simdist.plots import plan_bars, style, timeline
+from simdist.training import Config
 
 GIB = 2**30
 
@@ -226,6 +228,48 @@ bars(again, f"With a wire ten times slower, {first} is fastest, and {last} takes
 
 # %% [markdown]
 # Only what crosses the wire rarely can bear a slow one: a pipeline's activations cross it once a micro-batch.
+#
+# ## The ways that nobody ran
+#
+# Eleven ways were run, and there are hundreds: schedules, stages of ZeRO, sizes of micro-batches, recomputation. But a
+# step need not be run as a whole to be known. All blocks are alike: one of them, on the ranks that share it, tells what
+# all take; the schedule is simulated with these times; and collectives have their formulas. How good is that?
+
+# %%
+given = {"model": "gpt", "layers": 8, "width": 8192, "heads": 64, "context_bytes": 2048, "vocabulary": 51200}
+given |= {"global_batch_size": BATCH, "precision": "bf16", "clip_norm": 0.0}
+bench = Bench(cluster, RANKS)
+
+
+def config_of(sizes, zero=0, order="1f1b"):
+    """The same way, as the settings of a training run."""
+    way = {"schedule": order} if "pp" in sizes else {"bucket_bytes": 1 << 26} if zero < 3 else {}
+    way |= {"sequence_parallel": True} if "tp" in sizes else {}
+    way |= {"zero": zero} if zero else {}
+    return Config(**given, **sizes, **way, micro_batches=BATCH // sizes.get("dp", 1), device="phantom")
+
+
+print(f"{'':27}{'executed':>11}{'predicted':>11}")
+for name, out in found.items():
+    predicted_s = planned(config_of(*ways[name]), bench).step.seconds
+    print(f"{name:27}{out.seconds * 1e3:8.1f} ms{predicted_s * 1e3:8.1f} ms{predicted_s / out.seconds - 1:8.1%}")
+    assert abs(predicted_s / out.seconds - 1) < 0.1
+
+# %% [markdown]
+# So all ways can be looked at, of which this lists the fastest of each mesh:
+
+# %%
+plans = search(given, bench)
+print(*overview(plans, bench, top=9), sep="\n")
+
+# %%
+plan_bars(plans.best, bench)
+
+# %% [markdown]
+# The best is faster than all that were run. Beside its time stands what it takes of memory: the right half of the
+# picture says what could be had for it, such as larger micro-batches, or what has to be given for it.
+#
+# The command line does the same: `simdist plan --cluster h100 --ranks 64 --layers 48 --width 8192 --heads 64 …`.
 #
 # ## Is it right?
 #

@@ -3,15 +3,17 @@
 import argparse
 import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from simdist import planning
 from simdist.cli.settings import add_options, as_words, given_options
 from simdist.cluster import preset, presets
 from simdist.errors import ArgumentError
 from simdist.planning import Bench, Plan, details, headline, overview, search
+from simdist.planning import execute as carried_out
+from simdist.plots.file import check_format, save
 from simdist.training import merged, read_toml
 
 __all__ = ["add_arguments", "execute"]
@@ -32,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--ranks", type=int, required=True, metavar="N", help="how many of its devices")
     where.add_argument("--config", metavar="FILE", help="TOML of the options below")
     where.add_argument("--top", type=int, default=12, metavar="N", help="how many meshes to list (12)")
+    where.add_argument("--picture", type=Path, metavar="FILE", help="draw them there: .png, .svg or .pdf")
     where.add_argument(
         "--execute", action="store_true", help="carry the best out on virtual ranks; of many layers that takes minutes"
     )
@@ -46,14 +49,19 @@ def execute(args: argparse.Namespace) -> int:
     for name in ("ranks", "top"):
         if getattr(args, name) < 1:
             raise ArgumentError(f"{name} is {getattr(args, name)}; needs at least 1")
+    if args.picture is not None:
+        check_format(args.picture)
     bench = Bench(preset(args.cluster), args.ranks)
     with tqdm(unit=" ways", leave=False, disable=not sys.stderr.isatty()) as bar:
         plans = search(given, bench, bar.update)
     shown = (plans.best or plans.too_large)[0]
     print(headline(shown.config, bench), *overview(plans, bench, args.top), "", sep="\n")
     print("the first of these:" if plans.best else "the smallest of these:")
-    print(*details(shown, bench, planning.execute(shown.config, bench) if args.execute else None), "", sep="\n")
+    print(*details(shown, bench, carried_out(shown.config, bench) if args.execute else None), "", sep="\n")
     print(_command(args, given, shown))
+    if args.picture is not None and plans.best:
+        save(plan_bars(plans.best[: args.top], bench), args.picture)
+        print(f"drawn: {args.picture}")
     return 0
 
 

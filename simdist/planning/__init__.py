@@ -2,21 +2,25 @@
 
 from simdist.planning.bench import Bench
 from simdist.planning.execution import Execution, execute
+from simdist.planning.job import Job
 from simdist.planning.search import Plan, Plans, planned, search
 from simdist.planning.space import SCHEDULES, ways
-from simdist.planning.step import Step
-from simdist.planning.told import details, headline, overview
+from simdist.planning.step import Step, computing_s
+from simdist.planning.told import details, headline, mesh, overview
 
 __all__ = [
     "SCHEDULES",
     "Bench",
     "Execution",
+    "Job",
     "Plan",
     "Plans",
     "Step",
+    "computing_s",
     "details",
     "execute",
     "headline",
+    "mesh",
     "overview",
     "planned",
     "search",

@@ -43,7 +43,7 @@ class Job:
         bench: the ranks that it is for.
 
     Attributes:
-        windows: of a rank's part of a batch, and of its largest micro-batch.
+        windows: of each of a rank's micro-batches; the first is the largest.
         anatomy: what its layers take of such a micro-batch.
         parts: of the ranks in a line, one after the other; of one rank where there is no pipeline.
 
@@ -58,8 +58,8 @@ class Job:
         axes = ("pp", "dp", *CUTTING)
         self.sizes = mesh_sizes(config, bench.ranks) or dict.fromkeys(axes, 1) | {"dp": bench.ranks}
         own = partition(config.global_batch_size, self.sizes["dp"] * self.sizes["ep"]).largest
-        self.windows = own, partition(own, config.micro_batches).largest
-        self.anatomy: Anatomy = bench.anatomy(config, self.windows[1])
+        self.windows: tuple[int, ...] = tuple(part.stop - part.start for part in partition(own, config.micro_batches))
+        self.anatomy: Anatomy = bench.anatomy(config, self.windows[0])
         self.pipelined = config.method == PIPELINE
         self.parts = [self._part(layers) for layers in self._layers_of_ranks()]
 

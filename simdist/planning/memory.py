@@ -35,10 +35,11 @@ def memory(job: Job, rank: int) -> dict[str, float]:
 
 def _activations(job: Job, rank: int) -> float:
     """Of all micro-batches that are in flight at once; their text is one array, which stays."""
+    sizes: list[float] = [windows / job.windows[0] for windows in job.windows]
     if job.pipelined:
-        return peak_bytes(job.schedule, rank, job.stages)
-    whole, (own, each) = joined(job.anatomy.layers), job.windows
-    return max(whole.levels[letter].during for letter in "FB") + whole.text_bytes * own / each
+        return peak_bytes(job.schedule, rank, job.stages, sizes)
+    whole = joined(job.anatomy.layers)
+    return max(whole.levels[letter].during for letter in "FB") + whole.text_bytes * sum(sizes)
 
 
 def _passing(job: Job, part: Part) -> float:

@@ -56,10 +56,11 @@ def papers(job: Job, step: Step, rank: int) -> Said:
 
 def _sharing_s(job: Job) -> float:
     """2 all-reduces forward and 2 backward, each of 2bsh (t-1)/t numbers; forward twice where all is recomputed."""
-    config, (own, _), tp = job.config, job.windows, job.group("tp")
-    t, numbers = len(tp.ranks), own * config.context_bytes * config.width
+    config, tp = job.config, job.group("tp")
+    t, num_bytes = len(tp.ranks), sum(job.windows) * config.context_bytes * config.width * job.itemsize
     all_reduces = (6 if config.recompute == "full" else 4) * config.layers / job.sizes["pp"]
-    return all_reduces * 2 * numbers * job.itemsize * (t - 1) / t / tp.link.bytes_per_s
+    seconds: float = all_reduces * 2 * num_bytes * (t - 1) / t / tp.link.bytes_per_s
+    return seconds
 
 
 def _bubble_s(job: Job, step: Step) -> float | None:
@@ -87,7 +88,7 @@ def _memory(job: Job, rank: int) -> dict[str, float]:
         size.context,
         size.width,
         size.heads,
-        job.windows[1],
+        job.windows[0],
         tensor_parallel=job.sizes["tp"],
         sequence_parallel=bool(job.config.sequence_parallel),
         recompute=size.recompute,

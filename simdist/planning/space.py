@@ -43,7 +43,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         found = True
         yield way
     if not found:
-        why = refused or f"{given.get('global_batch_size')} windows cannot be shared evenly"
+        why = refused or "what is given leaves no mesh whose copies of the model share the batch evenly"
         raise ArgumentError(f"no way to train on {ranks} ranks: {why}") from refused
 
 

@@ -61,7 +61,7 @@ def computing_s(job: Job) -> float:
     bench = job.bench
     free = Link(0.0, inf)
     cluster = bench.cluster.with_(inside=free, between=free)
-    return _passes_s(job, anatomy(job.config, cluster, job.windows[1]))
+    return _passes_s(job, anatomy(job.config, cluster, job.windows[0]))
 
 
 # -- the passes ---------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ from simdist.planning.step import computing_s
 from simdist.training.config import Config
 from simdist.training.models import build, shape
 
-__all__ = ["details", "headline", "overview"]
+__all__ = ["details", "headline", "mesh", "overview"]
 
 _LEGEND = (
-    "tp 4s: with sequence parallelism. micro-batches: how many, of how many windows. bubble, gradients and update: the",
-    "step's shares; ranks wait for other stages, or for gradients and gathered weights that nothing else hides. MFU: what",
-    "the model needs, of what all devices could do. They work at their peak rates: so fast it could be.",
+    "tp 4s: with sequence parallelism. 8 of 2: eight micro-batches of two windows. Of a step, ranks wait for other",
+    "stages (bubble), wait for gradients and gathered weights that nothing hides, and change weights (update).",
+    "MFU: what the model needs of what all devices could do. They are modelled at peak rates: so fast it could be.",
 )
 
 
@@ -46,10 +46,16 @@ def overview(plans: Plans, bench: Bench, top: int) -> list[str]:
     else:
         lines.append("none")
     if plans.too_large:
-        least = plans.too_large[0]
-        mesh = " x ".join(f"{axis} {size}" for axis, size in least.sizes.items() if size > 1) or "one rank"
-        lines.append(f"too large for {len(plans.too_large)} others: {mesh} takes {_bytes(least.num_bytes)} a rank")
+        least, count = plans.too_large[0], len(plans.too_large)
+        others = f"{count} mesh{'es' if count > 1 else ''}"
+        lines.append(f"too large for {others}, of which {mesh(least)} needs least, {_bytes(least.num_bytes)} a rank")
     return lines
+
+
+def mesh(plan: Plan) -> str:
+    """The axes of a plan's mesh that have more than one rank."""
+    sizes = {axis: plan.sizes[axis] for axis in ("dp", "tp", "pp", "sp", "ep")}
+    return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "one rank"
 
 
 def _head(axes: Sequence[str]) -> list[str]:
@@ -127,12 +133,17 @@ def _told(value: float | None, written: Callable[[float], str]) -> str:
 
 def _time(seconds: float) -> str:
     """In seconds, or less than one in milliseconds."""
-    return f"{seconds:,.4g} s" if seconds >= 1 else f"{seconds * 1e3:.4g} ms"
+    return f"{_digits(seconds, 4)} s" if seconds >= 1 else f"{_digits(seconds * 1e3, 4)} ms"
+
+
+def _bytes(num_bytes: float) -> str:
+    return f"{_digits(num_bytes / 1e9, 3)} GB" if num_bytes >= 1e9 else f"{_digits(num_bytes / 1e6, 3)} MB"
+
+
+def _digits(value: float, count: int) -> str:
+    """So many of them, or all before the point, if there are more."""
+    return f"{value:.{count}g}" if value < 10**count else f"{value:,.0f}"
 
 
 def _count(num_bytes: float) -> str:
     return f"{num_bytes:,.0f}"
-
-
-def _bytes(num_bytes: float) -> str:
-    return f"{num_bytes / 1e9:,.3g} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:,.3g} MB"

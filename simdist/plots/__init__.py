@@ -9,6 +9,7 @@ from simdist.plots.loss import loss_curve
 from simdist.plots.loss_differences import Losses, loss_differences
 from simdist.plots.loss_race import Point, loss_race
 from simdist.plots.memory import memory
+from simdist.plots.plans import plan_bars
 from simdist.plots.race import race_bandwidth, race_over_limit
 from simdist.plots.schedule import pipeline_schedule
 from simdist.plots.server_traffic import ServerTraffic, server_traffic
@@ -36,6 +37,7 @@ __all__ = [
     "loss_race",
     "memory",
     "pipeline_schedule",
+    "plan_bars",
     "race_bandwidth",
     "race_over_limit",
     "server_traffic",

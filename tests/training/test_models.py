@@ -3,8 +3,9 @@ import pytest
 from simdist.errors import ArgumentError
 from simdist.nn import Shape
 from simdist.nn.formulas import num_parameters
+from simdist.parallel.pipeline import modelled_costs
 from simdist.training import Config
-from simdist.training.models import build, models
+from simdist.training.models import build, models, sample
 
 
 @pytest.mark.parametrize("name", models())
@@ -27,3 +28,22 @@ def test_the_sizes_of_a_gpt_are_those_of_the_config(logits):
 def test_a_gpt_must_be_possible():
     with pytest.raises(ArgumentError, match="width is 10 and heads is 4"):
         build(Config(model="gpt", width=10))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model": "gpt", "layers": 5, "recompute": "full"},
+        {"model": "gpt", "layers": 3, "experts": 4, "logits": "untied"},
+        {"model": "gpt", "layers": 0},
+        {"model": "mlp", "hidden_layers": 3},
+    ],
+    ids=str,
+)
+def test_a_sample_tells_what_each_layer_takes(settings):
+    config = Config(**settings)
+    few, like = sample(config)
+    every = build(config)
+    took, found = (modelled_costs(model, 2, config.context_bytes + 1) for model in (every, few))
+    assert took == [found[layer] for layer in like]
+    assert len(found) <= 3 or config.model == "mlp"

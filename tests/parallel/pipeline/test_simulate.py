@@ -9,7 +9,11 @@ from simdist.parallel.pipeline.play import SENDS, play
 
 
 def relaxed(one, seconds, hop):
-    """Every action's end: the least that meets all constraints, found by raising ends until nothing changes."""
+    """Every action's end: the least that meets all constraints, found by raising ends until nothing changes.
+
+    Args:
+        hop: hop(src, dst) is what a message takes.
+    """
     path = {}  # (stage, micro-batch) -> rank
     place = {}
     for r, row in enumerate(one.rows):
@@ -25,10 +29,10 @@ def relaxed(one, seconds, hop):
         if here[1]:
             ends.append((here[0], here[1] - 1, 0.0))
         if letter == "F" and s:
-            ends.append((*place["F", s - 1, i], hop * (path[s - 1, i] != here[0])))
+            ends.append((*place["F", s - 1, i], hop(path[s - 1, i], here[0])))
         if letter in "BI" and s < last:
             above = place.get(("B", s + 1, i)) or place["I", s + 1, i]
-            ends.append((*above, hop * (path[s + 1, i] != here[0])))
+            ends.append((*above, hop(path[s + 1, i], here[0])))
         if letter in "BIW":
             ends.append((*place["I" if letter == "W" else "F", s, i], 0.0))
     end = [np.zeros(len(row)) for row in one.rows]
@@ -51,8 +55,31 @@ def test_every_action_ends_as_soon_as_it_can(name):
     f, b, w = (rng.uniform(0.5, 2, one.num_stages).tolist() for _ in range(3))
     found = simulate(one, Times(f, b, w, 0.3))
     seconds = {"F": f, "B": [x + y for x, y in zip(b, w, strict=True)], "I": b, "W": w}
-    for got, wanted in zip(found.course.end, relaxed(one, seconds, 0.3), strict=True):
+    for got, wanted in zip(found.course.end, relaxed(one, seconds, lambda a, b: 0.3 * (a != b)), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved-1f1b", "zb-v", "chimera"])
+def test_some_ranks_are_farther_from_each_other(name):
+    one = schedule(name, stages=4, micro_batches=8)
+    hops = {(a, b): 0.1 * (1 + a + b) for a in range(4) for b in range(4) if abs(a - b) in (1, 3)}
+    found = simulate(one, Times(communication=hops))
+    seconds = {letter: [time * one.share] * one.num_stages for letter, time in {"F": 1, "B": 2, "I": 1, "W": 1}.items()}
+    wanted = relaxed(one, seconds, lambda a, b: hops[a, b] if a != b else 0.0)
+    for got, ends in zip(found.course.end, wanted, strict=True):
+        np.testing.assert_allclose(got, ends, rtol=1e-12)
+    sends = [s for s in found.trace() if s.name == "send"]
+    assert all(s.end_s - s.start_s == pytest.approx(hops[s.rank, s.peer]) for s in sends)
+
+
+def test_of_ranks_nothing_is_said_of_the_longest_way_counts():
+    times = Times(communication={(0, 1): 0.5, (1, 0): 2.0})
+    assert (times.hop(0, 1), times.hop(1, 0), times.hop(0, 2), times.longest_hop) == (0.5, 2.0, 2.0, 2.0)
+    assert Times(communication={}).hop(0, 1) == 0
+    blocking = simulate(parse("F0 B0\nF0 B0"), times, sends="blocking")
+    assert blocking.course.start == [[0, 1 + 0.5 + 1 + 2 + 2.0], [1.5, 2.5]]
+    with pytest.raises(ArgumentError, match="communication is -1"):
+        Times(communication={(0, 1): -1.0})
 
 
 # arXiv 2401.10241, tables 5 and 9, with the times that it measured: p, m, TF, TB, TW, Tcomm; layers a rank, each of

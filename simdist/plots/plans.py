@@ -1,0 +1,92 @@
+"""Plans: what a step goes into, and what memory is for, of several ways to train beside each other."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from simdist.arrays import CATEGORIES
+from simdist.errors import ArgumentError
+from simdist.planning import Bench, Job, Plan, computing_s, mesh
+from simdist.plots import style
+from simdist.plots.memory import COLOURS
+
+__all__ = ["plan_bars"]
+
+_PARTS = {
+    "computing": "compute",
+    "messages between layers": "all_gather",
+    "waiting for stages": "wait",
+    "gradients, weights": "all_reduce",
+    "update": "update",
+}
+"""What a step goes into, and whose colour it has."""
+
+_GB = 1e9
+
+
+def plan_bars(plans: Sequence[Plan], bench: Bench, *, width: float = style.PAGE) -> Figure:
+    """A bar for the step of each, and a bar for its memory.
+
+    Args:
+        plans: the fastest first.
+        bench: on which they were made.
+        width: of the figure, in inches.
+
+    Raises:
+        ArgumentError: there is none.
+    """
+    if not plans:
+        raise ArgumentError("there are no plans to draw; needs at least one")
+    length_s, second = style.unit_of_time(max(plan.step.seconds for plan in plans))
+    with style.styled():
+        fig = style.figure(width, 1.2 + 0.2 * len(plans))
+        left, right = fig.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+        for y, plan in enumerate(plans):
+            parts = zip(_PARTS.values(), _parts_s(plan, bench), strict=True)
+            _bar(left, y, {style.colour(kind): seconds / length_s for kind, seconds in parts})
+            _bar(right, y, {COLOURS[each]: plan.memory[each] / _GB for each in CATEGORIES})
+        right.axvline(bench.cluster.device.memory_bytes / _GB, color=style.ACCENT, linewidth=0.9, linestyle="--")
+        left.set_yticks(range(len(plans)), [_name(plan) for plan in plans])
+        left.invert_yaxis()
+        left.set(xlabel=f"a step ({second})")
+        right.set(xlabel="memory (GB)")
+        right.tick_params(left=False)
+        keys = [Patch(color=style.colour(kind), label=part) for part, kind in _PARTS.items()]
+        keys += [Patch(color=COLOURS[each], label=each) for each in CATEGORIES]
+        style.legend(
+            fig,
+            keys,
+            "time: of ranks on average; memory: of the one that holds most; dashed: what a device has",
+            letters=20,
+        )
+        style.title(fig, _finding(plans))
+    return fig
+
+
+def _parts_s(plan: Plan, bench: Bench) -> list[float]:
+    """In the order of _PARTS."""
+    step, alone_s = plan.step, computing_s(Job(plan.config, bench))
+    return [alone_s, step.passes_s - alone_s, step.bubble_s, step.gradients_s, step.update_s]
+
+
+def _bar(ax: Axes, y: int, lengths: Mapping[str, float]) -> None:
+    """One part after the other, by colour."""
+    start = 0.0
+    for colour, length in lengths.items():
+        ax.barh(y, length, left=start, color=colour, height=0.7, linewidth=0)
+        start += length
+
+
+def _name(plan: Plan) -> str:
+    zero, schedule = plan.config.zero, plan.config.schedule
+    return ", ".join([mesh(plan), *([f"ZeRO {zero}"] if zero else []), *([schedule] if schedule else [])])
+
+
+def _finding(plans: Sequence[Plan]) -> str:
+    best, last = plans[0], plans[-1]
+    words = f"{_name(best)} is fastest: {style.seconds(best.step.seconds)} a step"
+    if len(plans) == 1:
+        return words
+    return f"{words}; {_name(last)} takes {last.step.seconds / best.step.seconds:.2g} times as long"

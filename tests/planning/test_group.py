@@ -1,0 +1,53 @@
+"""Groups of ranks that nobody started, against those of a mesh, and their collectives against executed ones."""
+
+import numpy as np
+import pytest
+
+import simdist as sd
+from simdist import collectives
+from simdist.arrays import phantom
+from simdist.cluster import preset
+from simdist.comm import Mesh
+from simdist.planning.group import Group, members
+
+SIZES = {"pp": 2, "dp": 3, "ep": 1, "sp": 2, "tp": 2}
+
+
+def test_members_are_those_of_the_mesh():
+    def program(comm):
+        mesh = Mesh(comm, **SIZES)
+        return {
+            axes: tuple(mesh.group(*axes).ranks) for axes in (("dp",), ("tp", "pp"), ("sp",), (), ("pp", "dp", "tp"))
+        }
+
+    for axes, ranks in sd.run(program, 24).results[0].items():
+        assert members(SIZES, *axes) == ranks
+
+
+@pytest.mark.parametrize("stride", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("operation", "call"),
+    [
+        ("all_reduce", lambda x, comm: collectives.all_reduce(x, comm)),
+        ("reduce_scatter", lambda x, comm: collectives.reduce_scatter(x, comm)),
+        ("all_gather", lambda x, comm: collectives.all_gather(x[: len(x) // comm.size], comm)),
+    ],
+)
+def test_its_collectives_take_as_long_as_executed_ones(operation, call, stride):
+    """Ranks a stride apart, and so as many groups side by side, on nodes of four with two network cards."""
+    cluster = preset("a100").with_(devices_per_node=4, nics_per_node=2)
+
+    def program(comm):
+        group = comm.split(comm.rank % stride)
+        comm.barrier()
+        start_s = comm.clock()
+        call(phantom(1 << 22, np.float64), group)
+        return comm.clock() - start_s
+
+    took_s = max(sd.run(program, 16, cluster=cluster).results)
+    predicted_s = Group(cluster, tuple(range(0, 16, stride)), 16).seconds(operation, 8 << 22)
+    assert predicted_s == pytest.approx(took_s, rel=0.12)
+
+
+def test_of_one_there_is_nothing_to_wait_for():
+    assert Group(preset("h100"), (3,), 8).seconds("all_reduce", 1 << 30) == 0

@@ -1,0 +1,44 @@
+"""Two streams, by hand."""
+
+import pytest
+
+from simdist.planning.overlap import Layer, Travel, micro_batches_s
+
+# F takes 1 and B takes 2; a unit a layer.
+THREE = [Layer(1.0, 2.0, (k,), (k,)) for k in range(3)]
+TIED = [Layer(1.0, 2.0, (0,), ()), Layer(1.0, 2.0, (1,), (1,)), Layer(1.0, 2.0, (), (0,))]
+
+
+@pytest.mark.parametrize(
+    ("reduce_s", "found"),
+    [
+        ([0.0, 0.0, 0.0], 9),  # F 0-3, B2 3-5, B1 5-7, B0 7-9
+        ([1.0, 1.0, 1.0], 10),  # r0 9-10
+        ([1.0, 3.0, 1.0], 11),  # r2 5-6, r1 7-10, r0 10-11
+        ([1.0, 1.0, 9.0], 16),  # r2 5-14, r1 14-15, r0 15-16
+    ],
+)
+def test_gradients_beneath_backward(reduce_s, found):
+    assert micro_batches_s(THREE, Travel(reduce_s), 1) == found
+    assert micro_batches_s(THREE, Travel(reduce_s), 3) == 18 + found  # with the last alone
+
+
+def test_a_unit_waits_for_the_one_before_it_in_its_slot():
+    # r2 5-9; B0 shares the slot and begins at 9, B1 7-… does not: 9-11, r1 9-10, r0 11-12
+    assert micro_batches_s(THREE, Travel([1.0, 1.0, 4.0], slots=[0, 1, 0], every=True), 1) == 12
+    # the second begins at 11, and its B1 (slot 1) and B2 (slot 0) find theirs free: 20 + r0
+    assert micro_batches_s(THREE, Travel([1.0, 1.0, 1.0], slots=[0, 1, 0], every=True), 2) == 19
+
+
+def test_weights_are_gathered_a_layer_ahead():
+    quick = Travel([0.0] * 3, gather_s=[0.5] * 3)
+    assert micro_batches_s(THREE, quick, 1) == 0.5 + 3 + 0.5 + 6  # for the first, and again for the last
+    slow = Travel([0.0] * 3, gather_s=[3.0] * 3)
+    # g0 0-3, F0 3-4 beneath g1 3-6, F1 6-7 beneath g2 6-9, F2 9-10; g2 10-13, B2 13-15 beneath g1 13-16, B1 16-18, …
+    assert micro_batches_s(THREE, slow, 1) == 21
+
+
+def test_a_tied_unit_stays_from_its_first_layer_to_its_last():
+    travel = Travel([0.0, 0.0], gather_s=[1.0, 1.0])
+    # g0 0-1, F0 1-2 beneath g1, F1 2-3, F2 3-4; g0 4-5, B2 5-7 beneath g1 5-6, B1 7-9, B0 9-11: nothing comes again
+    assert micro_batches_s(TIED, travel, 1) == 11

@@ -1,0 +1,76 @@
+"""What papers say of a plan: their formulas, and figures that they printed."""
+
+import pytest
+
+from simdist.cluster import preset
+from simdist.planning import Bench, planned
+from simdist.planning.job import Job
+from simdist.planning.papers import papers
+from simdist.training import Config
+
+A100 = preset("a100")
+GPT = {"model": "gpt", "layers": 4, "width": 512, "heads": 8, "context_bytes": 256, "vocabulary": 1024}
+GPT |= {"precision": "bf16", "global_batch_size": 32, "device": "phantom"}
+
+
+def said(ranks, **settings):
+    bench, config = Bench(A100, ranks), Config(**GPT | settings)
+    plan = planned(config, bench)
+    job = Job(config, bench)
+    return job, plan, papers(job, plan.step, 0)
+
+
+def test_the_operations_of_the_megatron_paper():
+    """Narayanan et al. 2021, arXiv 2104.04473, table 1: 39.1 billion parameters on 512 A100 reach 138 TFLOP/s each
+    with a batch of 1536, and so take 14.5 s a step (5 s of it, were the devices at their peak)."""
+    size = {"layers": 48, "width": 8192, "heads": 64, "context_bytes": 2048, "vocabulary": 51200}
+    mesh = {"tp": 8, "pp": 2, "micro_batches": 48, "recompute": "full", "global_batch_size": 1536}
+    _, _, found = said(512, **size, **mesh)
+    flops = 96 * 1536 * 2048 * 48 * 8192**2 * (1 + 2048 / (6 * 8192) + 51200 / (16 * 48 * 8192))
+    assert found.computing_s == pytest.approx(flops / 512 / 312e12, rel=1e-12)
+
+
+def test_tensor_parallelism():
+    """Each of four all-reduces of 2bsh (t-1)/t numbers, a block and micro-batch."""
+    _, _, found = said(8, tp=4, micro_batches=2)
+    windows = 32 // 2
+    assert found.sharing_s == pytest.approx(4 * 4 * 2 * windows * 256 * 512 * 2 * 3 / 4 / 300e9, rel=1e-12)
+    again = said(8, tp=4, micro_batches=2, recompute="full")[2]
+    assert again.sharing_s == pytest.approx(1.5 * found.sharing_s, rel=1e-12)
+    assert said(8)[2].sharing_s == 0
+
+
+@pytest.mark.parametrize(("zero", "elements"), [(0, 2), (1, 2), (2, 2), (3, 3)])
+def test_what_copies_send(zero, elements):
+    job, _, found = said(8, zero=zero)
+    weights = job.parts[0].size
+    assert found.gradients_s == pytest.approx(elements * weights * 7 / 8 * 2 / 300e9, rel=1e-12)
+
+
+def test_the_bubble_is_a_share_of_the_passes():
+    _, plan, found = said(4, pp=4, micro_batches=8)
+    assert found.bubble_s == pytest.approx(plan.step.passes_s * 3 / 8, rel=1e-12)
+    assert said(8)[2].bubble_s == 0
+    assert said(4, pp=4, micro_batches=2, schedule="zb-h2")[2].bubble_s is None  # too few to fill the pipeline
+
+
+def test_memory_of_zero():
+    """16 bytes a weight of mixed precision; divided by the stages."""
+    for zero, bytes_a_weight in ((0, 16), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 16 / 8)):
+        job, _, found = said(8, zero=zero)
+        weights = sum(found.memory[name] for name in ("parameters", "gradients", "optimizer state"))
+        assert weights == pytest.approx(bytes_a_weight * job.parts[0].size, rel=1e-12)
+
+
+def test_memory_of_activations():
+    """sbh (34 + 5as/h) bytes a layer; of the first stage of 1F1B as many micro-batches as there are stages."""
+    each = 256 * 512 * (34 + 5 * 8 * 256 / 512)
+    assert said(8, micro_batches=4)[2].memory["activations"] == pytest.approx(4 * each)
+    assert said(4, pp=4, micro_batches=8)[2].memory["activations"] == pytest.approx(4 * each * 4)
+
+
+def test_of_experts_they_say_nothing():
+    found = said(4, experts=4)[2]
+    assert found.computing_s is None
+    assert found.sharing_s is None
+    assert "activations" not in found.memory

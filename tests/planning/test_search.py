@@ -1,0 +1,75 @@
+"""A search finds what planning every way by itself finds; and what the papers found by experience."""
+
+import pytest
+
+from simdist.cluster import Link, preset
+from simdist.nn import Shape
+from simdist.planning import Bench, planned, search, ways
+from simdist.training import Config
+
+A100 = preset("a100")
+GPT = {"model": "gpt", "layers": 6, "width": 512, "heads": 8, "context_bytes": 128, "vocabulary": 1024}
+GPT |= {"global_batch_size": 16, "precision": "bf16"}
+
+
+def with_memory(num_bytes):
+    device = A100.device
+    return A100.with_(device=type(device)("small", device.flops_per_s, device.memory_bytes_per_s, num_bytes))
+
+
+@pytest.mark.parametrize("num_bytes", [80e9, 3e8, 1.5e8])
+def test_it_finds_what_is_there(num_bytes):
+    bench = Bench(with_memory(num_bytes), 4)
+    given = GPT | {"schedule": "1f1b"}
+    found = search(given, bench)
+    least, smallest = {}, {}
+    for way in ways(given, 4, bench.cluster):
+        for config in way:
+            plan = planned(config, bench)
+            mesh = tuple(plan.sizes.values())
+            if plan.num_bytes <= num_bytes:
+                least[mesh] = min(least.get(mesh, plan.step.seconds), plan.step.seconds)
+            smallest[mesh] = min(smallest.get(mesh, plan.num_bytes), plan.num_bytes)
+    assert [plan.step.seconds for plan in found.best] == sorted(least.values())
+    assert {tuple(p.sizes.values()): p.num_bytes for p in found.too_large} == {
+        mesh: size for mesh, size in smallest.items() if mesh not in least
+    }
+    assert len(least) + len(found.too_large) == len(smallest)
+
+
+def test_less_memory_takes_more_time():
+    times = [search(GPT, Bench(with_memory(size), 4)).best[0].step.seconds for size in (80e9, 2.2e8, 1.2e8)]
+    assert times == sorted(times)
+    assert times[0] < times[-1]
+
+
+def test_nothing_fits():
+    found = search(GPT, Bench(with_memory(1e6), 4))
+    assert found.best == []
+    assert found.too_large[0].num_bytes == min(plan.num_bytes for plan in found.too_large) > 1e6
+
+
+def test_tensor_parallelism_within_a_node_and_pipelines_between():
+    """Takeaway 1 of Narayanan et al. 2021, arXiv 2104.04473: where a model needs more than one node's devices, tensor
+    parallelism goes as far as the node and not beyond, and the pipeline from there on."""
+    size = {"layers": 48, "width": 8192, "heads": 64, "context_bytes": 2048, "vocabulary": 51200}  # 39.1 B
+    given = GPT | size | {"global_batch_size": 64, "dp": 1, "recompute": "full"}
+    bench = Bench(A100, 16)
+    ways = ({"tp": 8, "schedule": "1f1b"}, {"tp": 16})
+    inside, across = (search(given | way, bench).best[0].step.seconds for way in ways)
+    assert inside < across
+
+
+def test_a_slow_network_wants_fewer_bytes_between_nodes():
+    """With links between nodes a hundred times slower, copies of the model no longer lie on different nodes."""
+    nodes = A100.with_(devices_per_node=4)
+    slow = nodes.with_(between=Link(nodes.between.latency_s, nodes.between.bytes_per_s / 100))
+    fast_best, slow_best = (search(GPT | {"context_bytes": 512}, Bench(c, 8)).best[0] for c in (nodes, slow))
+    assert fast_best.sizes["pp"] == 1
+    assert slow_best.sizes["pp"] > 1
+
+
+def test_the_config_is_one_that_can_be_trained():
+    plan = search(GPT, Bench(A100, 4)).best[0]
+    assert plan.config == Config(**{name: getattr(plan.config, name) for name in plan.config.__dataclass_fields__})
+    assert Shape(6, 512, 8, 128, vocabulary=1024).layers == plan.config.layers

@@ -1,0 +1,99 @@
+"""All ways, no other ways, and what is given in each of them."""
+
+from math import prod
+
+import pytest
+
+from simdist.cluster import preset
+from simdist.errors import ArgumentError
+from simdist.planning import SCHEDULES, ways
+
+H100 = preset("h100")
+GPT = {"model": "gpt", "layers": 6, "width": 64, "heads": 8, "context_bytes": 32, "global_batch_size": 16}
+
+
+def found(ranks, **given):
+    return [way[0] for way in ways(GPT | given, ranks, H100)]
+
+
+def mesh(config):
+    return config.dp, config.tp, config.pp or 1
+
+
+def test_every_mesh_of_eight_is_among_them():
+    meshes = {mesh(config) for config in found(8)}
+    every = {(dp, tp, 8 // dp // tp) for dp in (1, 2, 4, 8) for tp in (1, 2, 4, 8) if 8 % (dp * tp) == 0}
+    assert meshes == every
+
+
+def test_of_a_mesh_every_way_is_among_them():
+    told = [(c.zero, c.schedule, c.micro_batches, bool(c.sequence_parallel)) for c in found(4) if mesh(c) == (2, 2, 1)]
+    assert len(set(told)) == len(told) == 4 * 4 * 2  # stages, micro-batches of 1, 2, 4 and 8 windows, both regions
+    told = [(c.zero, c.schedule, c.micro_batches) for c in found(4) if mesh(c) == (2, 1, 2)]
+    assert set(told) == {(zero, name, m) for zero in (0, 1) for name in SCHEDULES for m in (1, 2, 4, 8)}
+
+
+def test_each_way_comes_with_what_it_may_recompute():
+    for way in ways(GPT, 2, H100):
+        assert [config.recompute for config in way] == ["none", "selective", "full"]
+    assert {len(way) for way in ways(GPT | {"recompute": "selective"}, 2, H100)} == {1}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tp": 2},
+        {"pp": 2},
+        {"dp": 4},
+        {"zero": 1},
+        {"zero": 3},
+        {"schedule": "dualpipe-v"},
+        {"micro_batches": 4},
+        {"sequence_parallel": True},
+        {"recompute": "full"},
+        {"optimizer": "sgd"},
+        {"pp": 4, "chunks": 2, "schedule": "interleaved-1f1b"},
+        {"sp": 2, "ulysses": True},
+        {"experts": 4, "ep": 2},
+        {"method": "dp"},
+    ],
+    ids=str,
+)
+def test_what_is_given_is_fixed(given):
+    configs = found(8, **given)
+    assert configs
+    for config in configs:
+        assert {name: getattr(config, name) for name in given} == given
+        assert config.device == "phantom"
+        axes = (max(getattr(config, axis) or 1, 1) for axis in ("dp", "tp", "pp", "sp", "ep"))
+        assert prod(axes) == 8
+
+
+def test_tensor_parallelism_stays_within_a_node():
+    small = H100.with_(devices_per_node=2)
+    assert {way[0].tp for way in ways(GPT, 8, small)} == {1, 2}
+    assert {way[0].tp for way in ways(GPT | {"tp": 4}, 8, small)} == {4}
+
+
+def test_an_mlp_has_fewer_ways():
+    configs = list(ways({"model": "mlp", "global_batch_size": 64}, 4, H100))
+    assert {len(way) for way in configs} == {1}
+    assert {(way[0].dp, way[0].pp or 1) for way in configs} == {(4, 1), (2, 2), (1, 4)}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "given", "message"),
+    [
+        (11, {}, "no way to train on 11 ranks: pp is 11; this gpt has 8 layers"),
+        (8, {"tp": 3}, "no way to train on 8 ranks: what is given leaves no mesh"),
+        (8, {"dp": 8, "global_batch_size": 12}, "no way to train on 8 ranks: what is given leaves no mesh"),
+        (8, {"offload": "optimizer"}, "offload is optimizer; plans are of offload none"),
+        (8, {"device": "cuda"}, "device is cuda; plans are of device phantom"),
+        (8, {"schedule": "pipedream"}, "schedule is pipedream; plans are of those that update after"),
+        (8, {"method": "async"}, "no way to train on 8 ranks: .*async"),
+        (8, {"width": 60}, "no way to train on 8 ranks: width is 60 and heads is 8"),
+    ],
+)
+def test_what_cannot_be(ranks, given, message):
+    with pytest.raises(ArgumentError, match=message):
+        list(ways(GPT | given, ranks, H100))

@@ -1,0 +1,93 @@
+"""A step that is put together from its parts takes as long as one that is executed, and holds as much."""
+
+import pytest
+
+from simdist.cluster import preset
+from simdist.planning import Bench, execute, planned
+from simdist.planning.job import Job
+from simdist.planning.step import computing_s
+from simdist.training import Config
+
+H100 = preset("h100")
+HALVES = H100.with_(devices_per_node=4)
+SMALL = {"model": "gpt", "layers": 5, "width": 256, "heads": 8, "context_bytes": 128, "vocabulary": 1024}
+SMALL |= {"precision": "bf16", "global_batch_size": 32, "device": "phantom"}
+MESHES = [
+    {"method": "dp"},
+    {"micro_batches": 2, "dropout": 0.1},
+    {"optimizer": "adamw8bit", "clip_norm": 0.0},
+    {"bucket_bytes": 1},
+    {"zero": 1, "precision": "float32"},
+    {"zero": 2, "micro_batches": 3, "logits": "untied"},
+    {"zero": 3, "micro_batches": 2},
+    {"zero": 3, "recompute": "full", "logits": "untied"},
+    {"tp": 2},
+    {"tp": 8, "sequence_parallel": True, "recompute": "selective"},
+    {"sp": 2},
+    {"sp": 4, "ulysses": True, "zero": 1},
+    {"pp": 4, "micro_batches": 8},
+    {"pp": 8, "micro_batches": 3, "recompute": "full", "layers": 6},
+    {"pp": 2, "micro_batches": 4, "schedule": "interleaved-1f1b", "zero": 1},
+    {"pp": 2, "tp": 4, "sequence_parallel": True, "micro_batches": 4, "schedule": "zb-v"},
+    {"pp": 2, "sp": 2, "micro_batches": 4, "schedule": "zb-h1"},
+    {"pp": 4, "micro_batches": 8, "schedule": "dualpipe", "optimizer": "sgd"},
+    {"model": "mlp", "hidden_layers": 6, "zero": 3},
+    {"model": "mlp", "hidden_layers": 6, "pp": 4, "micro_batches": 4},
+]
+
+
+def settings(mesh):
+    """Of an MLP those that it has."""
+    own = ("model", "global_batch_size", "device") if mesh.get("model") == "mlp" else SMALL
+    return {name: SMALL[name] for name in own} | mesh
+
+
+@pytest.mark.parametrize("cluster", [H100, HALVES], ids=["a node", "two nodes"])
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_predicted_is_executed(mesh, cluster):
+    config, bench = Config(**settings(mesh)), Bench(cluster, 8)
+    plan, took = planned(config, bench), execute(config, bench)
+    assert plan.step.seconds == pytest.approx(took.seconds, rel=0.03)
+    for category in ("parameters", "gradients", "optimizer state", "activations"):
+        assert plan.memory[category] == pytest.approx(took.memory[category], rel=1e-3, abs=100), category
+    assert plan.num_bytes == pytest.approx(took.num_bytes, rel=0.2)
+
+
+def test_network_cards_are_shared():
+    few = HALVES.with_(nics_per_node=1)
+    for mesh in ({}, {"zero": 2, "bucket_bytes": 1 << 30}, {"zero": 3}):
+        config = Config(**settings(mesh))
+        many, one, took = (
+            planned(config, Bench(HALVES, 8)),
+            planned(config, Bench(few, 8)),
+            execute(config, Bench(few, 8)),
+        )
+        assert one.step.seconds > 1.2 * many.step.seconds
+        assert one.step.seconds == pytest.approx(took.seconds, rel=0.08)
+
+
+def test_where_the_time_goes():
+    whole = planned(Config(**settings({"pp": 4, "micro_batches": 8})), Bench(H100, 8)).step
+    assert whole.seconds == sum(whole)
+    assert whole.bubble_s > 0.3 * whole.passes_s  # (p - 1) / m of it, and what messages take
+    alone = planned(Config(**settings({"pp": 4, "micro_batches": 8, "global_batch_size": 16})), Bench(H100, 4)).step
+    assert alone.gradients_s < whole.gradients_s  # the tied table is still on two ranks
+    wide = {"width": 1024, "global_batch_size": 256}
+    hidden, after = (planned(Config(**settings(wide | m)), Bench(H100, 8)).step for m in ({}, {"method": "dp"}))
+    assert hidden.passes_s == after.passes_s
+    assert hidden.gradients_s < after.gradients_s
+
+
+def test_experts_take_no_more_than_predicted():
+    config = Config(**settings({"experts": 4, "ep": 2, "tp": 2, "top_k": 2}))
+    plan, took = planned(config, Bench(HALVES, 8)), execute(config, Bench(HALVES, 8))
+    assert plan.step.seconds == pytest.approx(took.seconds, rel=0.05)
+
+
+def test_computing_is_what_is_left_without_messages():
+    bench = Bench(H100, 8)
+    for mesh, equal in (({}, True), ({"tp": 2}, False), ({"pp": 2, "micro_batches": 4}, True)):
+        job = Job(Config(**settings(mesh)), bench)
+        passes_s = planned(job.config, bench).step.passes_s
+        assert (computing_s(job) == pytest.approx(passes_s, rel=1e-12)) == equal
+        assert computing_s(job) <= passes_s
