@@ -13,6 +13,7 @@ from simdist.cluster import preset, presets
 from simdist.errors import ArgumentError
 from simdist.planning import Bench, Plan, details, headline, overview, search
 from simdist.planning import execute as carried_out
+from simdist.plots import plan_bars
 from simdist.plots.file import check_format, save
 from simdist.training import merged, read_toml
 
