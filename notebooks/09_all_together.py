@@ -266,8 +266,8 @@ print(*overview(plans, bench, top=9), sep="\n")
 plan_bars(plans.best, bench)
 
 # %% [markdown]
-# The best is faster than all that were run. Beside its time stands what it takes of memory: the right half of the
-# picture says what could be had for it, such as larger micro-batches, or what has to be given for it.
+# The best is faster than all that were run. What it has that they had not stands in its line: another schedule, and
+# micro-batches of two texts.
 #
 # The command line does the same: `simdist plan --cluster h100 --ranks 64 --layers 48 --width 8192 --heads 64 …`.
 #

@@ -1,7 +1,7 @@
 """Pictures: what a training run leaves in its folder to look at."""
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -37,7 +37,7 @@ def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer, cl
     if trainer.remembered:
         start_s, end_s = trainer.remembered[0][0], trainer.remembered[-1][1]
         figures["memory"] = plots.memory(trainer.ledger.moments, start_s=start_s, end_s=end_s)
-    if any(sum(routed.asked) for routed in routes(trace).values()):
+    if any(0 < sum(routed.asked) < inf for routed in routes(trace).values()):  # phantoms go to no expert in particular
         figures["experts"] = plots.expert_load(trace)
     if went:
         name = went[0].schedule.name

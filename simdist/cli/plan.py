@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "What is given is fixed. What is left open of dp, tp, pp, zero, schedule, micro_batches, sequence_parallel and "
         "recompute is tried in all combinations; each step is put together from what its parts take on the modelled "
-        "cluster. The last line is the command that carries the best plan out there, without numbers."
+        "cluster. The model is a GPT unless --model says mlp. The last line is the command that carries the best plan "
+        "out there, without numbers."
     )
     where = parser.add_argument_group("where")
     where.add_argument("--cluster", required=True, metavar="NAME", help=", ".join(presets()))
@@ -47,6 +48,8 @@ def execute(args: argparse.Namespace) -> int:
     given = {"model": "gpt"} | given_options(args)
     if args.config is not None:
         given = {"model": "gpt"} | merged(read_toml(args.config), given_options(args))
+    if given.get("device", "phantom") != "phantom":
+        raise ArgumentError(f"device is {given['device']}; plans are of device phantom")
     for name in ("ranks", "top"):
         if getattr(args, name) < 1:
             raise ArgumentError(f"{name} is {getattr(args, name)}; needs at least 1")

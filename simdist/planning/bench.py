@@ -10,7 +10,7 @@ from simdist.comm.virtual.world import run_virtual
 from simdist.parallel import DataParallel
 from simdist.parallel.pipeline import split
 from simdist.planning.anatomy import Anatomy, anatomy
-from simdist.training.config import Config
+from simdist.training.config import Config, options
 from simdist.training.methods import CUTTING, recipe
 from simdist.training.models import sample
 from simdist.training.pipelines import costs
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Bench:
-    """Tries each piece once, however many runs have it. All runs are of one model, but for what they recompute.
+    """Tries each piece once, however many runs have it.
 
     Args:
         cluster: the machine.
@@ -47,7 +47,7 @@ class Bench:
     def cut(self, config: Config) -> tuple[Hashable, ...]:
         """All that layers hang on, but the windows."""
         axes = (getattr(config, axis) for axis in CUTTING)
-        return (config.recompute, config.precision, config.sequence_parallel, config.ulysses, *axes)
+        return (*_model(config), config.precision, config.sequence_parallel, config.ulysses, *axes)
 
     def bounds(self, config: Config, num_stages: int) -> list[slice]:
         """The layers of each stage, which are balanced by how many operations they are."""
@@ -55,7 +55,7 @@ class Bench:
         def make() -> list[slice]:
             return split([layer.total for layer in costs(config)], num_stages)
 
-        return self.once(make, "bounds", config.recompute, num_stages)
+        return self.once(make, "bounds", *_model(config), num_stages)
 
     def update_s(self, config: Config) -> float:
         """How long the update of a weight takes."""
@@ -68,5 +68,13 @@ class Bench:
             method.update.step(method.gradient, 1.0)
             return (comm.clock() - start_s) / method.model.parameters.size
 
-        seconds: float = self.once(lambda: run_virtual(program, 1, self.cluster, record=False)[0][0], "update", how)
-        return seconds
+        def make() -> float:
+            seconds: list[float] = run_virtual(program, 1, self.cluster, record=False)[0]
+            return seconds[0]
+
+        return self.once(make, "update", how, *_model(config))
+
+
+def _model(config: Config) -> tuple[Hashable, ...]:
+    """All that a model hangs on."""
+    return tuple(getattr(config, name) for name, option in options() if option.group == "model")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from math import ceil
 
 from simdist.cluster import Cluster, Link
 from simdist.collectives import Case
@@ -57,9 +58,9 @@ class Group:
         groups as the node has room for share its network cards.
         """
         cluster = self.cluster
-        groups = min(cluster.devices_per_node, self.world_size) / self.nodes.most
-        share = max(1.0, senders * groups / cluster.nics_per_node)
-        return replace(cluster.between, bytes_per_s=cluster.between.bytes_per_s / share)
+        groups = min(cluster.devices_per_node, self.world_size) // self.nodes.most
+        busiest = max(1, ceil(senders * groups / cluster.nics_per_node))
+        return replace(cluster.between, bytes_per_s=cluster.between.bytes_per_s / busiest)
 
     def seconds(self, operation: str, num_bytes: int) -> float:
         """The time of a collective by the formula of the algorithm that `auto` takes for it.
@@ -72,5 +73,6 @@ class Group:
         ranks_per_node = self.nodes.most if self.nodes.num_nodes > 1 else 0
         case = Case(len(self.ranks), num_bytes, ranks_per_node=ranks_per_node, one_memory=self.cluster.one_memory)
         formula = choose(operation, self, num_bytes).shared.formula(case)
-        link = self._between(self.nodes.most) if isinstance(formula, OverNodes) else self.link
+        all_send = isinstance(formula, OverNodes) and self.nodes.equal  # and else the first of each node
+        link = self._between(self.nodes.most) if all_send else self.link
         return formula.seconds(link, self.cluster.device.reduced_bytes_per_s, self.cluster.inside)

@@ -1,21 +1,39 @@
 """Job: a training run as it is to be, on so many ranks of a cluster."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simdist.arrays import partition
-from simdist.nn import Parameters
+from simdist.errors import ArgumentError
 from simdist.parallel.pipeline import Footprint, Schedule, joined
-from simdist.parallel.zero.unit import Unit, grouped
+from simdist.parallel.zero.unit import grouped
 from simdist.planning.anatomy import Anatomy, Weight
 from simdist.planning.bench import Bench
 from simdist.planning.group import Group, members
 from simdist.training.config import Config
 from simdist.training.layout import mesh_sizes
 from simdist.training.methods import CUTTING, PIPELINE, recipe
-from simdist.training.pipelines import schedule_of
+from simdist.training.pipelines import UPDATING, schedule_of
 
-__all__ = ["Job", "Part"]
+__all__ = ["METHODS", "Job", "Part", "Piece", "check_known"]
+
+METHODS = ("ddp", "dp", "zero", "fsdp", PIPELINE)
+"""The methods of which steps can be put together from their parts."""
+
+_BUCKET_BYTES = 1 << 20  # of a pipeline's ZeRO, to which no setting says otherwise
+
+
+def check_known(settings: Mapping[str, Any]) -> None:
+    """Raise ArgumentError if these settings ask for something of which nothing is predicted."""
+    for name, known in (("method", METHODS), ("offload", ("none",)), ("compress", ())):
+        if settings.get(name) not in (None, *known):
+            raise ArgumentError(f"{name} is {settings[name]}; plans are of {name} {', '.join(known) or 'none'}")
+    if settings.get("schedule") in UPDATING:
+        raise ArgumentError(
+            f"schedule is {settings['schedule']}; plans are of those that update after all micro-batches, such as 1f1b"
+        )
 
 
 class Part(NamedTuple):
@@ -35,6 +53,19 @@ class Part(NamedTuple):
         return sum(self.weights.values())
 
 
+class Piece(NamedTuple):
+    """Weights that are reduced, or gathered, as one: a `Unit` of ZeRO, or one of the `Buckets` of DDP.
+
+    Attributes:
+        room: items, with padding.
+        first, last: the first and the last layer that uses one of them, counting layers with weights from 0.
+    """
+
+    room: int
+    first: int
+    last: int
+
+
 class Job:
     """A run by its config, and what follows from that without any step.
 
@@ -43,29 +74,45 @@ class Job:
         bench: the ranks that it is for.
 
     Attributes:
-        windows: of each of a rank's micro-batches; the first is the largest.
-        anatomy: what its layers take of such a micro-batch.
+        windows: of each micro-batch.
+        anatomy: what its layers take of one.
         parts: of the ranks in a line, one after the other; of one rank where there is no pipeline.
 
     Raises:
-        ArgumentError: the axes of its mesh do not multiply to the number of ranks.
+        ArgumentError: it has something of which nothing is predicted, the axes of its mesh do not multiply to the
+            number of ranks, or micro-batches are not all as large.
     """
 
     def __init__(self, config: Config, bench: Bench) -> None:
+        check_known(asdict(config))
         self.config = config
         self.bench = bench
         self.recipe = recipe(config)
         axes = ("pp", "dp", *CUTTING)
         self.sizes = mesh_sizes(config, bench.ranks) or dict.fromkeys(axes, 1) | {"dp": bench.ranks}
-        own = partition(config.global_batch_size, self.sizes["dp"] * self.sizes["ep"]).largest
-        self.windows: tuple[int, ...] = tuple(part.stop - part.start for part in partition(own, config.micro_batches))
-        self.anatomy: Anatomy = bench.anatomy(config, self.windows[0])
+        copies = self.sizes["dp"] * self.sizes["ep"]
+        self.windows, uneven = divmod(config.global_batch_size, copies * config.micro_batches)
+        if uneven:
+            raise ArgumentError(
+                f"global_batch_size is {config.global_batch_size}; plans need a multiple of {copies} parts "
+                f"of {config.micro_batches} micro-batches"
+            )
+        self.anatomy: Anatomy = bench.anatomy(config, self.windows)
         self.pipelined = config.method == PIPELINE
-        self.parts = [self._part(layers) for layers in self._layers_of_ranks()]
+        self.parts = [Part(layers, self.anatomy.of(layers)) for layers in self._layers_of_ranks()]
 
     def group(self, *axes: str) -> Group:
-        """The ranks that differ from rank 0 in these axes alone."""
-        return Group(self.bench.cluster, members(self.sizes, *axes), self.bench.ranks)
+        """Ranks that differ in these axes alone: of all such groups one that is on the most nodes."""
+        bench, sizes = self.bench, tuple(self.sizes.items())
+
+        def make() -> Group:
+            own = members(self.sizes, *axes)
+            others = members(self.sizes, *(axis for axis in self.sizes if axis not in axes))
+            starts = {start % bench.cluster.devices_per_node: start for start in reversed(others)}
+            groups = (Group(bench.cluster, tuple(start + r for r in own), bench.ranks) for start in starts.values())
+            return max(groups, key=lambda group: group.nodes.num_nodes)
+
+        return bench.once(make, "group", sizes, axes)
 
     @cached_property
     def copies(self) -> Group:
@@ -99,9 +146,8 @@ class Job:
         """What no step takes less than: the passes of all micro-batches on the rank that has most to do."""
         each = [took.seconds["F"] + took.seconds["B"] for took in self.anatomy.layers]
         shared = self.schedule.num_stages / sum(map(len, self.schedule.placement)) if self.pipelined else 1.0
-        return (
-            self.config.micro_batches * shared * max(sum(each[layer] for layer in part.layers) for part in self.parts)
-        )
+        most_s = max(sum(each[layer] for layer in part.layers) for part in self.parts)
+        return self.config.micro_batches * shared * most_s
 
     def _layers_of_ranks(self) -> list[list[int]]:
         everything = range(len(self.anatomy.layers))
@@ -109,15 +155,14 @@ class Job:
             return [list(everything)]
         return [[layer for s in own for layer in everything[self.bounds[s]]] for own in self.schedule.placement]
 
-    def _part(self, layers: list[int]) -> Part:
-        return Part(layers, {w.name: w.size for layer in layers for w in self.anatomy.weights[layer]})
+    # -- what is reduced, and held, in pieces ---------------------------------------------------------
 
-    # -- what is reduced, and held, in pieces --------------------------------------------------------------
-
-    def units(self, part: Part) -> list[Unit]:
-        """The weights of a part in the pieces in which they are reduced, or gathered: see `Units`, `Buckets`."""
-        bucket_bytes = self.config.bucket_bytes or _BUCKET_BYTES
+    def pieces(self, part: Part) -> list[Piece]:
+        """The weights of a part: see `Units`, and `Buckets`."""
+        bucket_bytes, copies = self.config.bucket_bytes or _BUCKET_BYTES, len(self.copies.ranks)
         least = 1 if self.config.zero == 3 else -(-bucket_bytes // self.itemsize)
+        alignment = self.bench.once(lambda: self.recipe.alignment, "alignment", self.recipe)
+        multiple = 1 if alignment == 1 or not self.config.zero else alignment * copies
         uses = [weights for layer in part.layers if (weights := self.anatomy.weights[layer])]
         first, last = dict[Weight, int](), dict[Weight, int]()
         for number, weights in enumerate(uses):
@@ -125,11 +170,17 @@ class Job:
                 first.setdefault(weight, number)
                 last[weight] = number
         completes = [[w for w in weights if first[w] == number] for number, weights in enumerate(uses)]
-        found: list[Unit] = []
-        for unit in grouped(completes, least):
-            begins, ends = min(first[weight] for weight in unit), max(last[weight] for weight in unit)
-            found.append(Unit(Parameters([]), 0, sum(weight.size for weight in unit), slice(0), begins, ends))
+        found: list[Piece] = []
+        for group in grouped(completes, least):
+            room = -(-sum(weight.size for weight in group) // multiple) * multiple
+            found.append(Piece(room, min(first[weight] for weight in group), max(last[weight] for weight in group)))
         return found
+
+    def own(self, part: Part) -> int:
+        """How many of a part's weights a rank changes: with ZeRO those of its chunk of each piece."""
+        if not self.config.zero:
+            return part.size
+        return sum(partition(piece.room, len(self.copies.ranks)).largest for piece in self.pieces(part))
 
     def held_twice(self) -> list[tuple[tuple[int, ...], list[str]]]:
         """Ranks of the line, and the weights that all of them have: see `Copies`."""
@@ -143,6 +194,3 @@ class Job:
     def memory_s(self, num_bytes: float) -> float:
         """To read or to write so many bytes of a device's memory."""
         return self.bench.cluster.device.seconds(0, num_bytes)
-
-
-_BUCKET_BYTES = 1 << 20  # of a pipeline's ZeRO

@@ -30,14 +30,13 @@ class Travel(NamedTuple):
 
     Attributes:
         reduce_s: how long its gradients take.
-        slots: in which memory they are, so that a unit waits for the one before it there; none where each has its own.
-        every: whether each micro-batch is reduced, and not the last alone.
+        slots: in which memory they are: there a unit waits for the one before it, and so each micro-batch is reduced;
+            none where each unit has its own, in which all add up until the last.
         gather_s: how long its weights take, before a layer in forward and again in backward; none where they stay.
     """
 
     reduce_s: Sequence[float]
     slots: Sequence[int] = ()
-    every: bool = False
     gather_s: Sequence[float] = ()
 
 
@@ -46,7 +45,7 @@ def micro_batches_s(layers: Sequence[Layer], travel: Travel, num_micro_batches: 
     step = _Step(layers, travel)
     for i in range(num_micro_batches):
         step.forward()
-        step.backward(reduced=travel.every or i == num_micro_batches - 1)
+        step.backward(reduced=bool(travel.slots) or i == num_micro_batches - 1)
     return step.finish()
 
 

@@ -44,8 +44,9 @@ def papers(job: Job, step: Step, rank: int) -> Said:
     config, cluster, size = job.config, job.bench.cluster, shape(job.config)
     computing_s = sharing_s = None
     if size is not None and not size.experts:
-        sequences = config.global_batch_size
-        flops = megatron_flops(size.layers, size.width, size.vocabulary, size.context, sequences, size.recompute)
+        flops = megatron_flops(
+            size.layers, size.width, size.vocabulary, size.context, config.global_batch_size, size.recompute
+        )
         computing_s = flops / job.bench.ranks / cluster.device.flops_per_s
         if job.sizes["sp"] == 1:
             sharing_s = _sharing_s(job)
@@ -57,7 +58,10 @@ def papers(job: Job, step: Step, rank: int) -> Said:
 def _sharing_s(job: Job) -> float:
     """2 all-reduces forward and 2 backward, each of 2bsh (t-1)/t numbers; forward twice where all is recomputed."""
     config, tp = job.config, job.group("tp")
-    t, num_bytes = len(tp.ranks), sum(job.windows) * config.context_bytes * config.width * job.itemsize
+    t, num_bytes = (
+        len(tp.ranks),
+        job.windows * config.micro_batches * config.context_bytes * config.width * job.itemsize,
+    )
     all_reduces = (6 if config.recompute == "full" else 4) * config.layers / job.sizes["pp"]
     seconds: float = all_reduces * 2 * num_bytes * (t - 1) / t / tp.link.bytes_per_s
     return seconds
@@ -75,12 +79,11 @@ def _bubble_s(job: Job, step: Step) -> float | None:
 def _memory(job: Job, rank: int) -> dict[str, float]:
     """Weights, gradients and what the update remembers, as ZeRO's stages share them; activations of the blocks."""
     zero, n, size = job.config.zero or 0, job.parts[rank].size, shape(job.config)
-    share = [1 / len(job.copies.ranks) if zero >= stage else 1.0 for stage in (3, 2, 1)]
-    state = optimizer_state(job.recipe, n)
+    parameters, gradients, state = (1 / len(job.copies.ranks) if zero >= stage else 1.0 for stage in (3, 2, 1))
     found = {
-        "parameters": job.itemsize * n * share[0],
-        "gradients": job.itemsize * n * share[1],
-        "optimizer state": (state.paper_bytes or 0.0) * share[2],
+        "parameters": job.itemsize * n * parameters,
+        "gradients": job.itemsize * n * gradients,
+        "optimizer state": (optimizer_state(job.recipe, n).paper_bytes or 0.0) * state,
     }
     if size is None or size.experts or job.sizes["sp"] > 1:
         return found
@@ -88,7 +91,7 @@ def _memory(job: Job, rank: int) -> dict[str, float]:
         size.context,
         size.width,
         size.heads,
-        job.windows[0],
+        job.windows,
         tensor_parallel=job.sizes["tp"],
         sequence_parallel=bool(job.config.sequence_parallel),
         recompute=size.recompute,

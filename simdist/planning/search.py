@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from simdist.planning.bench import Bench
 from simdist.planning.job import Job
-from simdist.planning.memory import fullest, memory
+from simdist.planning.memory import memory
 from simdist.planning.space import ways
 from simdist.planning.step import Step, step
 from simdist.training.config import Config
@@ -19,12 +19,14 @@ class Plan(NamedTuple):
     Attributes:
         config: of the run.
         sizes: of the axes of its mesh.
-        memory: by category, of the rank that holds most.
+        rank: which of a line's holds most,
+        memory: and what, by category.
         step: where the time goes.
     """
 
     config: Config
     sizes: Mapping[str, int]
+    rank: int
     memory: Mapping[str, float]
     step: Step
 
@@ -52,10 +54,15 @@ def planned(config: Config, bench: Bench) -> Plan:
     """What a run by this config takes, whether it fits or not.
 
     Raises:
-        ArgumentError: the axes of its mesh do not multiply to the number of ranks.
+        ArgumentError: as of `Job`.
     """
-    job = Job(config, bench)
-    return Plan(config, job.sizes, memory(job, fullest(job)), step(job))
+    return _plan(Job(config, bench))
+
+
+def _plan(job: Job) -> Plan:
+    held = [memory(job, rank) for rank in range(len(job.parts))]
+    fullest = max(range(len(held)), key=lambda rank: sum(held[rank].values()))
+    return Plan(job.config, job.sizes, fullest, held[fullest], step(job))
 
 
 def search(given: Mapping[str, Any], bench: Bench, seen: Callable[[], object] = lambda: None) -> Plans:
@@ -79,7 +86,7 @@ def search(given: Mapping[str, Any], bench: Bench, seen: Callable[[], object] = 
             mesh = tuple(job.sizes.values())
             if mesh in best and job.busiest_s >= best[mesh].step.seconds:
                 break  # and to recompute takes longer still
-            plan = Plan(config, job.sizes, memory(job, fullest(job)), step(job))
+            plan = _plan(job)
             if plan.num_bytes <= bench.cluster.device.memory_bytes:
                 best[mesh] = min(best.get(mesh, plan), plan, key=lambda plan: plan.step.seconds)
                 break

@@ -7,97 +7,110 @@ from typing import Any
 from simdist.cluster import Cluster
 from simdist.errors import ArgumentError
 from simdist.nn.shape import RECOMPUTATIONS
+from simdist.planning.job import check_known
 from simdist.training.config import Config
-from simdist.training.pipelines import UPDATING
+from simdist.training.methods import PIPELINE
 
 __all__ = ["SCHEDULES", "ways"]
 
 SCHEDULES = ("1f1b", "interleaved-1f1b", "zb-h1", "zb-v")
 """The schedules that a pipeline is tried with, where none is asked for."""
 
+_MOST_REASONS = 3
+
 
 def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[list[Config]]:
     """Every way that is possible: its configs from the one that recomputes nothing to the one that recomputes all.
 
         given is fixed                      left open means tried
-        dp, tp, pp                          all that multiply to the ranks, tp within a node
+        dp, tp, pp                          all that multiply to the ranks, tp (with sp and ep) within a node
         zero, schedule                      0 to 3 without a pipeline; 0 and 1, and SCHEDULES with one
-        micro_batches                       micro-batches of 1, 2, 4, … windows
+        micro_batches                       1, 2, 4, … of them, and micro-batches of 1, 2, 4, … windows
         sequence_parallel, recompute        both; none, then selective, then full
 
     Args:
         given: settings of a `Config`, "model" among them; all others have their defaults.
 
     Raises:
-        ArgumentError: nothing is possible; for the reason that the last way was refused for.
+        ArgumentError: nothing is possible, with the reasons why the first few ways are not; or something is given of
+            which nothing is predicted.
     """
-    _check(given)
-    refused: ArgumentError | None = None
+    check_known(given)
+    fixed = {name: value for name, value in given.items() if (name, value) not in (("pp", 1), ("offload", "none"))}
+    fixed |= {"device": "phantom"}
+    reasons: dict[str, None] = {}
     found = False
-    for settings in _settings(given, ranks, cluster):
+    for settings in _settings(given, ranks, cluster, reasons):
         try:
-            way = [Config(**{**given, **settings, **again, "device": "phantom"}) for again in _recomputations(given)]
+            way = [Config(**{**fixed, **settings, **again}) for again in _recomputations(given)]
         except ArgumentError as error:  # two axes that do not go together, more stages than layers, …
-            refused = error
+            reasons[str(error)] = None
             continue
         found = True
         yield way
     if not found:
-        why = refused or "what is given leaves no mesh whose copies of the model share the batch evenly"
-        raise ArgumentError(f"no way to train on {ranks} ranks: {why}") from refused
+        why = "; ".join(list(reasons)[:_MOST_REASONS]) or "no mesh has the axes that are given"
+        raise ArgumentError(f"no way to train on {ranks} ranks: {why}")
 
 
-def _check(given: Mapping[str, Any]) -> None:
-    """Raise ArgumentError if something is asked for of which nothing is predicted."""
-    for name, known in (("offload", ("none",)), ("device", ("phantom",))):
-        if given.get(name, known[0]) not in known:
-            raise ArgumentError(f"{name} is {given[name]}; plans are of {name} {known[0]}")
-    if given.get("schedule") in UPDATING:
-        raise ArgumentError(f"schedule is {given['schedule']}; plans are of those that update after all micro-batches")
-
-
-def _settings(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[dict[str, Any]]:
-    """All combinations, possible or not."""
+def _settings(
+    given: Mapping[str, Any], ranks: int, cluster: Cluster, reasons: dict[str, None]
+) -> Iterator[dict[str, Any]]:
+    """All combinations, possible or not; why others are left out is added to the reasons."""
     batch = given.get("global_batch_size") or Config(model=given["model"]).global_batch_size
-    for mesh in _meshes(given, ranks, cluster):
-        windows, uneven = divmod(batch, mesh["dp"] * (given.get("ep") or 1))
+    for mesh in _meshes(given, ranks, cluster, reasons):
+        copies = mesh["dp"] * (given.get("ep") or 1)
+        windows, uneven = divmod(batch, copies)
         if uneven or not windows:
+            reasons[f"{batch} windows cannot be shared evenly by {copies} ranks"] = None
             continue
         axes = {axis: size for axis, size in mesh.items() if size > 1 or axis == "dp"}
         sharded = [{}, {"sequence_parallel": True}] if mesh["tp"] > 1 and "sequence_parallel" not in given else [{}]
-        for micro_batches in _micro_batches(given, windows):
+        for micro_batches in _micro_batches(given, windows, reasons):
             for method in _methods(given, mesh["pp"]):
                 for way in sharded:
                     yield {**axes, "micro_batches": micro_batches, **method, **way}
 
 
-def _meshes(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[dict[str, int]]:
-    """The sizes of pp, dp and tp."""
-    rest, uneven = divmod(ranks, prod(given.get(axis) or 1 for axis in ("sp", "ep")))
-    if uneven:
-        return
-    divisors = [n for n in range(1, rest + 1) if rest % n == 0]
-    for tp in _open(given, "tp", [n for n in divisors if n <= cluster.devices_per_node]):
+def _meshes(
+    given: Mapping[str, Any], ranks: int, cluster: Cluster, reasons: dict[str, None]
+) -> Iterator[dict[str, int]]:
+    """The sizes of pp, dp and tp. What is next to each other in a node is so in every node, or else on several."""
+    beside, most = prod(given.get(axis) or 1 for axis in ("sp", "ep")), cluster.devices_per_node
+    divisors = [n for n in range(1, ranks + 1) if ranks % n == 0]
+    for tp in _open(given, "tp", [n for n in divisors if n * beside <= most]):
+        inside = tp * beside
+        if ranks > most and most % inside and inside % most:
+            reasons[f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"] = None
+            continue
         for pp in _open(given, "pp", divisors):
-            dp = rest // (tp * pp)
-            if tp * pp * dp == rest and given.get("dp") in (None, 0, dp):
-                yield {"pp": pp, "dp": dp, "tp": tp}
+            for dp in [given["dp"]] if given.get("dp") else [ranks // (inside * pp) or 1]:
+                if inside * pp * dp == ranks:
+                    yield {"pp": pp, "dp": dp, "tp": tp}
+                else:
+                    reasons[f"dp {dp} x pp {pp} x {inside} that share layers are {dp * pp * inside} ranks"] = None
 
 
-def _micro_batches(given: Mapping[str, Any], windows: int) -> Sequence[int]:
-    """How many: each of 1, 2, 4, … windows."""
-    sizes = [1 << k for k in range(windows.bit_length())]
-    return _open(given, "micro_batches", [windows // size for size in sizes if windows % size == 0])
+def _micro_batches(given: Mapping[str, Any], windows: int, reasons: dict[str, None]) -> Sequence[int]:
+    """How many: powers of two, or such that each has as many windows as a power of two."""
+    powers = [1 << k for k in range(windows.bit_length())]
+    if "micro_batches" not in given:
+        return sorted({n for power in powers if windows % power == 0 for n in (power, windows // power)}, reverse=True)
+    if windows % given["micro_batches"]:
+        reasons[f"{windows} windows of a rank are not cut evenly into {given['micro_batches']} micro-batches"] = None
+        return []
+    return [given["micro_batches"]]
 
 
 def _methods(given: Mapping[str, Any], pp: int) -> Iterator[dict[str, Any]]:
     """What the ranks of dp share, and in which order those of pp work; what is not said is as it is by default."""
-    choices = [0] if "zero" in given or "method" in given else [0, 1] if pp > 1 else [0, 1, 2, 3]
-    stages: list[dict[str, Any]] = [{"zero": zero} if zero else {} for zero in choices]
+    stages = {None: (0, 1) if pp > 1 else (0, 1, 2, 3), PIPELINE: (0, 1), "zero": (1, 2), "fsdp": (3,)}
+    choices = (0,) if "zero" in given else stages.get(given.get("method"), (0,))
+    zeros: list[dict[str, Any]] = [{"zero": zero} if zero else {} for zero in choices]
     for schedule in _open(given, "schedule", SCHEDULES) if pp > 1 else ():
-        yield from ({**zero, "schedule": schedule} for zero in stages)
+        yield from ({**zero, "schedule": schedule} for zero in zeros)
     if pp == 1 and "schedule" not in given:
-        yield from stages
+        yield from zeros
 
 
 def _recomputations(given: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -6,7 +6,6 @@ from simdist.nn.formulas import megatron_flops, num_parameters
 from simdist.planning.bench import Bench
 from simdist.planning.execution import Execution
 from simdist.planning.job import Job
-from simdist.planning.memory import fullest
 from simdist.planning.papers import papers
 from simdist.planning.search import Plan, Plans
 from simdist.planning.step import computing_s
@@ -29,7 +28,7 @@ def headline(config: Config, bench: Bench) -> str:
     return (
         f"{config.model}, {count:,} parameters in {config.precision}, {config.optimizer}, "
         f"{config.global_batch_size:,} windows of {config.context_bytes:,} tokens a step, "
-        f"on {bench.ranks:,} ranks of {bench.cluster.name}"
+        f"on {bench.ranks:,} rank{'s' if bench.ranks > 1 else ''} of {bench.cluster.name}"
     )
 
 
@@ -66,7 +65,7 @@ def _head(axes: Sequence[str]) -> list[str]:
 def _line(plan: Plan, bench: Bench, axes: Sequence[str]) -> list[str]:
     """One plan, in the columns of the head."""
     config, sizes, step = plan.config, plan.sizes, plan.step
-    windows = config.global_batch_size // (sizes["dp"] * sizes["ep"]) // config.micro_batches
+    windows = config.global_batch_size // (sizes["dp"] * sizes["ep"] * config.micro_batches)
     tokens = config.global_batch_size * (config.context_bytes if config.model == "gpt" else 1)
     return [
         *(f"{sizes[axis]}{'s' if axis == 'tp' and config.sequence_parallel else ''}" for axis in axes),
@@ -86,15 +85,16 @@ def _mfu(config: Config, bench: Bench, seconds: float) -> str:
     size = shape(config)
     if size is None or size.experts:
         return "-"
-    sequences = config.global_batch_size
-    needed = megatron_flops(size.layers, size.width, size.vocabulary, size.context, sequences, recompute="none")
+    needed = megatron_flops(
+        size.layers, size.width, size.vocabulary, size.context, config.global_batch_size, recompute="none"
+    )
     return f"{needed / seconds / bench.ranks / bench.cluster.device.flops_per_s:.0%}"
 
 
 def details(plan: Plan, bench: Bench, execution: Execution | None = None) -> list[str]:
     """A plan's figures, each beside the papers', and beside what its execution took, where it was executed."""
     job, step = Job(plan.config, bench), plan.step
-    said, alone_s = papers(job, step, fullest(job)), computing_s(job)
+    said, alone_s = papers(job, step, plan.rank), computing_s(job)
     rows: list[list[str]] = [
         ["computing", "", _time(alone_s), _told(said.computing_s, _time)],
         ["between ranks that share layers", "", _time(step.passes_s - alone_s), _told(said.sharing_s, _time)],

@@ -1,5 +1,7 @@
 """Experts: what a run's report says of a mixture of experts."""
 
+from math import inf
+
 from simdist.parallel.expert import routes
 from simdist.trace import Trace
 from simdist.training.trainer import Line
@@ -14,7 +16,7 @@ def experts_words(line: Line, trace: Trace) -> str:
         line: the last of the log.
     """
     words = f"experts: auxiliary loss {line.auxiliary_loss:.4f} nats a byte, beside the loss"
-    found = [routed for routed in routes(trace).values() if sum(routed.asked)]
+    found = [routed for routed in routes(trace).values() if 0 < sum(routed.asked) < inf]  # of phantoms nan
     if found:
         most = max(max(routed.asked) * len(routed.asked) / sum(routed.asked) for routed in found)
         dropped = sum(sum(routed.dropped) for routed in found) / sum(sum(routed.asked) for routed in found)

@@ -51,6 +51,15 @@ def test_the_command_that_it_prints_carries_the_best_out(capsys, tmp_path):
     assert "zero" in report and "MFU" in report
 
 
+def test_experts_without_numbers_can_be_carried_out_too(capsys, tmp_path):
+    _, out, _ = printed(capsys, *SMALL, "--experts=4", "--ep=2", "--micro-batches=1", "--recompute=none")
+    words = shlex.split(out.splitlines()[-1])
+    assert main([*words[1:], f"--out={tmp_path / 'run'}"]) == 0
+    report = (tmp_path / "run" / "report.txt").read_text()
+    assert "experts" in report
+    assert "nan times" not in report
+
+
 def test_a_config_file(capsys, tmp_path):
     file = tmp_path / "run.toml"
     file.write_text('width = 64\nlayers = 3\ncontext_bytes = 32\nglobal_batch_size = 8\noptimizer = "sgd"\n')
@@ -88,6 +97,7 @@ def test_what_fits_nowhere(capsys):
         (["--cluster=h1000"], "cluster 'h1000'"),
         (["--tp=3"], "no way to train on 4 ranks"),
         (["--offload=optimizer"], "offload is optimizer"),
+        (["--device=cuda"], "device is cuda; plans are of device phantom"),
         (["--schedule=pipedream"], "schedule is pipedream"),
         (["--heads=5"], "width is 64 and heads is 5"),
     ],

@@ -25,9 +25,9 @@ def test_gradients_beneath_backward(reduce_s, found):
 
 def test_a_unit_waits_for_the_one_before_it_in_its_slot():
     # r2 5-9; B0 shares the slot and begins at 9, B1 7-… does not: 9-11, r1 9-10, r0 11-12
-    assert micro_batches_s(THREE, Travel([1.0, 1.0, 4.0], slots=[0, 1, 0], every=True), 1) == 12
+    assert micro_batches_s(THREE, Travel([1.0, 1.0, 4.0], slots=[0, 1, 0]), 1) == 12
     # the second begins at 11, and its B1 (slot 1) and B2 (slot 0) find theirs free: 20 + r0
-    assert micro_batches_s(THREE, Travel([1.0, 1.0, 1.0], slots=[0, 1, 0], every=True), 2) == 19
+    assert micro_batches_s(THREE, Travel([1.0, 1.0, 1.0], slots=[0, 1, 0]), 2) == 19
 
 
 def test_weights_are_gathered_a_layer_ahead():

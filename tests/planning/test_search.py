@@ -38,13 +38,14 @@ def test_it_finds_what_is_there(num_bytes):
 
 
 def test_less_memory_takes_more_time():
-    times = [search(GPT, Bench(with_memory(size), 4)).best[0].step.seconds for size in (80e9, 2.2e8, 1.2e8)]
+    given = GPT | {"micro_batches": 4}
+    times = [search(given, Bench(with_memory(size), 4)).best[0].step.seconds for size in (80e9, 1.5e8, 1e8)]
     assert times == sorted(times)
     assert times[0] < times[-1]
 
 
 def test_nothing_fits():
-    found = search(GPT, Bench(with_memory(1e6), 4))
+    found = search(GPT | {"micro_batches": 4}, Bench(with_memory(1e6), 4))
     assert found.best == []
     assert found.too_large[0].num_bytes == min(plan.num_bytes for plan in found.too_large) > 1e6
 
@@ -53,7 +54,7 @@ def test_tensor_parallelism_within_a_node_and_pipelines_between():
     """Takeaway 1 of Narayanan et al. 2021, arXiv 2104.04473: where a model needs more than one node's devices, tensor
     parallelism goes as far as the node and not beyond, and the pipeline from there on."""
     size = {"layers": 48, "width": 8192, "heads": 64, "context_bytes": 2048, "vocabulary": 51200}  # 39.1 B
-    given = GPT | size | {"global_batch_size": 64, "dp": 1, "recompute": "full"}
+    given = GPT | size | {"global_batch_size": 64, "micro_batches": 64, "dp": 1, "recompute": "full"}
     bench = Bench(A100, 16)
     ways = ({"tp": 8, "schedule": "1f1b"}, {"tp": 16})
     inside, across = (search(given | way, bench).best[0].step.seconds for way in ways)
@@ -73,3 +74,10 @@ def test_the_config_is_one_that_can_be_trained():
     plan = search(GPT, Bench(A100, 4)).best[0]
     assert plan.config == Config(**{name: getattr(plan.config, name) for name in plan.config.__dataclass_fields__})
     assert Shape(6, 512, 8, 128, vocabulary=1024).layers == plan.config.layers
+
+
+def test_a_bench_tells_models_apart():
+    bench = Bench(A100, 4)
+    small, large = (Config(**GPT | {"width": width, "device": "phantom"}) for width in (512, 1024))
+    assert planned(large, bench).step.seconds > 1.5 * planned(small, bench).step.seconds
+    assert planned(small, bench) == planned(small, Bench(A100, 4))

@@ -12,6 +12,9 @@ H100 = preset("h100")
 GPT = {"model": "gpt", "layers": 6, "width": 64, "heads": 8, "context_bytes": 32, "global_batch_size": 16}
 
 
+_UNUSED = {"pp": 1, "offload": "none"}  # what a setting without use stands for
+
+
 def found(ranks, **given):
     return [way[0] for way in ways(GPT | given, ranks, H100)]
 
@@ -31,6 +34,8 @@ def test_of_a_mesh_every_way_is_among_them():
     assert len(set(told)) == len(told) == 4 * 4 * 2  # stages, micro-batches of 1, 2, 4 and 8 windows, both regions
     told = [(c.zero, c.schedule, c.micro_batches) for c in found(4) if mesh(c) == (2, 1, 2)]
     assert set(told) == {(zero, name, m) for zero in (0, 1) for name in SCHEDULES for m in (1, 2, 4, 8)}
+    told = [c.micro_batches for c in found(1, global_batch_size=24, zero=0)]
+    assert sorted(told) == [1, 2, 3, 4, 6, 8, 12, 24]
 
 
 def test_each_way_comes_with_what_it_may_recompute():
@@ -56,6 +61,9 @@ def test_each_way_comes_with_what_it_may_recompute():
         {"sp": 2, "ulysses": True},
         {"experts": 4, "ep": 2},
         {"method": "dp"},
+        {"method": "pipeline"},
+        {"pp": 1},
+        {"offload": "none"},
     ],
     ids=str,
 )
@@ -63,7 +71,7 @@ def test_what_is_given_is_fixed(given):
     configs = found(8, **given)
     assert configs
     for config in configs:
-        assert {name: getattr(config, name) for name in given} == given
+        assert {name: getattr(config, name) or _UNUSED[name] for name in given} == given
         assert config.device == "phantom"
         axes = (max(getattr(config, axis) or 1, 1) for axis in ("dp", "tp", "pp", "sp", "ep"))
         assert prod(axes) == 8
@@ -84,13 +92,15 @@ def test_an_mlp_has_fewer_ways():
 @pytest.mark.parametrize(
     ("ranks", "given", "message"),
     [
-        (11, {}, "no way to train on 11 ranks: pp is 11; this gpt has 8 layers"),
-        (8, {"tp": 3}, "no way to train on 8 ranks: what is given leaves no mesh"),
-        (8, {"dp": 8, "global_batch_size": 12}, "no way to train on 8 ranks: what is given leaves no mesh"),
+        (11, {}, "no way to train on 11 ranks: 16 windows .* by 11 ranks; pp is 11; this gpt has 8 layers"),
+        (8, {"tp": 3}, "no way to train on 8 ranks: dp 2 x pp 1 x 3 that share layers are 6 ranks"),
+        (12, {"tp": 3}, "no way to train on 12 ranks: 3 ranks that share layers do not fill nodes of 8 devices"),
+        (8, {"dp": 8, "global_batch_size": 12}, "no way to train on 8 ranks: 12 windows cannot be shared evenly by 8"),
         (8, {"offload": "optimizer"}, "offload is optimizer; plans are of offload none"),
-        (8, {"device": "cuda"}, "device is cuda; plans are of device phantom"),
+        (8, {"compress": "top-k"}, "compress is top-k; plans are of compress none"),
+        (4, {"dp": 4, "micro_batches": 3}, "4 windows of a rank are not cut evenly into 3 micro-batches"),
         (8, {"schedule": "pipedream"}, "schedule is pipedream; plans are of those that update after"),
-        (8, {"method": "async"}, "no way to train on 8 ranks: .*async"),
+        (8, {"method": "async"}, "method is async; plans are of method ddp, dp, zero, fsdp, pipeline"),
         (8, {"width": 60}, "no way to train on 8 ranks: width is 60 and heads is 8"),
     ],
 )

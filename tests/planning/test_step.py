@@ -3,6 +3,7 @@
 import pytest
 
 from simdist.cluster import preset
+from simdist.errors import ArgumentError
 from simdist.planning import Bench, execute, planned
 from simdist.planning.job import Job
 from simdist.planning.step import computing_s
@@ -18,7 +19,7 @@ MESHES = [
     {"optimizer": "adamw8bit", "clip_norm": 0.0},
     {"bucket_bytes": 1},
     {"zero": 1, "precision": "float32"},
-    {"zero": 2, "micro_batches": 3, "logits": "untied"},
+    {"zero": 2, "micro_batches": 2, "logits": "untied"},
     {"zero": 3, "micro_batches": 2},
     {"zero": 3, "recompute": "full", "logits": "untied"},
     {"tp": 2},
@@ -26,13 +27,17 @@ MESHES = [
     {"sp": 2},
     {"sp": 4, "ulysses": True, "zero": 1},
     {"pp": 4, "micro_batches": 8},
-    {"pp": 8, "micro_batches": 3, "recompute": "full", "layers": 6},
+    {"pp": 8, "micro_batches": 2, "recompute": "full", "layers": 6},
     {"pp": 2, "micro_batches": 4, "schedule": "interleaved-1f1b", "zero": 1},
     {"pp": 2, "tp": 4, "sequence_parallel": True, "micro_batches": 4, "schedule": "zb-v"},
     {"pp": 2, "sp": 2, "micro_batches": 4, "schedule": "zb-h1"},
     {"pp": 4, "micro_batches": 8, "schedule": "dualpipe", "optimizer": "sgd"},
     {"model": "mlp", "hidden_layers": 6, "zero": 3},
     {"model": "mlp", "hidden_layers": 6, "pp": 4, "micro_batches": 4},
+    {"model": "mlp", "hidden_layers": 2, "pp": 4, "micro_batches": 2, "zero": 1},
+    {"precision": "fp16", "clip_norm": 0.0, "zero": 1},
+    {"optimizer": "adamw8bit", "zero": 2, "width": 264, "heads": 8},
+    {"vocabulary": 32768, "micro_batches": 4},
 ]
 
 
@@ -64,6 +69,27 @@ def test_network_cards_are_shared():
         )
         assert one.step.seconds > 1.2 * many.step.seconds
         assert one.step.seconds == pytest.approx(took.seconds, rel=0.08)
+
+
+def test_what_does_not_line_up_with_nodes():
+    """Two stages of six ranks each on nodes of four."""
+    wide = {"width": 1024, "pp": 2, "micro_batches": 4, "global_batch_size": 48}
+    config, bench = Config(**settings(wide)), Bench(HALVES, 12)
+    assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"schedule": "pipedream", "pp": 2, "micro_batches": 2}, "schedule is pipedream; plans are of those"),
+        ({"method": "map-reduce", "device": "cpu"}, "method is map-reduce; plans are of method ddp"),
+        ({"zero": 3, "offload": "parameters"}, "offload is parameters; plans are of offload none"),
+        ({"micro_batches": 3}, "global_batch_size is 32; plans need a multiple of 8 parts of 3 micro-batches"),
+    ],
+)
+def test_what_nothing_is_predicted_of(more, message):
+    with pytest.raises(ArgumentError, match=message):
+        planned(Config(**settings(more)), Bench(H100, 8))
 
 
 def test_where_the_time_goes():

@@ -63,7 +63,9 @@ def footprints(
     """
     size, last = model.parameters.size, len(bounds) - 1
     model.parameters.bind(phantom(size, dtype), phantom(size, dtype))
-    inputs, targets = model.examples(phantom((num_windows, length), np.uint8))
+    # Bytes, as texts have them: how many rows of a table they touch hangs on how many different ones there are.
+    text = (np.arange(num_windows * length) % 256).astype(np.uint8).reshape(num_windows, length)
+    inputs, targets = model.examples(text)
     batch = MicroBatch(inputs, targets, 1.0, Noise(0, 0, np.arange(num_windows)))  # with it come dropout's masks
     found = list[Footprint]()
     shape: tuple[int, ...] = (0,)
@@ -73,10 +75,11 @@ def footprints(
             stage = Stage(model.layers.layers[layers], first=s == 0, loss=loss, dtype=dtype)
             seen = _Watch(stage, batch, shape, dtype, clock or (lambda: 0.0))
             input_bytes, shape = math.prod(shape) * dtype.itemsize, seen.output
-            stays = round(seen.levels["W"].after)  # when nobody needs it any more
+            # What is left when nobody needs it any more is text; or memory that ranks share and use again.
+            stays = min(seen.levels["W"].after, text.nbytes) if s in (0, last) else 0
             own = {letter: Level(during - stays, after - stays) for letter, (during, after) in seen.levels.items()}
             seconds = seen.seconds if clock else {}
-            found.append(Footprint(input_bytes, own, stays, seen.loss_bytes - stays, seen.buffer_bytes, seconds))
+            found.append(Footprint(input_bytes, own, round(stays), seen.loss_bytes, seen.buffer_bytes, seconds))
     return found
 
 
@@ -85,8 +88,8 @@ class _Watch:
 
     Attributes:
         levels, seconds: as of `Footprint`, but that text counts in all levels.
-        loss_bytes: what is left at the end of a backward, before the loss lets go of its own.
-        buffer_bytes: as of `Footprint`.
+        loss_bytes: as of `Footprint`.
+        buffer_bytes: likewise.
         output: the shape of what the stage makes.
     """
 
@@ -103,8 +106,9 @@ class _Watch:
             self._watch("F", lambda: self._forward(shape))
             of_loss = self._kept[-1][1:]
             self._watch("B", lambda: stage.backward(self._kept.pop(), self._gradient(), batch) and None)
-            self.loss_bytes = self._ledger.now.of("activations")
+            with_loss = self._ledger.now.of("activations")
             del of_loss
+            self.loss_bytes = with_loss - self._ledger.now.of("activations")
             self._watch("F", lambda: self._forward(shape))
             self._watch("I", self._backward_input)
             self._watch("W", lambda: stage.backward_weight(self._kept.pop()))

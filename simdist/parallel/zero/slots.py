@@ -3,11 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Protocol
 
 from simdist.arrays import Array
-from simdist.parallel.zero.unit import Unit
 
 __all__ = ["Slots"]
+
+
+class _Used(Protocol):
+    """A `Unit`, or what stands for one."""
+
+    @property
+    def room(self) -> int:
+        """Items."""
+
+    @property
+    def first(self) -> int:
+        """The first layer that uses it."""
+
+    @property
+    def last(self) -> int:
+        """And the last."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +50,13 @@ class Slots:
     sizes: list[int]
 
     @classmethod
-    def apart(cls, units: Sequence[Unit]) -> "Slots":
+    def apart(cls, units: Sequence[_Used]) -> "Slots":
         """One for each unit."""
         rooms = [unit.room for unit in units]
         return cls(rooms, list(range(len(units))), rooms)
 
     @classmethod
-    def shared(cls, units: Sequence[Unit]) -> "Slots":
+    def shared(cls, units: Sequence[_Used]) -> "Slots":
         """As few as will do: of the free slots a unit takes the one whose size suits it best."""
         of, sizes, ends = [0] * len(units), list[int](), list[int]()
         for i in sorted(range(len(units)), key=lambda i: (units[i].first, units[i].last)):
