@@ -3,6 +3,7 @@
 import argparse
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,16 @@ from simdist.plots import plan_bars
 from simdist.plots.file import check_format, save
 from simdist.training import merged, read_toml
 
-__all__ = ["add_arguments", "execute"]
+__all__ = ["add_arguments", "command", "execute"]
 
-_OPEN = ("dp", "tp", "sequence_parallel", "pp", "schedule", "zero", "micro_batches", "recompute")
+_OPEN = {
+    **dict.fromkeys(("dp", "tp", "pp", "micro_batches"), 1),
+    "sequence_parallel": False,
+    "schedule": None,
+    "zero": 0,
+    "recompute": "none",
+}
+"""What a search may choose, and what goes without saying."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,17 +70,21 @@ def execute(args: argparse.Namespace) -> int:
     print(headline(shown.config, bench), *overview(plans, bench, args.top), "", sep="\n")
     print("the first of these:" if plans.best else "the smallest of these:")
     print(*details(shown, bench, carried_out(shown.config, bench) if args.execute else None), "", sep="\n")
-    print(_command(args, given, shown))
+    print(command(args, given, shown))
     if args.picture is not None and plans.best:
         save(plan_bars(plans.best[: args.top], bench), args.picture)
         print(f"drawn: {args.picture}")
     return 0
 
 
-def _command(args: argparse.Namespace, given: dict[str, Any], plan: Plan) -> str:
-    """What carries a plan out."""
+def command(args: argparse.Namespace, given: Mapping[str, Any], plan: Plan) -> str:
+    """What carries a plan out, as one types it.
+
+    Args:
+        given: the settings that it was found with.
+    """
     found = {name: getattr(plan.config, name) for name in _OPEN}
-    chosen = {name: value for name, value in found.items() if value not in (None, False, 0, 1, "none")}
+    chosen = {name: value for name, value in found.items() if value not in (None, _OPEN[name])}
     words = as_words({**given, **chosen, "device": "phantom"})
     return shlex.join(
         ["simdist", "train", "--world=virtual", f"--cluster={args.cluster}", f"--ranks={args.ranks}", *words]

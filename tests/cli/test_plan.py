@@ -1,11 +1,16 @@
 """The verb `plan`: what it prints, and that its command does what it says."""
 
+import argparse
 import re
 import shlex
 
 import pytest
 
-from simdist.cli import main
+from simdist.cli import main, plan
+from simdist.cli.settings import add_options, given_options
+from simdist.cluster import preset
+from simdist.planning import Bench, search
+from simdist.training import Config
 from simdist.training.config import options
 
 SMALL = ["--cluster=h100", "--ranks=4", "--layers=3", "--width=64", "--context=32", "--batch=8", "--vocabulary=512"]
@@ -49,6 +54,20 @@ def test_the_command_that_it_prints_carries_the_best_out(capsys, tmp_path):
     assert main([*words[1:], f"--out={tmp_path / 'run'}"]) == 0
     report = (tmp_path / "run" / "report.txt").read_text()
     assert "zero" in report and "MFU" in report
+
+
+@pytest.mark.parametrize("words", [[], ["--recompute=full"], ["--zero=1"], ["--schedule=interleaved-1f1b"]], ids=str)
+def test_each_plan_has_a_command_of_its_own(words):
+    verb, run = argparse.ArgumentParser(), argparse.ArgumentParser()
+    plan.add_arguments(verb)
+    add_options(run)
+    args = verb.parse_args([*SMALL, "--clip-norm=0.5", *words])
+    given = {"model": "gpt"} | given_options(args)
+    plans = search(given, Bench(preset("h100"), 4)).best
+    assert {True} <= {each.config.sequence_parallel or each.config.zero for each in plans} or words
+    for each in plans:
+        told = shlex.split(plan.command(args, given, each))
+        assert Config(**given_options(run.parse_args(told[5:]))) == each.config
 
 
 def test_experts_without_numbers_can_be_carried_out_too(capsys, tmp_path):
