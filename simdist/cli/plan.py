@@ -12,21 +12,16 @@ from tqdm import tqdm
 from simdist.cli.settings import add_options, as_words, given_options
 from simdist.cluster import preset, presets
 from simdist.errors import ArgumentError
-from simdist.planning import Bench, Plan, details, headline, overview, search
+from simdist.planning import Bench, details, headline, overview, search
 from simdist.planning import execute as carried_out
 from simdist.plots import plan_bars
 from simdist.plots.file import check_format, save
-from simdist.training import merged, read_toml
+from simdist.training import Config, merged, read_toml
 
 __all__ = ["add_arguments", "command", "execute"]
 
-_OPEN = {
-    **dict.fromkeys(("dp", "tp", "pp", "micro_batches"), 1),
-    "sequence_parallel": False,
-    "schedule": None,
-    "zero": 0,
-    "recompute": "none",
-}
+_OPEN: dict[str, Any] = {"dp": 0, "tp": 1, "pp": 1, "micro_batches": 1, "zero": 0}
+_OPEN |= {"sequence_parallel": False, "schedule": None, "recompute": "none"}
 """What a search may choose, and what goes without saying."""
 
 
@@ -70,20 +65,20 @@ def execute(args: argparse.Namespace) -> int:
     print(headline(shown.config, bench), *overview(plans, bench, args.top), "", sep="\n")
     print("the first of these:" if plans.best else "the smallest of these:")
     print(*details(shown, bench, carried_out(shown.config, bench) if args.execute else None), "", sep="\n")
-    print(command(args, given, shown))
+    print(command(args, given, shown.config))
     if args.picture is not None and plans.best:
         save(plan_bars(plans.best[: args.top], bench), args.picture)
         print(f"drawn: {args.picture}")
     return 0
 
 
-def command(args: argparse.Namespace, given: Mapping[str, Any], plan: Plan) -> str:
-    """What carries a plan out, as one types it.
+def command(args: argparse.Namespace, given: Mapping[str, Any], config: Config) -> str:
+    """What carries a way out, as one types it.
 
     Args:
         given: the settings that it was found with.
     """
-    found = {name: getattr(plan.config, name) for name in _OPEN}
+    found = {name: getattr(config, name) for name in _OPEN}
     chosen = {name: value for name, value in found.items() if value not in (None, _OPEN[name])}
     words = as_words({**given, **chosen, "device": "phantom"})
     return shlex.join(
