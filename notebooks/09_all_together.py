@@ -20,7 +20,7 @@ from simdist.parallel.parts import MeshParts
 from simdist.parallel.pipeline import Pipeline, modelled_costs, schedule
 from simdist.parallel.precision import precision
 from simdist.parallel.zero.formulas import paper_bytes
-from simdist.planning import Bench, overview, planned, search
+from simdist.planning import Workbench, overview, planned, search
 from simdist.plots import plan_bars, style, timeline
 from simdist.training import Config
 
@@ -238,7 +238,7 @@ bars(again, f"With a wire ten times slower, {first} is fastest, and {last} takes
 # %%
 given = {"model": "gpt", "layers": 8, "width": 8192, "heads": 64, "context_bytes": 2048, "vocabulary": 51200}
 given |= {"global_batch_size": BATCH, "precision": "bf16", "clip_norm": 0.0}
-bench = Bench(cluster, RANKS)
+bench = Workbench(cluster, RANKS)
 
 
 def config_of(sizes, zero=0, order="1f1b"):

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from simdist.cli.settings import add_options, as_words, given_options
 from simdist.cluster import preset, presets
 from simdist.errors import ArgumentError
-from simdist.planning import Bench, details, headline, overview, search
+from simdist.planning import Workbench, details, headline, overview, search
 from simdist.planning import execute as carried_out
 from simdist.plots import plan_bars
 from simdist.plots.file import check_format, save
@@ -58,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
             raise ArgumentError(f"{name} is {getattr(args, name)}; needs at least 1")
     if args.picture is not None:
         check_format(args.picture)
-    bench = Bench(preset(args.cluster), args.ranks)
+    bench = Workbench(preset(args.cluster), args.ranks)
     with tqdm(unit=" ways", leave=False, disable=not sys.stderr.isatty()) as bar:
         plans = search(given, bench, bar.update)
     shown = (plans.best or plans.too_large)[0]

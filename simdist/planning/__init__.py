@@ -1,21 +1,21 @@
 """Planning: which way to train a model suits a cluster, found by putting steps together from what their parts take."""
 
-from simdist.planning.bench import Bench
 from simdist.planning.execution import Execution, execute
 from simdist.planning.job import Job
 from simdist.planning.search import Plan, Plans, planned, search
 from simdist.planning.space import SCHEDULES, ways
 from simdist.planning.step import Step, computing_s
 from simdist.planning.told import details, headline, mesh, overview
+from simdist.planning.workbench import Workbench
 
 __all__ = [
     "SCHEDULES",
-    "Bench",
     "Execution",
     "Job",
     "Plan",
     "Plans",
     "Step",
+    "Workbench",
     "computing_s",
     "details",
     "execute",

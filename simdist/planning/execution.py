@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from simdist.comm import Communicator
 from simdist.comm.virtual.world import run_virtual
-from simdist.planning.bench import Bench
+from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.text import Text
 from simdist.training.trainer import Trainer
@@ -29,7 +29,7 @@ class Execution(NamedTuple):
     num_bytes: int
 
 
-def execute(config: Config, bench: Bench) -> Execution:
+def execute(config: Config, bench: Workbench) -> Execution:
     """Train for three steps, of which the third counts: from when all ranks have ended the second to when all have
     ended it.
 

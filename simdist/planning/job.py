@@ -10,8 +10,8 @@ from simdist.errors import ArgumentError
 from simdist.parallel.pipeline import Footprint, Schedule, joined
 from simdist.parallel.zero.unit import grouped
 from simdist.planning.anatomy import Anatomy, Weight
-from simdist.planning.bench import Bench
 from simdist.planning.group import Group, members
+from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.layout import mesh_sizes
 from simdist.training.methods import CUTTING, PIPELINE, recipe
@@ -83,7 +83,7 @@ class Job:
             number of ranks, or micro-batches are not all as large.
     """
 
-    def __init__(self, config: Config, bench: Bench) -> None:
+    def __init__(self, config: Config, bench: Workbench) -> None:
         check_known(asdict(config))
         self.config = config
         self.bench = bench

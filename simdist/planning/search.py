@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from simdist.planning.bench import Bench
 from simdist.planning.job import Job
 from simdist.planning.memory import memory
 from simdist.planning.space import ways
 from simdist.planning.step import Step, step
+from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 
 __all__ = ["Plan", "Plans", "planned", "search"]
@@ -50,7 +50,7 @@ class Plans(NamedTuple):
     tried: int
 
 
-def planned(config: Config, bench: Bench) -> Plan:
+def planned(config: Config, bench: Workbench) -> Plan:
     """What a run by this config takes, whether it fits or not.
 
     Raises:
@@ -65,7 +65,7 @@ def _plan(job: Job) -> Plan:
     return Plan(job.config, job.sizes, fullest, held[fullest], step(job))
 
 
-def search(given: Mapping[str, Any], bench: Bench, seen: Callable[[], object] = lambda: None) -> Plans:
+def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object] = lambda: None) -> Plans:
     """Look at all ways that leave the given settings as they are, each with the least recomputation that fits.
 
     Args:

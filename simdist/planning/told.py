@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from simdist.nn.formulas import megatron_flops, num_parameters
-from simdist.planning.bench import Bench
 from simdist.planning.execution import Execution
 from simdist.planning.job import Job
 from simdist.planning.papers import papers
 from simdist.planning.search import Plan, Plans
 from simdist.planning.step import computing_s
+from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.models import build, shape
 
@@ -21,7 +21,7 @@ _LEGEND = (
 )
 
 
-def headline(config: Config, bench: Bench) -> str:
+def headline(config: Config, bench: Workbench) -> str:
     """What is to be trained, and where."""
     size = shape(config)
     count = build(config).parameters.size if size is None else num_parameters(size)
@@ -32,7 +32,7 @@ def headline(config: Config, bench: Bench) -> str:
     )
 
 
-def overview(plans: Plans, bench: Bench, top: int) -> list[str]:
+def overview(plans: Plans, bench: Workbench, top: int) -> list[str]:
     """A line for each mesh, the fastest first, and what does not fit."""
     room = _bytes(bench.cluster.device.memory_bytes)
     lines = [f"{plans.tried:,} ways looked at; of each mesh the fastest that fits in {room} a rank:"]
@@ -62,7 +62,7 @@ def _head(axes: Sequence[str]) -> list[str]:
     return [*axes, *what, "bubble", "gradients", "update", "memory"]
 
 
-def _line(plan: Plan, bench: Bench, axes: Sequence[str]) -> list[str]:
+def _line(plan: Plan, bench: Workbench, axes: Sequence[str]) -> list[str]:
     """One plan, in the columns of the head."""
     config, sizes, step = plan.config, plan.sizes, plan.step
     windows = config.global_batch_size // (sizes["dp"] * sizes["ep"] * config.micro_batches)
@@ -81,7 +81,7 @@ def _line(plan: Plan, bench: Bench, axes: Sequence[str]) -> list[str]:
     ]
 
 
-def _mfu(config: Config, bench: Bench, seconds: float) -> str:
+def _mfu(config: Config, bench: Workbench, seconds: float) -> str:
     size = shape(config)
     if size is None or size.experts:
         return "-"
@@ -91,7 +91,7 @@ def _mfu(config: Config, bench: Bench, seconds: float) -> str:
     return f"{needed / seconds / bench.ranks / bench.cluster.device.flops_per_s:.0%}"
 
 
-def details(plan: Plan, bench: Bench, execution: Execution | None = None) -> list[str]:
+def details(plan: Plan, bench: Workbench, execution: Execution | None = None) -> list[str]:
     """A plan's figures, each beside the papers', and beside what its execution took, where it was executed."""
     job, step = Job(plan.config, bench), plan.step
     said, alone_s = papers(job, step, plan.rank), computing_s(job)

@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 
 from simdist.arrays import CATEGORIES
 from simdist.errors import ArgumentError
-from simdist.planning import Bench, Job, Plan, computing_s, mesh
+from simdist.planning import Job, Plan, Workbench, computing_s, mesh
 from simdist.plots import style
 from simdist.plots.memory import COLOURS
 
@@ -26,7 +26,7 @@ _PARTS = {
 _GB = 1e9
 
 
-def plan_bars(plans: Sequence[Plan], bench: Bench, *, width: float = style.PAGE) -> Figure:
+def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.PAGE) -> Figure:
     """A bar for the step of each, and a bar for its memory.
 
     Args:
@@ -65,7 +65,7 @@ def plan_bars(plans: Sequence[Plan], bench: Bench, *, width: float = style.PAGE)
     return fig
 
 
-def _parts_s(plan: Plan, bench: Bench) -> list[float]:
+def _parts_s(plan: Plan, bench: Workbench) -> list[float]:
     """In the order of _PARTS."""
     step, alone_s = plan.step, computing_s(Job(plan.config, bench))
     return [alone_s, step.passes_s - alone_s, step.bubble_s, step.gradients_s, step.update_s]

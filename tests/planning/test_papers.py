@@ -3,7 +3,7 @@
 import pytest
 
 from simdist.cluster import preset
-from simdist.planning import Bench, planned
+from simdist.planning import Workbench, planned
 from simdist.planning.job import Job
 from simdist.planning.papers import papers
 from simdist.training import Config
@@ -14,7 +14,7 @@ GPT |= {"precision": "bf16", "global_batch_size": 32, "device": "phantom"}
 
 
 def said(ranks, **settings):
-    bench, config = Bench(A100, ranks), Config(**GPT | settings)
+    bench, config = Workbench(A100, ranks), Config(**GPT | settings)
     plan = planned(config, bench)
     job = Job(config, bench)
     return job, plan, papers(job, plan.step, 0)

@@ -4,7 +4,7 @@ import pytest
 
 from simdist.cluster import Link, preset
 from simdist.nn import Shape
-from simdist.planning import Bench, planned, search, ways
+from simdist.planning import Workbench, planned, search, ways
 from simdist.training import Config
 
 A100 = preset("a100")
@@ -19,7 +19,7 @@ def with_memory(num_bytes):
 
 @pytest.mark.parametrize("num_bytes", [80e9, 3e8, 1.5e8])
 def test_it_finds_what_is_there(num_bytes):
-    bench = Bench(with_memory(num_bytes), 4)
+    bench = Workbench(with_memory(num_bytes), 4)
     given = GPT | {"schedule": "1f1b"}
     found = search(given, bench)
     least, smallest = {}, {}
@@ -39,13 +39,13 @@ def test_it_finds_what_is_there(num_bytes):
 
 def test_less_memory_takes_more_time():
     given = GPT | {"micro_batches": 4}
-    times = [search(given, Bench(with_memory(size), 4)).best[0].step.seconds for size in (80e9, 1.5e8, 1e8)]
+    times = [search(given, Workbench(with_memory(size), 4)).best[0].step.seconds for size in (80e9, 1.5e8, 1e8)]
     assert times == sorted(times)
     assert times[0] < times[-1]
 
 
 def test_nothing_fits():
-    found = search(GPT | {"micro_batches": 4}, Bench(with_memory(1e6), 4))
+    found = search(GPT | {"micro_batches": 4}, Workbench(with_memory(1e6), 4))
     assert found.best == []
     assert found.too_large[0].num_bytes == min(plan.num_bytes for plan in found.too_large) > 1e6
 
@@ -55,7 +55,7 @@ def test_tensor_parallelism_within_a_node_and_pipelines_between():
     parallelism goes as far as the node and not beyond, and the pipeline from there on."""
     size = {"layers": 48, "width": 8192, "heads": 64, "context_bytes": 2048, "vocabulary": 51200}  # 39.1 B
     given = GPT | size | {"global_batch_size": 64, "micro_batches": 64, "dp": 1, "recompute": "full"}
-    bench = Bench(A100, 16)
+    bench = Workbench(A100, 16)
     ways = ({"tp": 8, "schedule": "1f1b"}, {"tp": 16})
     inside, across = (search(given | way, bench).best[0].step.seconds for way in ways)
     assert inside < across
@@ -65,19 +65,19 @@ def test_a_slow_network_wants_fewer_bytes_between_nodes():
     """With links between nodes a hundred times slower, copies of the model no longer lie on different nodes."""
     nodes = A100.with_(devices_per_node=4)
     slow = nodes.with_(between=Link(nodes.between.latency_s, nodes.between.bytes_per_s / 100))
-    fast_best, slow_best = (search(GPT | {"context_bytes": 512}, Bench(c, 8)).best[0] for c in (nodes, slow))
+    fast_best, slow_best = (search(GPT | {"context_bytes": 512}, Workbench(c, 8)).best[0] for c in (nodes, slow))
     assert fast_best.sizes["pp"] == 1
     assert slow_best.sizes["pp"] > 1
 
 
 def test_the_config_is_one_that_can_be_trained():
-    plan = search(GPT, Bench(A100, 4)).best[0]
+    plan = search(GPT, Workbench(A100, 4)).best[0]
     assert plan.config == Config(**{name: getattr(plan.config, name) for name in plan.config.__dataclass_fields__})
     assert Shape(6, 512, 8, 128, vocabulary=1024).layers == plan.config.layers
 
 
 def test_a_bench_tells_models_apart():
-    bench = Bench(A100, 4)
+    bench = Workbench(A100, 4)
     small, large = (Config(**GPT | {"width": width, "device": "phantom"}) for width in (512, 1024))
     assert planned(large, bench).step.seconds > 1.5 * planned(small, bench).step.seconds
-    assert planned(small, bench) == planned(small, Bench(A100, 4))
+    assert planned(small, bench) == planned(small, Workbench(A100, 4))

@@ -4,7 +4,7 @@ import pytest
 
 from simdist.cluster import preset
 from simdist.errors import ArgumentError
-from simdist.planning import Bench, execute, planned
+from simdist.planning import Workbench, execute, planned
 from simdist.planning.job import Job
 from simdist.planning.step import computing_s
 from simdist.training import Config
@@ -50,7 +50,7 @@ def settings(mesh):
 @pytest.mark.parametrize("cluster", [H100, HALVES], ids=["a node", "two nodes"])
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 def test_predicted_is_executed(mesh, cluster):
-    config, bench = Config(**settings(mesh)), Bench(cluster, 8)
+    config, bench = Config(**settings(mesh)), Workbench(cluster, 8)
     plan, took = planned(config, bench), execute(config, bench)
     assert plan.step.seconds == pytest.approx(took.seconds, rel=0.03)
     for category in ("parameters", "gradients", "optimizer state", "activations"):
@@ -63,9 +63,9 @@ def test_network_cards_are_shared():
     for mesh in ({}, {"zero": 2, "bucket_bytes": 1 << 30}, {"zero": 3}):
         config = Config(**settings(mesh))
         many, one, took = (
-            planned(config, Bench(HALVES, 8)),
-            planned(config, Bench(few, 8)),
-            execute(config, Bench(few, 8)),
+            planned(config, Workbench(HALVES, 8)),
+            planned(config, Workbench(few, 8)),
+            execute(config, Workbench(few, 8)),
         )
         assert one.step.seconds > 1.2 * many.step.seconds
         assert one.step.seconds == pytest.approx(took.seconds, rel=0.08)
@@ -74,7 +74,7 @@ def test_network_cards_are_shared():
 def test_what_does_not_line_up_with_nodes():
     """Two stages of six ranks each on nodes of four."""
     wide = {"width": 1024, "pp": 2, "micro_batches": 4, "global_batch_size": 48}
-    config, bench = Config(**settings(wide)), Bench(HALVES, 12)
+    config, bench = Config(**settings(wide)), Workbench(HALVES, 12)
     assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.05)
 
 
@@ -89,29 +89,29 @@ def test_what_does_not_line_up_with_nodes():
 )
 def test_what_nothing_is_predicted_of(more, message):
     with pytest.raises(ArgumentError, match=message):
-        planned(Config(**settings(more)), Bench(H100, 8))
+        planned(Config(**settings(more)), Workbench(H100, 8))
 
 
 def test_where_the_time_goes():
-    whole = planned(Config(**settings({"pp": 4, "micro_batches": 8})), Bench(H100, 8)).step
+    whole = planned(Config(**settings({"pp": 4, "micro_batches": 8})), Workbench(H100, 8)).step
     assert whole.seconds == sum(whole)
     assert whole.bubble_s > 0.3 * whole.passes_s  # (p - 1) / m of it, and what messages take
-    alone = planned(Config(**settings({"pp": 4, "micro_batches": 8, "global_batch_size": 16})), Bench(H100, 4)).step
+    alone = planned(Config(**settings({"pp": 4, "micro_batches": 8, "global_batch_size": 16})), Workbench(H100, 4)).step
     assert alone.gradients_s < whole.gradients_s  # the tied table is still on two ranks
     wide = {"width": 1024, "global_batch_size": 256}
-    hidden, after = (planned(Config(**settings(wide | m)), Bench(H100, 8)).step for m in ({}, {"method": "dp"}))
+    hidden, after = (planned(Config(**settings(wide | m)), Workbench(H100, 8)).step for m in ({}, {"method": "dp"}))
     assert hidden.passes_s == after.passes_s
     assert hidden.gradients_s < after.gradients_s
 
 
 def test_experts_take_no_more_than_predicted():
     config = Config(**settings({"experts": 4, "ep": 2, "tp": 2, "top_k": 2}))
-    plan, took = planned(config, Bench(HALVES, 8)), execute(config, Bench(HALVES, 8))
+    plan, took = planned(config, Workbench(HALVES, 8)), execute(config, Workbench(HALVES, 8))
     assert plan.step.seconds == pytest.approx(took.seconds, rel=0.05)
 
 
 def test_computing_is_what_is_left_without_messages():
-    bench = Bench(H100, 8)
+    bench = Workbench(H100, 8)
     for mesh, equal in (({}, True), ({"tp": 2}, False), ({"pp": 2, "micro_batches": 4}, True)):
         job = Job(Config(**settings(mesh)), bench)
         passes_s = planned(job.config, bench).step.passes_s

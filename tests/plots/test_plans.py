@@ -5,11 +5,11 @@ import pytest
 
 from simdist.cluster import preset
 from simdist.errors import ArgumentError
-from simdist.planning import Bench, search
+from simdist.planning import Workbench, search
 from simdist.plots import plan_bars, style
 
 GPT = {"model": "gpt", "layers": 6, "width": 512, "heads": 8, "context_bytes": 128, "global_batch_size": 16}
-BENCH = Bench(preset("a100").with_(devices_per_node=4), 8)
+BENCH = Workbench(preset("a100").with_(devices_per_node=4), 8)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Bench: a cluster on which pieces of training runs are tried out."""
+"""Workbench: a cluster on which pieces of training runs are tried out."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -15,12 +15,12 @@ from simdist.training.methods import CUTTING, recipe
 from simdist.training.models import sample
 from simdist.training.pipelines import costs
 
-__all__ = ["Bench"]
+__all__ = ["Workbench"]
 
 T = TypeVar("T")
 
 
-class Bench:
+class Workbench:
     """Tries each piece once, however many runs have it.
 
     Args:
