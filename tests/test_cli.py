@@ -307,7 +307,10 @@ def test_a_step_of_phantoms_need_not_be_waited_for(tmp_path):
                 break
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=60)[1].endswith("simdist train: interrupted\n")
+        try:
+            assert process.communicate(timeout=60)[1].endswith("simdist train: interrupted\n")
+        finally:
+            process.kill()
     assert process.returncode == 130
 
 

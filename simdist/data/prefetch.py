@@ -2,16 +2,21 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import islice
+from queue import SimpleQueue
+from threading import Thread
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from simdist.errors import ArgumentError
 
 __all__ = ["Prefetcher"]
 
 T = TypeVar("T")
+
+_Orders: TypeAlias = "SimpleQueue[tuple[int, Future[Any]] | None]"
+"""What is to be made, and where to leave it; None at the end."""
 
 
 class Prefetcher(Iterator[T]):
@@ -38,10 +43,13 @@ class Prefetcher(Iterator[T]):
     def __init__(self, make: Callable[[int], T], numbers: Iterable[int], depth: int = 2) -> None:
         if depth < 1:
             raise ArgumentError(f"depth is {depth}; needs at least 1")
-        self._make = make
         self._numbers = iter(numbers)
-        self._thread = ThreadPoolExecutor(1, "prefetch")
+        self._orders: _Orders = SimpleQueue()
         self._ahead: deque[Future[T]] = deque()
+        # An executor's thread is none that a process can end without: where Ctrl-C comes while it starts, before the
+        # block is entered, nobody would ever tell it that there is nothing left to do.
+        self._thread = Thread(target=_work, args=(make, self._orders), name="prefetch", daemon=True)
+        self._thread.start()
         self._order(depth)
 
     def __next__(self) -> T:
@@ -52,7 +60,10 @@ class Prefetcher(Iterator[T]):
         return found
 
     def _order(self, count: int) -> None:
-        self._ahead.extend(self._thread.submit(self._make, i) for i in islice(self._numbers, count))
+        for i in islice(self._numbers, count):
+            result: Future[T] = Future()
+            self._ahead.append(result)
+            self._orders.put((i, result))
 
     def __enter__(self) -> "Prefetcher[T]":
         return self
@@ -60,5 +71,19 @@ class Prefetcher(Iterator[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        for result in self._ahead:
+            result.cancel()
         self._ahead.clear()
-        self._thread.shutdown(cancel_futures=True)
+        self._orders.put(None)
+        self._thread.join()
+
+
+def _work(make: Callable[[int], Any], orders: _Orders) -> None:
+    """The thread: make what is ordered, in order, but for what nobody wants any more."""
+    while (order := orders.get()) is not None:
+        i, result = order
+        if result.set_running_or_notify_cancel():
+            try:
+                result.set_result(make(i))
+            except BaseException as error:  # whoever takes the result gets it
+                result.set_exception(error)

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 import time
 
@@ -89,3 +91,27 @@ def test_a_depth_of_nothing_is_refused():
     with pytest.raises(ArgumentError, match="depth is 0"):
         Prefetcher(str, [], 0)
     assert threads() == []
+
+
+_INTERRUPTED = """
+import threading
+from simdist.data import Prefetcher
+
+start = threading.Thread.start
+
+def interrupted(thread):
+    start(thread)
+    raise KeyboardInterrupt
+
+threading.Thread.start = interrupted
+try:
+    Prefetcher(str, range(3))
+except KeyboardInterrupt as error:
+    kept = error
+    print("interrupted")
+"""
+
+
+def test_a_process_that_is_interrupted_while_the_thread_starts_ends():
+    job = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=30)
+    assert (job.returncode, job.stdout) == (0, "interrupted\n")
