@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from simdist.arrays import partition
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline import Footprint, Schedule, joined
-from simdist.parallel.zero.unit import grouped
-from simdist.planning.anatomy import Anatomy, Weight
+from simdist.parallel.pipeline.copies import holders
+from simdist.parallel.zero.unit import grouped, uses
+from simdist.planning.anatomy import Anatomy
 from simdist.planning.group import Group, members
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
@@ -163,13 +164,9 @@ class Job:
         least = 1 if self.config.zero == 3 else -(-bucket_bytes // self.itemsize)
         alignment = self.bench.once(lambda: self.recipe.alignment, "alignment", self.recipe)
         multiple = 1 if alignment == 1 or not self.config.zero else alignment * copies
-        uses = [weights for layer in part.layers if (weights := self.anatomy.weights[layer])]
-        first, last = dict[Weight, int](), dict[Weight, int]()
-        for number, weights in enumerate(uses):
-            for weight in weights:
-                first.setdefault(weight, number)
-                last[weight] = number
-        completes = [[w for w in weights if first[w] == number] for number, weights in enumerate(uses)]
+        layers = [weights for layer in part.layers if (weights := self.anatomy.weights[layer])]
+        first, last = uses(layers)
+        completes = [[w for w in weights if first[w] == number] for number, weights in enumerate(layers)]
         found: list[Piece] = []
         for group in grouped(completes, least):
             room = -(-sum(weight.size for weight in group) // multiple) * multiple
@@ -184,12 +181,9 @@ class Job:
 
     def held_twice(self) -> list[tuple[tuple[int, ...], list[str]]]:
         """Ranks of the line, and the weights that all of them have: see `Copies`."""
-        holders: dict[str, tuple[int, ...]] = {}
-        for rank, part in enumerate(self.parts):
-            for name in part.weights:
-                holders[name] = (*holders.get(name, ()), rank)
-        groups = sorted({ranks for ranks in holders.values() if len(ranks) > 1})
-        return [(ranks, [name for name, found in holders.items() if found == ranks]) for ranks in groups]
+        found = holders([part.weights for part in self.parts])
+        groups = sorted({ranks for ranks in found.values() if len(ranks) > 1})
+        return [(ranks, [name for name, own in found.items() if own == ranks]) for ranks in groups]
 
     def memory_s(self, num_bytes: float) -> float:
         """To read or to write so many bytes of a device's memory."""

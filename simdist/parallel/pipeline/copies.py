@@ -6,13 +6,26 @@
 Copies begin alike and change alike, because each rank changes its own by the sum of what all have found.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from simdist.comm import Communicator
 from simdist.nn import Parameter
 from simdist.parallel.spread import add_up
 
-__all__ = ["Copies"]
+__all__ = ["Copies", "holders"]
+
+
+def holders(parameters: Sequence[Iterable[str]]) -> dict[str, tuple[int, ...]]:
+    """The ranks that have each parameter, by its name.
+
+    Args:
+        parameters: for each rank the names of those it has.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for rank, names in enumerate(parameters):
+        for name in names:
+            found[name] = (*found.get(name, ()), rank)
+    return found
 
 
 class Copies:
@@ -30,21 +43,18 @@ class Copies:
     """
 
     def __init__(self, parameters: Sequence[Sequence[str]], own: Sequence[Parameter], comm: Communicator) -> None:
-        holders: dict[str, tuple[int, ...]] = {}
-        for rank, names in enumerate(parameters):
-            for name in names:
-                holders[name] = (*holders.get(name, ()), rank)
-        self.counted = frozenset(name for name, ranks in holders.items() if ranks[0] == comm.rank)
+        held = holders(parameters)
+        self.counted = frozenset(name for name, ranks in held.items() if ranks[0] == comm.rank)
         mine = {p.name: p for p in own}
         self._groups: list[tuple[Communicator, list[Parameter]]] = []
-        for ranks in sorted({ranks for ranks in holders.values() if len(ranks) > 1}):
+        for ranks in sorted({ranks for ranks in held.values() if len(ranks) > 1}):
             name = f"ranks {ranks}"
             if name not in comm.attached:
                 comm.attached[name] = comm.split(0 if comm.rank in ranks else None, comm.rank)
             group = comm.attached[name]
             if group is not None:
                 # In one order on all of them: of a tied table one may have the first layer, another the last.
-                self._groups.append((group, [mine[name] for name, found in holders.items() if found == ranks]))
+                self._groups.append((group, [mine[name] for name, found in held.items() if found == ranks]))
 
     def sum(self) -> None:
         """Add up the gradients of all copies, in place."""

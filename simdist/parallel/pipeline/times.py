@@ -54,7 +54,7 @@ class Times:
     def hop(self, src: int, dst: int) -> float:
         """Tcomm from one rank to another; of two that nothing was said of, the longest that there is."""
         given = self.communication
-        return given.get((src, dst), self.longest_hop) if isinstance(given, Mapping) else given
+        return given[src, dst] if isinstance(given, Mapping) and (src, dst) in given else self.longest_hop
 
     @property
     def longest_hop(self) -> float:

@@ -1,6 +1,6 @@
 """Unit: parameters that are gathered, reduced and cut as one; and a model cut into units."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -8,7 +8,7 @@ from simdist.arrays import partition
 from simdist.nn import Model, Parameter, Parameters
 from simdist.parallel.holding import Holding
 
-__all__ = ["Unit", "Units", "grouped"]
+__all__ = ["Unit", "Units", "grouped", "uses"]
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class Units(list[Unit]):
     def __init__(self, model: Model, ranks: int, rank: int, least: int = 1, alignment: int = 1) -> None:
         super().__init__()
         multiple = 1 if alignment == 1 else alignment * ranks
-        first, last = _uses(model)
+        first, last = uses(layer.parameters for layer in model.layers.layers)
         self.of: dict[Parameter, int] = {}
         for group in grouped(model.layers.completes, least):
             self.of |= dict.fromkeys(group, len(self))
             parameters, start = Parameters(group), model.parameters.spans[group[0].name].start
             room = -(-parameters.size // multiple) * multiple
-            uses = min(first[p] for p in group), max(last[p] for p in group)
-            self.append(Unit(parameters, start, room, partition(room, ranks)[rank], *uses))
+            used = min(first[p] for p in group), max(last[p] for p in group)
+            self.append(Unit(parameters, start, room, partition(room, ranks)[rank], *used))
         self.holding = Holding([u.stretch for u in self], [u.chunk.stop - u.chunk.start for u in self])
 
 
@@ -82,6 +82,7 @@ class _Sized(Protocol):
 
 
 _P = TypeVar("_P", bound=_Sized)
+_H = TypeVar("_H", bound=Hashable)
 
 
 def grouped(layers: Iterable[Sequence[_P]], least: int) -> list[list[_P]]:
@@ -101,12 +102,16 @@ def grouped(layers: Iterable[Sequence[_P]], least: int) -> list[list[_P]]:
     return [*([group] if group else []), *reversed(groups)]
 
 
-def _uses(model: Model) -> tuple[dict[Parameter, int], dict[Parameter, int]]:
-    """The first and the last layer that uses each parameter, counting layers with parameters."""
-    first: dict[Parameter, int] = {}
-    last: dict[Parameter, int] = {}
-    for number, layer in enumerate(layer for layer in model.layers.layers if layer.parameters):
-        for parameter in layer.parameters:
+def uses(layers: Iterable[Sequence[_H]]) -> tuple[dict[_H, int], dict[_H, int]]:
+    """The first and the last layer that uses each parameter, counting layers with parameters.
+
+    Args:
+        layers: of each the parameters that it uses.
+    """
+    first: dict[_H, int] = {}
+    last: dict[_H, int] = {}
+    for number, own in enumerate(own for own in layers if own):
+        for parameter in own:
             first.setdefault(parameter, number)
             last[parameter] = number
     return first, last
