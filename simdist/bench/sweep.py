@@ -9,7 +9,7 @@ from typing import Any
 from simdist.bench.jobs import given_ranks
 from simdist.bench.measure import Row, measure_machine, rows
 from simdist.bench.tune import SIZES, tune
-from simdist.cluster import Cluster, Tuned, preset, presets
+from simdist.cluster import Cluster, Tuned, find_cluster, preset, presets
 from simdist.collectives import algorithms
 from simdist.collectives.registry import find
 from simdist.errors import ArgumentError, DataError, unknown_name
@@ -25,6 +25,7 @@ _SOURCES = ("measured", "predicted", "formula")
 _OPERATIONS = tuple(name for name in COLLECTIVES if name != "barrier")  # which has no size
 _MOST_BYTES = 1 << 50
 _SIZES = tuple(4**k * 1024 for k in range(7))
+_MEASURED = "measured"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -36,8 +37,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--sizes", type=_size, nargs="+", default=_SIZES, metavar="BYTES", help="such as 512 64K 4M (1K to 4M)")
     add("--algorithms", nargs="+", metavar="NAME", help="which of them (all)")
     add("--world", choices=["mpi", "virtual"], default="mpi", help="mpi measures; virtual predicts only (mpi)")
-    machine = "what to predict for (mpi: measured, by ping-pong; virtual: this-machine)"
-    add("--cluster", choices=["measured", *presets()], help=machine)
+    machine = f"what to predict for: {_MEASURED}, by ping-pong (mpi); {', '.join(presets())} (this-machine); a .toml"
+    add("--cluster", metavar="NAME", help=machine)
     add("--repeats", type=int, default=20, metavar="N", help="of N measurements the median counts (20)")
     add("--out", type=Path, metavar="FILE", help="write all figures there, as JSON")
     add("--picture", type=Path, metavar="FILE", help="draw them there: .png, .svg or .pdf")
@@ -70,11 +71,12 @@ def execute(args: Namespace) -> int:
     counts = args.ranks or given_ranks(args.world) or [2, 4]
     if min(counts) < 1 or args.repeats < 1:
         raise ArgumentError(f"--ranks {counts} and --repeats {args.repeats} need to be at least 1")
-    source = args.cluster or ("measured" if args.world == "mpi" else "this-machine")
+    source = args.cluster or (_MEASURED if args.world == "mpi" else "this-machine")
+    known = None if source == _MEASURED else find_cluster(source)
     found: list[Row] = []
     written: list[dict[str, Any]] = []
     for ranks in counts:
-        cluster = measure_machine(ranks) if source == "measured" else preset(source)
+        cluster = known or measure_machine(ranks)
         model = cluster or preset("this-machine")
         names = args.algorithms or algorithms(args.operation, ranks)
         table = rows(args.operation, names, ranks, args.sizes, args.world, model, args.repeats)

@@ -10,7 +10,7 @@ from typing import Any
 from tqdm import tqdm
 
 from simdist.cli.settings import add_options, as_words, given_options
-from simdist.cluster import preset, presets
+from simdist.cluster import find_cluster, presets
 from simdist.errors import ArgumentError
 from simdist.planning import Workbench, details, headline, overview, search
 from simdist.planning import execute as carried_out
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "out there, without numbers."
     )
     where = parser.add_argument_group("where")
-    where.add_argument("--cluster", required=True, metavar="NAME", help=", ".join(presets()))
+    where.add_argument("--cluster", required=True, metavar="NAME", help=f"{', '.join(presets())}; a .toml")
     where.add_argument("--ranks", type=int, required=True, metavar="N", help="how many of its devices")
     where.add_argument("--config", metavar="FILE", help="TOML of the options below")
     where.add_argument("--top", type=int, default=12, metavar="N", help="how many meshes to list (12)")
@@ -58,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
             raise ArgumentError(f"{name} is {getattr(args, name)}; needs at least 1")
     if args.picture is not None:
         check_format(args.picture)
-    bench = Workbench(preset(args.cluster), args.ranks)
+    bench = Workbench(find_cluster(args.cluster), args.ranks)
     with tqdm(unit=" ways", leave=False, disable=not sys.stderr.isatty()) as bar:
         plans = search(given, bench, bar.update)
     shown = (plans.best or plans.too_large)[0]

@@ -9,7 +9,7 @@ from typing import Any
 from simdist.cli.run import add_survive
 from simdist.cli.session import Session
 from simdist.cli.settings import add_options, as_words, given_options
-from simdist.cluster import preset, presets
+from simdist.cluster import find_cluster, presets
 from simdist.errors import ArgumentError
 from simdist.launch import in_job, launch_script, run, world
 from simdist.training import Config, Interrupts, merged, newest_run, read_toml
@@ -50,7 +50,7 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         "--world", choices=("mpi", "virtual"), default="mpi", help="of processes, or of virtual ranks in this process"
     )
     where.add_argument(
-        "--cluster", metavar="NAME", help=f"that virtual ranks are on: {', '.join(presets())} (this-machine)"
+        "--cluster", metavar="NAME", help=f"that virtual ranks are on: {', '.join(presets())} (this-machine); a .toml"
     )
     where.add_argument("--config", metavar="FILE", help="TOML of the options below, such as `hidden_width = 128`")
     where.add_argument("--out", metavar="FOLDER", help="where results go (a new folder under runs/)")
@@ -106,7 +106,7 @@ def _execute(args: argparse.Namespace) -> int:
 
 def _train_virtually(session: Session, ranks: int, name: str) -> int:
     """On virtual ranks of this process, which read the text once for all."""
-    cluster, config = preset(name), session.config
+    cluster, config = find_cluster(name), session.config
     if in_job():
         raise ArgumentError("--world virtual inside a job of mpirun; it needs none")
     _check_ranks(config, ranks)

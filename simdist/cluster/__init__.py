@@ -3,6 +3,7 @@
 from simdist.cluster.calibration import calibrated
 from simdist.cluster.cluster import Cluster
 from simdist.cluster.device import Device
+from simdist.cluster.file import find_cluster, read_cluster
 from simdist.cluster.host import Host
 from simdist.cluster.link import Link
 from simdist.cluster.network import Network, Path
@@ -20,6 +21,8 @@ __all__ = [
     "Tuned",
     "add_preset",
     "calibrated",
+    "find_cluster",
     "preset",
     "presets",
+    "read_cluster",
 ]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from simdist.cluster.limits import check_positive
+from simdist.cluster.limits import check_positive, check_share
 
 __all__ = ["Device"]
 
@@ -13,27 +13,41 @@ class Device:
 
     Args:
         name: as its maker calls it.
-        flops_per_s: floating-point operations a second, dense, in the precision of training.
-        memory_bytes_per_s: bytes a second between memory and arithmetic, reads and writes together.
+        flops_per_s: floating-point operations a second, dense, in the precision of training: its peak.
+        memory_bytes_per_s: bytes a second between memory and arithmetic, reads and writes together: its peak.
         memory_bytes: how much it holds.
+        flops_efficiency, memory_efficiency: the shares of these rates that programs reach.
 
     Raises:
-        ArgumentError: one of these is not above 0.
+        ArgumentError: one of these is not above 0, or an efficiency is above 1.
     """
 
     name: str
     flops_per_s: float
     memory_bytes_per_s: float
     memory_bytes: float
+    flops_efficiency: float = 1.0
+    memory_efficiency: float = 1.0
 
     def __post_init__(self) -> None:
         check_positive(self, "flops_per_s", "memory_bytes_per_s", "memory_bytes")
+        check_share(self, "flops_efficiency", "memory_efficiency")
 
     def seconds(self, flops: float, num_bytes: float) -> float:
         """How long this many operations on this many bytes take: the slower of the two."""
-        return max(flops / self.flops_per_s, num_bytes / self.memory_bytes_per_s)
+        return max(flops / self.reached_flops_per_s, num_bytes / self.reached_bytes_per_s)
+
+    @property
+    def reached_flops_per_s(self) -> float:
+        """The rate of arithmetic that programs reach."""
+        return self.flops_per_s * self.flops_efficiency
+
+    @property
+    def reached_bytes_per_s(self) -> float:
+        """The rate of memory that programs reach."""
+        return self.memory_bytes_per_s * self.memory_efficiency
 
     @property
     def reduced_bytes_per_s(self) -> float:
         """The rate of x += y in bytes of x: two reads and a write each. Its inverse is the papers' gamma."""
-        return self.memory_bytes_per_s / 3
+        return self.reached_bytes_per_s / 3

@@ -4,7 +4,7 @@ from numbers import Integral
 
 from simdist.errors import ArgumentError
 
-__all__ = ["check_least", "check_positive", "check_whole"]
+__all__ = ["check_least", "check_positive", "check_share", "check_whole"]
 
 
 def check_positive(machine: object, *names: str) -> None:
@@ -19,6 +19,13 @@ def check_least(machine: object, least: float, *names: str) -> None:
     for name in names:
         if not getattr(machine, name) >= least:
             raise ArgumentError(f"{name} is {getattr(machine, name)}; needs at least {least}")
+
+
+def check_share(machine: object, *names: str) -> None:
+    """Raise ArgumentError unless these attributes are above 0 and at most 1."""
+    for name in names:
+        if not 0 < getattr(machine, name) <= 1:
+            raise ArgumentError(f"{name} is {getattr(machine, name)}; needs more than 0 and at most 1")
 
 
 def check_whole(machine: object, *names: str) -> None:

@@ -97,7 +97,7 @@ class Network:
             return Path(self._nic(src)[0], self._nic(dst)[1], link.latency_s, 1 / link.bytes_per_s, stretch)
         out, into = self._out[src], self._into[dst]
         if src == dst:  # a copy reads and writes
-            return Path(out, into, 0.0, 2 / cluster.device.memory_bytes_per_s)
+            return Path(out, into, 0.0, 2 / cluster.device.reached_bytes_per_s)
         return Path(out, into, *self._inside, stretch)
 
     def _nic(self, rank: int) -> tuple[Port, Port]:

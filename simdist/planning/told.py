@@ -17,7 +17,7 @@ __all__ = ["details", "headline", "mesh", "overview"]
 _LEGEND = (
     "tp 4s: with sequence parallelism. 8 of 2: eight micro-batches of two windows. Of a step, ranks wait for other",
     "stages (bubble), wait for gradients and gathered weights that nothing hides, and change weights (update).",
-    "MFU: what the model needs of what all devices could do. They are modelled at peak rates: so fast it could be.",
+    "MFU: what the model needs of what all devices could do at their peak. Presets reach theirs: so fast it could be.",
 )
 
 

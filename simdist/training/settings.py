@@ -1,19 +1,16 @@
 """Settings: of a config, as they come from a TOML file or from two places at once."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from simdist.errors import ArgumentError, DataError, unknown_name
+from simdist import toml
 from simdist.training.config import BRINGING, Config, options
 from simdist.training.methods import PIPELINE
 from simdist.training.option import Per
 
 __all__ = ["merged", "read_toml"]
-
-_KINDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,19 +43,4 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         ArgumentError: the file is not TOML, or a value is of the wrong type.
     """
     path = Path(path)
-    try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"cannot read the config file {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise ArgumentError(f"the config file {path} is not TOML: {error}") from error
-    types = {f.name: f.type for f in fields(Config)}
-    for key, value in settings.items():
-        if key not in types:
-            raise unknown_name(f"key in {path}:", key, types)
-        wanted = types[key]
-        if wanted is float and type(value) is int:
-            settings[key] = float(value)
-        elif type(value) is not wanted:
-            raise ArgumentError(f"{key} in {path} is {value!r}; needs {_KINDS[wanted]}")
-    return settings
+    return toml.check_kinds(toml.read(path, "config"), {f.name: f.type for f in fields(Config)}, str(path))

@@ -23,3 +23,18 @@ def test_refuses_what_no_processor_is(name):
     numbers = {"flops_per_s": 1.0, "memory_bytes_per_s": 1.0, "memory_bytes": 1.0, name: 0.0}
     with pytest.raises(ArgumentError, match=f"{name} is 0.0; needs more than 0"):
         Device("none", **numbers)
+
+
+def test_what_programs_reach_of_it():
+    device = Device("toy", 100.0, 30.0, 1e9, flops_efficiency=0.5, memory_efficiency=0.1)
+    assert device.seconds(100, 0) == 2.0
+    assert device.seconds(0, 30) == 10.0
+    assert device.seconds(100, 30) == 10.0
+    assert device.reduced_bytes_per_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["flops_efficiency", "memory_efficiency"])
+@pytest.mark.parametrize("value", [0.0, -1.0, 1.01, float("nan")])
+def test_refuses_shares_that_are_none(name, value):
+    with pytest.raises(ArgumentError, match=f"{name} is {value}; needs more than 0 and at most 1"):
+        Device("none", 1.0, 1.0, 1.0, **{name: value})

@@ -35,7 +35,8 @@ class Shared:
     def fiber(self, rank: int, stream: str, daemon: bool = False) -> Fiber:
         """A line of work that computes as fast as this rank does."""
         factor, device = self.cluster.slow.get(rank, 1.0), self.cluster.device
-        return Fiber(rank, stream, factor / device.flops_per_s, factor / device.memory_bytes_per_s, daemon)
+        s_per_flop, s_per_byte = factor / device.reached_flops_per_s, factor / device.reached_bytes_per_s
+        return Fiber(rank, stream, s_per_flop, s_per_byte, daemon)
 
     def run(self) -> None:
         """Run all fibers to their ends, or until one fails."""

@@ -1,0 +1,58 @@
+"""TOML: files of settings, as people write them."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simdist.errors import ArgumentError, DataError, unknown_name
+
+__all__ = ["check_kinds", "read"]
+
+_KINDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    bool: "true or false",
+    dict: "a table",
+}
+
+
+def read(path: Path, what: str) -> dict[str, Any]:
+    """What is in a file.
+
+    Args:
+        what: it is about, as errors name it.
+
+    Raises:
+        DataError: the file cannot be read.
+        ArgumentError: it is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"cannot read the {what} file {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"the {what} file {path} is not TOML: {error}") from error
+
+
+def check_kinds(settings: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The settings, each of the kind that its key asks for; a whole number will do for a float.
+
+    Args:
+        kinds: int, float, str, bool or dict, by key.
+        where: the settings are.
+
+    Raises:
+        UnknownNameError: a key is none of these; the message names the nearest one.
+        ArgumentError: a value is of another kind.
+    """
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key not in kinds:
+            raise unknown_name(f"key in {where}:", key, kinds)
+        wanted = kinds[key]
+        found[key] = float(value) if wanted is float and type(value) is int else value
+        if type(found[key]) is not wanted:
+            raise ArgumentError(f"{key} in {where} is {value!r}; needs {_KINDS[wanted]}")
+    return found
