@@ -20,6 +20,7 @@ from simdist.nn import Noise, auxiliary
 from simdist.parallel import check_replicas
 from simdist.trace import Trace
 from simdist.trace.memory import remember
+from simdist.training.asynchronous.cut import kind_of, own
 from simdist.training.config import Config
 from simdist.training.gauge import Gauge
 from simdist.training.interrupts import Interrupts
@@ -151,8 +152,11 @@ class Trainer:
 
         Raises:
             CheckpointError: on all ranks: there is none, it is damaged, or it is of another model or optimizer.
-            ArgumentError: on all ranks: it is of the last step.
+            ArgumentError: on all ranks: it is of the last step, or of ranks that each have an optimizer of their own.
         """
+        kind = kind_of(root, self.comm, step)
+        if self.method.update.rule.vectors():
+            own(kind, self.comm, apart=False, keeps=True)
         self.done, state = restore_state(root, self.comm, self.method, step)
         if self.done >= self.config.steps:
             raise ArgumentError(f"steps is {self.config.steps}, and {self.done} are done; give more to go on")

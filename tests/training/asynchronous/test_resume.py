@@ -183,7 +183,11 @@ def test_ranks_may_be_others_and_so_may_the_method(tmp_path, text, way, p, later
             "8 steps are done, and local",
         ),
         ({"method": "bsp"}, 3, {"optimizer": "adamw"}, 3, CheckpointMismatch, "no tensor 'adamw.m/"),
-        ({"method": "local-sgd"}, 3, {"method": "ddp"}, 2, CheckpointMismatch, "no tensor 'sgd.velocity/"),
+        (
+            *({"method": "local-sgd"}, 3, {"method": "ddp"}, 2, ArgumentError),
+            "is of 3 ranks by local-sgd, each with an optimizer's state of its own; this run's have it in common",
+        ),
+        ({"method": "d-psgd"}, 3, {"method": "ddp"}, 3, ArgumentError, "by d-psgd, each with weights of its own; this"),
         ({"method": "bsp"}, 3, {"hidden_width": 9}, 3, CheckpointMismatch, "is wanted"),
         ({"method": "bsp"}, 3, {"steps": 8}, 3, ArgumentError, "steps is 8, and 8 are done"),
     ],
