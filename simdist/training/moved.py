@@ -19,14 +19,13 @@ class Moved(NamedTuple):
 
     Attributes:
         measured: read and written, on the record.
-        predicted: by the algorithms' costs, in place or by way of copies, as the record shows it; None where several
-            nodes take part.
+        predicted: by the algorithms' costs, in place or by way of copies, as the record shows it.
         by_messages: what the paper of the first algorithm by messages would have sent in their place: the ring's,
             where there is one.
     """
 
     measured: int
-    predicted: int | None
+    predicted: int
     by_messages: float
 
 
@@ -61,12 +60,8 @@ def _rival(call: Call) -> Algorithm:
     return find(call.operation, "ring" if "ring" in names else names[0])
 
 
-def _predicted(
-    trace: Trace, spans: list[Span], direct: Mapping[Call, int], comm: Communicator, itemsize: int
-) -> int | None:
+def _predicted(trace: Trace, spans: list[Span], direct: Mapping[Call, int], comm: Communicator, itemsize: int) -> int:
     """By the costs of the ways that were taken."""
-    if comm.num_nodes > 1:
-        return None
     inside: dict[Call, Counter[bool]] = defaultdict(Counter)
     for outer in trace:
         for call in direct:

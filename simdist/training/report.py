@@ -239,9 +239,10 @@ def _rows(
 
 def _moved_row(shared: Moved) -> Row:
     """What collectives without messages read and wrote, beside what messages would have sent."""
-    predicted = "" if shared.predicted is None else f"{shared.predicted:,}"
     formula = f"by messages {shared.by_messages:,.0f}"
-    return Row("bytes moved through shared memory a step, rank 0", f"{shared.measured:,}", predicted, formula)
+    return Row(
+        "bytes moved through shared memory a step, rank 0", f"{shared.measured:,}", f"{shared.predicted:,}", formula
+    )
 
 
 def _milliseconds(seconds: float) -> str:

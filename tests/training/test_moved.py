@@ -2,6 +2,8 @@
 
 import pytest
 
+import simdist as sd
+from simdist.cluster import preset
 from simdist.collectives import formula
 from simdist.training import Config, Trainer, report
 from simdist.training.moved import moved
@@ -38,6 +40,15 @@ def test_as_much_as_the_costs_say(spmd, settings, method, width):
     rivals = [formula(call[0], "ring", ranks=len(call[3]), num_bytes=call[2]).bytes * n for call, n in step]
     assert by_messages == pytest.approx(sum(rivals))
     assert [row[1:] for row in rows] == [(f"{measured:,}", f"{predicted:,}", f"by messages {by_messages:,.0f}")]
+
+
+@pytest.mark.parametrize("devices_per_node", [2, 3])
+def test_over_several_nodes_too(settings, devices_per_node):
+    cluster = preset("this-machine").with_(devices_per_node=devices_per_node)
+    results = sd.run(program, 4, cluster=cluster, args=(settings | {"method": "dp"},)).results
+    (measured, predicted, _), _, ((_, *row),) = results[0]
+    assert measured == predicted > 0
+    assert row[:2] == [f"{measured:,}", f"{predicted:,}"]
 
 
 def test_nothing_where_messages_do_it(spmd, settings):

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Any
 
 from simdist.asynchronous import Exponential
 from simdist.asynchronous.parameter_server.message import HEADER_BYTES
-from simdist.collectives import cost
+from simdist.collectives import Cost, cost
 from simdist.parallel.precision import precision
 from simdist.training.asynchronous.methods import AVERAGING, SERVED, graph, slowed
 from simdist.training.asynchronous.story import Story
@@ -96,10 +97,12 @@ def _rows(story: Story, num_parameters: int) -> list[Row]:
     if p == 1 or not found:
         return []
     sent, messages = fmean(cost.sent_bytes for cost in found), fmean(cost.messages for cost in found)
-    predicted, formula = _sent_bytes(story, num_parameters * precision(config.precision).dtype.itemsize)
+    num_bytes = num_parameters * precision(config.precision).dtype.itemsize
+    predicted, formula = _sent_bytes(story, num_bytes)
     return [
         Row("bytes sent a step, a worker", f"{sent:,.0f}", _count(predicted), _count(formula)),
         Row("messages a step, a worker", f"{messages:,.1f}", "", ""),
+        *_moved(story, num_bytes),
         Row("time of a step", _milliseconds(story.step_s), "", _milliseconds(_compute_s(story))),
     ]
 
@@ -119,14 +122,35 @@ def _sent_bytes(story: Story, n: int) -> tuple[float | None, float]:
         asked = sum(steps for steps, side in zip(made, graph(config, p).sides(), strict=True) if side == 0)
         each = 2 * asked * n / max(1, sum(made))  # a passive rank answers as often as it is asked
         return each, each
-    itemsize, averages = precision(config.precision).dtype.itemsize, story.averages
-    exact = [
-        cost("all_reduce", span.name.split()[1], ranks=p, num_bytes=n, rank=r, itemsize=itemsize).sent_bytes
-        for span in averages[:1]
-        for r in range(p)
-    ]
-    share = len(averages) / max(1, len(story.workers[0][1].steps))  # both as far as they are on the record
-    return (fmean(exact) * share if exact else None), 2 * n * (p - 1) / p * share
+    exact = [_average_cost(story, n, rank=r).sent_bytes for r in range(p)] if story.averages else []
+    return (fmean(exact) * _averages(story) if exact else None), 2 * n * (p - 1) / p * _averages(story)
+
+
+def _average_cost(story: Story, n: int, **more: Any) -> Cost:
+    """Of one of the averages of n bytes of weights."""
+    case = {"ranks": len(story.parts), "num_bytes": n, "ranks_per_node": story.ranks_per_node}
+    case |= {"itemsize": precision(story.config.precision).dtype.itemsize}
+    return cost("all_reduce", story.averages[0].name.split()[1], **case, **more)
+
+
+def _averages(story: Story) -> float:
+    """How many a step has, both as far as they are on the record."""
+    return len(story.averages) / max(1, len(story.workers[0][1].steps))
+
+
+def _moved(story: Story, n: int) -> list[Row]:
+    """What rank 0 read and wrote in memory that ranks share, to average n bytes of weights without messages."""
+    moves, averages = [s for s in story.record if s.rank == 0 and s.name == "move"], story.averages
+    spans = [s for s in moves if any(a.start_s <= s.start_s and s.end_s <= a.end_s for a in averages)]
+    if not spans:
+        return []
+    one, share = _average_cost(story, n, staged="posted" in spans[0].detail), _averages(story)
+    predicted, measured = (
+        (one.read_bytes + one.written_bytes) * share,
+        sum(s.bytes for s in spans) / len(averages) * share,
+    )
+    by_messages = f"by messages {2 * n * (len(story.parts) - 1) / len(story.parts) * share:,.0f}"
+    return [Row("bytes moved through shared memory a step, rank 0", _count(measured), _count(predicted), by_messages)]
 
 
 def _compute_s(story: Story) -> float | None:

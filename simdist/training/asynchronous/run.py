@@ -150,6 +150,7 @@ class AsynchronousRun:
             self._windows,
             tuple(self.comm.ranks),
             tuple(self.lost),
+            self.comm.nodes.most if self.comm.num_nodes > 1 else 0,
         )
 
     def samples(self) -> list[tuple[bytes, bytes]]:

@@ -47,6 +47,7 @@ class Story:
         windows: of (step, worker): how many that worker trains on in that step.
         ranks: whose the parts are; 0, 1, 2 … where none were lost.
         lost: the ranks that have died.
+        ranks_per_node: how many are on a node; 0 where all are on one.
     """
 
     config: Config
@@ -59,6 +60,7 @@ class Story:
     windows: Callable[[int, int], int]
     ranks: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
+    ranks_per_node: int = 0
 
     @property
     def num_workers(self) -> int:

@@ -9,7 +9,7 @@ from simdist.cluster import preset
 from simdist.errors import ArgumentError, CollectiveMismatch
 from simdist.training import Config, Trainer
 from simdist.training.asynchronous import pace
-from simdist.training.asynchronous.methods import ASYNCHRONOUS, GOSSIP, SERVED
+from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, GOSSIP, SERVED
 from simdist.training.asynchronous.report import report
 from simdist.training.asynchronous.run import AsynchronousRun
 
@@ -253,3 +253,21 @@ def test_ranks_must_be_told_alike(spmd, text):
 def test_it_has_no_common_step(text):
     with pytest.raises(ArgumentError, match="method ssp has no common step"):
         sd.run(trained, 2, args=(MLP | {"data": text, "method": "ssp"},))
+
+
+@pytest.mark.parametrize("method", AVERAGING)
+@pytest.mark.parametrize(
+    ("devices_per_node", "algorithm"), [(8, "auto"), (2, "auto"), (3, "auto"), (2, "hierarchical")]
+)
+def test_averages_take_what_their_costs_say(text, method, devices_per_node, algorithm):
+    """Also where they send no messages, or fewer: then it tells what they move in memory that ranks share."""
+    cluster = preset("this-machine").with_(devices_per_node=devices_per_node)
+    settings = MLP | {"data": text, "method": method, "algorithm": algorithm, "local_steps": 3}
+    rows = sd.run(ran, 4, cluster=cluster, args=(settings,)).results[0]["rows"]
+    of = {quantity: row for quantity, *row in rows}
+    sent, predicted, _ = of["bytes sent a step, a worker"]
+    assert sent == predicted
+    moved = of.get("bytes moved through shared memory a step, rank 0")
+    assert (moved is None) == (algorithm != "auto")
+    if moved:
+        assert moved[0] == moved[1] != "0"
