@@ -83,12 +83,13 @@ class Communicator(ABC):
 
     @abstractmethod
     def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
-        """Receive into x, contiguous and at least as long as the message.
+        """Receive into x, contiguous, of the message's dtype and at least as long.
 
         From ANY source the message that arrives first is taken.
 
         Raises:
-            MessageMismatch: the message is longer than x.
+            MessageMismatch: the message is longer than x; or of another dtype, which the virtual world alone can tell:
+                what MPI carries are bytes.
             DeadlockError: nobody can ever send it (virtual world).
         """
 
