@@ -442,7 +442,7 @@ def test_more_ranks_than_the_machine_holds_are_refused():
 
 
 def test_more_processes_than_the_machine_allows_are_refused(monkeypatch):
-    monkeypatch.setattr(room, "_available_bytes", lambda: None)
+    monkeypatch.setattr(room, "available_bytes", lambda: None)
     monkeypatch.setattr(room, "_most_processes", lambda: 100)
     with pytest.raises(ArgumentError, match="allows 100"):
         sd.run(digits, 101, world="mpi")

@@ -32,6 +32,7 @@ VERBS = {
     "run": Verb("start a script on so many ranks", "simdist.cli.run"),
     "bench": Verb("time the collectives: measured, predicted, formula", "simdist.bench.sweep"),
     "verify": Verb("check every collective against NumPy, and its traffic against its cost", "simdist.bench.verify"),
+    "doctor": Verb("see what works on this machine, and what to do about what does not", "simdist.cli.doctor"),
     "plot": Verb("draw a recorded run, a collective, a schedule, a model's shards, or losses", "simdist.cli.plot"),
 }
 

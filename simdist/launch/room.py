@@ -5,7 +5,7 @@ from pathlib import Path
 
 from simdist.errors import ArgumentError
 
-__all__ = ["BYTES_PER_RANK", "check_room"]
+__all__ = ["BYTES_PER_RANK", "available_bytes", "check_room"]
 
 BYTES_PER_RANK = {"virtual": 30 << 10, "mpi": 60 << 20}
 """What a rank needs before its program has made a single array, as measured: a greenlet's stack and its
@@ -20,7 +20,7 @@ def check_room(ranks: int, world: str) -> None:
     """
     if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
         raise ArgumentError(f"ranks is {ranks!r}; needs a whole number of at least 1")
-    need, have = ranks * BYTES_PER_RANK[world], _available_bytes()
+    need, have = ranks * BYTES_PER_RANK[world], available_bytes()
     if have is not None and need > have:
         raise ArgumentError(
             f"{ranks} ranks of world {world!r} need about {need / 1e9:.1f} GB, {BYTES_PER_RANK[world] >> 10} KiB each; "
@@ -31,7 +31,7 @@ def check_room(ranks: int, world: str) -> None:
         raise ArgumentError(f"{ranks} ranks of world 'mpi' are as many processes; this machine allows {most}")
 
 
-def _available_bytes() -> int | None:
+def available_bytes() -> int | None:
     """The memory that is free, by the kernel and by the limit of the container; None where nobody says."""
     found = []
     for line in _lines("/proc/meminfo"):

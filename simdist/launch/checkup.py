@@ -1,0 +1,144 @@
+"""Checkup: what of simdist works on this machine, tried out, and what to do about what does not."""
+
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+
+from simdist.arrays.kind import device_library
+from simdist.cluster import Tuned
+from simdist.collectives import all_reduce
+from simdist.comm import Communicator
+from simdist.comm.device import use_device
+from simdist.environment import num_cores
+from simdist.errors import DataError, SimdistError, WorldUnavailable
+from simdist.launch.mpirun import find_mpirun
+from simdist.launch.room import available_bytes
+from simdist.launch.run import run
+
+__all__ = ["Finding", "checkup"]
+
+_SHARED, _LEAST_SHARED_BYTES = Path("/dev/shm"), 1 << 28
+_LEAST_DISK_BYTES = 1 << 27
+_RING_RANKS = 64
+
+
+class Finding(NamedTuple):
+    """What was looked at, and how it is.
+
+    Attributes:
+        what: the subject.
+        words: how it is.
+        remedy: what to do about it; "" where all is well.
+    """
+
+    what: str
+    words: str
+    remedy: str = ""
+
+
+def checkup() -> Iterator[Finding]:
+    """Look at one thing after the other; whatever goes wrong is a finding."""
+    looks: dict[str, Callable[[], Finding]] = {
+        "Python": _python,
+        "machine": _machine,
+        "virtual ranks": _virtual_ranks,
+        "real ranks": _real_ranks,
+        "shared memory": _shared_memory,
+        "GPU": _gpu,
+        "algorithms": _algorithms,
+        "folders": _folders,
+    }
+    for what, look in looks.items():
+        try:
+            yield look()
+        except Exception as error:  # also one of a library that is not as it should be
+            known = isinstance(error, SimdistError | OSError)
+            yield Finding(what, "does not work", str(error) if known else f"{type(error).__name__}: {error}")
+
+
+def _python() -> Finding:
+    blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
+    libraries = f"NumPy {np.__version__} on {blas.get('name', 'a BLAS')} {blas.get('version', '')}"
+    return Finding("Python", f"{platform.python_version()}, {libraries}".rstrip())
+
+
+def _machine() -> Finding:
+    memory, cores = available_bytes(), num_cores()
+    room = "" if memory is None else f", {memory / 1e9:.1f} GB of memory free"
+    return Finding("machine", f"{cores} core{'s' if cores > 1 else ''} for this process{room}")
+
+
+def _count(comm: Communicator, device: str) -> tuple[list[int], str]:
+    """How many ranks there are, counted by messages and in memory that they have in common; and what they are on."""
+    words, counts = use_device(comm, device).words, []
+    for algorithm in ("ring", "direct"):
+        x = comm.empty(1000, np.int64)
+        x[:] = 1
+        all_reduce(x, comm, algorithm=algorithm)
+        counts.append(int(x.min()))
+    return counts, words
+
+
+def _tried(what: str, ranks: int, world: str, device: str = "cpu") -> Finding:
+    """Ranks of a world, at work."""
+    start_s = perf_counter()
+    counts, words = zip(*run(_count, ranks, world=world, args=(device,)).results, strict=True)
+    took_s = perf_counter() - start_s
+    if counts != ([ranks, ranks],) * ranks:
+        return Finding(
+            what, "count wrong", f"{ranks} ranks, each of which counts as one, are {counts}: please report it"
+        )
+    told = f"{ranks} have added up, by messages and in common memory, in {took_s:.1f} s"
+    return Finding(what, f"{told}; {words[0]}" if words[0] else told)
+
+
+def _virtual_ranks() -> Finding:
+    return _tried("virtual ranks", _RING_RANKS, "virtual")
+
+
+def _real_ranks() -> Finding:
+    mpirun, found = find_mpirun(), _tried("real ranks", 2, "mpi")
+    library = f"{mpirun.kind} {mpirun.version or ''} at {mpirun.path}, mpi4py {version('mpi4py')}"
+    return found._replace(words=f"{found.words}; {library}")
+
+
+def _shared_memory() -> Finding:
+    if not _SHARED.is_dir():
+        return Finding("shared memory", f"no {_SHARED}: MPI takes its own way")
+    free = shutil.disk_usage(_SHARED).free
+    remedy = "ranks of a node keep their arrays in common there, so many bytes a rank: in a container, --shm-size=2g"
+    return Finding("shared memory", f"{free / 1e6:,.0f} MB free", "" if free >= _LEAST_SHARED_BYTES else remedy)
+
+
+def _gpu() -> Finding:
+    try:
+        count = device_library().num_devices()
+    except WorldUnavailable as error:
+        return Finding("GPU", f"none: {error}")
+    return _tried("GPU", 2, "mpi", "cuda") if count else Finding("GPU", "none that this process sees")
+
+
+def _algorithms() -> Finding:
+    """Which of them `auto` goes by."""
+    try:
+        tuned = Tuned.load(Tuned.path())
+    except DataError as error:
+        return Finding("algorithms", "no table that can be read", str(error))
+    by = "the model of this machine; `simdist bench --tune` measures" if tuned is None else f"{Tuned.path()}, measured"
+    return Finding("algorithms", f"auto goes by {by}")
+
+
+def _folders() -> Finding:
+    """Whether there is room for what jobs write until they end."""
+    with tempfile.TemporaryDirectory(prefix="simdist-") as folder:
+        free = shutil.disk_usage(folder).free
+    place = tempfile.gettempdir()
+    remedy = f"{place} holds what ranks tell each other's launcher: make room, or set TMPDIR to another folder"
+    return Finding("folders", f"{place} has {free / 1e9:,.1f} GB free", "" if free >= _LEAST_DISK_BYTES else remedy)
