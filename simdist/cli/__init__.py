@@ -29,6 +29,7 @@ class Verb(NamedTuple):
 VERBS = {
     "train": Verb("train a model on text, its batches shared by all ranks", "simdist.cli.train"),
     "plan": Verb("find the fastest ways to train a model on a cluster that fit", "simdist.cli.plan"),
+    "predict": Verb("say how long a step of one way to train takes on a cluster, and why", "simdist.cli.predict"),
     "run": Verb("start a script on so many ranks", "simdist.cli.run"),
     "bench": Verb("time the collectives: measured, predicted, formula", "simdist.bench.sweep"),
     "verify": Verb("check every collective against NumPy, and its traffic against its cost", "simdist.bench.verify"),

@@ -18,7 +18,7 @@ from simdist.plots import plan_bars
 from simdist.plots.file import check_format, save
 from simdist.training import Config, merged, read_toml
 
-__all__ = ["add_arguments", "command", "execute"]
+__all__ = ["add_arguments", "add_where", "bench_of", "command", "execute", "given_of"]
 
 _OPEN: dict[str, Any] = {"dp": 0, "tp": 1, "pp": 1, "micro_batches": 1, "zero": 0}
 _OPEN |= {"sequence_parallel": False, "schedule": None, "recompute": "none"}
@@ -34,31 +34,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "cluster. The model is a GPT unless --model says mlp. The last line is the command that carries the best plan "
         "out there, without numbers."
     )
+    where = add_where(parser)
+    where.add_argument("--top", type=int, default=12, metavar="N", help="how many meshes to list (12)")
+    where.add_argument("--picture", type=Path, metavar="FILE", help="draw them there: .png, .svg or .pdf")
+    add_options(parser)
+
+
+def add_where(parser: argparse.ArgumentParser) -> Any:
+    """The group of options that says where a run is to be."""
     where = parser.add_argument_group("where")
     where.add_argument("--cluster", required=True, metavar="NAME", help=f"{', '.join(presets())}; a .toml")
     where.add_argument("--ranks", type=int, required=True, metavar="N", help="how many of its devices")
     where.add_argument("--config", metavar="FILE", help="TOML of the options below")
-    where.add_argument("--top", type=int, default=12, metavar="N", help="how many meshes to list (12)")
-    where.add_argument("--picture", type=Path, metavar="FILE", help="draw them there: .png, .svg or .pdf")
     where.add_argument(
-        "--execute", action="store_true", help="carry the best out on virtual ranks; of many layers that takes minutes"
+        "--execute", action="store_true", help="carry it out on virtual ranks, too; of many layers that takes minutes"
     )
-    add_options(parser)
+    return where
+
+
+def given_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were given of the run."""
+    given = {"model": "gpt"} | merged({} if args.config is None else read_toml(args.config), given_options(args))
+    if given.get("device", "phantom") != "phantom":
+        raise ArgumentError(f"device is {given['device']}; plans are of device phantom")
+    return given
+
+
+def bench_of(args: argparse.Namespace) -> Workbench:
+    """Where the run is to be."""
+    if args.ranks < 1:
+        raise ArgumentError(f"ranks is {args.ranks}; needs at least 1")
+    return Workbench(find_cluster(args.cluster), args.ranks)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Search, and tell."""
-    given = {"model": "gpt"} | given_options(args)
-    if args.config is not None:
-        given = {"model": "gpt"} | merged(read_toml(args.config), given_options(args))
-    if given.get("device", "phantom") != "phantom":
-        raise ArgumentError(f"device is {given['device']}; plans are of device phantom")
-    for name in ("ranks", "top"):
-        if getattr(args, name) < 1:
-            raise ArgumentError(f"{name} is {getattr(args, name)}; needs at least 1")
+    given, bench = given_of(args), bench_of(args)
+    if args.top < 1:
+        raise ArgumentError(f"top is {args.top}; needs at least 1")
     if args.picture is not None:
         check_format(args.picture)
-    bench = Workbench(find_cluster(args.cluster), args.ranks)
     with tqdm(unit=" ways", leave=False, disable=not sys.stderr.isatty()) as bar:
         plans = search(given, bench, bar.update)
     shown = (plans.best or plans.too_large)[0]

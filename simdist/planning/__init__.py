@@ -5,7 +5,7 @@ from simdist.planning.job import Job
 from simdist.planning.search import Plan, Plans, planned, search
 from simdist.planning.space import SCHEDULES, ways
 from simdist.planning.step import Step, computing_s
-from simdist.planning.told import details, headline, mesh, overview
+from simdist.planning.told import details, headline, mesh, overview, room, table
 from simdist.planning.workbench import Workbench
 
 __all__ = [
@@ -23,6 +23,8 @@ __all__ = [
     "mesh",
     "overview",
     "planned",
+    "room",
     "search",
+    "table",
     "ways",
 ]

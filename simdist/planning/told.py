@@ -12,7 +12,7 @@ from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.models import build, shape
 
-__all__ = ["details", "headline", "mesh", "overview"]
+__all__ = ["details", "headline", "mesh", "overview", "room", "table"]
 
 _LEGEND = (
     "tp 4s: with sequence parallelism. 8 of 2: eight micro-batches of two windows. Of a step, ranks wait for other",
@@ -34,14 +34,11 @@ def headline(config: Config, bench: Workbench) -> str:
 
 def overview(plans: Plans, bench: Workbench, top: int) -> list[str]:
     """A line for each mesh, the fastest first, and what does not fit."""
-    room = _bytes(bench.cluster.device.memory_bytes)
-    lines = [f"{plans.tried:,} ways looked at; of each mesh the fastest that fits in {room} a rank:"]
+    most = _bytes(bench.cluster.device.memory_bytes)
+    lines = [f"{plans.tried:,} ways looked at; of each mesh the fastest that fits in {most} a rank:"]
     if plans.best:
-        sizes = plans.best[0].sizes
-        axes = ["dp", "tp", "pp", *(axis for axis in ("sp", "ep") if sizes[axis] > 1)]
-        lines += ["", *_aligned([_head(axes), *(_line(plan, bench, axes) for plan in plans.best[:top])])]
         more = len(plans.best) - top
-        lines += [*([f"and {more} more"] if more > 0 else []), *_LEGEND]
+        lines += ["", *table(plans.best[:top], bench, [f"and {more} more"] if more > 0 else [])]
     else:
         lines.append("none")
     if plans.too_large:
@@ -49,6 +46,19 @@ def overview(plans: Plans, bench: Workbench, top: int) -> list[str]:
         others = f"{count} mesh{'es' if count > 1 else ''}"
         lines.append(f"too large for {others}, of which {mesh(least)} needs least, {_bytes(least.num_bytes)} a rank")
     return lines
+
+
+def table(plans: Sequence[Plan], bench: Workbench, below: Sequence[str] = ()) -> list[str]:
+    """A line for each plan, then lines below, then what the columns mean."""
+    axes = ["dp", "tp", "pp", *(axis for axis in ("sp", "ep") if plans[0].sizes[axis] > 1)]
+    return [*_aligned([_head(axes), *(_line(plan, bench, axes) for plan in plans)]), *below, *_LEGEND]
+
+
+def room(plan: Plan, bench: Workbench) -> str:
+    """Whether it fits."""
+    has = bench.cluster.device.memory_bytes
+    fits = "it fits" if plan.num_bytes <= has else "it does not fit"
+    return f"{fits}: the fullest rank holds {_bytes(plan.num_bytes)}, and a device has {_bytes(has)}"
 
 
 def mesh(plan: Plan) -> str:

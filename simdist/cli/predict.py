@@ -1,0 +1,35 @@
+"""The verb `predict`."""
+
+import argparse
+
+from simdist.cli.plan import add_where, bench_of, command, given_of
+from simdist.cli.settings import add_options
+from simdist.planning import details, headline, planned, room, table
+from simdist.planning import execute as carried_out
+from simdist.training import Config
+
+__all__ = ["add_arguments", "execute"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The cluster, and the run."""
+    parser.usage = "simdist predict --cluster NAME --ranks N [OPTION …]"
+    parser.epilog = (
+        "What is not given is as `simdist train` has it, where `simdist plan` tries all that there is; the model is a "
+        "GPT unless --model says mlp. The step is put together from what its parts take on the modelled cluster, each "
+        "beside the papers' formula, and with --execute beside what they took. The last line is the command that "
+        "carries the run out there, without numbers."
+    )
+    add_where(parser)
+    add_options(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Tell of one way."""
+    given, bench = given_of(args), bench_of(args)
+    config = Config(**given | {"device": "phantom"})
+    plan = planned(config, bench)
+    print(headline(config, bench), "", *table([plan], bench), "", sep="\n")
+    print(*details(plan, bench, carried_out(config, bench) if args.execute else None), room(plan, bench), "", sep="\n")
+    print(command(args, given, config))
+    return 0

@@ -1,0 +1,75 @@
+"""The verb `predict`: what it says of one way, with what `plan` and execution say of the same."""
+
+import re
+import shlex
+
+import pytest
+
+from simdist.cli import main
+
+SMALL = ["--cluster=h100", "--ranks=4", "--layers=3", "--width=64", "--context=32", "--batch=8", "--vocabulary=512"]
+FIXED = ["--dp=2", "--tp=1", "--pp=2", "--zero=1", "--schedule=zb-h1", "--micro-batches=4", "--recompute=none"]
+
+
+def printed(capsys, verb, *words):
+    code = main([verb, *words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_it_says_what_plan_says_where_nothing_is_left_open(capsys):
+    code, told, _ = printed(capsys, "predict", *SMALL, *FIXED)
+    assert code == 0
+    _, planned, _ = printed(capsys, "plan", *SMALL, *FIXED)
+    for start in ("gpt, ", " 2   1   2     1     zb-h1", "step  ", "bytes of activations", "all at once"):
+        (line,) = [line for line in told.splitlines() if line.startswith(start)]
+        assert line in planned.splitlines()
+
+
+def test_what_is_not_given_is_as_train_has_it(capsys, tmp_path):
+    code, told, _ = printed(capsys, "predict", *SMALL, "--execute")
+    assert code == 0
+    executed, predicted = (float(x) for x in re.search(r"\nstep +([\d.]+) ms +([\d.]+) ms", told).groups())
+    assert executed == pytest.approx(predicted, rel=0.05)
+    words = shlex.split(told.splitlines()[-1])
+    assert not any(word.startswith(("--tp", "--pp", "--zero", "--schedule")) for word in words)
+    assert main([*words[1:], f"--out={tmp_path / 'run'}"]) == 0
+
+
+def test_whether_it_fits(capsys):
+    large = ["--layers=96", "--width=12288", "--heads=96", "--batch=4", "--context=2048", "--precision=bf16"]
+    code, told, _ = printed(capsys, "predict", "--cluster=a100", "--ranks=4", *large)
+    assert code == 0
+    assert re.search(r"\nit does not fit: the fullest rank holds [\d,]+ GB, and a device has 80 GB\n", told)
+    _, told, _ = printed(capsys, "predict", *SMALL)
+    assert "\nit fits: " in told
+
+
+def test_a_cluster_and_a_run_of_ones_own(capsys, tmp_path):
+    seconds = {}
+    (tmp_path / "run.toml").write_text('width = 64\nlayers = 3\nprecision = "bf16"\n')
+    for efficiency in (1.0, 0.5):
+        (tmp_path / "ours.toml").write_text(f'like = "a100"\n[device]\nmemory_efficiency = {efficiency}\n')
+        files = [f"--cluster={tmp_path / 'ours.toml'}", f"--config={tmp_path / 'run.toml'}"]
+        code, told, _ = printed(capsys, "predict", "--ranks=1", *files)
+        assert code == 0
+        assert "bf16" in told and "1 rank of ours" in told
+        seconds[efficiency] = float(re.search(r"\nstep +([\d.]+) ms", told)[1])
+    assert seconds[0.5] == pytest.approx(2 * seconds[1.0], rel=0.02)  # so small a model waits for memory alone
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--ranks=0"], "ranks is 0; needs at least 1"),
+        (["--cluster=h1000"], "cluster 'h1000'"),
+        (["--tp=8"], "4 heads go evenly on tp 1, 2, 4"),
+        (["--batch=6"], "plans need a multiple of 4 parts"),
+        (["--device=cuda"], "device is cuda; plans are of device phantom"),
+        (["--compress=top-k"], "compress"),
+    ],
+)
+def test_what_cannot_be(capsys, words, message):
+    code, out, err = printed(capsys, "predict", *SMALL, *words)
+    assert (code, out) == (2, "")
+    assert err.startswith("simdist predict: ") and message in err
