@@ -2,7 +2,7 @@
 
 import pytest
 
-from simdist.cluster import preset
+from simdist.cluster import Link, preset
 from simdist.errors import ArgumentError
 from simdist.planning import Workbench, execute, planned
 from simdist.planning.job import Job
@@ -56,6 +56,28 @@ def test_predicted_is_executed(mesh, cluster):
     for category in ("parameters", "gradients", "optimizer state", "activations"):
         assert plan.memory[category] == pytest.approx(took.memory[category], rel=1e-9, abs=1), category
     assert plan.num_bytes == pytest.approx(took.num_bytes, rel=0.2)
+
+
+@pytest.mark.parametrize(("bytes_per_s", "share"), [(50e9, 0.05), (2e9, 0.13)])
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        {"pp": 2, "dp": 4, "micro_batches": 8},
+        {"pp": 2, "dp": 4, "micro_batches": 4, "schedule": "interleaved-1f1b"},
+        {"pp": 4, "dp": 2, "micro_batches": 8, "schedule": "zb-h1"},
+        {"pp": 8, "micro_batches": 16},
+        {"pp": 4, "tp": 2, "micro_batches": 8},
+        {"pp": 2, "tp": 4, "sequence_parallel": True, "micro_batches": 8},
+    ],
+    ids=str,
+)
+def test_network_cards_that_pipelines_share(mesh, bytes_per_s, share):
+    """Those of several pipelines are in each other's way where the card is full, those of ranks that share layers
+    always: with one card a node, and a slow one, a step takes twice as long as without."""
+    cluster = HALVES.with_(nics_per_node=1, between=Link(5e-6, bytes_per_s))
+    size = {"width": 512, "context_bytes": 256, "layers": 8}
+    config, bench = Config(**SMALL | size | mesh), Workbench(cluster, 8)
+    assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=share)
 
 
 def test_network_cards_are_shared():
