@@ -111,6 +111,12 @@ class Case:
     one_memory: bool = True
 
     def __post_init__(self) -> None:
+        for name in ("ranks", "num_bytes"):
+            value = getattr(self, name)
+            if type(value) is not int:  # 1e8, as people write it
+                if value % 1:
+                    raise ArgumentError(f"{name} is {value}; needs a whole number")
+                object.__setattr__(self, name, int(value))
         if self.ranks < 1:
             raise ArgumentError(f"ranks is {self.ranks}; needs at least 1")
         for name in ("rank", "root"):

@@ -64,7 +64,7 @@ def binomial_broadcast(x: Array, comm: Communicator, root: int) -> None:
 
 def _reduce_cost(case: Case) -> Cost:
     tree, n = Binomial(case.ranks, case.rank, case.root), case.num_bytes
-    up = tree.parent is not None
+    up = int(tree.parent is not None)
     return Cost(Binomial.rounds(case.ranks), up, up * n, len(tree.children) * n)
 
 
@@ -156,7 +156,7 @@ def _rolled(x: Array, k: int) -> Array:
 
 def _gather_cost(case: Case) -> Cost:
     tree = Binomial(case.ranks, case.rank, case.root)
-    up = tree.parent is not None
+    up = int(tree.parent is not None)
     return Cost(Binomial.rounds(case.ranks), up, up * _block_bytes(case, tree))
 
 

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 from oracle import every_algorithm
 
@@ -16,6 +17,10 @@ both = pytest.mark.parametrize("count", [cost, formula])
     ("wrong", "message"),
     [
         ({"ranks": 0}, "ranks is 0; needs at least 1"),
+        ({"ranks": 2.5}, "ranks is 2.5; needs a whole number"),
+        ({"num_bytes": 8.5}, "num_bytes is 8.5; needs a whole number"),
+        ({"num_bytes": float("nan")}, "num_bytes is nan; needs a whole number"),
+        ({"num_bytes": float("inf")}, "num_bytes is inf; needs a whole number"),
         ({"rank": 4}, "rank 4 is not one of ranks 0 to 3"),
         ({"root": -1}, "root -1 is not one of ranks 0 to 3"),
         ({"itemsize": 3}, "8 bytes are no whole number of items of 3 bytes"),
@@ -26,6 +31,18 @@ both = pytest.mark.parametrize("count", [cost, formula])
 def test_a_case_that_cannot_be(count, wrong, message):
     with pytest.raises(ArgumentError, match=message):
         count("all_reduce", "ring", **{"ranks": 4, "num_bytes": 8, **wrong})
+
+
+@pytest.mark.parametrize(("operation", "name"), every_algorithm())
+def test_sizes_may_be_written_as_people_do(operation, name):
+    """And counts are whole numbers, whatever the sizes are."""
+    if operation == "barrier":
+        return
+    for given in ({"ranks": 8.0, "num_bytes": 1e8}, {"ranks": np.int64(8), "num_bytes": np.float64(1e8)}):
+        found = cost(operation, name, **given)
+        assert found == cost(operation, name, ranks=8, num_bytes=10**8)
+        assert {type(count) for count in found} == {int}
+        assert formula(operation, name, **given) == formula(operation, name, ranks=8, num_bytes=10**8)
 
 
 @both

@@ -40,6 +40,26 @@ def test_korthikanti_et_al(layers, width, heads, pp, chunks, batch, micro_batch,
 
 
 @pytest.mark.parametrize(
+    ("layers", "width", "heads", "pp", "ranks", "batch", "tflops"),
+    [
+        (48, 8192, 64, 2, 512, 1536, 138),  # 39.1B parameters
+        (60, 10240, 80, 4, 1024, 1792, 140),  # 76.1B
+        (80, 12288, 96, 8, 1536, 2304, 148),  # 145.6B
+        (96, 16384, 128, 16, 1920, 2160, 155),  # 310.1B
+        (105, 20480, 128, 35, 2520, 2520, 163),  # 529.6B
+        (128, 25600, 160, 64, 3072, 3072, 163),  # 1008B
+    ],
+)
+def test_narayanan_et_al_in_pipelines(layers, width, heads, pp, ranks, batch, tflops):
+    """The same, tensor parallelism of 8; as 1F1B of micro-batches of one sequence, of which the paper does not tell."""
+    size = {"layers": layers, "width": width, "heads": heads, "tp": 8, "pp": pp, "dp": ranks // 8 // pp}
+    size |= {"global_batch_size": batch, "micro_batches": batch // (ranks // 8 // pp), **FULL}
+    plan = planned(Config(**GPT | size, device="phantom"), Workbench(REACHED, ranks))
+    flops = megatron_flops(layers, width, 51200, 2048, batch, "full") / ranks / plan.step.seconds
+    assert flops / 1e12 == pytest.approx(tflops, rel=0.07)
+
+
+@pytest.mark.parametrize(
     ("layers", "width", "heads", "tp", "ranks", "batch", "tflops"),
     [
         (24, 2304, 24, 1, 32, 512, 137),  # 1.7B parameters

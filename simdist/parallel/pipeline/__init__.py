@@ -10,7 +10,7 @@ from simdist.parallel.pipeline.action import (
     Part,
     Value,
 )
-from simdist.parallel.pipeline.cost import LayerCost, measured_costs, modelled_costs, stage_times
+from simdist.parallel.pipeline.cost import LayerCost, measured_costs, modelled_costs, stage_times, zero_bubble_layer
 from simdist.parallel.pipeline.dataflow import Message, Step, steps
 from simdist.parallel.pipeline.executor import Executor
 from simdist.parallel.pipeline.footprint import Footprint, footprints, joined, peak_bytes
@@ -81,4 +81,5 @@ __all__ = [
     "to_text",
     "validate",
     "versions",
+    "zero_bubble_layer",
 ]

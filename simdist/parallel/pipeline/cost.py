@@ -10,9 +10,10 @@ import numpy as np
 from simdist.arrays import Array, Ledger, metered, phantom, recorded
 from simdist.cluster import Device
 from simdist.nn import Model
+from simdist.parallel.pipeline.memory import Memory
 from simdist.parallel.pipeline.times import Times
 
-__all__ = ["LayerCost", "measured_costs", "modelled_costs", "stage_times"]
+__all__ = ["LayerCost", "measured_costs", "modelled_costs", "stage_times", "zero_bubble_layer"]
 
 
 class LayerCost(NamedTuple):
@@ -26,6 +27,22 @@ class LayerCost(NamedTuple):
     def total(self) -> float:
         """A whole micro-batch."""
         return self.forward + self.backward_input + self.backward_weight
+
+
+def zero_bubble_layer(width: int, heads: int, context: int, sequences: int = 1) -> tuple[LayerCost, Memory]:
+    """What a block of a GPT takes of a micro-batch as the paper on zero bubbles counts it: operations, and bytes.
+
+        F = sbh (24h + 4s)      B = sbh (24h + 8s)      W = 24sbh²      M_B = sb (34h + 5as)      M_W = 32sbh
+
+    Args:
+        width, heads, context: h, a and s.
+        sequences: of the micro-batch, b.
+
+    Source: Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, table 1.
+    """
+    h, a, s, b = width, heads, context, sequences
+    flops = LayerCost(s * b * h * (24 * h + 4 * s), s * b * h * (24 * h + 8 * s), 24 * s * b * h**2)
+    return flops, Memory(s * b * (34 * h + 5 * a * s), 32 * s * b * h)
 
 
 class _Reading:

@@ -6,8 +6,9 @@ import pytest
 from simdist.arrays import Meter, metered, phantom
 from simdist.cluster import Device
 from simdist.nn import Shape, gpt
-from simdist.nn.formulas import matmul_flops
-from simdist.parallel.pipeline import measured_costs, modelled_costs, split, stage_times
+from simdist.nn.formulas import matmul_flops, megatron_flops
+from simdist.nn.memory import megatron_activation_bytes
+from simdist.parallel.pipeline import measured_costs, modelled_costs, split, stage_times, zero_bubble_layer
 
 SHAPE = Shape(layers=4, width=64, heads=4, context=32, tied=False)
 
@@ -59,3 +60,18 @@ def test_measured_costs():
     times = stage_times(costs, split([cost.total for cost in costs], 3), 0.5)
     assert times.communication == 0.5
     assert sum(times.forward) == pytest.approx(sum(cost.forward for cost in costs))
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "ratio"),
+    [(2304, 24, 0.366), (4096, 32, 0.432), (5120, 40, 0.432), (6144, 48, 0.432)],
+)
+def test_as_the_paper_on_zero_bubbles_counts(width, heads, ratio):
+    """Its models of 1.5B, 6.2B, 14.6B and 28.3B parameters, of 1024 tokens: what W keeps is so much of what B does."""
+    flops, memory = zero_bubble_layer(width, heads, 1024, sequences=6)
+    assert memory.weight / memory.backward == pytest.approx(ratio, abs=5e-4)
+    assert memory.backward == megatron_activation_bytes(1024, width, heads, 6)
+    # A product's two gradients are each as much as itself; of attention's, all are of the inputs.
+    assert flops.forward + flops.backward_weight + flops.backward_input == pytest.approx(
+        megatron_flops(1, width, 0, 1024, 6, "none"), rel=1e-12
+    )

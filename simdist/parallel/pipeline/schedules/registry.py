@@ -12,6 +12,7 @@ __all__ = ["named", "options", "schedule", "schedules"]
 Maker = TypeVar("Maker", bound=Callable[..., Schedule])
 
 _MAKERS: dict[str, Callable[..., Schedule]] = {}
+_OTHER_NAMES = {"dapple": "1f1b", "pipedream-flush": "1f1b"}  # of their papers, 2007.01045 and 2006.09503
 _MOST_ACTIONS = 1 << 24  # of a kind: what is made of them takes gigabytes
 
 
@@ -46,13 +47,18 @@ def options(name: str) -> list[str]:
     Raises:
         UnknownNameError: there is no such schedule; the message lists those there are.
     """
-    if name not in _MAKERS:
+    return [option for option in signature(_maker(name)).parameters if option not in ("stages", "micro_batches")]
+
+
+def _maker(name: str) -> Callable[..., Schedule]:
+    maker = _MAKERS.get(name) or _MAKERS.get(_OTHER_NAMES.get(name, ""))
+    if maker is None:
         raise unknown_name("schedule", name, _MAKERS)
-    return [option for option in signature(_MAKERS[name]).parameters if option not in ("stages", "micro_batches")]
+    return maker
 
 
 def schedule(name: str, *, stages: int, micro_batches: int, **others: Any) -> Schedule:
-    """The schedule of this name.
+    """The schedule of this name; dapple and pipedream-flush are 1f1b.
 
     Args:
         stages: how many ranks stand in line, p. What cuts the model finer than that says so.
@@ -74,4 +80,4 @@ def schedule(name: str, *, stages: int, micro_batches: int, **others: Any) -> Sc
             raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
     if (actions := stages * micro_batches * (others.get("chunks") or 1)) > _MOST_ACTIONS:
         raise ArgumentError(f"{name} with {numbers}: {actions:,} forwards; needs at most {_MOST_ACTIONS:,}")
-    return _MAKERS[name](**numbers)
+    return _maker(name)(**numbers)

@@ -21,6 +21,12 @@ def test_options():
     assert schedule("breadth-first", stages=2, micro_batches=2, chunks=3).num_stages == 6
 
 
+def test_the_names_of_other_papers():
+    for name in ("dapple", "pipedream-flush"):
+        assert schedule(name, stages=4, micro_batches=8) == schedule("1f1b", stages=4, micro_batches=8)
+        assert options(name) == []
+
+
 def test_the_same_every_time():
     for name in schedules():
         assert schedule(name, stages=4, micro_batches=9) == schedule(name, stages=4, micro_batches=9)

@@ -33,9 +33,9 @@ from simdist.parallel.pipeline.times import Times
 __all__ = ["ZB_MEMORY", "lower_bound", "zb_auto"]
 
 ZB_MEMORY = Memory(1.0, 0.5)
-"""What is assumed where nothing is said. Table 1 of arXiv 2401.10241 has M_B = sb(34h + 5as) and M_W = 32sbh, so M_W is
-from 0.37 to 0.43 of M_B in the models whose times it gives. Where M_W = M_B, as where attention scores are not kept,
-the limit 2p M_B admits nothing near the paper's figures: see `lower_bound`."""
+"""What is assumed where nothing is said. By `zero_bubble_layer` M_W is from 0.37 to 0.43 of M_B in the models whose
+times the paper gives. Where M_W = M_B, as where attention scores are not kept, the limit 2p M_B admits nothing near
+the paper's figures: see `lower_bound`."""
 
 
 @named("zb-auto")
