@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from pydoc import locate
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_command_and_module_are_the_same_program():
     )
     assert module.returncode == command.returncode == 0, module.stderr + command.stderr
     assert module.stdout == command.stdout
-    for verb in ("train", "run", "bench", "verify", "plot"):
+    for verb in ("train", "plan", "predict", "run", "bench", "verify", "doctor", "plot"):
         assert re.search(rf"^\s+{verb}\b", module.stdout, re.MULTILINE), module.stdout
 
 
@@ -67,3 +68,13 @@ def test_the_readmes_commands_do_all_their_own_set_up():
         "python3 -m venv .venv && .venv/bin/pip install -e '.[mpi]' && .venv/bin/simdist train --ranks 4",
         "python3 -m venv .venv && .venv/bin/pip install -e '.[mpi,test]' && .venv/bin/pytest -n auto",
     ]
+
+
+def test_whatever_the_readme_names_is_there():
+    text = (ROOT / "README.md").read_text()
+    names = set(re.findall(r"`(simdist(?:\.\w+)+)", text)) | set(re.findall(r"`@?(simdist(?:\.\w+)+)\(", text))
+    assert len(names) > 20
+    for name in names:
+        assert locate(name) is not None, name
+    for path in re.findall(r"\]\((?!http|#)([^)#]+)\)", text):
+        assert (ROOT / path).exists(), path

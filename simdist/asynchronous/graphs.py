@@ -166,7 +166,7 @@ def _most_square(ranks: int) -> Graph:
 def exponential(ranks: int) -> Graph:
     """Each rank beside those 1, 2, 4, 8, … places away, both ways round, so that the weights can be symmetric.
 
-    Source: Ying et al. 2021, arXiv 2110.13363, whose edges lead one way.
+    Source: Ying et al. 2021, arXiv 2110.13363, whose edges lead one way, and whose spectral gap is another for it.
     """
     return _around(ranks, [1 << k for k in range(max(0, ranks - 1).bit_length())])
 
