@@ -29,7 +29,7 @@ def read(path: Path, what: str) -> dict[str, Any]:
         ArgumentError: it is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise DataError(f"cannot read the {what} file {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
@@ -52,7 +52,10 @@ def check_kinds(settings: Mapping[str, Any], kinds: Mapping[str, Any], where: st
         if key not in kinds:
             raise unknown_name(f"key in {where}:", key, kinds)
         wanted = kinds[key]
-        found[key] = float(value) if wanted is float and type(value) is int else value
+        try:
+            found[key] = float(value) if wanted is float and type(value) is int else value
+        except OverflowError:
+            raise ArgumentError(f"{key} in {where} is a whole number too large for any use") from None
         if type(found[key]) is not wanted:
             raise ArgumentError(f"{key} in {where} is {value!r}; needs {_KINDS[wanted]}")
     return found

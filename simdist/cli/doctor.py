@@ -33,5 +33,10 @@ def execute(args: argparse.Namespace) -> int:
 
 def _aligned(head: str, words: str) -> str:
     return textwrap.fill(
-        " ".join(words.split()), _WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False
+        " ".join(words.split()),
+        _WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
     )

@@ -1,28 +1,20 @@
 """The verb `plan`."""
 
 import argparse
-import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
-from simdist.cli.settings import add_options, as_words, given_options
-from simdist.cluster import find_cluster, presets
+from simdist.cli.modelled import add_where, bench_of, command, given_of
+from simdist.cli.settings import add_options
 from simdist.errors import ArgumentError
-from simdist.planning import Workbench, details, headline, overview, search
+from simdist.planning import details, headline, overview, search
 from simdist.planning import execute as carried_out
 from simdist.plots import plan_bars
 from simdist.plots.file import check_format, save
-from simdist.training import Config, merged, read_toml
 
-__all__ = ["add_arguments", "add_where", "bench_of", "command", "execute", "given_of"]
-
-_OPEN: dict[str, Any] = {"dp": 0, "tp": 1, "pp": 1, "micro_batches": 1, "zero": 0}
-_OPEN |= {"sequence_parallel": False, "schedule": None, "recompute": "none"}
-"""What a search may choose, and what goes without saying."""
+__all__ = ["add_arguments", "execute"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,33 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--top", type=int, default=12, metavar="N", help="how many meshes to list (12)")
     where.add_argument("--picture", type=Path, metavar="FILE", help="draw them there: .png, .svg or .pdf")
     add_options(parser)
-
-
-def add_where(parser: argparse.ArgumentParser) -> Any:
-    """The group of options that says where a run is to be."""
-    where = parser.add_argument_group("where")
-    where.add_argument("--cluster", required=True, metavar="NAME", help=f"{', '.join(presets())}; a .toml")
-    where.add_argument("--ranks", type=int, required=True, metavar="N", help="how many of its devices")
-    where.add_argument("--config", metavar="FILE", help="TOML of the options below")
-    where.add_argument(
-        "--execute", action="store_true", help="carry it out on virtual ranks, too; of many layers that takes minutes"
-    )
-    return where
-
-
-def given_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings that were given of the run."""
-    given = {"model": "gpt"} | merged({} if args.config is None else read_toml(args.config), given_options(args))
-    if given.get("device", "phantom") != "phantom":
-        raise ArgumentError(f"device is {given['device']}; plans are of device phantom")
-    return given
-
-
-def bench_of(args: argparse.Namespace) -> Workbench:
-    """Where the run is to be."""
-    if args.ranks < 1:
-        raise ArgumentError(f"ranks is {args.ranks}; needs at least 1")
-    return Workbench(find_cluster(args.cluster), args.ranks)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -85,17 +50,3 @@ def execute(args: argparse.Namespace) -> int:
         save(plan_bars(plans.best[: args.top], bench), args.picture)
         print(f"drawn: {args.picture}")
     return 0
-
-
-def command(args: argparse.Namespace, given: Mapping[str, Any], config: Config) -> str:
-    """What carries a way out, as one types it.
-
-    Args:
-        given: the settings that it was found with.
-    """
-    found = {name: getattr(config, name) for name in _OPEN}
-    chosen = {name: value for name, value in found.items() if value not in (None, _OPEN[name])}
-    words = as_words({**given, **chosen, "device": "phantom"})
-    return shlex.join(
-        ["simdist", "train", "--world=virtual", f"--cluster={args.cluster}", f"--ranks={args.ranks}", *words]
-    )

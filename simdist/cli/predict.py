@@ -2,7 +2,7 @@
 
 import argparse
 
-from simdist.cli.plan import add_where, bench_of, command, given_of
+from simdist.cli.modelled import add_where, bench_of, command, given_of
 from simdist.cli.settings import add_options
 from simdist.planning import details, headline, planned, room, table
 from simdist.planning import execute as carried_out

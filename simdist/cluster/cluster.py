@@ -67,8 +67,8 @@ class Cluster:
         if not isinstance(self.slow, Mapping) or not all(isinstance(rank, Integral) for rank in self.slow):
             raise ArgumentError(f"slow is {self.slow!r}; needs a factor by rank, such as {{2: 4.0}}")
         for rank, factor in self.slow.items():
-            if not factor > 0:
-                raise ArgumentError(f"rank {rank} cannot be slow by the factor {factor}; needs more than 0")
+            if not 0 < factor < inf:
+                raise ArgumentError(f"rank {rank} cannot be slow by the factor {factor}; needs more than 0, and an end")
 
     def node_of(self, rank: int) -> int:
         """The node that a global rank lives on."""

@@ -1,9 +1,9 @@
 """File: a cluster of one's own, described in TOML."""
 
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import Any
+from re import fullmatch
+from typing import Any, TypeVar
 
 from simdist import toml
 from simdist.cluster.cluster import Cluster
@@ -14,6 +14,8 @@ from simdist.cluster.presets import preset
 from simdist.errors import ArgumentError
 
 __all__ = ["find_cluster", "read_cluster"]
+
+T = TypeVar("T", Cluster, Device, Host, Link)
 
 _PARTS: dict[str, type] = {"device": Device, "inside": Link, "between": Link, "host": Host}
 _PLAIN = (str, int, float, bool)
@@ -32,15 +34,15 @@ def find_cluster(source: str) -> Cluster:
 def read_cluster(path: str | Path) -> Cluster:
     """The cluster that a TOML file describes: keys are the arguments of `Cluster`, tables those of its parts.
 
-        like = "a100"                       # a preset, of which all is that is not said here
-        devices_per_node = 4
+        like = "a100"                       # a preset, which gives all that is not said here
+        devices_per_node = 4                # so are nics_per_node, eager_bytes, jitter, seed, one_memory
         slow = { 3 = 2.0 }                  # rank 3 takes twice as long to compute
 
-        [device]
+        [device]                            # see `Device`
         flops_efficiency = 0.85             # the maker's rates are peaks, of which programs reach so much
         memory_efficiency = 0.5
 
-        [between]                           # [inside] and [host] are of this kind, too
+        [between]                           # and [inside], see `Link`; [host], see `Host`
         latency_s = 8e-6
         bytes_per_s = 20e9
 
@@ -54,41 +56,37 @@ def read_cluster(path: str | Path) -> Cluster:
     """
     path = Path(path)
     kinds = {field.name: field.type for field in fields(Cluster) if field.type in _PLAIN}
-    told = toml.check_kinds(
-        toml.read(path, "cluster"), {"like": str, "slow": dict, **kinds, **dict.fromkeys(_PARTS, dict)}, str(path)
-    )
+    kinds |= {"like": str, "slow": dict, **dict.fromkeys(_PARTS, dict)}
+    told = toml.check_kinds(toml.read(path, "cluster"), kinds, str(path))
     like = told.pop("like", None)
     base = None if like is None else preset(like)
     told.setdefault("name", path.stem)
     if "slow" in told:
         told["slow"] = _slow(told["slow"], path)
-    for name, kind in _PARTS.items():
-        if name in told:
-            own = toml.check_kinds(told[name], {f.name: f.type for f in fields(kind)}, f"[{name}] in {path}")
-            told[name] = _part(kind, getattr(base, name, None), own, f"[{name}] in {path}")
-    cluster: Cluster = _part(Cluster, base, told, str(path))
-    return cluster
+    for name in (part for part in _PARTS if part in told):
+        kind, where = _PARTS[name], f"[{name}] in {path}"
+        own = toml.check_kinds(told[name], {f.name: f.type for f in fields(kind)}, where)
+        if kind is Device and base is None:
+            own.setdefault("name", told["name"])
+        told[name] = _made(kind, getattr(base, name, None), own, where)
+    return _made(Cluster, base, told, str(path))
 
 
-def _part(kind: type, base: Any, told: Mapping[str, Any], where: str) -> Any:
+def _made(kind: type[T], base: T | None, told: dict[str, Any], where: str) -> T:
     """Something of this kind: as it is told, and else as the base is."""
-    if base is not None:
-        return replace(base, **told)
-    if kind is Device:
-        told = {"name": "device", **told}
-    missing = [field.name for field in fields(kind) if _needed(field) and field.name not in told]
-    if missing:
+    needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    missing = [name for name in needed if name not in told]
+    if base is None and missing:
         raise ArgumentError(f'{where} needs {" and ".join(missing)}, or else a cluster that it is like = "…"')
-    return kind(**told)
+    try:
+        return kind(**told) if base is None else replace(base, **told)
+    except ArgumentError as error:
+        raise ArgumentError(f"{where}: {error}") from error
 
 
-def _needed(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
-
-
-def _slow(told: Mapping[str, Any], path: Path) -> dict[int, float]:
+def _slow(told: dict[str, Any], path: Path) -> dict[int, float]:
     """Factors by rank; TOML's keys are words."""
-    if not all(rank.isdecimal() for rank in told):
+    if not all(fullmatch("0|[1-9][0-9]{0,8}", rank) for rank in told):
         raise ArgumentError(f"slow in {path} is {told}; needs a factor by rank, such as {{ 2 = 4.0 }}")
     factors = toml.check_kinds(told, dict.fromkeys(told, float), f"slow in {path}")
     return {int(rank): factor for rank, factor in factors.items()}

@@ -1,5 +1,6 @@
 """Limits: what no machine is, is refused where it is described."""
 
+from math import inf
 from numbers import Integral
 
 from simdist.errors import ArgumentError
@@ -15,10 +16,10 @@ def check_positive(machine: object, *names: str) -> None:
 
 
 def check_least(machine: object, least: float, *names: str) -> None:
-    """Raise ArgumentError unless these attributes are at least so much."""
+    """Raise ArgumentError unless these attributes are at least so much, and finite."""
     for name in names:
-        if not getattr(machine, name) >= least:
-            raise ArgumentError(f"{name} is {getattr(machine, name)}; needs at least {least}")
+        if not least <= getattr(machine, name) < inf:
+            raise ArgumentError(f"{name} is {getattr(machine, name)}; needs at least {least}, and an end")
 
 
 def check_share(machine: object, *names: str) -> None:

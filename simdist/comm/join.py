@@ -38,7 +38,7 @@ def join(guard: Guard) -> MpiCommunicator:
     guard.abort = MPI.COMM_WORLD.Abort
     world = MPI.COMM_WORLD.Dup()
     if world.Get_size() != watchdog.size:
-        library = MPI.Get_library_version().split("\n")[0]
+        library = MPI.Get_library_version().split("\n")[0].rstrip("\0 ")
         raise WorldUnavailable(
             f"the launcher says that there are {watchdog.size} ranks, the MPI library ({library}) sees "
             f"{world.Get_size()}: start the job with the mpirun of that library"

@@ -16,8 +16,8 @@ from simdist.cluster import Tuned
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 from simdist.comm.device import use_device
-from simdist.environment import num_cores
-from simdist.errors import DataError, SimdistError, WorldUnavailable
+from simdist.environment import num_cores, timeout_s
+from simdist.errors import SimdistError, WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
 from simdist.launch.room import available_bytes
 from simdist.launch.run import run
@@ -48,12 +48,12 @@ def checkup() -> Iterator[Finding]:
     looks: dict[str, Callable[[], Finding]] = {
         "Python": _python,
         "machine": _machine,
+        "shared memory": _shared_memory,
+        "folders": _folders,
         "virtual ranks": _virtual_ranks,
         "real ranks": _real_ranks,
-        "shared memory": _shared_memory,
         "GPU": _gpu,
         "algorithms": _algorithms,
-        "folders": _folders,
     }
     for what, look in looks.items():
         try:
@@ -89,7 +89,7 @@ def _count(comm: Communicator, device: str) -> tuple[list[int], str]:
 def _tried(what: str, ranks: int, world: str, device: str = "cpu") -> Finding:
     """Ranks of a world, at work."""
     start_s = perf_counter()
-    counts, words = zip(*run(_count, ranks, world=world, args=(device,)).results, strict=True)
+    counts, words = zip(*run(_count, ranks, world=world, args=(device,), timeout_s=timeout_s()).results, strict=True)
     took_s = perf_counter() - start_s
     if counts != ([ranks, ranks],) * ranks:
         return Finding(
@@ -104,16 +104,21 @@ def _virtual_ranks() -> Finding:
 
 
 def _real_ranks() -> Finding:
-    mpirun, found = find_mpirun(), _tried("real ranks", 2, "mpi")
+    mpirun = find_mpirun()
     library = f"{mpirun.kind} {mpirun.version or ''} at {mpirun.path}, mpi4py {version('mpi4py')}"
+    try:
+        found = _tried("real ranks", 2, "mpi")
+    except SimdistError as error:
+        return Finding("real ranks", f"do not work, by {library}", str(error))
     return found._replace(words=f"{found.words}; {library}")
 
 
 def _shared_memory() -> Finding:
     if not _SHARED.is_dir():
         return Finding("shared memory", f"no {_SHARED}: MPI takes its own way")
-    free = shutil.disk_usage(_SHARED).free
-    remedy = "ranks of a node keep their arrays in common there, so many bytes a rank: in a container, --shm-size=2g"
+    with tempfile.TemporaryFile(dir=_SHARED):  # it can be written to
+        free = shutil.disk_usage(_SHARED).free
+    remedy = f"arrays that a node's ranks share lie in {_SHARED}: give it more, in a container by --shm-size=2g"
     return Finding("shared memory", f"{free / 1e6:,.0f} MB free", "" if free >= _LEAST_SHARED_BYTES else remedy)
 
 
@@ -127,10 +132,7 @@ def _gpu() -> Finding:
 
 def _algorithms() -> Finding:
     """Which of them `auto` goes by."""
-    try:
-        tuned = Tuned.load(Tuned.path())
-    except DataError as error:
-        return Finding("algorithms", "no table that can be read", str(error))
+    tuned = Tuned.load(Tuned.path())
     by = "the model of this machine; `simdist bench --tune` measures" if tuned is None else f"{Tuned.path()}, measured"
     return Finding("algorithms", f"auto goes by {by}")
 
@@ -140,5 +142,5 @@ def _folders() -> Finding:
     with tempfile.TemporaryDirectory(prefix="simdist-") as folder:
         free = shutil.disk_usage(folder).free
     place = tempfile.gettempdir()
-    remedy = f"{place} holds what ranks tell each other's launcher: make room, or set TMPDIR to another folder"
+    remedy = f"{place} holds what ranks tell their launcher: make room, or set TMPDIR to another folder"
     return Finding("folders", f"{place} has {free / 1e9:,.1f} GB free", "" if free >= _LEAST_DISK_BYTES else remedy)

@@ -20,13 +20,13 @@ class Execution(NamedTuple):
 
     Attributes:
         seconds: of a step, when groups of ranks have found each other.
-        memory: by category, the most bytes of it on the rank that held most.
-        num_bytes: the most of all categories at once.
+        memory: of each rank the most bytes of each category.
+        num_bytes: of each rank the most of all categories at once.
     """
 
     seconds: float
-    memory: Mapping[str, int]
-    num_bytes: int
+    memory: list[Mapping[str, int]]
+    num_bytes: list[int]
 
 
 def execute(config: Config, bench: Workbench) -> Execution:
@@ -47,5 +47,7 @@ def execute(config: Config, bench: Workbench) -> Execution:
 
     found: list[tuple[list[float], Trainer]] = run_virtual(program, bench.ranks, bench.cluster, record=False)[0]
     _, before_s, end_s = (max(ends) for ends in zip(*(ends_s for ends_s, _ in found), strict=True))
-    fullest = max((trainer.ledger for _, trainer in found), key=lambda ledger: ledger.peak.total)
-    return Execution(end_s - before_s, dict(fullest.peaks), fullest.peak.total)
+    ledgers = [trainer.ledger for _, trainer in found]
+    return Execution(
+        end_s - before_s, [dict(ledger.peaks) for ledger in ledgers], [ledger.peak.total for ledger in ledgers]
+    )

@@ -28,7 +28,7 @@ _BUCKET_BYTES = 1 << 20  # of a pipeline's ZeRO, to which no setting says otherw
 
 def check_known(settings: Mapping[str, Any]) -> None:
     """Raise ArgumentError if these settings ask for something of which nothing is predicted."""
-    for name, known in (("method", METHODS), ("offload", ("none",)), ("compress", ())):
+    for name, known in (("method", METHODS), ("offload", ("none",)), ("compress", ()), ("algorithm", ("auto",))):
         if settings.get(name) not in (None, *known):
             raise ArgumentError(f"{name} is {settings[name]}; plans are of {name} {', '.join(known) or 'none'}")
     if settings.get("schedule") in UPDATING:
@@ -95,8 +95,8 @@ class Job:
         self.windows, uneven = divmod(config.global_batch_size, copies * config.micro_batches)
         if uneven:
             raise ArgumentError(
-                f"global_batch_size is {config.global_batch_size}; plans need a multiple of {copies} parts "
-                f"of {config.micro_batches} micro-batches"
+                f"global_batch_size is {config.global_batch_size}; plans need a multiple of "
+                f"{copies * config.micro_batches}: {config.micro_batches} micro-batches on each of {copies} ranks"
             )
         self.anatomy: Anatomy = bench.anatomy(config, self.windows)
         self.pipelined = config.method == PIPELINE

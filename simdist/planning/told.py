@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from simdist.nn.formulas import megatron_flops, num_parameters
 from simdist.planning.execution import Execution
+from simdist.planning.group import members
 from simdist.planning.job import Job
 from simdist.planning.papers import papers
 from simdist.planning.search import Plan, Plans
@@ -17,7 +18,7 @@ __all__ = ["details", "headline", "mesh", "overview", "room", "table"]
 _LEGEND = (
     "tp 4s: with sequence parallelism. 8 of 2: eight micro-batches of two windows. Of a step, ranks wait for other",
     "stages (bubble), wait for gradients and gathered weights that nothing hides, and change weights (update).",
-    "MFU: what the model needs of what all devices could do at their peak. Presets reach theirs: so fast it could be.",
+    "MFU: what the model needs of all devices' peak. Presets run at their peak for 16 bits: so fast it could be.",
 )
 
 
@@ -104,7 +105,7 @@ def _mfu(config: Config, bench: Workbench, seconds: float) -> str:
 def details(plan: Plan, bench: Workbench, execution: Execution | None = None) -> list[str]:
     """A plan's figures, each beside the papers', and beside what its execution took, where it was executed."""
     job, step = Job(plan.config, bench), plan.step
-    said, alone_s = papers(job, step, plan.rank), computing_s(job)
+    said, alone_s, rank = papers(job, step, plan.rank), computing_s(job), members(job.sizes, "pp")[plan.rank]
     rows: list[list[str]] = [
         ["computing", "", _time(alone_s), _told(said.computing_s, _time)],
         ["between ranks that share layers", "", _time(step.passes_s - alone_s), _told(said.sharing_s, _time)],
@@ -114,11 +115,11 @@ def details(plan: Plan, bench: Workbench, execution: Execution | None = None) ->
         ["step", _told(execution and execution.seconds, _time), _time(step.seconds), ""],
     ]
     for category, num_bytes in plan.memory.items():
-        took, formula = execution and execution.memory[category], said.memory.get(category)
+        took, formula = execution and execution.memory[rank][category], said.memory.get(category)
         rows.append([f"bytes of {category}", _told(took, _count), _count(num_bytes), _told(formula, _count)])
-    rows.append(["all at once", _told(execution and execution.num_bytes, _count), _count(plan.num_bytes), ""])
-    table = [["", "executed", "predicted", "formula"], *rows]
-    return _aligned(table if execution else [[row[0], *row[2:]] for row in table], left=1)
+    rows.append(["all at once", _told(execution and execution.num_bytes[rank], _count), _count(plan.num_bytes), ""])
+    told = [["", "executed", "predicted", "formula"], *rows]
+    return _aligned(told if execution else [[row[0], *row[2:]] for row in told], left=1)
 
 
 # -- figures ------------------------------------------------------------------------------------------

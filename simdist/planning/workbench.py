@@ -7,6 +7,7 @@ from simdist.cluster import Cluster
 from simdist.comm import Communicator
 from simdist.comm.device import use_device
 from simdist.comm.virtual.world import run_virtual
+from simdist.errors import ArgumentError
 from simdist.parallel import DataParallel
 from simdist.parallel.pipeline import split
 from simdist.planning.anatomy import Anatomy, anatomy
@@ -26,9 +27,16 @@ class Workbench:
     Args:
         cluster: the machine.
         ranks: how many of it train together.
+
+    Raises:
+        ArgumentError: ranks are not all as fast, or messages take longer by chance.
     """
 
     def __init__(self, cluster: Cluster, ranks: int) -> None:
+        if cluster.jitter:
+            raise ArgumentError(f"jitter of {cluster.name} is {cluster.jitter}; plans are of messages without")
+        if slow := {rank: factor for rank, factor in cluster.slow.items() if rank < ranks and factor != 1}:
+            raise ArgumentError(f"slow of {cluster.name} is {slow}; plans are of ranks that are all as fast")
         self.cluster = cluster
         self.ranks = ranks
         self._known: dict[tuple[Hashable, ...], Any] = {}

@@ -243,9 +243,12 @@ class Config:
         return {"momentum": 0.0} if plain and late else {}
 
     def _implied_run(self) -> dict[str, Any]:
-        """What is in vain without numbers, where it was not asked for: a second step, losses, texts."""
+        """What is in vain without numbers, where it was not asked for: a second step, losses, texts. And a line of one
+        rank is none.
+        """
         implied = {"steps": 1, "validation_windows": 0, "sample_bytes": 0} if self.device == "phantom" else {}
-        return {name: value for name, value in implied.items() if getattr(self, name) is None}
+        implied = {name: value for name, value in implied.items() if getattr(self, name) is None}
+        return implied | ({"pp": None} if self.pp == 1 and self.method != "pipeline" else {})
 
     def rates(self) -> Schedule:
         """The learning rate of each step."""

@@ -80,7 +80,7 @@ def report(
         line: the last of the log.
         trace: the record of all ranks, as far as it was kept.
         cluster: the machine that times are predicted for.
-        matmul_flops_per_s: the peak of matrix products on a rank of it, if that is known.
+        matmul_flops_per_s: the rate of matrix products on a rank of it, if that is known.
         took: what `taken_by_all` says of a pipeline.
     """
     config, step = trainer.config, calls(trace)
@@ -180,7 +180,7 @@ def _memory_rows(
 
 
 def _rate(flops_per_s: float, matmul_flops_per_s: float) -> str:
-    share = f" ({flops_per_s / matmul_flops_per_s:.0%} of matrix products' peak)" if matmul_flops_per_s else ""
+    share = f" ({flops_per_s / matmul_flops_per_s:.0%} of the rate of matrix products)" if matmul_flops_per_s else ""
     rate = f"{flops_per_s / 1e9:.1f} GFLOP/s" if flops_per_s < 1e12 else f"{flops_per_s / 1e12:.1f} TFLOP/s"
     return f"{rate} a rank{share}"
 

@@ -14,7 +14,7 @@ from simdist.cli import main
 from simdist.errors import DataError, WorldUnavailable
 from simdist.launch import checkup
 
-EVERYTHING = ["Python", "machine", "virtual ranks", "real ranks", "shared memory", "GPU", "algorithms", "folders"]
+EVERYTHING = ["Python", "machine", "shared memory", "folders", "virtual ranks", "real ranks", "GPU", "algorithms"]
 
 
 @pytest.fixture

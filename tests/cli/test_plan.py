@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from simdist.cli import main, plan
+from simdist.cli import main, modelled, plan
 from simdist.cli.settings import add_options, given_options
 from simdist.cluster import preset
 from simdist.planning import ways
@@ -65,7 +65,7 @@ def test_each_way_has_a_command_of_its_own(words):
     given = {"model": "gpt"} | given_options(args)
     for way in ways(given, 4, preset("h100")):
         for config in way:
-            told = shlex.split(plan.command(args, given, config))
+            told = shlex.split(modelled.command(args, given, config))
             assert Config(**given_options(run.parse_args(told[5:]))) == config
 
 
@@ -115,6 +115,7 @@ def test_what_fits_nowhere(capsys):
         (["--cluster=h1000"], "cluster 'h1000'"),
         (["--tp=3"], "no way to train on 4 ranks"),
         (["--offload=optimizer"], "offload is optimizer"),
+        (["--algorithm=ring"], "algorithm is ring; plans are of algorithm auto"),
         (["--device=cuda"], "device is cuda; plans are of device phantom"),
         (["--schedule=pipedream"], "schedule is pipedream"),
         (["--heads=5"], "width is 64 and heads is 5"),

@@ -64,7 +64,7 @@ def test_a_cluster_and_a_run_of_ones_own(capsys, tmp_path):
         (["--ranks=0"], "ranks is 0; needs at least 1"),
         (["--cluster=h1000"], "cluster 'h1000'"),
         (["--tp=8"], "4 heads go evenly on tp 1, 2, 4"),
-        (["--batch=6"], "plans need a multiple of 4 parts"),
+        (["--batch=6"], "plans need a multiple of 4: 1 micro-batches on each of 4 ranks"),
         (["--device=cuda"], "device is cuda; plans are of device phantom"),
         (["--compress=top-k"], "compress"),
     ],
@@ -73,3 +73,12 @@ def test_what_cannot_be(capsys, words, message):
     code, out, err = printed(capsys, "predict", *SMALL, *words)
     assert (code, out) == (2, "")
     assert err.startswith("simdist predict: ") and message in err
+
+
+def test_a_run_that_was_made_can_be_predicted_elsewhere(capsys, tmp_path):
+    run = ["--model=gpt", *SMALL[2:], "--steps=1", "--pp=1", "--zero=1", "--validation-windows=4", "--sample-bytes=3"]
+    assert main(["train", "--world=virtual", "--ranks=2", *run, f"--out={tmp_path / 'run'}"]) == 0
+    capsys.readouterr()
+    code, told, err = printed(capsys, "predict", *SMALL[:2], f"--config={tmp_path / 'run' / 'config.toml'}")
+    assert (code, err) == (0, "")
+    assert "zero=1" in told.splitlines()[-1]

@@ -58,6 +58,11 @@ def test_what_is_not_told_is_as_in_the_one_that_it_is_like(written):
     assert told == a100.with_(name="ours", device=device, between=between)
 
 
+def test_a_mark_of_the_order_of_bytes_is_no_part_of_it(tmp_path):
+    (tmp_path / "ours.toml").write_text('like = "a100"', encoding="utf-8-sig")
+    assert read_cluster(tmp_path / "ours.toml") == preset("a100").with_(name="ours")
+
+
 def test_a_name_is_that_of_a_preset():
     assert find_cluster("h100") == preset("h100")
     with pytest.raises(UnknownNameError, match="unknown cluster 'h10'; did you mean 'h100'"):
@@ -82,6 +87,21 @@ def test_a_name_is_that_of_a_preset():
         ('like = "a100"\nslow = { 1 = 0 }', ArgumentError, "rank 1 cannot be slow by the factor 0.0"),
         ('name = "x"', ArgumentError, r"ours\.toml needs device and inside and between, or else .* like = "),
         ("[device]\nflops_per_s = 1", ArgumentError, r"\[device\] in .* needs memory_bytes_per_s and memory_bytes, or"),
+        (
+            'like = "a100"\n[between]\nlatency_s = -1',
+            ArgumentError,
+            r"\[between\] in .*: latency_s is -1.0; needs at least 0",
+        ),
+        (
+            'like = "a100"\n[inside]\nlatency_s = inf',
+            ArgumentError,
+            r"\[inside\] in .*: latency_s is inf; needs at least 0",
+        ),
+        ('like = "a100"\njitter = inf', ArgumentError, r"ours\.toml: jitter is inf; needs at least 0, and an end"),
+        ('like = "a100"\nslow = { 1 = inf }', ArgumentError, "rank 1 cannot be slow by the factor inf"),
+        ('like = "a100"\nslow = { 3 = 2.0, 03 = 4.0 }', ArgumentError, "needs a factor by rank"),
+        (f'like = "a100"\nslow = {{ {"9" * 5000} = 2.0 }}', ArgumentError, "needs a factor by rank"),
+        (f'like = "a100"\njitter = {"9" * 400}', ArgumentError, "jitter in .* is a whole number too large for any use"),
         ("like =", ArgumentError, r"the cluster file .*ours\.toml is not TOML"),
         ("[" * 5000, ArgumentError, r"the cluster file .*ours\.toml is not TOML"),
     ],

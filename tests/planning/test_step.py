@@ -1,10 +1,13 @@
 """A step that is put together from its parts takes as long as one that is executed, and holds as much."""
 
+import re
+
 import pytest
 
 from simdist.cluster import Link, preset
 from simdist.errors import ArgumentError
 from simdist.planning import Workbench, execute, planned
+from simdist.planning.group import members
 from simdist.planning.job import Job
 from simdist.planning.step import computing_s
 from simdist.training import Config
@@ -52,10 +55,11 @@ def settings(mesh):
 def test_predicted_is_executed(mesh, cluster):
     config, bench = Config(**settings(mesh)), Workbench(cluster, 8)
     plan, took = planned(config, bench), execute(config, bench)
+    rank = members(plan.sizes, "pp")[plan.rank]
     assert plan.step.seconds == pytest.approx(took.seconds, rel=0.03)
     for category in ("parameters", "gradients", "optimizer state", "activations"):
-        assert plan.memory[category] == pytest.approx(took.memory[category], rel=1e-9, abs=1), category
-    assert plan.num_bytes == pytest.approx(took.num_bytes, rel=0.2)
+        assert plan.memory[category] == pytest.approx(took.memory[rank][category], rel=1e-9, abs=1), category
+    assert plan.num_bytes == pytest.approx(took.num_bytes[rank], rel=0.2)
 
 
 @pytest.mark.parametrize(("bytes_per_s", "share"), [(50e9, 0.05), (2e9, 0.13)])
@@ -106,7 +110,7 @@ def test_what_does_not_line_up_with_nodes():
         ({"schedule": "pipedream", "pp": 2, "micro_batches": 2}, "schedule is pipedream; plans are of those"),
         ({"method": "map-reduce", "device": "cpu"}, "method is map-reduce; plans are of method ddp"),
         ({"zero": 3, "offload": "parameters"}, "offload is parameters; plans are of offload none"),
-        ({"micro_batches": 3}, "global_batch_size is 32; plans need a multiple of 8 parts of 3 micro-batches"),
+        ({"micro_batches": 3}, "global_batch_size is 32; plans need a multiple of 24: 3 micro-batches on each of 8 ranks"),
     ],
 )
 def test_what_nothing_is_predicted_of(more, message):
@@ -139,3 +143,16 @@ def test_computing_is_what_is_left_without_messages():
         passes_s = planned(job.config, bench).step.passes_s
         assert (computing_s(job) == pytest.approx(passes_s, rel=1e-12)) == equal
         assert computing_s(job) <= passes_s
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"slow": {1: 2.0}}, "slow of h100 is {1: 2.0}; plans are of ranks that are all as fast"),
+        ({"jitter": 0.5}, "jitter of h100 is 0.5; plans are of messages without"),
+    ],
+)
+def test_what_is_left_to_execution(change, message):
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        Workbench(H100.with_(**change), 2)
+    Workbench(H100.with_(slow={0: 1.0, 2: 3.0}), 2)  # nobody here is slow
