@@ -16,9 +16,8 @@ __all__ = ["add_where", "bench_of", "command", "given_of"]
 _OPEN: dict[str, Any] = {"dp": 0, "tp": 1, "pp": 1, "micro_batches": 1, "zero": 0}
 _OPEN |= {"sequence_parallel": False, "schedule": None, "recompute": "none"}
 """What a search may choose, and what goes without saying."""
-
-
 _OF_NUMBERS = ("device", "device_path", "validation_windows", "sample_bytes")
+"""What the file of a run that had numbers may tell, and phantoms have no use for."""
 
 
 def add_where(parser: argparse.ArgumentParser) -> Any:
@@ -35,7 +34,7 @@ def add_where(parser: argparse.ArgumentParser) -> Any:
 
 def given_of(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given of the run."""
-    told = {} if args.config is None else read_toml(args.config)  # maybe that of a run, which had numbers
+    told = {} if args.config is None else read_toml(args.config)
     told = {name: value for name, value in told.items() if name not in _OF_NUMBERS}
     given = {"model": "gpt"} | merged(told, given_options(args))
     if given.get("device", "phantom") != "phantom":

@@ -110,7 +110,10 @@ def test_what_does_not_line_up_with_nodes():
         ({"schedule": "pipedream", "pp": 2, "micro_batches": 2}, "schedule is pipedream; plans are of those"),
         ({"method": "map-reduce", "device": "cpu"}, "method is map-reduce; plans are of method ddp"),
         ({"zero": 3, "offload": "parameters"}, "offload is parameters; plans are of offload none"),
-        ({"micro_batches": 3}, "global_batch_size is 32; plans need a multiple of 24: 3 micro-batches on each of 8 ranks"),
+        (
+            {"micro_batches": 3},
+            "global_batch_size is 32; plans need a multiple of 24: 3 micro-batches on each of 8 ranks",
+        ),
     ],
 )
 def test_what_nothing_is_predicted_of(more, message):
