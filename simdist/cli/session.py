@@ -70,6 +70,8 @@ class Session:
 
         def make() -> str:
             made.append(self._made(comm.size, done))
+            if self.cluster:
+                made[0].write_cluster(self.cluster)
             return str(made[0].path)
 
         path = Path(by_one(comm, make))

@@ -3,7 +3,7 @@
 from simdist.cluster.calibration import calibrated
 from simdist.cluster.cluster import Cluster
 from simdist.cluster.device import Device
-from simdist.cluster.file import find_cluster, read_cluster
+from simdist.cluster.file import as_toml, find_cluster, read_cluster
 from simdist.cluster.host import Host
 from simdist.cluster.link import Link
 from simdist.cluster.network import Network, Path
@@ -20,6 +20,7 @@ __all__ = [
     "Pick",
     "Tuned",
     "add_preset",
+    "as_toml",
     "calibrated",
     "find_cluster",
     "preset",

@@ -1,5 +1,6 @@
 """File: a cluster of one's own, described in TOML."""
 
+import json
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from re import fullmatch
@@ -13,7 +14,7 @@ from simdist.cluster.link import Link
 from simdist.cluster.presets import preset
 from simdist.errors import ArgumentError
 
-__all__ = ["find_cluster", "read_cluster"]
+__all__ = ["as_toml", "find_cluster", "read_cluster"]
 
 T = TypeVar("T", Cluster, Device, Host, Link)
 
@@ -90,3 +91,23 @@ def _slow(told: dict[str, Any], path: Path) -> dict[int, float]:
         raise ArgumentError(f"slow in {path} is {told}; needs a factor by rank, such as {{ 2 = 4.0 }}")
     factors = toml.check_kinds(told, dict.fromkeys(told, float), f"slow in {path}")
     return {int(rank): factor for rank, factor in factors.items()}
+
+
+def as_toml(cluster: Cluster) -> str:
+    """The file that `read_cluster` makes this cluster of; but for what was tuned, which no file tells."""
+    lines = _lines(cluster)
+    if cluster.slow:
+        lines.append(f"slow = {{ {', '.join(f'{rank} = {float(x)!r}' for rank, x in cluster.slow.items())} }}")
+    for name in _PARTS:
+        lines += ["", f"[{name}]", *_lines(getattr(cluster, name))]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(of: Cluster | Device | Host | Link) -> list[str]:
+    """What is no table in it."""
+    return [f"{f.name} = {_value(f.type(getattr(of, f.name)))}" for f in fields(of) if f.type in _PLAIN]
+
+
+def _value(x: str | int | float | bool) -> str:
+    """JSON's are TOML's, but for infinity; and only DEL may stand in JSON unescaped."""
+    return repr(x) if isinstance(x, float) else json.dumps(x, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from simdist.cluster import Cluster, as_toml
 from simdist.data import PYTHON
 from simdist.errors import ArgumentError, CheckpointError, DataError
 from simdist.trace import Trace
@@ -27,6 +28,7 @@ class RunFolder:
     """A folder with the files of one run.
 
         config.toml      what it was told; `--config` takes it again
+        cluster.toml     of virtual ranks what they were on; `--cluster` takes it again
         log.txt          what the user saw
         metrics.jsonl    its lines, a JSON object each, written as it goes
         checkpoints/     of its steps, if it was told to write any
@@ -75,6 +77,11 @@ class RunFolder:
             yield
         except OSError as error:
             raise DataError(f"cannot write to the output folder {self.path}: {error.strerror or error}") from error
+
+    def write_cluster(self, cluster: Cluster) -> None:
+        """Say what virtual ranks are on."""
+        with self.writing():
+            (self.path / "cluster.toml").write_text(as_toml(cluster), encoding="utf-8")
 
     def say(self, text: str) -> None:
         """Add to the log what the user was told."""

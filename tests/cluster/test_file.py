@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from simdist.cluster import Cluster, Device, Host, Link, find_cluster, preset, read_cluster
+from simdist.cluster import Cluster, Device, Host, Link, as_toml, find_cluster, preset, presets, read_cluster
 from simdist.errors import ArgumentError, DataError, UnknownNameError
 
 WHOLE = """
@@ -56,6 +56,12 @@ def test_what_is_not_told_is_as_in_the_one_that_it_is_like(written):
     told = read_cluster(written('like = "a100"\n[device]\nflops_efficiency = 0.85\n[between]\nlatency_s = 1e-5\n'))
     device, between = replace(a100.device, flops_efficiency=0.85), replace(a100.between, latency_s=1e-5)
     assert told == a100.with_(name="ours", device=device, between=between)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_there_and_back(written, name):
+    for cluster in (preset(name), preset(name).with_(name='a "b" \\n ü😀\x7f', slow={0: 2, 7: 0.5}, jitter=1, seed=3)):
+        assert read_cluster(written(as_toml(cluster))) == cluster
 
 
 def test_a_mark_of_the_order_of_bytes_is_no_part_of_it(tmp_path):
