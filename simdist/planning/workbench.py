@@ -29,12 +29,14 @@ class Workbench:
         ranks: how many of it train together.
 
     Raises:
-        ArgumentError: ranks are not all as fast, or messages take longer by chance.
+        ArgumentError: ranks are not all as fast, or compute in no time, or messages take longer by chance.
     """
 
     def __init__(self, cluster: Cluster, ranks: int) -> None:
         if cluster.jitter:
             raise ArgumentError(f"jitter of {cluster.name} is {cluster.jitter}; plans are of messages without")
+        if not cluster.device.seconds(1, 1):
+            raise ArgumentError(f"the rates of {cluster.device.name} are infinite; plans are of devices that take time")
         if slow := {rank: factor for rank, factor in cluster.slow.items() if rank < ranks and factor != 1}:
             raise ArgumentError(f"slow of {cluster.name} is {slow}; plans are of ranks that are all as fast")
         self.cluster = cluster

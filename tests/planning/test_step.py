@@ -1,10 +1,11 @@
 """A step that is put together from its parts takes as long as one that is executed, and holds as much."""
 
 import re
+from math import inf
 
 import pytest
 
-from simdist.cluster import Link, preset
+from simdist.cluster import Device, Link, preset
 from simdist.errors import ArgumentError
 from simdist.planning import Workbench, execute, planned
 from simdist.planning.group import members
@@ -153,6 +154,10 @@ def test_computing_is_what_is_left_without_messages():
     [
         ({"slow": {1: 2.0}}, "slow of h100 is {1: 2.0}; plans are of ranks that are all as fast"),
         ({"jitter": 0.5}, "jitter of h100 is 0.5; plans are of messages without"),
+        (
+            {"device": Device("ideal", inf, inf, 8e10)},
+            "the rates of ideal are infinite; plans are of devices that take",
+        ),
     ],
 )
 def test_what_is_left_to_execution(change, message):
