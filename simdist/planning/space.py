@@ -36,7 +36,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
             which nothing is predicted.
     """
     check_known(given)
-    fixed = {name: value for name, value in given.items() if (name, value) not in (("pp", 1), ("offload", "none"))}
+    fixed = {name: value for name, value in given.items() if (name, value) != ("offload", "none")}
     fixed |= {"device": "phantom"}
     reasons: dict[str, None] = {}
     found = False

@@ -11,7 +11,10 @@ from simdist.trace import Span, Trace
 from simdist.training.gauge import STEP
 from simdist.training.traffic import Call, case_of
 
-__all__ = ["Moved", "moved"]
+__all__ = ["MOVED", "Moved", "moved"]
+
+MOVED = "bytes moved through shared memory a step, rank 0"
+"""What a report calls them."""
 
 
 class Moved(NamedTuple):
@@ -24,9 +27,13 @@ class Moved(NamedTuple):
             where there is one.
     """
 
-    measured: int
-    predicted: int
+    measured: float
+    predicted: float
     by_messages: float
+
+    def figures(self) -> tuple[str, str, str]:
+        """As a report tells them."""
+        return f"{self.measured:,.0f}", f"{self.predicted:,.0f}", f"by messages {self.by_messages:,.0f}"
 
 
 def moved(trace: Trace, step: Mapping[Call, int], comm: Communicator, itemsize: int) -> Moved | None:

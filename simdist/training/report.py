@@ -15,7 +15,7 @@ from simdist.training.experts import experts_words
 from simdist.training.memory import predictions
 from simdist.training.methods import CUTTING
 from simdist.training.models import build, shape
-from simdist.training.moved import Moved, moved
+from simdist.training.moved import MOVED, moved
 from simdist.training.pipeline_report import LEGEND, Promise, course, figures, memory, promise
 from simdist.training.rings import rings
 from simdist.training.traffic import Call, calls, costs, formulas, item_bytes, predicted_seconds, sent, transfer_seconds
@@ -233,16 +233,8 @@ def _rows(
             _milliseconds(predicted_s),
             _milliseconds(sum(call.seconds(f, cluster) * n for call, (f, n) in zip(step, papers, strict=True))),
         ),
-        *([] if shared is None else [_moved_row(shared)]),
+        *([] if shared is None else [Row(MOVED, *shared.figures())]),
     ]
-
-
-def _moved_row(shared: Moved) -> Row:
-    """What collectives without messages read and wrote, beside what messages would have sent."""
-    formula = f"by messages {shared.by_messages:,.0f}"
-    return Row(
-        "bytes moved through shared memory a step, rank 0", f"{shared.measured:,}", f"{shared.predicted:,}", formula
-    )
 
 
 def _milliseconds(seconds: float) -> str:

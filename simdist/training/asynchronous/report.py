@@ -11,6 +11,7 @@ from simdist.parallel.precision import precision
 from simdist.training.asynchronous.methods import AVERAGING, SERVED, graph, slowed
 from simdist.training.asynchronous.story import Story
 from simdist.training.models import build
+from simdist.training.moved import MOVED, Moved
 from simdist.training.report import Report, Row, at_most, duration, since
 from simdist.training.text import Text
 
@@ -145,12 +146,12 @@ def _moved(story: Story, n: int) -> list[Row]:
     if not spans:
         return []
     one, share = _average_cost(story, n, staged="posted" in spans[0].detail), _averages(story)
-    predicted, measured = (
-        (one.read_bytes + one.written_bytes) * share,
-        sum(s.bytes for s in spans) / len(averages) * share,
+    found = Moved(
+        measured=sum(s.bytes for s in spans) / len(averages) * share,
+        predicted=(one.read_bytes + one.written_bytes) * share,
+        by_messages=2 * n * (len(story.parts) - 1) / len(story.parts) * share,
     )
-    by_messages = f"by messages {2 * n * (len(story.parts) - 1) / len(story.parts) * share:,.0f}"
-    return [Row("bytes moved through shared memory a step, rank 0", _count(measured), _count(predicted), by_messages)]
+    return [Row(MOVED, *found.figures())]
 
 
 def _compute_s(story: Story) -> float | None:
