@@ -154,7 +154,7 @@ class Story:
         known = [t for t in times_s if t <= recorded_s] or times_s[:1]
         return (known[-1 - steps] if len(known) > steps else self.start_s), known[-1]
 
-    @property
+    @cached_property
     def averages(self) -> list[Span]:
         """The all-reduces by which rank 0 averaged weights while it trained."""
         frames = [s for s in self.record if s.rank == 0 and s.name in _AVERAGES]
