@@ -61,6 +61,7 @@ def whole(method, name=""):
         x[start : start + len(data)] = on_host(data)
         count[start : start + len(data)] += 1
     if isinstance(method, ZeRO):
+        comm = method.sharing.holders
         x, count = (all_gather(y, comm).reshape(comm.size, size).sum(axis=0) for y in (x, count))
     assert (count == 1).all()
     return x

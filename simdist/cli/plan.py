@@ -21,10 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The cluster, and what is given of the run."""
     parser.usage = "simdist plan --cluster NAME --ranks N [OPTION …]"
     parser.epilog = (
-        "What is given is fixed. What is left open of dp, tp, pp, zero, schedule, micro_batches, sequence_parallel and "
-        "recompute is tried in all combinations; each step is put together from what its parts take on the modelled "
-        "cluster. The model is a GPT unless --model says mlp. The last line is the command that carries the best plan "
-        "out there, without numbers."
+        "What is given is fixed. What is left open of dp, tp, pp, zero, shards, schedule, micro_batches, "
+        "sequence_parallel and recompute is tried in all combinations; each step is put together from what its parts "
+        "take on the modelled cluster. The model is a GPT unless --model says mlp. The last line is the command that "
+        "carries the best plan out there, without numbers."
     )
     where = add_where(parser)
     where.add_argument("--top", type=int, default=12, metavar="N", help="how many meshes to list (12)")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from simdist.arrays import Array, charge, copied, hold, kind_of, moved
+from simdist.comm import Communicator
 from simdist.errors import ArgumentError, ArrayError
 from simdist.nn import Parameters
 from simdist.optim.norm import alone, norm
@@ -33,7 +34,8 @@ class Update:
         parameters: of the model that the ranks of the data axis share.
         recipe: equal on all ranks.
         spread: who trains together, all of whom must call `step`, and how other axes cut the model.
-        sharded: whether the ranks of the data axis hold a part each, and not each the same.
+        holders: the ranks that have one whole model between them, where those of the data axis hold a part each;
+            None where each holds the same.
         kind: of the arrays that the rule works on; by default that of the weights.
 
     Attributes:
@@ -54,7 +56,7 @@ class Update:
         recipe: Recipe,
         spread: Spread,
         *,
-        sharded: bool = False,
+        holders: Communicator | None = None,
         kind: str | None = None,
     ) -> None:
         if spread.model is not None and spread.model.size > 1 and recipe.whole_matrices:
@@ -62,7 +64,7 @@ class Update:
                 f"{recipe.optimizer} needs whole matrices; this model is cut over {spread.model.size} ranks"
             )
         # Who shares a norm with others: on the data axis those who hold it in part, beside it those who cut it.
-        group = spread.comm if sharded else spread.model
+        group = holders or spread.model
         self._combine = alone if group is None else combine_over(group)
         self._weights = weights
         self._holding = holding

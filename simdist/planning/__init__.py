@@ -5,7 +5,7 @@ from simdist.planning.job import Job
 from simdist.planning.search import Plan, Plans, planned, search
 from simdist.planning.space import SCHEDULES, ways
 from simdist.planning.step import Step, computing_s
-from simdist.planning.told import details, headline, mesh, overview, room, table
+from simdist.planning.told import details, headline, mesh, overview, room, table, zero
 from simdist.planning.workbench import Workbench
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "search",
     "table",
     "ways",
+    "zero",
 ]

@@ -10,7 +10,6 @@ from simdist.cluster import Cluster, Link
 from simdist.collectives import Case
 from simdist.collectives.cost import OverNodes
 from simdist.collectives.registry import choose
-from simdist.comm.mesh import AXES
 from simdist.comm.placement import Placement
 
 __all__ = ["Group", "members"]
@@ -20,12 +19,15 @@ def members(sizes: Mapping[str, int], *axes: str) -> tuple[int, ...]:
     """The ranks of a mesh that differ from rank 0 in these axes alone, in order: see `Mesh`.
 
     sizes dp 2, tp 4        members(sizes, "dp") = 0, 4        members(sizes, "tp") = 0, 1, 2, 3
+
+    Args:
+        sizes: by axis, from the outermost to the innermost.
     """
     strides, stride = dict[str, int](), 1
-    for axis in reversed(AXES):
+    for axis in reversed([*sizes]):
         strides[axis] = stride
         stride *= sizes[axis]
-    steps = [range(0, sizes[axis] * strides[axis], strides[axis]) for axis in AXES if axis in axes]
+    steps = [range(0, sizes[axis] * strides[axis], strides[axis]) for axis in sizes if axis in axes]
     return tuple(map(sum, product(*steps)))
 
 

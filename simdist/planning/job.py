@@ -3,19 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 from simdist.arrays import partition
+from simdist.comm.mesh import full_sizes
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline import Footprint, Schedule, joined
 from simdist.parallel.pipeline.copies import holders
+from simdist.parallel.zero.sharing import check_shards
 from simdist.parallel.zero.unit import grouped, uses
 from simdist.planning.anatomy import Anatomy
 from simdist.planning.group import Group, members
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.layout import mesh_sizes
-from simdist.training.methods import CUTTING, PIPELINE, recipe
+from simdist.training.methods import PIPELINE, recipe
 from simdist.training.pipelines import UPDATING, schedule_of
 
 __all__ = ["METHODS", "Job", "Part", "Piece", "check_known"]
@@ -75,13 +78,14 @@ class Job:
         bench: the ranks that it is for.
 
     Attributes:
+        sizes: of the axes of the mesh.
         windows: of each micro-batch.
         anatomy: what its layers take of one.
         parts: of the ranks in a line, one after the other; of one rank where there is no pipeline.
 
     Raises:
         ArgumentError: it has something of which nothing is predicted, the axes of its mesh do not multiply to the
-            number of ranks, or micro-batches are not all as large.
+            number of ranks, micro-batches are not all as large, or copies are no multiple of shards.
     """
 
     def __init__(self, config: Config, bench: Workbench) -> None:
@@ -89,36 +93,49 @@ class Job:
         self.config = config
         self.bench = bench
         self.recipe = recipe(config)
-        axes = ("pp", "dp", *CUTTING)
-        self.sizes = mesh_sizes(config, bench.ranks) or dict.fromkeys(axes, 1) | {"dp": bench.ranks}
-        copies = self.sizes["dp"] * self.sizes["ep"]
-        self.windows, uneven = divmod(config.global_batch_size, copies * config.micro_batches)
+        self.sizes = mesh_sizes(config, bench.ranks) or full_sizes({"dp": bench.ranks}, bench.ranks)
+        shards = (config.shards or self.sizes["dp"]) if config.zero else 1
+        check_shards(self.sizes["dp"], shards)
+        cut = {"copies": self.sizes["dp"] // shards, "holders": shards}
+        sizes = ([*cut.items()] if axis == "dp" else [(axis, size)] for axis, size in self.sizes.items())
+        self._grid = dict(chain.from_iterable(sizes))
+        readers = self.sizes["dp"] * self.sizes["ep"]
+        self.windows, uneven = divmod(config.global_batch_size, readers * config.micro_batches)
         if uneven:
             raise ArgumentError(
                 f"global_batch_size is {config.global_batch_size}; plans need a multiple of "
-                f"{copies * config.micro_batches}: {config.micro_batches} micro-batches on each of {copies} ranks"
+                f"{readers * config.micro_batches}: {config.micro_batches} micro-batches on each of {readers} ranks"
             )
         self.anatomy: Anatomy = bench.anatomy(config, self.windows)
         self.pipelined = config.method == PIPELINE
         self.parts = [Part(layers, self.anatomy.of(layers)) for layers in self._layers_of_ranks()]
 
     def group(self, *axes: str) -> Group:
-        """Ranks that differ in these axes alone: of all such groups one that is on the most nodes."""
-        bench, sizes = self.bench, tuple(self.sizes.items())
+        """Ranks that differ in these axes alone: of all such groups one that is on the most nodes.
+
+        Args:
+            axes: of the mesh; but dp is two, copies on the outside and holders.
+        """
+        bench, sizes = self.bench, self._grid
 
         def make() -> Group:
-            own = members(self.sizes, *axes)
-            others = members(self.sizes, *(axis for axis in self.sizes if axis not in axes))
+            own = members(sizes, *axes)
+            others = members(sizes, *(axis for axis in sizes if axis not in axes))
             starts = {start % bench.cluster.devices_per_node: start for start in reversed(others)}
             groups = (Group(bench.cluster, tuple(start + r for r in own), bench.ranks) for start in starts.values())
             return max(groups, key=lambda group: group.nodes.num_nodes)
 
-        return bench.once(make, "group", sizes, axes)
+        return bench.once(make, "group", tuple(sizes.items()), axes)
+
+    @cached_property
+    def holders(self) -> Group:
+        """The ranks of dp that have the model between them, by ZeRO: see `Sharing`. Without it each has it alone."""
+        return self.group("holders")
 
     @cached_property
     def copies(self) -> Group:
-        """The ranks that have the same part of the model, for other windows."""
-        return self.group("dp")
+        """The ranks of dp that have the same of the model, for other windows."""
+        return self.group("copies")
 
     @property
     def itemsize(self) -> int:
@@ -160,10 +177,10 @@ class Job:
 
     def pieces(self, part: Part) -> list[Piece]:
         """The weights of a part: see `Units`, and `Buckets`."""
-        bucket_bytes, copies = self.config.bucket_bytes or _BUCKET_BYTES, len(self.copies.ranks)
+        bucket_bytes, holders = self.config.bucket_bytes or _BUCKET_BYTES, len(self.holders.ranks)
         least = 1 if self.config.zero == 3 else -(-bucket_bytes // self.itemsize)
         alignment = self.bench.once(lambda: self.recipe.alignment, "alignment", self.recipe)
-        multiple = 1 if alignment == 1 or not self.config.zero else alignment * copies
+        multiple = 1 if alignment == 1 or not self.config.zero else alignment * holders
         layers = [weights for layer in part.layers if (weights := self.anatomy.weights[layer])]
         first, last = uses(layers)
         completes = [[w for w in weights if first[w] == number] for number, weights in enumerate(layers)]
@@ -177,7 +194,7 @@ class Job:
         """How many of a part's weights a rank changes: with ZeRO those of its chunk of each piece."""
         if not self.config.zero:
             return part.size
-        return sum(partition(piece.room, len(self.copies.ranks)).largest for piece in self.pieces(part))
+        return sum(partition(piece.room, len(self.holders.ranks)).largest for piece in self.pieces(part))
 
     def held_twice(self) -> list[tuple[tuple[int, ...], list[str]]]:
         """Ranks of the line, and the weights that all of them have: see `Copies`."""

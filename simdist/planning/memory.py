@@ -41,8 +41,9 @@ def _activations(job: Job, rank: int) -> float:
 
 
 def _passing(job: Job, part: Part) -> float:
-    zero, copies, pieces = job.config.zero or 0, len(job.copies.ranks), job.pieces(part)
+    zero, pieces = job.config.zero or 0, job.pieces(part)
+    reducing = len((job.holders if zero else job.copies).ranks)
     room = Slots.shared(pieces).size * (zero - 1) if zero > 1 else 0
     at_once = not zero and (job.pipelined or job.config.method == "dp")
     reduced = part.size if at_once else max((piece.room for piece in pieces), default=0)
-    return (room + (reduced / copies if copies > 1 else 0)) * job.itemsize
+    return (room + (reduced / reducing if reducing > 1 else 0)) * job.itemsize

@@ -33,11 +33,13 @@ class Travel(NamedTuple):
         slots: in which memory they are: there a unit waits for the one before it, and so each micro-batch is reduced;
             none where each unit has its own, in which all add up until the last.
         gather_s: how long its weights take, before a layer in forward and again in backward; none where they stay.
+        last_s: how much longer than reduce_s its gradients take with the last micro-batch; none if no longer.
     """
 
     reduce_s: Sequence[float]
     slots: Sequence[int] = ()
     gather_s: Sequence[float] = ()
+    last_s: Sequence[float] = ()
 
 
 def micro_batches_s(layers: Sequence[Layer], travel: Travel, num_micro_batches: int) -> float:
@@ -45,7 +47,7 @@ def micro_batches_s(layers: Sequence[Layer], travel: Travel, num_micro_batches: 
     step = _Step(layers, travel)
     for i in range(num_micro_batches):
         step.forward()
-        step.backward(reduced=bool(travel.slots) or i == num_micro_batches - 1)
+        step.backward(last=i == num_micro_batches - 1)
     return step.finish()
 
 
@@ -69,8 +71,9 @@ class _Step:
             self._let_go(layer.ends)
         self._send_for(self._layers[-1].ends)
 
-    def backward(self, reduced: bool) -> None:
+    def backward(self, last: bool) -> None:
         """From the last layer to the first."""
+        reduced = last or self._travel.slots
         for k, layer in reversed(list(enumerate(self._layers))):
             for unit in layer.ends if reduced and self._travel.slots else ():
                 self._now_s = max(self._now_s, self._slots.get(self._travel.slots[unit], 0.0))
@@ -78,7 +81,8 @@ class _Step:
             self._send_for(self._layers[k - 1].ends if k else ())
             self._now_s += layer.backward_s
             for unit in layer.begins if reduced else ():
-                done_s = self._start(self._travel.reduce_s[unit])
+                more_s = self._travel.last_s[unit] if last and self._travel.last_s else 0.0
+                done_s = self._start(self._travel.reduce_s[unit] + more_s)
                 if self._travel.slots:
                     self._slots[self._travel.slots[unit]] = done_s
             self._let_go(layer.begins)

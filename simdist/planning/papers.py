@@ -50,9 +50,17 @@ def papers(job: Job, step: Step, rank: int) -> Said:
         computing_s = flops / job.bench.ranks / cluster.device.flops_per_s
         if job.sizes["sp"] == 1:
             sharing_s = _sharing_s(job)
-    elements = paper_elements(job.parts[rank].size, len(job.copies.ranks), config.zero or 0)
-    gradients_s = elements * job.itemsize / job.copies.link.bytes_per_s
+    gradients_s = _gradients_s(job, job.parts[rank].size)
     return Said(computing_s, sharing_s, _bubble_s(job, step), gradients_s, _memory(job, rank))
+
+
+def _gradients_s(job: Job, weights: int) -> float:
+    """What the holders of a model send each other, and what copies do."""
+    holders, copies, zero = len(job.holders.ranks), len(job.copies.ranks), job.config.zero or 0
+    between_holders = paper_elements(weights, holders, zero)
+    between_copies = paper_elements(weights, holders * copies, zero, holders) - between_holders
+    seconds = between_holders / job.holders.link.bytes_per_s + between_copies / job.copies.link.bytes_per_s
+    return seconds * job.itemsize
 
 
 def _sharing_s(job: Job) -> float:
@@ -79,7 +87,7 @@ def _bubble_s(job: Job, step: Step) -> float | None:
 def _memory(job: Job, rank: int) -> dict[str, float]:
     """Weights, gradients and what the update remembers, as ZeRO's stages share them; activations of the blocks."""
     zero, n, size = job.config.zero or 0, job.parts[rank].size, shape(job.config)
-    parameters, gradients, state = (1 / len(job.copies.ranks) if zero >= stage else 1.0 for stage in (3, 2, 1))
+    parameters, gradients, state = (1 / len(job.holders.ranks) if zero >= stage else 1.0 for stage in (3, 2, 1))
     found = {
         "parameters": job.itemsize * n * parameters,
         "gradients": job.itemsize * n * gradients,

@@ -1,6 +1,7 @@
 """Space: the ways to train a model on so many ranks, as far as their settings were left open."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -25,6 +26,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         given is fixed                      left open means tried
         dp, tp, pp                          all that multiply to the ranks, tp (with sp and ep) within a node
         zero, schedule                      0 to 3 without a pipeline; 0 and 1, and SCHEDULES with one
+        shards                              as many as dp, and as many as a node has room for
         micro_batches                       1, 2, 4, … of them, and micro-batches of 1, 2, 4, … windows
         sequence_parallel, recompute        both; none, then selective, then full
 
@@ -68,8 +70,9 @@ def _settings(
         sharded = [{}, {"sequence_parallel": True}] if mesh["tp"] > 1 and "sequence_parallel" not in given else [{}]
         for micro_batches in _micro_batches(given, windows, reasons):
             for method in _methods(given, mesh["pp"]):
-                for way in sharded:
-                    yield {**axes, "micro_batches": micro_batches, **method, **way}
+                shards = _shards(given, mesh, cluster) if method.get("zero") else [{}]
+                for way, cut in product(sharded, shards):
+                    yield {**axes, "micro_batches": micro_batches, **method, **way, **cut}
 
 
 def _meshes(
@@ -111,6 +114,14 @@ def _methods(given: Mapping[str, Any], pp: int) -> Iterator[dict[str, Any]]:
         yield from ({**zero, "schedule": schedule} for zero in zeros)
     if pp == 1 and "schedule" not in given:
         yield from zeros
+
+
+def _shards(given: Mapping[str, Any], mesh: Mapping[str, int], cluster: Cluster) -> list[dict[str, int]]:
+    """Into how many ZeRO cuts a model: one for each copy, or where these are on several nodes, for each in a node."""
+    in_node = cluster.devices_per_node // (mesh["tp"] * prod(given.get(axis) or 1 for axis in ("sp", "ep")))
+    if "shards" in given or in_node < 2 or in_node >= mesh["dp"] or mesh["dp"] % in_node:
+        return [{}]
+    return [{}, {"shards": in_node}]
 
 
 def _recomputations(given: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -119,14 +119,14 @@ def stage_times(job: Job) -> Times:
 
 def _overlapped(job: Job) -> float:
     """The passes of ranks that have all layers, with what travels beside them."""
-    (part,), zero, copies = job.parts, job.config.zero or 0, job.copies
+    (part,), zero = job.parts, job.config.zero or 0
     pieces = [] if job.config.method == "dp" else job.pieces(part)  # which sends nothing off before all is there
     sizes = [piece.room * job.itemsize for piece in pieces]
-    reduction = "reduce_scatter" if zero else "all_reduce"
     travel = Travel(
-        [copies.seconds(reduction, size) + (_adding_s(job, size) if zero > 1 else 0.0) for size in sizes],
+        [job.holders.seconds("reduce_scatter", size) + (_adding_s(job, size) if zero > 1 else 0.0) for size in sizes],
         Slots.shared(pieces).of if zero > 1 else [],
-        [copies.seconds("all_gather", size) for size in sizes] if zero == 3 else [],
+        [job.holders.seconds("all_gather", size) for size in sizes] if zero == 3 else [],
+        [_over_copies_s(job, size) for size in sizes],
     )
     took: list[tuple[float, float]] = []
     for layer, weights in zip(job.anatomy.layers, job.anatomy.weights, strict=True):
@@ -145,7 +145,12 @@ def _overlapped(job: Job) -> float:
 
 def _adding_s(job: Job, num_bytes: int) -> float:
     """Of a piece that is reduced: to add the own chunk to what there is, and to clear the rest for the next."""
-    return job.memory_s(3 * num_bytes / len(job.copies.ranks) + num_bytes)
+    return job.memory_s(3 * num_bytes / len(job.holders.ranks) + num_bytes)
+
+
+def _over_copies_s(job: Job, num_bytes: int) -> float:
+    """Of a piece that the holders have reduced: to add up over the copies what each has of it."""
+    return job.copies.seconds("all_reduce", num_bytes // len(job.holders.ranks))
 
 
 # -- after them ---------------------------------------------------------------------------------------
@@ -167,37 +172,34 @@ def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
     ready_s = max(at + _reduced_s(job, part) for at, part in zip(at_s, job.parts, strict=True))
     if job.recipe.precision.scaled:  # whether it is finite
         held = max(job.own(part) for part in job.parts) * job.itemsize
-        ready_s += job.memory_s(held) + job.group("pp", "dp", "ep", "sp", "tp").seconds("all_reduce", 1)
+        ready_s += job.memory_s(held) + job.group("pp", "copies", "holders", "ep", "sp", "tp").seconds("all_reduce", 1)
     if job.recipe.max_norm is not None:
-        whole = job.group("pp", "ep", "sp", "tp", *(("dp",) if job.config.zero else ()))
-        ready_s += 2 * whole.seconds("all_reduce", 16)
+        ready_s += 2 * job.group("pp", "holders", "ep", "sp", "tp").seconds("all_reduce", 16)
     return ready_s
 
 
 def _reduced_s(job: Job, part: Part) -> float:
     """To add up what copies of a rank's part found, where that is not beneath the passes, and what sums need else."""
-    seconds, held, copies = 0.0, 1.0, job.copies
-    if job.config.zero:
-        held = 1 / len(copies.ranks)
-        if job.pipelined:
-            seconds += sum(copies.seconds("reduce_scatter", p.room * job.itemsize) for p in job.pieces(part))
-    elif job.pipelined or job.config.method == "dp":
-        seconds += copies.seconds("all_reduce", part.size * job.itemsize)
+    seconds, holders = 0.0, job.holders
+    if job.pipelined or job.config.method == "dp":
+        rooms = [piece.room for piece in job.pieces(part)] if job.config.zero else [part.size]
+        for num_bytes in [room * job.itemsize for room in rooms]:
+            seconds += holders.seconds("reduce_scatter", num_bytes) + _over_copies_s(job, num_bytes)
     for ranks, names in job.anatomy.sums:
         items = sum(size for name, size in part.weights.items() if name in names)
         group = Group(job.bench.cluster, ranks, job.bench.ranks)
-        seconds += group.seconds("all_reduce", round(items * held) * job.itemsize)
+        seconds += group.seconds("all_reduce", round(items / len(holders.ranks)) * job.itemsize)
     return seconds
 
 
 def _update_s(job: Job, part: Part) -> float:
     """To change a rank's weights, to clear its gradients, and to let others know."""
-    zero, copies, short = job.config.zero or 0, job.copies, job.itemsize
+    zero, short = job.config.zero or 0, job.itemsize
     own, precision = job.own(part), job.recipe.precision
     seconds = own * job.bench.update_s(job.config) + job.memory_s((own if zero > 1 else part.size) * short)
     if zero in (1, 2):
         rounded = 0 if precision.mixed else short + precision.master_dtype.itemsize  # or else the update has it
         moved = 2 * short if zero == 1 else 0  # together, at the front of them all
         seconds += job.memory_s(own * (rounded + moved))
-        seconds += sum(copies.seconds("all_gather", piece.room * short) for piece in job.pieces(part))
+        seconds += sum(job.holders.seconds("all_gather", piece.room * short) for piece in job.pieces(part))
     return seconds

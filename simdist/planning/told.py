@@ -13,11 +13,12 @@ from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.models import build, shape
 
-__all__ = ["details", "headline", "mesh", "overview", "room", "table"]
+__all__ = ["details", "headline", "mesh", "overview", "room", "table", "zero"]
 
 _LEGEND = (
-    "tp 4s: with sequence parallelism. 8 of 2: eight micro-batches of two windows. Of a step, ranks wait for other",
-    "stages (bubble), wait for gradients and gathered weights that nothing hides, and change weights (update).",
+    "tp 4s: with sequence parallelism. zero 3/8: stage 3, in which every 8 ranks share a model (hybrid sharding).",
+    "8 of 2: eight micro-batches of two windows. Of a step, ranks wait for other stages (bubble), wait for gradients",
+    "and gathered weights that nothing hides, and change weights (update).",
     "MFU: what the model needs of all devices' peak. Presets run at their peak for 16 bits: so fast it could be.",
 )
 
@@ -68,6 +69,11 @@ def mesh(plan: Plan) -> str:
     return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "one rank"
 
 
+def zero(config: Config) -> str:
+    """The stage, and how many share a model where that is not all of dp."""
+    return f"{config.zero or 0}{f'/{config.shards}' if config.shards else ''}"
+
+
 def _head(axes: Sequence[str]) -> list[str]:
     what = ["zero", "schedule", "micro-batches", "recompute", "step", "tokens/s", "MFU"]
     return [*axes, *what, "bubble", "gradients", "update", "memory"]
@@ -80,7 +86,7 @@ def _line(plan: Plan, bench: Workbench, axes: Sequence[str]) -> list[str]:
     tokens = config.global_batch_size * (config.context_bytes if config.model == "gpt" else 1)
     return [
         *(f"{sizes[axis]}{'s' if axis == 'tp' and config.sequence_parallel else ''}" for axis in axes),
-        str(config.zero or 0),
+        zero(config),
         f"{config.schedule or '-'}{f' of {config.chunks}' if config.chunks else ''}",
         f"{config.micro_batches} of {windows}",
         config.recompute or "-",

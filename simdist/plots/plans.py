@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 
 from simdist.arrays import CATEGORIES
 from simdist.errors import ArgumentError
-from simdist.planning import Job, Plan, Workbench, computing_s, mesh
+from simdist.planning import Job, Plan, Workbench, computing_s, mesh, zero
 from simdist.plots import style
 from simdist.plots.memory import COLOURS
 
@@ -80,8 +80,8 @@ def _bar(ax: Axes, y: int, lengths: Mapping[str, float]) -> None:
 
 
 def _name(plan: Plan) -> str:
-    zero, schedule = plan.config.zero, plan.config.schedule
-    return ", ".join([mesh(plan), *([f"ZeRO {zero}"] if zero else []), *([schedule] if schedule else [])])
+    schedule, sharing = plan.config.schedule, [f"ZeRO {zero(plan.config)}"] if plan.config.zero else []
+    return ", ".join([mesh(plan), *sharing, *([schedule] if schedule else [])])
 
 
 def _finding(plans: Sequence[Plan]) -> str:

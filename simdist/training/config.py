@@ -130,6 +130,11 @@ class Config:
     zero: int = option(
         "ranks", Per("method", ddp=0, zero=2, fsdp=3, pipeline=0), "stage of ZeRO; 1 to 3 bring their method", below=4
     )
+    shards: int = option(
+        "ranks",
+        _per_method(("zero", "fsdp", "pipeline"), 0),
+        "ranks that share a model by ZeRO, where all dp copies do not: hybrid sharding; 0 for all",
+    )
     bucket_bytes: int = option(
         "ranks", Per("method", ddp=1 << 20, zero=1 << 20), "gradients reduced at a time, during backward", least=1
     )

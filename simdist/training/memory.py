@@ -82,7 +82,7 @@ def _before(method: Learner) -> list[Call]:
 
 def _cut(method: ZeRO, n: int, bucket_bytes: int) -> dict[str, Prediction]:
     """What ranks have parts of, and what passes through them, of which the paper says nothing."""
-    comm, recipe, stage = method.comm, method.recipe, method.zero_stage
+    comm, recipe, stage = method.sharing.holders, method.recipe, method.zero_stage
     exact = kept_bytes(method.model, recipe, comm.size, stage, rank=comm.rank, bucket_bytes=bucket_bytes)
     short, state = recipe.precision.dtype.itemsize, optimizer_state(recipe, n).paper_bytes or 0.0
     of_rank = [n / comm.size if stage >= cut else n for cut in (3, 2)]

@@ -43,6 +43,7 @@ def _zero(model: Model, comm: Communicator, config: Config, spread: Spread | Non
         bucket_bytes=config.bucket_bytes or 1,
         algorithm=config.algorithm,
         offload=_offload(config),
+        shards=config.shards or 0,
         spread=spread,
     )
 
@@ -104,6 +105,8 @@ def check(config: Config) -> None:
         raise ArgumentError(f"zero is {config.zero}, and method {method}; zero {config.zero} is method {own}")
     if method in ("zero", "fsdp") and config.algorithm not in ("auto", "ring"):
         raise ArgumentError(f"algorithm is {config.algorithm}, and method {method}; needs auto or ring")
+    if config.shards and not config.zero:
+        raise ArgumentError(f"shards is {config.shards}, and zero 0; needs zero 1 to 3, by which ranks share a model")
     if method == "compressed" and precision(config.precision).dtype.itemsize < 4:
         raise ArgumentError(
             f"precision is {config.precision}, and compress {config.compress}; needs float32 or float64"

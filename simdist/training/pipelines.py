@@ -97,7 +97,7 @@ def pipeline(
     given = (model, mesh, recipe, config.seed, schedule_of(config))
     if config.schedule in UPDATING:
         return PipeDream(*given, costs=layers)
-    return Pipeline(*given, costs=layers, zero_stage=config.zero, spread=spread)
+    return Pipeline(*given, costs=layers, zero_stage=config.zero, shards=config.shards or 0, spread=spread)
 
 
 def check(config: Config) -> None:

@@ -137,7 +137,8 @@ def _ranks(trainer: Trainer, step: Mapping[Call, int]) -> str:
     cut = [f"{axis} {size}" for axis, size in sizes.items() if size > 1]
     axes = " x ".join([f"dp {trainer.method.comm.size}", *cut]) + ", " if cut else ""
     names = dict.fromkeys(call.span_name for call in step)
-    return f"{comm.size} ranks, {axes}{config.schedule or config.method}{': ' if names else ''}{', '.join(names)}"
+    way = f"{config.schedule or config.method}{f' in {config.shards} shards' if config.shards else ''}"
+    return f"{comm.size} ranks, {axes}{way}{': ' if names else ''}{', '.join(names)}"
 
 
 def at_most(config: Config) -> str:

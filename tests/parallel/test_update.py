@@ -45,7 +45,7 @@ def whole(holding, x):
 def made(comm, told, sharded):
     holding = holding_of(comm, sharded)
     weights = own(holding, np.linspace(-1, 1, N), told.precision.dtype)
-    return holding, weights, Update(weights, holding, PARAMETERS, told, Spread(comm), sharded=sharded)
+    return holding, weights, Update(weights, holding, PARAMETERS, told, Spread(comm), holders=comm if sharded else None)
 
 
 def run(comm, told, sharded=False):

@@ -30,6 +30,12 @@ def test_a_unit_waits_for_the_one_before_it_in_its_slot():
     assert micro_batches_s(THREE, Travel([1.0, 1.0, 1.0], slots=[0, 1, 0]), 2) == 19
 
 
+def test_copies_are_told_of_the_last_micro_batch():
+    # B2 3-5, B1 5-7, B0 7-9, r0 9-10; 9 later B2 12-14, r2 14-16, B1 14-16, r1 16-18, B0 16-18, r0 18-20
+    assert micro_batches_s(THREE, Travel([1.0] * 3, [0, 1, 2], last_s=[1.0] * 3), 2) == 20
+    assert micro_batches_s(THREE, Travel([1.0] * 3, last_s=[1.0] * 3), 2) == 20
+
+
 def test_weights_are_gathered_a_layer_ahead():
     quick = Travel([0.0] * 3, gather_s=[0.5] * 3)
     assert micro_batches_s(THREE, quick, 1) == 0.5 + 3 + 0.5 + 6  # for the first, and again for the last

@@ -48,6 +48,15 @@ def test_what_copies_send(zero, elements):
     assert found.gradients_s == pytest.approx(elements * weights * 7 / 8 * 2 / 300e9, rel=1e-12)
 
 
+def test_what_goes_between_nodes_in_hybrid_sharding():
+    """Zhao et al. 2023, section 3.2.2: 2M(W-1)/(GW) for large W, on 8 ranks of a node; the rest stays inside."""
+    job, _, found = said(32, zero=3, shards=8)
+    num_bytes = 2 * job.parts[0].size
+    between_s = 2 * num_bytes / 8 * 3 / 4 / A100.between.bytes_per_s
+    assert found.gradients_s == pytest.approx(3 * num_bytes * 7 / 8 / 300e9 + between_s, rel=1e-12)
+    assert found.memory["parameters"] == num_bytes / 8
+
+
 def test_the_bubble_is_a_share_of_the_passes():
     _, plan, found = said(4, pp=4, micro_batches=8)
     assert found.bubble_s == pytest.approx(plan.step.passes_s * 3 / 8, rel=1e-12)

@@ -38,6 +38,13 @@ def test_of_a_mesh_every_way_is_among_them():
     assert sorted(told) == [1, 2, 3, 4, 6, 8, 12, 24]
 
 
+def test_shards_of_a_node_are_among_them():
+    told = {(c.zero, c.shards or 0) for c in found(32) if mesh(c) == (16, 2, 1)}
+    assert told == {(0, 0), *((zero, shards) for zero in (1, 2, 3) for shards in (0, 4))}
+    assert {c.shards or 0 for c in found(8)} == {0}  # all in one node
+    assert {c.shards or 0 for c in found(32, zero=3, shards=2) if mesh(c) == (16, 2, 1)} == {2}
+
+
 def test_each_way_comes_with_what_it_may_recompute():
     for way in ways(GPT, 2, H100):
         assert [config.recompute for config in way] == ["none", "selective", "full"]
@@ -52,6 +59,7 @@ def test_each_way_comes_with_what_it_may_recompute():
         {"dp": 4},
         {"zero": 1},
         {"zero": 3},
+        {"zero": 3, "shards": 1},
         {"schedule": "dualpipe-v"},
         {"micro_batches": 4},
         {"sequence_parallel": True},

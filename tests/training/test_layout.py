@@ -22,6 +22,7 @@ MESHES = [
     ({"dp": 2, "tp": 2}, 4),
     ({"tp": 2, "sequence_parallel": True, "micro_batches": 2, "zero": 2}, 4),
     ({"dp": 2, "tp": 2, "zero": 3, "recompute": "selective"}, 4),
+    ({"dp": 4, "tp": 2, "zero": 3, "shards": 2, "sequence_parallel": True}, 8),
     ({"sp": 2, "dp": 2}, 4),
     ({"sp": 2, "tp": 2, "ulysses": True}, 4),
 ]

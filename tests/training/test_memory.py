@@ -18,6 +18,7 @@ METHODS = {
     "zero 1": {"zero": 1, "precision": "float64"},
     "zero 2": {"zero": 2, "bucket_bytes": 3000},
     "fsdp": {"zero": 3},
+    "hybrid sharding": {"zero": 3, "shards": 2, "precision": "fp16"},
     "offload": {"zero": 2, "offload": "gradients"},
     "8-bit": {"optimizer": "adamw8bit"},
     "tensor": {"tp": 2, "precision": "float32"},

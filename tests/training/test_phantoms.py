@@ -36,6 +36,7 @@ def costs(**settings):
         {"zero": 2, "precision": "bf16", "offload": "gradients"},
         {"zero": 3, "precision": "bf16", "recompute": "full"},
         {"zero": 3, "offload": "parameters", "offload_to": "disk"},
+        {"zero": 3, "shards": 2, "micro_batches": 2},
         {"tp": 2, "recompute": "selective"},
         {"tp": 4, "sequence_parallel": True, "dropout": 0.1},
         {"sp": 2},

@@ -22,6 +22,7 @@ MESHES = [
     ({"pp": 2, "dp": 2, "schedule": "zb-v"}, 4),
     ({"pp": 2, "tp": 2, "schedule": "1f1b"}, 4),
     ({"pp": 2, "dp": 2, "zero": 1, "schedule": "dualpipe"}, 4),
+    ({"pp": 2, "dp": 4, "zero": 1, "shards": 2}, 8),
 ]
 every_mesh = pytest.mark.parametrize(("mesh", "p"), MESHES, ids=lambda told: str(told))
 

@@ -105,6 +105,13 @@ def test_another_method_goes_on(spmd, tmp_path, settings, way):
     hold(spmd, tmp_path, settings, WAYS[way], {}, 3, 2)
 
 
+def test_hybrid_sharding_goes_on(spmd, tmp_path, settings):
+    shards = {"zero": 3, "shards": 2}
+    hold(spmd, tmp_path / "same", settings, shards, shards, 4, 4, exact=True)
+    hold(spmd, tmp_path / "to", settings, {"zero": 1}, shards, 3, 4)
+    hold(spmd, tmp_path / "from", settings, shards, {}, 4, 3)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw8bit", "lars", "lamb"])
 def test_every_rule_goes_on(tmp_path, settings, optimizer):
     told = {"optimizer": optimizer, "learning_rate": 0.01}

@@ -15,6 +15,7 @@ METHODS = [
     {"zero": 1},
     {"zero": 2, "precision": "fp16"},
     {"zero": 3, "precision": "bf16"},
+    {"zero": 3, "shards": 2},
     {"method": "server"},
     {"compress": "top-k"},
     {"compress": "8-bit"},

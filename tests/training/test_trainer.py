@@ -71,6 +71,7 @@ METHODS = {
     "zero 1": {"zero": 1},
     "zero 2": {"zero": 2, "bucket_bytes": 2000},
     "fsdp": {"method": "fsdp"},
+    "shards of one": {"zero": 2, "shards": 1},
     "offload to host": {"zero": 3, "offload": "parameters"},
     "offload to disk": {"zero": 2, "offload": "gradients", "offload_to": "disk"},
 }

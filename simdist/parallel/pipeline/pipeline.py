@@ -42,6 +42,7 @@ class Pipeline(Method):
         schedule: the same on all ranks; its updates wait for the whole batch.
         costs: as of `Share`.
         zero_stage: 1 where the ranks of dp share the optimizer's state, 0 where each has all of it.
+        shards: with zero_stage, as of `ZeRO`.
         times: as of `Executor`.
         spread: how an axis inside of a stage, such as tp, cuts the model given.
         memory: makes weights and gradients; `comm.empty` if not given.
@@ -67,6 +68,7 @@ class Pipeline(Method):
         *,
         costs: Sequence[float] | None = None,
         zero_stage: int = 0,
+        shards: int = 0,
         times: Times | None = None,
         spread: Spread | None = None,
         memory: Memory | None = None,
@@ -83,7 +85,7 @@ class Pipeline(Method):
         given = (self.model, mesh.dp, recipe, seed)
         self.data: DataParallel | ZeRO
         if zero_stage:
-            self.data = ZeRO(*given, zero_stage, spread=self.spread, memory=memory)
+            self.data = ZeRO(*given, zero_stage, shards=shards, spread=self.spread, memory=memory)
         else:
             self.data = DataParallel(*given, spread=self.spread, memory=memory)
         self.update = self.data.update

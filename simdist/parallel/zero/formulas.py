@@ -8,9 +8,12 @@
     2        2Ψ + (2 + K) Ψ/N               2Ψ (N-1)/N
     3        (4 + K) Ψ/N                    3Ψ (N-1)/N
 
-The paper counts elements for large N, as 2Ψ and 3Ψ.
+The paper counts elements for large N, as 2Ψ and 3Ψ. In hybrid sharding N is the number of shards, and between the
+c = ranks/N copies of each shard 2 (Ψ/N) (c-1)/c elements more go round: where nodes hold a model each, nothing else
+passes between nodes.
 
-Source: Rajbhandari, Rasley, Ruwase, He 2020, arXiv 1910.02054, figure 1, table 1 and section 7.
+Source: Rajbhandari, Rasley, Ruwase, He 2020, arXiv 1910.02054, figure 1, table 1 and section 7; Zhao et al. 2023,
+PyTorch FSDP, arXiv 2304.11277, section 3.2.2.
 """
 
 from typing import NamedTuple
@@ -19,6 +22,7 @@ from simdist.errors import ArgumentError
 from simdist.nn import Model
 from simdist.parallel.memory import rule_bytes
 from simdist.parallel.recipe import Recipe
+from simdist.parallel.zero.sharing import check_shards
 from simdist.parallel.zero.slots import Slots
 from simdist.parallel.zero.unit import Units
 
@@ -30,6 +34,7 @@ def paper_bytes(weights: float, ranks: int, zero_stage: int, optimizer_bytes: fl
 
     Args:
         weights: Ψ.
+        ranks: N, which share a model.
         zero_stage: 0 to 3.
         optimizer_bytes: K.
 
@@ -41,14 +46,24 @@ def paper_bytes(weights: float, ranks: int, zero_stage: int, optimizer_bytes: fl
     return weights * sum(size * part for size, part in zip((2.0, 2.0, optimizer_bytes), share, strict=True))
 
 
-def paper_elements(weights: float, ranks: int, zero_stage: int) -> float:
+def paper_elements(weights: float, ranks: int, zero_stage: int, shards: int = 0) -> float:
     """What a rank sends in a step of one micro-batch, exactly with so many ranks.
 
+    Args:
+        weights: Ψ.
+        ranks: all of them.
+        zero_stage: 0 to 3.
+        shards: N, from stage 1 on: a divisor of ranks, or 0 for as many as these.
+
     Raises:
-        ArgumentError: as of `paper_bytes`.
+        ArgumentError: as of `paper_bytes`, or ranks are no multiple of shards.
     """
     _check(ranks, zero_stage)
-    return (3 if zero_stage == 3 else 2) * weights * (ranks - 1) / ranks
+    check_shards(ranks, shards)
+    holders = shards or ranks
+    copies = ranks // holders
+    shared = (3 if zero_stage == 3 else 2) * weights * (holders - 1) / holders
+    return shared + 2 * weights / holders * (copies - 1) / copies
 
 
 def _check(ranks: int, zero_stage: int) -> None:
@@ -80,7 +95,8 @@ class Kept(NamedTuple):
 def kept(
     model: Model, recipe: Recipe, ranks: int, zero_stage: int, *, rank: int = 0, bucket_bytes: int = 1 << 20
 ) -> Kept:
-    """What a rank keeps between steps, exactly; the arguments are those of `ZeRO`, and stage 0 is data parallelism.
+    """What a rank keeps between steps, exactly, where so many share a model: the arguments are those of `ZeRO`, and
+    stage 0 is data parallelism.
 
     In mixed precision and with sizes that N divides it is the paper's, and the slots besides. Otherwise stages 1
     and 2 keep the own part of the weights twice, so that an update finds it in one piece.

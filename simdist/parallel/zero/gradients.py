@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simdist.arrays import Array, charge, clear
+from simdist.arrays import Array, charge, clear, copied
 from simdist.arrays.working import overflow
 from simdist.collectives import reduce_scatter
 from simdist.comm import Stream, Work
 from simdist.nn import Layer, Observer, Parameter
 from simdist.parallel.zero.offload import Offload
+from simdist.parallel.zero.sharing import Sharing
 from simdist.parallel.zero.slots import Slots
 from simdist.parallel.zero.unit import Units
 
@@ -28,10 +29,14 @@ class Reduction(Observer):
         rooms: for each unit, the memory that its gradients are in; those of one slot are the same memory.
         slots: the number of each unit's slot.
         side: the second stream.
+        sharing: its ranks; the holders of a model reduce.
         algorithm: of the reduce-scatters.
-        then: then(i, chunk) is called on the second stream when this rank's chunk of unit i is there.
+        then: then(i, chunk, last) is called on the second stream when this rank's chunk of unit i is there.
 
-    Cost of a pass per rank, n bytes of gradients: a reduce-scatter a unit, n(p-1)/p bytes together.
+    Attributes:
+        last: whether the micro-batch that is reduced is the batch's last.
+
+    Cost of a pass per rank, n bytes of gradients: a reduce-scatter a unit, n(p-1)/p bytes together on p holders.
     """
 
     def __init__(
@@ -40,15 +45,18 @@ class Reduction(Observer):
         rooms: list[Array],
         slots: list[int],
         side: Stream,
+        sharing: Sharing,
         algorithm: str,
-        then: Callable[[int, Array], None] = lambda i, chunk: None,
+        then: Callable[[int, Array, bool], None],
     ) -> None:
         self._units = units
         self._rooms = rooms
         self._slots = slots
         self._side = side
+        self._sharing = sharing
         self._algorithm = algorithm
         self._then = then
+        self.last = True
         self._works: dict[int, Work] = {}  # the last of each slot
         self._missing: dict[int, int] = {}  # how many gradients each unit that backward has begun still lacks
 
@@ -76,11 +84,11 @@ class Reduction(Observer):
 
     def _send_off(self, i: int) -> None:
         del self._missing[i]
-        self._works[self._slots[i]] = self._side.start(self._reduce, i)
+        self._works[self._slots[i]] = self._side.start(self._reduce, i, self.last)
 
-    def _reduce(self, i: int) -> None:
+    def _reduce(self, i: int, last: bool) -> None:
         """On the second stream."""
-        self._then(i, reduce_scatter(self._rooms[i], self._side.comm, algorithm=self._algorithm))
+        self._then(i, reduce_scatter(self._rooms[i], self._sharing.holders, algorithm=self._algorithm), last)
 
 
 class Gradients(ABC):
@@ -110,13 +118,17 @@ class WholeGradients(Gradients):
         units: of the model.
         slots: apart.
         flat: zeros, of the slots' size.
-        side, algorithm: as of `Reduction`.
+        side, sharing, algorithm: as of `Reduction`.
     """
 
-    def __init__(self, units: Units, slots: Slots, flat: Array, side: Stream, algorithm: str) -> None:
+    def __init__(self, units: Units, slots: Slots, flat: Array, side: Stream, sharing: Sharing, algorithm: str) -> None:
         self._units = units
         self._flat = flat
-        self._reduction = Reduction(units, slots.cut(flat), slots.of, side, algorithm)
+
+        def over_copies(i: int, chunk: Array, last: bool) -> None:
+            sharing.add_up(chunk, algorithm)
+
+        self._reduction = Reduction(units, slots.cut(flat), slots.of, side, sharing, algorithm, over_copies)
 
     def observer(self, last: bool) -> Observer:
         """The reduction, for the last."""
@@ -152,26 +164,38 @@ class ShardedGradients(Gradients):
         units: of the model.
         slots: shared.
         flat: zeros, of the slots' size.
-        side, algorithm: as of `Reduction`.
+        side, sharing, algorithm: as of `Reduction`.
         own: zeros, a vector of this rank's holding.
         offload: where `own` lies.
 
-    Cost: every micro-batch is reduced, k of them k times, where whole gradients are reduced once. And sums over
-    ranks are added up, not sums over micro-batches: the same up to rounding.
+    Cost: every micro-batch is reduced, k of them k times, where whole gradients are reduced once; but only their
+    sum is added up over copies. And sums over ranks are added up, not sums over micro-batches: the same up to
+    rounding.
     """
 
     def __init__(
-        self, units: Units, slots: Slots, flat: Array, side: Stream, algorithm: str, own: Array, offload: Offload
+        self,
+        units: Units,
+        slots: Slots,
+        flat: Array,
+        side: Stream,
+        sharing: Sharing,
+        algorithm: str,
+        own: Array,
+        offload: Offload,
     ) -> None:
         self._places = units.holding.rooms
         self._rooms = slots.cut(flat)
         self._comm = side.comm
+        self._sharing = sharing
+        self._algorithm = algorithm
         self._own = own
         self._offload = offload
-        self._reduction = Reduction(units, self._rooms, slots.of, side, algorithm, self._add)
+        self._reduction = Reduction(units, self._rooms, slots.of, side, sharing, algorithm, self._add)
 
     def observer(self, last: bool) -> Observer:
         """The reduction, for every one."""
+        self._reduction.last = last
         return self._reduction
 
     def finish(self) -> None:
@@ -186,7 +210,7 @@ class ShardedGradients(Gradients):
         """See Gradients."""
         clear(self._own)
 
-    def _add(self, i: int, chunk: Array) -> None:
+    def _add(self, i: int, chunk: Array, last: bool) -> None:
         """Add what is reduced to the own part, and leave the room clean for the next unit."""
         mine = self._own[self._places[i]]
         chunk = self._offload.move("gradients", chunk, self._comm, "device", self._offload.place("gradients"))
@@ -194,3 +218,14 @@ class ShardedGradients(Gradients):
             np.add(mine, chunk, out=mine)
         charge(mine.size, 3 * mine.nbytes)
         clear(self._rooms[i])
+        if last and self._sharing.copies:
+            self._over_copies(mine)
+
+    def _over_copies(self, mine: Array) -> None:
+        """Add up over copies what all micro-batches have brought, on the device."""
+        place = self._offload.place("gradients")
+        shard = self._offload.move("gradients", mine, self._comm, place, "device")
+        self._sharing.add_up(shard, self._algorithm)
+        back = self._offload.move("gradients", shard, self._comm, "device", place)
+        if back is not mine:
+            copied(mine, back)

@@ -8,6 +8,7 @@ from simdist.collectives import all_gather
 from simdist.comm import Communicator, Stream, Work
 from simdist.nn import Layer, Observer
 from simdist.parallel.zero.offload import Offload
+from simdist.parallel.zero.sharing import Sharing
 from simdist.parallel.zero.unit import Units
 
 __all__ = ["GatheredWeights", "Weights", "WholeWeights"]
@@ -49,14 +50,14 @@ class WholeWeights(Weights):
 
     Args:
         units, rooms, own, algorithm: as of `Weights`; own has the masters' dtype.
-        comm: the ranks.
+        holders: the ranks that change a part each.
 
-    Cost of `publish` per rank, n bytes of weights: an all-gather a unit, n(p-1)/p bytes together.
+    Cost of `publish` per rank, n bytes of weights: an all-gather a unit, n(p-1)/p bytes together on p holders.
     """
 
-    def __init__(self, units: Units, rooms: list[Array], own: Array, algorithm: str, comm: Communicator) -> None:
+    def __init__(self, units: Units, rooms: list[Array], own: Array, algorithm: str, holders: Communicator) -> None:
         super().__init__(units, rooms, own, algorithm)
-        self._comm = comm
+        self._holders = holders
 
     def observer(self, backward_follows: bool) -> Observer:
         """Nobody."""
@@ -64,12 +65,12 @@ class WholeWeights(Weights):
 
     def publish(self) -> None:
         """Round and all-gather, a unit at a time."""
-        with self._comm.span("publish weights", sum(room.nbytes for room in self.rooms)):
+        with self._holders.span("publish weights", sum(room.nbytes for room in self.rooms)):
             for unit, room, place in zip(self.units, self.rooms, self.units.holding.rooms, strict=True):
                 mine, masters = room[unit.chunk], self.own[place]
                 copied(mine, masters)
                 charge(0, mine.nbytes + masters.nbytes)
-                all_gather(mine, self._comm, self.algorithm, out=room)
+                all_gather(mine, self._holders, self.algorithm, out=room)
 
 
 class GatheredWeights(Weights, Observer):
@@ -85,10 +86,11 @@ class GatheredWeights(Weights, Observer):
     Args:
         units, rooms, own, algorithm: as of `Weights`; own has the dtype of the rooms, which are `Slots.shared`.
         side: the stream on which to gather.
+        sharing: its ranks, of whom the holders of a model gather it.
         offload: where `own` lies.
         prefetch: whether to gather ahead; without it each layer waits for its own.
 
-    Cost of a pass per rank, n bytes of weights: an all-gather a unit, n(p-1)/p bytes together.
+    Cost of a pass per rank, n bytes of weights: an all-gather a unit, n(p-1)/p bytes together on p holders.
     """
 
     def __init__(
@@ -98,11 +100,13 @@ class GatheredWeights(Weights, Observer):
         own: Array,
         algorithm: str,
         side: Stream,
+        sharing: Sharing,
         offload: Offload,
         prefetch: bool = True,
     ) -> None:
         super().__init__(units, rooms, own, algorithm)
         self._side = side
+        self._holders = sharing.holders
         self._offload = offload
         self._prefetch = prefetch
         self._coming: dict[int, Work] = {}  # units that are here or on their way
@@ -167,6 +171,6 @@ class GatheredWeights(Weights, Observer):
 
     def _gather(self, i: int) -> None:
         """On the second stream."""
-        comm, mine = self._side.comm, self.own[self.units.holding.rooms[i]]
-        mine = self._offload.move("parameters", mine, comm, self._offload.place("parameters"), "device")
-        all_gather(mine, comm, self.algorithm, out=self.rooms[i])
+        mine = self.own[self.units.holding.rooms[i]]
+        mine = self._offload.move("parameters", mine, self._holders, self._offload.place("parameters"), "device")
+        all_gather(mine, self._holders, self.algorithm, out=self.rooms[i])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import cast
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from simdist.parallel.update import Update
 from simdist.parallel.zero.gradients import Gradients, ShardedGradients, WholeGradients
 from simdist.parallel.zero.observers import Observers
 from simdist.parallel.zero.offload import Offload
+from simdist.parallel.zero.sharing import Sharing
 from simdist.parallel.zero.slots import Slots
 from simdist.parallel.zero.unit import Units
 from simdist.parallel.zero.weights import GatheredWeights, Weights, WholeWeights
@@ -36,6 +38,9 @@ class ZeRO(Method):
                                                                                          gradients reduced
         16-bit Adam, bytes      2Ψ           2Ψ              12Ψ            Stage 3 thus keeps 16Ψ/p.
 
+        2 shards a model      ranks 0, 1 | ranks 2, 3          hybrid sharding: p is 2 in the table, and the sums of
+                              ranks 0, 2 add up, and 1, 3      shards travel on top, 2(Ψ/2)(c-1)/c with c copies
+
     The model is cut into units, and each unit into a chunk for every rank: see `Units`. In stages 1 and 2 a unit
     is a bucket of gradients, in stage 3 a layer. Gradients are reduced, and in stage 3 weights gathered a layer
     ahead, on a second stream while the main one computes. What passes through a rank, gradients on their way in
@@ -45,8 +50,9 @@ class ZeRO(Method):
     With one micro-batch a step and the ring, weights are the same bits as those of `DataParallel` with buckets of
     the same units, since its all-reduce is a ring of reduce-scatter and one of all-gather. From stage 2 on every
     micro-batch is reduced, and sums come about in another order: equal up to rounding, for (k+1)Ψ(p-1)/p elements
-    sent with k of them, and 3kΨ(p-1)/p in stage 3. The blocks of an 8-bit optimizer begin anew with each unit, so
-    they are those of data parallelism where there is only one.
+    sent with k of them, and 3kΨ(p-1)/p in stage 3; copies add up their sums once a step, on the second stream,
+    too. The blocks of an 8-bit optimizer begin anew with each unit, so they are those of data parallelism where
+    there is only one.
 
     Args:
         model, comm, recipe, spread: as of `Method`. All ranks must call `backward` and `loss` equally often.
@@ -56,17 +62,22 @@ class ZeRO(Method):
         algorithm: of reduce-scatter and all-gather: "ring", or "auto".
         prefetch: stage 3: whether weights are gathered a layer ahead.
         offload: what of a rank's part lies elsewhere.
+        shards: into how many each model is cut, over so many neighbours; all such groups have the same model. 0 for
+            one of all ranks. See `Sharing`.
         memory: makes what others may reach; `comm.empty` if not given.
 
     Attributes:
         units: how the model is cut.
+        sharing: over whom.
 
     Raises:
-        ArgumentError: there is no such stage, a bucket has no byte, or what is offloaded is not cut in this stage.
-        CollectiveMismatch: on all ranks, if they were given different stages or seeds.
+        ArgumentError: there is no such stage, a bucket has no byte, what is offloaded is not cut in this stage, or
+            ranks are no multiple of shards.
+        CollectiveMismatch: on all ranks, if they were given different stages, shards or seeds.
 
     Source: Rajbhandari, Rasley, Ruwase, He 2020, arXiv 1910.02054, sections 5 and 7; Zhao et al. 2023, PyTorch
-    FSDP, arXiv 2304.11277.
+    FSDP, arXiv 2304.11277, section 3.2 (hybrid sharding); Zhang et al. 2022, MiCS, arXiv 2205.00119 (sums over
+    copies once a step).
     """
 
     def __init__(
@@ -81,6 +92,7 @@ class ZeRO(Method):
         algorithm: str = "auto",
         prefetch: bool = True,
         offload: Offload | None = None,
+        shards: int = 0,
         spread: Spread | None = None,
         memory: Memory | None = None,
     ) -> None:
@@ -92,46 +104,58 @@ class ZeRO(Method):
         self.zero_stage = zero_stage
         self.offload = offload or Offload(())
         self.offload.check(zero_stage)
-        comm.agree(f"ZeRO of stage {zero_stage} from seed {seed}")
+        comm.agree(f"ZeRO of stage {zero_stage} from seed {seed} in {shards or comm.size} shards")
+        self.sharing = Sharing.of(comm, shards)
+        holders = self.sharing.holders
         dtype = recipe.precision.dtype
         least = 1 if zero_stage == 3 else -(-bucket_bytes // dtype.itemsize)
-        self.units = Units(model, comm.size, comm.rank, least, recipe.alignment)
-        self._memory = memory or comm.empty
+        self.units = Units(model, holders.size, holders.rank, least, recipe.alignment)
+        self._memory = memory or holders.empty
         side = comm.stream("communication")
-        gradient_rooms, self._gradients = self._make_gradients(dtype, side, algorithm)
-        weight_rooms, self._weights = self._make_weights(dtype, side, algorithm, prefetch)
+        sharing: Sharing = side.start(Sharing.of, side.comm, shards).wait()
+        gradient_rooms, self._gradients = self._make_gradients(dtype, side, sharing, algorithm)
+        weight_rooms, self._weights = self._make_weights(dtype, side, sharing, algorithm, prefetch)
         self._draw(weight_rooms, gradient_rooms, seed)
         own, holding = self._weights.own, self.units.holding
         kind = "numpy" if self.offload.updating == "host" else comm.device.kind
-        self.update = Update(own, holding, model.parameters, recipe, self.spread, sharded=True, kind=kind)
+        self.update = Update(own, holding, model.parameters, recipe, self.spread, holders=self._whole(), kind=kind)
         self.update.move(partial(self.offload.keep, "optimizer"))
+
+    def _whole(self) -> Communicator:
+        """The ranks that hold one model between them, over all axes."""
+        everybody, copies = self.spread.comm, self.sharing.copies
+        return everybody if copies is None else cast(Communicator, everybody.split(copies.rank, everybody.rank))
 
     # -- memory -----------------------------------------------------------------------------------------
 
-    def _make_gradients(self, dtype: np.dtype, side: Stream, algorithm: str) -> tuple[list[Array], Gradients]:
+    def _make_gradients(
+        self, dtype: np.dtype, side: Stream, sharing: Sharing, algorithm: str
+    ) -> tuple[list[Array], Gradients]:
         """Room for each unit's gradients, and what goes on there."""
         if self.zero_stage == 1:
             slots = Slots.apart(self.units)
             flat = self._zeros(slots.size, dtype, "gradients")
-            return slots.cut(flat), WholeGradients(self.units, slots, flat, side, algorithm)
+            return slots.cut(flat), WholeGradients(self.units, slots, flat, side, sharing, algorithm)
         slots = Slots.shared(self.units)
         flat = self._zeros(slots.size, dtype, "communication")
         own = self._part(flat, dtype, "gradients", "gradients")
-        return slots.cut(flat), ShardedGradients(self.units, slots, flat, side, algorithm, own, self.offload)
+        given = (self.units, slots, flat, side, sharing, algorithm)
+        return slots.cut(flat), ShardedGradients(*given, own, self.offload)
 
     def _make_weights(
-        self, dtype: np.dtype, side: Stream, algorithm: str, prefetch: bool
+        self, dtype: np.dtype, side: Stream, sharing: Sharing, algorithm: str, prefetch: bool
     ) -> tuple[list[Array], Weights]:
         """Room for each unit's weights, and how they get there."""
         if self.zero_stage < 3:
             slots = Slots.apart(self.units)
             flat = self._zeros(slots.size, dtype, "parameters")
             own = self._part(flat, self.recipe.precision.master_dtype, "optimizer", "optimizer state")
-            return slots.cut(flat), WholeWeights(self.units, slots.cut(flat), own, algorithm, self.comm)
+            return slots.cut(flat), WholeWeights(self.units, slots.cut(flat), own, algorithm, self.sharing.holders)
         slots = Slots.shared(self.units)
         flat = self._zeros(slots.size, dtype, "communication")
         own, rooms = self._part(flat, dtype, "parameters", "parameters"), slots.cut(flat)
-        return rooms, GatheredWeights(self.units, rooms, own, algorithm, side, self.offload, prefetch)
+        given = (self.units, rooms, own, algorithm, side, sharing, self.offload)
+        return rooms, GatheredWeights(*given, prefetch)
 
     def _zeros(self, size: int, dtype: np.dtype, category: str) -> Array:
         """A vector that others may reach."""

@@ -42,6 +42,16 @@ def test_elements():
     assert paper_elements(100, 1, 3) == 0
 
 
+def test_elements_of_hybrid_sharding():
+    """As Zhao et al. 2023, section 3.2.2, count them for W ranks in nodes of G: 2M(W-1)/W where all have copies,
+    3M(W-1)/W where all have shards; 2M(W-1)/(GW) between nodes, for large W, where nodes have a model each."""
+    weights, ranks, node = 1e9, 512, 8
+    assert paper_elements(weights, ranks, 3, 1) == paper_elements(weights, ranks, 0) == 2e9 * 511 / 512
+    assert paper_elements(weights, ranks, 3, ranks) == paper_elements(weights, ranks, 3) == 3e9 * 511 / 512
+    between = paper_elements(weights, ranks, 3, node) - paper_elements(weights, node, 3)
+    assert between == pytest.approx(2e9 * 511 / (8 * 512), rel=0.02)
+
+
 @pytest.mark.parametrize("arguments", [(1.0, 4, 4), (1.0, 4, -1), (1.0, 0, 1)])
 def test_stages_and_ranks_that_there_are_not(arguments):
     with pytest.raises(ArgumentError, match="needs a stage from 0 to 3"):
