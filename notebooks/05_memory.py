@@ -9,11 +9,13 @@
 # process, and everything about it but the loss is as it would be.
 
 # %%
+from functools import partial
+
 import numpy as np
 
 import simdist as sd
 from simdist.arrays import CATEGORIES, Ledger, phantom, recorded
-from simdist.cluster import preset
+from simdist.cluster import Link, preset
 from simdist.nn import Shape, gpt
 from simdist.nn.memory import activations
 from simdist.parallel import DataParallel, Offload, Recipe, ZeRO
@@ -55,13 +57,13 @@ print(f"{'all':>14}  {total:2} bytes  {total * weights / GIB:6.2f} GiB for {weig
 adam = Recipe("adamw", precision=precision("bf16"))
 
 
-def train(comm, shape, zero_stage=0, sequences=2, steps=1, recipe=adam, offload=None):
+def train(comm, shape, zero_stage=0, sequences=2, steps=1, recipe=adam, offload=None, shards=0):
     """Train a model without numbers; returns the ledger of the last step."""
     ledger = Ledger(comm.clock)
     tokens = phantom((sequences, shape.context + 1), np.uint8)
     with recorded(ledger):
         if zero_stage:
-            method = ZeRO(gpt(shape), comm, recipe, 0, zero_stage, offload=offload, memory=phantom)
+            method = ZeRO(gpt(shape), comm, recipe, 0, zero_stage, offload=offload, shards=shards, memory=phantom)
         else:
             method = DataParallel(gpt(shape), comm, recipe, 0, bucket_bytes=1 << 20, memory=phantom)
         comm.barrier()
@@ -191,6 +193,38 @@ small_run.trace.plot(ranks=[0, 1], start_s=first.start_s)
 # %% [markdown]
 # While layer *i* computes, layer *i* + 1 is on its way. The gathered layer is needed for a moment only: the ledger
 # files it under *communication*.
+#
+# ## Several nodes: who shares with whom?
+#
+# On one node that works well. On several, what stage 3 gathers for each layer comes over the network. In *hybrid
+# sharding* the ranks of a node share a model, and each node has one: weights are gathered inside, and only the sums of
+# shards go from node to node, once a step. That takes more memory, and how much it brings is a question of the
+# network. Below are four nodes of eight H100: with a card of 400 Gb/s for each, and with one of 100 Gb/s for all
+# eight, as rented nodes often have.
+
+# %%
+big = Shape(layers=24, width=2048, heads=16, context=2048, vocabulary=50257)
+count = gpt(big).parameters.size
+networks = H100, H100.with_(nics_per_node=1, between=Link(5e-6, 12.5e9))
+print("                     GiB of weights,    sent to other nodes,           time of a step")
+print("                   gradients, state   elements a weight   eight fast cards, one slow one")
+slow_s = {}
+for shards, name in {32: "all 32 share one", 8: "each node has one", 1: "each rank has one"}.items():
+    program = partial(train, shards=shards)
+    both = [sd.run(program, ranks=32, cluster=network, args=(big, 3)) for network in networks]
+    begun = [next(s for s in run.trace if s.name == "step" and s.rank == 0).start_s for run in both]
+    sends = [s for rank in range(8) for s in both[0].trace.sends(rank) if s.start_s >= begun[0]]
+    far, near = (sum(s.bytes for s in sends if (s.peer < 8) == inside) / 8 / 2 / count for inside in (False, True))
+    held = sum(both[0].results[0].peaks[kind] for kind in kinds)
+    took_s = [max(s.end_s for s in run.trace) - start_s for run, start_s in zip(both, begun, strict=True)]
+    slow_s[shards] = took_s[1]
+    print(f"{name:20}{held / GIB:15.2f}{far:20.3f}{took_s[0] * 1e3:15.1f} ms{took_s[1] * 1e3:13.1f} ms")
+    assert abs((near + far) / paper_elements(1, 32, 3, shards) - 1) < 0.01
+assert slow_s[8] < min(slow_s[32], slow_s[1])
+
+# %% [markdown]
+# Fast cards hide it all beneath the computation, and to share by node only costs memory, and a longer update; behind a
+# slow one it is the fastest.
 #
 # ## Is it still the same training?
 #
@@ -335,7 +369,8 @@ for name, (layers, width, heads) in family.items():
 #
 # * Adam in mixed precision keeps 16 bytes for each weight; only 2 of them are the weight.
 # * ZeRO's stages cut what all ranks would hold alike: state, gradients, weights. Stages 1 and 2 send no more than data
-#   parallelism does, stage 3 half as much again, and all of them train to the same weights.
+#   parallelism does, stage 3 half as much again, and all of them train to the same weights. Hybrid sharding keeps most
+#   of that inside nodes.
 # * Activations are a rank's own. Recomputation trades them for time, and more ranks do not help.
 #
 # **Try:** `sequences=8` in the first run: which category grows? Which stage would you choose for 1.3 B on 8 ranks

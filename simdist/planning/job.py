@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
-from itertools import chain
 from typing import Any, NamedTuple
 
 from simdist.arrays import partition
@@ -94,12 +93,11 @@ class Job:
         self.bench = bench
         self.recipe = recipe(config)
         self.sizes = mesh_sizes(config, bench.ranks) or full_sizes({"dp": bench.ranks}, bench.ranks)
-        shards = (config.shards or self.sizes["dp"]) if config.zero else 1
-        check_shards(self.sizes["dp"], shards)
-        cut = {"copies": self.sizes["dp"] // shards, "holders": shards}
-        sizes = ([*cut.items()] if axis == "dp" else [(axis, size)] for axis, size in self.sizes.items())
-        self._grid = dict(chain.from_iterable(sizes))
-        readers = self.sizes["dp"] * self.sizes["ep"]
+        pp, dp, ep, sp, tp = self.sizes.values()
+        shards = (config.shards or dp) if config.zero else 1
+        check_shards(dp, shards)
+        self._grid = {"pp": pp, "copies": dp // shards, "holders": shards, "ep": ep, "sp": sp, "tp": tp}
+        readers = dp * ep
         self.windows, uneven = divmod(config.global_batch_size, readers * config.micro_batches)
         if uneven:
             raise ArgumentError(
@@ -114,7 +112,7 @@ class Job:
         """Ranks that differ in these axes alone: of all such groups one that is on the most nodes.
 
         Args:
-            axes: of the mesh; but dp is two, copies on the outside and holders.
+            axes: pp, copies, holders, ep, sp, tp: of the mesh, but that dp is two.
         """
         bench, sizes = self.bench, self._grid
 
