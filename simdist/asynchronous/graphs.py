@@ -10,7 +10,8 @@
                      |   |   |
 
 The further a graph spreads news in one step, the more messages a step costs: a ring's ranks have 2 neighbours and
-need about p²/π² steps to agree, those of an exponential graph have about 2 lg p and need about lg p.
+need about 3p²/4π² steps to be e times closer to each other, those of an exponential graph have about 2 lg p and need
+about (lg p)/2.
 """
 
 from collections import deque

@@ -30,12 +30,12 @@ class Anatomy(NamedTuple):
     Attributes:
         layers: what a micro-batch takes on each.
         weights: those that each uses; two layers may use one.
-        sums: ranks, and the names of the weights of whose gradients they find a part each.
+        sums: axes, and the names of the weights of whose gradients the ranks along them find a part each.
     """
 
     layers: list[Footprint]
     weights: list[tuple[Weight, ...]]
-    sums: list[tuple[tuple[int, ...], frozenset[str]]]
+    sums: list[tuple[tuple[str, ...], frozenset[str]]]
 
     def of(self, layers: Sequence[int]) -> dict[str, int]:
         """The sizes of all weights that these layers use, each once, by name."""
@@ -68,12 +68,17 @@ def anatomy(config: Config, cluster: Cluster, num_windows: int) -> Anatomy:
             _renamed([Weight(p.name, p.size) for p in layers[k].parameters], place - 1) for place, k in enumerate(like)
         ]
         spread = parts.spread() if parts else None
-        sums = [(tuple(group.ranks), _of_all(names, blocks)) for group, names in (spread.sums if spread else ())]
+        sums = [(_along(mesh, group), _of_all(names, blocks)) for group, names in (spread.sums if spread else ())]
         return Anatomy([took[k] for k in like], weights, sums)
 
     ranks = axes["tp"] * axes["sp"] * axes["ep"]
     found: list[Anatomy] = run_virtual(program, ranks, cluster, record=False)[0]
     return found[0]
+
+
+def _along(mesh: Mesh, group: Communicator) -> tuple[str, ...]:
+    """The axes that a group is made of."""
+    return tuple(axis for axis in CUTTING if set(getattr(mesh, axis).ranks) <= set(group.ranks))
 
 
 _SAMPLE = "block0."

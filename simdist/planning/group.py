@@ -1,6 +1,7 @@
 """Group: some ranks of a cluster that nobody has started, and what their collectives take."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -33,17 +34,32 @@ def members(sizes: Mapping[str, int], *axes: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks of a cluster all of which is at work: as many groups like this one as there is room for.
+    """Ranks of a cluster that work together, beside others that do the same.
 
     Args:
         cluster: the machine.
         ranks: in order.
-        world_size: how many ranks are at work.
+        at_once: how many such groups send from the same node to others, and so share its network cards.
     """
 
     cluster: Cluster
     ranks: tuple[int, ...]
-    world_size: int
+    at_once: int = 1
+
+    @classmethod
+    def slowest(cls, cluster: Cluster, own: Sequence[int], starts: Iterable[int]) -> "Group":
+        """Of groups that are all at work, `own` counted from each of the starts, one on the most nodes, and of these
+        one that has not as many ranks on each.
+        """
+        crossing = Counter[int]()
+        found: dict[tuple[int, ...], Group] = {}  # by where on its first node each rank is
+        for start in starts:
+            ranks = tuple(start + rank for rank in own)
+            nodes = {cluster.node_of(rank) for rank in ranks}
+            crossing.update(nodes if len(nodes) > 1 else ())
+            found.setdefault(tuple(cluster.node_of(rank) - min(nodes) for rank in ranks), cls(cluster, ranks))
+        group = max(found.values(), key=lambda group: (group.nodes.num_nodes, not group.nodes.equal))
+        return replace(group, at_once=max([1, *(crossing[node] for node in group.nodes)]))
 
     @cached_property
     def nodes(self) -> Placement:
@@ -56,12 +72,9 @@ class Group:
         return self._between(1) if self.nodes.num_nodes > 1 else self.cluster.inside
 
     def _between(self, senders: int) -> Link:
-        """What is theirs of the link between nodes, if so many ranks of each group of a node send at once: as many
-        groups as the node has room for share its network cards.
-        """
+        """What is theirs of the link between nodes, if so many ranks of each group of a node send at once."""
         cluster = self.cluster
-        groups = min(cluster.devices_per_node, self.world_size) // self.nodes.most
-        busiest = max(1, ceil(senders * groups / cluster.nics_per_node))
+        busiest = max(1, ceil(senders * self.at_once / cluster.nics_per_node))
         return replace(cluster.between, bytes_per_s=cluster.between.bytes_per_s / busiest)
 
     def seconds(self, operation: str, num_bytes: int) -> float:

@@ -10,7 +10,6 @@ from simdist.comm.mesh import full_sizes
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline import Footprint, Schedule, joined
 from simdist.parallel.pipeline.copies import holders
-from simdist.parallel.zero.sharing import check_shards
 from simdist.parallel.zero.unit import grouped, uses
 from simdist.planning.anatomy import Anatomy
 from simdist.planning.group import Group, members
@@ -95,7 +94,6 @@ class Job:
         self.sizes = mesh_sizes(config, bench.ranks) or full_sizes({"dp": bench.ranks}, bench.ranks)
         pp, dp, ep, sp, tp = self.sizes.values()
         shards = (config.shards or dp) if config.zero else 1
-        check_shards(dp, shards)
         self._grid = {"pp": pp, "copies": dp // shards, "holders": shards, "ep": ep, "sp": sp, "tp": tp}
         readers = dp * ep
         self.windows, uneven = divmod(config.global_batch_size, readers * config.micro_batches)
@@ -109,21 +107,22 @@ class Job:
         self.parts = [Part(layers, self.anatomy.of(layers)) for layers in self._layers_of_ranks()]
 
     def group(self, *axes: str) -> Group:
-        """Ranks that differ in these axes alone: of all such groups one that is on the most nodes.
+        """Ranks that differ in these axes alone: of all such groups the slowest.
 
         Args:
             axes: pp, copies, holders, ep, sp, tp: of the mesh, but that dp is two.
         """
-        bench, sizes = self.bench, self._grid
+        return self.group_of(members(self._grid, *axes), *axes)
+
+    def group_of(self, own: tuple[int, ...], *axes: str) -> Group:
+        """These ranks, which differ in these axes alone, or others like them: of all such groups the slowest."""
+        grid = self._grid
 
         def make() -> Group:
-            own = members(sizes, *axes)
-            others = members(sizes, *(axis for axis in sizes if axis not in axes))
-            starts = {start % bench.cluster.devices_per_node: start for start in reversed(others)}
-            groups = (Group(bench.cluster, tuple(start + r for r in own), bench.ranks) for start in starts.values())
-            return max(groups, key=lambda group: group.nodes.num_nodes)
+            beside = members(grid, *(axis for axis in grid if axis not in axes))
+            return Group.slowest(self.bench.cluster, own, beside)
 
-        return bench.once(make, "group", tuple(sizes.items()), axes)
+        return self.bench.once(make, "group", tuple(grid.items()), own, axes)
 
     @cached_property
     def holders(self) -> Group:
@@ -175,10 +174,10 @@ class Job:
 
     def pieces(self, part: Part) -> list[Piece]:
         """The weights of a part: see `Units`, and `Buckets`."""
-        bucket_bytes, holders = self.config.bucket_bytes or _BUCKET_BYTES, len(self.holders.ranks)
+        bucket_bytes, num_holders = self.config.bucket_bytes or _BUCKET_BYTES, len(self.holders.ranks)
         least = 1 if self.config.zero == 3 else -(-bucket_bytes // self.itemsize)
         alignment = self.bench.once(lambda: self.recipe.alignment, "alignment", self.recipe)
-        multiple = 1 if alignment == 1 or not self.config.zero else alignment * holders
+        multiple = 1 if alignment == 1 or not self.config.zero else alignment * num_holders
         layers = [weights for layer in part.layers if (weights := self.anatomy.weights[layer])]
         first, last = uses(layers)
         completes = [[w for w in weights if first[w] == number] for number, weights in enumerate(layers)]
@@ -187,6 +186,12 @@ class Job:
             room = -(-sum(weight.size for weight in group) // multiple) * multiple
             found.append(Piece(room, min(first[weight] for weight in group), max(last[weight] for weight in group)))
         return found
+
+    def reduced_bytes(self, part: Part) -> list[int]:
+        """Of the gradients of a part, what is reduced at a time: all at once, in buckets, or by ZeRO's units."""
+        at_once = not self.config.zero and (self.pipelined or self.config.method == "dp")
+        sizes = [part.size] if at_once else [piece.room for piece in self.pieces(part)]
+        return [size * self.itemsize for size in sizes]
 
     def own(self, part: Part) -> int:
         """How many of a part's weights a rank changes: with ZeRO those of its chunk of each piece."""

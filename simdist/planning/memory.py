@@ -41,9 +41,7 @@ def _activations(job: Job, rank: int) -> float:
 
 
 def _passing(job: Job, part: Part) -> float:
-    zero, pieces = job.config.zero or 0, job.pieces(part)
+    zero = job.config.zero or 0
     reducing = len((job.holders if zero else job.copies).ranks)
-    room = Slots.shared(pieces).size * (zero - 1) if zero > 1 else 0
-    at_once = not zero and (job.pipelined or job.config.method == "dp")
-    reduced = part.size if at_once else max((piece.room for piece in pieces), default=0)
-    return (room + (reduced / reducing if reducing > 1 else 0)) * job.itemsize
+    room = Slots.shared(job.pieces(part)).size * (zero - 1) * job.itemsize if zero > 1 else 0
+    return room + (max(job.reduced_bytes(part), default=0) / reducing if reducing > 1 else 0)

@@ -23,14 +23,15 @@ class Said(NamedTuple):
         sharing_s: of tensor parallelism, four all-reduces a block of each micro-batch: Shoeybi et al. 2019, arXiv
             1909.08053, section 3.
         bubble_s: of the schedule, see `simdist.parallel.pipeline.formulas`.
-        gradients_s: with all that ZeRO's ranks send each other: Rajbhandari et al. 2020, arXiv 1910.02054, section 7.
+        sending_s: of gradients, and of weights where ZeRO's ranks send these, hidden or not: Rajbhandari et al. 2020,
+            arXiv 1910.02054, section 7.
         memory: by category; activations of 2 bytes as in Korthikanti et al. 2022, arXiv 2205.05198, table 2.
     """
 
     computing_s: float | None
     sharing_s: float | None
     bubble_s: float | None
-    gradients_s: float
+    sending_s: float
     memory: dict[str, float]
 
 
@@ -50,15 +51,16 @@ def papers(job: Job, step: Step, rank: int) -> Said:
         computing_s = flops / job.bench.ranks / cluster.device.flops_per_s
         if job.sizes["sp"] == 1:
             sharing_s = _sharing_s(job)
-    gradients_s = _gradients_s(job, job.parts[rank].size)
-    return Said(computing_s, sharing_s, _bubble_s(job, step), gradients_s, _memory(job, rank))
+    sending_s = _sending_s(job, job.parts[rank].size)
+    return Said(computing_s, sharing_s, _bubble_s(job, step), sending_s, _memory(job, rank))
 
 
-def _gradients_s(job: Job, weights: int) -> float:
+def _sending_s(job: Job, weights: int) -> float:
     """What the holders of a model send each other, and what copies do."""
     holders, copies, zero = len(job.holders.ranks), len(job.copies.ranks), job.config.zero or 0
-    between_holders = paper_elements(weights, holders, zero)
-    between_copies = paper_elements(weights, holders * copies, zero, holders) - between_holders
+    k = job.config.micro_batches
+    between_holders = paper_elements(weights, holders, zero, micro_batches=k)
+    between_copies = paper_elements(weights, holders * copies, zero, holders, k) - between_holders
     seconds = between_holders / job.holders.link.bytes_per_s + between_copies / job.copies.link.bytes_per_s
     return seconds * job.itemsize
 

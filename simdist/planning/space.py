@@ -18,6 +18,7 @@ SCHEDULES = ("1f1b", "interleaved-1f1b", "zb-h1", "zb-v")
 """The schedules that a pipeline is tried with, where none is asked for."""
 
 _MOST_REASONS = 3
+_IDLE = (("offload", "none"), ("shards", 0))  # what may be said of any way, and is a setting of some alone
 
 
 def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[list[Config]]:
@@ -38,7 +39,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
             which nothing is predicted.
     """
     check_known(given)
-    fixed = {name: value for name, value in given.items() if (name, value) != ("offload", "none")}
+    fixed = {name: value for name, value in given.items() if (name, value) not in _IDLE}
     fixed |= {"device": "phantom"}
     reasons: dict[str, None] = {}
     found = False
@@ -66,11 +67,14 @@ def _settings(
         if uneven or not windows:
             reasons[f"{batch} windows cannot be shared evenly by {copies} ranks"] = None
             continue
+        if mesh["dp"] % (given.get("shards") or 1):
+            reasons[f"{mesh['dp']} copies are no multiple of {given['shards']} shards"] = None
+            continue
         axes = {axis: size for axis, size in mesh.items() if size > 1 or axis == "dp"}
         sharded = [{}, {"sequence_parallel": True}] if mesh["tp"] > 1 and "sequence_parallel" not in given else [{}]
         for micro_batches in _micro_batches(given, windows, reasons):
             for method in _methods(given, mesh["pp"]):
-                shards = _shards(given, mesh, cluster) if method.get("zero") else [{}]
+                shards = _shards(given, mesh, cluster) if {**given, **method}.get("zero") else [{}]
                 for way, cut in product(sharded, shards):
                     yield {**axes, "micro_batches": micro_batches, **method, **way, **cut}
 

@@ -1,6 +1,5 @@
 """Step: how long a training step takes, put together from what its parts take."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, inf
@@ -10,13 +9,13 @@ from simdist.cluster import Link
 from simdist.parallel.pipeline import Simulation, Times, simulate
 from simdist.parallel.zero.slots import Slots
 from simdist.planning.anatomy import Anatomy, anatomy
-from simdist.planning.group import Group
+from simdist.planning.group import members
 from simdist.planning.job import Job, Part
 from simdist.planning.overlap import Layer, Travel, micro_batches_s
 from simdist.training.methods import CUTTING
 from simdist.training.pipelines import hops
 
-__all__ = ["Step", "computing_s", "stage_times", "step"]
+__all__ = ["Step", "computing_s", "sending_s", "stage_times", "step"]
 
 
 class Step(NamedTuple):
@@ -48,17 +47,14 @@ def step(job: Job) -> Step:
         gradients     the formulas of the collectives; beneath the passes, where they are sent off during backward
         update        memory's rate, for what the rule reads and writes
 
-    What is not in it: that messages of several streams are in each other's way where they share a link, and those of
-    several pipelines before a network card has no pause any more. Where tp and dp share the links of a node, a step
-    takes up to 8% longer, and where they share its card up to 20%; where pipelines nearly fill one, up to 12%.
+    What is not in it: that messages of several streams are in each other's way where they share a link. Where tp and dp
+    share the links of a node, a step takes up to 8% longer, and where they share its card up to 20%.
     """
     if job.pipelined:
         config, sizes = job.config, tuple(job.sizes.values())
         key = config.schedule, config.chunks, config.micro_batches, sizes, job.windows, *job.bench.cut(config)
         course = job.bench.once(lambda: _course(job), "course", *key)
-        ends_s = [row[-1] for row in course.course.end]
-        crowded_s = max(0.0, _wires_s(job) - max(ends_s))
-        bubble_s, ends_s = course.bubble + crowded_s, [end_s + crowded_s for end_s in ends_s]
+        bubble_s, ends_s = course.bubble, [row[-1] for row in course.course.end]
     else:
         bubble_s, ends_s = 0.0, [_overlapped(job)]
     passes_s = _passes_s(job, job.anatomy)
@@ -77,6 +73,22 @@ def computing_s(job: Job) -> float:
     return _passes_s(job, job.bench.once(make, "alone", *job.bench.cut(job.config), job.windows))
 
 
+def sending_s(job: Job, rank: int) -> float:
+    """How long gradients and weights travel in a step to those who share them on dp, hidden or not.
+
+    Args:
+        rank: of the line.
+    """
+    zero, k = job.config.zero or 0, job.config.micro_batches
+    reduced, gathered = ((1, 0), (1, 1), (k, 1), (k, 2 * k))[zero]
+    return sum(
+        reduced * job.holders.seconds("reduce_scatter", num_bytes)
+        + gathered * job.holders.seconds("all_gather", num_bytes)
+        + _over_copies_s(job, num_bytes)
+        for num_bytes in job.reduced_bytes(job.parts[rank])
+    )
+
+
 # -- the passes ---------------------------------------------------------------------------------------
 
 
@@ -87,28 +99,21 @@ def _passes_s(job: Job, of: Anatomy) -> float:
 
 
 def _course(job: Job) -> Simulation:
-    """The pipeline's schedule with the times of its stages, and of messages: ranks that share layers send theirs at
-    once, and so share the network cards of their node.
+    """The pipeline's schedule with the times of its stages, and of messages, on the network cards of their nodes.
+
+    Ranks that share layers send theirs at once: each arrives when all have. Those of other pipelines come in between:
+    a card is held for as long as it takes to send one of each.
     """
-    largest_bytes, cluster = max(stage.input_bytes for stage in job.stages), job.bench.cluster
-    at_once = ceil(job.group(*CUTTING).nodes.most / cluster.nics_per_node)
+    num_bytes, cluster, line = max(stage.input_bytes for stage in job.stages), job.bench.cluster, job.group("pp")
+    at_once, in_turn = (ceil(n / cluster.nics_per_node) for n in (job.group(*CUTTING).nodes.most, line.at_once))
     between = replace(cluster.between, bytes_per_s=cluster.between.bytes_per_s / at_once)
-    hops_s = hops(cluster.with_(between=between), job.group("pp").ranks, largest_bytes)
-    return simulate(job.schedule, replace(stage_times(job), communication=hops_s))
-
-
-def _wires_s(job: Job) -> float:
-    """What no step takes less than: how long the busiest network card has to send for all pipelines of its node."""
-    line, cluster, placement = job.group("pp"), job.bench.cluster, job.schedule.placement
-    rank_of = {stage: rank for rank, own in enumerate(placement) for stage in own}
-    leaving = Counter[int]()
-    for stage, took in enumerate(job.stages[1:]):
-        ends = [line.nodes[rank_of[s]] for s in (stage, stage + 1)]
-        if ends[0] != ends[1]:
-            for node in ends:  # forward from the one, and backward from the other
-                leaving[node] += job.config.micro_batches * took.input_bytes
-    pipelines = min(cluster.devices_per_node, job.bench.ranks) // line.nodes.most
-    return max(leaving.values(), default=0) * pipelines / cluster.nics_per_node / cluster.between.bytes_per_s
+    hops_s = hops(cluster.with_(between=between), line.ranks, num_bytes)
+    card_s = in_turn * num_bytes / cluster.between.bytes_per_s
+    ports = {
+        way: ("device", hop_s) if line.nodes[way[0]] == line.nodes[way[1]] else ("card", card_s)
+        for way, hop_s in hops_s.items()
+    }
+    return simulate(job.schedule, replace(stage_times(job), communication=hops_s, ports=ports))
 
 
 def stage_times(job: Job) -> Times:
@@ -162,9 +167,9 @@ def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
     Args:
         ends_s: when each rank of the line is through its passes.
     """
-    at_s, line = list(ends_s), job.group("pp").ranks
+    at_s, line = list(ends_s), members(job.sizes, "pp")
     for ranks, names in job.held_twice():
-        group = Group(job.bench.cluster, tuple(line[rank] for rank in ranks), job.bench.ranks)
+        group = job.group_of(tuple(line[rank] for rank in ranks), "pp")
         num_bytes = sum(job.parts[ranks[0]].weights[name] for name in names) * job.itemsize
         met_s = max(at_s[rank] for rank in ranks) + group.seconds("all_reduce", num_bytes)
         for rank in ranks:
@@ -182,13 +187,11 @@ def _reduced_s(job: Job, part: Part) -> float:
     """To add up what copies of a rank's part found, where that is not beneath the passes, and what sums need else."""
     seconds, holders = 0.0, job.holders
     if job.pipelined or job.config.method == "dp":
-        rooms = [piece.room for piece in job.pieces(part)] if job.config.zero else [part.size]
-        for num_bytes in [room * job.itemsize for room in rooms]:
+        for num_bytes in job.reduced_bytes(part):
             seconds += holders.seconds("reduce_scatter", num_bytes) + _over_copies_s(job, num_bytes)
-    for ranks, names in job.anatomy.sums:
+    for axes, names in job.anatomy.sums:
         items = sum(size for name, size in part.weights.items() if name in names)
-        group = Group(job.bench.cluster, ranks, job.bench.ranks)
-        seconds += group.seconds("all_reduce", round(items / len(holders.ranks)) * job.itemsize)
+        seconds += job.group(*axes).seconds("all_reduce", round(items / len(holders.ranks)) * job.itemsize)
     return seconds
 
 

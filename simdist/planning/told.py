@@ -8,7 +8,7 @@ from simdist.planning.group import members
 from simdist.planning.job import Job
 from simdist.planning.papers import papers
 from simdist.planning.search import Plan, Plans
-from simdist.planning.step import computing_s
+from simdist.planning.step import computing_s, sending_s
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.models import build, shape
@@ -70,7 +70,7 @@ def mesh(plan: Plan) -> str:
 
 
 def zero(config: Config) -> str:
-    """The stage, and how many share a model where that is not all of dp."""
+    """The stage, and how many ranks share a model, where that was said."""
     return f"{config.zero or 0}{f'/{config.shards}' if config.shards else ''}"
 
 
@@ -116,9 +116,10 @@ def details(plan: Plan, bench: Workbench, execution: Execution | None = None) ->
         ["computing", "", _time(alone_s), _told(said.computing_s, _time)],
         ["between ranks that share layers", "", _time(step.passes_s - alone_s), _told(said.sharing_s, _time)],
         ["bubble", "", _time(step.bubble_s), _told(said.bubble_s, _time)],
-        ["gradients, gathered weights", "", _time(step.gradients_s), _told(said.gradients_s, _time)],
+        ["waiting for gradients, weights", "", _time(step.gradients_s), ""],
         ["update", "", _time(step.update_s), ""],
         ["step", _told(execution and execution.seconds, _time), _time(step.seconds), ""],
+        ["sending these, hidden or not", "", _time(sending_s(job, plan.rank)), _time(said.sending_s)],
     ]
     for category, num_bytes in plan.memory.items():
         took, formula = execution and execution.memory[rank][category], said.memory.get(category)

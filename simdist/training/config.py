@@ -133,7 +133,7 @@ class Config:
     shards: int = option(
         "ranks",
         _per_method(("zero", "fsdp", "pipeline"), 0),
-        "ranks that share a model by ZeRO, where all dp copies do not: hybrid sharding; 0 for all",
+        "how many ranks share each model by ZeRO: hybrid sharding; 0 for all of dp",
     )
     bucket_bytes: int = option(
         "ranks", Per("method", ddp=1 << 20, zero=1 << 20), "gradients reduced at a time, during backward", least=1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from simdist.comm import Communicator, Mesh
 from simdist.comm.mesh import full_sizes
 from simdist.parallel.parts import MeshParts
+from simdist.parallel.zero.sharing import check_shards
 from simdist.training.methods import CUTTING, PIPELINE, attention, distribute, recipe
 from simdist.training.models import build
 from simdist.training.pipelines import pipeline
@@ -24,13 +25,15 @@ def mesh_sizes(config: Config, ranks: int) -> dict[str, int] | None:
     """The axes of the mesh that so many ranks make; None where all of them have a copy of the model each.
 
     Raises:
-        ArgumentError: the axes do not multiply to the number of ranks.
+        ArgumentError: the axes do not multiply to the number of ranks, or copies are no multiple of shards.
     """
     axes = {axis: getattr(config, axis) or 1 for axis in ("pp", *CUTTING)}
     share = prod(axes.values())
+    dp = config.dp or max(ranks // share, 1)
+    check_shards(dp, config.shards or 0)
     if not config.dp and share == 1 and not config.experts and config.method != PIPELINE:
         return None
-    return full_sizes({"dp": config.dp or max(ranks // share, 1), **axes}, ranks)
+    return full_sizes({"dp": dp, **axes}, ranks)
 
 
 class Layout:

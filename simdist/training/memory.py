@@ -50,7 +50,7 @@ def predictions(
     if "activations" in found and sp == 1:  # of all micro-batches the text stays, for they are cut from one array
         _add(found, "activations", (windows - sequences) * (config.context_bytes + 1))
     if isinstance(method, ZeRO):
-        found |= _cut(method, n, config.bucket_bytes or 1)
+        found |= _cut(method, n)
         found |= {_OFFLOADED[what]: Prediction(0, 0) for what in method.offload.what}
     elif isinstance(method, Centralized | MapReduce) and comm.rank:
         found["optimizer state"] = Prediction(0, 0)
@@ -80,10 +80,10 @@ def _before(method: Learner) -> list[Call]:
     return [Call("broadcast", name, num_bytes, tuple(comm.ranks), comm.context)]
 
 
-def _cut(method: ZeRO, n: int, bucket_bytes: int) -> dict[str, Prediction]:
+def _cut(method: ZeRO, n: int) -> dict[str, Prediction]:
     """What ranks have parts of, and what passes through them, of which the paper says nothing."""
     comm, recipe, stage = method.sharing.holders, method.recipe, method.zero_stage
-    exact = kept_bytes(method.model, recipe, comm.size, stage, rank=comm.rank, bucket_bytes=bucket_bytes)
+    exact = kept_bytes(method.model, recipe, comm.size, stage, rank=comm.rank, bucket_bytes=method.bucket_bytes)
     short, state = recipe.precision.dtype.itemsize, optimizer_state(recipe, n).paper_bytes or 0.0
     of_rank = [n / comm.size if stage >= cut else n for cut in (3, 2)]
     return {

@@ -105,6 +105,10 @@ def check(config: Config) -> None:
         raise ArgumentError(f"zero is {config.zero}, and method {method}; zero {config.zero} is method {own}")
     if method in ("zero", "fsdp") and config.algorithm not in ("auto", "ring"):
         raise ArgumentError(f"algorithm is {config.algorithm}, and method {method}; needs auto or ring")
+    if config.zero and config.check_every:
+        raise ArgumentError(
+            f"check_every is {config.check_every}, and zero {config.zero}; needs whole copies, and zero 0"
+        )
     if config.shards and not config.zero:
         raise ArgumentError(f"shards is {config.shards}, and zero 0; needs zero 1 to 3, by which ranks share a model")
     if method == "compressed" and precision(config.precision).dtype.itemsize < 4:

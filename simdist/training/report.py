@@ -137,8 +137,12 @@ def _ranks(trainer: Trainer, step: Mapping[Call, int]) -> str:
     cut = [f"{axis} {size}" for axis, size in sizes.items() if size > 1]
     axes = " x ".join([f"dp {trainer.method.comm.size}", *cut]) + ", " if cut else ""
     names = dict.fromkeys(call.span_name for call in step)
-    way = f"{config.schedule or config.method}{f' in {config.shards} shards' if config.shards else ''}"
+    way = f"{config.schedule or config.method}{_shards(config.shards or 0)}"
     return f"{comm.size} ranks, {axes}{way}{': ' if names else ''}{', '.join(names)}"
+
+
+def _shards(count: int) -> str:
+    return f" in {count} shard{'s' if count > 1 else ''}" if count else ""
 
 
 def at_most(config: Config) -> str:

@@ -45,9 +45,18 @@ def test_its_collectives_take_as_long_as_executed_ones(operation, call, stride):
         return comm.clock() - start_s
 
     took_s = max(sd.run(program, 16, cluster=cluster).results)
-    predicted_s = Group(cluster, tuple(range(0, 16, stride)), 16).seconds(operation, 8 << 22)
+    predicted_s = Group.slowest(cluster, range(0, 16, stride), range(stride)).seconds(operation, 8 << 22)
     assert predicted_s == pytest.approx(took_s, rel=0.12)
 
 
+def test_the_slowest_of_many_groups():
+    """Of pairs on nodes of three devices every other one is in one node; of eights on nodes of six the second has four
+    ranks on each of two, and so takes less than the first."""
+    threes, sixes = (preset("h100").with_(devices_per_node=n) for n in (3, 6))
+    assert Group.slowest(threes, range(2), range(0, 12, 2)) == Group(threes, (2, 3), at_once=1)
+    assert Group.slowest(threes, (0, 3), range(3)) == Group(threes, (0, 3), at_once=3)
+    assert Group.slowest(sixes, range(8), (0, 8)).ranks == tuple(range(8))
+
+
 def test_of_one_there_is_nothing_to_wait_for():
-    assert Group(preset("h100"), (3,), 8).seconds("all_reduce", 1 << 30) == 0
+    assert Group(preset("h100"), (3,)).seconds("all_reduce", 1 << 30) == 0

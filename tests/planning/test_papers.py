@@ -45,7 +45,10 @@ def test_tensor_parallelism():
 def test_what_copies_send(zero, elements):
     job, _, found = said(8, zero=zero)
     weights = job.parts[0].size
-    assert found.gradients_s == pytest.approx(elements * weights * 7 / 8 * 2 / 300e9, rel=1e-12)
+    assert found.sending_s == pytest.approx(elements * weights * 7 / 8 * 2 / 300e9, rel=1e-12)
+    more = {2: 1, 3: 3}.get(zero, 0)  # with each further micro-batch
+    again = said(8, zero=zero, micro_batches=4)[2]
+    assert again.sending_s == pytest.approx((elements + 3 * more) * weights * 7 / 8 * 2 / 300e9, rel=1e-12)
 
 
 def test_what_goes_between_nodes_in_hybrid_sharding():
@@ -53,7 +56,7 @@ def test_what_goes_between_nodes_in_hybrid_sharding():
     job, _, found = said(32, zero=3, shards=8)
     num_bytes = 2 * job.parts[0].size
     between_s = 2 * num_bytes / 8 * 3 / 4 / A100.between.bytes_per_s
-    assert found.gradients_s == pytest.approx(3 * num_bytes * 7 / 8 / 300e9 + between_s, rel=1e-12)
+    assert found.sending_s == pytest.approx(3 * num_bytes * 7 / 8 / 300e9 + between_s, rel=1e-12)
     assert found.memory["parameters"] == num_bytes / 8
 
 

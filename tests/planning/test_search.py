@@ -69,6 +69,15 @@ def test_a_slow_network_wants_fewer_bytes_between_nodes():
     assert slow_best.sizes["pp"] > 1
 
 
+def test_nodes_that_a_slow_network_parts_have_a_model_each():
+    """Zhang et al. 2022, MiCS, arXiv 2205.00119: in clouds. What is given of shards leaves the mesh open."""
+    nodes = A100.with_(devices_per_node=4, nics_per_node=1, between=Link(5e-6, 5e9))
+    given = GPT | {"tp": 1, "pp": 1, "zero": 3, "width": 1024}
+    assert search(given, Workbench(nodes, 16)).best[0].config.shards == 4
+    meshes = {plan.sizes["dp"] for plan in search(GPT | {"shards": 4, "zero": 3}, Workbench(nodes, 16)).best}
+    assert meshes == {4, 8, 16}
+
+
 def test_the_config_is_one_that_can_be_trained():
     bench = Workbench(A100, 4)
     plan = search(GPT, bench).best[0]

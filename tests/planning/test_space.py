@@ -12,7 +12,7 @@ H100 = preset("h100")
 GPT = {"model": "gpt", "layers": 6, "width": 64, "heads": 8, "context_bytes": 32, "global_batch_size": 16}
 
 
-_UNUSED = {"pp": 1, "offload": "none"}  # what a setting without use stands for
+_UNUSED = {"pp": 1, "offload": "none", "zero": 0, "shards": 0}  # what a setting without use stands for
 
 
 def found(ranks, **given):
@@ -42,6 +42,8 @@ def test_shards_of_a_node_are_among_them():
     told = {(c.zero, c.shards or 0) for c in found(32) if mesh(c) == (16, 2, 1)}
     assert told == {(0, 0), *((zero, shards) for zero in (1, 2, 3) for shards in (0, 4))}
     assert {c.shards or 0 for c in found(8)} == {0}  # all in one node
+    assert {c.shards or 0 for c in found(32, zero=3) if mesh(c) == (16, 2, 1)} == {0, 4}
+    assert {c.shards or 0 for c in found(32, method="fsdp") if mesh(c) == (16, 2, 1)} == {0, 4}
     assert {c.shards or 0 for c in found(32, zero=3, shards=2) if mesh(c) == (16, 2, 1)} == {2}
 
 
@@ -60,6 +62,7 @@ def test_each_way_comes_with_what_it_may_recompute():
         {"zero": 1},
         {"zero": 3},
         {"zero": 3, "shards": 1},
+        {"zero": 0, "shards": 0},
         {"schedule": "dualpipe-v"},
         {"micro_batches": 4},
         {"sequence_parallel": True},
@@ -104,6 +107,7 @@ def test_an_mlp_has_fewer_ways():
         (8, {"tp": 3}, "no way to train on 8 ranks: dp 2 x pp 1 x 3 that share layers are 6 ranks"),
         (12, {"tp": 3}, "no way to train on 12 ranks: 3 ranks that share layers do not fill nodes of 8 devices"),
         (8, {"dp": 8, "global_batch_size": 12}, "no way to train on 8 ranks: 12 windows cannot be shared evenly by 8"),
+        (8, {"dp": 4, "tp": 2, "shards": 3}, "no way to train on 8 ranks: 4 copies are no multiple of 3 shards"),
         (8, {"offload": "optimizer"}, "offload is optimizer; plans are of offload none"),
         (8, {"compress": "top-k"}, "compress is top-k; plans are of compress none"),
         (4, {"dp": 4, "micro_batches": 3}, "4 windows of a rank are not cut evenly into 3 micro-batches"),

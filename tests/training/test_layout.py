@@ -52,6 +52,7 @@ ENOUGH = EXPERTS | {"capacity_factor": 4.0}  # of what is dropped nothing is kep
     "mesh",
     [
         {"ep": 2, "dp": 2},
+        {"ep": 2, "dp": 2, "zero": 2, "shards": 1},
         {"ep": 2, "sp": 2, "ring_attention": True},
         {"ep": 2, "tp": 2},
         {"ep": 2, "tp": 2, "sequence_parallel": True, "recompute": "full", "micro_batches": 3},

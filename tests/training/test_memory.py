@@ -20,6 +20,8 @@ METHODS = {
     "fsdp": {"zero": 3},
     "hybrid sharding": {"zero": 3, "shards": 2, "precision": "fp16"},
     "offload": {"zero": 2, "offload": "gradients"},
+    "hybrid, offload": {"zero": 3, "shards": 1, "offload": "gradients", "micro_batches": 2},
+    "pipeline, zero 1": {"pp": 2, "zero": 1, "micro_batches": 2, "optimizer": "sgd", "logits": "untied"},
     "8-bit": {"optimizer": "adamw8bit"},
     "tensor": {"tp": 2, "precision": "float32"},
     "ring": {"algorithm": "ring", "bucket_bytes": 3000},

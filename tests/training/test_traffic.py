@@ -16,6 +16,7 @@ METHODS = [
     {"zero": 2, "precision": "fp16"},
     {"zero": 3, "precision": "bf16"},
     {"zero": 3, "shards": 2},
+    {"zero": 3, "shards": 1, "offload": "gradients"},
     {"method": "server"},
     {"compress": "top-k"},
     {"compress": "8-bit"},

@@ -51,6 +51,7 @@ class Formula(NamedTuple):
             and F&B is not F+B+W, for then the papers do not say how long they are at work.
         memory: for each rank, the most that it keeps, where micro-batches fill the pipeline; of fewer, all at most.
         weight_versions: for each rank, how many versions of its weights it keeps in the long run.
+        weight_copies: how many ranks have each of the weights: 2 where micro-batches go both ways, else 1.
         makespan_rate: the part of the makespan that ranks are idle, on average: bubble_rate, but None where late ranks
             end after the first, so that the paper's bubble is that of a rank's own span alone.
         filled: whether there are micro-batches enough, and as many as the paper means, for the bubble to be this.
@@ -60,6 +61,7 @@ class Formula(NamedTuple):
     bubble_rate: float | None
     memory: tuple[float, ...]
     weight_versions: tuple[int, ...]
+    weight_copies: int = 1
     makespan_rate: float | None = None
     filled: bool = True
 
@@ -129,6 +131,7 @@ def formula(
         rate,
         tuple(b * memory.backward + w * memory.weight for b, w in (kept(case, r) for r in range(stages))),
         tuple(_VERSIONS.get(name, _one)(case, r) for r in range(stages)),
+        2 if name in _BOTH_WAYS else 1,
         None if _STAGGERED.get(name, _never)(case) else rate,
         _FILLED.get(name, _always)(case),
     )
@@ -144,6 +147,7 @@ _VERSIONS: dict[str, Callable[[Case, int], int]] = {
     "pipedream-2bw": lambda c, r: 2,
 }
 
+_BOTH_WAYS = ("chimera", "dualpipe")
 _PAIRED = ("dualpipe", "dualpipe-v")
 _STAGGERED: dict[str, Callable[[Case], bool]] = {  # whether late ranks end after the first
     "zb-h1": lambda c: c.p > 1 and c.w > c.b,

@@ -45,7 +45,7 @@ class Pipeline(Method):
         shards: with zero_stage, as of `ZeRO`.
         times: as of `Executor`.
         spread: how an axis inside of a stage, such as tp, cuts the model given.
-        memory: makes weights and gradients; `comm.empty` if not given.
+        memory: makes weights and gradients; as of `ZeRO`, or `comm.empty`, if not given.
 
     Attributes:
         model: of this rank's layers alone.

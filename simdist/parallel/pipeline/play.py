@@ -2,13 +2,14 @@
 
 Messages are sent in one of two ways:
 
-    buffered    a send takes no time of its rank, and what it carries arrives Tcomm later (MPI_Isend)
+    buffered    a send takes no time of its rank, and what it carries arrives Tcomm later (MPI_Isend), or Tcomm after
+                its port is free
     blocking    a send and its receive wait for each other, then hold both ranks for Tcomm (MPI_Ssend); a rank
                 receives what an action needs before it, and sends what it made after it, in order
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simdist.errors import unknown_name
@@ -28,7 +29,7 @@ class Course:
 
     Attributes:
         start, end: of every action, by rank and place in its row, as far as the ranks came.
-        met: when a message was handed over; where sends are buffered, Tcomm after it was made.
+        met: when a message was handed over; of a buffered one that has no port, Tcomm after it was made.
         waiting: for each rank that did not reach the end of its row the message that it waits to get, or to be rid of;
             from itself, if nobody ever comes to send it.
     """
@@ -54,12 +55,19 @@ def play(
     """
     if sends not in SENDS:
         raise unknown_name("way to send", sends, SENDS)
-    return _buffered(schedule, times) if sends == "buffered" else _blocking(schedule, times, rows or steps(schedule))
+    if sends == "buffered" and not times.ports:
+        return _buffered(schedule, times, {})
+    rows = rows or steps(schedule)
+    if sends == "blocking":
+        return _blocking(schedule, times, rows)
+    return _buffered(schedule, times, {message.value: message.dst for row in rows for s in row for message in s.sends})
 
 
-def _buffered(schedule: Schedule, times: Times) -> Course:
+def _buffered(schedule: Schedule, times: Times, receivers: Mapping[Value, int]) -> Course:
+    """Where messages have ports, `receivers` says where they go."""
     rows, clockwork = schedule.rows, Clockwork(schedule, times)
     course = Course([[] for _ in rows], [[] for _ in rows])
+    free: dict[tuple[int, str], float] = {}  # when a rank's port is
     made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
     asked: dict[Value, int] = {}  # which rank waits for it
     runnable = deque(range(len(rows)))
@@ -73,12 +81,17 @@ def _buffered(schedule: Schedule, times: Times) -> Course:
                     asked[value] = rank
                     break
                 when, where = made[value]
-                moment = max(moment, when if where == rank else when + times.hop(where, rank))
+                there = course.met.get(value, when + times.hop(where, rank))
+                moment = max(moment, when if where == rank else there)
             else:
                 start.append(moment)
                 end.append(moment + clockwork.of(rank, action))
                 for value in gives(schedule, rank, action):
                     made[value] = end[-1], rank
+                    if (way := (rank, receivers.get(value, rank))) in times.ports:
+                        name, held = times.ports[way]
+                        begun = max(end[-1], free.get((rank, name), 0.0))
+                        course.met[value], free[rank, name] = begun + times.hop(*way), begun + held
                     if value in asked:
                         runnable.append(asked.pop(value))
                 continue

@@ -91,6 +91,7 @@ def paper(schedule: Schedule, times: Times, memory: Memory | None = None) -> For
         memory: M_B and M_W; 1 where not given.
 
     Returns:
+        bubble, memory, versions of weights: see `simdist.parallel.pipeline.formulas`, which has the table of them.
         None where there is no formula.
     """
 

@@ -1,7 +1,7 @@
 """Times: how long a pipeline's actions take."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import (
@@ -31,6 +31,8 @@ class Times:
             of the S stages. A whole Backward takes TB + TW.
         communication: Tcomm, from the end of an action until what it made can be used on another rank; or by sender
             and receiver, where some are farther from each other.
+        ports: by sender and receiver, the sender's port that messages leave by and how long each holds it: those of one
+            port follow each other. Those of which nothing is said here wait for none.
         overlapped: F&B, of a forward and a whole backward at once, cut as the others are; their sum where not given.
 
     Raises:
@@ -42,10 +44,12 @@ class Times:
     backward_weight: Seconds = 1.0
     communication: float | Mapping[tuple[int, int], float] = 0.0
     overlapped: float | None = None
+    ports: Mapping[tuple[int, int], tuple[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            given = getattr(self, name)
+        numbers = {name: getattr(self, name) for name in self.__slots__}
+        numbers["ports"] = [held for _, held in self.ports.values()]
+        for name, given in numbers.items():
             every = given.values() if isinstance(given, Mapping) else given
             for value in [0.0] if every is None else [every] if isinstance(every, (int, float)) else every:
                 if not 0 <= value < _MOST:

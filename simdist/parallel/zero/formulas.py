@@ -10,7 +10,8 @@
 
 The paper counts elements for large N, as 2Ψ and 3Ψ. In hybrid sharding N is the number of shards, and between the
 c = ranks/N copies of each shard 2 (Ψ/N) (c-1)/c elements more go round: where nodes hold a model each, nothing else
-passes between nodes.
+passes between nodes. (Zhao et al. have 2Ψ (ranks-1)/(N ranks), which is that for many nodes.) With k micro-batches
+stage 2 sends (k+1)Ψ and stage 3 3kΨ where the table has 2Ψ and 3Ψ; copies add up once.
 
 Source: Rajbhandari, Rasley, Ruwase, He 2020, arXiv 1910.02054, figure 1, table 1 and section 7; Zhao et al. 2023,
 PyTorch FSDP, arXiv 2304.11277, section 3.2.2.
@@ -46,14 +47,15 @@ def paper_bytes(weights: float, ranks: int, zero_stage: int, optimizer_bytes: fl
     return weights * sum(size * part for size, part in zip((2.0, 2.0, optimizer_bytes), share, strict=True))
 
 
-def paper_elements(weights: float, ranks: int, zero_stage: int, shards: int = 0) -> float:
-    """What a rank sends in a step of one micro-batch, exactly with so many ranks.
+def paper_elements(weights: float, ranks: int, zero_stage: int, shards: int = 0, micro_batches: int = 1) -> float:
+    """What a rank sends in a step, exactly with so many ranks.
 
     Args:
         weights: Ψ.
         ranks: all of them.
         zero_stage: 0 to 3.
         shards: N, from stage 1 on: a divisor of ranks, or 0 for as many as these.
+        micro_batches: k.
 
     Raises:
         ArgumentError: as of `paper_bytes`, or ranks are no multiple of shards.
@@ -62,8 +64,8 @@ def paper_elements(weights: float, ranks: int, zero_stage: int, shards: int = 0)
     check_shards(ranks, shards)
     holders = shards or ranks
     copies = ranks // holders
-    shared = (3 if zero_stage == 3 else 2) * weights * (holders - 1) / holders
-    return shared + 2 * weights / holders * (copies - 1) / copies
+    times = (2, 2, micro_batches + 1, 3 * micro_batches)[zero_stage]
+    return times * weights * (holders - 1) / holders + 2 * weights / holders * (copies - 1) / copies
 
 
 def _check(ranks: int, zero_stage: int) -> None:

@@ -212,20 +212,18 @@ class ShardedGradients(Gradients):
 
     def _add(self, i: int, chunk: Array, last: bool) -> None:
         """Add what is reduced to the own part, and leave the room clean for the next unit."""
-        mine = self._own[self._places[i]]
-        chunk = self._offload.move("gradients", chunk, self._comm, "device", self._offload.place("gradients"))
+        mine, place = self._own[self._places[i]], self._offload.place("gradients")
+        at = "device" if last and self._sharing.copies else place
+        total = self._move(mine, place, at)
         with overflow(mine.dtype):
-            np.add(mine, chunk, out=mine)
+            np.add(total, self._move(chunk, "device", at), out=total)
         charge(mine.size, 3 * mine.nbytes)
         clear(self._rooms[i])
-        if last and self._sharing.copies:
-            self._over_copies(mine)
-
-    def _over_copies(self, mine: Array) -> None:
-        """Add up over copies what all micro-batches have brought, on the device."""
-        place = self._offload.place("gradients")
-        shard = self._offload.move("gradients", mine, self._comm, place, "device")
-        self._sharing.add_up(shard, self._algorithm)
-        back = self._offload.move("gradients", shard, self._comm, "device", place)
+        if last:
+            self._sharing.add_up(total, self._algorithm)
+        back = self._move(total, at, place)
         if back is not mine:
             copied(mine, back)
+
+    def _move(self, x: Array, start: str, end: str) -> Array:
+        return self._offload.move("gradients", x, self._comm, start, end)

@@ -77,7 +77,7 @@ def efficiency(intensity: float, bytes_per_s: float, flops_per_s: float) -> floa
     """The part of a step in which a device computes, if nothing moves meanwhile.
 
     Args:
-        intensity: operations for each byte that moves.
+        intensity: operations for each byte that moves, as the function `intensity` has it.
         bytes_per_s: at which it does, for one device.
         flops_per_s: what the device does when it need not wait.
     """

@@ -38,7 +38,8 @@ class Offload:
         folder: on the disk to use; that for temporary files if not given.
 
     Cost per rank and step, m weights of w bytes in its part: down w m of gradients and up w m of weights if the
-    optimizer is there; with parameters, up w m in each forward and backward instead.
+    optimizer is there; with parameters, up w m in each forward and backward instead. Gradients go down with each
+    micro-batch; in hybrid sharding those so far come up with the last, to be added up over copies.
 
     Raises:
         UnknownNameError: there is no such thing or place.

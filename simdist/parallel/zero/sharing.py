@@ -51,7 +51,7 @@ class Sharing(NamedTuple):
             all_reduce(shard, self.copies, algorithm=algorithm)
 
 
-def check_shards(ranks: int, shards: int) -> None:
+def check_shards(dp: int, shards: int) -> None:
     """Raise ArgumentError if so many ranks cannot hold models of so many shards."""
-    if shards < 0 or (shards and ranks % shards):
-        raise ArgumentError(f"{shards} shards on {ranks} ranks; needs a divisor of these, or 0 for one each")
+    if shards < 0 or (shards and dp % shards):
+        raise ArgumentError(f"shards is {shards}, and dp {dp}; needs a divisor of that, or 0 for as many")

@@ -47,11 +47,11 @@ class ZeRO(Method):
     stages 2 and 3 and gathered weights in stage 3, lies in a few `Slots` that units take turns in; the ledger
     counts these as communication.
 
-    With one micro-batch a step and the ring, weights are the same bits as those of `DataParallel` with buckets of
-    the same units, since its all-reduce is a ring of reduce-scatter and one of all-gather. From stage 2 on every
-    micro-batch is reduced, and sums come about in another order: equal up to rounding, for (k+1)Ψ(p-1)/p elements
-    sent with k of them, and 3kΨ(p-1)/p in stage 3; copies add up their sums once a step, on the second stream,
-    too. The blocks of an 8-bit optimizer begin anew with each unit, so they are those of data parallelism where
+    With one micro-batch a step, one model and the ring, weights are the same bits as those of `DataParallel` with
+    buckets of the same units, since its all-reduce is a ring of reduce-scatter and one of all-gather. From stage 2
+    on every micro-batch is reduced, and sums come about in another order: equal up to rounding, for (k+1)Ψ(p-1)/p
+    elements sent with k of them, and 3kΨ(p-1)/p in stage 3; copies add up their sums once a step, on the second
+    stream, too. The blocks of an 8-bit optimizer begin anew with each unit, so they are those of data parallelism where
     there is only one.
 
     Args:
@@ -64,7 +64,7 @@ class ZeRO(Method):
         offload: what of a rank's part lies elsewhere.
         shards: into how many each model is cut, over so many neighbours; all such groups have the same model. 0 for
             one of all ranks. See `Sharing`.
-        memory: makes what others may reach; `comm.empty` if not given.
+        memory: makes what others may reach; `empty` of the ranks that share a model if not given.
 
     Attributes:
         units: how the model is cut.
@@ -102,6 +102,7 @@ class ZeRO(Method):
                 f"stage {zero_stage}, buckets of {bucket_bytes} bytes; needs stage 1, 2 or 3 and a byte"
             )
         self.zero_stage = zero_stage
+        self.bucket_bytes = bucket_bytes
         self.offload = offload or Offload(())
         self.offload.check(zero_stage)
         comm.agree(f"ZeRO of stage {zero_stage} from seed {seed} in {shards or comm.size} shards")
@@ -112,9 +113,9 @@ class ZeRO(Method):
         self.units = Units(model, holders.size, holders.rank, least, recipe.alignment)
         self._memory = memory or holders.empty
         side = comm.stream("communication")
-        sharing: Sharing = side.start(Sharing.of, side.comm, shards).wait()
-        gradient_rooms, self._gradients = self._make_gradients(dtype, side, sharing, algorithm)
-        weight_rooms, self._weights = self._make_weights(dtype, side, sharing, algorithm, prefetch)
+        beside: Sharing = side.start(Sharing.of, side.comm, shards).wait()  # the same ranks; messages of its own
+        gradient_rooms, self._gradients = self._make_gradients(dtype, side, beside, algorithm)
+        weight_rooms, self._weights = self._make_weights(dtype, side, beside, algorithm, prefetch)
         self._draw(weight_rooms, gradient_rooms, seed)
         own, holding = self._weights.own, self.units.holding
         kind = "numpy" if self.offload.updating == "host" else comm.device.kind

@@ -1,12 +1,12 @@
 """Report: what an asynchronous run reached and cost, measured beside predicted beside formula."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from simdist.asynchronous import Exponential
 from simdist.asynchronous.parameter_server.message import HEADER_BYTES
-from simdist.collectives import Cost, cost
+from simdist.collectives import cost, formula
 from simdist.parallel.precision import precision
 from simdist.training.asynchronous.methods import AVERAGING, SERVED, graph, slowed
 from simdist.training.asynchronous.story import Story
@@ -18,6 +18,7 @@ from simdist.training.text import Text
 __all__ = ["report"]
 
 _MOST_RANKS = 16
+T = TypeVar("T")
 
 _LEGEND = (
     "measured: on the record, a worker's mean. predicted: counted by what the algorithm sends. formula: the paper's;",
@@ -99,10 +100,10 @@ def _rows(story: Story, num_parameters: int) -> list[Row]:
         return []
     sent, messages = fmean(cost.sent_bytes for cost in found), fmean(cost.messages for cost in found)
     num_bytes = num_parameters * precision(config.precision).dtype.itemsize
-    predicted, formula = _sent_bytes(story, num_bytes)
+    predicted, said = _sent_bytes(story, num_bytes)
     return [
-        Row("bytes sent a step, a worker", f"{sent:,.0f}", _count(predicted), _count(formula)),
-        Row("messages a step, a worker", f"{messages:,.1f}", "", ""),
+        Row("bytes sent a step, a worker", f"{sent:,.0f}", _count(predicted), _count(said)),
+        Row("messages a step, a worker", f"{messages:,.1f}" if messages >= 1 else f"{messages:.2g}", "", ""),
         *_moved(story, num_bytes),
         Row("time of a step", _milliseconds(story.step_s), "", _milliseconds(_compute_s(story))),
     ]
@@ -123,15 +124,17 @@ def _sent_bytes(story: Story, n: int) -> tuple[float | None, float]:
         asked = sum(steps for steps, side in zip(made, graph(config, p).sides(), strict=True) if side == 0)
         each = 2 * asked * n / max(1, sum(made))  # a passive rank answers as often as it is asked
         return each, each
-    exact = [_average_cost(story, n, rank=r).sent_bytes for r in range(p)] if story.averages else []
-    return (fmean(exact) * _averages(story) if exact else None), 2 * n * (p - 1) / p * _averages(story)
+    if not story.averages:
+        return None, 0.0
+    exact, share = [_average(cost, story, n, rank=r).sent_bytes for r in range(p)], _averages(story)
+    return fmean(exact) * share, _average(formula, story, n).bytes * share
 
 
-def _average_cost(story: Story, n: int, **more: Any) -> Cost:
-    """Of one of the averages of n bytes of weights."""
+def _average(said: Callable[..., T], story: Story, n: int, **more: Any) -> T:
+    """The cost or the formula of one of the averages of n bytes of weights."""
     case = {"ranks": len(story.parts), "num_bytes": n, "ranks_per_node": story.ranks_per_node}
     case |= {"itemsize": precision(story.config.precision).dtype.itemsize}
-    return cost("all_reduce", story.averages[0].name.split()[1], **case, **more)
+    return said("all_reduce", story.averages[0].name.split()[1], **case, **more)
 
 
 def _averages(story: Story) -> float:
@@ -145,7 +148,7 @@ def _moved(story: Story, n: int) -> list[Row]:
     spans = [s for s in moves if any(a.start_s <= s.start_s and s.end_s <= a.end_s for a in averages)]
     if not spans:
         return []
-    one, share = _average_cost(story, n, staged="posted" in spans[0].detail), _averages(story)
+    one, share = _average(cost, story, n, staged="posted" in spans[0].detail), _averages(story)
     found = Moved(
         measured=sum(s.bytes for s in spans) / len(averages) * share,
         predicted=(one.read_bytes + one.written_bytes) * share,

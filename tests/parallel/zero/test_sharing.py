@@ -135,6 +135,28 @@ def test_what_is_offloaded_gives_the_same_bits(tmp_path, zero_stage, what, where
         np.testing.assert_array_equal(weights, expected[0])
 
 
+def ways(comm, micro_batches):
+    """The bytes of gradients that a step moves from the device and to it, and of this rank's part."""
+    offload, options = Offload(["gradients"]), {"bucket_bytes": BUCKET_BYTES, "shards": 2}
+    method = ZeRO(MODELS["gpt"](), comm, adamw("bf16"), 1, 2, offload=offload, **options)
+    first = len(comm.recorder.rows)
+    method.backward(batches("gpt").part(0, comm.rank, comm.size).windows, 1.0, last=micro_batches == 1)
+    for left in reversed(range(micro_batches - 1)):
+        method.backward(batches("gpt").part(0, comm.rank, comm.size).windows, 1.0, last=left == 0)
+    moves = [s for s in comm.recorder.spans()[first:] if s.name.startswith("offload gradients")]
+    down, up = (
+        sum(s.bytes for s in moves if s.name.endswith(f" {a} to {b}"))
+        for a, b in (("device", "host"), ("host", "device"))
+    )
+    return down, up, 2 * method.units.holding.size
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_offloaded_gradients_come_up_with_the_last_micro_batch(micro_batches):
+    for down, up, own in virtual(ways, 4, micro_batches):
+        assert (down, up) == (micro_batches * own, own)
+
+
 # -- what travels ---------------------------------------------------------------------------------------
 
 
@@ -160,11 +182,12 @@ def test_a_step_sends_what_the_papers_say(zero_stage, model, p, shards):
         assert (near, far) == (within, paper_elements(size, p, zero_stage, shards) - within)
 
 
-@pytest.mark.parametrize(("zero_stage", "halves"), [(1, 2), (2, 4), (3, 9)])
-def test_copies_add_up_once_a_step(zero_stage, halves):
+@pytest.mark.parametrize("zero_stage", STAGES)
+def test_copies_add_up_once_a_step(zero_stage):
     size = 8 * MODELS["gpt"]().parameters.size
+    within = paper_elements(size, 2, zero_stage, micro_batches=3)
     for near, far in virtual(sent_bytes, 4, "gpt", zero_stage, 2, 3):
-        assert (near, far) == (halves * size / 2, 2 * (size / 2) / 2)
+        assert (near, far) == (within, paper_elements(size, 4, zero_stage, 2, 3) - within) == (within, size / 2)
 
 
 # -- what does not go -----------------------------------------------------------------------------------
@@ -172,7 +195,7 @@ def test_copies_add_up_once_a_step(zero_stage, halves):
 
 @pytest.mark.parametrize("shards", [-1, 3, 8])
 def test_shards_that_ranks_are_no_multiple_of(spmd, shards):
-    with pytest.raises(ArgumentError, match=f"{shards} shards on 4 ranks; needs a divisor"):
+    with pytest.raises(ArgumentError, match=f"shards is {shards}, and dp 4; needs a divisor"):
         spmd(in_shards, 4, "mlp", adamw(), 1, shards, 1)
 
 
