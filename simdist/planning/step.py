@@ -108,11 +108,9 @@ def _course(job: Job) -> Simulation:
     at_once, in_turn = (ceil(n / cluster.nics_per_node) for n in (job.group(*CUTTING).nodes.most, line.at_once))
     between = replace(cluster.between, bytes_per_s=cluster.between.bytes_per_s / at_once)
     hops_s = hops(cluster.with_(between=between), line.ranks, num_bytes)
-    card_s = in_turn * num_bytes / cluster.between.bytes_per_s
-    ports = {
-        way: ("device", hop_s) if line.nodes[way[0]] == line.nodes[way[1]] else ("card", card_s)
-        for way, hop_s in hops_s.items()
-    }
+    near = "device", num_bytes / cluster.inside.bytes_per_s
+    far = "card", in_turn * num_bytes / cluster.between.bytes_per_s
+    ports = {(src, dst): near if line.nodes[src] == line.nodes[dst] else far for src, dst in hops_s}
     return simulate(job.schedule, replace(stage_times(job), communication=hops_s, ports=ports))
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+import simdist as sd
 from simdist.arrays import CATEGORIES
 from simdist.parallel.memory import memory_rows
 from simdist.trace import memory
@@ -21,7 +22,6 @@ METHODS = {
     "hybrid sharding": {"zero": 3, "shards": 2, "precision": "fp16"},
     "offload": {"zero": 2, "offload": "gradients"},
     "hybrid, offload": {"zero": 3, "shards": 1, "offload": "gradients", "micro_batches": 2},
-    "pipeline, zero 1": {"pp": 2, "zero": 1, "micro_batches": 2, "optimizer": "sgd", "logits": "untied"},
     "8-bit": {"optimizer": "adamw8bit"},
     "tensor": {"tp": 2, "precision": "float32"},
     "ring": {"algorithm": "ring", "bucket_bytes": 3000},
@@ -47,6 +47,14 @@ def rows(comm, settings):
     found = memory_rows(trainer.ledger, predictions(trainer.method, trainer.config, trainer.data, step))
     inside = [start_s < end_s for start_s, end_s in trainer.remembered]
     return [tuple(row) for row in found], trainer.ledger.peak.at, len(inside), all(inside)
+
+
+def test_a_pipelines_shards_are_of_its_own_buckets(text):
+    """Of several layers each, whose remainders come together."""
+    mesh = {"pp": 2, "dp": 3, "zero": 1, "micro_batches": 2, "optimizer": "sgd", "logits": "untied", "layers": 4}
+    for found, *_ in sd.run(rows, 6, args=(GPT | {"data": text} | mesh,)).results:
+        states = [row for row in found if row[0] == "optimizer state"]
+        assert [measured for _, measured, _, _ in states] == [predicted for _, _, predicted, _ in states] != []
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -56,16 +56,17 @@ def play(
     if sends not in SENDS:
         raise unknown_name("way to send", sends, SENDS)
     if sends == "buffered" and not times.ports:
-        return _buffered(schedule, times, {})
+        return _buffered(schedule, times)
     rows = rows or steps(schedule)
     if sends == "blocking":
         return _blocking(schedule, times, rows)
-    return _buffered(schedule, times, {message.value: message.dst for row in rows for s in row for message in s.sends})
+    messages = (message for row in rows for step in row for message in step.sends)
+    return _buffered(schedule, times, {value: (src, dst) for value, src, dst in messages})
 
 
-def _buffered(schedule: Schedule, times: Times, receivers: Mapping[Value, int]) -> Course:
-    """Where messages have ports, `receivers` says where they go."""
-    rows, clockwork = schedule.rows, Clockwork(schedule, times)
+def _buffered(schedule: Schedule, times: Times, ways: Mapping[Value, tuple[int, int]] | None = None) -> Course:
+    """Where wires have ports, `ways` says from where to where each message goes."""
+    rows, clockwork, ports, ways = schedule.rows, Clockwork(schedule, times), times.ports or {}, ways or {}
     course = Course([[] for _ in rows], [[] for _ in rows])
     free: dict[tuple[int, str], float] = {}  # when a rank's port is
     made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
@@ -88,8 +89,8 @@ def _buffered(schedule: Schedule, times: Times, receivers: Mapping[Value, int]) 
                 end.append(moment + clockwork.of(rank, action))
                 for value in gives(schedule, rank, action):
                     made[value] = end[-1], rank
-                    if (way := (rank, receivers.get(value, rank))) in times.ports:
-                        name, held = times.ports[way]
+                    if value in ways and (way := ways[value]) in ports:
+                        name, held = ports[way]
                         begun = max(end[-1], free.get((rank, name), 0.0))
                         course.met[value], free[rank, name] = begun + times.hop(*way), begun + held
                     if value in asked:

@@ -1,7 +1,7 @@
 """Times: how long a pipeline's actions take."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import (
@@ -44,11 +44,11 @@ class Times:
     backward_weight: Seconds = 1.0
     communication: float | Mapping[tuple[int, int], float] = 0.0
     overlapped: float | None = None
-    ports: Mapping[tuple[int, int], tuple[str, float]] = field(default_factory=dict)
+    ports: Mapping[tuple[int, int], tuple[str, float]] | None = None
 
     def __post_init__(self) -> None:
         numbers = {name: getattr(self, name) for name in self.__slots__}
-        numbers["ports"] = [held for _, held in self.ports.values()]
+        numbers["ports"] = [held for _, held in (self.ports or {}).values()]
         for name, given in numbers.items():
             every = given.values() if isinstance(given, Mapping) else given
             for value in [0.0] if every is None else [every] if isinstance(every, (int, float)) else every:

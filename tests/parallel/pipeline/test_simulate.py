@@ -76,6 +76,12 @@ def test_of_ranks_nothing_is_said_of_the_longest_way_counts():
     times = Times(communication={(0, 1): 0.5, (1, 0): 2.0})
     assert (times.hop(0, 1), times.hop(1, 0), times.hop(0, 2), times.longest_hop) == (0.5, 2.0, 2.0, 2.0)
     assert Times(communication={}).hop(0, 1) == 0
+    blocking = simulate(parse("F0 B0\nF0 B0"), times, sends="blocking")
+    assert blocking.course.start == [[0, 1 + 0.5 + 1 + 2 + 2.0], [1.5, 2.5]]
+    with pytest.raises(ArgumentError, match="communication is -1"):
+        Times(communication={(0, 1): -1.0})
+    with pytest.raises(ArgumentError, match="ports is -1.0"):
+        Times(ports={(0, 1): ("out", -1.0)})
 
 
 def test_messages_follow_each_other_through_a_port():
@@ -97,12 +103,6 @@ def test_ranks_have_ports_of_their_own_and_two_wires_may_share_one():
     found = simulate(one, Times(1, 1, 0, communication=1.0, ports=wires)).course
     assert found.start[2][:2] == [4, 10]  # F0 arrives at 2 and at 4; F1 at 6, is made at 7, and leaves at 9
     assert found.start[0][2:] == [16, 20]  # B0 is made at 14, while F1 holds the port until 15, and B1 leaves at 19
-    blocking = simulate(parse("F0 B0\nF0 B0"), times, sends="blocking")
-    assert blocking.course.start == [[0, 1 + 0.5 + 1 + 2 + 2.0], [1.5, 2.5]]
-    with pytest.raises(ArgumentError, match="communication is -1"):
-        Times(communication={(0, 1): -1.0})
-    with pytest.raises(ArgumentError, match="ports is -1.0"):
-        Times(ports={(0, 1): ("out", -1.0)})
 
 
 # arXiv 2401.10241, tables 5 and 9, with the times that it measured: p, m, TF, TB, TW, Tcomm; layers a rank, each of
