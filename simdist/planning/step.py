@@ -47,8 +47,8 @@ def step(job: Job) -> Step:
         gradients     the formulas of the collectives; beneath the passes, where they are sent off during backward
         update        memory's rate, for what the rule reads and writes
 
-    What is not in it: that messages of several streams are in each other's way where they share a link. Where tp and dp
-    share the links of a node, a step takes up to 8% longer, and where they share its card up to 20%.
+    What is not in it: that messages of several streams are in each other's way where they share a link. Where tp
+    or sp and dp share the links of a node, a step takes up to 14% longer, and where they share its card up to 20%.
     """
     if job.pipelined:
         config, sizes = job.config, tuple(job.sizes.values())
