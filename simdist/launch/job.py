@@ -25,6 +25,7 @@ __all__ = ["Death", "Job", "signal_in", "signal_words"]
 
 _PATIENCE_S = 2.0  # for what should happen at once
 _START_S = 120.0  # until the first rank has come
+_MOMENT_S = 0.1  # from the first that is seen of an end until the end
 
 
 class Death(NamedTuple):
@@ -138,6 +139,9 @@ class Job:
         self._befriend()
         ended = self._ends.wait(wait_s)
         code = self._process.poll()
+        if code is None and any(self.board.slot(rank).state == AT_WORK for rank in ended):
+            with suppress(subprocess.TimeoutExpired):  # who is killed closes files first, and of that ranks die
+                code = self._process.wait(_MOMENT_S)
         if code is not None and code < 0:  # of which the ranks die, too
             self.overdue = self.overdue or f"its launcher {signal_words(-code)}"
         for rank in ended:

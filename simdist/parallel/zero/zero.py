@@ -101,8 +101,7 @@ class ZeRO(Method):
             raise ArgumentError(
                 f"stage {zero_stage}, buckets of {bucket_bytes} bytes; needs stage 1, 2 or 3 and a byte"
             )
-        self.zero_stage = zero_stage
-        self.bucket_bytes = bucket_bytes
+        self.zero_stage, self.bucket_bytes = zero_stage, bucket_bytes
         self.offload = offload or Offload(())
         self.offload.check(zero_stage)
         comm.agree(f"ZeRO of stage {zero_stage} from seed {seed} in {shards or comm.size} shards")
