@@ -52,7 +52,7 @@ class Group:
         one that has not as many ranks on each.
         """
         crossing = Counter[int]()
-        found: dict[tuple[int, ...], Group] = {}  # by where on its first node each rank is
+        found: dict[tuple[int, ...], Group] = {}  # by how far from the first the node of each rank is
         for start in starts:
             ranks = tuple(start + rank for rank in own)
             nodes = {cluster.node_of(rank) for rank in ranks}

@@ -31,8 +31,8 @@ class Times:
             of the S stages. A whole Backward takes TB + TW.
         communication: Tcomm, from the end of an action until what it made can be used on another rank; or by sender
             and receiver, where some are farther from each other.
-        ports: by sender and receiver, the sender's port that messages leave by and how long each holds it: those of one
-            port follow each other. Those of which nothing is said here wait for none.
+        ports: by sender and receiver, the sender's port that buffered messages leave by and how long each holds it:
+            those of one port follow each other. Those of which nothing is said here wait for none.
         overlapped: F&B, of a forward and a whole backward at once, cut as the others are; their sum where not given.
 
     Raises:
