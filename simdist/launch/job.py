@@ -136,16 +136,15 @@ class Job:
         """
         if self._process is None:
             return None
+        known = len(self.deaths)
         self._befriend()
-        ended = self._ends.wait(wait_s)
-        code = self._process.poll()
-        if code is None and any(self.board.slot(rank).state == AT_WORK for rank in ended):
-            with suppress(subprocess.TimeoutExpired):  # who is killed closes files first, and of that ranks die
-                code = self._process.wait(_MOMENT_S)
-        if code is not None and code < 0:  # of which the ranks die, too
-            self.overdue = self.overdue or f"its launcher {signal_words(-code)}"
+        ended, code = self._ends.wait(wait_s), self._launcher_code(self._process)
         for rank in ended:
             self._see_end(rank)
+        if code is None and len(self.deaths) > known:
+            code = self._launcher_code(self._process, _MOMENT_S)
+            if (code or 0) < 0:  # who is killed closes files first, and of that ranks die
+                del self.deaths[known:]
         if code is None:
             self.overdue = self._why_overdue()
             if not self.overdue:
@@ -156,6 +155,14 @@ class Job:
         for rank in self._ends.wait(0.0):
             self._see_end(rank)
         return (128 - code if code < 0 else code) or self._failure_code()
+
+    def _launcher_code(self, launcher: subprocess.Popen[Any], wait_s: float = 0.0) -> int | None:
+        """Its exit code; None while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            launcher.wait(wait_s)
+        if (launcher.returncode or 0) < 0:  # of which the ranks die, too
+            self.overdue = self.overdue or f"its launcher {signal_words(-launcher.returncode)}"
+        return launcher.returncode
 
     def signal(self, number: int) -> bool:
         """Send a signal to all ranks that are at work and listen for it; whether there are any.
@@ -228,8 +235,7 @@ class Job:
 
     def _stop(self) -> None:
         """Let no process of the job be left."""
-        process = self._process
-        if process is None:
+        if (process := self._process) is None:
             return
         files = [name for slot in self._rest() for name in shared_files(slot.pid)]  # of an MPI that still starts, say
         if process.poll() is None:
@@ -249,10 +255,9 @@ class Job:
 
     def _is_mine(self, slot: Slot) -> bool:
         """Whether a rank's process still is that, and not another with the same number."""
-        try:
+        with suppress(OSError):
             return str(self.folder).encode() in Path(f"/proc/{slot.pid}/environ").read_bytes()
-        except OSError:
-            return False
+        return False
 
 
 def _signal_all(group: int, number: int) -> None:
