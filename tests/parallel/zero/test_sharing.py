@@ -79,27 +79,7 @@ def test_a_norm_counts_each_weight_once(zero_stage, rule):
         np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-12)
 
 
-# -- micro-batches, overflow, offload -------------------------------------------------------------------
-
-
-def accumulated(comm, zero_stage, size):
-    method = ZeRO(MODELS["gpt"](), comm, adamw(), 1, zero_stage, bucket_bytes=BUCKET_BYTES, shards=2)
-    trained(method, "gpt", 6, size=size, micro_batches=3)
-    return whole(method)
-
-
-def accumulated_by_one(comm, size):
-    method = DataParallel(MODELS["gpt"](), comm, adamw(), 1)
-    trained(method, "gpt", 6, size=size)
-    return whole(method)
-
-
-@pytest.mark.parametrize("zero_stage", STAGES)
-@pytest.mark.parametrize("size", [10, 2])  # with 2 a group has nothing to do
-def test_micro_batches_add_up(spmd, zero_stage, size):
-    expected = virtual(accumulated_by_one, 1, size)[0]
-    for weights in spmd(accumulated, 4, zero_stage, size):
-        np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-12)
+# -- overflow, offload -------------------------------------------------------------------
 
 
 def overflowing(comm, zero_stage):

@@ -112,8 +112,8 @@ def test_8_bit_blocks_of_a_layer_are_the_same_on_any_number_of_ranks(p):
 # -- micro-batches, overflow --------------------------------------------------------------------------
 
 
-def accumulated(comm, zero_stage, size):
-    method = ZeRO(MODELS["gpt"](), comm, adamw(), 1, zero_stage, bucket_bytes=BUCKET_BYTES)
+def accumulated(comm, zero_stage, size, shards):
+    method = ZeRO(MODELS["gpt"](), comm, adamw(), 1, zero_stage, bucket_bytes=BUCKET_BYTES, shards=shards)
     trained(method, "gpt", 6, size=size, micro_batches=3)
     return whole(method)
 
@@ -126,9 +126,10 @@ def accumulated_by_one(comm, size):
 
 @pytest.mark.parametrize("zero_stage", STAGES)
 @pytest.mark.parametrize("size", [10, 2])  # with 2 some ranks have nothing to do
-def test_micro_batches_add_up(spmd, zero_stage, size):
+@pytest.mark.parametrize("shards", [0, 2])
+def test_micro_batches_add_up(spmd, zero_stage, size, shards):
     expected = virtual(accumulated_by_one, 1, size)[0]
-    for weights in spmd(accumulated, 4, zero_stage, size):
+    for weights in spmd(accumulated, 4, zero_stage, size, shards):
         np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-12)
 
 
