@@ -52,7 +52,7 @@ def test_what_copies_send(zero, elements):
 
 
 def test_what_goes_between_nodes_in_hybrid_sharding():
-    """Zhao et al. 2023, section 3.2.2: 2M(W-1)/(GW) for large W, on 8 ranks of a node; the rest stays inside."""
+    """An all-reduce of a shard among four nodes; what the 8 ranks of each share stays inside."""
     job, _, found = said(32, zero=3, shards=8)
     num_bytes = 2 * job.parts[0].size
     between_s = 2 * num_bytes / 8 * 3 / 4 / A100.between.bytes_per_s

@@ -10,11 +10,11 @@
 
 The paper counts elements for large N, as 2Ψ and 3Ψ. In hybrid sharding N is the number of shards, and between the
 c = ranks/N copies of each shard 2 (Ψ/N) (c-1)/c elements more go round: where nodes hold a model each, nothing else
-passes between nodes. (Zhao et al. have 2Ψ (ranks-1)/(N ranks), which is that for many nodes.) With k micro-batches
-stage 2 sends (k+1)Ψ and stage 3 3kΨ where the table has 2Ψ and 3Ψ; copies add up once.
+passes between nodes. With k micro-batches stage 2 sends (k+1)Ψ and stage 3 3kΨ where the table has 2Ψ and 3Ψ; copies
+add up once.
 
 Source: Rajbhandari, Rasley, Ruwase, He 2020, arXiv 1910.02054, figure 1, table 1 and section 7; Zhao et al. 2023,
-PyTorch FSDP, arXiv 2304.11277, section 3.2.2.
+PyTorch FSDP, arXiv 2304.11277 (hybrid sharding).
 """
 
 from typing import NamedTuple

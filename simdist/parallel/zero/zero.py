@@ -76,7 +76,7 @@ class ZeRO(Method):
         CollectiveMismatch: on all ranks, if they were given different stages, shards or seeds.
 
     Source: Rajbhandari, Rasley, Ruwase, He 2020, arXiv 1910.02054, sections 5 and 7; Zhao et al. 2023, PyTorch
-    FSDP, arXiv 2304.11277, section 3.2 (hybrid sharding); Zhang et al. 2022, MiCS, arXiv 2205.00119 (sums over
+    FSDP, arXiv 2304.11277 (hybrid sharding, too); Zhang et al. 2022, MiCS, arXiv 2205.00119 (sums over
     copies once a step).
     """
 

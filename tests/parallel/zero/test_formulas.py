@@ -43,13 +43,13 @@ def test_elements():
 
 
 def test_elements_of_hybrid_sharding():
-    """As Zhao et al. 2023, section 3.2.2, count them for W ranks in nodes of G: 2M(W-1)/W where all have copies,
-    3M(W-1)/W where all have shards; 2M(W-1)/(GW) between nodes, for large W, where nodes have a model each."""
+    """Shards of one are copies of all, and as many shards as ranks are ZeRO; what is between these is counted twice:
+    inside of a node as on a node alone, and between nodes an all-reduce of a shard."""
     weights, ranks, node = 1e9, 512, 8
     assert paper_elements(weights, ranks, 3, 1) == paper_elements(weights, ranks, 0) == 2e9 * 511 / 512
     assert paper_elements(weights, ranks, 3, ranks) == paper_elements(weights, ranks, 3) == 3e9 * 511 / 512
     between = paper_elements(weights, ranks, 3, node) - paper_elements(weights, node, 3)
-    assert between == pytest.approx(2e9 * 511 / (8 * 512), rel=0.02)
+    assert between == pytest.approx(2 * (weights / node) * (ranks / node - 1) / (ranks / node), rel=1e-12)
 
 
 @pytest.mark.parametrize("arguments", [(1.0, 4, 4), (1.0, 4, -1), (1.0, 0, 1)])
