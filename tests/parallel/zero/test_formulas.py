@@ -43,7 +43,7 @@ def test_elements():
 
 
 def test_elements_of_hybrid_sharding():
-    """Shards of one are copies of all, and as many shards as ranks are ZeRO; what is between these is counted twice:
+    """Shards of one are copies of all, and as many shards as ranks are ZeRO; what lies between them is the sum:
     inside of a node as on a node alone, and between nodes an all-reduce of a shard."""
     weights, ranks, node = 1e9, 512, 8
     assert paper_elements(weights, ranks, 3, 1) == paper_elements(weights, ranks, 0) == 2e9 * 511 / 512
