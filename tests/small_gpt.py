@@ -5,6 +5,7 @@ import numpy as np
 from simdist.nn import Noise, Shape, gpt
 
 SMALL = Shape(layers=2, width=8, heads=2, context=5)
+LLAMA = Shape(layers=2, width=12, heads=3, context=5, block="llama", kv_heads=1, inside=10)
 RECOMPUTED = [Shape(2, 8, 2, 5, dropout=0.3, recompute=how) for how in ("none", "selective", "full")]
 
 
@@ -40,6 +41,8 @@ def arrays(context):
 
 def in_pytorch(torch, shape, weights, batch):
     """The same model written with PyTorch's own layers' functions; returns the summed loss."""
+    if shape.is_llama:
+        return llama_in_pytorch(torch, shape, weights, batch)
     functional = torch.nn.functional
     tokens = torch.tensor(batch.astype(np.int64))
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
@@ -48,12 +51,49 @@ def in_pytorch(torch, shape, weights, batch):
     for i in range(shape.layers):
         w = {name.removeprefix(f"block{i}."): value for name, value in weights.items()}
         y = functional.layer_norm(x, (h,), w["norm1.gain"], w["norm1.bias"])
-        qkv = (y @ w["qkv.w"] + w["qkv.b"]).reshape(n, t, shape.heads, 3, h // shape.heads).permute(3, 0, 2, 1, 4)
+        qkv = of_each_head(torch, shape, y @ w["qkv.w"] + w["qkv.b"])
         y = functional.scaled_dot_product_attention(*qkv, is_causal=True)
         x = x + y.transpose(1, 2).reshape(n, t, h) @ w["attended.w"] + w["attended.b"]
         y = functional.layer_norm(x, (h,), w["norm2.gain"], w["norm2.bias"])
         y = functional.gelu(y @ w["hidden.w"] + w["hidden.b"], approximate="tanh")
         x = x + y @ w["thought.w"] + w["thought.b"]
     x = functional.layer_norm(x, (h,), weights["norm.gain"], weights["norm.bias"])
+    logits = x @ (weights["embedding.tokens"].T if shape.tied else weights["logits.w"])
+    return functional.cross_entropy(logits.reshape(n * t, -1), targets.reshape(-1), reduction="sum")
+
+
+def of_each_head(torch, shape, qkv):
+    """Queries, keys and values, (n, h, t, d), of which heads of a group share the last two."""
+    n, t, _ = qkv.shape
+    split = qkv.reshape(n, t, shape.groups, -1, shape.width // shape.heads)
+    q, k, v = split[:, :, :, :-2].flatten(2, 3), split[:, :, :, -2], split[:, :, :, -1]
+    shared = (x.repeat_interleave(shape.heads // shape.groups, dim=2) for x in (k, v))
+    return [x.transpose(1, 2) for x in (q, *shared)]
+
+
+def llama_in_pytorch(torch, shape, weights, batch):
+    """With blocks of Llama's; pairs of features are turned as complex numbers."""
+    functional = torch.nn.functional
+    tokens = torch.tensor(batch.astype(np.int64))
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    n, t, h, d = len(inputs), shape.context, shape.width, shape.width // shape.heads
+    angles = torch.outer(torch.arange(t).double(), 10_000.0 ** (-2 * torch.arange(d // 2).double() / d))
+    turns = torch.polar(torch.ones_like(angles), angles)
+
+    def turned(x):
+        y = torch.complex(x[..., : d // 2], x[..., d // 2 :]) * turns
+        return torch.cat([y.real, y.imag], dim=-1)
+
+    x = weights["embedding.tokens"][inputs]
+    for i in range(shape.layers):
+        w = {name.removeprefix(f"block{i}."): value for name, value in weights.items()}
+        y = functional.rms_norm(x, (h,), w["norm1.gain"], 1e-5)
+        q, k, v = of_each_head(torch, shape, y @ w["qkv.w"])
+        y = functional.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True)
+        x = x + y.transpose(1, 2).reshape(n, t, h) @ w["attended.w"]
+        y = functional.rms_norm(x, (h,), w["norm2.gain"], 1e-5)
+        gate, beside = w["hidden.w"].unbind(1)
+        x = x + (functional.silu(y @ gate) * (y @ beside)) @ w["thought.w"]
+    x = functional.rms_norm(x, (h,), weights["norm.gain"], 1e-5)
     logits = x @ (weights["embedding.tokens"].T if shape.tied else weights["logits.w"])
     return functional.cross_entropy(logits.reshape(n * t, -1), targets.reshape(-1), reduction="sum")

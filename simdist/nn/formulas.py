@@ -1,6 +1,7 @@
 """Formulas: how many parameters and operations a GPT has, exactly, and as papers count them.
 
 l  layers      h  width      V  vocabulary      s  tokens of a sequence      B  sequences
+f  features inside a perceptron         k  width of a token's keys, and of its values
 E  experts     S  slots of all experts
 """
 
@@ -14,6 +15,7 @@ __all__ = [
     "megatron_flops",
     "megatron_parameters",
     "megatron_training_s",
+    "model_flops",
     "num_parameters",
     "training_flops",
 ]
@@ -22,43 +24,62 @@ __all__ = [
 def num_parameters(shape: Shape) -> int:
     """How many parameters `gpt(shape)` has.
 
-    a block        qkv 3h² + 3h, attended h² + h, hidden 4h² + 4h, thought 4h² + h, two norms 4h
+    a block        qkv (h + 1)(h + 2k), attended h² + h, hidden hf + f, thought fh + h, two norms 4h
     around them    tokens Vh, places sh, last norm 2h, and Vh again for logits that are not tied
 
-    With experts a block has hidden and thought E times, and a router hE.
+    of Llama's     qkv h(h + 2k),       attended h²,     hidden 2hf,    thought fh,     two norms 2h
+    around them    tokens Vh,            last norm h,  and Vh again
+
+    k is h and f is 4h, if nothing else is said. With experts a block has hidden and thought E times, and a router hE.
     """
-    h, tables = shape.width, (1 if shape.tied else 2) * shape.vocabulary + shape.context
-    perceptron = 8 * h**2 + 5 * h
+    h, kv, f, tables = shape.width, shape.kv_width, shape.features, (1 if shape.tied else 2) * shape.vocabulary
+    maps = 2 * h**2 + 2 * h * kv
+    if shape.is_llama:
+        return shape.layers * (maps + 3 * h * f + 2 * h) + tables * h + h
+    perceptron = 2 * h * f + f + h
     if shape.experts:
         perceptron = shape.experts * (perceptron + h)
-    return shape.layers * (4 * h**2 + 8 * h + perceptron) + tables * h + 2 * h
+    return shape.layers * (maps + 6 * h + 2 * kv + perceptron) + (tables + shape.context) * h + 2 * h
 
 
 def matmul_flops(shape: Shape, sequences: int) -> int:
     """The operations in the matrix products of one forward and backward of so many full-length sequences.
 
-    forward     a block 24 B s h² + 4 B n h (its linear maps, its attention), the logits 2 B s h V
+    forward     a block 4 B s h (h + k) + 4 B s h f + 4 B n h (linear maps, attention), the logits 2 B s h V
     backward    twice that, once for the inputs and once for the weights or the other factor
     again       what is recomputed: 4 B n h a block when selective, all of its forward when full
 
-    n is `num_pairs(s)`, s² up to 64 tokens: of longer contexts most of what no query sees is left out. With experts
-    16 of the 24 B s h² are 16 S h², for their slots, full or empty, and 2 B s h E for the router.
+    n is `num_pairs(s)`, s² up to 64 tokens: of longer contexts most of what no query sees is left out. The 4 B s h f
+    of a perceptron, 16 B s h² of most, are 6 B s h f with a gate, and with experts 4 S h f, for their slots, full or
+    empty, and 2 B s h E for the router.
     """
     b, s, h = sequences, shape.context, shape.width
     attention = 4 * b * num_pairs(s) * h
-    block = 8 * b * s * h**2 + _perceptron_flops(shape, b) + attention
+    block = 4 * b * s * h * (h + shape.kv_width) + _perceptron_flops(shape, b) + attention
     again = {"none": 0, "selective": attention, "full": block}[shape.recompute]
     return shape.layers * (3 * block + again) + 6 * b * s * h * shape.vocabulary
 
 
+def model_flops(shape: Shape, sequences: float) -> float:
+    """The operations that a model without experts needs of one forward and backward, however they are done: for MFU.
+
+        6 T l (2 h (h + k) + 2 h f) + 12 T l h s + 6 T h V          T = B s tokens, all s² scores; 3 h f with a gate
+
+    With k = h and f = 4h it is `megatron_flops` without recomputation.
+    """
+    s, h, tokens = shape.context, shape.width, sequences * shape.context
+    maps = 2 * h * (h + shape.kv_width) + (3 if shape.is_llama else 2) * h * shape.features
+    return 6 * tokens * (shape.layers * (maps + 2 * h * s) + h * shape.vocabulary)
+
+
 def _perceptron_flops(shape: Shape, b: int) -> int:
     """Of one forward of a block's perceptron, or of its experts and their router."""
-    s, h, experts = shape.context, shape.width, shape.experts
+    s, h, f, experts = shape.context, shape.width, shape.features, shape.experts
     if not experts:
-        return 16 * b * s * h**2
+        return (6 if shape.is_llama else 4) * b * s * h * f
     group = shape.group or s
     slots = b * s // group * experts * capacity(group, experts, shape.capacity_factor, shape.top_k)
-    return 16 * slots * h**2 + 2 * b * s * h * experts
+    return 4 * slots * h * f + 2 * b * s * h * experts
 
 
 def megatron_parameters(layers: float, width: float, vocabulary: float, context: float) -> float:

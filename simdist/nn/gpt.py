@@ -1,6 +1,7 @@
 """The GPT: a transformer that guesses every token of a text from those before it."""
 
 import math
+from collections.abc import Callable
 
 from simdist.arrays import Array
 from simdist.nn.layers import Layer, Recompute, Residual, Sequence
@@ -20,9 +21,9 @@ def gpt(shape: Shape, parts: Parts | None = None) -> Model:
                    | | | | | | |
         x          = = = = = = =        width numbers each
                    |
-                   +--> norm -> q k v -> attention -> linear --+
+                   +--> norm -> q k v -> attention -> linear --+          of Llama's: turned before attention
                    |<------------------------------------------+      layers times
-                   +--> norm -> linear -> gelu -> linear ------+
+                   +--> norm -> linear -> gelu -> linear ------+          of Llama's: swiglu
                    |<------------------------------------------+
                    |
         logits     norm -> linear       vocabulary numbers each: what comes next?
@@ -37,15 +38,15 @@ def gpt(shape: Shape, parts: Parts | None = None) -> Model:
         ArgumentError: it cannot be made of these parts.
 
     Source: Radford, Wu, Child, Luan, Amodei, Sutskever 2019, "Language Models are Unsupervised Multitask
-    Learners", section 2.3.
+    Learners", section 2.3; with blocks of Llama's, Touvron et al. 2023, arXiv 2302.13971, section 2.2.
     """
     parts = parts or Parts()
     parts.check(shape)
     h, vocabulary = shape.width, shape.vocabulary
-    embedding = parts.embedding("embedding", vocabulary, shape.context, h, _STD)
+    embedding = parts.embedding("embedding", vocabulary, 0 if shape.is_llama else shape.context, h, _STD)
     layers: list[Layer] = [Sequence([embedding, parts.dropout("embedding.dropout", shape.dropout)])]
     layers += [_block(f"block{i}", shape, parts) for i in range(shape.layers)]
-    norm = parts.norm("norm", h)
+    norm = _norm(parts, shape)("norm", h)
     tied = shape.tied
     logits = parts.tied_logits(embedding.parameters[0]) if tied else parts.logits("logits", h, vocabulary, _STD)
     layers.append(Sequence([norm, logits]))
@@ -55,21 +56,27 @@ def gpt(shape: Shape, parts: Parts | None = None) -> Model:
 def _block(name: str, shape: Shape, parts: Parts) -> Layer:
     """Attention and perceptron, each around a way past it."""
     h, residual_std = shape.width, _STD / math.sqrt(2 * shape.layers)
-    selective = shape.recompute == "selective"
+    selective, biases, norm = shape.recompute == "selective", not shape.is_llama, _norm(parts, shape)
     look = [
-        parts.norm(f"{name}.norm1", h),
-        parts.column(f"{name}.qkv", h, 3 * h, _STD),
-        parts.attention(f"{name}.attention", shape.heads, shape.dropout, selective),
-        parts.row(f"{name}.attended", h, h, residual_std),
+        norm(f"{name}.norm1", h),
+        parts.column(f"{name}.qkv", h, h + 2 * shape.kv_width, _STD, biases),
+        *([parts.rotary(shape.heads, shape.groups)] if shape.is_llama else []),
+        parts.attention(f"{name}.attention", shape.heads, shape.groups, shape.dropout, selective),
+        parts.row(f"{name}.attended", h, h, residual_std, biases),
         parts.dropout(f"{name}.dropout1", shape.dropout),
     ]
     think = [
-        parts.norm(f"{name}.norm2", h),
+        norm(f"{name}.norm2", h),
         parts.perceptron(name, shape, _STD, residual_std),
         parts.dropout(f"{name}.dropout2", shape.dropout),
     ]
     block = Sequence([Residual(Sequence(look)), Residual(Sequence(think))])
     return Recompute(block) if shape.recompute == "full" else block
+
+
+def _norm(parts: Parts, shape: Shape) -> Callable[[str, int], Layer]:
+    """What makes its norms."""
+    return parts.rms_norm if shape.is_llama else parts.norm
 
 
 def _next_tokens(windows: Array) -> tuple[Array, Array]:

@@ -1,6 +1,7 @@
 """Memory: what a GPT keeps of a batch until backward, exactly, and as the paper counts it.
 
 l  layers     h  width     a  heads     V  vocabulary     s  tokens of a sequence     b  sequences
+f  features inside a perceptron, 4h in the paper     k  width of a token's keys, and of its values, h in the paper
 t  ranks that share the layers     p  ranks that share the tokens
 e  bytes of an activation          w  bytes of the dtype it is worked on in: 4 where e is 2
 n  pairs of tokens that attention scores, s² or fewer: `num_pairs(s)`
@@ -88,6 +89,7 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
     if recompute == "full":
         paper = whole // cut.sequence
         return [Kept(".", "its input", x, paper, "" if x == paper else "a run of its tokens")]
+    qkv = part + 2 * (part * shape.kv_width // shape.width)
     mask, deviations = rows * shape.width // cut.outside, wide * rows // cut.outside
     dropped = mask if shape.dropout else 0
     why_mask = "" if shape.dropout else "nothing is dropped"
@@ -96,23 +98,27 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
         Kept(".norm1", "normalized rows; the paper: its input", x, x),
         Kept(".norm1", "1 / deviation", deviations, 0, scale),
         Kept(".qkv", "its input", x, x),
-        Kept(".attention", "queries, keys, values", 3 * part, 3 * part),
+        Kept(".attention", "queries, keys, values", qkv, 3 * part, "" if qkv == 3 * part else "heads share some"),
         *_attention(shape, b, e, recompute, cut),
         Kept(".attended", "its input", part, part),
         Kept(".dropout1", "mask", dropped, mask, why_mask),
         Kept(".norm2", "normalized rows; the paper: its input", x, x),
         Kept(".norm2", "1 / deviation", deviations, 0, scale),
-        *(_experts(shape, b, e, cut) if shape.experts else _perceptron(x, part)),
+        *(_experts(shape, b, e, cut) if shape.experts else _perceptron(shape, x, part)),
         Kept(".dropout2", "mask", dropped, mask, why_mask),
     ]
 
 
-def _perceptron(x: int, part: int) -> list[Kept]:
-    """What is kept inside a perceptron."""
+def _perceptron(shape: Shape, x: int, part: int) -> list[Kept]:
+    """What is kept inside a perceptron; of h features there would be `part` bytes."""
+    inside, paper = part * shape.features // shape.width, 4 * part
+    slope = (".hidden swiglu", "slopes of both", 2 * inside) if shape.is_llama else (".hidden gelu", "slope", inside)
+    layer, what, slopes = slope
+    why = "the paper's features are 4 times the width, without gates"
     return [
         Kept(".hidden", "its input", x, x),
-        Kept(".hidden gelu", "slope; the paper: its input", 4 * part, 4 * part),
-        Kept(".thought", "its input", 4 * part, 4 * part),
+        Kept(layer, f"{what}; the paper: its input", slopes, paper, "" if slopes == paper else why),
+        Kept(".thought", "its input", inside, paper, "" if inside == paper else why),
     ]
 
 
@@ -125,7 +131,8 @@ def _experts(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
     group = shape.group or shape.context
     slots = rows // group * shape.experts * capacity(group, shape.experts, shape.capacity_factor, k)
     x, filled = e * rows * shape.width, e * slots * shape.width
-    inside, of_tokens = (4 * n * cut.outside // cut.inside for n in (filled, x))
+    inside = e * slots * shape.features * cut.outside // cut.inside
+    of_tokens = 4 * x * cut.outside // cut.inside
     why = "slots of all experts, full or empty, instead of tokens"
     return [
         Kept(".experts", "its input", x, x),

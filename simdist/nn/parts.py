@@ -11,7 +11,10 @@ from simdist.nn.layers import (
     LayerNorm,
     Linear,
     Recompute,
+    RMSNorm,
+    Rotary,
     Sequence,
+    SwiGLU,
     TextEmbedding,
     TiedLinear,
 )
@@ -43,7 +46,7 @@ class Parts:
         return tokens
 
     def embedding(self, name: str, vocabulary: int, places: int, width: int, std: float) -> Layer:
-        """(n, t) integers, all tokens of each text, to the stream."""
+        """(n, t) integers, all tokens of each text, to the stream; with no places there are no vectors of these."""
         return TextEmbedding(name, vocabulary, places, width, std)
 
     def dropout(self, name: str, share: float) -> Layer:
@@ -54,34 +57,44 @@ class Parts:
         """On the stream."""
         return LayerNorm(name, width)
 
-    def column(self, name: str, in_features: int, out_features: int, std: float) -> Layer:
-        """From the stream to the inside of a block; its columns may be cut."""
-        return Linear(name, in_features, out_features, std=std)
+    def rms_norm(self, name: str, width: int) -> Layer:
+        """On the stream."""
+        return RMSNorm(name, width)
 
-    def row(self, name: str, in_features: int, out_features: int, std: float) -> Layer:
+    def column(
+        self, name: str, in_features: int, out_features: int | tuple[int, int], std: float, bias: bool = True
+    ) -> Layer:
+        """From the stream to the inside of a block; its columns may be cut, or, of two maps, those of each."""
+        return Linear(name, in_features, out_features, std=std, bias=bias)
+
+    def row(self, name: str, in_features: int, out_features: int, std: float, bias: bool = True) -> Layer:
         """From the inside of a block to the stream; its rows may be cut."""
-        return Linear(name, in_features, out_features, std=std)
+        return Linear(name, in_features, out_features, std=std, bias=bias)
 
-    def attention(self, name: str, heads: int, dropout: float, recompute: bool) -> Layer:
-        """Inside of a block, from queries, keys and values, head by head.
+    def rotary(self, heads: int, groups: int) -> Layer:
+        """Inside of a block, on queries, keys and values, group by group; both are of the whole model."""
+        return Rotary(heads, groups=groups)
+
+    def attention(self, name: str, heads: int, groups: int, dropout: float, recompute: bool) -> Layer:
+        """Inside of a block, from queries, keys and values, group by group.
 
         Args:
-            heads: of the whole model.
+            heads, groups: of the whole model; heads of a group share keys and values.
             recompute: whether what it makes of its input is made again in backward, and not kept.
         """
-        layer = Attention(name, heads, dropout)
+        layer = Attention(name, heads, dropout, groups=groups)
         return Recompute(layer) if recompute else layer
 
     def perceptron(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
         """What a block does with each token by itself, from the stream to the stream: without its norm."""
-        h = shape.width
+        h, inside, gated = shape.width, shape.features, shape.is_llama
         if shape.experts:
             return self.experts(f"{name}.experts", shape, std, residual_std)
         return Sequence(
             [
-                self.column(f"{name}.hidden", h, 4 * h, std),
-                Gelu(),
-                self.row(f"{name}.thought", 4 * h, h, residual_std),
+                self.column(f"{name}.hidden", h, (2, inside) if gated else inside, std, bias=not gated),
+                SwiGLU() if gated else Gelu(),
+                self.row(f"{name}.thought", inside, h, residual_std, bias=not gated),
             ]
         )
 
@@ -114,7 +127,7 @@ def mixture(
     return Experts(
         name,
         shape.width,
-        4 * shape.width,
+        shape.features,
         shape.experts,
         top_k=shape.top_k,
         capacity_factor=shape.capacity_factor,

@@ -4,14 +4,21 @@ from dataclasses import dataclass
 
 from simdist.errors import ArgumentError, unknown_name
 
-__all__ = ["RECOMPUTATIONS", "Shape"]
+__all__ = ["BLOCKS", "RECOMPUTATIONS", "Shape"]
 
+BLOCKS = ("gpt2", "llama")
 RECOMPUTATIONS = ("none", "selective", "full")
+
+_MULTIPLE = 256  # of which the features inside a perceptron of Llama's are one, where they are not given
 
 
 @dataclass(frozen=True)
 class Shape:
     """How large a GPT is, and how it is trained.
+
+        block     norm         perceptron    a token's place                    biases
+        gpt2      LayerNorm    GELU          a vector, learnt, for each         everywhere
+        llama     RMSNorm      SwiGLU        how far queries, keys are turned   nowhere
 
     Args:
         layers: how many blocks of attention and perceptron.
@@ -24,6 +31,10 @@ class Shape:
         tied: whether logits come from the embedding's own table.
         recompute: which activations are made again in backward instead of kept: none of them; selective,
             what attention makes of its queries, keys and values; full, all but each block's input.
+        block: what blocks are made of, see above.
+        kv_heads: how many of keys and values, a divisor of heads: groups of heads share these; if None, as many.
+        inside: features inside of each perceptron; if None, 4 times the width, and in blocks of Llama's 8/3 of it, up
+            to a multiple of 256.
         experts: how many perceptrons there are in each block, of which a token goes to some; 0 for one that all
             go to. This and what follows is as of `Experts`.
         top_k: to how many a token goes.
@@ -33,7 +44,10 @@ class Shape:
 
     Raises:
         ArgumentError: a size lies outside its limits.
-        UnknownNameError: there is no such recomputation.
+        UnknownNameError: there is no such recomputation, or no such block.
+
+    Source: of Llama's blocks, Touvron et al. 2023, arXiv 2302.13971, section 2.2; of what heads share, Ainslie et al.
+    2023, arXiv 2305.13245.
     """
 
     layers: int
@@ -44,6 +58,9 @@ class Shape:
     dropout: float = 0.0
     tied: bool = True
     recompute: str = "none"
+    block: str = "gpt2"
+    kv_heads: int | None = None
+    inside: int | None = None
     experts: int = 0
     top_k: int = 1
     capacity_factor: float = 1.25
@@ -60,5 +77,46 @@ class Shape:
             raise ArgumentError(f"top_k is {self.top_k} and experts is {self.experts}; needs 1 to as many as experts")
         if self.group is not None and (self.group < 1 or self.context % self.group):
             raise ArgumentError(f"group is {self.group} and context is {self.context}; needs a divisor of the context")
+        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+            raise ArgumentError(f"kv_heads is {self.kv_heads} and heads is {self.heads}; needs a divisor of the heads")
         if self.recompute not in RECOMPUTATIONS:
             raise unknown_name("recomputation", self.recompute, RECOMPUTATIONS)
+        if self.block not in BLOCKS:
+            raise unknown_name("block", self.block, BLOCKS)
+        if self.inside is not None and self.inside < 1:
+            raise ArgumentError(f"inside is {self.inside}; needs at least 1")
+        if self.is_llama and self.width // self.heads % 2:
+            raise ArgumentError(
+                f"width is {self.width} and heads is {self.heads}; blocks of llama turn pairs of features: "
+                "needs an even number of them a head"
+            )
+        if self.is_llama and self.experts:
+            raise ArgumentError(f"experts is {self.experts} and block is llama; experts are of gpt2's blocks alone")
+
+    @property
+    def is_llama(self) -> bool:
+        """Whether blocks are of Llama's kind."""
+        return self.block == "llama"
+
+    @property
+    def groups(self) -> int:
+        """How many there are of heads that share keys and values."""
+        return self.kv_heads or self.heads
+
+    @property
+    def kv_width(self) -> int:
+        """Numbers in all keys of a token, and in all values."""
+        return self.width // self.heads * self.groups
+
+    @property
+    def features(self) -> int:
+        """How many a perceptron has inside."""
+        if self.inside is not None:
+            return self.inside
+        return -(-8 * self.width // (3 * _MULTIPLE)) * _MULTIPLE if self.is_llama else 4 * self.width
+
+    @property
+    def in_papers(self) -> bool:
+        """Whether it is one that formulas on GPTs, of 12 h² weights a block, speak of."""
+        of_papers = self.groups == self.heads and self.features == 4 * self.width
+        return of_papers and not (self.is_llama or self.experts)

@@ -94,7 +94,7 @@ def replicated_memory(
         kept = activations(shape, sequences, e, cut)
         paper = sum(k.paper_bytes * (shape.layers if k.layer.startswith(".") else 1) for k in kept)
         peak = peak_activation_bytes(shape, sequences, e, cut)
-        found["activations"] = Prediction(peak, paper)
+        found["activations"] = Prediction(peak, paper if shape.in_papers else None)
     return found
 
 

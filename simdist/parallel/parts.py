@@ -8,7 +8,7 @@ from simdist.arrays import Array, partition
 from simdist.comm import Mesh
 from simdist.errors import unknown_name
 from simdist.nn import Layer, Loss, Parameter, Parts, Shape
-from simdist.nn.layers import Attention, Dropout, Gelu, LayerNorm, Recompute, Sequence
+from simdist.nn.layers import Attention, Dropout, Gelu, LayerNorm, Recompute, RMSNorm, Rotary, Sequence
 from simdist.nn.parts import mixture
 from simdist.parallel.even import check_even
 from simdist.parallel.expert import AllToAllExchange, check_experts
@@ -51,9 +51,13 @@ def check_cut(
         raise unknown_name("attention", attention, _SPLITS)
     tp, sp, ep = (sizes.get(axis, 1) for axis in ("tp", "sp", "ep"))
     check_even("heads", shape.heads, "tp", tp)
+    if shape.groups < shape.heads:
+        check_even("heads of keys and values", shape.groups, "tp", tp)
+    check_even("features inside a perceptron", shape.features, "tp", tp)
     check_even("entries of the vocabulary", shape.vocabulary, "tp", tp)
     if attention == "ulysses":
-        check_even("heads a rank of tp" if tp > 1 else "heads", shape.heads // tp, "sp", sp)
+        what = "heads" if shape.groups == shape.heads else "heads of keys and values"
+        check_even(f"{what} a rank of tp" if tp > 1 else what, shape.groups // tp, "sp", sp)
     if sp > 1:
         check_even("tokens", shape.context, "sp", sp, _SPLITS[attention].runs)
     tokens = shape.context // sp
@@ -163,34 +167,49 @@ class MeshParts(Parts):
         """See Parts."""
         return self._outside(LayerNorm(name, width))
 
-    def column(self, name: str, in_features: int, out_features: int, std: float) -> Layer:
+    def rms_norm(self, name: str, width: int) -> Layer:
         """See Parts."""
-        return self._inside(ColumnParallelLinear(name, in_features, out_features, self.region, std=std))
+        return self._outside(RMSNorm(name, width))
 
-    def row(self, name: str, in_features: int, out_features: int, std: float) -> Layer:
+    def column(
+        self, name: str, in_features: int, out_features: int | tuple[int, int], std: float, bias: bool = True
+    ) -> Layer:
         """See Parts."""
-        return self._inside(RowParallelLinear(name, in_features, out_features, self.region, std=std))
+        return self._inside(ColumnParallelLinear(name, in_features, out_features, self.region, std=std, bias=bias))
 
-    def attention(self, name: str, heads: int, dropout: float, recompute: bool) -> Layer:
+    def row(self, name: str, in_features: int, out_features: int, std: float, bias: bool = True) -> Layer:
         """See Parts."""
-        own = partition(heads, self.mesh.tp.size)[self.mesh.tp.rank]
-        count, first = own.stop - own.start, own.start
+        return self._inside(RowParallelLinear(name, in_features, out_features, self.region, std=std, bias=bias))
+
+    def rotary(self, heads: int, groups: int) -> Layer:
+        """See Parts. All tokens of the region are here, and of its heads some."""
+        split = self.split
+        tokens = np.arange if split is None else lambda count: split.own(count * split.comm.size)
+        t = self.mesh.tp.size
+        return Rotary(heads // t, tokens, groups // t)
+
+    def attention(self, name: str, heads: int, groups: int, dropout: float, recompute: bool) -> Layer:
+        """See Parts."""
+        t = self.mesh.tp.size
+        own = partition(heads, t)[self.mesh.tp.rank]
+        count, first, groups = own.stop - own.start, own.start, groups // t
         if self.split is None:
-            layer = Attention(name, count, dropout, first)
+            layer = Attention(name, count, dropout, first, groups)
             return Recompute(layer) if recompute else layer
         if self.kind == "ulysses":
             return UlyssesAttention(
-                name, count, self.split, dropout, first, recompute=recompute, algorithm=self.all_to_all
+                name, count, self.split, dropout, first, groups=groups, recompute=recompute, algorithm=self.all_to_all
             )
-        return RingAttention(name, count, self.split, dropout, first)  # it keeps no probabilities anyway
+        return RingAttention(name, count, self.split, dropout, first, groups)  # it keeps no probabilities anyway
 
     def experts(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
         """See Parts. Routers are outside of the region, slots are brought into it at their experts."""
         exchange, perceptrons = AllToAllExchange(self.mesh.ep, self.all_to_all), None
         if self.mesh.tp.size > 1:
             h, own = shape.width, exchange.own(shape.experts) or slice(0, shape.experts)
-            hidden = ColumnParallelExperts(f"{name}.hidden", shape.experts, h, 4 * h, std, own, self.region)
-            thought = RowParallelExperts(f"{name}.thought", shape.experts, 4 * h, h, residual_std, own, self.region)
+            inside, count = shape.features, shape.experts
+            hidden = ColumnParallelExperts(f"{name}.hidden", count, h, inside, std, own, self.region)
+            thought = RowParallelExperts(f"{name}.thought", count, inside, h, residual_std, own, self.region)
             perceptrons = Sequence([hidden, Gelu(), thought])
             self._cut["tp"].update((hidden.w.name, thought.w.name))
             self._partly.add(hidden.b.name)

@@ -44,13 +44,13 @@ def papers(job: Job, step: Step, rank: int) -> Said:
     """
     config, cluster, size = job.config, job.bench.cluster, shape(job.config)
     computing_s = sharing_s = None
-    if size is not None and not size.experts:
+    if size is not None and size.in_papers:
         flops = megatron_flops(
             size.layers, size.width, size.vocabulary, size.context, config.global_batch_size, size.recompute
         )
         computing_s = flops / job.bench.ranks / cluster.device.flops_per_s
-        if job.sizes["sp"] == 1:
-            sharing_s = _sharing_s(job)
+    if size is not None and not size.experts and job.sizes["sp"] == 1:
+        sharing_s = _sharing_s(job)
     sending_s = _sending_s(job, job.parts[rank].size)
     return Said(computing_s, sharing_s, _bubble_s(job, step), sending_s, _memory(job, rank))
 
@@ -95,7 +95,7 @@ def _memory(job: Job, rank: int) -> dict[str, float]:
         "gradients": job.itemsize * n * gradients,
         "optimizer state": (optimizer_state(job.recipe, n).paper_bytes or 0.0) * state,
     }
-    if size is None or size.experts or job.sizes["sp"] > 1:
+    if size is None or not size.in_papers or job.sizes["sp"] > 1:
         return found
     each = megatron_activation_bytes(
         size.context,

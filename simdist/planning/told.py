@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from simdist.nn.formulas import megatron_flops, num_parameters
+from simdist.nn.formulas import model_flops, num_parameters
 from simdist.planning.execution import Execution
 from simdist.planning.group import members
 from simdist.planning.job import Job
@@ -102,9 +102,7 @@ def _mfu(config: Config, bench: Workbench, seconds: float) -> str:
     size = shape(config)
     if size is None or size.experts:
         return "-"
-    needed = megatron_flops(
-        size.layers, size.width, size.vocabulary, size.context, config.global_batch_size, recompute="none"
-    )
+    needed = model_flops(size, config.global_batch_size)
     return f"{needed / seconds / bench.ranks / bench.cluster.device.flops_per_s:.0%}"
 
 

@@ -10,7 +10,7 @@ from simdist.collectives import algorithms
 from simdist.comm.device import DEVICES, PATHS
 from simdist.data import ORDERS, PYTHON
 from simdist.errors import ArgumentError
-from simdist.nn.shape import RECOMPUTATIONS
+from simdist.nn.shape import BLOCKS, RECOMPUTATIONS
 from simdist.optim import Schedule
 from simdist.parallel import compressions
 from simdist.parallel.pipeline import schedules
@@ -61,6 +61,11 @@ class Config:
     layers: int = option("model", Per("model", gpt=4), "blocks of attention and perceptron", below=10_000)
     width: int = option("model", Per("model", gpt=256), "numbers that stand for a byte; a multiple of heads", least=1)
     heads: int = option("model", Per("model", gpt=4), "heads of attention in each block", least=1)
+    kv_heads: int = option("model", Per("model", gpt=0), "of keys and values, which heads share; 0 for one each")
+    block: str = option("model", Per("model", gpt="gpt2"), "what blocks are made of", BLOCKS)
+    perceptron_width: int = option(
+        "model", Per("model", gpt=0), "numbers inside each perceptron; 0 for 4 times width, of llama's for 8/3 of it"
+    )
     dropout: float = option("model", Per("model", gpt=0.0), "the share of activations dropped in training", below=1)
     vocabulary: int = option(
         "model", Per("model", gpt=256), "tokens it tells apart, of which bytes are the first", least=256

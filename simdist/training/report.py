@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from simdist.arrays import Moment
 from simdist.cluster import Cluster
-from simdist.nn.formulas import megatron_flops
+from simdist.nn.formulas import model_flops
 from simdist.parallel import Compressed
 from simdist.parallel.memory import Prediction, memory_rows
 from simdist.parallel.pipeline import PipelineRow, Taken
@@ -195,9 +195,7 @@ def _mfu(trainer: Trainer, matmul_flops_per_s: float) -> str:
     size, total = shape(trainer.config), trainer.gauge.total
     if size is None or size.experts or not matmul_flops_per_s:
         return ""
-    needed = megatron_flops(
-        size.layers, size.width, size.vocabulary, size.context, total.targets / size.context, recompute="none"
-    )
+    needed = model_flops(size, total.targets / size.context)
     return f", MFU {total.per_second(needed) / trainer.comm.size / matmul_flops_per_s:.1%}"
 
 

@@ -162,6 +162,10 @@ def test_the_meter_hears_of_kernels_as_of_numpy(device):
             y, z, r = f.layer_norm(a, gain, gain)
             f.layer_norm_backward_weight(z, a, gain.copy(), gain.copy())
             f.gelu_backward(f.gelu(f.layer_norm_backward_input(z, r, gain, y))[1], a)
+            y, z, r = f.rms_norm(a, gain)
+            f.rms_norm_backward_weight(z, a, gain.copy())
+            f.swiglu_backward(f.swiglu(f.rms_norm_backward_input(z, r, gain, y))[1], a[:, :4].copy())
+            f.rotary(a.reshape(2, 2, 8)[..., :6].copy(), 1, np.arange(2))
             _, p = f.cross_entropy(a, moved(np.array([1, 2, 3, 0]), kind))
             f.cross_entropy_backward(p, moved(np.array([1, 2, 3, 0]), kind), 1.0)
         return meter.flops, meter.bytes

@@ -63,6 +63,37 @@ def test_gelu(made):
     assert same(f.gelu_backward(x, dy), f.gelu_backward(a, da), tolerance)
 
 
+@pytest.mark.parametrize("width", [1, 33, 300])
+def test_rms_norm(made, width):
+    make, tolerance = made
+    x, gain, dy = make(3, 5, width), make(width), make(3, 5, width)
+    a, g, da = on(x, gain, dy)
+    y, z, r = f.rms_norm(x, gain)
+    assert same((y, z, r), f.rms_norm(a, g), tolerance * 5)
+    zs, rs = on(z, r)
+    assert same(f.rms_norm_backward_input(z, r, gain, dy), f.rms_norm_backward_input(zs, rs, g, da), tolerance * 5)
+    f.rms_norm_backward_weight(z, dy, gain)
+    f.rms_norm_backward_weight(zs, da, g)
+    assert same(gain, g, tolerance * 5)
+
+
+def test_swiglu(made):
+    make, tolerance = made
+    x, dy = make(2, 7, 26), make(2, 7, 13)
+    a, da = on(x, dy)
+    y, slopes = f.swiglu(x)
+    assert same((y, slopes), f.swiglu(a), tolerance)
+    assert same(f.swiglu_backward(slopes, dy), f.swiglu_backward(*on(slopes), da), tolerance)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_rotary(made, groups):
+    make, tolerance = made
+    x, places = make(2, 5, (4 + 2 * groups) * 6), np.array([0, 1, 7, 8, 300])
+    for back in (False, True):
+        assert same(f.rotary(x, 4, places, back, groups), f.rotary(*on(x), 4, places, back, groups), tolerance)
+
+
 @pytest.mark.parametrize("first", [0, 4])
 def test_cross_entropy(made, first):
     make, tolerance = made
@@ -76,21 +107,22 @@ def test_cross_entropy(made, first):
 
 @pytest.mark.parametrize("drop", [False, True])
 @pytest.mark.parametrize("long", [False, True])
-def test_attention(made, long, drop, monkeypatch):
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_attention(made, long, drop, groups, monkeypatch):
     from simdist.arrays.kernels import attention
 
     if long:
         monkeypatch.setattr(attention, "_LONGEST", 4)
         monkeypatch.setattr(attention, "_TILE", 4)
     make, tolerance = made
-    n, t, h, d = 2, 9, 2, 5
-    qkv, dy = make(n, t, h * 3 * d), make(n, t, h * d)
+    n, t, h, d = 2, 9, 4, 5
+    qkv, dy = make(n, t, (h + 2 * groups) * d), make(n, t, h * d)
     keep = np.random.default_rng(4).random((n, h, t, t)) > 0.3 if drop else None
-    y, p = heads.attention(qkv, h, keep, 0.3)
+    y, p = heads.attention(qkv, h, keep, 0.3, groups)
     dqkv = heads.attention_backward(qkv, y, p, dy, keep, 0.3)
     a, da = on(qkv, dy)
     kept = None if keep is None else moved(keep, a)
-    z, q = f.attention(a, h, kept, 0.3)
+    z, q = f.attention(a, h, kept, 0.3, groups)
     assert q[0].ndim == (3 if long else 4)
     assert same(y, z, tolerance)
     assert same(dqkv, f.attention_backward(a, z, q, da, kept, 0.3), 2 * tolerance)

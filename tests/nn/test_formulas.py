@@ -12,11 +12,19 @@ from simdist.nn.formulas import (
     megatron_flops,
     megatron_parameters,
     megatron_training_s,
+    model_flops,
     num_parameters,
     training_flops,
 )
 from simdist.nn.functional.heads import num_pairs
 
+OTHERS = [
+    Shape(layers=2, width=12, heads=3, context=5, block="llama", recompute="full"),
+    Shape(layers=1, width=16, heads=4, context=130, vocabulary=30, tied=False, block="llama", kv_heads=2, inside=20),
+    Shape(layers=1, width=12, heads=6, context=6, kv_heads=2),
+    Shape(layers=1, width=8, heads=2, context=7, inside=20),
+    Shape(layers=1, width=8, heads=2, context=6, inside=20, experts=3),
+]
 SHAPES = [
     Shape(layers=2, width=8, heads=2, context=5, recompute="full"),
     Shape(layers=3, width=24, heads=4, context=16, vocabulary=11, tied=False, recompute="selective"),
@@ -30,12 +38,12 @@ MIXTURES = [
 ]
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, *MIXTURES], ids=str)
+@pytest.mark.parametrize("shape", [*SHAPES, *OTHERS, *MIXTURES], ids=str)
 def test_parameters_are_those_of_the_model(shape):
     assert gpt(shape).parameters.size == num_parameters(shape)
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, *MIXTURES], ids=str)
+@pytest.mark.parametrize("shape", [*SHAPES, *OTHERS, *MIXTURES], ids=str)
 def test_the_meter_counts_the_products_of_an_iteration(shape, monkeypatch):
     events = []
 
@@ -54,6 +62,27 @@ def test_the_meter_counts_the_products_of_an_iteration(shape, monkeypatch):
     products = [i for i, (what, _) in enumerate(events) if what == "product"]
     assert sum(events[i][1] for i in products) == matmul_flops(shape, 3)
     assert all(events[i + 1] == ("charge", events[i][1]) for i in products), "each is charged as soon as it is made"
+
+
+def test_llamas_parameters():
+    """Of Llama 2's and 3's, whose weights are there to be counted."""
+    for layers, width, heads, kv_heads, inside, vocabulary, size in (
+        (32, 4096, 32, 32, None, 32_000, 6_738_415_616),
+        (40, 5120, 40, 40, None, 32_000, 13_015_864_320),
+        (80, 8192, 64, 8, 28_672, 32_000, 68_976_648_192),
+        (32, 4096, 32, 8, 14_336, 128_256, 8_030_261_248),
+        (80, 8192, 64, 8, 28_672, 128_256, 70_553_706_496),
+    ):
+        given = {"vocabulary": vocabulary, "kv_heads": kv_heads, "inside": inside}
+        assert num_parameters(Shape(layers, width, heads, 4096, tied=False, block="llama", **given)) == size
+
+
+def test_what_models_need_is_the_papers_of_a_gpt_and_counted_of_others():
+    of_gpt = Shape(layers=3, width=24, heads=4, context=16, vocabulary=11)
+    assert model_flops(of_gpt, 5) == pytest.approx(megatron_flops(3, 24, 11, 16, 5, "none"), rel=1e-14)
+    for shape in OTHERS[1:4]:
+        whole = replace(shape, context=60)  # of which attention scores all pairs
+        assert model_flops(whole, 5) == pytest.approx(matmul_flops(whole, 5), rel=1e-14)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -56,6 +56,15 @@ def test_gelu():
     near(f.gelu_backward(derivative, weigh), slope(lambda: float((f.gelu(x)[0] * weigh).sum()), x))
 
 
+def test_swiglu():
+    x, weigh = RNG.normal(size=(4, 6)) * 3, RNG.normal(size=(4, 3))
+    y, slopes = f.swiglu(x)
+    near(y, [[g / (1 + math.exp(-g)) * u for g, u in zip(row[:3], row[3:], strict=True)] for row in x])
+    near(f.swiglu_backward(slopes, weigh), slope(lambda: float((f.swiglu(x)[0] * weigh).sum()), x))
+    with np.errstate(all="raise"):
+        near(f.swiglu(np.array([[-1e3, 1e3, 2.0, 2.0]]))[0], [[0, 2e3]])
+
+
 def test_cross_entropy():
     logits, targets = RNG.normal(size=(6, 5)), np.array([0, 4, 2, 2, 1, 3], np.uint8)
     total, p = f.cross_entropy(logits, targets)
@@ -108,6 +117,38 @@ def test_a_loss_is_charged():
         f.cross_entropy_backward(p, targets, 0.5)
     assert (forward.flops, forward.bytes) == (5 * 40, 2 * 320)
     assert (backward.flops, backward.bytes) == (40, 2 * 320)
+
+
+def test_rms_norm():
+    x, gain = RNG.normal(size=(2, 3, 5)) * 4 + 2, RNG.normal(size=5)
+    weigh = RNG.normal(size=x.shape)
+    y, z, r = f.rms_norm(x, gain)
+    near(y, x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-5) * gain)
+
+    def value():
+        return float((f.rms_norm(x, gain)[0] * weigh).sum())
+
+    dgain = np.ones(5)
+    f.rms_norm_backward_weight(z, weigh, dgain)
+    near(f.rms_norm_backward_input(z, r, gain, weigh), slope(value, x))
+    near(dgain, 1 + slope(value, gain))
+
+
+def test_rotary():
+    """Against complex numbers; and what queries and keys have in common hangs on how far apart they are alone."""
+    qkv, weigh, places = RNG.normal(size=(2, 4, 2 * 3 * 6)), RNG.normal(size=(2, 4, 36)), np.array([3, 4, 90, 1000])
+    turned = f.rotary(qkv, 2, places).reshape(2, 4, 2, 3, 6)
+    split = qkv.reshape(2, 4, 2, 3, 6)
+    by = np.exp(1j * places[:, None, None, None] * 10_000.0 ** (-np.arange(3) / 3))
+    expected = (split[..., :2, :3] + 1j * split[..., :2, 3:]) * by
+    near(turned[..., :2, :], np.concatenate([expected.real, expected.imag], axis=-1))
+    np.testing.assert_array_equal(turned[..., 2, :], split[..., 2, :])
+    dx = slope(lambda: float((f.rotary(qkv, 2, places) * weigh).sum()), qkv)
+    near(f.rotary(weigh, 2, places, back=True), dx)
+    near(f.rotary(turned.reshape(2, 4, 36), 2, places, back=True), qkv)
+    same = np.broadcast_to(qkv[:, :1], qkv.shape)
+    q, k, _ = np.moveaxis(f.rotary(same, 2, np.array([5, 9, 105, 109])).reshape(2, 4, 2, 3, 6), 3, 0)
+    near((q[:, 0] * k[:, 1]).sum(-1), (q[:, 2] * k[:, 3]).sum(-1))
 
 
 def test_layer_norm():
@@ -175,6 +216,10 @@ def test_blocks_make_no_difference():
         np.testing.assert_allclose(whole[i], np.concatenate([parts[i] for parts in alone]), rtol=1e-13)
     for i in range(2):
         np.testing.assert_allclose(f.gelu(x)[i], np.concatenate([f.gelu(row)[i][None] for row in x]), rtol=1e-13)
+        np.testing.assert_allclose(f.swiglu(x)[i], np.concatenate([f.swiglu(row[None])[i] for row in x]), rtol=1e-13)
+    whole, alone = f.rms_norm(x, gain), [f.rms_norm(row[None], gain) for row in x]
+    for i in range(3):
+        np.testing.assert_allclose(whole[i], np.concatenate([parts[i] for parts in alone]), rtol=1e-13)
 
 
 def test_nothing_changes_what_it_is_given():
@@ -185,6 +230,9 @@ def test_nothing_changes_what_it_is_given():
     f.attention_backward(qkv, y, p, x)
     f.layer_norm(x, gain, gain)
     f.gelu(x)
+    f.swiglu(x)
+    f.rms_norm(x, gain)
+    f.rotary(qkv, 2, np.arange(3))
     f.linear(x, RNG.normal(size=(4, 2)))
     f.cross_entropy(gain[None], np.array([1]))
     for a, b in zip(given, before, strict=True):
@@ -199,6 +247,12 @@ TOKENS, ROWS = np.zeros((2, 3), np.uint8), np.arange(2)
 @pytest.mark.parametrize(
     ("operation", "args", "flops"),
     [
+        (f.swiglu, (X,), 9 * 12),
+        (f.swiglu_backward, (X, np.ones((2, 3, 2))), 24),
+        (f.rms_norm, (X, B), 4 * 24),
+        (f.rms_norm_backward_input, (X, np.ones((6, 1)), B, X), 6 * 24),
+        (f.rms_norm_backward_weight, (X, X, B.copy()), 2 * 24),
+        (f.rotary, (QKV, 2, np.arange(3)), 2 * 72),
         (f.add, (X.copy(), X), 24),
         (f.product, (X, W), 2 * 6 * 4 * 5),
         (f.linear, (X, W, np.ones(5)), 2 * 6 * 4 * 5 + 6 * 5),

@@ -2,17 +2,18 @@
 
 import numpy as np
 import pytest
-from small_gpt import RECOMPUTED, SMALL, arrays, bound, gradient_of, in_pytorch, noise, windows
+from small_gpt import LLAMA, RECOMPUTED, SMALL, arrays, bound, gradient_of, in_pytorch, noise, windows
 
 from simdist.arrays import Meter, metered, phantom
 from simdist.errors import ArgumentError, ArrayError, UnknownNameError
 from simdist.nn import Observer, Shape, gpt
+from simdist.nn.shape import BLOCKS
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("more", [{"tied": True}, {"tied": False}, {"block": "llama"}, {"kv_heads": 1}], ids=str)
 @pytest.mark.parametrize("told", [(), (noise(3),)], ids=["whole", "dropout"])
-def test_gradient_against_finite_differences(tied, told):
-    model = bound(Shape(2, 8, 2, 5, vocabulary=11, dropout=0.3, tied=tied))
+def test_gradient_against_finite_differences(more, told):
+    model = bound(Shape(2, 8, 2, 5, vocabulary=11, dropout=0.3, inside=9, **more))
     batch = windows(3, Shape(1, 1, 1, 5, vocabulary=11))
     flat = model.parameters.data
     flat += np.random.default_rng(2).normal(size=flat.size) * 0.3  # away from where biases and gains are trivial
@@ -32,8 +33,9 @@ def test_untrained_it_takes_all_bytes_for_about_as_likely():
     assert total / 250 == pytest.approx(np.log(256), abs=0.05)
 
 
-def test_it_sees_no_future():
-    model, batch = bound(SMALL), windows(2)
+@pytest.mark.parametrize("shape", [SMALL, LLAMA], ids=lambda shape: shape.block)
+def test_it_sees_no_future(shape):
+    model, batch = bound(shape), windows(2)
     other = batch.copy()
     other[:, 3:] += 1
     logits, later = (model.layers.forward(x[:, :-1])[0] for x in (batch, other))
@@ -166,7 +168,7 @@ def test_first_values_are_those_of_gpt_2():
     assert next(p for p in model.parameters if p.name == "norm.gain").data.tolist() == [1] * 64
 
 
-@pytest.mark.parametrize("shape", [*RECOMPUTED, Shape(1, 8, 2, 130, dropout=0.3)], ids=str)
+@pytest.mark.parametrize("shape", [*RECOMPUTED, LLAMA, Shape(1, 8, 2, 130, dropout=0.3)], ids=str)
 def test_without_numbers_it_costs_the_same(shape):
     meters = []
     for kind in ("numpy", "phantom"):
@@ -189,6 +191,16 @@ def test_a_shape_must_be_possible():
         Shape(1, 8, 4, 0)
     with pytest.raises(ArgumentError, match="dropout is 1"):
         gpt(Shape(1, 8, 4, 8, dropout=1.0))
+    with pytest.raises(ArgumentError, match="kv_heads is 3 and heads is 4; needs a divisor"):
+        Shape(1, 8, 4, 8, kv_heads=3)
+    with pytest.raises(ArgumentError, match="inside is 0; needs at least 1"):
+        Shape(1, 8, 4, 8, inside=0)
+    with pytest.raises(ArgumentError, match="needs an even number of them a head"):
+        Shape(1, 12, 4, 8, block="llama")
+    with pytest.raises(ArgumentError, match="experts is 2 and block is llama"):
+        Shape(1, 8, 4, 8, block="llama", experts=2)
+    with pytest.raises(UnknownNameError, match="did you mean 'llama'"):
+        Shape(1, 8, 4, 8, block="lama")
     with pytest.raises(UnknownNameError, match="did you mean 'full'"):
         Shape(1, 8, 4, 8, recompute="ful")
 
@@ -196,10 +208,11 @@ def test_a_shape_must_be_possible():
 # -- PyTorch ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("tied", "context"), [(True, 17), (False, 17), (True, 150)])
-def test_gradients_against_pytorch(tied, context):
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize(("tied", "context", "kv_heads"), [(True, 17, 6), (False, 17, 2), (True, 150, 3)])
+def test_gradients_against_pytorch(tied, context, kv_heads, block):
     torch = pytest.importorskip("torch")
-    shape = Shape(layers=3, width=24, heads=3, context=context, tied=tied)
+    shape = Shape(3, 24, 6, context, tied=tied, block=block, kv_heads=kv_heads, inside=40)
     model, batch = bound(shape), windows(6, shape)
     total, context = model.forward(batch)
     model.backward(context, 1.0)
@@ -211,9 +224,10 @@ def test_gradients_against_pytorch(tied, context):
         np.testing.assert_allclose(p.gradient, weights[p.name].grad.numpy(), rtol=1e-10, atol=1e-10, err_msg=p.name)
 
 
-def test_fifty_steps_of_training_against_pytorch():
+@pytest.mark.parametrize("block", BLOCKS)
+def test_fifty_steps_of_training_against_pytorch(block):
     torch = pytest.importorskip("torch")
-    shape = Shape(layers=2, width=16, heads=2, context=12)
+    shape = Shape(layers=2, width=16, heads=2, context=12, block=block, inside=64)
     model = bound(shape)
     weights = {p.name: torch.tensor(p.data, requires_grad=True) for p in model.parameters}
     sgd = torch.optim.SGD(weights.values(), lr=0.5)

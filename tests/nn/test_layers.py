@@ -2,7 +2,17 @@ import numpy as np
 import pytest
 
 from simdist.nn import Embedding, Gelu, Linear, Parameters, Sequence
-from simdist.nn.layers import Attention, Dropout, LayerNorm, Recompute, Residual, TextEmbedding
+from simdist.nn.layers import (
+    Attention,
+    Dropout,
+    LayerNorm,
+    Recompute,
+    Residual,
+    RMSNorm,
+    Rotary,
+    SwiGLU,
+    TextEmbedding,
+)
 
 RNG = np.random.default_rng(3)
 
@@ -49,7 +59,11 @@ def test_the_halves_of_backward_make_the_whole():
 
 LAYERS = {
     "linear": Linear("l", 6, 3),
+    "two side by side": Linear("l", 6, (2, 3)),
     "gelu": Gelu(),
+    "swiglu": SwiGLU(),
+    "rotary": Rotary(1),
+    "root of mean square": RMSNorm("n", 6),
     "norm": LayerNorm("n", 6),
     "attention": Attention("a", 2),
     "dropout": Dropout("d", 0.5),

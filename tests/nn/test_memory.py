@@ -18,6 +18,9 @@ SHAPES = {
     "many scores": {"layers": 3, "width": 8, "heads": 4, "context": 96},
     "wide": {"layers": 3, "width": 64, "heads": 2, "context": 5},
     "many words": {"layers": 1, "width": 8, "heads": 2, "context": 6, "vocabulary": 250},
+    "llama": {"layers": 2, "width": 12, "heads": 3, "context": 7, "vocabulary": 11, "block": "llama", "kv_heads": 1},
+    "half as wide inside": {"layers": 2, "width": 12, "heads": 3, "context": 7, "block": "llama", "inside": 24},
+    "narrow": {"layers": 2, "width": 12, "heads": 3, "context": 7, "inside": 10},
     "long": {"layers": 2, "width": 8, "heads": 2, "context": 150},
     "experts": {"layers": 2, "width": 12, "heads": 3, "context": 8, "experts": 4, "capacity_factor": 4.0},
     "two of the experts": {

@@ -54,6 +54,15 @@ def test_operations_round_once(dtype):
     dx = f.layer_norm_backward_input(z.astype(float), r.astype(float), gain.astype(float), y.astype(float))
     near(f.layer_norm_backward_input(z, r, gain, y), dx, dtype)
     near(f.positions(x[None].copy(), x[:, :40])[0], x64 + x64, dtype)
+    y, z, r = f.rms_norm(x, gain)
+    assert r.dtype == np.float32, "a statistic"
+    near(y, f.rms_norm(x64, gain.astype(float))[0], dtype)
+    dx = f.rms_norm_backward_input(z.astype(float), r.astype(float), gain.astype(float), y.astype(float))
+    near(f.rms_norm_backward_input(z, r, gain, y), dx, dtype)
+    for found, expected in zip(f.swiglu(x), f.swiglu(x64), strict=True):
+        near(found, expected, dtype)
+    near(f.swiglu_backward(x, x[:, :20]), f.swiglu_backward(x64, x64[:, :20]), dtype)
+    near(f.rotary(x[None, :, :36], 3, np.arange(300)), f.rotary(x64[None, :, :36], 3, np.arange(300)), dtype)
 
 
 @every_dtype
@@ -69,6 +78,10 @@ def test_gradients_of_weights_are_added_to_and_rounded_once(dtype):
         near(found, exact, dtype)
     gain, bias = draw(dtype, 24, 24)
     expected = [gain.astype(float), bias.astype(float)]
+    of_rms, exact = gain.copy(), gain.astype(float)
+    f.rms_norm_backward_weight(dy, dy, of_rms)
+    f.rms_norm_backward_weight(dy64, dy64, exact)
+    near(of_rms, exact, dtype)
     f.layer_norm_backward_weight(dy, dy, gain, bias)
     f.layer_norm_backward_weight(dy64, dy64, *expected)
     for found, exact in zip((gain, bias), expected, strict=True):

@@ -26,6 +26,7 @@ MESHES = [
     ({"sp": 2, "dp": 2}, 4),
     ({"sp": 2, "tp": 2, "ulysses": True}, 4),
 ]
+LLAMA = {"block": "llama", "kv_heads": 2, "perceptron_width": 24}
 every_mesh = pytest.mark.parametrize(("mesh", "p"), MESHES, ids=lambda told: str(told))
 
 
@@ -42,6 +43,19 @@ def run(comm, settings, folder=None, resume=False):
         trainer.resume(trainer.checkpoints, CUT)
     lines = [[*line[:5], line.auxiliary_loss] for line in trainer.run() if line]
     return lines, [text.decode("latin") for _, text in trainer.samples()]
+
+
+@pytest.mark.parametrize(
+    "mesh", [{"tp": 2, "sp": 2}, {"dp": 2, "tp": 2, "zero": 3}, {"pp": 2, "sp": 2, "ulysses": True}], ids=str
+)
+def test_blocks_of_llamas(spmd, settings, mesh, tmp_path):
+    [(lines, written)] = spmd(run, 1, settings | LLAMA)
+    folder = tmp_path / "run"
+    for found, texts in spmd(run, 4, settings | LLAMA | {"checkpoint_every": CUT} | mesh, folder):
+        np.testing.assert_allclose(found, lines, rtol=1e-10)
+        assert texts == written
+    for found, _ in spmd(run, 2, settings | LLAMA | {"tp": 2}, folder, True):
+        np.testing.assert_allclose(found, lines[-2:], rtol=1e-10)
 
 
 EXPERTS = {"experts": 4, "top_k": 2, "group": 3, "capacity_factor": 1.0}
@@ -145,6 +159,8 @@ def test_it_goes_on_otherwise_than_it_began(spmd, settings, tmp_path):
         ({"sp": 2, "precision": "fp16", "micro_batches": 2}, 2),
         (ENOUGH | {"ep": 2, "tp": 2}, 4),
         (ENOUGH | {"ep": 2, "sp": 2}, 4),
+        (LLAMA | {"sp": 2, "tp": 2, "sequence_parallel": True}, 4),
+        (LLAMA | {"sp": 2, "dp": 2, "ulysses": True, "recompute": "selective"}, 4),
     ],
     ids=lambda told: str(told),
 )

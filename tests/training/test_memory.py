@@ -25,6 +25,7 @@ METHODS = {
     "8-bit": {"optimizer": "adamw8bit"},
     "tensor": {"tp": 2, "precision": "float32"},
     "ring": {"algorithm": "ring", "bucket_bytes": 3000},
+    "llama": {"block": "llama", "kv_heads": 1, "zero": 3},
     "tree": {"method": "dp", "algorithm": "tree"},
     "zero 3, ring": {"zero": 3, "algorithm": "ring"},
     "map-reduce": {"method": "map-reduce"},

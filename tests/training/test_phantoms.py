@@ -41,6 +41,7 @@ def costs(**settings):
         {"tp": 4, "sequence_parallel": True, "dropout": 0.1},
         {"sp": 2},
         {"sp": 4, "ulysses": True},
+        {"block": "llama", "kv_heads": 2, "tp": 2, "sp": 2},
         {"pp": 4, "micro_batches": 8},
         {"pp": 2, "tp": 2, "schedule": "zb-v", "micro_batches": 4, "logits": "untied"},
         {"pp": 4, "schedule": "chimera", "micro_batches": 4, "zero": 1},

@@ -1,4 +1,4 @@
-"""Activation: the Gaussian error linear unit in one pass; see `simdist.nn.functional.activation`."""
+"""Activation: the Gaussian error linear unit, and the gated one; see `simdist.nn.functional.activation`."""
 
 import math
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, pointwise, width_of
 from simdist.arrays.meter import charge
 
-__all__ = ["gelu", "gelu_backward"]
+__all__ = ["gelu", "gelu_backward", "swiglu", "swiglu_backward"]
 
 _C = math.sqrt(2 / math.pi)
 
@@ -24,6 +24,30 @@ _GELU = pointwise(
     """,
 )
 _BACKWARD = pointwise("gelu_backward", ["T slope", "T dy"], ["T dx"], "dx = dy * slope;")
+
+# A row has f gates, then the f numbers that they are on.
+_SWIGLU = r"""
+extern "C" __global__ void swiglu(const T* x, T* y, T* slopes, long long n, long long f) {
+    const long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        const long long at = i + i / f * f;
+        const A g = widen(x[at]), u = widen(x[at + f]), s = tanh(g * A(0.5)) * A(0.5) + A(0.5);
+        set(slopes[at], (s + g * s * (1 - s)) * u);
+        set(slopes[at + f], g * s);
+        set(y[i], g * s * u);
+    }
+}
+
+extern "C" __global__ void swiglu_backward(const T* slopes, const T* dy, T* dx, long long n, long long f) {
+    const long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        const long long at = i + i / f * f;
+        const A d = widen(dy[i]);
+        set(dx[at], d * widen(slopes[at]));
+        set(dx[at + f], d * widen(slopes[at + f]));
+    }
+}
+"""
 
 
 def gelu(x: Any) -> tuple[Any, Any]:
@@ -44,4 +68,24 @@ def gelu_backward(slope: Any, dy: Any) -> Any:
     kernel = compiled(_BACKWARD, "gelu_backward", dy.dtype, width)
     kernel(blocks_for(dx.size, width), THREADS, slope, dy, dx, np.int64(dx.size))
     charge(dx.size, 3 * dx.nbytes)
+    return dx
+
+
+def swiglu(x: Any) -> tuple[Any, Any]:
+    """See `simdist.nn.functional`."""
+    x, f = x if x.flags.c_contiguous else x.copy(), x.shape[-1] // 2
+    y, slopes = np.empty_like(x, shape=(*x.shape[:-1], f)), np.empty_like(x)
+    kernel = compiled(_SWIGLU, "swiglu", x.dtype)
+    kernel(blocks_for(y.size), THREADS, x, y, slopes, np.int64(y.size), np.int64(f))
+    charge(9 * y.size, x.nbytes + y.nbytes + slopes.nbytes)
+    return y, slopes
+
+
+def swiglu_backward(slopes: Any, dy: Any) -> Any:
+    """See `simdist.nn.functional`."""
+    dy = dy if dy.flags.c_contiguous else dy.copy()
+    dx = np.empty_like(slopes)
+    kernel = compiled(_SWIGLU, "swiglu_backward", dy.dtype)
+    kernel(blocks_for(dy.size), THREADS, slopes, dy, dx, np.int64(dy.size), np.int64(dy.shape[-1]))
+    charge(dx.size, 2 * dx.nbytes + dy.nbytes)
     return dx

@@ -81,28 +81,30 @@ extern "C" __global__ void dot(const T* y, const T* dy, A* sums, long long rows,
 """
 
 
-def attention(qkv: Any, heads: int, keep: Any = None, share: float = 0.0) -> tuple[Any, tuple[Any, ...]]:
+def attention(
+    qkv: Any, heads: int, keep: Any = None, share: float = 0.0, groups: int | None = None
+) -> tuple[Any, tuple[Any, ...]]:
     """See `simdist.nn.functional`.
 
     Returns:
         y; and p before dropout, shape (n, h, t, t), or of a long text lse, shape (n, h, t).
     """
     n, t, _ = qkv.shape
-    q, k, v = _split(qkv, heads, 3)
+    q, k, v = _split_qkv(qkv, heads, groups or heads)
     y, lse = np.empty_like(q), np.empty_like(q, shape=(n, heads, t), dtype=working_dtype(qkv.dtype))
     p = None
     for queries, keys in _tiles(t):
         p = _columns("softmax", _scores(k[:, :, keys], q[:, :, queries]), q, lse, queries)
         w = p if keep is None else _dropped(p, keep[:, :, keys, queries], share)
         y[:, :, queries] = matmul(w.swapaxes(-1, -2), v[:, :, keys])
-    _charge(qkv, heads, 2, 7 + 2 * (keep is not None))
+    _charge(q, 2, 7 + 2 * (keep is not None))
     return _joined(y), ((lse,) if t > _LONGEST else (p,))
 
 
 def attention_backward(qkv: Any, y: Any, p: tuple[Any, ...], dy: Any, keep: Any = None, share: float = 0.0) -> Any:
     """See `simdist.nn.functional`; p is of `attention` here."""
     t, heads, known = qkv.shape[1], p[0].shape[1], p[0]
-    q, k, v = _split(qkv, heads, 3)
+    q, k, v = _split_qkv(qkv, heads, (qkv.shape[-1] * heads // y.shape[-1] - heads) // 2)
     (ys,), (dys,) = _split(y, heads, 1), _split(dy, heads, 1)
     sums, scale = _dots(ys, dys), working_dtype(q.dtype).type(1 / math.sqrt(q.shape[-1]))
     dq, dk, dv = dqkv = np.empty_like(q, shape=(3, *q.shape))
@@ -119,8 +121,8 @@ def attention_backward(qkv: Any, y: Any, p: tuple[Any, ...], dy: Any, keep: Any 
         _add(w if mask is None else _dropped(w, mask, share), dlooked, dv, keys, t)
         _add(ds, looked, dk, keys, t)
         dq[:, :, queries] = matmul(ds.swapaxes(-1, -2), seen)
-    _charge(qkv, heads, 4, 3 + 4 * (keep is not None))
-    return dqkv.transpose(1, 3, 2, 0, 4).reshape(qkv.shape)
+    _charge(q, 4, 3 + 4 * (keep is not None))
+    return _joined_qkv(dqkv, qkv)
 
 
 def _scores(keys: Any, queries: Any, scale: float | None = None) -> Any:
@@ -145,6 +147,35 @@ def _split(x: Any, heads: int, count: int) -> Any:
     """The `count` arrays of shape (n, h, t, d) in x of shape (n, t, h * count * d), each contiguous."""
     n, t, width = x.shape
     return x.reshape(n, t, heads, count, width // (heads * count)).transpose(3, 0, 2, 1, 4).copy()
+
+
+def _split_qkv(x: Any, heads: int, groups: int) -> Any:
+    """Queries, keys and values of each head, contiguous; x has for each group its queries, its key, its value."""
+    if groups == heads:
+        return _split(x, heads, 3)
+    (n, t, width), k = x.shape, heads // groups
+    split = x.reshape(n, t, groups, k + 2, width // (heads + 2 * groups)).transpose(3, 0, 2, 1, 4)
+    qkv = np.empty_like(x, shape=(3, n, groups, k, *split.shape[3:]))
+    qkv[0] = split[:k].transpose(1, 2, 0, 3, 4)
+    qkv[1:] = split[k:, :, :, None]
+    return qkv.reshape(3, n, heads, *split.shape[3:])
+
+
+def _joined_qkv(dqkv: Any, like: Any) -> Any:
+    """What was found of each head, (3, n, h, t, d), as `_split_qkv` takes it: of a group, its heads' sum."""
+    (_, n, heads, t, d), width = dqkv.shape, like.shape[-1]
+    groups = (width // d - heads) // 2
+    if groups == heads:
+        return dqkv.transpose(1, 3, 2, 0, 4).reshape(like.shape)
+    k, dtype = heads // groups, working_dtype(like.dtype)
+    found = dqkv.reshape(3, n, groups, k, t, d)
+    sums = np.zeros_like(like, shape=(2, n, groups, t, d), dtype=dtype)
+    for i in range(k):
+        np.add(sums, found[1:, :, :, i], out=sums, dtype=dtype, casting="same_kind")
+    joined = np.empty_like(like, shape=(n, t, groups, k + 2, d))
+    joined[:, :, :, :k] = found[0].transpose(0, 3, 1, 2, 4)
+    joined[:, :, :, k:] = sums.astype(like.dtype).transpose(1, 3, 2, 0, 4)
+    return joined.reshape(like.shape)
 
 
 def _joined(y: Any) -> Any:
@@ -178,8 +209,8 @@ def _dropped(p: Any, keep: Any, share: float) -> Any:
     return w.astype(p.dtype)
 
 
-def _charge(qkv: Any, heads: int, products: int, each: int) -> None:
+def _charge(q: Any, products: int, each: int) -> None:
     """Tell the meter: here every pair of query and key is multiplied, also those that the mask hides."""
-    n, t, width = qkv.shape
-    pairs, d = n * heads * t * t, width // (3 * heads)
-    charge((2 * products * d + each) * pairs, (products + 2) * pairs * qkv.itemsize)
+    n, heads, t, d = q.shape
+    pairs = n * heads * t * t
+    charge((2 * products * d + each) * pairs, (products + 2) * pairs * q.itemsize)

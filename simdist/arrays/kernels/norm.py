@@ -1,4 +1,4 @@
-"""Norm: layer normalization, a block of threads a row; see `simdist.nn.functional.norm`."""
+"""Norm: layer normalization and RMSNorm, a block of threads a row; see `simdist.nn.functional.norm`."""
 
 from typing import Any
 
@@ -8,7 +8,14 @@ from simdist.arrays.kernels.source import THREADS, compiled
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
 
-__all__ = ["layer_norm", "layer_norm_backward_input", "layer_norm_backward_weight"]
+__all__ = [
+    "layer_norm",
+    "layer_norm_backward_input",
+    "layer_norm_backward_weight",
+    "rms_norm",
+    "rms_norm_backward_input",
+    "rms_norm_backward_weight",
+]
 
 _COLUMNS, _LANES = 32, 8  # of a block that adds up columns: THREADS together
 _ROWS = 64  # that such a block adds up at least
@@ -47,6 +54,32 @@ extern "C" __global__ void layer_norm_backward_input(
     for (long long i = threadIdx.x; i < width; i += blockDim.x) {
         const A g = widen(dy[row + i]) * widen(gain[i]);
         set(dx[row + i], (g - sum - widen(z[row + i]) * along) * r[blockIdx.x]);
+    }
+}
+
+extern "C" __global__ void rms_norm(const T* x, const T* gain, T* y, T* z, A* r, long long width, A epsilon) {
+    const long long row = blockIdx.x * width;
+    A squares = 0;
+    for (long long i = threadIdx.x; i < width; i += blockDim.x) squares += widen(x[row + i]) * widen(x[row + i]);
+    const A scale = 1 / sqrt(block_sum(squares) / width + epsilon);
+    for (long long i = threadIdx.x; i < width; i += blockDim.x) {
+        const A unit = widen(x[row + i]) * scale;
+        set(z[row + i], unit);
+        set(y[row + i], unit * widen(gain[i]));
+    }
+    if (threadIdx.x == 0) r[blockIdx.x] = scale;
+}
+
+extern "C" __global__ void rms_norm_backward_input(
+    const T* z, const A* r, const T* gain, const T* dy, T* dx, long long width) {
+    const long long row = blockIdx.x * width;
+    A along = 0;
+    for (long long i = threadIdx.x; i < width; i += blockDim.x)
+        along += widen(dy[row + i]) * widen(gain[i]) * widen(z[row + i]);
+    along = block_sum(along) / width;
+    for (long long i = threadIdx.x; i < width; i += blockDim.x) {
+        const A g = widen(dy[row + i]) * widen(gain[i]);
+        set(dx[row + i], (g - widen(z[row + i]) * along) * r[blockIdx.x]);
     }
 }
 
@@ -115,7 +148,41 @@ def layer_norm_backward_input(z: Any, r: Any, gain: Any, dy: Any) -> Any:
 
 
 def layer_norm_backward_weight(z: Any, dy: Any, dgain: Any, dbias: Any) -> None:
-    """See `simdist.nn.functional`; sums are of runs of rows first, always in the same order."""
+    """See `simdist.nn.functional`."""
+    _add_columns(z, dy, dgain, dbias)
+    charge(3 * z.size, 2 * z.nbytes)
+
+
+def rms_norm(x: Any, gain: Any) -> tuple[Any, Any, Any]:
+    """See `simdist.nn.functional`."""
+    width, dtype = x.shape[-1], working_dtype(x.dtype)
+    x = x if x.flags.c_contiguous else x.copy()
+    rows = x.size // width
+    y, z, r = np.empty_like(x), np.empty_like(x), np.empty_like(x, shape=(rows, 1), dtype=dtype)
+    kernel = compiled(_SOURCE, "rms_norm", x.dtype)
+    kernel(rows, THREADS, x, gain, y, z, r, np.int64(width), dtype.type(1e-5))
+    charge(4 * x.size, 3 * x.nbytes)
+    return y, z, r
+
+
+def rms_norm_backward_input(z: Any, r: Any, gain: Any, dy: Any) -> Any:
+    """See `simdist.nn.functional`."""
+    width, dx = z.shape[-1], np.empty_like(z)
+    dy = dy if dy.flags.c_contiguous else dy.copy()
+    kernel = compiled(_SOURCE, "rms_norm_backward_input", z.dtype)
+    kernel(z.size // width, THREADS, z, r, gain, dy, dx, np.int64(width))
+    charge(6 * z.size, 3 * z.nbytes)
+    return dx
+
+
+def rms_norm_backward_weight(z: Any, dy: Any, dgain: Any) -> None:
+    """See `simdist.nn.functional`: the kernel adds up both sums, of which the other is nobody's."""
+    _add_columns(z, dy, dgain, np.empty_like(dgain))
+    charge(2 * z.size, 2 * z.nbytes)
+
+
+def _add_columns(z: Any, dy: Any, dgain: Any, dbias: Any) -> None:
+    """Sums are of runs of rows first, always in the same order."""
     width = z.shape[-1]
     rows = z.size // width
     dy = dy if dy.flags.c_contiguous else dy.copy()
@@ -126,4 +193,3 @@ def layer_norm_backward_weight(z: Any, dy: Any, dgain: Any, dbias: Any) -> None:
     compiled(_SOURCE, "layer_norm_columns", z.dtype)(grid, _COLUMNS * _LANES, z, dy, *sums, np.int64(rows), wide, each)
     adding = compiled(_SOURCE, "layer_norm_add", dgain.dtype)
     adding(-(-width // THREADS), THREADS, *sums, dgain, dbias, np.int64(parts), wide)
-    charge(3 * z.size, 2 * z.nbytes)

@@ -13,7 +13,7 @@ Each function charges the meter: a multiplication and an addition are one operat
 function is one, and each operand counts as read or written once.
 """
 
-from simdist.nn.functional.activation import gelu, gelu_backward
+from simdist.nn.functional.activation import gelu, gelu_backward, swiglu, swiglu_backward
 from simdist.nn.functional.dispatch import (
     Route,
     assign,
@@ -34,8 +34,16 @@ from simdist.nn.functional.lookup import embedding, embedding_backward, position
 from simdist.nn.functional.loss import cross_entropy, cross_entropy_backward
 from simdist.nn.functional.mask import dropout, kept
 from simdist.nn.functional.matrix import linear, linear_backward_input, linear_backward_weight, product
-from simdist.nn.functional.norm import layer_norm, layer_norm_backward_input, layer_norm_backward_weight
+from simdist.nn.functional.norm import (
+    layer_norm,
+    layer_norm_backward_input,
+    layer_norm_backward_weight,
+    rms_norm,
+    rms_norm_backward_input,
+    rms_norm_backward_weight,
+)
 from simdist.nn.functional.residual import add
+from simdist.nn.functional.rotary import rotary
 
 __all__ = [
     "Route",
@@ -71,5 +79,11 @@ __all__ = [
     "positions",
     "positions_backward",
     "product",
+    "rms_norm",
+    "rms_norm_backward_input",
+    "rms_norm_backward_weight",
+    "rotary",
+    "swiglu",
+    "swiglu_backward",
     "within",
 ]

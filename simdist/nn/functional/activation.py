@@ -1,4 +1,4 @@
-"""Activation: the Gaussian error linear unit."""
+"""Activation: the Gaussian error linear unit, and the gated one."""
 
 import math
 
@@ -9,7 +9,7 @@ from simdist.arrays.blocks import blocks
 from simdist.arrays.fused import fused
 from simdist.arrays.working import room, settle, widened, working_dtype
 
-__all__ = ["gelu", "gelu_backward"]
+__all__ = ["gelu", "gelu_backward", "swiglu", "swiglu_backward"]
 
 _C = math.sqrt(2 / math.pi)
 _A = _C * 0.044715
@@ -64,4 +64,59 @@ def gelu_backward(slope: Array, dy: Array) -> Array:
     dx = np.empty_like(dy)
     np.multiply(dy, slope, out=dx, dtype=working_dtype(dx.dtype), casting="same_kind")
     charge(dx.size, 3 * dx.nbytes)
+    return dx
+
+
+@fused("activation")
+def swiglu(x: Array) -> tuple[Array, Array]:
+    """A gate on what comes beside it, y = g s u with s = 1 / (1 + exp(-g)), and its slopes by g and by u.
+
+        slope by g    (s + g s (1 - s)) u        slope by u    g s
+
+    As of `gelu`, slopes are made while everything is in the cache, and are all that backward needs.
+
+    Args:
+        x: shape (…, 2 f): in each row f numbers g, then f numbers u.
+
+    Returns:
+        y, shape (…, f); slopes, of x's shape.
+
+    Source: Shazeer 2020, arXiv 2002.05202, equations 5 and 6.
+    """
+    f = x.shape[-1] // 2
+    pairs = x.reshape(-1, 2, f)
+    y, slopes = np.empty_like(x, shape=(len(pairs), f)), np.empty_like(pairs)
+    for part in blocks(len(pairs), f * working_dtype(x.dtype).itemsize, like=x):
+        ys, each = room(y[part]), room(slopes[part])
+        _swiglu(widened(pairs[part]), ys, each)
+        settle(y[part], ys)
+        settle(slopes[part], each)
+    charge(9 * y.size, x.nbytes + y.nbytes + slopes.nbytes)
+    return y.reshape(*x.shape[:-1], f), slopes.reshape(x.shape)
+
+
+def _swiglu(x: Array, y: Array, slopes: Array) -> None:
+    """One block of `swiglu`."""
+    g, u = x[:, 0], x[:, 1]
+    by_g, by_u = slopes[:, 0], slopes[:, 1]
+    np.multiply(g, 0.5, out=by_g)
+    np.tanh(by_g, out=by_g)  # of half of g: no exponential overflows
+    by_g *= 0.5
+    by_g += 0.5  # s
+    np.multiply(g, by_g, out=by_u)
+    np.subtract(1, by_g, out=y)
+    y *= by_u
+    by_g += y
+    by_g *= u
+    np.multiply(by_u, u, out=y)
+
+
+@fused("activation")
+def swiglu_backward(slopes: Array, dy: Array) -> Array:
+    """Returns dx = dy · slopes, of the slopes' shape, by g and by u."""
+    dx, f = np.empty_like(slopes), dy.shape[-1]
+    pairs, each = dx.reshape(-1, 2, f), slopes.reshape(-1, 2, f)
+    dtype = working_dtype(dx.dtype)
+    np.multiply(dy.reshape(-1, 1, f), each, out=pairs, dtype=dtype, casting="same_kind")
+    charge(dx.size, 2 * dx.nbytes + dy.nbytes)
     return dx

@@ -1,7 +1,8 @@
 """Blockwise: attention that meets the keys a block at a time, and never has all its scores.
 
     n, h, t, d    samples, heads, tokens, features of a head
-    q             queries, (n, h, t, d)                 k, v    a block of keys and values, (n, h, t', d)
+    q             queries, (n, h, t, d)                 k, v    a block of keys and values, (n, h, t', d), or of
+                                                                groups of heads that share them, (n, g, t', d)
     s             scores q · k / √d of this block
 
 What a softmax needs of all keys, its largest score and its sum, is kept as a running one, and put right when a
@@ -29,7 +30,8 @@ from simdist.arrays import Array, charge
 from simdist.arrays.blocks import BLOCK_BYTES, blocks
 from simdist.arrays.matmul import vecdot
 from simdist.arrays.working import widened, working_dtype
-from simdist.nn.functional.heads import TILE, dropped, mask_later_keys, split_heads, tile_backward, tiles
+from simdist.nn.functional.groups import each_head, of_groups, split_heads
+from simdist.nn.functional.heads import TILE, dropped, mask_later_keys, tile_backward, tiles
 from simdist.nn.functional.matrix import product
 
 __all__ = ["Keep", "Running", "attend", "attend_backward", "attended", "running", "sums_of"]
@@ -77,7 +79,8 @@ def attend(
     """
     multiply = partial(product, itemsize=q.itemsize)
     for part in _parts(q, k):
-        (qs, ks, vs), (ys, tops, totals) = (widened(x[part]) for x in (q, k, v)), (x[part] for x in found)
+        qs, (ks, vs) = widened(q[part]), (each_head(widened(x[part]), q.shape[1]) for x in (k, v))
+        ys, tops, totals = (x[part] for x in found)
         for queries, keys in _tiles(q, k, causal):
             w = _scores(qs[:, :, queries], ks[:, :, keys], causal, q.itemsize)
             top, old, total, y = w.max(axis=-2), tops[..., queries], totals[..., queries], ys[:, :, queries]
@@ -133,16 +136,22 @@ def attend_backward(
     """
     (q, dq, dy, sums, lse), (k, dk, v, dv) = looked, seen
     for part in _parts(q, k):
-        qs, dys, ks, vs = (widened(x[part]) for x in (q, dy, k, v))
+        qs, dys = (widened(x[part]) for x in (q, dy))
+        ks, vs = (each_head(widened(x[part]), q.shape[1]) for x in (k, v))
+        shared = k.shape[1] < q.shape[1]
+        dks, dvs = (np.zeros_like(ks, dtype=dk.dtype) if shared else x[part] for x in (dk, dv))
         for queries, keys in _tiles(q, k, causal):
             p = _scores(qs[:, :, queries], ks[:, :, keys], causal, q.itemsize)
             p -= lse[part][:, :, None, queries]
             np.exp(p, out=p)
             charge(2 * p.size, 2 * p.size * q.itemsize)
             own = qs[:, :, queries], dq[part][:, :, queries], dys[:, :, queries], sums[part][:, :, None, queries]
-            others = ks[:, :, keys], dk[part][:, :, keys], vs[:, :, keys], dv[part][:, :, keys]
+            others = ks[:, :, keys], dks[:, :, keys], vs[:, :, keys], dvs[:, :, keys]
             kept = None if keep is None else keep(part, keys, queries)
             tile_backward(own, others, p, kept, share, q.itemsize, add_looked=True)
+        if shared:
+            for x, found in ((dk, dks), (dv, dvs)):
+                x[part] += of_groups(found, x.shape[1])
 
 
 def _scores(q: Array, k: Array, causal: bool, itemsize: int) -> Array:
@@ -163,5 +172,5 @@ def _tiles(q: Array, k: Array, causal: bool) -> list[tuple[slice, slice]]:
 
 def _parts(q: Array, k: Array) -> list[slice]:
     """Samples a few at a time, so that a tile's scores fit the cache."""
-    score_bytes = k.shape[1] * k.shape[2] * TILE * working_dtype(q.dtype).itemsize
+    score_bytes = q.shape[1] * k.shape[2] * TILE * working_dtype(q.dtype).itemsize
     return blocks(len(q), score_bytes, like=q, block_bytes=4 * BLOCK_BYTES)

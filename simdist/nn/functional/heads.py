@@ -1,7 +1,7 @@
 """Heads: attention, in which every token looks back at those before it, forward and backward.
 
     n, h, t, d    samples, heads, tokens, features of a head
-    q, k, v       queries, keys, values, each (n, h, t, d): views into qkv, of shape (n, t, h * 3 * d)
+    q, k, v       queries, keys, values, each (n, h, t, d), out of qkv: see `simdist.nn.functional.groups`
     p             probabilities, a tile of queries at a time, each (n, h, keys, queries): column i says how much
                   query i takes from each key
 
@@ -29,6 +29,7 @@ from simdist.arrays import Array, charge, moved
 from simdist.arrays.blocks import BLOCK_BYTES, blocks
 from simdist.arrays.fused import fused
 from simdist.arrays.working import room, settle, widened, working_dtype
+from simdist.nn.functional.groups import join, num_groups, split_heads, split_qkv
 from simdist.nn.functional.matrix import product
 
 __all__ = [
@@ -38,7 +39,6 @@ __all__ = [
     "dropped",
     "mask_later_keys",
     "num_pairs",
-    "split_heads",
     "tile_backward",
     "tiles",
 ]
@@ -54,15 +54,18 @@ def num_pairs(tokens: int) -> int:
 
 
 @fused("attention")
-def attention(qkv: Array, heads: int, keep: Array | None = None, share: float = 0.0) -> tuple[Array, tuple[Array, ...]]:
+def attention(
+    qkv: Array, heads: int, keep: Array | None = None, share: float = 0.0, groups: int | None = None
+) -> tuple[Array, tuple[Array, ...]]:
     """Returns y = softmax(q kᵀ / √d + mask) v for each head, and the probabilities.
 
     Args:
         qkv: shape (n, t, h * 3 * d): for each head its query, its key, its value, so that a part of the heads
-            is a run of the columns.
+            is a run of the columns. If heads share keys and values, (n, t, (h + 2 g) * d).
         heads: h.
         keep, share: which probabilities dropout keeps, booleans of shape (n, h, t, t), keys before queries, and
             the share that it drops.
+        groups: g, of heads that share a key and a value, a divisor of h; h if not given.
 
     Returns:
         y, shape (n, t, h * d), and the tiles of p before dropout.
@@ -72,11 +75,12 @@ def attention(qkv: Array, heads: int, keep: Array | None = None, share: float = 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 3.2.
     """
     n, t, width = qkv.shape
-    d, multiply = width // (3 * heads), partial(product, itemsize=qkv.itemsize)
+    groups = groups or heads
+    d, multiply = width // (heads + 2 * groups), partial(product, itemsize=qkv.itemsize)
     y = np.empty_like(qkv, shape=(n, t, heads * d))
     p = tuple(np.empty_like(qkv, shape=(n, heads, keys.stop, _length(queries))) for queries, keys in tiles(t))
     for part in _parts(qkv, heads):
-        q, k, v = split_heads(widened(qkv[part]), heads, 3)
+        q, k, v = split_qkv(widened(qkv[part]), heads, groups)
         all_heads = room(y[part])
         (ys,) = split_heads(all_heads, heads, 1)
         for (queries, keys), tile in zip(tiles(t), p, strict=True):
@@ -105,10 +109,11 @@ def attention_backward(
     Source: Dao et al. 2022, arXiv 2205.14135, appendix B.2 (Σ p dp = y · dy).
     """
     heads, t, dqkv = p[0].shape[1], qkv.shape[1], np.empty_like(qkv)
+    groups = num_groups(qkv.shape[-1], heads, y.shape[-1])
     for part in _parts(qkv, heads):
-        q, k, v = split_heads(widened(qkv[part]), heads, 3)
-        all_heads = room(dqkv[part])
-        dq, dk, dv = split_heads(all_heads, heads, 3)
+        q, k, v = split_qkv(widened(qkv[part]), heads, groups)
+        worked = room(dqkv[part])
+        dq, dk, dv = split_heads(worked, heads, 3) if groups == heads else (np.empty_like(q) for _ in range(3))
         (ys,), (dys,) = split_heads(widened(y[part]), heads, 1), split_heads(widened(dy[part]), heads, 1)
         sums = np.vecdot(ys, dys)[:, :, None]
         charge(2 * ys.size, 2 * ys.size * qkv.itemsize)
@@ -118,7 +123,9 @@ def attention_backward(
             looked = q[:, :, queries], dq[:, :, queries], dys[:, :, queries], sums[..., queries]
             seen = k[:, :, keys], dk[:, :, keys], v[:, :, keys], dv[:, :, keys]
             tile_backward(looked, seen, widened(tile[part]), kept, share, qkv.itemsize, add_seen=keys.stop < t)
-        settle(dqkv[part], all_heads)
+        if groups != heads:
+            join(worked, dq, dk, dv)
+        settle(dqkv[part], worked)
     return dqkv
 
 
@@ -178,13 +185,6 @@ def _parts(qkv: Array, heads: int) -> list[slice]:
     """Samples a few at a time, so that their scores fit the cache."""
     score_bytes = heads * qkv.shape[1] ** 2 * working_dtype(qkv.dtype).itemsize
     return blocks(len(qkv), score_bytes, like=qkv, block_bytes=4 * BLOCK_BYTES)
-
-
-def split_heads(x: Array, heads: int, count: int) -> list[Array]:
-    """The `count` views, each of shape (n, h, t, d), into x of shape (n, t, h * count * d)."""
-    n, t, width = x.shape
-    split = x.reshape(n, t, heads, count, width // (heads * count))
-    return [split[:, :, :, i].transpose(0, 2, 1, 3) for i in range(count)]
 
 
 @lru_cache(maxsize=8)

@@ -1,14 +1,22 @@
-"""Norm: layer normalization."""
+"""Norm: layer normalization, and that by the root of the mean square alone."""
 
 import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.arrays.blocks import blocks
 from simdist.arrays.fused import fused
+from simdist.arrays.matmul import vecdot
 from simdist.arrays.working import room, settle, widened, working_dtype
 from simdist.nn.functional.matrix import as_rows, column_sums
 
-__all__ = ["layer_norm", "layer_norm_backward_input", "layer_norm_backward_weight"]
+__all__ = [
+    "layer_norm",
+    "layer_norm_backward_input",
+    "layer_norm_backward_weight",
+    "rms_norm",
+    "rms_norm_backward_input",
+    "rms_norm_backward_weight",
+]
 
 _EPSILON = 1e-5  # keeps a row of equal numbers from being divided by zero
 
@@ -77,6 +85,64 @@ def layer_norm_backward_weight(z: Array, dy: Array, dgain: Array, dbias: Array) 
     settle(dgain, gains)
     settle(dbias, biases)
     charge(3 * z.size, 2 * z.nbytes)
+
+
+@fused("norm")
+def rms_norm(x: Array, gain: Array) -> tuple[Array, Array, Array]:
+    """Returns y = z · gain with z = x r and r = 1 / √(mean(x²) + 1e-5), each row by itself.
+
+    Args:
+        x: shape (…, width).
+        gain: shape (width,).
+
+    Returns:
+        y and z, of x's shape; r, of shape (rows, 1).
+
+    Source: Zhang and Sennrich 2019, arXiv 1910.07467, equation 4; the 1e-5 is of programs.
+    """
+    x_rows = as_rows(x)
+    y, z, gain = np.empty_like(x_rows), np.empty_like(x_rows), widened(gain)
+    r = np.empty_like(x, shape=(len(x_rows), 1), dtype=working_dtype(x.dtype))
+    for part in _blocks(x_rows):
+        xs, zs, ys, rs = widened(x_rows[part]), room(z[part]), room(y[part]), r[part]
+        rs[:, 0] = vecdot(xs, xs)
+        rs *= 1 / x.shape[-1]
+        rs += _EPSILON
+        np.sqrt(rs, out=rs)
+        np.divide(1, rs, out=rs)
+        np.multiply(xs, rs, out=zs)
+        np.multiply(zs, gain, out=ys)
+        settle(z[part], zs)
+        settle(y[part], ys)
+    charge(4 * x.size, 3 * x.nbytes)
+    return y.reshape(x.shape), z.reshape(x.shape), r
+
+
+@fused("norm")
+def rms_norm_backward_input(z: Array, r: Array, gain: Array, dy: Array) -> Array:
+    """Returns dx = r (g - z mean(g z)) with g = dy · gain, each row by itself; z, r as of `rms_norm`."""
+    z_rows, dy_rows, dx = as_rows(z), as_rows(dy), np.empty_like(as_rows(z))
+    gain = widened(gain)
+    for part in _blocks(dx):
+        zs, g = widened(z_rows[part]), room(dx[part])
+        np.multiply(dy_rows[part], gain, out=g)
+        along = vecdot(g, zs)
+        along *= 1 / z.shape[-1]
+        g -= zs * along[:, None]
+        g *= r[part]
+        settle(dx[part], g)
+    charge(6 * z.size, 3 * z.nbytes)
+    return dx.reshape(z.shape)
+
+
+@fused("norm")
+def rms_norm_backward_weight(z: Array, dy: Array, dgain: Array) -> None:
+    """Add the column sums of dy · z to dgain."""
+    z_rows, dy_rows, gains = as_rows(z), as_rows(dy), widened(dgain)
+    for part in _blocks(z_rows):
+        gains += column_sums(widened(dy_rows[part]) * z_rows[part])
+    settle(dgain, gains)
+    charge(2 * z.size, 2 * z.nbytes)
 
 
 def _blocks(rows: Array) -> list[slice]:

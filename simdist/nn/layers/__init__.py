@@ -1,6 +1,6 @@
 """Layers: forward and backward of one step of a model, on parameters it holds and a context it hands out."""
 
-from simdist.nn.layers.activation import Dropout, Gelu
+from simdist.nn.layers.activation import Dropout, Gelu, SwiGLU
 from simdist.nn.layers.attention import Attention
 from simdist.nn.layers.embedding import Embedding, TextEmbedding
 from simdist.nn.layers.experts import Experts
@@ -8,8 +8,9 @@ from simdist.nn.layers.experts_exchange import Exchange, Load
 from simdist.nn.layers.experts_linear import ExpertsLinear
 from simdist.nn.layers.layer import Layer, Weightless
 from simdist.nn.layers.linear import Linear, TiedLinear
-from simdist.nn.layers.norm import LayerNorm
+from simdist.nn.layers.norm import LayerNorm, RMSNorm
 from simdist.nn.layers.observer import Observer
+from simdist.nn.layers.rotary import Rotary
 from simdist.nn.layers.sequence import Sequence
 from simdist.nn.layers.wrapper import Recompute, Residual
 
@@ -26,9 +27,12 @@ __all__ = [
     "Linear",
     "Load",
     "Observer",
+    "RMSNorm",
     "Recompute",
     "Residual",
+    "Rotary",
     "Sequence",
+    "SwiGLU",
     "TextEmbedding",
     "TiedLinear",
     "Weightless",

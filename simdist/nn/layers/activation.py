@@ -1,4 +1,4 @@
-"""Activation: layers that work on each element by itself."""
+"""Activation: layers that work on each element by itself, or on it and the one it is a gate of."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from simdist.nn import functional as f
 from simdist.nn.layers.layer import Weightless
 from simdist.nn.noise import Noise
 
-__all__ = ["Dropout", "Gelu", "dropped_share"]
+__all__ = ["Dropout", "Gelu", "SwiGLU", "dropped_share"]
 
 
 class Gelu(Weightless):
@@ -21,6 +21,18 @@ class Gelu(Weightless):
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, None]:
         """Returns dy times the slope."""
         return f.gelu_backward(context, dy), None
+
+
+class SwiGLU(Weightless):
+    """A gate on what comes beside it: (…, 2 f) to (…, f), see `simdist.nn.functional.swiglu`."""
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
+        """The context is the slopes."""
+        return f.swiglu(x)
+
+    def backward_input(self, context: Array, dy: Array) -> tuple[Array, None]:
+        """Returns dy times each slope."""
+        return f.swiglu_backward(context, dy), None
 
 
 class Dropout(Weightless):

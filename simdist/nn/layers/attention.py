@@ -20,7 +20,7 @@ class _Context(NamedTuple):
 
 
 class Attention(Weightless):
-    """Causal self-attention of some heads on (n, t, heads * 3 * d) queries, keys and values.
+    """Causal self-attention of some heads on (n, t, (heads + 2 groups) * d) queries, keys and values.
 
     It has no weights, but holds up to t * t probabilities a head: what selective recomputation makes anew.
 
@@ -29,13 +29,17 @@ class Attention(Weightless):
         heads: how many there are in its input.
         dropout: the share of the probabilities that is dropped.
         first_head: how many heads of the model come before these.
+        groups: of heads that share keys and values; as many as heads, if not given.
     """
 
-    def __init__(self, name: str, heads: int, dropout: float = 0.0, first_head: int = 0) -> None:
+    def __init__(
+        self, name: str, heads: int, dropout: float = 0.0, first_head: int = 0, groups: int | None = None
+    ) -> None:
         self.name = name
         self.heads = heads
         self.dropout = dropped_share(dropout)
         self.first_head = first_head
+        self.groups = groups
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
         """The context is all that took part."""
@@ -43,7 +47,7 @@ class Attention(Weightless):
         if noise is not None and self.dropout:
             noise = replace(noise, first_head=noise.first_head + self.first_head)
             keep = noise.scores(self.name, x, self.heads, self.dropout)
-        y, p = f.attention(x, self.heads, keep, self.dropout)
+        y, p = f.attention(x, self.heads, keep, self.dropout, self.groups)
         return y, _Context(x, y, p, keep)
 
     def backward_input(self, context: _Context, dy: Array) -> tuple[Array, None]:

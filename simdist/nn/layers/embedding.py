@@ -36,14 +36,14 @@ class TextEmbedding(Layer):
 
     Args:
         vocabulary: how many different tokens there are.
-        places: the most tokens that a text may have.
+        places: the most tokens that a text may have; 0 for as many as there are, and no vectors of places.
         std: of the first values of both tables.
     """
 
     def __init__(self, name: str, vocabulary: int, places: int, width: int, std: float) -> None:
         self.tokens = Parameter(f"{name}.tokens", (vocabulary, width), std=std)
-        self.places = Parameter(f"{name}.places", (places, width), std=std)
-        self.parameters = (self.tokens, self.places)
+        self.places = Parameter(f"{name}.places", (places, width), std=std) if places else None
+        self.parameters = (self.tokens, self.places) if self.places else (self.tokens,)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is the tokens, x.
@@ -51,9 +51,12 @@ class TextEmbedding(Layer):
         Raises:
             ArrayError: there are more tokens than places.
         """
+        y = f.embedding(x, self.tokens.data)
+        if self.places is None:
+            return y, x
         if x.shape[1] > self.places.shape[0]:
             raise ArrayError(f"a text of {x.shape[1]} tokens; this model has {self.places.shape[0]} places")
-        return f.positions(f.embedding(x, self.tokens.data), self.places.data), x
+        return f.positions(y, self.places.data), x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Integers have no derivative, so what comes back is empty; dy is pending."""
@@ -62,4 +65,5 @@ class TextEmbedding(Layer):
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add each vector of dy to that of its token and that of its place."""
         f.embedding_backward(context, pending, self.tokens.gradient)
-        f.positions_backward(pending, self.places.gradient)
+        if self.places is not None:
+            f.positions_backward(pending, self.places.gradient)

@@ -8,38 +8,46 @@ from simdist.nn.layers.layer import Layer
 from simdist.nn.noise import Noise
 from simdist.nn.parameters import Parameter
 
-__all__ = ["Linear", "TiedLinear"]
+__all__ = ["Linear", "TiedLinear", "as_matrix", "axes"]
 
 
 class Linear(Layer):
     """y = x @ w + b, and biases start at zero.
 
     Args:
+        out_features: a number; or two, (k, f), for k maps to f features each, side by side in y.
         std: the weights' first standard deviation. With 1 / √in_features, which it is if not given, the
             outputs vary about as much as the inputs.
         bias: whether there is a b.
     """
 
     def __init__(
-        self, name: str, in_features: int, out_features: int, *, std: float | None = None, bias: bool = True
+        self,
+        name: str,
+        in_features: int,
+        out_features: int | tuple[int, int],
+        *,
+        std: float | None = None,
+        bias: bool = True,
     ) -> None:
         spread = 1 / math.sqrt(in_features) if std is None else std
-        self.w = Parameter(f"{name}.w", (in_features, out_features), std=spread)
-        self.b = Parameter(f"{name}.b", (out_features,)) if bias else None
+        out = axes(out_features)
+        self.w = Parameter(f"{name}.w", (in_features, *out), std=spread)
+        self.b = Parameter(f"{name}.b", out) if bias else None
         self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is x."""
-        return f.linear(x, self.w.data, None if self.b is None else self.b.data), x
+        return f.linear(x, as_matrix(self.w.data), None if self.b is None else self.b.data.reshape(-1)), x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Returns dy @ w.T; dy itself is pending."""
-        return f.linear_backward_input(dy, self.w.data), dy
+        return f.linear_backward_input(dy, as_matrix(self.w.data)), dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add x.T @ dy and the sum of dy."""
-        db = None if self.b is None else self.b.gradient
-        f.linear_backward_weight(context, pending, self.w.gradient, db)
+        db = None if self.b is None else self.b.gradient.reshape(-1)
+        f.linear_backward_weight(context, pending, as_matrix(self.w.gradient), db)
 
 
 class TiedLinear(Layer):
@@ -68,3 +76,13 @@ class TiedLinear(Layer):
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add dy.T @ x."""
         f.linear_backward_weight(pending, context, self.table.gradient)
+
+
+def axes(out_features: int | tuple[int, int]) -> tuple[int, ...]:
+    """Of a weight that makes so many features, those after its first."""
+    return out_features if isinstance(out_features, tuple) else (out_features,)
+
+
+def as_matrix(w: Array) -> Array:
+    """A view of a weight, shape (in_features, …), in which all that is made stands side by side."""
+    return w.reshape(w.shape[0], -1)

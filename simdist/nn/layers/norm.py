@@ -1,4 +1,4 @@
-"""Norm: layer normalization, with a gain and a bias for each feature."""
+"""Norm: layer normalization, with a gain and a bias for each feature, and RMSNorm, with a gain alone."""
 
 from simdist.arrays import Array
 from simdist.nn import functional as f
@@ -6,7 +6,7 @@ from simdist.nn.layers.layer import Layer
 from simdist.nn.noise import Noise
 from simdist.nn.parameters import Parameter
 
-__all__ = ["LayerNorm"]
+__all__ = ["LayerNorm", "RMSNorm"]
 
 
 class LayerNorm(Layer):
@@ -29,3 +29,24 @@ class LayerNorm(Layer):
     def backward_weight(self, context: tuple[Array, Array], pending: Array) -> None:
         """Add the column sums."""
         f.layer_norm_backward_weight(context[0], pending, self.gain.gradient, self.bias.gradient)
+
+
+class RMSNorm(Layer):
+    """Each row scaled to a mean square of 1, times a gain."""
+
+    def __init__(self, name: str, width: int) -> None:
+        self.gain = Parameter(f"{name}.gain", (width,), mean=1.0)
+        self.parameters = (self.gain,)
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, tuple[Array, Array]]:
+        """The context is the scaled rows and what they were multiplied by."""
+        y, z, r = f.rms_norm(x, self.gain.data)
+        return y, (z, r)
+
+    def backward_input(self, context: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
+        """dy itself is pending."""
+        return f.rms_norm_backward_input(*context, self.gain.data, dy), dy
+
+    def backward_weight(self, context: tuple[Array, Array], pending: Array) -> None:
+        """Add the column sums."""
+        f.rms_norm_backward_weight(context[0], pending, self.gain.gradient)

@@ -25,7 +25,7 @@ from simdist.collectives.buffers import describe
 from simdist.comm import Communicator
 from simdist.nn import Noise
 from simdist.nn.functional import blockwise
-from simdist.nn.functional.heads import split_heads
+from simdist.nn.functional.groups import join, split_groups, split_heads
 from simdist.nn.layers import Weightless
 from simdist.nn.layers.activation import dropped_share
 from simdist.parallel.sequence.rotation import rotation, summed_rotation
@@ -59,7 +59,7 @@ class _Meeting(NamedTuple):
 
 
 class RingAttention(Weightless):
-    """Causal self-attention on (n, t, heads * 3 * d) queries, keys and values of this rank's tokens.
+    """Causal self-attention on (n, t, (heads + 2 groups) * d) queries, keys and values of this rank's tokens.
 
     It gives what `Attention` gives for the whole texts, with the same masks of dropout. No rank ever has more than
     two blocks of keys, nor more scores than a tile of queries with one block. From forward to backward it keeps its
@@ -72,6 +72,8 @@ class RingAttention(Weightless):
         split: which tokens are whose. With `Zigzag` all ranks have the same work, with `Even` 1 : 3 : 5 : 7.
         dropout: the share of the probabilities that is dropped.
         first_head: how many heads of the model come before these.
+        groups: of heads that share keys and values; as many as heads, if not given. Blocks are of groups: so many
+            heads' less goes round.
 
     Cost per rank: forward p-1 messages, of 2Nh/p items each; backward as many again, and p-1 of as many derivatives,
     in the working dtype: 6Nh(p-1)/p items in all (`ring_attention_cost`). Seven products of queries and keys, where
@@ -84,16 +86,25 @@ class RingAttention(Weightless):
     Source: Liu, Zaharia, Abbeel 2023, arXiv 2310.01889; for the balance see `Zigzag`.
     """
 
-    def __init__(self, name: str, heads: int, split: Split, dropout: float = 0.0, first_head: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        heads: int,
+        split: Split,
+        dropout: float = 0.0,
+        first_head: int = 0,
+        groups: int | None = None,
+    ) -> None:
         self.name = name
         self.heads = heads
+        self.groups = groups or heads
         self.split = split
         self.dropout = dropped_share(dropout)
         self.first_head = first_head
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
         """The context is x, the output, and the logarithm of each query's sum."""
-        q, k, v = split_heads(x, self.heads, 3)
+        q, k, v = self._split(x)
         found = blockwise.running(q)
         with self._talking(RINGS[0], x) as comm:
             for owner, (ks, vs) in rotation(_together(k, v), comm):
@@ -109,7 +120,7 @@ class RingAttention(Weightless):
     def backward_input(self, context: _Context, dy: Array) -> tuple[Array, None]:
         """The whole of backward."""
         qkv, y, lse, noise = context
-        q, k, v = split_heads(qkv, self.heads, 3)
+        q, k, v = self._split(qkv)
         (dys,) = split_heads(dy, self.heads, 1)
         dq, sums = np.zeros_like(q, dtype=lse.dtype), blockwise.sums_of(y, dy, self.heads)
 
@@ -125,15 +136,20 @@ class RingAttention(Weightless):
         with self._talking(RINGS[1], qkv) as comm:
             dk, dv = summed_rotation(_together(k, v), comm, lse.dtype, find)
         dqkv = np.empty_like(qkv)
-        for to, each in zip(split_heads(dqkv, self.heads, 3), (dq, dk, dv), strict=True):
-            to[...] = each
+        join(dqkv, dq, dk, dv)
         return dqkv, None
+
+    def _split(self, qkv: Array) -> tuple[Array, Array, Array]:
+        """Queries of each head, (n, h, t, d), keys and values of each group, (n, g, t, d)."""
+        q, k, v = split_groups(qkv, self.heads, self.groups)
+        n, _, _, t, d = q.shape
+        return (q[:, :, 0] if self.groups == self.heads else q.reshape(n, self.heads, t, d)), k, v
 
     @contextmanager
     def _talking(self, what: str, x: Array) -> Iterator[Communicator]:
         """The communicator for the ring, once all ranks are known to come with the like."""
         comm = self.split.comm.shadow
-        with comm.span(what, x.nbytes // 3 * 2):
+        with comm.span(what, x.nbytes // (self.heads + 2 * self.groups) * 2 * self.groups):
             comm.agree(f"{what} of {describe(x)}")
             yield comm
 

@@ -26,7 +26,7 @@ __all__ = ["UlyssesAttention"]
 
 
 class UlyssesAttention(Weightless):
-    """Causal self-attention on (n, t, heads * 3 * d) queries, keys and values of this rank's tokens.
+    """Causal self-attention on (n, t, (heads + 2 groups) * d) queries, keys and values of this rank's tokens.
 
     It gives what `Attention` gives for the whole texts, with the same masks of dropout. Recomputation, if it is
     asked for, is of what lies between the exchanges, so it sends nothing again.
@@ -37,15 +37,16 @@ class UlyssesAttention(Weightless):
         split: which tokens are whose.
         dropout: the share of the probabilities that is dropped.
         first_head: how many heads of the model come before these.
+        groups: of heads that share keys and values, a multiple of the ranks; as many as heads, if not given.
         recompute: whether probabilities are made again in backward, and not kept.
         algorithm: of the all-to-all.
 
     Cost per rank: forward all-to-alls of 3Nh/p and Nh/p items, 4Nh/p together, of which 1/p is its own and stays;
     backward the same two, the other way round. That is by the algorithms which send each item once, "linear" and
-    "pairwise".
+    "pairwise". Where heads share keys and values, less of these.
 
     Raises:
-        ArgumentError: there are fewer heads than ranks, or some would be left over.
+        ArgumentError: there are fewer groups than ranks, or some would be left over.
 
     Source: Jacobs et al. 2023, arXiv 2309.14509 (4Nh/P a link, where Megatron-LM's has 4Nh).
     """
@@ -58,16 +59,17 @@ class UlyssesAttention(Weightless):
         dropout: float = 0.0,
         first_head: int = 0,
         *,
+        groups: int | None = None,
         recompute: bool = False,
         algorithm: str = "auto",
     ) -> None:
-        p = split.comm.size
-        check_even("heads", heads, "sp", p)
+        p, groups = split.comm.size, groups or heads
+        check_even("heads" if groups == heads else "heads of keys and values", groups, "sp", p)
         self.name = name
         self.split = split
         self.algorithm = algorithm
         own = heads // p
-        attention = Attention(name, own, dropout, first_head + split.comm.rank * own)
+        attention = Attention(name, own, dropout, first_head + split.comm.rank * own, groups // p)
         self.inner: Layer = Recompute(attention) if recompute else attention
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Any]:

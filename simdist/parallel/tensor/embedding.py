@@ -51,8 +51,8 @@ class VocabularyParallelEmbedding(Layer):
         self.region = region
         self.split = split
         self.tokens = cut(f"{name}.tokens", (vocabulary, width), 0, region.comm, std)
-        self.places = Parameter(f"{name}.places", (places, width), std=std)
-        self.parameters = (self.tokens, self.places)
+        self.places = Parameter(f"{name}.places", (places, width), std=std) if places else None
+        self.parameters = (self.tokens, self.places) if self.places else (self.tokens,)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, tuple[Array, int]]:
         """The context is the tokens that come to this region, and how many there are in a text.
@@ -61,14 +61,15 @@ class VocabularyParallelEmbedding(Layer):
             ArrayError: there are more tokens than places, or the region's ranks cannot share them evenly.
         """
         s = x.shape[1]
-        if s > self.places.shape[0]:
+        if self.places is not None and s > self.places.shape[0]:
             raise ArrayError(f"a text of {s} tokens; this model has {self.places.shape[0]} places")
         if self.split is not None:
             x = self.split.part(x)
         at, inside = self._within(x)
         y = self.region.leave(_masked(f.embedding(at, self.tokens.data), inside))
-        for here, there in self._places(s, y):
-            f.positions(y[:, here], self.places.data[there])
+        if self.places is not None:
+            for here, there in self._places(s, y):
+                f.positions(y[:, here], self.places.data[there])
         return y, (x, s)
 
     def backward_input(self, context: tuple[Array, int], dy: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -80,8 +81,9 @@ class VocabularyParallelEmbedding(Layer):
         (x, s), (dy, of_all) = context, pending
         at, inside = self._within(x)
         f.embedding_backward(at, _masked(of_all.copy(), inside), self.tokens.gradient)
-        for here, there in self._places(s, dy):
-            f.positions_backward(dy[:, here], self.places.gradient[there])
+        if self.places is not None:
+            for here, there in self._places(s, dy):
+                f.positions_backward(dy[:, here], self.places.gradient[there])
 
     def _within(self, x: Array) -> tuple[Array, Array]:
         """Where in this rank's rows the tokens are, and which are there at all."""

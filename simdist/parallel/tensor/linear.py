@@ -18,6 +18,7 @@ from simdist.collectives import all_gather
 from simdist.comm import Communicator
 from simdist.nn import Layer, Noise, Parameter
 from simdist.nn import functional as f
+from simdist.nn.layers.linear import as_matrix, axes
 from simdist.parallel.tensor.part import cut
 from simdist.parallel.tensor.region import Region
 
@@ -28,7 +29,8 @@ class ColumnParallelLinear(Layer):
     """y = x @ w + b, each rank with some columns of w and items of b, and with those features of y.
 
     Args:
-        name, in_features, out_features: of the whole.
+        name, in_features, out_features: of the whole. Of two numbers of features, (k, f), those of k maps side by
+            side, each rank has the same columns of each.
         region: whose ranks share it; x is outside of it, y inside.
         std: of the first weights.
         bias: whether there is a b.
@@ -46,7 +48,7 @@ class ColumnParallelLinear(Layer):
         self,
         name: str,
         in_features: int,
-        out_features: int,
+        out_features: int | tuple[int, int],
         region: Region,
         *,
         std: float,
@@ -55,25 +57,27 @@ class ColumnParallelLinear(Layer):
     ) -> None:
         self.region = region
         self.gather_output = gather_output
-        self.w = cut(f"{name}.w", (in_features, out_features), 1, region.comm, std)
-        self.b = cut(f"{name}.b", (out_features,), 0, region.comm) if bias else None
+        out = axes(out_features)
+        self.w = cut(f"{name}.w", (in_features, *out), len(out), region.comm, std)
+        self.b = cut(f"{name}.b", out, len(out) - 1, region.comm) if bias else None
         self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is x."""
-        y = f.linear(self.region.enter(x), self.w.data, None if self.b is None else self.b.data)
+        b = None if self.b is None else self.b.data.reshape(-1)
+        y = f.linear(self.region.enter(x), as_matrix(self.w.data), b)
         return gathered(y, self.region) if self.gather_output else y, x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Returns dy @ w.T, summed over the ranks; this rank's features of dy are pending."""
         if self.gather_output:
             dy = own_features(dy, self.region.comm)
-        return self.region.leave(f.linear_backward_input(dy, self.w.data)), dy
+        return self.region.leave(f.linear_backward_input(dy, as_matrix(self.w.data))), dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add x.T @ dy and the sum of dy."""
-        db = None if self.b is None else self.b.gradient
-        f.linear_backward_weight(self.region.enter(context), pending, self.w.gradient, db)
+        db = None if self.b is None else self.b.gradient.reshape(-1)
+        f.linear_backward_weight(self.region.enter(context), pending, as_matrix(self.w.gradient), db)
 
 
 class RowParallelLinear(Layer):
@@ -84,6 +88,7 @@ class RowParallelLinear(Layer):
         region: whose ranks share it; x is inside of it, y outside.
         std: of the first weights.
         split_input: whether every rank is given all features of x.
+        bias: whether there is a b.
 
     Cost per rank, n bytes of y and m of x on t ranks: forward `region.leave`, backward `region.enter` of n bytes.
     Where the input is split, backward gathers its derivatives: m(t-1)/t bytes.
@@ -101,19 +106,20 @@ class RowParallelLinear(Layer):
         *,
         std: float,
         split_input: bool = False,
+        bias: bool = True,
     ) -> None:
         self.region = region
         self.split_input = split_input
         self.w = cut(f"{name}.w", (in_features, out_features), 0, region.comm, std)
-        self.b = Parameter(f"{name}.b", (out_features,))
-        self.parameters = (self.w, self.b)
+        self.b = Parameter(f"{name}.b", (out_features,)) if bias else None
+        self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is this rank's features of x."""
         if self.split_input:
             x = own_features(x, self.region.comm)
         y = self.region.leave(f.linear(x, self.w.data))
-        return f.add(y, self.b.data), x
+        return (y if self.b is None else f.add(y, self.b.data)), x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Any]:
         """Returns dy @ w.T; dy of all tokens is pending."""
@@ -123,7 +129,7 @@ class RowParallelLinear(Layer):
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add x.T @ dy and the sum of dy, which is over all tokens on every rank."""
-        f.linear_backward_weight(context, pending, self.w.gradient, self.b.gradient)
+        f.linear_backward_weight(context, pending, self.w.gradient, None if self.b is None else self.b.gradient)
 
 
 def own_features(x: Array, comm: Communicator) -> Array:

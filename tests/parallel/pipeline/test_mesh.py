@@ -1,5 +1,7 @@
 """Pipelines of stages that are themselves cut, over tp, and beside them dp: against the same GPT on one rank."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from harness import VirtualRanks
@@ -14,12 +16,12 @@ SHAPE = Shape(layers=6, width=48, heads=24, context=24, vocabulary=72, dropout=0
 STEPS, MICRO_BATCHES = 4, 2
 
 
-def train(comm, name, sizes, zero_stage=0, sequence_parallel=False):
+def train(comm, name, sizes, zero_stage=0, sequence_parallel=False, shape=SHAPE):
     """The sums of the losses of each step, the norms of the gradients, and this rank's weights."""
     mesh = mesh_of(comm, **sizes)
     parts = MeshParts(mesh, sequence_parallel=sequence_parallel)
     one = schedule(name, stages=mesh.pp.size, micro_batches=MICRO_BATCHES)
-    model, options = gpt(SHAPE, parts), {"spread": parts.spread(), "zero_stage": zero_stage}
+    model, options = gpt(shape, parts), {"spread": parts.spread(), "zero_stage": zero_stage}
     method = Pipeline(model, mesh, exact(), 1, one, **options)
     losses, norms = [], []
     for step in range(STEPS):
@@ -37,7 +39,8 @@ def train(comm, name, sizes, zero_stage=0, sequence_parallel=False):
 
 
 def check(spmd, name, sizes, **options):
-    [(_, losses, norms, weights)] = VirtualRanks()(lambda comm: train(comm, "1f1b", {}), 1)
+    shape = options.get("shape", SHAPE)
+    [(_, losses, norms, weights)] = VirtualRanks()(lambda comm: train(comm, "1f1b", {}, shape=shape), 1)
     expected = joined([weights])
     results = spmd(lambda comm: train(comm, name, sizes, **options), int(np.prod([*sizes.values()])))
     seen = {dp: total for dp, total, *_ in results}
@@ -59,3 +62,8 @@ def test_tensor_parallel_stages(spmd, name, sequence_parallel):
 @pytest.mark.parametrize("zero_stage", [0, 1])
 def test_three_axes(name, zero_stage):
     check(VirtualRanks(), name, {"pp": 2, "dp": 2, "tp": 2}, zero_stage=zero_stage)
+
+
+@pytest.mark.parametrize(("name", "zero_stage"), [("1f1b", 1), ("zb-v", 0)])
+def test_blocks_of_llamas(spmd, name, zero_stage):
+    check(spmd, name, {"pp": 2, "tp": 2}, zero_stage=zero_stage, shape=replace(SHAPE, block="llama", inside=48))

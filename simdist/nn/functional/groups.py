@@ -1,0 +1,86 @@
+"""Groups: queries that share a key and a value.
+
+    h heads, g groups, each of h / g queries         n, t, d    samples, tokens, features of a head
+
+    h = 4, g = 2        columns of qkv     q0 q1 k0 v0 | q2 q3 k1 v1        each d wide
+
+A group is a run of the columns. With as many groups as heads each query has a key and a value of its own; with fewer
+there are fewer of these to make, to keep and to send, and products see them as if each head had its own.
+
+Source: Ainslie et al. 2023, GQA, arXiv 2305.13245, section 2.2; with one group, Shazeer 2019, arXiv 1911.02150.
+"""
+
+import numpy as np
+
+from simdist.arrays import Array, charge
+
+__all__ = ["each_head", "join", "num_groups", "of_groups", "split_groups", "split_heads", "split_qkv"]
+
+
+def split_heads(x: Array, heads: int, count: int) -> list[Array]:
+    """The `count` views, each of shape (n, h, t, d), into x of shape (n, t, h * count * d)."""
+    n, t, width = x.shape
+    split = x.reshape(n, t, heads, count, width // (heads * count))
+    return [split[:, :, :, i].transpose(0, 2, 1, 3) for i in range(count)]
+
+
+def num_groups(width: int, heads: int, features: int) -> int:
+    """Of qkv with so many columns, where heads together have so many features: (h + 2 g) d columns, h d features."""
+    return (width * heads // features - heads) // 2
+
+
+def split_groups(qkv: Array, heads: int, groups: int) -> tuple[Array, Array, Array]:
+    """Views into qkv: queries (n, g, h/g, t, d), keys and values (n, g, t, d)."""
+    n, t, width = qkv.shape
+    k = heads // groups
+    split = qkv.reshape(n, t, groups, k + 2, width // (heads + 2 * groups))
+    return (
+        split[:, :, :, :k].transpose(0, 2, 3, 1, 4),
+        split[:, :, :, k].transpose(0, 2, 1, 3),
+        split[:, :, :, k + 1].transpose(0, 2, 1, 3),
+    )
+
+
+def split_qkv(qkv: Array, heads: int, groups: int) -> tuple[Array, Array, Array]:
+    """Queries, keys and values of each head, (n, h, t, d): views if no heads share any, and else copies."""
+    q, k, v = split_groups(qkv, heads, groups)
+    if groups == heads:
+        return q[:, :, 0], k, v
+    n, _, _, t, d = q.shape
+    charge(0, 2 * q.size * q.itemsize)
+    return q.reshape(n, heads, t, d), each_head(k, heads), each_head(v, heads)
+
+
+def each_head(x: Array, heads: int) -> Array:
+    """Keys or values of groups, (n, g, t, d), for each head that shares them, (n, h, t, d)."""
+    n, groups, t, d = x.shape
+    if groups == heads:
+        return x
+    y = np.empty_like(x, shape=(n, groups, heads // groups, t, d))
+    y[...] = x[:, :, None]
+    charge(0, x.nbytes + y.nbytes)
+    return y.reshape(n, heads, t, d)
+
+
+def of_groups(dx: Array, groups: int) -> Array:
+    """The sums, (n, g, t, d), of what the heads of each group found, (n, h, t, d)."""
+    n, heads, t, d = dx.shape
+    if groups == heads:
+        return dx
+    charge(dx.size, dx.size * dx.itemsize)
+    sums: Array = dx.reshape(n, groups, heads // groups, t, d).sum(axis=2)
+    return sums
+
+
+def join(dqkv: Array, dq: Array, dk: Array, dv: Array) -> None:
+    """Write what was found of each head, (n, h, t, d), to where qkv's columns have it.
+
+    Args:
+        dk, dv: of each head, or of each group.
+    """
+    n, heads, t, d = dq.shape
+    groups = num_groups(dqkv.shape[-1], heads, heads * d)
+    to_q, to_k, to_v = split_groups(dqkv, heads, groups)
+    to_q[...] = dq.reshape(n, groups, heads // groups, t, d)
+    to_k[...], to_v[...] = of_groups(dk, groups), of_groups(dv, groups)
+    charge(0, 2 * dqkv.nbytes)

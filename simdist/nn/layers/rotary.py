@@ -1,0 +1,36 @@
+"""Rotary: queries and keys turned by where their tokens stand."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.nn import functional as f
+from simdist.nn.layers.layer import Weightless
+from simdist.nn.noise import Noise
+
+__all__ = ["Rotary"]
+
+
+class Rotary(Weightless):
+    """On (n, t, heads * 3 * d) queries, keys and values, before attention: see `simdist.nn.functional.rotary`.
+
+    Args:
+        heads: how many there are in its input.
+        tokens: tokens(count) -> the number in its text of each of so many tokens at hand, where those are not the
+            first ones.
+        groups: of heads that share keys and values; as many as heads, if not given.
+    """
+
+    def __init__(self, heads: int, tokens: Callable[[int], Array] = np.arange, groups: int | None = None) -> None:
+        self.heads = heads
+        self.groups = groups
+        self.tokens = tokens
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, None]:
+        """Nothing has to be kept."""
+        return f.rotary(x, self.heads, self.tokens(x.shape[1]), groups=self.groups), None
+
+    def backward_input(self, context: None, dy: Array) -> tuple[Array, None]:
+        """Turns dy back."""
+        return f.rotary(dy, self.heads, self.tokens(dy.shape[1]), back=True, groups=self.groups), None

@@ -1,0 +1,82 @@
+"""A GPT of Llama's blocks cut over the axes of a mesh, against the same on one rank."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from harness import VirtualRanks
+from mesh_training import ONE_LAYER, check, close, joined, serial_gradients, whole_gradients
+
+from simdist.arrays import Ledger, phantom, recorded
+from simdist.comm import Mesh
+from simdist.errors import ArgumentError
+from simdist.nn import Noise, gpt
+from simdist.nn.memory import Cut, activation_bytes, peak_activation_bytes
+from simdist.parallel.parts import ATTENTIONS, MeshParts
+
+virtual = VirtualRanks()  # for what real ranks need not repeat
+LLAMA = replace(ONE_LAYER, block="llama", kv_heads=12, inside=48)
+
+CUTS = [
+    ({"tp": 4}, {}),
+    ({"tp": 3}, {"sequence_parallel": True}),
+    *(({"sp": 2}, {"attention": attention}) for attention in ATTENTIONS),
+    *(({"sp": 2, "tp": 2}, {"attention": attention, "sequence_parallel": True}) for attention in ATTENTIONS),
+]
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize(("sizes", "options"), CUTS, ids=str)
+def test_loss_and_every_gradient(spmd, sizes, options, recompute):
+    shape, halves = replace(LLAMA, layers=2, recompute=recompute), recompute != "none"
+    total, expected = serial_gradients(shape)
+    p = int(np.prod(list(sizes.values())))
+    found = spmd(lambda comm: whole_gradients(comm, sizes, shape, halves, **options), p)
+    for loss, _ in found:
+        assert loss == found[0][0] == pytest.approx(total, rel=1e-12)
+    close(joined([parts for _, parts in found]), expected)
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2, 3])
+def test_twenty_steps(spmd, zero_stage):
+    check(spmd, {"dp": 2, "tp": 2}, LLAMA, zero_stage=zero_stage)
+
+
+def test_untied_on_three_axes():
+    check(virtual, {"dp": 2, "sp": 2, "tp": 2}, replace(LLAMA, tied=False), sequence_parallel=True)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize(("sizes", "options"), [({}, {}), *CUTS], ids=str)
+def test_what_is_held_is_what_the_formulas_say(sizes, options, recompute, dtype):
+    shape = replace(LLAMA, layers=2, context=12, recompute=recompute)
+
+    def measure(comm):
+        model, ledger = gpt(shape, MeshParts(Mesh(comm, **sizes), **options)), Ledger()
+        model.parameters.bind(*(phantom(model.parameters.size, dtype) for _ in range(2)))
+        windows = phantom((3, shape.context + 1), np.uint8)
+        with recorded(ledger):
+            _, context = model.forward(windows, Noise(0, 0, np.arange(3)))
+            between = ledger.now.of("activations")
+            model.backward(context, 1.0)
+            del context, windows
+        return between, ledger.peaks["activations"], ledger.now.of("activations")
+
+    tp, sp, attention = sizes.get("tp", 1), sizes.get("sp", 1), options.get("attention", "ring")
+    cut = Cut(tp, options.get("sequence_parallel", False), sp, sp > 1 and attention != "ulysses")
+    itemsize = np.dtype(dtype).itemsize
+    expected = activation_bytes(shape, 3, itemsize, cut), peak_activation_bytes(shape, 3, itemsize, cut), 0
+    assert virtual(measure, tp * sp) == [expected] * (tp * sp)
+
+
+def test_what_cannot_be_cut(spmd):
+    def program(comm):
+        with pytest.raises(ArgumentError, match=r"46 features inside a perceptron on tp 4 leave 2 over"):
+            gpt(replace(LLAMA, inside=46), MeshParts(Mesh(comm, tp=4)))
+        with pytest.raises(ArgumentError, match=r"6 heads of keys and values on tp 4 leave 2 over"):
+            gpt(replace(LLAMA, kv_heads=6), MeshParts(Mesh(comm, tp=4)))
+        with pytest.raises(ArgumentError, match=r"3 heads of keys and values a rank of tp on sp 2 leave 1 over"):
+            gpt(replace(LLAMA, kv_heads=6), MeshParts(Mesh(comm, tp=2, sp=2), attention="ulysses"))
+
+    spmd(program, 4)
