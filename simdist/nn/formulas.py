@@ -33,12 +33,11 @@ def num_parameters(shape: Shape) -> int:
     k is h and f is 4h, if nothing else is said. With experts a block has hidden and thought E times, and a router hE.
     """
     h, kv, f, tables = shape.width, shape.kv_width, shape.features, (1 if shape.tied else 2) * shape.vocabulary
-    maps = 2 * h**2 + 2 * h * kv
-    if shape.is_llama:
-        return shape.layers * (maps + 3 * h * f + 2 * h) + tables * h + h
-    perceptron = 2 * h * f + f + h
+    maps, perceptron = 2 * h**2 + 2 * h * kv, 3 * h * f if shape.is_llama else 2 * h * f + f + h
     if shape.experts:
         perceptron = shape.experts * (perceptron + h)
+    if shape.is_llama:
+        return shape.layers * (maps + perceptron + 2 * h) + tables * h + h
     return shape.layers * (maps + 6 * h + 2 * kv + perceptron) + (tables + shape.context) * h + 2 * h
 
 
@@ -50,8 +49,8 @@ def matmul_flops(shape: Shape, sequences: int) -> int:
     again       what is recomputed: 4 B n h a block when selective, all of its forward when full
 
     n is `num_pairs(s)`, s² up to 64 tokens: of longer contexts most of what no query sees is left out. The 4 B s h f
-    of a perceptron, 16 B s h² of most, are 6 B s h f with a gate, and with experts 4 S h f, for their slots, full or
-    empty, and 2 B s h E for the router.
+    of a perceptron, 16 B s h² of most, are 6 B s h f with a gate. With experts S slots, full or empty, stand for the
+    B s tokens in it, and 2 B s h E are the router's.
     """
     b, s, h = sequences, shape.context, shape.width
     attention = 4 * b * num_pairs(s) * h
@@ -61,25 +60,30 @@ def matmul_flops(shape: Shape, sequences: int) -> int:
 
 
 def model_flops(shape: Shape, sequences: float) -> float:
-    """The operations that a model without experts needs of one forward and backward, however they are done: for MFU.
+    """The operations that a model needs of one forward and backward, however they are done: for MFU.
 
         6 T l (2 h (h + k) + 2 h f) + 12 T l h s + 6 T h V          T = B s tokens, all s² scores; 3 h f with a gate
 
-    With k = h and f = 4h it is `megatron_flops` without recomputation.
+    With k = h and f = 4h it is `megatron_flops` without recomputation. Of experts each token needs top_k, and the
+    router: not what is done for slots that stay empty.
     """
     s, h, tokens = shape.context, shape.width, sequences * shape.context
-    maps = 2 * h * (h + shape.kv_width) + (3 if shape.is_llama else 2) * h * shape.features
-    return 6 * tokens * (shape.layers * (maps + 2 * h * s) + h * shape.vocabulary)
+    perceptron = (3 if shape.is_llama else 2) * h * shape.features
+    if shape.experts:
+        perceptron = shape.top_k * perceptron + h * shape.experts
+    block = 2 * h * (h + shape.kv_width) + perceptron + 2 * h * s
+    return 6 * tokens * (shape.layers * block + h * shape.vocabulary)
 
 
 def _perceptron_flops(shape: Shape, b: int) -> int:
     """Of one forward of a block's perceptron, or of its experts and their router."""
-    s, h, f, experts = shape.context, shape.width, shape.features, shape.experts
+    s, h, experts = shape.context, shape.width, shape.experts
+    each = (6 if shape.is_llama else 4) * h * shape.features
     if not experts:
-        return (6 if shape.is_llama else 4) * b * s * h * f
+        return b * s * each
     group = shape.group or s
     slots = b * s // group * experts * capacity(group, experts, shape.capacity_factor, shape.top_k)
-    return 4 * slots * h * f + 2 * b * s * h * experts
+    return slots * each + 2 * b * s * h * experts
 
 
 def megatron_parameters(layers: float, width: float, vocabulary: float, context: float) -> float:

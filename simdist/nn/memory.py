@@ -133,6 +133,7 @@ def _experts(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
     x, filled = e * rows * shape.width, e * slots * shape.width
     inside = e * slots * shape.features * cut.outside // cut.inside
     of_tokens = 4 * x * cut.outside // cut.inside
+    gate, slopes = ("swiglu", 2 * inside) if shape.is_llama else ("gelu", inside)
     why = "slots of all experts, full or empty, instead of tokens"
     return [
         Kept(".experts", "its input", x, x),
@@ -140,7 +141,7 @@ def _experts(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
         Kept(".experts", "choices, and their weights", (8 + wide) * rows * k, 0, "the router's"),
         Kept(".experts", "who went where", 16 * rows * k, 0, "if nothing is dropped"),
         Kept(".experts.hidden", "its input", filled, 0, why),
-        Kept(".experts.hidden gelu", "slope; the paper: its input", inside, of_tokens, why),
+        Kept(f".experts.hidden {gate}", "slopes; the paper: its input", slopes, of_tokens, why),
         Kept(".experts.thought", "its input", inside, of_tokens, why),
         Kept(".experts", "what experts made of it", filled, 0, "its weight is to be learnt"),
     ]

@@ -137,4 +137,5 @@ def mixture(
         residual_std=residual_std,
         exchange=exchange,
         perceptrons=perceptrons,
+        gated=shape.is_llama,
     )

@@ -90,8 +90,6 @@ class Shape:
                 f"width is {self.width} and heads is {self.heads}; blocks of llama turn pairs of features: "
                 "needs an even number of them a head"
             )
-        if self.is_llama and self.experts:
-            raise ArgumentError(f"experts is {self.experts} and block is llama; experts are of gpt2's blocks alone")
 
     @property
     def is_llama(self) -> bool:

@@ -8,7 +8,7 @@ from simdist.arrays import Array, partition
 from simdist.comm import Mesh
 from simdist.errors import unknown_name
 from simdist.nn import Layer, Loss, Parameter, Parts, Shape
-from simdist.nn.layers import Attention, Dropout, Gelu, LayerNorm, Recompute, RMSNorm, Rotary, Sequence
+from simdist.nn.layers import Attention, Dropout, Gelu, LayerNorm, Recompute, RMSNorm, Rotary, Sequence, SwiGLU
 from simdist.nn.parts import mixture
 from simdist.parallel.even import check_even
 from simdist.parallel.expert import AllToAllExchange, check_experts
@@ -207,12 +207,14 @@ class MeshParts(Parts):
         exchange, perceptrons = AllToAllExchange(self.mesh.ep, self.all_to_all), None
         if self.mesh.tp.size > 1:
             h, own = shape.width, exchange.own(shape.experts) or slice(0, shape.experts)
-            inside, count = shape.features, shape.experts
-            hidden = ColumnParallelExperts(f"{name}.hidden", count, h, inside, std, own, self.region)
-            thought = RowParallelExperts(f"{name}.thought", count, inside, h, residual_std, own, self.region)
-            perceptrons = Sequence([hidden, Gelu(), thought])
+            inside, count, gated = shape.features, shape.experts, shape.is_llama
+            wide, region, bias = (2, inside) if gated else inside, self.region, not gated
+            hidden = ColumnParallelExperts(f"{name}.hidden", count, h, wide, std, own, region, bias=bias)
+            thought = RowParallelExperts(f"{name}.thought", count, inside, h, residual_std, own, region, bias=bias)
+            perceptrons = Sequence([hidden, SwiGLU() if gated else Gelu(), thought])
             self._cut["tp"].update((hidden.w.name, thought.w.name))
-            self._partly.add(hidden.b.name)
+            if hidden.b is not None:
+                self._partly.add(hidden.b.name)
         layer = mixture(name, shape, std, residual_std, exchange, perceptrons)
         if self.sequence_parallel:
             self._partly.add(layer.router.name)

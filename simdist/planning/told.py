@@ -100,7 +100,7 @@ def _line(plan: Plan, bench: Workbench, axes: Sequence[str]) -> list[str]:
 
 def _mfu(config: Config, bench: Workbench, seconds: float) -> str:
     size = shape(config)
-    if size is None or size.experts:
+    if size is None:
         return "-"
     needed = model_flops(size, config.global_batch_size)
     return f"{needed / seconds / bench.ranks / bench.cluster.device.flops_per_s:.0%}"

@@ -193,7 +193,7 @@ def _rate(flops_per_s: float, matmul_flops_per_s: float) -> str:
 def _mfu(trainer: Trainer, matmul_flops_per_s: float) -> str:
     """The share of that which goes into what a GPT needs, by the papers' count, and not into what is done besides."""
     size, total = shape(trainer.config), trainer.gauge.total
-    if size is None or size.experts or not matmul_flops_per_s:
+    if size is None or not matmul_flops_per_s:
         return ""
     needed = model_flops(size, total.targets / size.context)
     return f", MFU {total.per_second(needed) / trainer.comm.size / matmul_flops_per_s:.1%}"

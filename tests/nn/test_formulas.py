@@ -35,6 +35,7 @@ SHAPES = [
 MIXTURES = [
     Shape(layers=2, width=8, heads=2, context=6, experts=4),
     Shape(layers=1, width=6, heads=1, context=12, experts=5, top_k=2, group=4, recompute="full"),
+    Shape(layers=2, width=8, heads=4, context=6, experts=3, block="llama", inside=10, kv_heads=2),
 ]
 
 
@@ -65,22 +66,26 @@ def test_the_meter_counts_the_products_of_an_iteration(shape, monkeypatch):
 
 
 def test_llamas_parameters():
-    """Of Llama 2's and 3's, whose weights are there to be counted."""
+    """Of Llama 2's and 3's, and Mixtral's, whose weights are there to be counted."""
     for layers, width, heads, kv_heads, inside, vocabulary, size in (
         (32, 4096, 32, 32, None, 32_000, 6_738_415_616),
         (40, 5120, 40, 40, None, 32_000, 13_015_864_320),
         (80, 8192, 64, 8, 28_672, 32_000, 68_976_648_192),
         (32, 4096, 32, 8, 14_336, 128_256, 8_030_261_248),
         (80, 8192, 64, 8, 28_672, 128_256, 70_553_706_496),
+        (126, 16_384, 128, 8, 53_248, 128_256, 405_853_388_800),
     ):
         given = {"vocabulary": vocabulary, "kv_heads": kv_heads, "inside": inside}
         assert num_parameters(Shape(layers, width, heads, 4096, tied=False, block="llama", **given)) == size
+    mixtral = {"vocabulary": 32_000, "kv_heads": 8, "inside": 14_336, "experts": 8, "top_k": 2}
+    assert num_parameters(Shape(32, 4096, 32, 4096, tied=False, block="llama", **mixtral)) == 46_702_792_704
 
 
 def test_what_models_need_is_the_papers_of_a_gpt_and_counted_of_others():
     of_gpt = Shape(layers=3, width=24, heads=4, context=16, vocabulary=11)
     assert model_flops(of_gpt, 5) == pytest.approx(megatron_flops(3, 24, 11, 16, 5, "none"), rel=1e-14)
-    for shape in OTHERS[1:4]:
+    full = Shape(layers=2, width=8, heads=2, context=8, experts=4, top_k=2, capacity_factor=1.0)  # no slot stays empty
+    for shape in (*OTHERS[1:4], full, replace(full, block="llama")):
         whole = replace(shape, context=60)  # of which attention scores all pairs
         assert model_flops(whole, 5) == pytest.approx(matmul_flops(whole, 5), rel=1e-14)
 

@@ -26,6 +26,8 @@ MESHES = [
     ({"sp": 2, "dp": 2}, 4),
     ({"sp": 2, "tp": 2, "ulysses": True}, 4),
 ]
+EXPERTS = {"experts": 4, "top_k": 2, "group": 3, "capacity_factor": 1.0}
+ENOUGH = EXPERTS | {"capacity_factor": 4.0}  # of what is dropped nothing is kept, either
 LLAMA = {"block": "llama", "kv_heads": 2, "perceptron_width": 24}
 every_mesh = pytest.mark.parametrize(("mesh", "p"), MESHES, ids=lambda told: str(told))
 
@@ -46,20 +48,24 @@ def run(comm, settings, folder=None, resume=False):
 
 
 @pytest.mark.parametrize(
-    "mesh", [{"tp": 2, "sp": 2}, {"dp": 2, "tp": 2, "zero": 3}, {"pp": 2, "sp": 2, "ulysses": True}], ids=str
+    "mesh",
+    [
+        {"tp": 2, "sp": 2},
+        {"dp": 2, "tp": 2, "zero": 3},
+        {"pp": 2, "sp": 2, "ulysses": True},
+        {"ep": 2, "tp": 2, "experts": 4, "top_k": 2, "group": 3},
+    ],
+    ids=str,
 )
 def test_blocks_of_llamas(spmd, settings, mesh, tmp_path):
-    [(lines, written)] = spmd(run, 1, settings | LLAMA)
+    model = LLAMA | {name: mesh[name] for name in EXPERTS if name in mesh}
+    [(lines, written)] = spmd(run, 1, settings | model)
     folder = tmp_path / "run"
-    for found, texts in spmd(run, 4, settings | LLAMA | {"checkpoint_every": CUT} | mesh, folder):
+    for found, texts in spmd(run, 4, settings | model | {"checkpoint_every": CUT} | mesh, folder):
         np.testing.assert_allclose(found, lines, rtol=1e-10)
         assert texts == written
-    for found, _ in spmd(run, 2, settings | LLAMA | {"tp": 2}, folder, True):
+    for found, _ in spmd(run, 2, settings | model | {"tp": 2}, folder, True):
         np.testing.assert_allclose(found, lines[-2:], rtol=1e-10)
-
-
-EXPERTS = {"experts": 4, "top_k": 2, "group": 3, "capacity_factor": 1.0}
-ENOUGH = EXPERTS | {"capacity_factor": 4.0}  # of what is dropped nothing is kept, either
 
 
 @pytest.mark.parametrize(

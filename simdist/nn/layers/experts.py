@@ -9,7 +9,7 @@ from simdist.arrays.working import widened
 from simdist.errors import ArgumentError
 from simdist.nn import auxiliary
 from simdist.nn import functional as f
-from simdist.nn.layers.activation import Gelu
+from simdist.nn.layers.activation import Gelu, SwiGLU
 from simdist.nn.layers.experts_exchange import Exchange, Load
 from simdist.nn.layers.experts_linear import ExpertsLinear
 from simdist.nn.layers.layer import Layer
@@ -65,6 +65,7 @@ class Experts(Layer):
         exchange: how slots come to their experts, where others have some of them.
         perceptrons: what the experts at hand do with what is in their slots; two linear maps with a gelu between
             them, if not given.
+        gated: whether these have a gate instead, and no biases: see `SwiGLU`.
 
     Cost per forward: that of a perceptron on all slots, full or empty, and twice `to_experts` and `to_tokens` with
     backward. All shapes are known beforehand, so phantoms cost what arrays do, up to what is dropped.
@@ -91,6 +92,7 @@ class Experts(Layer):
         residual_std: float = 0.02,
         exchange: Exchange | None = None,
         perceptrons: Layer | None = None,
+        gated: bool = False,
     ) -> None:
         if group < 1 or not 1 <= top_k <= experts or not capacity_factor > 0 or not alpha >= 0:
             raise ArgumentError(
@@ -106,11 +108,12 @@ class Experts(Layer):
         self.exchange = exchange or Exchange()
         own = self.exchange.own(experts)
         self.router = Parameter(f"{name}.router.w", (width, experts), std=std)
+        inside = (2, hidden) if gated else hidden
         self.perceptrons = perceptrons or Sequence(
             [
-                ExpertsLinear(f"{name}.hidden", experts, width, hidden, std, own),
-                Gelu(),
-                ExpertsLinear(f"{name}.thought", experts, hidden, width, residual_std, own),
+                ExpertsLinear(f"{name}.hidden", experts, width, inside, std, own, bias=not gated),
+                SwiGLU() if gated else Gelu(),
+                ExpertsLinear(f"{name}.thought", experts, hidden, width, residual_std, own, bias=not gated),
             ]
         )
         self.parameters = (self.router, *self.perceptrons.parameters)

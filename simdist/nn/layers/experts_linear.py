@@ -1,12 +1,15 @@
 """Experts' linear map: y = x @ w + b with a w and a b for each expert."""
 
+import math
+
 from simdist.arrays import Array
 from simdist.nn import functional as f
 from simdist.nn.layers.layer import Layer
+from simdist.nn.layers.linear import axes
 from simdist.nn.noise import Noise
 from simdist.nn.parameters import Parameter, Place
 
-__all__ = ["ExpertsLinear"]
+__all__ = ["ExpertsLinear", "as_matrices", "rows_of"]
 
 
 class ExpertsLinear(Layer):
@@ -17,34 +20,52 @@ class ExpertsLinear(Layer):
 
     Args:
         experts: of the whole model.
+        out_features: a number; or two, (k, f), for k maps of each expert side by side, as of `Linear`.
         std: of the first weights.
         own: which experts are at hand; all, if not given.
+        bias: whether there is a b.
     """
 
     def __init__(
-        self, name: str, experts: int, in_features: int, out_features: int, std: float, own: slice | None = None
+        self,
+        name: str,
+        experts: int,
+        in_features: int,
+        out_features: int | tuple[int, int],
+        std: float,
+        own: slice | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        here = own or slice(0, experts)
-        count, run = here.stop - here.start, slice(here.start * out_features, here.stop * out_features)
-        index = () if own is None else (here, slice(0, in_features), slice(0, out_features))
-        place = Place((experts, in_features, out_features), index)
-        self.w = Parameter(f"{name}.w", (count, in_features, out_features), std=std, place=place)
-        place = Place((experts * out_features,), () if own is None else (run,))
-        self.b = Parameter(f"{name}.b", (count * out_features,), place=place)
-        self.parameters = (self.w, self.b)
+        here, shape = own or slice(0, experts), (in_features, *axes(out_features))
+        count, features = here.stop - here.start, math.prod(shape[1:])
+        index = () if own is None else (here, *(slice(0, n) for n in shape))
+        self.w = Parameter(f"{name}.w", (count, *shape), std=std, place=Place((experts, *shape), index))
+        run = () if own is None else (slice(here.start * features, here.stop * features),)
+        place = Place((experts * features,), run)
+        self.b = Parameter(f"{name}.b", (count * features,), place=place) if bias else None
+        self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is x."""
-        return f.experts_linear(x, self.w.data, self._rows(self.b.data)), x
+        b = None if self.b is None else rows_of(self.b.data, self.w)
+        return f.experts_linear(x, as_matrices(self.w.data), b), x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """dy itself is pending."""
-        return f.experts_linear_backward_input(dy, self.w.data), dy
+        return f.experts_linear_backward_input(dy, as_matrices(self.w.data)), dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Each expert adds what its own slots found."""
-        f.experts_linear_backward_weight(context, pending, self.w.gradient, self._rows(self.b.gradient))
+        db = None if self.b is None else rows_of(self.b.gradient, self.w)
+        f.experts_linear_backward_weight(context, pending, as_matrices(self.w.gradient), db)
 
-    def _rows(self, b: Array) -> Array:
-        """A row for each expert."""
-        return b.reshape(len(self.w.data), -1)
+
+def as_matrices(w: Array) -> Array:
+    """A view of a weight, shape (E, in_features, …), in which all that an expert makes stands side by side."""
+    return w.reshape(*w.shape[:2], -1)
+
+
+def rows_of(b: Array, w: Parameter) -> Array:
+    """A row of biases for each expert of w."""
+    return b.reshape(w.shape[0], -1)

@@ -1,8 +1,12 @@
 """Experts: their linear maps cut into columns and rows, so that ranks share each expert."""
 
+import math
+
 from simdist.arrays import Array, partition
 from simdist.nn import Layer, Noise, Parameter, Place
 from simdist.nn import functional as f
+from simdist.nn.layers.experts_linear import as_matrices, rows_of
+from simdist.nn.layers.linear import axes
 from simdist.parallel.even import check_even
 from simdist.parallel.tensor.region import Region
 
@@ -16,9 +20,10 @@ class ColumnParallelExperts(Layer):
     gradient it finds these alone.
 
     Args:
-        name, experts, in_features, out_features, std: of the whole.
+        name, experts, in_features, out_features, std: of the whole; as of `ExpertsLinear`.
         own: which experts are at hand.
         region: whose ranks share them; x is outside of it, y inside.
+        bias: whether there is a b.
 
     Cost per rank: forward `region.enter`, backward `region.leave` of all slots at hand, of in_features each; as of a
     `ColumnParallelLinear`.
@@ -28,27 +33,42 @@ class ColumnParallelExperts(Layer):
     """
 
     def __init__(
-        self, name: str, experts: int, in_features: int, out_features: int, std: float, own: slice, region: Region
+        self,
+        name: str,
+        experts: int,
+        in_features: int,
+        out_features: int | tuple[int, int],
+        std: float,
+        own: slice,
+        region: Region,
+        *,
+        bias: bool = True,
     ) -> None:
         self.region = region
-        self.w = _weights(name, (experts, in_features, out_features), 2, std, own, region)
-        self.b = _biases(name, experts, out_features, own)
-        self.parameters = (self.w, self.b)
-        self._columns = self.w.place.index[2]
+        out = axes(out_features)
+        self.w = _weights(name, (experts, in_features, *out), len(out) + 1, std, own, region)
+        self.b = _biases(name, experts, math.prod(out), own) if bias else None
+        self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is x."""
-        b = _rows(self.b.data, self.w)[:, self._columns]
-        return f.experts_linear(self.region.enter(x), self.w.data, b), x
+        b = None if self.b is None else self._own(self.b.data)
+        return f.experts_linear(self.region.enter(x), as_matrices(self.w.data), b), x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Returns the sum of dy @ w.T over the ranks; dy itself is pending."""
-        return self.region.leave(f.experts_linear_backward_input(dy, self.w.data)), dy
+        return self.region.leave(f.experts_linear_backward_input(dy, as_matrices(self.w.data))), dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Each expert adds what its own slots found."""
-        db = _rows(self.b.gradient, self.w)[:, self._columns]
-        f.experts_linear_backward_weight(self.region.enter(context), pending, self.w.gradient, db)
+        db = None if self.b is None else self._own(self.b.gradient)
+        f.experts_linear_backward_weight(self.region.enter(context), pending, as_matrices(self.w.gradient), db)
+
+    def _own(self, b: Array) -> Array:
+        """Of each expert's biases those of this rank's columns."""
+        features = self.w.place.shape[2:]
+        own = b.reshape(self.w.shape[0], *features)[..., self.w.place.index[-1]]
+        return own.reshape(self.w.shape[0], -1)
 
 
 class RowParallelExperts(Layer):
@@ -58,6 +78,7 @@ class RowParallelExperts(Layer):
         name, experts, in_features, out_features, std: of the whole.
         own: which experts are at hand.
         region: whose ranks share them; x is inside of it, y outside.
+        bias: whether there is a b.
 
     Cost per rank: forward `region.leave`, backward `region.enter` of all slots at hand, of out_features each.
 
@@ -66,17 +87,26 @@ class RowParallelExperts(Layer):
     """
 
     def __init__(
-        self, name: str, experts: int, in_features: int, out_features: int, std: float, own: slice, region: Region
+        self,
+        name: str,
+        experts: int,
+        in_features: int,
+        out_features: int,
+        std: float,
+        own: slice,
+        region: Region,
+        *,
+        bias: bool = True,
     ) -> None:
         self.region = region
         self.w = _weights(name, (experts, in_features, out_features), 1, std, own, region)
-        self.b = _biases(name, experts, out_features, own)
-        self.parameters = (self.w, self.b)
+        self.b = _biases(name, experts, out_features, own) if bias else None
+        self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is x."""
         y = self.region.leave(f.product(x, self.w.data))
-        return f.add(y, _rows(self.b.data, self.w)[:, None]), x
+        return (y if self.b is None else f.add(y, rows_of(self.b.data, self.w)[:, None])), x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Returns dy @ w.T; dy of all slots is pending."""
@@ -85,14 +115,15 @@ class RowParallelExperts(Layer):
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Each expert adds what its own slots found, which of b is the same on every rank."""
-        f.experts_linear_backward_weight(context, pending, self.w.gradient, _rows(self.b.gradient, self.w))
+        db = None if self.b is None else rows_of(self.b.gradient, self.w)
+        f.experts_linear_backward_weight(context, pending, self.w.gradient, db)
 
 
 def _weights(name: str, shape: tuple[int, ...], axis: int, std: float, own: slice, region: Region) -> Parameter:
     """This rank's box of w: its experts, and along one axis its share."""
-    comm, kind = region.comm, ("", "rows", "columns")[axis]
+    comm, kind = region.comm, "rows" if axis == 1 else "columns"
     check_even(f"{kind} of {name}.w", shape[axis], "tp", comm.size)
-    index = [own, slice(0, shape[1]), slice(0, shape[2])]
+    index = [own, *(slice(0, n) for n in shape[1:])]
     index[axis] = partition(shape[axis], comm.size)[comm.rank]
     part = tuple(s.stop - s.start for s in index)
     return Parameter(f"{name}.w", part, std=std, place=Place(shape, tuple(index)))
@@ -102,8 +133,3 @@ def _biases(name: str, experts: int, features: int, own: slice) -> Parameter:
     """All features of the experts at hand, end to end."""
     run = slice(own.start * features, own.stop * features)
     return Parameter(f"{name}.b", (run.stop - run.start,), place=Place((experts * features,), (run,)))
-
-
-def _rows(b: Array, w: Parameter) -> Array:
-    """A row for each expert."""
-    return b.reshape(w.shape[0], -1)

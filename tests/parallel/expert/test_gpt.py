@@ -26,6 +26,7 @@ SMALL = replace(SHAPE, width=16, heads=2, alpha=0.1)
 ENOUGH = replace(SMALL, experts=8, top_k=1, capacity_factor=8.0)
 SWITCH = replace(SMALL, experts=8, top_k=1, capacity_factor=1.0)
 GSHARD = replace(SMALL, experts=8, top_k=2, capacity_factor=1.0)
+MIXTRAL = replace(GSHARD, block="llama", inside=20)
 kinds = pytest.mark.parametrize("shape", [ENOUGH, SWITCH, GSHARD], ids=["enough", "switch", "gshard"])
 
 
@@ -85,6 +86,19 @@ def test_beside_tensor_parallel(spmd, sizes):
 def test_where_ranks_have_some_tokens_of_each_text(spmd, sizes, options):
     """Groups that lie in one rank's tokens; each rank sends its own."""
     check(spmd, sizes, replace(GSHARD, group=3), **options)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ({"dp": 2, "ep": 2}, {"zero_stage": 3}),
+        ({"ep": 2, "tp": 2}, {}),
+        ({"ep": 2, "tp": 2}, {"sequence_parallel": True}),
+    ],
+    ids=str,
+)
+def test_with_gates(spmd, sizes, options):
+    check(spmd, sizes, replace(MIXTRAL, group=3), **options)
 
 
 @pytest.mark.parametrize("recompute", ["selective", "full"])

@@ -10,6 +10,7 @@ from simdist.arrays import Ledger, phantom, recorded
 from simdist.comm import Mesh
 from simdist.nn import Noise, Shape, gpt
 from simdist.nn.memory import Cut, activation_bytes, activations, megatron_activation_bytes, peak_activation_bytes
+from simdist.nn.shape import BLOCKS
 from simdist.parallel.parts import MeshParts
 
 SHAPE = Shape(layers=2, width=32, heads=8, context=32, vocabulary=64, dropout=0.1)
@@ -68,8 +69,9 @@ def test_fewer_tokens_than_go_evenly_on_all_ranks(attention):
     [({"ep": 2}, False), ({"ep": 2, "tp": 2}, False), ({"ep": 2, "tp": 2}, True), ({"ep": 2, "sp": 2}, False)],
     ids=str,
 )
-def test_experts(sizes, sharded, recompute):
-    check(sizes, replace(EXPERTS, recompute=recompute), "float16", sequence_parallel=sharded)
+@pytest.mark.parametrize("block", BLOCKS)
+def test_experts(sizes, sharded, recompute, block):
+    check(sizes, replace(EXPERTS, recompute=recompute, block=block), "float16", sequence_parallel=sharded)
 
 
 @kinds
