@@ -1,6 +1,7 @@
 """Search: the best ways to train a model on a cluster."""
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, NamedTuple
 
 from simdist.planning.job import Job
@@ -56,13 +57,18 @@ def planned(config: Config, bench: Workbench) -> Plan:
     Raises:
         ArgumentError: as of `Job`.
     """
-    return _plan(Job(config, bench))
+    job = Job(config, bench)
+    return _plan(job, _fullest(job))
 
 
-def _plan(job: Job) -> Plan:
+def _fullest(job: Job) -> tuple[int, Mapping[str, float]]:
+    """The rank of the line that holds most, and what."""
     held = [memory(job, rank) for rank in range(len(job.parts))]
-    fullest = max(range(len(held)), key=lambda rank: sum(held[rank].values()))
-    return Plan(job.config, job.sizes, fullest, held[fullest], step(job))
+    return max(enumerate(held), key=lambda pair: sum(pair[1].values()))
+
+
+def _plan(job: Job, fullest: tuple[int, Mapping[str, float]]) -> Plan:
+    return Plan(job.config, job.sizes, *fullest, step(job))
 
 
 def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object] = lambda: None) -> Plans:
@@ -76,7 +82,7 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
         ArgumentError: there is no way.
     """
     best: dict[tuple[int, ...], Plan] = {}
-    too_large: dict[tuple[int, ...], Plan] = {}
+    too_large: dict[tuple[int, ...], tuple[float, Job]] = {}
     tried = 0
     for way in ways(given, bench.ranks, bench.cluster):
         for config in way:
@@ -86,13 +92,16 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
             mesh = tuple(job.sizes.values())
             if mesh in best and job.busiest_s >= best[mesh].step.seconds:
                 break  # and to recompute takes longer still
-            plan = _plan(job)
-            if plan.num_bytes <= bench.cluster.device.memory_bytes:
+            fullest = _fullest(job)
+            num_bytes = sum(fullest[1].values())
+            if num_bytes <= bench.cluster.device.memory_bytes:
+                plan = _plan(job, fullest)  # a pipeline's time takes longer to find out than its memory
                 best[mesh] = min(best.get(mesh, plan), plan, key=lambda plan: plan.step.seconds)
                 break
-            too_large[mesh] = min(too_large.get(mesh, plan), plan, key=lambda plan: plan.num_bytes)
+            too_large[mesh] = min(too_large.get(mesh, (inf, job)), (num_bytes, job), key=lambda pair: pair[0])
+    nowhere = [_plan(job, _fullest(job)) for mesh, (_, job) in too_large.items() if mesh not in best]
     return Plans(
         sorted(best.values(), key=lambda plan: plan.step.seconds),
-        sorted((plan for mesh, plan in too_large.items() if mesh not in best), key=lambda plan: plan.num_bytes),
+        sorted(nowhere, key=lambda plan: plan.num_bytes),
         tried,
     )
