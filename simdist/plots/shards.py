@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import NamedTuple
+from itertools import groupby, product
+from typing import NamedTuple, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,6 +22,7 @@ _ACROSS, _DOWN = 0.2, 0.1  # between drawings
 _OVER, _UNDER = 0.14, 0.13  # a drawing, for its name and its size
 _MOST_COLOURS = 8
 
+_T = TypeVar("_T")
 _Span = tuple[int, int]
 _Box = tuple[_Span, ...]
 _Owners = Mapping[str, tuple[tuple[int, ...], dict[_Box, list[int]]]]
@@ -40,8 +41,8 @@ class _Drawing(NamedTuple):
 def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *, width: float = style.PAGE) -> Figure:
     """Every parameter as a rectangle, rows down and columns across, in the colours of the ranks that have its parts.
 
-    What all ranks have is grey. A parameter of three axes is as many matrices as its first axis is long, side by
-    side: the experts of a mixture. Sides are to scale as far as they can be drawn.
+    What all ranks have is grey. A parameter of more axes is as many matrices, side by side, as all but its two longest
+    axes count: the experts of a mixture, a gate and what it is on. Sides are to scale as far as they can be drawn.
 
     Args:
         held: for each rank, by name, where what it has of a parameter lies in the whole one: of the actual
@@ -75,7 +76,7 @@ def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *,
 
 
 def _owners(held: Sequence[Mapping[str, Place]], name: str) -> tuple[tuple[int, ...], dict[_Box, list[int]]]:
-    """The shape of a parameter, and who has which box of it."""
+    """The shape of a parameter, and who has which box of it, its axes in the order in which they are drawn."""
     shape: tuple[int, ...] = ()
     owners: dict[_Box, list[int]] = {}
     for rank, own in enumerate(held):
@@ -83,8 +84,15 @@ def _owners(held: Sequence[Mapping[str, Place]], name: str) -> tuple[tuple[int, 
             shape = own[name].shape
             index = own[name].index
             cut = [(s.start, s.stop) for s in index] + [(0, n) for n in shape[len(index) :]]
-            owners.setdefault(tuple(cut), []).append(rank)
+            owners.setdefault(_in_order(cut, shape), []).append(rank)
     return shape, owners
+
+
+def _in_order(of_axes: Sequence[_T], shape: Sequence[int]) -> tuple[_T, ...]:
+    """What is given of each axis of a shape, of the two longest last."""
+    longest = sorted(range(len(shape)), key=lambda axis: -shape[axis])[:2]
+    axes = sorted(range(len(shape)), key=lambda axis: (axis in longest, axis))
+    return tuple(of_axes[axis] for axis in axes)
 
 
 def _scaled(owners: _Owners) -> Iterator[_Drawing]:
@@ -92,9 +100,9 @@ def _scaled(owners: _Owners) -> Iterator[_Drawing]:
     lengths = sorted(n for shape, _ in owners.values() for n in shape)
     unit = _UNIT / lengths[len(lengths) // 2]
     for name, (shape, boxes) in owners.items():
-        *sheets, rows, columns = (1, *shape) if len(shape) == 1 else shape
+        *sheets, rows, columns = (1, *shape) if len(shape) == 1 else _in_order(shape, shape)
         side = [min(max(n * unit, _LEAST), _MOST) for n in (columns, rows)]
-        count = sheets[0] if sheets else 1
+        count = math.prod(sheets)
         yield _Drawing(name, shape, boxes, side[0] * (count if count * side[0] <= 4 else 4 / side[0]), side[1])
 
 
@@ -138,7 +146,7 @@ def _draw_rows(ax: Axes, rows: list[list[list[_Drawing]]], ranks: int) -> None:
 
 def _draw(ax: Axes, drawing: _Drawing, ranks: int, x: float, y: float) -> None:
     """One parameter, its name over it and its size under it."""
-    shape = drawing.shape if len(drawing.shape) > 1 else (1, *drawing.shape)
+    shape = _in_order(drawing.shape, drawing.shape) if len(drawing.shape) > 1 else (1, *drawing.shape)
     ax.text(x, y - 0.04, drawing.name, fontsize=5.5, va="bottom")
     ax.text(x, y + drawing.height + 0.03, _size(drawing), fontsize=5.0, va="top", color="#666666")
     for box, who in drawing.owners.items():
@@ -164,20 +172,23 @@ def _fill(ax: Axes, who: list[int], corner: tuple[float, float], width: float, h
 
 
 def _sides(spans: _Box, shape: tuple[int, ...]) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-    """Where a box lies across and down, as shares of the drawing; sheets of three axes lie side by side.
+    """Where a box lies across and down, as shares of the drawing; sheets of more axes lie side by side.
 
     Sheets of which all columns are in the box touch, and are one.
     """
     *sheets, (r0, r1), (c0, c1) = spans
-    rows, columns = shape[-2:]
-    down = r0 / rows, r1 / rows
-    if not sheets:
-        yield (c0 / columns, c1 / columns), down
-    elif c1 - c0 == columns:
-        yield (sheets[0][0] / shape[0], sheets[0][1] / shape[0]), down
+    *counts, rows, columns = shape
+    across, down = math.prod(counts), (r0 / rows, r1 / rows)
+    own = [
+        i
+        for i, at in enumerate(product(*map(range, counts)))
+        if all(a <= k < b for k, (a, b) in zip(at, sheets, strict=True))
+    ]
+    if c1 - c0 == columns and own == list(range(own[0], own[-1] + 1)):
+        yield (own[0] / across, (own[-1] + 1) / across), down
     else:
-        for sheet in range(*sheets[0]):
-            yield ((sheet + c0 / columns) / shape[0], (sheet + c1 / columns) / shape[0]), down
+        for sheet in own:
+            yield ((sheet + c0 / columns) / across, (sheet + c1 / columns) / across), down
 
 
 def _text(ax: Axes, tokens: Sequence[Array], y: float, width: float) -> None:

@@ -1,5 +1,7 @@
 """Who has what of a model."""
 
+import math
+
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
@@ -59,9 +61,9 @@ def test_ranks_that_have_the_same(draw):
 
 
 def test_a_mixture_of_experts_side_by_side(draw):
-    places = [{"experts.w": Place((8, 6, 9), (slice(2 * r, 2 * r + 2), slice(0, 6), slice(0, 9)))} for r in range(4)]
+    places = [{"experts.w": Place((8, 16, 9), (slice(2 * r, 2 * r + 2), slice(0, 16), slice(0, 9)))} for r in range(4)]
     picture = draw(shards, places)
-    assert "8 × 6 × 9" in picture.words
+    assert "8 × 16 × 9" in picture.words
     assert [share for _, share in sorted(area(picture).items())] == pytest.approx([0.25] * 4)
 
 
@@ -73,6 +75,20 @@ def test_experts_that_ranks_share(draw):
     frames = [p for p in picture.figure.axes[0].findobj(Rectangle) if p.get_fill() and p.get_width() < 5]
     frames = sorted((p for p in frames if p is not picture.figure.axes[0].patch), key=lambda p: p.get_x())
     owners = [style.rank_colour(r) for r in (0, 1, 0, 1, 2, 3, 2, 3)]
+    assert [to_hex(p.get_facecolor()).upper() for p in frames] == owners
+
+
+@pytest.mark.parametrize("experts", [(), (3,)], ids=str)
+def test_a_gate_beside_what_it_is_on(draw, experts):
+    """Of a perceptron or of three experts; ranks have half of the columns of each."""
+    shape = (*experts, 6, 2, 8)
+    whole = [slice(0, n) for n in shape[:-1]]
+    picture = draw(shards, [{"w": Place(shape, (*whole, slice(4 * r, 4 * r + 4)))} for r in range(2)])
+    assert " × ".join(map(str, shape)) in picture.words
+    assert [share for _, share in sorted(area(picture).items())] == pytest.approx([0.5] * 2)
+    frames = [p for p in picture.figure.axes[0].findobj(Rectangle) if p.get_fill() and p.get_width() < 5]
+    frames = sorted((p for p in frames if p is not picture.figure.axes[0].patch), key=lambda p: p.get_x())
+    owners = [style.rank_colour(r) for r in (0, 1) * (2 * math.prod(experts))]
     assert [to_hex(p.get_facecolor()).upper() for p in frames] == owners
 
 

@@ -72,8 +72,8 @@ class RingAttention(Weightless):
         split: which tokens are whose. With `Zigzag` all ranks have the same work, with `Even` 1 : 3 : 5 : 7.
         dropout: the share of the probabilities that is dropped.
         first_head: how many heads of the model come before these.
-        groups: of heads that share keys and values; as many as heads, if not given. Blocks are of groups: so many
-            heads' less goes round.
+        groups: of heads that share keys and values; as many as heads, if not given. These go round as they are, so
+            that h is then what they have of the width.
 
     Cost per rank: forward p-1 messages, of 2Nh/p items each; backward as many again, and p-1 of as many derivatives,
     in the working dtype: 6Nh(p-1)/p items in all (`ring_attention_cost`). Seven products of queries and keys, where
