@@ -17,6 +17,7 @@ from simdist.arrays import Ledger, phantom, recorded
 from simdist.cluster import Link, preset
 from simdist.comm import Mesh
 from simdist.nn import Shape, gpt
+from simdist.nn.formulas import model_flops, num_parameters
 from simdist.parallel import DataParallel, Recipe, ZeRO
 from simdist.parallel.parts import MeshParts
 from simdist.parallel.pipeline import Pipeline, modelled_costs, schedule
@@ -25,6 +26,7 @@ from simdist.parallel.zero.formulas import paper_bytes
 from simdist.planning import Workbench, overview, planned, search
 from simdist.plots import plan_bars, style, timeline
 from simdist.training import Config
+from simdist.training.models import shape as shape_of
 
 GIB = 2**30
 
@@ -309,6 +311,48 @@ for name, full_s, selective_s, size, batch, line in published:
 # trillion on 512, is what the model has to show for itself. Larger models have wider matrices, to which memory matters
 # less, and come closer to the makers' rates, in the model as there. For a cluster of your own such numbers go into a
 # file, and `simdist plan --cluster ours.toml` goes by them.
+#
+# ## Blocks of another kind
+#
+# So far blocks were GPT-2's. With `block="llama"` they are Llama's: RMSNorm, a perceptron with a gate, queries and keys
+# that are turned by where their tokens stand, no biases; and there may be fewer heads of keys and values, which groups
+# of heads share. What such models weigh is known:
+
+# %%
+llamas = [  # layers, width, heads, of keys and values, inside a perceptron, vocabulary
+    ("Llama 2 7B", (32, 4096, 32, 32, 11_008, 32_000), {}, 6_738_415_616),
+    ("Llama 3 8B", (32, 4096, 32, 8, 14_336, 128_256), {}, 8_030_261_248),
+    ("Llama 3 70B", (80, 8192, 64, 8, 28_672, 128_256), {}, 70_553_706_496),
+    ("Mixtral 8x7B", (32, 4096, 32, 8, 14_336, 32_000), {"experts": 8, "top_k": 2}, 46_702_792_704),
+]
+print(f"{'':14}{'weights':>18}{'GFLOP a token':>16}")
+for name, (layers, width, heads, kv_heads, inside, vocabulary), more, published_weights in llamas:
+    more |= {"kv_heads": kv_heads, "inside": inside, "block": "llama", "tied": False}
+    model = Shape(layers, width, heads, 8192, vocabulary, **more)
+    print(f"{name:14}{num_parameters(model):18,}{model_flops(model, 1) / model.context / 1e9:16.1f}")
+    assert num_parameters(model) == published_weights
+
+# %% [markdown]
+# What does it save that heads share keys and values? The 70B on 64 H100s, tp 8, its state shared by ZeRO 3, with and
+# without; then with texts of twice as many tokens, of which eight ranks have a part each, so that keys and values go
+# round (notebook 6):
+
+# %%
+llama = given | {"block": "llama", "layers": 80, "perceptron_width": 28_672, "vocabulary": 128_256, "logits": "untied"}
+llama |= {"tp": 8, "sequence_parallel": True, "zero": 3, "recompute": "full", "device": "phantom"}
+print(f"{'':10}{'kv_heads':>9}{'weights':>18}{'step':>10}{'a block of keys and values':>29}")
+for more in ({"context_bytes": 8192}, {"context_bytes": 16_384, "sp": 8}):
+    for kv_heads in (64, 8):
+        config = Config(**llama | more, kv_heads=kv_heads)
+        seconds = planned(config, Workbench(preset("h100"), 64)).step.seconds
+        sp, weights = more.get("sp", 1), num_parameters(shape_of(config))
+        each = 2 * 2 * (more["context_bytes"] // sp) * (kv_heads // 8) * 128  # heads of 128 features, on tp 8
+        told = f"{each / 2**20:22.0f} MiB a hop" if sp > 1 else ""
+        print(f"{f'sp {sp}':10}{kv_heads:9}{weights:18,}{seconds:8.2f} s{told}")
+
+# %% [markdown]
+# An eighth of the weights of attention's keys and values is left, and an eighth of what goes round; where nothing goes
+# round, the step has little of it.
 #
 # ## Is it right?
 #
