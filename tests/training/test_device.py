@@ -9,11 +9,13 @@ from simdist.training import Config, Trainer
 from simdist.training.asynchronous.run import AsynchronousRun
 
 SMALL = {"model": "gpt", "layers": 2, "width": 16, "heads": 2, "context_bytes": 12}
+LLAMA = {"block": "llama", "heads": 4, "kv_heads": 2, "perceptron_width": 24}
 METHODS = {
     "ddp": (2, {}, 1e-6),
     "bf16, fsdp": (2, {"precision": "bf16", "method": "fsdp"}, 1e-3),
     "zero 2, dropout, fp16": (2, {"zero": 2, "dropout": 0.1, "precision": "fp16"}, 1e-3),
     "tp, sequence parallel": (2, {"tp": 2, "sequence_parallel": True}, 1e-6),
+    "llama, tp, bf16": (2, LLAMA | {"tp": 2, "precision": "bf16"}, 1e-3),
     "pp": (2, {"pp": 2, "micro_batches": 2}, 1e-6),
     "zero 2, offload": (2, {"zero": 2, "offload": "gradients"}, 1e-6),
     "fsdp, offload, bf16": (2, {"method": "fsdp", "offload": "parameters", "precision": "bf16"}, 1e-3),
@@ -24,6 +26,8 @@ MORE = {
     "ring attention": (2, {"sp": 2}, 1e-6),
     "ulysses": (2, {"sp": 2, "ulysses": True}, 1e-6),
     "experts": (2, {"experts": 2, "ep": 2}, 1e-6),
+    "llama, ring attention": (2, LLAMA | {"kv_heads": 1, "sp": 2}, 1e-6),
+    "llama, dropout, experts": (2, LLAMA | {"dropout": 0.1, "experts": 2, "ep": 2}, 1e-6),
     "server": (2, {"method": "server"}, 1e-6),
     "map-reduce": (2, {"method": "map-reduce"}, 1e-6),
     "top-k": (2, {"compress": "top-k"}, 1e-6),
