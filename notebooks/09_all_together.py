@@ -327,32 +327,33 @@ llamas = [  # layers, width, heads, of keys and values, inside a perceptron, voc
 ]
 print(f"{'':14}{'weights':>18}{'GFLOP a token':>16}")
 for name, (layers, width, heads, kv_heads, inside, vocabulary), more, published_weights in llamas:
-    more |= {"kv_heads": kv_heads, "inside": inside, "block": "llama", "tied": False}
+    more |= {"kv_heads": kv_heads, "ffn_width": inside, "block": "llama", "tied": False}
     model = Shape(layers, width, heads, 8192, vocabulary, **more)
     print(f"{name:14}{num_parameters(model):18,}{model_flops(model, 1) / model.context / 1e9:16.1f}")
     assert num_parameters(model) == published_weights
 
 # %% [markdown]
 # What does it save that heads share keys and values? The 70B on 64 H100s, tp 8, its state shared by ZeRO 3, with and
-# without; then with texts of twice as many tokens, of which eight ranks have a part each, so that keys and values go
-# round (notebook 6):
+# without; then on 512, with texts of twice as many tokens, of which eight ranks have a part each, so that keys and
+# values go round (notebook 6):
 
 # %%
-llama = given | {"block": "llama", "layers": 80, "perceptron_width": 28_672, "vocabulary": 128_256, "logits": "untied"}
+llama = given | {"block": "llama", "layers": 80, "ffn_width": 28_672, "vocabulary": 128_256, "logits": "untied"}
 llama |= {"tp": 8, "sequence_parallel": True, "zero": 3, "recompute": "full", "device": "phantom"}
-print(f"{'':10}{'kv_heads':>9}{'weights':>18}{'step':>10}{'a block of keys and values':>29}")
-for more in ({"context_bytes": 8192}, {"context_bytes": 16_384, "sp": 8}):
+print(f"{'':10}{'kv_heads':>9}{'weights':>18}{'step':>10}{'memory':>12}{'a block of keys and values':>29}")
+for ranks, more in ((64, {"context_bytes": 8192}), (512, {"context_bytes": 16_384, "sp": 8})):
     for kv_heads in (64, 8):
-        config = Config(**llama | more, kv_heads=kv_heads)
-        seconds = planned(config, Workbench(preset("h100"), 64)).step.seconds
+        config = Config(**llama | more, kv_heads=kv_heads)  # a text a rank of dp
+        plan = planned(config, Workbench(preset("h100"), ranks))
         sp, weights = more.get("sp", 1), num_parameters(shape_of(config))
         each = 2 * 2 * (more["context_bytes"] // sp) * (kv_heads // 8) * 128  # heads of 128 features, on tp 8
-        told = f"{each / 2**20:22.0f} MiB a hop" if sp > 1 else ""
-        print(f"{f'sp {sp}':10}{kv_heads:9}{weights:18,}{seconds:8.2f} s{told}")
+        told = f"{plan.num_bytes / GIB:8.1f} GiB" + (f"{each / 2**20:22.0f} MiB a hop" if sp > 1 else "")
+        print(f"{f'sp {sp}':10}{kv_heads:9}{weights:18,}{plan.step.seconds:8.2f} s{told}")
+        assert plan.num_bytes < 80e9 and plan.sizes["dp"] == BATCH
 
 # %% [markdown]
 # An eighth of the weights of attention's keys and values is left, and an eighth of what goes round; where nothing goes
-# round, the step has little of it.
+# round, the step gains little.
 #
 # ## Is it right?
 #

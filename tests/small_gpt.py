@@ -5,7 +5,7 @@ import numpy as np
 from simdist.nn import Noise, Shape, gpt
 
 SMALL = Shape(layers=2, width=8, heads=2, context=5)
-LLAMA = Shape(layers=2, width=12, heads=3, context=5, block="llama", kv_heads=1, inside=10)
+LLAMA = Shape(layers=2, width=12, heads=3, context=5, block="llama", kv_heads=1, ffn_width=10)
 RECOMPUTED = [Shape(2, 8, 2, 5, dropout=0.3, recompute=how) for how in ("none", "selective", "full")]
 
 
@@ -65,9 +65,9 @@ def in_pytorch(torch, shape, weights, batch):
 def of_each_head(torch, shape, qkv):
     """Queries, keys and values, (n, h, t, d), of which heads of a group share the last two."""
     n, t, _ = qkv.shape
-    split = qkv.reshape(n, t, shape.groups, -1, shape.width // shape.heads)
+    split = qkv.reshape(n, t, shape.num_kv_heads, -1, shape.width // shape.heads)
     q, k, v = split[:, :, :, :-2].flatten(2, 3), split[:, :, :, -2], split[:, :, :, -1]
-    shared = (x.repeat_interleave(shape.heads // shape.groups, dim=2) for x in (k, v))
+    shared = (x.repeat_interleave(shape.heads // shape.num_kv_heads, dim=2) for x in (k, v))
     return [x.transpose(1, 2) for x in (q, *shared)]
 
 

@@ -32,7 +32,7 @@ def num_parameters(shape: Shape) -> int:
 
     k is h and f is 4h, if nothing else is said. With experts a block has hidden and thought E times, and a router hE.
     """
-    h, kv, f, tables = shape.width, shape.kv_width, shape.features, (1 if shape.tied else 2) * shape.vocabulary
+    h, kv, f, tables = shape.width, shape.kv_width, shape.ffn_features, (1 if shape.tied else 2) * shape.vocabulary
     maps, perceptron = 2 * h**2 + 2 * h * kv, 3 * h * f if shape.is_llama else 2 * h * f + f + h
     if shape.experts:
         perceptron = shape.experts * (perceptron + h)
@@ -66,9 +66,11 @@ def model_flops(shape: Shape, sequences: float) -> float:
 
     With k = h and f = 4h it is `megatron_flops` without recomputation. Of experts each token needs top_k, and the
     router: not what is done for slots that stay empty.
+
+    Source: Chowdhery et al. 2022, arXiv 2204.02311, appendix B, with matrices in place of 6 operations a parameter.
     """
     s, h, tokens = shape.context, shape.width, sequences * shape.context
-    perceptron = (3 if shape.is_llama else 2) * h * shape.features
+    perceptron = (3 if shape.is_llama else 2) * h * shape.ffn_features
     if shape.experts:
         perceptron = shape.top_k * perceptron + h * shape.experts
     block = 2 * h * (h + shape.kv_width) + perceptron + 2 * h * s
@@ -78,7 +80,7 @@ def model_flops(shape: Shape, sequences: float) -> float:
 def _perceptron_flops(shape: Shape, b: int) -> int:
     """Of one forward of a block's perceptron, or of its experts and their router."""
     s, h, experts = shape.context, shape.width, shape.experts
-    each = (6 if shape.is_llama else 4) * h * shape.features
+    each = (6 if shape.is_llama else 4) * h * shape.ffn_features
     if not experts:
         return b * s * each
     group = shape.group or s

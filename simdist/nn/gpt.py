@@ -60,8 +60,8 @@ def _block(name: str, shape: Shape, parts: Parts) -> Layer:
     look = [
         norm(f"{name}.norm1", h),
         parts.column(f"{name}.qkv", h, h + 2 * shape.kv_width, _STD, biases),
-        *([parts.rotary(shape.heads, shape.groups)] if shape.is_llama else []),
-        parts.attention(f"{name}.attention", shape.heads, shape.groups, shape.dropout, selective),
+        *([parts.rotary(shape.heads, shape.num_kv_heads)] if shape.is_llama else []),
+        parts.attention(f"{name}.attention", shape.heads, shape.num_kv_heads, shape.dropout, selective),
         parts.row(f"{name}.attended", h, h, residual_std, biases),
         parts.dropout(f"{name}.dropout1", shape.dropout),
     ]

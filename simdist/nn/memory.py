@@ -111,7 +111,7 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
 
 def _perceptron(shape: Shape, x: int, part: int) -> list[Kept]:
     """What is kept inside a perceptron; of h features there would be `part` bytes."""
-    inside, paper = part * shape.features // shape.width, 4 * part
+    inside, paper = part * shape.ffn_features // shape.width, 4 * part
     slope = (".hidden swiglu", "slopes of both", 2 * inside) if shape.is_llama else (".hidden gelu", "slope", inside)
     layer, what, slopes = slope
     why = "the paper's features are 4 times the width, without gates"
@@ -131,7 +131,7 @@ def _experts(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
     group = shape.group or shape.context
     slots = rows // group * shape.experts * capacity(group, shape.experts, shape.capacity_factor, k)
     x, filled = e * rows * shape.width, e * slots * shape.width
-    inside = e * slots * shape.features * cut.outside // cut.inside
+    inside = e * slots * shape.ffn_features * cut.outside // cut.inside
     of_tokens = 4 * x * cut.outside // cut.inside
     gate, slopes = ("swiglu", 2 * inside) if shape.is_llama else ("gelu", inside)
     why = "slots of all experts, full or empty, instead of tokens"

@@ -87,7 +87,7 @@ class Parts:
 
     def perceptron(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
         """What a block does with each token by itself, from the stream to the stream: without its norm."""
-        h, inside, gated = shape.width, shape.features, shape.is_llama
+        h, inside, gated = shape.width, shape.ffn_features, shape.is_llama
         if shape.experts:
             return self.experts(f"{name}.experts", shape, std, residual_std)
         return Sequence(
@@ -127,7 +127,7 @@ def mixture(
     return Experts(
         name,
         shape.width,
-        shape.features,
+        shape.ffn_features,
         shape.experts,
         top_k=shape.top_k,
         capacity_factor=shape.capacity_factor,

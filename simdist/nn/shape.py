@@ -33,8 +33,8 @@ class Shape:
             what attention makes of its queries, keys and values; full, all but each block's input.
         block: what blocks are made of, see above.
         kv_heads: how many of keys and values, a divisor of heads: groups of heads share these; if None, as many.
-        inside: features inside of each perceptron; if None, 4 times the width, and in blocks of Llama's 8/3 of it, up
-            to a multiple of 256.
+        ffn_width: features inside of each perceptron; if None, 4 times the width, and in blocks of Llama's 8/3 of
+            it, up to a multiple of 256.
         experts: how many perceptrons there are in each block, of which a token goes to some; 0 for one that all
             go to. This and what follows is as of `Experts`.
         top_k: to how many a token goes.
@@ -60,7 +60,7 @@ class Shape:
     recompute: str = "none"
     block: str = "gpt2"
     kv_heads: int | None = None
-    inside: int | None = None
+    ffn_width: int | None = None
     experts: int = 0
     top_k: int = 1
     capacity_factor: float = 1.25
@@ -83,8 +83,8 @@ class Shape:
             raise unknown_name("recomputation", self.recompute, RECOMPUTATIONS)
         if self.block not in BLOCKS:
             raise unknown_name("block", self.block, BLOCKS)
-        if self.inside is not None and self.inside < 1:
-            raise ArgumentError(f"inside is {self.inside}; needs at least 1")
+        if self.ffn_width is not None and self.ffn_width < 1:
+            raise ArgumentError(f"ffn_width is {self.ffn_width}; needs at least 1")
         if self.is_llama and self.width // self.heads % 2:
             raise ArgumentError(
                 f"width is {self.width} and heads is {self.heads}; blocks of llama turn pairs of features: "
@@ -97,24 +97,24 @@ class Shape:
         return self.block == "llama"
 
     @property
-    def groups(self) -> int:
+    def num_kv_heads(self) -> int:
         """How many there are of heads that share keys and values."""
         return self.kv_heads or self.heads
 
     @property
     def kv_width(self) -> int:
         """Numbers in all keys of a token, and in all values."""
-        return self.width // self.heads * self.groups
+        return self.width // self.heads * self.num_kv_heads
 
     @property
-    def features(self) -> int:
+    def ffn_features(self) -> int:
         """How many a perceptron has inside."""
-        if self.inside is not None:
-            return self.inside
+        if self.ffn_width is not None:
+            return self.ffn_width
         return -(-8 * self.width // (3 * _MULTIPLE)) * _MULTIPLE if self.is_llama else 4 * self.width
 
     @property
     def in_papers(self) -> bool:
         """Whether it is one that formulas on GPTs, of 12 h² weights a block, speak of."""
-        of_papers = self.groups == self.heads and self.features == 4 * self.width
+        of_papers = self.num_kv_heads == self.heads and self.ffn_features == 4 * self.width
         return of_papers and not (self.is_llama or self.experts)

@@ -82,6 +82,8 @@ def replicated_memory(
         shape, sequences: of a GPT and of the micro-batch that this rank has in flight; without them nothing is
             said of activations.
         cut: how other ranks share its activations, where they do. Then the weights are those of this rank.
+
+    Of activations there is a paper's figure only for the GPTs that it is about: `Shape.in_papers`.
     """
     e = recipe.precision.dtype.itemsize
     found = {

@@ -51,13 +51,13 @@ def check_cut(
         raise unknown_name("attention", attention, _SPLITS)
     tp, sp, ep = (sizes.get(axis, 1) for axis in ("tp", "sp", "ep"))
     check_even("heads", shape.heads, "tp", tp)
-    if shape.groups < shape.heads:
-        check_even("heads of keys and values", shape.groups, "tp", tp)
-    check_even("features inside a perceptron", shape.features, "tp", tp)
+    if shape.num_kv_heads < shape.heads:
+        check_even("heads of keys and values", shape.num_kv_heads, "tp", tp)
+    check_even("features inside a perceptron", shape.ffn_features, "tp", tp)
     check_even("entries of the vocabulary", shape.vocabulary, "tp", tp)
     if attention == "ulysses":
-        what = "heads" if shape.groups == shape.heads else "heads of keys and values"
-        check_even(f"{what} a rank of tp" if tp > 1 else what, shape.groups // tp, "sp", sp)
+        what = "heads" if shape.num_kv_heads == shape.heads else "heads of keys and values"
+        check_even(f"{what} a rank of tp" if tp > 1 else what, shape.num_kv_heads // tp, "sp", sp)
     if sp > 1:
         check_even("tokens", shape.context, "sp", sp, _SPLITS[attention].runs)
     tokens = shape.context // sp
@@ -207,7 +207,7 @@ class MeshParts(Parts):
         exchange, perceptrons = AllToAllExchange(self.mesh.ep, self.all_to_all), None
         if self.mesh.tp.size > 1:
             h, own = shape.width, exchange.own(shape.experts) or slice(0, shape.experts)
-            inside, count, gated = shape.features, shape.experts, shape.is_llama
+            inside, count, gated = shape.ffn_features, shape.experts, shape.is_llama
             wide, region, bias = (2, inside) if gated else inside, self.region, not gated
             hidden = ColumnParallelExperts(f"{name}.hidden", count, h, wide, std, own, region, bias=bias)
             thought = RowParallelExperts(f"{name}.thought", count, inside, h, residual_std, own, region, bias=bias)

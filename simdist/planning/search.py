@@ -1,7 +1,6 @@
 """Search: the best ways to train a model on a cluster."""
 
 from collections.abc import Callable, Mapping
-from math import inf
 from typing import Any, NamedTuple
 
 from simdist.planning.job import Job
@@ -82,7 +81,7 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
         ArgumentError: there is no way.
     """
     best: dict[tuple[int, ...], Plan] = {}
-    too_large: dict[tuple[int, ...], tuple[float, Job]] = {}
+    too_large: dict[tuple[int, ...], tuple[float, Job, tuple[int, Mapping[str, float]]]] = {}
     tried = 0
     for way in ways(given, bench.ranks, bench.cluster):
         for config in way:
@@ -98,8 +97,9 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
                 plan = _plan(job, fullest)  # a pipeline's time takes longer to find out than its memory
                 best[mesh] = min(best.get(mesh, plan), plan, key=lambda plan: plan.step.seconds)
                 break
-            too_large[mesh] = min(too_large.get(mesh, (inf, job)), (num_bytes, job), key=lambda pair: pair[0])
-    nowhere = [_plan(job, _fullest(job)) for mesh, (_, job) in too_large.items() if mesh not in best]
+            if mesh not in too_large or num_bytes < too_large[mesh][0]:
+                too_large[mesh] = num_bytes, job, fullest
+    nowhere = [_plan(job, fullest) for mesh, (_, job, fullest) in too_large.items() if mesh not in best]
     return Plans(
         sorted(best.values(), key=lambda plan: plan.step.seconds),
         sorted(nowhere, key=lambda plan: plan.num_bytes),

@@ -41,8 +41,8 @@ class _Drawing(NamedTuple):
 def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *, width: float = style.PAGE) -> Figure:
     """Every parameter as a rectangle, rows down and columns across, in the colours of the ranks that have its parts.
 
-    What all ranks have is grey. A parameter of more axes is as many matrices, side by side, as all but its two longest
-    axes count: the experts of a mixture, a gate and what it is on. Sides are to scale as far as they can be drawn.
+    What all ranks have is grey. A parameter of more axes is as many matrices, side by side: a gate and what it is on,
+    of which there are two, and the experts of a mixture. Sides are to scale as far as they can be drawn.
 
     Args:
         held: for each rank, by name, where what it has of a parameter lies in the whole one: of the actual
@@ -89,9 +89,10 @@ def _owners(held: Sequence[Mapping[str, Place]], name: str) -> tuple[tuple[int, 
 
 
 def _in_order(of_axes: Sequence[_T], shape: Sequence[int]) -> tuple[_T, ...]:
-    """What is given of each axis of a shape, of the two longest last."""
-    longest = sorted(range(len(shape)), key=lambda axis: -shape[axis])[:2]
-    axes = sorted(range(len(shape)), key=lambda axis: (axis in longest, axis))
+    """What is given of each axis of a shape, of those of a matrix last: first experts, then a gate."""
+    axes = list(range(len(shape)))
+    if len(shape) > 2 and shape[-2] == 2:
+        axes.insert(max(0, len(shape) - 3), axes.pop(-2))
     return tuple(of_axes[axis] for axis in axes)
 
 

@@ -61,10 +61,14 @@ class Config:
     layers: int = option("model", Per("model", gpt=4), "blocks of attention and perceptron", below=10_000)
     width: int = option("model", Per("model", gpt=256), "numbers that stand for a byte; a multiple of heads", least=1)
     heads: int = option("model", Per("model", gpt=4), "heads of attention in each block", least=1)
-    kv_heads: int = option("model", Per("model", gpt=0), "of keys and values, which heads share; 0 for one each")
-    block: str = option("model", Per("model", gpt="gpt2"), "what blocks are made of", BLOCKS)
-    perceptron_width: int = option(
-        "model", Per("model", gpt=0), "numbers inside each perceptron; 0 for 4 times width, of llama's for 8/3 of it"
+    kv_heads: int = option(
+        "model", Per("model", gpt=0), "heads of keys and values, which groups of heads share (GQA); 0 for one each"
+    )
+    block: str = option(
+        "model", Per("model", gpt="gpt2"), "what blocks are made of; llama: RMSNorm, RoPE, SwiGLU, no biases", BLOCKS
+    )
+    ffn_width: int = option(
+        "model", Per("model", gpt=0), "numbers inside a perceptron; 0 for 4 width, llama 8/3 up to a multiple of 256"
     )
     dropout: float = option("model", Per("model", gpt=0.0), "the share of activations dropped in training", below=1)
     vocabulary: int = option(

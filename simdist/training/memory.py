@@ -46,7 +46,8 @@ def predictions(
     windows = partition(config.global_batch_size, data.size).size(data.rank)
     sequences, sp = partition(windows, config.micro_batches).largest, config.sp or 1
     cut = Cut(config.tp or 1, bool(config.sequence_parallel), sp, sp > 1 and not config.ulysses)
-    found = replicated_memory(n, method.recipe, shape(config), sequences, cut)
+    size = shape(config)
+    found = replicated_memory(n, method.recipe, size, sequences, cut)
     if "activations" in found and sp == 1:  # of all micro-batches the text stays, for they are cut from one array
         _add(found, "activations", (windows - sequences) * (config.context_bytes + 1))
     if isinstance(method, ZeRO):
@@ -56,8 +57,8 @@ def predictions(
         found["optimizer state"] = Prediction(0, 0)
     if step:
         itemsize, ring_bytes = item_bytes(method), 0
-        if cut.ring:
-            block_bytes = 2 * sequences * config.context_bytes * config.width // cut.inside * itemsize
+        if size is not None and cut.ring:
+            block_bytes = 2 * sequences * size.context * size.kv_width // cut.inside * itemsize
             ring_bytes = ring_attention_room(sp, block_bytes, itemsize)
         passing = scratch_bytes(cluster or comm.cluster, _before(method), step, itemsize, ring_bytes)
         _add(found, "communication", passing)

@@ -37,7 +37,7 @@ def _shape(config: Config) -> Shape:
         recompute=config.recompute,
         block=config.block,
         kv_heads=config.kv_heads or None,
-        inside=config.perceptron_width or None,
+        ffn_width=config.ffn_width or None,
         experts=config.experts,
         top_k=config.top_k,
         capacity_factor=config.capacity_factor,

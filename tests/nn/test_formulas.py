@@ -20,10 +20,10 @@ from simdist.nn.functional.heads import num_pairs
 
 OTHERS = [
     Shape(layers=2, width=12, heads=3, context=5, block="llama", recompute="full"),
-    Shape(layers=1, width=16, heads=4, context=130, vocabulary=30, tied=False, block="llama", kv_heads=2, inside=20),
+    Shape(layers=1, width=16, heads=4, context=130, vocabulary=30, tied=False, block="llama", kv_heads=2, ffn_width=20),
     Shape(layers=1, width=12, heads=6, context=6, kv_heads=2),
-    Shape(layers=1, width=8, heads=2, context=7, inside=20),
-    Shape(layers=1, width=8, heads=2, context=6, inside=20, experts=3),
+    Shape(layers=1, width=8, heads=2, context=7, ffn_width=20),
+    Shape(layers=1, width=8, heads=2, context=6, ffn_width=20, experts=3),
 ]
 SHAPES = [
     Shape(layers=2, width=8, heads=2, context=5, recompute="full"),
@@ -35,7 +35,7 @@ SHAPES = [
 MIXTURES = [
     Shape(layers=2, width=8, heads=2, context=6, experts=4),
     Shape(layers=1, width=6, heads=1, context=12, experts=5, top_k=2, group=4, recompute="full"),
-    Shape(layers=2, width=8, heads=4, context=6, experts=3, block="llama", inside=10, kv_heads=2),
+    Shape(layers=2, width=8, heads=4, context=6, experts=3, block="llama", ffn_width=10, kv_heads=2),
 ]
 
 
@@ -75,9 +75,9 @@ def test_llamas_parameters():
         (80, 8192, 64, 8, 28_672, 128_256, 70_553_706_496),
         (126, 16_384, 128, 8, 53_248, 128_256, 405_853_388_800),
     ):
-        given = {"vocabulary": vocabulary, "kv_heads": kv_heads, "inside": inside}
+        given = {"vocabulary": vocabulary, "kv_heads": kv_heads, "ffn_width": inside}
         assert num_parameters(Shape(layers, width, heads, 4096, tied=False, block="llama", **given)) == size
-    mixtral = {"vocabulary": 32_000, "kv_heads": 8, "inside": 14_336, "experts": 8, "top_k": 2}
+    mixtral = {"vocabulary": 32_000, "kv_heads": 8, "ffn_width": 14_336, "experts": 8, "top_k": 2}
     assert num_parameters(Shape(32, 4096, 32, 4096, tied=False, block="llama", **mixtral)) == 46_702_792_704
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from finite_differences import near, slope
 
-from simdist.arrays import Meter, metered
+from simdist.arrays import Meter, metered, phantom
+from simdist.errors import ArrayError
 from simdist.nn import functional as f
 
 RNG = np.random.default_rng(7)
@@ -151,6 +152,43 @@ def test_rotary():
     near((q[:, 0] * k[:, 1]).sum(-1), (q[:, 2] * k[:, 3]).sum(-1))
 
 
+@pytest.mark.parametrize("made", [np.zeros, phantom])
+def test_of_no_samples(made):
+    """As of a rank that has no windows."""
+    x, gain, qkv = made((0, 5, 8)), made(8), made((0, 5, 4 * 6))
+    for y in (
+        f.swiglu(x)[0],
+        *f.rms_norm(x, gain)[:2],
+        f.rotary(qkv, 2, np.arange(5), groups=1),
+        f.attention(qkv, 2)[0],
+    ):
+        assert y.size == 0
+    y, p = f.attention(qkv, 4, groups=1)
+    assert y.shape == (0, 5, 16)
+    assert f.attention_backward(qkv, y, p, y).shape == qkv.shape
+
+
+def test_rotary_takes_a_place_for_each_token():
+    qkv = RNG.normal(size=(1, 4, 12))
+    near(f.rotary(qkv, 2, np.arange(4, dtype=np.int32)), f.rotary(qkv, 2, np.arange(4)))
+    with pytest.raises(ArrayError, match="1 places for 4 tokens"):
+        f.rotary(qkv, 2, np.arange(1))
+
+
+def test_shared_keys_and_values_are_charged_as_those_of_each_head():
+    """But for the additions of what heads of a group found."""
+
+    def flops_and_bytes(groups):
+        qkv = np.ones((2, 6, (4 + 2 * groups) * 4), np.float16)
+        with metered(meter := Meter()):
+            y, p = f.attention(qkv, 4, groups=groups)
+            f.attention_backward(qkv, y, p, y)
+        return meter.flops, meter.bytes
+
+    (alone, num_bytes), shared = flops_and_bytes(4), flops_and_bytes(2)
+    assert shared == (alone + 2 * 2 * 4 * 6 * 4, num_bytes)
+
+
 def test_layer_norm():
     x, gain, bias = RNG.normal(size=(2, 3, 5)) * 4 + 2, RNG.normal(size=5), RNG.normal(size=5)
     weigh = RNG.normal(size=x.shape)
@@ -247,12 +285,13 @@ TOKENS, ROWS = np.zeros((2, 3), np.uint8), np.arange(2)
 @pytest.mark.parametrize(
     ("operation", "args", "flops"),
     [
-        (f.swiglu, (X,), 9 * 12),
+        (f.swiglu, (X,), 10 * 12),
         (f.swiglu_backward, (X, np.ones((2, 3, 2))), 24),
         (f.rms_norm, (X, B), 4 * 24),
         (f.rms_norm_backward_input, (X, np.ones((6, 1)), B, X), 6 * 24),
         (f.rms_norm_backward_weight, (X, X, B.copy()), 2 * 24),
-        (f.rotary, (QKV, 2, np.arange(3)), 2 * 72),
+        (f.rotary, (QKV, 2, np.arange(3)), 6 * 2 * 3 * 2 * 2),
+        (f.rotary, (QKV, 4, np.arange(3), False, 1), 6 * 2 * 3 * 5),
         (f.add, (X.copy(), X), 24),
         (f.product, (X, W), 2 * 6 * 4 * 5),
         (f.linear, (X, W, np.ones(5)), 2 * 6 * 4 * 5 + 6 * 5),

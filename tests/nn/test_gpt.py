@@ -21,7 +21,7 @@ DIFFERENT = [
 @pytest.mark.parametrize("more", DIFFERENT, ids=str)
 @pytest.mark.parametrize("told", [(), (noise(3),)], ids=["whole", "dropout"])
 def test_gradient_against_finite_differences(more, told):
-    model = bound(Shape(2, 8, 2, 5, vocabulary=11, dropout=0.3, inside=9, **more))
+    model = bound(Shape(2, 8, 2, 5, vocabulary=11, dropout=0.3, ffn_width=9, **more))
     batch = windows(3, Shape(1, 1, 1, 5, vocabulary=11))
     flat = model.parameters.data
     flat += np.random.default_rng(2).normal(size=flat.size) * 0.3  # away from where biases and gains are trivial
@@ -201,8 +201,8 @@ def test_a_shape_must_be_possible():
         gpt(Shape(1, 8, 4, 8, dropout=1.0))
     with pytest.raises(ArgumentError, match="kv_heads is 3 and heads is 4; needs a divisor"):
         Shape(1, 8, 4, 8, kv_heads=3)
-    with pytest.raises(ArgumentError, match="inside is 0; needs at least 1"):
-        Shape(1, 8, 4, 8, inside=0)
+    with pytest.raises(ArgumentError, match="ffn_width is 0; needs at least 1"):
+        Shape(1, 8, 4, 8, ffn_width=0)
     with pytest.raises(ArgumentError, match="needs an even number of them a head"):
         Shape(1, 12, 4, 8, block="llama")
     with pytest.raises(UnknownNameError, match="did you mean 'llama'"):
@@ -218,7 +218,7 @@ def test_a_shape_must_be_possible():
 @pytest.mark.parametrize(("tied", "context", "kv_heads"), [(True, 17, 6), (False, 17, 2), (True, 150, 3)])
 def test_gradients_against_pytorch(tied, context, kv_heads, block):
     torch = pytest.importorskip("torch")
-    shape = Shape(3, 24, 6, context, tied=tied, block=block, kv_heads=kv_heads, inside=40)
+    shape = Shape(3, 24, 6, context, tied=tied, block=block, kv_heads=kv_heads, ffn_width=40)
     model, batch = bound(shape), windows(6, shape)
     total, context = model.forward(batch)
     model.backward(context, 1.0)
@@ -233,7 +233,7 @@ def test_gradients_against_pytorch(tied, context, kv_heads, block):
 @pytest.mark.parametrize("block", BLOCKS)
 def test_fifty_steps_of_training_against_pytorch(block):
     torch = pytest.importorskip("torch")
-    shape = Shape(layers=2, width=16, heads=2, context=12, block=block, inside=64)
+    shape = Shape(layers=2, width=16, heads=2, context=12, block=block, ffn_width=64)
     model = bound(shape)
     weights = {p.name: torch.tensor(p.data, requires_grad=True) for p in model.parameters}
     sgd = torch.optim.SGD(weights.values(), lr=0.5)

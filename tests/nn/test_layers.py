@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from simdist.errors import ArgumentError
 from simdist.nn import Embedding, Gelu, Linear, Parameters, Sequence
 from simdist.nn.layers import (
     Attention,
@@ -59,7 +60,7 @@ def test_the_halves_of_backward_make_the_whole():
 
 LAYERS = {
     "linear": Linear("l", 6, 3),
-    "two side by side": Linear("l", 6, (2, 3)),
+    "two side by side": Linear("l", 6, (2, 3), bias=False),
     "gelu": Gelu(),
     "swiglu": SwiGLU(),
     "rotary": Rotary(1),
@@ -89,6 +90,11 @@ def test_both_backwards_give_the_same_and_change_nothing_they_were_given(layer):
     np.testing.assert_array_equal(own.gradient, halves)
     np.testing.assert_array_equal(x, copies[0])
     np.testing.assert_array_equal(dy, copies[1])
+
+
+def test_maps_side_by_side_have_no_bias():
+    with pytest.raises(ArgumentError, match=r"out_features is \(2, 3\) and there is a bias"):
+        Linear("l", 6, (2, 3))
 
 
 def test_integers_have_no_derivative():

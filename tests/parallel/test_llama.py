@@ -15,7 +15,7 @@ from simdist.nn.memory import Cut, activation_bytes, peak_activation_bytes
 from simdist.parallel.parts import ATTENTIONS, MeshParts
 
 virtual = VirtualRanks()  # for what real ranks need not repeat
-LLAMA = replace(ONE_LAYER, block="llama", kv_heads=12, inside=48)
+LLAMA = replace(ONE_LAYER, block="llama", kv_heads=12, ffn_width=48)
 
 CUTS = [
     ({"tp": 4}, {}),
@@ -73,7 +73,7 @@ def test_what_is_held_is_what_the_formulas_say(sizes, options, recompute, dtype)
 def test_what_cannot_be_cut(spmd):
     def program(comm):
         with pytest.raises(ArgumentError, match=r"46 features inside a perceptron on tp 4 leave 2 over"):
-            gpt(replace(LLAMA, inside=46), MeshParts(Mesh(comm, tp=4)))
+            gpt(replace(LLAMA, ffn_width=46), MeshParts(Mesh(comm, tp=4)))
         with pytest.raises(ArgumentError, match=r"6 heads of keys and values on tp 4 leave 2 over"):
             gpt(replace(LLAMA, kv_heads=6), MeshParts(Mesh(comm, tp=4)))
         with pytest.raises(ArgumentError, match=r"3 heads of keys and values a rank of tp on sp 2 leave 1 over"):

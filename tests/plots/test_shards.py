@@ -61,10 +61,20 @@ def test_ranks_that_have_the_same(draw):
 
 
 def test_a_mixture_of_experts_side_by_side(draw):
-    places = [{"experts.w": Place((8, 16, 9), (slice(2 * r, 2 * r + 2), slice(0, 16), slice(0, 9)))} for r in range(4)]
+    places = [{"experts.w": Place((8, 6, 9), (slice(2 * r, 2 * r + 2), slice(0, 6), slice(0, 9)))} for r in range(4)]
     picture = draw(shards, places)
-    assert "8 × 16 × 9" in picture.words
+    assert "8 × 6 × 9" in picture.words
     assert [share for _, share in sorted(area(picture).items())] == pytest.approx([0.25] * 4)
+
+
+def test_more_experts_than_features(draw):
+    """Of 64 experts of 32 by 128 each rank has half: as few frames as ranks, side by side."""
+    box = [(slice(32 * r, 32 * r + 32), slice(0, 32), slice(0, 128)) for r in range(2)]
+    picture = draw(shards, [{"experts.w": Place((64, 32, 128), index)} for index in box])
+    frames = [p for p in picture.figure.axes[0].findobj(Rectangle) if p.get_fill() and p.get_width() < 5]
+    frames = sorted((p for p in frames if p is not picture.figure.axes[0].patch), key=lambda p: p.get_x())
+    assert frames[0].get_y() == frames[1].get_y()
+    assert frames[0].get_x() + frames[0].get_width() == pytest.approx(frames[1].get_x())
 
 
 def test_experts_that_ranks_share(draw):

@@ -9,7 +9,7 @@ from simdist.training import Config, Trainer
 from simdist.training.asynchronous.run import AsynchronousRun
 
 SMALL = {"model": "gpt", "layers": 2, "width": 16, "heads": 2, "context_bytes": 12}
-LLAMA = {"block": "llama", "heads": 4, "kv_heads": 2, "perceptron_width": 24}
+LLAMA = {"block": "llama", "heads": 4, "kv_heads": 2, "ffn_width": 24}
 METHODS = {
     "ddp": (2, {}, 1e-6),
     "bf16, fsdp": (2, {"precision": "bf16", "method": "fsdp"}, 1e-3),

@@ -26,6 +26,8 @@ METHODS = {
     "tensor": {"tp": 2, "precision": "float32"},
     "ring": {"algorithm": "ring", "bucket_bytes": 3000},
     "llama": {"block": "llama", "kv_heads": 1, "zero": 3},
+    "ring attention": {"sp": 2},
+    "ring of shared heads": {"sp": 2, "kv_heads": 1, "precision": "float32"},
     "tree": {"method": "dp", "algorithm": "tree"},
     "zero 3, ring": {"zero": 3, "algorithm": "ring"},
     "map-reduce": {"method": "map-reduce"},

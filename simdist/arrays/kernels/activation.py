@@ -77,7 +77,7 @@ def swiglu(x: Any) -> tuple[Any, Any]:
     y, slopes = np.empty_like(x, shape=(*x.shape[:-1], f)), np.empty_like(x)
     kernel = compiled(_SWIGLU, "swiglu", x.dtype)
     kernel(blocks_for(y.size), THREADS, x, y, slopes, np.int64(y.size), np.int64(f))
-    charge(9 * y.size, x.nbytes + y.nbytes + slopes.nbytes)
+    charge(10 * y.size, x.nbytes + y.nbytes + slopes.nbytes)
     return y, slopes
 
 

@@ -104,10 +104,14 @@ def attention(
 def attention_backward(qkv: Any, y: Any, p: tuple[Any, ...], dy: Any, keep: Any = None, share: float = 0.0) -> Any:
     """See `simdist.nn.functional`; p is of `attention` here."""
     t, heads, known = qkv.shape[1], p[0].shape[1], p[0]
-    q, k, v = _split_qkv(qkv, heads, (qkv.shape[-1] * heads // y.shape[-1] - heads) // 2)
+    groups = (qkv.shape[-1] * heads // y.shape[-1] - heads) // 2
+    q, k, v = _split_qkv(qkv, heads, groups)
     (ys,), (dys,) = _split(y, heads, 1), _split(dy, heads, 1)
     sums, scale = _dots(ys, dys), working_dtype(q.dtype).type(1 / math.sqrt(q.shape[-1]))
-    dq, dk, dv = dqkv = np.empty_like(q, shape=(3, *q.shape))
+    # What heads of a group find is added up before it is rounded.
+    dq, dk, dv = dqkv = np.empty_like(
+        q, shape=(3, *q.shape), dtype=q.dtype if groups == heads else working_dtype(q.dtype)
+    )
     # The last tile sees every key, so it fills what the others then add to.
     for queries, keys in reversed(_tiles(t)):
         looked, dlooked, seen = q[:, :, queries], dys[:, :, queries], k[:, :, keys]
@@ -173,7 +177,7 @@ def _joined_qkv(dqkv: Any, like: Any) -> Any:
     for i in range(k):
         np.add(sums, found[1:, :, :, i], out=sums, dtype=dtype, casting="same_kind")
     joined = np.empty_like(like, shape=(n, t, groups, k + 2, d))
-    joined[:, :, :, :k] = found[0].transpose(0, 3, 1, 2, 4)
+    joined[:, :, :, :k] = found[0].astype(like.dtype).transpose(0, 3, 1, 2, 4)
     joined[:, :, :, k:] = sums.astype(like.dtype).transpose(1, 3, 2, 0, 4)
     return joined.reshape(like.shape)
 

@@ -91,7 +91,7 @@ def swiglu(x: Array) -> tuple[Array, Array]:
         _swiglu(widened(pairs[part]), ys, each)
         settle(y[part], ys)
         settle(slopes[part], each)
-    charge(9 * y.size, x.nbytes + y.nbytes + slopes.nbytes)
+    charge(10 * y.size, x.nbytes + y.nbytes + slopes.nbytes)
     return y.reshape(*x.shape[:-1], f), slopes.reshape(x.shape)
 
 

@@ -1,7 +1,5 @@
 """Experts' linear map: y = x @ w + b with a w and a b for each expert."""
 
-import math
-
 from simdist.arrays import Array
 from simdist.nn import functional as f
 from simdist.nn.layers.layer import Layer
@@ -37,8 +35,8 @@ class ExpertsLinear(Layer):
         *,
         bias: bool = True,
     ) -> None:
-        here, shape = own or slice(0, experts), (in_features, *axes(out_features))
-        count, features = here.stop - here.start, math.prod(shape[1:])
+        here, shape = own or slice(0, experts), (in_features, *axes(out_features, bias))
+        count, features = here.stop - here.start, shape[1]
         index = () if own is None else (here, *(slice(0, n) for n in shape))
         self.w = Parameter(f"{name}.w", (count, *shape), std=std, place=Place((experts, *shape), index))
         run = () if own is None else (slice(here.start * features, here.stop * features),)

@@ -3,6 +3,7 @@
 import math
 
 from simdist.arrays import Array
+from simdist.errors import ArgumentError
 from simdist.nn import functional as f
 from simdist.nn.layers.layer import Layer
 from simdist.nn.noise import Noise
@@ -15,7 +16,7 @@ class Linear(Layer):
     """y = x @ w + b, and biases start at zero.
 
     Args:
-        out_features: a number; or two, (k, f), for k maps to f features each, side by side in y.
+        out_features: a number; or two, (k, f), for k maps to f features each, side by side in y, without a bias.
         std: the weights' first standard deviation. With 1 / √in_features, which it is if not given, the
             outputs vary about as much as the inputs.
         bias: whether there is a b.
@@ -31,14 +32,14 @@ class Linear(Layer):
         bias: bool = True,
     ) -> None:
         spread = 1 / math.sqrt(in_features) if std is None else std
-        out = axes(out_features)
+        out = axes(out_features, bias)
         self.w = Parameter(f"{name}.w", (in_features, *out), std=spread)
-        self.b = Parameter(f"{name}.b", out) if bias else None
+        self.b = Parameter(f"{name}.b", out[:1]) if bias else None
         self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is x."""
-        return f.linear(x, as_matrix(self.w.data), None if self.b is None else self.b.data.reshape(-1)), x
+        return f.linear(x, as_matrix(self.w.data), None if self.b is None else self.b.data), x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Returns dy @ w.T; dy itself is pending."""
@@ -46,7 +47,7 @@ class Linear(Layer):
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add x.T @ dy and the sum of dy."""
-        db = None if self.b is None else self.b.gradient.reshape(-1)
+        db = None if self.b is None else self.b.gradient
         f.linear_backward_weight(context, pending, as_matrix(self.w.gradient), db)
 
 
@@ -78,9 +79,17 @@ class TiedLinear(Layer):
         f.linear_backward_weight(pending, context, self.table.gradient)
 
 
-def axes(out_features: int | tuple[int, int]) -> tuple[int, ...]:
-    """Of a weight that makes so many features, those after its first."""
-    return out_features if isinstance(out_features, tuple) else (out_features,)
+def axes(out_features: int | tuple[int, int], bias: bool) -> tuple[int, ...]:
+    """Of a weight that makes so many features, those after its first.
+
+    Raises:
+        ArgumentError: there are two, and a bias, which would be no vector.
+    """
+    if not isinstance(out_features, tuple):
+        return (out_features,)
+    if bias:
+        raise ArgumentError(f"out_features is {out_features} and there is a bias; maps side by side have none")
+    return out_features
 
 
 def as_matrix(w: Array) -> Array:

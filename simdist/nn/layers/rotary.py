@@ -13,7 +13,7 @@ __all__ = ["Rotary"]
 
 
 class Rotary(Weightless):
-    """On (n, t, heads * 3 * d) queries, keys and values, before attention: see `simdist.nn.functional.rotary`.
+    """On (n, t, (heads + 2 groups) * d) queries, keys and values, before attention: see `simdist.nn.functional.rotary`.
 
     Args:
         heads: how many there are in its input.

@@ -180,7 +180,7 @@ class RingAttention(Weightless):
 
 
 def _together(k: Array, v: Array) -> Array:
-    """Keys and values as one message: shape (2, n, h, t, d)."""
+    """Keys and values as one message: shape (2, n, g, t, d)."""
     kv = np.empty_like(k, shape=(2, *k.shape))
     kv[0], kv[1] = k, v
     return kv

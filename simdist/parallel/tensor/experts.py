@@ -1,7 +1,5 @@
 """Experts: their linear maps cut into columns and rows, so that ranks share each expert."""
 
-import math
-
 from simdist.arrays import Array, partition
 from simdist.nn import Layer, Noise, Parameter, Place
 from simdist.nn import functional as f
@@ -45,9 +43,9 @@ class ColumnParallelExperts(Layer):
         bias: bool = True,
     ) -> None:
         self.region = region
-        out = axes(out_features)
+        out = axes(out_features, bias)
         self.w = _weights(name, (experts, in_features, *out), len(out) + 1, std, own, region)
-        self.b = _biases(name, experts, math.prod(out), own) if bias else None
+        self.b = _biases(name, experts, out[0], own) if bias else None
         self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
@@ -66,9 +64,8 @@ class ColumnParallelExperts(Layer):
 
     def _own(self, b: Array) -> Array:
         """Of each expert's biases those of this rank's columns."""
-        features = self.w.place.shape[2:]
-        own = b.reshape(self.w.shape[0], *features)[..., self.w.place.index[-1]]
-        return own.reshape(self.w.shape[0], -1)
+        own: Array = rows_of(b, self.w)[:, self.w.place.index[-1]]
+        return own
 
 
 class RowParallelExperts(Layer):

@@ -30,7 +30,7 @@ class ColumnParallelLinear(Layer):
 
     Args:
         name, in_features, out_features: of the whole. Of two numbers of features, (k, f), those of k maps side by
-            side, each rank has the same columns of each.
+            side, each rank has the same columns of each; then there is no b.
         region: whose ranks share it; x is outside of it, y inside.
         std: of the first weights.
         bias: whether there is a b.
@@ -57,14 +57,14 @@ class ColumnParallelLinear(Layer):
     ) -> None:
         self.region = region
         self.gather_output = gather_output
-        out = axes(out_features)
+        out = axes(out_features, bias)
         self.w = cut(f"{name}.w", (in_features, *out), len(out), region.comm, std)
-        self.b = cut(f"{name}.b", out, len(out) - 1, region.comm) if bias else None
+        self.b = cut(f"{name}.b", out, 0, region.comm) if bias else None
         self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is x."""
-        b = None if self.b is None else self.b.data.reshape(-1)
+        b = None if self.b is None else self.b.data
         y = f.linear(self.region.enter(x), as_matrix(self.w.data), b)
         return gathered(y, self.region) if self.gather_output else y, x
 
@@ -76,7 +76,7 @@ class ColumnParallelLinear(Layer):
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add x.T @ dy and the sum of dy."""
-        db = None if self.b is None else self.b.gradient.reshape(-1)
+        db = None if self.b is None else self.b.gradient
         f.linear_backward_weight(self.region.enter(context), pending, as_matrix(self.w.gradient), db)
 
 

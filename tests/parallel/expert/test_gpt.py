@@ -26,7 +26,7 @@ SMALL = replace(SHAPE, width=16, heads=2, alpha=0.1)
 ENOUGH = replace(SMALL, experts=8, top_k=1, capacity_factor=8.0)
 SWITCH = replace(SMALL, experts=8, top_k=1, capacity_factor=1.0)
 GSHARD = replace(SMALL, experts=8, top_k=2, capacity_factor=1.0)
-MIXTRAL = replace(GSHARD, block="llama", inside=20)
+MIXTRAL = replace(GSHARD, block="llama", ffn_width=20)
 kinds = pytest.mark.parametrize("shape", [ENOUGH, SWITCH, GSHARD], ids=["enough", "switch", "gshard"])
 
 

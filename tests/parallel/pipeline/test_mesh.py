@@ -66,4 +66,4 @@ def test_three_axes(name, zero_stage):
 
 @pytest.mark.parametrize(("name", "zero_stage"), [("1f1b", 1), ("zb-v", 0)])
 def test_blocks_of_llamas(spmd, name, zero_stage):
-    check(spmd, name, {"pp": 2, "tp": 2}, zero_stage=zero_stage, shape=replace(SHAPE, block="llama", inside=48))
+    check(spmd, name, {"pp": 2, "tp": 2}, zero_stage=zero_stage, shape=replace(SHAPE, block="llama", ffn_width=48))
