@@ -112,12 +112,11 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
 def _perceptron(shape: Shape, x: int, part: int) -> list[Kept]:
     """What is kept inside a perceptron; of h features there would be `part` bytes."""
     inside, paper = part * shape.ffn_features // shape.width, 4 * part
-    slope = (".hidden swiglu", "slopes of both", 2 * inside) if shape.is_llama else (".hidden gelu", "slope", inside)
-    layer, what, slopes = slope
+    layer, slopes = (".hidden swiglu", 2 * inside) if shape.is_llama else (".hidden gelu", inside)
     why = "the paper's features are 4 times the width, without gates"
     return [
         Kept(".hidden", "its input", x, x),
-        Kept(layer, f"{what}; the paper: its input", slopes, paper, "" if slopes == paper else why),
+        Kept(layer, "slope; the paper: its input", slopes, paper, "" if slopes == paper else why),
         Kept(".thought", "its input", inside, paper, "" if inside == paper else why),
     ]
 
@@ -141,7 +140,7 @@ def _experts(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
         Kept(".experts", "choices, and their weights", (8 + wide) * rows * k, 0, "the router's"),
         Kept(".experts", "who went where", 16 * rows * k, 0, "if nothing is dropped"),
         Kept(".experts.hidden", "its input", filled, 0, why),
-        Kept(f".experts.hidden {gate}", "slopes; the paper: its input", slopes, of_tokens, why),
+        Kept(f".experts.hidden {gate}", "slope; the paper: its input", slopes, of_tokens, why),
         Kept(".experts.thought", "its input", inside, of_tokens, why),
         Kept(".experts", "what experts made of it", filled, 0, "its weight is to be learnt"),
     ]

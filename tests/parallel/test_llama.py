@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from activations_held import check_held
 from harness import VirtualRanks
 from mesh_training import ONE_LAYER, check, close, joined, serial_gradients, whole_gradients
 
-from simdist.arrays import Ledger, phantom, recorded
 from simdist.comm import Mesh
 from simdist.errors import ArgumentError
-from simdist.nn import Noise, gpt
-from simdist.nn.memory import Cut, activation_bytes, peak_activation_bytes
+from simdist.nn import gpt
 from simdist.parallel.parts import ATTENTIONS, MeshParts
 
 virtual = VirtualRanks()  # for what real ranks need not repeat
@@ -50,24 +49,7 @@ def test_untied_on_three_axes():
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize(("sizes", "options"), [({}, {}), *CUTS], ids=str)
 def test_what_is_held_is_what_the_formulas_say(sizes, options, recompute, dtype):
-    shape = replace(LLAMA, layers=2, context=12, recompute=recompute)
-
-    def measure(comm):
-        model, ledger = gpt(shape, MeshParts(Mesh(comm, **sizes), **options)), Ledger()
-        model.parameters.bind(*(phantom(model.parameters.size, dtype) for _ in range(2)))
-        windows = phantom((3, shape.context + 1), np.uint8)
-        with recorded(ledger):
-            _, context = model.forward(windows, Noise(0, 0, np.arange(3)))
-            between = ledger.now.of("activations")
-            model.backward(context, 1.0)
-            del context, windows
-        return between, ledger.peaks["activations"], ledger.now.of("activations")
-
-    tp, sp, attention = sizes.get("tp", 1), sizes.get("sp", 1), options.get("attention", "ring")
-    cut = Cut(tp, options.get("sequence_parallel", False), sp, sp > 1 and attention != "ulysses")
-    itemsize = np.dtype(dtype).itemsize
-    expected = activation_bytes(shape, 3, itemsize, cut), peak_activation_bytes(shape, 3, itemsize, cut), 0
-    assert virtual(measure, tp * sp) == [expected] * (tp * sp)
+    check_held(sizes, replace(LLAMA, layers=2, context=12, recompute=recompute), dtype, **options)
 
 
 def test_what_cannot_be_cut(spmd):

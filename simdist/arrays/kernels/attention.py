@@ -126,7 +126,7 @@ def attention_backward(qkv: Any, y: Any, p: tuple[Any, ...], dy: Any, keep: Any 
         _add(ds, looked, dk, keys, t)
         dq[:, :, queries] = matmul(ds.swapaxes(-1, -2), seen)
     _charge(q, 4, 3 + 4 * (keep is not None))
-    return _joined_qkv(dqkv, qkv)
+    return _joined_qkv(dqkv, qkv, groups)
 
 
 def _scores(keys: Any, queries: Any, scale: float | None = None) -> Any:
@@ -165,10 +165,9 @@ def _split_qkv(x: Any, heads: int, groups: int) -> Any:
     return qkv.reshape(3, n, heads, *split.shape[3:])
 
 
-def _joined_qkv(dqkv: Any, like: Any) -> Any:
+def _joined_qkv(dqkv: Any, like: Any, groups: int) -> Any:
     """What was found of each head, (3, n, h, t, d), as `_split_qkv` takes it: of a group, its heads' sum."""
-    (_, n, heads, t, d), width = dqkv.shape, like.shape[-1]
-    groups = (width // d - heads) // 2
+    _, n, heads, t, d = dqkv.shape
     if groups == heads:
         return dqkv.transpose(1, 3, 2, 0, 4).reshape(like.shape)
     k, dtype = heads // groups, working_dtype(like.dtype)

@@ -51,12 +51,10 @@ class TextEmbedding(Layer):
         Raises:
             ArrayError: there are more tokens than places.
         """
-        y = f.embedding(x, self.tokens.data)
-        if self.places is None:
-            return y, x
-        if x.shape[1] > self.places.shape[0]:
+        if self.places is not None and x.shape[1] > self.places.shape[0]:
             raise ArrayError(f"a text of {x.shape[1]} tokens; this model has {self.places.shape[0]} places")
-        return f.positions(y, self.places.data), x
+        y = f.embedding(x, self.tokens.data)
+        return (y if self.places is None else f.positions(y, self.places.data)), x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Integers have no derivative, so what comes back is empty; dy is pending."""

@@ -2,46 +2,19 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from activations_held import check_held
 from harness import VirtualRanks
 
-from simdist.arrays import Ledger, phantom, recorded
-from simdist.comm import Mesh
-from simdist.nn import Noise, Shape, gpt
-from simdist.nn.memory import Cut, activation_bytes, activations, megatron_activation_bytes, peak_activation_bytes
+from simdist.nn import Shape
+from simdist.nn.memory import Cut, activations, megatron_activation_bytes
 from simdist.nn.shape import BLOCKS
-from simdist.parallel.parts import MeshParts
 
 SHAPE = Shape(layers=2, width=32, heads=8, context=32, vocabulary=64, dropout=0.1)
 EXPERTS = replace(SHAPE, experts=4, top_k=2, group=4, capacity_factor=2.0)
 virtual = VirtualRanks()
 recomputations = pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 kinds = pytest.mark.parametrize("attention", ["ring", "even-ring", "ulysses"])
-
-
-def measure(comm, sizes, shape, dtype, options):
-    """Of one rank of phantoms, with three texts: what is held between forward and backward, and at most."""
-    model, ledger = gpt(shape, MeshParts(Mesh(comm, **sizes), **options)), Ledger()
-    model.parameters.bind(*(phantom(model.parameters.size, dtype) for _ in range(2)))
-    windows = phantom((3, shape.context + 1), np.uint8)
-    with recorded(ledger):
-        _, context = model.forward(windows, Noise(0, 0, np.arange(3)))
-        between = ledger.now.of("activations")
-        model.backward(context, 1.0)
-        del context, windows
-    return between, ledger.peaks["activations"], ledger.now.of("activations")
-
-
-def check(sizes, shape, dtype, **options):
-    sharded, attention = options.get("sequence_parallel", False), options.get("attention", "ring")
-    sp = sizes.get("sp", 1)
-    cut = Cut(sizes.get("tp", 1), sharded, sp, sp > 1 and attention != "ulysses")
-    p, itemsize = int(np.prod(list(sizes.values()))), np.dtype(dtype).itemsize
-    for between, peak, after in virtual(measure, p, sizes, shape, dtype, options):
-        assert between == activation_bytes(shape, 3, itemsize, cut)
-        assert peak == peak_activation_bytes(shape, 3, itemsize, cut)
-        assert after == 0
 
 
 @kinds
@@ -55,12 +28,12 @@ def check(sizes, shape, dtype, **options):
     ],
 )
 def test_what_is_held_is_what_the_formulas_say(sizes, recompute, attention, dtype, sharded):
-    check(sizes, replace(SHAPE, recompute=recompute), dtype, attention=attention, sequence_parallel=sharded)
+    check_held(sizes, replace(SHAPE, recompute=recompute), dtype, attention=attention, sequence_parallel=sharded)
 
 
 @kinds
 def test_fewer_tokens_than_go_evenly_on_all_ranks(attention):
-    check({"sp": 2, "tp": 4}, replace(SHAPE, context=4), "float16", attention=attention)  # 12 tokens, 8 ranks
+    check_held({"sp": 2, "tp": 4}, replace(SHAPE, context=4), "float16", attention=attention)  # 12 tokens, 8 ranks
 
 
 @recomputations
@@ -71,7 +44,7 @@ def test_fewer_tokens_than_go_evenly_on_all_ranks(attention):
 )
 @pytest.mark.parametrize("block", BLOCKS)
 def test_experts(sizes, sharded, recompute, block):
-    check(sizes, replace(EXPERTS, recompute=recompute, block=block), "float16", sequence_parallel=sharded)
+    check_held(sizes, replace(EXPERTS, recompute=recompute, block=block), "float16", sequence_parallel=sharded)
 
 
 @kinds

@@ -2,15 +2,12 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from activations_held import check_held
 from harness import VirtualRanks
 
-from simdist.arrays import Ledger, phantom, recorded
-from simdist.comm import Mesh
-from simdist.nn import Noise, Shape, gpt
-from simdist.nn.memory import Cut, activation_bytes, activations, megatron_activation_bytes, peak_activation_bytes
-from simdist.parallel.parts import MeshParts
+from simdist.nn import Shape
+from simdist.nn.memory import Cut, activations, megatron_activation_bytes
 
 SHAPE = Shape(layers=2, width=32, heads=8, context=32, vocabulary=64, dropout=0.1)
 virtual = VirtualRanks()
@@ -18,30 +15,12 @@ modes = pytest.mark.parametrize("sequence_parallel", [False, True], ids=["tensor
 recomputations = pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 
 
-def measure(comm, shape, sequences, dtype, sequence_parallel):
-    """Of one rank of phantoms: what is held between forward and backward, and at most."""
-    model, ledger = gpt(shape, MeshParts(Mesh(comm, tp=comm.size), sequence_parallel=sequence_parallel)), Ledger()
-    model.parameters.bind(*(phantom(model.parameters.size, dtype) for _ in range(2)))
-    windows = phantom((sequences, shape.context + 1), np.uint8)
-    with recorded(ledger):
-        _, context = model.forward(windows, Noise(0, 0, np.arange(sequences)))
-        between = ledger.now.of("activations")
-        model.backward(context, 1.0)
-        del context, windows
-    return between, ledger.peaks["activations"], ledger.now.of("activations")
-
-
 @modes
 @recomputations
 @pytest.mark.parametrize("t", [1, 2, 8])
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_what_is_held_is_what_the_formulas_say(t, recompute, sequence_parallel, dtype):
-    shape = replace(SHAPE, recompute=recompute)
-    cut = Cut(t, sequence_parallel)
-    for between, peak, after in virtual(measure, t, shape, 3, dtype, sequence_parallel):
-        assert between == activation_bytes(shape, 3, np.dtype(dtype).itemsize, cut)
-        assert peak == peak_activation_bytes(shape, 3, np.dtype(dtype).itemsize, cut)
-        assert after == 0
+    check_held({"tp": t}, replace(SHAPE, recompute=recompute), dtype, sequence_parallel=sequence_parallel)
 
 
 @modes
