@@ -8,6 +8,7 @@
 # ledger come from there. One cell at the end runs on four real processes, if there is an MPI.
 
 # %%
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -283,15 +284,16 @@ for backwards, name in enumerate(RINGS):
 print("   tokens   ranks    activations a rank        time")
 for p in (1, 2, 4, 8):
     shape = Shape(layers=2, width=4096, heads=32, context=8192 * p, recompute="selective")
-    for kind in ("ulysses", "ring")[: 1 if p == 1 else 2]:
-        seconds, _, activations = measured(shape, {"sp": p}, attention=kind)
-        name = kind if p > 1 else "one rank"
+    for kind, flash in (("ulysses", False), ("ulysses", True), ("ring", False))[: 2 if p == 1 else 3]:
+        seconds, _, activations = measured(replace(shape, flash=flash), {"sp": p}, attention=kind)
+        name = (kind if p > 1 else "one rank") + (", flash" if flash else "")
         print(f"{shape.context:9,}{p:8}{activations / GIB:15.2f} GiB{seconds * 1e3:15.1f} ms   {name}")
 
 # %% [markdown]
 # With ring attention a rank's memory is the same for every number of ranks that share. Ulysses takes more: where a rank
-# attends to the whole text, it makes all scores of its heads, and their number grows with the square of the text. Time
-# grows in both, because each query has more keys to look at. The ring is slower here, and not because of its messages:
+# attends to the whole text, it makes all scores of its heads, and their number grows with the square of the text; but
+# not with flash (notebook 5), which never has more of them than a tile. Time grows in all, because each query has more
+# keys to look at. With all scores at once it grows most, and not because of messages:
 
 
 # %%
@@ -304,16 +306,21 @@ def meter(comm, kind, split):
     return here
 
 
-for name, kind, split in (("Ulysses", partial(ulysses, recompute=True), Even), ("ring", RingAttention, Zigzag)):
-    here = sd.run(meter, ranks=4, args=(kind, split)).results[0]
+ways = {
+    "Ulysses": (partial(ulysses, recompute=True), Even),
+    "Ulysses, flash": (partial(ulysses, flash=True), Even),
+    "ring": (RingAttention, Zigzag),
+}
+for name, way in ways.items():
+    here = sd.run(meter, ranks=4, args=way).results[0]
     computing, moving = here.flops / H100.device.flops_per_s, here.bytes / H100.device.memory_bytes_per_s
-    print(f"{name:8} {here.flops / 1e12:5.1f} Tflop need {computing * 1e3:5.1f} ms,", end=" ")
+    print(f"{name:15} {here.flops / 1e12:5.1f} Tflop need {computing * 1e3:5.1f} ms,", end=" ")
     print(f"{here.bytes / 1e9:5.0f} GB in and out of memory {moving * 1e3:5.1f} ms")
 
 # %% [markdown]
-# It computes less, but its running softmax goes over the scores once more for each block, in 32 bits, and a device's
-# memory is slow beside its arithmetic. That is why real ones are written as one fused kernel, which never lets the
-# scores leave the chip.
+# Scores that are written and read again go through a device's memory, which is slow beside its arithmetic. Flash, and
+# the ring, which meets a block of keys at a time, let each tile's scores be made and used where they are, on the chip:
+# what is left is arithmetic.
 #
 # ## On real processes
 #

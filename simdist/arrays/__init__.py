@@ -4,7 +4,7 @@ from typing import Any, TypeAlias
 
 from simdist.arrays.kind import copied, empty, kind_of, moved, on_host
 from simdist.arrays.ledger import CATEGORIES, Ledger, Moment, hold, inheriting, recorded, release
-from simdist.arrays.meter import Chargeable, Meter, charge, clear, metered
+from simdist.arrays.meter import Chargeable, Meter, charge, clear, in_one_pass, metered
 from simdist.arrays.partition import Chunks, Partition, partition, slices
 from simdist.arrays.phantom import Phantom, phantom
 from simdist.arrays.reduction import Reduction, reduction, reductions
@@ -25,6 +25,7 @@ __all__ = [
     "copied",
     "empty",
     "hold",
+    "in_one_pass",
     "inheriting",
     "kind_of",
     "metered",

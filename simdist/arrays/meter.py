@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-__all__ = ["Chargeable", "Meter", "charge", "clear", "current_meter", "metered"]
+__all__ = ["Chargeable", "Meter", "charge", "clear", "current_meter", "in_one_pass", "metered"]
 
 
 class Chargeable(Protocol):
@@ -61,6 +61,21 @@ def charge(flops: int = 0, bytes: int = 0) -> None:
     meter = _meter.get()
     if meter is not None:
         meter.charge(flops, bytes)
+
+
+@contextmanager
+def in_one_pass(num_bytes: int) -> Iterator[None]:
+    """Charge what is done inside this block as one kernel that reads and writes so many bytes of memory.
+
+    All else that it touches stays in the cache from where it is made to where it is used.
+    """
+    inside = Meter()
+    token = _meter.set(inside)
+    try:
+        yield
+    finally:
+        _meter.reset(token)
+    charge(inside.flops, num_bytes)
 
 
 def clear(x: Any) -> None:

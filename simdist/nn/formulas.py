@@ -7,6 +7,7 @@ E  experts     S  slots of all experts
 
 from simdist.errors import unknown_name
 from simdist.nn.functional.dispatch import capacity
+from simdist.nn.functional.flash import num_flash_pairs
 from simdist.nn.functional.heads import num_pairs
 from simdist.nn.shape import RECOMPUTATIONS, Shape
 
@@ -47,16 +48,19 @@ def matmul_flops(shape: Shape, sequences: int) -> int:
     forward     a block 4 B s h (h + k) + 4 B s h f + 4 B n h (linear maps, attention), the logits 2 B s h V
     backward    twice that, once for the inputs and once for the weights or the other factor
     again       what is recomputed: 4 B n h a block when selective, all of its forward when full
+    flash       2 B n h in each backward, for scores that were not kept; nothing is left for selective
 
-    n is `num_pairs(s)`, s² up to 64 tokens: of longer contexts most of what no query sees is left out. The 4 B s h f
+    n is `num_pairs(s)`, s² up to 64 tokens: of longer contexts most of what no query sees is left out, and of flash all
+    but half of the tiles on the diagonal, `num_flash_pairs(s)`. The 4 B s h f
     of a perceptron, 16 B s h² of most, are 6 B s h f with a gate. With experts S slots, full or empty, stand for the
     B s tokens in it, and 2 B s h E are the router's.
     """
     b, s, h = sequences, shape.context, shape.width
-    attention = 4 * b * num_pairs(s) * h
+    attention = 4 * b * (num_flash_pairs(s) if shape.flash else num_pairs(s)) * h
     block = 4 * b * s * h * (h + shape.kv_width) + _perceptron_flops(shape, b) + attention
-    again = {"none": 0, "selective": attention, "full": block}[shape.recompute]
-    return shape.layers * (3 * block + again) + 6 * b * s * h * shape.vocabulary
+    again = {"none": 0, "selective": 0 if shape.flash else attention, "full": block}[shape.recompute]
+    scores = attention // 2 if shape.flash else 0
+    return shape.layers * (3 * block + again + scores) + 6 * b * s * h * shape.vocabulary
 
 
 def model_flops(shape: Shape, sequences: float) -> float:

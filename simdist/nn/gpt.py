@@ -56,12 +56,12 @@ def gpt(shape: Shape, parts: Parts | None = None) -> Model:
 def _block(name: str, shape: Shape, parts: Parts) -> Layer:
     """Attention and perceptron, each around a way past it."""
     h, residual_std = shape.width, _STD / math.sqrt(2 * shape.layers)
-    selective, biases, norm = shape.recompute == "selective", not shape.is_llama, _norm(parts, shape)
+    biases, norm = not shape.is_llama, _norm(parts, shape)
     look = [
         norm(f"{name}.norm1", h),
         parts.column(f"{name}.qkv", h, h + 2 * shape.kv_width, _STD, biases),
         *([parts.rotary(shape.heads, shape.num_kv_heads)] if shape.is_llama else []),
-        parts.attention(f"{name}.attention", shape.heads, shape.num_kv_heads, shape.dropout, selective),
+        parts.attention(f"{name}.attention", shape),
         parts.row(f"{name}.attended", h, h, residual_std, biases),
         parts.dropout(f"{name}.dropout1", shape.dropout),
     ]

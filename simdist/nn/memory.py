@@ -149,18 +149,25 @@ def _experts(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
 def _attention(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]:
     """What attention keeps beside queries, keys and values, and its output in the order in which it goes on."""
     rows = shape.context * b
-    if cut.ring:  # no scores, so that there is nothing to make again
-        why = "from it a block's probabilities are made again"
-        return [Kept(".attention", "log of each query's sum", max(e, 4) * rows * shape.heads // cut.inside, 0, why)]
-    if recompute == "selective":
+    if _by_tiles(shape, cut):
+        why = "from it a tile's probabilities are made again"
+        found = [Kept(".attention", "log of each query's sum", max(e, 4) * rows * shape.heads // cut.inside, 0, why)]
+    elif recompute == "selective":
         return []
+    else:
+        found = _scores(shape, b, e, cut)
     output = Kept(".attention", "its output", e * rows * shape.width // cut.inside, 0, "before it is exchanged")
-    return [*_scores(shape, b, e, cut), *([output] if cut.sequence > 1 else [])]
+    return [*found, *([output] if cut.sequence > 1 and not cut.ring else [])]
+
+
+def _by_tiles(shape: Shape, cut: Cut) -> bool:
+    """Whether attention keeps no scores anyway, but makes a tile of them at a time again."""
+    return shape.flash or cut.ring
 
 
 def _scores(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
     """What selective recomputation makes again: whatever has an entry for each pair of tokens."""
-    if cut.ring:
+    if _by_tiles(shape, cut):
         return []
     heads = b * shape.heads // cut.inside
     squares, pairs = heads * shape.context**2, heads * num_pairs(shape.context)

@@ -1,5 +1,6 @@
 """Noise: what dropout's masks hang on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -60,6 +61,17 @@ class Noise:
         keys = t if keys is None else keys
         rows = self.samples, np.arange(self.first_head, self.first_head + heads), np.arange(keys) + self.first_key
         return f.kept((n, heads, keys, t), x, self._key(layer), rows, self.first_token, share)
+
+    def tiles(self, layer: str, x: Array, heads: int, share: float) -> Callable[[slice, slice, slice], Array]:
+        """`scores` a tile at a time: a function of runs of samples, keys and queries among those at hand."""
+        self.check(x)
+
+        def keep(samples: slice, keys: slice, queries: slice) -> Array:
+            first_token, first_key = self.first_token + queries.start, self.first_key + keys.start
+            there = replace(self.part(samples), first_token=first_token, first_key=first_key)
+            return there.scores(layer, x[samples, queries], heads, share, keys.stop - keys.start)
+
+        return keep
 
     def check(self, x: Array) -> None:
         """Raise ArrayError unless x has these samples."""

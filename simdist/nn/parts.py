@@ -6,6 +6,7 @@ from simdist.nn.layers import (
     Dropout,
     Exchange,
     Experts,
+    FlashAttention,
     Gelu,
     Layer,
     LayerNorm,
@@ -22,7 +23,7 @@ from simdist.nn.loss import CrossEntropy, Loss
 from simdist.nn.parameters import Parameter
 from simdist.nn.shape import Shape
 
-__all__ = ["Parts", "mixture"]
+__all__ = ["Parts", "attention_layer", "mixture"]
 
 
 class Parts:
@@ -75,15 +76,10 @@ class Parts:
         """Inside of a block, on queries, keys and values, group by group; both are of the whole model."""
         return Rotary(heads, groups=groups)
 
-    def attention(self, name: str, heads: int, groups: int, dropout: float, recompute: bool) -> Layer:
-        """Inside of a block, from queries, keys and values, group by group.
-
-        Args:
-            heads, groups: of the whole model; heads of a group share keys and values.
-            recompute: whether what it makes of its input is made again in backward, and not kept.
-        """
-        layer = Attention(name, heads, dropout, groups=groups)
-        return Recompute(layer) if recompute else layer
+    def attention(self, name: str, shape: Shape) -> Layer:
+        """Inside of a block, from queries, keys and values, group by group."""
+        again, groups = shape.recompute == "selective", shape.num_kv_heads
+        return attention_layer(name, shape.heads, shape.dropout, groups=groups, recompute=again, flash=shape.flash)
 
     def perceptron(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
         """What a block does with each token by itself, from the stream to the stream: without its norm."""
@@ -113,6 +109,28 @@ class Parts:
     def loss(self) -> Loss:
         """Of the logits."""
         return CrossEntropy()
+
+
+def attention_layer(
+    name: str,
+    heads: int,
+    dropout: float,
+    first_head: int = 0,
+    *,
+    groups: int | None = None,
+    recompute: bool = False,
+    flash: bool = False,
+) -> Layer:
+    """What attends: see `Attention`.
+
+    Args:
+        recompute: whether what it makes of its input is made again in backward, and not kept.
+        flash: whether it is `FlashAttention`, which keeps nothing that would be worth it.
+    """
+    if flash:
+        return FlashAttention(name, heads, dropout, first_head, groups)
+    layer = Attention(name, heads, dropout, first_head, groups)
+    return Recompute(layer) if recompute else layer
 
 
 def mixture(

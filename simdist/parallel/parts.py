@@ -8,8 +8,8 @@ from simdist.arrays import Array, partition
 from simdist.comm import Mesh
 from simdist.errors import unknown_name
 from simdist.nn import Layer, Loss, Parameter, Parts, Shape
-from simdist.nn.layers import Attention, Dropout, Gelu, LayerNorm, Recompute, RMSNorm, Rotary, Sequence, SwiGLU
-from simdist.nn.parts import mixture
+from simdist.nn.layers import Dropout, Gelu, LayerNorm, RMSNorm, Rotary, Sequence, SwiGLU
+from simdist.nn.parts import attention_layer, mixture
 from simdist.parallel.even import check_even
 from simdist.parallel.expert import AllToAllExchange, check_experts
 from simdist.parallel.sequence import Even, RingAttention, Split, UlyssesAttention, Zigzag
@@ -188,17 +188,25 @@ class MeshParts(Parts):
         t = self.mesh.tp.size
         return Rotary(heads // t, tokens, groups // t)
 
-    def attention(self, name: str, heads: int, groups: int, dropout: float, recompute: bool) -> Layer:
+    def attention(self, name: str, shape: Shape) -> Layer:
         """See Parts."""
         t = self.mesh.tp.size
-        own = partition(heads, t)[self.mesh.tp.rank]
-        count, first, groups = own.stop - own.start, own.start, groups // t
+        own, groups = partition(shape.heads, t)[self.mesh.tp.rank], shape.num_kv_heads // t
+        count, first, dropout = own.stop - own.start, own.start, shape.dropout
+        again, flash = shape.recompute == "selective", shape.flash
         if self.split is None:
-            layer = Attention(name, count, dropout, first, groups)
-            return Recompute(layer) if recompute else layer
+            return attention_layer(name, count, dropout, first, groups=groups, recompute=again, flash=flash)
         if self.kind == "ulysses":
             return UlyssesAttention(
-                name, count, self.split, dropout, first, groups=groups, recompute=recompute, algorithm=self.all_to_all
+                name,
+                count,
+                self.split,
+                dropout,
+                first,
+                groups=groups,
+                recompute=again,
+                flash=flash,
+                algorithm=self.all_to_all,
             )
         return RingAttention(name, count, self.split, dropout, first, groups)  # it keeps no probabilities anyway
 

@@ -104,7 +104,7 @@ def _memory(job: Job, rank: int) -> dict[str, float]:
         job.windows,
         tensor_parallel=job.sizes["tp"],
         sequence_parallel=bool(job.config.sequence_parallel),
-        recompute=size.recompute,
+        recompute="selective" if size.flash and size.recompute == "none" else size.recompute,  # neither keeps scores
     )
     said = paper(job.schedule, stage_times(job)) if job.pipelined else None
     in_flight = said.memory[rank] if said else 1.0

@@ -132,7 +132,8 @@ def _recomputations(given: Mapping[str, Any]) -> list[dict[str, str]]:
     """From none on, where there is anything to choose."""
     if "recompute" in given or given.get("model") != "gpt":
         return [{}]
-    return [{"recompute": each} for each in RECOMPUTATIONS]
+    flash = given.get("flash_attention")  # selective would then be none
+    return [{"recompute": each} for each in RECOMPUTATIONS if not (flash and each == "selective")]
 
 
 def _open(given: Mapping[str, Any], name: str, choices: Sequence[Any]) -> Sequence[Any]:

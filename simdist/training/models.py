@@ -35,6 +35,7 @@ def _shape(config: Config) -> Shape:
         dropout=config.dropout,
         tied=config.logits == "tied",
         recompute=config.recompute,
+        flash=config.flash_attention,
         block=config.block,
         kv_heads=config.kv_heads or None,
         ffn_width=config.ffn_width or None,

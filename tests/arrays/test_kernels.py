@@ -128,6 +128,27 @@ def test_attention(made, long, drop, groups, monkeypatch):
     assert same(dqkv, f.attention_backward(a, z, q, da, kept, 0.3), 2 * tolerance)
 
 
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("tile", [4, 16])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_flash_attention(made, tile, drop, groups, monkeypatch):
+    from simdist.arrays.kernels import attention
+
+    monkeypatch.setattr(attention, "_TILE", tile)
+    make, tolerance = made
+    n, t, h, d = 2, 9, 4, 5
+    qkv, dy = make(n, t, (h + 2 * groups) * d), make(n, t, h * d)
+    mask = np.random.default_rng(4).random((n, h, t, t)) > 0.3
+    keep = (lambda samples, keys, queries: mask[samples, :, keys, queries]) if drop else None
+    y, lse = f.flash_attention(qkv, h, keep, 0.3, groups)
+    dqkv = f.flash_attention_backward(qkv, y, lse, dy, keep, 0.3)
+    a, da = on(qkv, dy)
+    kept = (lambda *tile: moved(keep(*tile), a)) if drop else None
+    z, found = f.flash_attention(a, h, kept, 0.3, groups)
+    assert same((y, lse), (z, found), tolerance)
+    assert same(dqkv, f.flash_attention_backward(a, z, found, da, kept, 0.3), 2 * tolerance)
+
+
 def test_gradient_of_a_table(made):
     make, tolerance = made
     indices, dy, table = np.random.default_rng(5).integers(0, 7, (3, 10)).astype(np.uint8), make(3, 10, 6), make(9, 6)

@@ -2,8 +2,10 @@ import gc
 import weakref
 from contextvars import copy_context
 
+import pytest
+
 import simdist as sd
-from simdist.arrays import Meter, charge, metered
+from simdist.arrays import Meter, charge, in_one_pass, metered
 
 
 def test_nobody_listens_and_nothing_happens():
@@ -26,6 +28,28 @@ def test_passes_on_to_the_meter_around_it():
         with metered(inner):
             charge(flops=10)
     assert (outer.flops, inner.flops) == (11, 10)
+
+
+def test_one_pass_reads_and_writes_what_is_said_and_does_all_operations():
+    heard = []
+
+    class Ear:
+        def charge(self, flops, bytes):
+            heard.append((flops, bytes))
+
+    def fail():
+        charge(flops=4)
+        raise ZeroDivisionError
+
+    with metered(Ear()):
+        with in_one_pass(100):
+            charge(flops=1, bytes=7)
+            with in_one_pass(50):
+                charge(flops=2, bytes=8)
+        with pytest.raises(ZeroDivisionError), in_one_pass(3):
+            fail()
+        charge(flops=5)
+    assert heard == [(3, 100), (5, 0)]
 
 
 def test_anything_that_can_be_charged_may_listen():

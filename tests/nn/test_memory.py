@@ -32,6 +32,8 @@ SHAPES = {
     "half as wide inside": {"layers": 2, "width": 12, "heads": 3, "context": 7, "block": "llama", "ffn_width": 24},
     "narrow": {"layers": 2, "width": 12, "heads": 3, "context": 7, "ffn_width": 10},
     "long": {"layers": 2, "width": 8, "heads": 2, "context": 150},
+    "flash": {"layers": 2, "width": 8, "heads": 4, "context": 96, "flash": True},
+    "flash of llama": {"layers": 2, "width": 12, "heads": 3, "context": 7, "block": "llama", "flash": True},
     "experts": {"layers": 2, "width": 12, "heads": 3, "context": 8, "experts": 4, "capacity_factor": 4.0},
     "two of the experts": {
         "layers": 1,

@@ -36,6 +36,17 @@ def test_loss_and_every_gradient(spmd, sizes, options, recompute):
     close(joined([parts for _, parts in found]), expected)
 
 
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize(("sizes", "options"), CUTS, ids=str)
+def test_flash_attention(spmd, sizes, options, recompute):
+    shape = replace(LLAMA, layers=2, recompute=recompute)
+    total, expected = serial_gradients(shape)
+    p = int(np.prod(list(sizes.values())))
+    found = spmd(lambda comm: whole_gradients(comm, sizes, replace(shape, flash=True), False, **options), p)
+    assert found[0][0] == pytest.approx(total, rel=1e-12)
+    close(joined([parts for _, parts in found]), expected)
+
+
 @pytest.mark.parametrize("zero_stage", [0, 2, 3])
 def test_twenty_steps(spmd, zero_stage):
     check(spmd, {"dp": 2, "tp": 2}, LLAMA, zero_stage=zero_stage)
@@ -49,7 +60,8 @@ def test_untied_on_three_axes():
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize(("sizes", "options"), [({}, {}), *CUTS], ids=str)
 def test_what_is_held_is_what_the_formulas_say(sizes, options, recompute, dtype):
-    check_held(sizes, replace(LLAMA, layers=2, context=12, recompute=recompute), dtype, **options)
+    for flash in (False, True):
+        check_held(sizes, replace(LLAMA, layers=2, context=12, recompute=recompute, flash=flash), dtype, **options)
 
 
 def test_what_cannot_be_cut(spmd):

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from simdist.cluster import preset
-from simdist.nn.formulas import megatron_flops
+from simdist.nn.formulas import megatron_flops, model_flops
 from simdist.planning import Workbench, planned, search
 from simdist.training import Config
+from simdist.training.models import shape
 
 A100 = preset("a100")
 REACHED = A100.with_(device=replace(A100.device, flops_efficiency=0.85, memory_efficiency=0.5))
@@ -75,3 +76,23 @@ def test_narayanan_et_al_in_pipelines(layers, width, heads, pp, ranks, batch, tf
     plan = planned(Config(**GPT | size, device="phantom"), Workbench(REACHED, ranks))
     flops = megatron_flops(layers, width, 51200, 2048, batch, "full") / ranks / plan.step.seconds
     assert flops / 1e12 == pytest.approx(tflops, rel=0.07)
+
+
+def llama_3(ranks, **more):
+    """The plan of 405B on H100s at their peak, and TFLOP/s a device."""
+    size = {"block": "llama", "layers": 126, "width": 16384, "heads": 128, "kv_heads": 8, "ffn_width": 53248}
+    size |= {"context_bytes": 8192, "vocabulary": 128_256, "logits": "untied", "global_batch_size": 2048}
+    mesh = {"tp": 8, "sequence_parallel": True, "pp": 16, "dp": ranks // 128, "micro_batches": 2048 // (ranks // 128)}
+    config = Config(**GPT | size | mesh, zero=1, device="phantom", **more)
+    plan = planned(config, Workbench(preset("h100"), ranks))
+    return plan.num_bytes, model_flops(shape(config), 2048) / plan.step.seconds / ranks / 1e12
+
+
+def test_llama_3():
+    """arXiv 2407.21783, table 4: 430 TFLOP/s a device on 8,192 of them, and 400 on 16,384, without recomputation."""
+    devices_have = preset("h100").device.memory_bytes
+    assert llama_3(16384, schedule="1f1b")[0] > 2 * devices_have, "if all probabilities were kept"
+    assert llama_3(16384, schedule="1f1b", flash_attention=True)[0] < devices_have
+    few, many = (llama_3(p, schedule="interleaved-1f1b", chunks=8, flash_attention=True)[1] for p in (8192, 16384))
+    assert many / few == pytest.approx(400 / 430, rel=0.03), "half as many micro-batches, the same pipeline"
+    assert 1.5 < few / 430 < 1.6

@@ -51,6 +51,8 @@ def test_each_way_comes_with_what_it_may_recompute():
     for way in ways(GPT, 2, H100):
         assert [config.recompute for config in way] == ["none", "selective", "full"]
     assert {len(way) for way in ways(GPT | {"recompute": "selective"}, 2, H100)} == {1}
+    for way in ways(GPT | {"flash_attention": True}, 2, H100):
+        assert [config.recompute for config in way] == ["none", "full"], "nothing is left for selective"
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ def costs(**settings):
         {"tp": 4, "sequence_parallel": True, "dropout": 0.1},
         {"sp": 2},
         {"sp": 4, "ulysses": True},
+        {"tp": 2, "flash_attention": True},
+        {"sp": 2, "flash_attention": True, "dropout": 0.1, "ulysses": True},
         {"block": "llama", "kv_heads": 2, "tp": 2, "sp": 2},
         {"pp": 4, "micro_batches": 8},
         {"pp": 2, "tp": 2, "schedule": "zb-v", "micro_batches": 4, "logits": "untied"},

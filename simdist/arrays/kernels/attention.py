@@ -4,13 +4,15 @@
     lse     log Σ exp s of each query, (n, h, t)
 
     short texts    all of p is kept for backward
-    long ones      a tile of queries at a time, and only lse is kept: backward makes p = exp(s - lse) again.
-                   So there is never more of the matrix than a tile.
+    long ones,     a tile of queries at a time, and only lse is kept: backward makes p = exp(s - lse) again.
+    and flash      So there is never more of the matrix than a tile.
 
 Source: Dao et al. 2022, arXiv 2205.14135 (what is kept, Σ p dp = y · dy); Dao 2023, arXiv 2307.08691 (lse alone).
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from simdist.arrays.kernels.source import THREADS, compiled
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
 
-__all__ = ["attention", "attention_backward"]
+__all__ = ["attention", "attention_backward", "flash_attention", "flash_attention_backward"]
 
 _LONGEST = 2048  # tokens, up to which all probabilities are kept
 _TILE = 1024  # queries at a time beyond that
@@ -89,21 +91,49 @@ def attention(
     Returns:
         y; and p before dropout, shape (n, h, t, t), or of a long text lse, shape (n, h, t).
     """
+    t = qkv.shape[1]
+    y, lse, p = _attend(qkv, heads, groups or heads, _TILE if t > _LONGEST else t, _of(keep), share)
+    return y, ((lse,) if t > _LONGEST else (p,))
+
+
+def flash_attention(
+    qkv: Any, heads: int, keep: Any = None, share: float = 0.0, groups: int | None = None
+) -> tuple[Any, Any]:
+    """See `simdist.nn.functional`. Tiles of scores go through the device's memory, from one kernel to the next."""
+    return _attend(qkv, heads, groups or heads, _TILE, keep and partial(keep, slice(0, len(qkv))), share)[:2]
+
+
+def _attend(
+    qkv: Any, heads: int, groups: int, tile: int, keep: Callable[[slice, slice], Any] | None, share: float
+) -> tuple[Any, Any, Any]:
+    """y, lse, and the probabilities of the last tile, so many queries at a time; keep(keys, queries) draws a mask."""
     n, t, _ = qkv.shape
-    q, k, v = _split_qkv(qkv, heads, groups or heads)
+    q, k, v = _split_qkv(qkv, heads, groups)
     y, lse = np.empty_like(q), np.empty_like(q, shape=(n, heads, t), dtype=working_dtype(qkv.dtype))
     p = None
-    for queries, keys in _tiles(t):
+    for queries, keys in _tiles(t, tile):
         p = _columns("softmax", _scores(k[:, :, keys], q[:, :, queries]), q, lse, queries)
-        w = p if keep is None else _dropped(p, keep[:, :, keys, queries], share)
+        w = p if keep is None else _dropped(p, keep(keys, queries), share)
         y[:, :, queries] = matmul(w.swapaxes(-1, -2), v[:, :, keys])
     _charge(q, 2, 7 + 2 * (keep is not None))
-    return _joined(y), ((lse,) if t > _LONGEST else (p,))
+    return _joined(y), lse, p
 
 
 def attention_backward(qkv: Any, y: Any, p: tuple[Any, ...], dy: Any, keep: Any = None, share: float = 0.0) -> Any:
     """See `simdist.nn.functional`; p is of `attention` here."""
-    t, heads, known = qkv.shape[1], p[0].shape[1], p[0]
+    return _attend_backward(qkv, y, p[0], dy, _of(keep), share)
+
+
+def flash_attention_backward(qkv: Any, y: Any, lse: Any, dy: Any, keep: Any = None, share: float = 0.0) -> Any:
+    """See `simdist.nn.functional`."""
+    return _attend_backward(qkv, y, lse, dy, keep and partial(keep, slice(0, len(qkv))), share)
+
+
+def _attend_backward(
+    qkv: Any, y: Any, known: Any, dy: Any, keep: Callable[[slice, slice], Any] | None, share: float
+) -> Any:
+    """dqkv, from all probabilities, or a tile of queries at a time from lse."""
+    t, heads, again = qkv.shape[1], known.shape[1], known.ndim == 3
     groups = (qkv.shape[-1] * heads // y.shape[-1] - heads) // 2
     q, k, v = _split_qkv(qkv, heads, groups)
     (ys,), (dys,) = _split(y, heads, 1), _split(dy, heads, 1)
@@ -113,20 +143,23 @@ def attention_backward(qkv: Any, y: Any, p: tuple[Any, ...], dy: Any, keep: Any 
         q, shape=(3, *q.shape), dtype=q.dtype if groups == heads else working_dtype(q.dtype)
     )
     # The last tile sees every key, so it fills what the others then add to.
-    for queries, keys in reversed(_tiles(t)):
+    for queries, keys in reversed(_tiles(t, _TILE if again else t)):
         looked, dlooked, seen = q[:, :, queries], dys[:, :, queries], k[:, :, keys]
-        w = known
-        if known.ndim == 3:
-            w = _columns("softmax_again", _scores(seen, looked), q, known, queries)
-        mask = None if keep is None else keep[:, :, keys, queries]
+        w = _columns("softmax_again", _scores(seen, looked), q, known, queries) if again else known
+        mask = None if keep is None else keep(keys, queries)
         dp = _scores(v[:, :, keys], dlooked, 1.0)
         dp = dp if mask is None else _dropped(dp, mask, share)
         ds = _columns("softmax_backward", dp, q, sums, queries, w, scale)
         _add(w if mask is None else _dropped(w, mask, share), dlooked, dv, keys, t)
         _add(ds, looked, dk, keys, t)
         dq[:, :, queries] = matmul(ds.swapaxes(-1, -2), seen)
-    _charge(q, 4, 3 + 4 * (keep is not None))
+    _charge(q, 4 + again, 3 + 2 * again + 4 * (keep is not None))
     return _joined_qkv(dqkv, qkv, groups)
+
+
+def _of(keep: Any) -> Callable[[slice, slice], Any] | None:
+    """A mask that is there, as one that is drawn."""
+    return None if keep is None else lambda keys, queries: keep[:, :, keys, queries]
 
 
 def _scores(keys: Any, queries: Any, scale: float | None = None) -> Any:
@@ -141,9 +174,9 @@ def _add(x: Any, w: Any, total: Any, keys: slice, t: int) -> None:
     matmul(x, w, out=rows, plus=rows if keys.stop < t else None)
 
 
-def _tiles(t: int) -> list[tuple[slice, slice]]:
-    """The queries of each tile, and the keys that they see."""
-    size = _TILE if t > _LONGEST else max(t, 1)
+def _tiles(t: int, size: int) -> list[tuple[slice, slice]]:
+    """The queries of each tile, so many, and the keys that they see."""
+    size = max(size, 1)
     return [(slice(i, min(i + size, t)), slice(0, min(i + size, t))) for i in range(0, max(t, 1), size)]
 
 

@@ -28,6 +28,7 @@ from simdist.nn.functional.experts import (
     experts_linear_backward_input,
     experts_linear_backward_weight,
 )
+from simdist.nn.functional.flash import flash_attention, flash_attention_backward
 from simdist.nn.functional.gate import balance, gate, gate_backward
 from simdist.nn.functional.heads import attention, attention_backward
 from simdist.nn.functional.lookup import embedding, embedding_backward, positions, positions_backward, within
@@ -65,6 +66,8 @@ __all__ = [
     "experts_linear",
     "experts_linear_backward_input",
     "experts_linear_backward_weight",
+    "flash_attention",
+    "flash_attention_backward",
     "gate",
     "gate_backward",
     "gelu",

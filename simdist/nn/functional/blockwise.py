@@ -12,7 +12,8 @@ later block has a larger score:
     total' = total fade + Σ exp(s - top')
     y' = y fade + Σ exp(s - top') v                      at the end    y / total    and lse = top + log total
 
-No exponent is above zero, so nothing overflows. Backward makes the probabilities again from one number a query,
+That is `flash` in one process, and ring attention over several (`simdist.parallel.sequence.ring`), where blocks come
+by. No exponent is above zero, so nothing overflows. Backward makes the probabilities again from one number a query,
 p = exp(s - lse). It goes a tile of queries at a time, as in `heads`.
 
 Source: Milakov and Gimelshein 2018, arXiv 1805.02867 (the running sum); Dao et al. 2022, FlashAttention, arXiv
@@ -21,13 +22,13 @@ Source: Milakov and Gimelshein 2018, arXiv 1805.02867 (the running sum); Dao et 
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from simdist.arrays import Array, charge
+from simdist.arrays import Array, charge, in_one_pass
 from simdist.arrays.blocks import BLOCK_BYTES, blocks
+from simdist.arrays.by_shape import by_shape
 from simdist.arrays.matmul import vecdot
 from simdist.arrays.working import widened, working_dtype
 from simdist.nn.functional.groups import each_head, of_groups, split_heads
@@ -65,6 +66,7 @@ def running(q: Array) -> Running:
     return Running(np.zeros_like(q, dtype=dtype), top, np.zeros_like(top))
 
 
+@by_shape
 def attend(
     q: Array, k: Array, v: Array, found: Running, causal: bool, keep: Keep | None = None, share: float = 0.0
 ) -> None:
@@ -75,28 +77,35 @@ def attend(
             must have a key that it sees.
         keep, share: which probabilities dropout keeps, and the share that it drops.
 
-    Cost: two products of 2 n h d operations for each pair of query and key, of the diagonal's tiles all pairs.
+    Cost: two products of 2 n h d operations for each pair of query and key, of the diagonal's tiles all pairs. Scores
+    stay in the cache: of memory q, k and v are read, and what was found so far is read and written.
     """
-    multiply = partial(product, itemsize=q.itemsize)
-    for part in _parts(q, k):
-        qs, (ks, vs) = widened(q[part]), (each_head(widened(x[part]), q.shape[1]) for x in (k, v))
-        ys, tops, totals = (x[part] for x in found)
-        for queries, keys in _tiles(q, k, causal):
-            w = _scores(qs[:, :, queries], ks[:, :, keys], causal, q.itemsize)
-            top, old, total, y = w.max(axis=-2), tops[..., queries], totals[..., queries], ys[:, :, queries]
-            np.maximum(top, old, out=top)
-            w -= top[:, :, None]
-            np.exp(w, out=w)
-            fade = np.exp(old - top)
-            old[...] = top
-            total *= fade
-            total += w.sum(axis=-2)
-            charge(4 * w.size + 4 * top.size, 2 * w.size * q.itemsize)
-            if keep is not None:
-                w = dropped(w, keep(part, keys, queries), share, q.itemsize)
-            y *= fade[..., None]
-            multiply(w.swapaxes(-1, -2), vs[:, :, keys], out=y, plus=y)
-            charge(2 * y.size, 4 * y.nbytes)
+    with in_one_pass(q.nbytes + k.nbytes + v.nbytes + 2 * sum(x.nbytes for x in found)):
+        for part in _parts(q, k):
+            qs, (ks, vs) = widened(q[part]), (each_head(widened(x[part]), q.shape[1]) for x in (k, v))
+            there = Running(*(x[part] for x in found))
+            for queries, keys in _tiles(q, k, causal):
+                w = _scores(qs[:, :, queries], ks[:, :, keys], causal)
+                fade = _follow(w, there.of(queries))
+                if keep is not None:
+                    w = dropped(w, keep(part, keys, queries), share, q.itemsize)
+                y = there.y[:, :, queries]
+                y *= fade[..., None]
+                product(w.swapaxes(-1, -2), vs[:, :, keys], out=y, plus=y)
+                charge(2 * y.size)
+
+
+def _follow(s: Array, found: Running) -> Array:
+    """Make scores, in place, exp(s - top') and put the running top and total right: how much y is to fade."""
+    top = np.maximum(s.max(axis=-2), found.top)
+    s -= top[:, :, None]
+    np.exp(s, out=s)
+    fade: Array = np.exp(found.top - top)
+    found.top[...] = top
+    found.total[...] *= fade
+    found.total[...] += s.sum(axis=-2)
+    charge(4 * s.size + 4 * top.size)
+    return fade
 
 
 def attended(found: Running, like: Array) -> tuple[Array, Array]:
@@ -118,6 +127,7 @@ def sums_of(y: Array, dy: Array, heads: int) -> Array:
     return sums
 
 
+@by_shape
 def attend_backward(
     looked: tuple[Array, ...],
     seen: tuple[Array, ...],
@@ -132,35 +142,38 @@ def attend_backward(
         seen: of the block k, dk, v, dv. Derivatives are in the working dtype.
         causal, keep, share: as of `attend`.
 
-    Cost: five products of 2 n h d operations for each pair of query and key.
+    Cost: five products of 2 n h d operations for each pair of query and key. Of memory all is read, and dq, dk and dv
+    are written, too.
     """
     (q, dq, dy, sums, lse), (k, dk, v, dv) = looked, seen
-    for part in _parts(q, k):
-        qs, dys = (widened(x[part]) for x in (q, dy))
-        ks, vs = (each_head(widened(x[part]), q.shape[1]) for x in (k, v))
-        shared = k.shape[1] < q.shape[1]
-        dks, dvs = (np.zeros_like(ks, dtype=dk.dtype) if shared else x[part] for x in (dk, dv))
-        for queries, keys in _tiles(q, k, causal):
-            p = _scores(qs[:, :, queries], ks[:, :, keys], causal, q.itemsize)
-            p -= lse[part][:, :, None, queries]
-            np.exp(p, out=p)
-            charge(2 * p.size, 2 * p.size * q.itemsize)
-            own = qs[:, :, queries], dq[part][:, :, queries], dys[:, :, queries], sums[part][:, :, None, queries]
-            others = ks[:, :, keys], dks[:, :, keys], vs[:, :, keys], dvs[:, :, keys]
-            kept = None if keep is None else keep(part, keys, queries)
-            tile_backward(own, others, p, kept, share, q.itemsize, add_looked=True)
-        if shared:
-            for x, found in ((dk, dks), (dv, dvs)):
-                x[part] += of_groups(found, x.shape[1])
+    shared = k.shape[1] < q.shape[1]
+    read_only, added_to = (q, dy, sums, lse, k, v), (dq, dk, dv)
+    with in_one_pass(sum(x.nbytes for x in read_only) + 2 * sum(x.nbytes for x in added_to)):
+        for part in _parts(q, k):
+            qs, dys = (widened(x[part]) for x in (q, dy))
+            ks, vs = (each_head(widened(x[part]), q.shape[1]) for x in (k, v))
+            dks, dvs = (np.zeros_like(ks, dtype=dk.dtype) if shared else x[part] for x in (dk, dv))
+            for queries, keys in _tiles(q, k, causal):
+                p = _scores(qs[:, :, queries], ks[:, :, keys], causal)
+                p -= lse[part][:, :, None, queries]
+                np.exp(p, out=p)
+                charge(2 * p.size)
+                own = qs[:, :, queries], dq[part][:, :, queries], dys[:, :, queries], sums[part][:, :, None, queries]
+                others = ks[:, :, keys], dks[:, :, keys], vs[:, :, keys], dvs[:, :, keys]
+                kept = None if keep is None else keep(part, keys, queries)
+                tile_backward(own, others, p, kept, share, q.itemsize, add_looked=True)
+            if shared:
+                for x, found in ((dk, dks), (dv, dvs)):
+                    x[part] += of_groups(found, x.shape[1])
 
 
-def _scores(q: Array, k: Array, causal: bool, itemsize: int) -> Array:
+def _scores(q: Array, k: Array, causal: bool) -> Array:
     """s of one tile, keys before queries."""
-    s = product(k, q.swapaxes(-1, -2), itemsize=itemsize)
+    s = product(k, q.swapaxes(-1, -2))
     s *= 1 / math.sqrt(q.shape[-1])
     if causal:
         mask_later_keys(s)
-    charge((1 + causal) * s.size, 2 * s.size * itemsize)
+    charge((1 + causal) * s.size)
     return s
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 
-__all__ = ["each_head", "join", "num_groups", "of_groups", "split_groups", "split_heads", "split_qkv"]
+__all__ = ["each_head", "join", "num_groups", "of_groups", "split_groups", "split_heads", "split_qkv", "split_shared"]
 
 
 def split_heads(x: Array, heads: int, count: int) -> list[Array]:
@@ -44,11 +44,15 @@ def split_groups(qkv: Array, heads: int, groups: int) -> tuple[Array, Array, Arr
 
 def split_qkv(qkv: Array, heads: int, groups: int) -> tuple[Array, Array, Array]:
     """Queries, keys and values of each head, (n, h, t, d): views if no heads share any, and else copies."""
+    q, k, v = split_shared(qkv, heads, groups)
+    return q, each_head(k, heads), each_head(v, heads)
+
+
+def split_shared(qkv: Array, heads: int, groups: int) -> tuple[Array, Array, Array]:
+    """Queries of each head, (n, h, t, d), and keys and values of each group, (n, g, t, d): views, if they can be."""
     q, k, v = split_groups(qkv, heads, groups)
-    if groups == heads:
-        return q[:, :, 0], k, v
     n, _, _, t, d = q.shape
-    return q.reshape(n, heads, t, d), each_head(k, heads), each_head(v, heads)
+    return (q[:, :, 0] if groups == heads else q.reshape(n, heads, t, d)), k, v
 
 
 def each_head(x: Array, heads: int) -> Array:

@@ -48,9 +48,9 @@ TILE = 64
 _TILES = 8  # at most; more would save little
 
 
-def num_pairs(tokens: int) -> int:
-    """How many scores attention computes for a head: tokens² of them, less what no tile holds."""
-    return sum((queries.stop - queries.start) * keys.stop for queries, keys in tiles(tokens))
+def num_pairs(tokens: int, size: int | None = None) -> int:
+    """How many scores attention computes for a head: tokens² of them, less what no tile (of this size) holds."""
+    return sum((queries.stop - queries.start) * keys.stop for queries, keys in tiles(tokens, size))
 
 
 @fused("attention")

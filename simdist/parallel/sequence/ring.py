@@ -25,7 +25,7 @@ from simdist.collectives.buffers import describe
 from simdist.comm import Communicator
 from simdist.nn import Noise
 from simdist.nn.functional import blockwise
-from simdist.nn.functional.groups import join, split_groups, split_heads
+from simdist.nn.functional.groups import join, split_heads, split_shared
 from simdist.nn.layers import Weightless
 from simdist.nn.layers.activation import dropped_share
 from simdist.parallel.sequence.rotation import rotation, summed_rotation
@@ -104,7 +104,7 @@ class RingAttention(Weightless):
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
         """The context is x, the output, and the logarithm of each query's sum."""
-        q, k, v = self._split(x)
+        q, k, v = split_shared(x, self.heads, self.groups)
         found = blockwise.running(q)
         with self._talking(RINGS[0], x) as comm:
             for owner, (ks, vs) in rotation(_together(k, v), comm):
@@ -120,7 +120,7 @@ class RingAttention(Weightless):
     def backward_input(self, context: _Context, dy: Array) -> tuple[Array, None]:
         """The whole of backward."""
         qkv, y, lse, noise = context
-        q, k, v = self._split(qkv)
+        q, k, v = split_shared(qkv, self.heads, self.groups)
         (dys,) = split_heads(dy, self.heads, 1)
         dq, sums = np.zeros_like(q, dtype=lse.dtype), blockwise.sums_of(y, dy, self.heads)
 
@@ -138,12 +138,6 @@ class RingAttention(Weightless):
         dqkv = np.empty_like(qkv)
         join(dqkv, dq, dk, dv)
         return dqkv, None
-
-    def _split(self, qkv: Array) -> tuple[Array, Array, Array]:
-        """Queries of each head, (n, h, t, d), keys and values of each group, (n, g, t, d)."""
-        q, k, v = split_groups(qkv, self.heads, self.groups)
-        n, _, _, t, d = q.shape
-        return (q[:, :, 0] if self.groups == self.heads else q.reshape(n, self.heads, t, d)), k, v
 
     @contextmanager
     def _talking(self, what: str, x: Array) -> Iterator[Communicator]:
@@ -165,18 +159,13 @@ class RingAttention(Weightless):
         """Of the masks of the whole text's probabilities that part."""
         if noise is None or not self.dropout:
             return None
-        noise.check(x)
-        head = noise.first_head + self.first_head
-        query, key = noise.first_token + meeting.first_query, noise.first_key + meeting.first_key
-
-        def keep(samples: slice, keys: slice, queries: slice) -> Array:
-            there = replace(
-                noise.part(samples), first_head=head, first_token=query + queries.start, first_key=key + keys.start
-            )
-            length = keys.stop - keys.start
-            return there.scores(self.name, x[samples, queries], self.heads, self.dropout, length)
-
-        return keep
+        there = replace(
+            noise,
+            first_head=noise.first_head + self.first_head,
+            first_token=noise.first_token + meeting.first_query,
+            first_key=noise.first_key + meeting.first_key,
+        )
+        return there.tiles(self.name, x, self.heads, self.dropout)
 
 
 def _together(k: Array, v: Array) -> Array:

@@ -18,7 +18,8 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.collectives import all_to_all
 from simdist.nn import Noise
-from simdist.nn.layers import Attention, Layer, Recompute, Weightless
+from simdist.nn.layers import Layer, Weightless
+from simdist.nn.parts import attention_layer
 from simdist.parallel.even import check_even
 from simdist.parallel.sequence.split import Split
 
@@ -38,7 +39,7 @@ class UlyssesAttention(Weightless):
         dropout: the share of the probabilities that is dropped.
         first_head: how many heads of the model come before these.
         groups: of heads that share keys and values, a multiple of the ranks; as many as heads, if not given.
-        recompute: whether probabilities are made again in backward, and not kept.
+        recompute, flash: as of `attention_layer`.
         algorithm: of the all-to-all.
 
     Cost per rank: forward all-to-alls of 3Nh/p and Nh/p items, 4Nh/p together, of which 1/p is its own and stays;
@@ -61,6 +62,7 @@ class UlyssesAttention(Weightless):
         *,
         groups: int | None = None,
         recompute: bool = False,
+        flash: bool = False,
         algorithm: str = "auto",
     ) -> None:
         p, groups = split.comm.size, groups or heads
@@ -69,8 +71,10 @@ class UlyssesAttention(Weightless):
         self.split = split
         self.algorithm = algorithm
         own = heads // p
-        attention = Attention(name, own, dropout, first_head + split.comm.rank * own, groups // p)
-        self.inner: Layer = Recompute(attention) if recompute else attention
+        first_head += split.comm.rank * own
+        self.inner: Layer = attention_layer(
+            name, own, dropout, first_head, groups=groups // p, recompute=recompute, flash=flash
+        )
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Any]:
         """The context is that of attention on these heads."""

@@ -1,0 +1,121 @@
+"""Flash: causal attention a tile of queries and keys at a time, which never has all its scores, nor keeps any.
+
+    n, h, t, d    samples, heads, tokens, features of a head
+    lse           log Σ exp s of each query, (n, h, t): all that is kept of the scores
+
+             queries
+        keys  0   1   2   3
+           0  /   #   #   #        first its own queries meet a block of keys, on the diagonal, where a mask
+           1      /   #   #        hides the later ones, then all queries after them
+           2          /   #
+           3              /        what they have found so far is a running softmax: see `blockwise`
+
+`heads` writes t * t probabilities a head, and keeps them for backward. Here a tile's scores are made, used and
+forgotten in the cache, and backward makes them again: a product more, for memory that grows with t. So it costs
+the operations, and of memory only what goes in and comes out.
+
+Source: Dao, Fu, Ermon, Rudra, Ré 2022, FlashAttention, arXiv 2205.14135, algorithms 1 and 4, theorem 1; Dao 2023,
+FlashAttention-2, arXiv 2307.08691, section 3.1 (lse alone kept).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from simdist.arrays import Array, in_one_pass
+from simdist.arrays.by_shape import by_shape
+from simdist.arrays.fused import fused
+from simdist.nn.functional.blockwise import Keep, attend, attend_backward, attended, running, sums_of
+from simdist.nn.functional.groups import join, num_groups, split_heads, split_shared
+from simdist.nn.functional.heads import TILE, num_pairs
+
+__all__ = ["flash_attention", "flash_attention_backward", "num_flash_pairs"]
+
+_KEYS = 8 * TILE  # in a block at least
+_BLOCKS = 16  # at most
+
+
+class _Meeting(NamedTuple):
+    """Queries that look at a block of keys; causal where these are their own tokens."""
+
+    queries: slice
+    keys: slice
+
+    @property
+    def causal(self) -> bool:
+        return self.queries == self.keys
+
+    def kept(self, keep: Keep | None) -> Keep | None:
+        """Of the masks of the whole text's probabilities those of this meeting."""
+        if keep is None:
+            return None
+        query, key = self.queries.start, self.keys.start
+        return lambda samples, keys, queries: keep(samples, _after(keys, key), _after(queries, query))
+
+
+def num_flash_pairs(tokens: int) -> int:
+    """How many scores are computed for a head: half of tokens², and half of the diagonal's tiles."""
+    return num_pairs(tokens, TILE)
+
+
+@fused("attention")
+@by_shape
+def flash_attention(
+    qkv: Array, heads: int, keep: Keep | None = None, share: float = 0.0, groups: int | None = None
+) -> tuple[Array, Array]:
+    """Returns y = softmax(q kᵀ / √d + mask) v for each head, and lse.
+
+    Args:
+        qkv, heads, share, groups: as of `attention`.
+        keep: which probabilities dropout keeps, a tile at a time.
+
+    Cost: two products of 2 n h d `num_flash_pairs(t)` operations each; of memory qkv is read, y and lse are written.
+    """
+    q, k, v = split_shared(qkv, heads, groups or heads)
+    found = running(q)
+    with in_one_pass(qkv.nbytes + q.nbytes + found.top.nbytes):
+        for meeting in _meetings(qkv.shape[1]):
+            queries, keys = meeting
+            block = q[:, :, queries], k[:, :, keys], v[:, :, keys]
+            attend(*block, found.of(queries), meeting.causal, meeting.kept(keep), share)
+        return attended(found, qkv)
+
+
+@fused("attention")
+@by_shape
+def flash_attention_backward(
+    qkv: Array, y: Array, lse: Array, dy: Array, keep: Keep | None = None, share: float = 0.0
+) -> Array:
+    """Returns dqkv; qkv, y, lse, keep and share are of `flash_attention`.
+
+    Cost: five products of 2 n h d `num_flash_pairs(t)` operations each; of memory qkv, y, dy and lse are read, dqkv
+    is written.
+    """
+    heads, dqkv = lse.shape[1], np.empty_like(qkv)
+    q, k, v = split_shared(qkv, heads, num_groups(qkv.shape[-1], heads, y.shape[-1]))
+    (dys,) = split_heads(dy, heads, 1)
+    dq, dk, dv = (np.zeros_like(x, dtype=lse.dtype) for x in (q, k, v))
+    with in_one_pass(2 * qkv.nbytes + 2 * y.nbytes + lse.nbytes):
+        sums = sums_of(y, dy, heads)
+        for meeting in _meetings(qkv.shape[1]):
+            queries, keys = meeting
+            looked = tuple(x[:, :, queries] for x in (q, dq, dys, sums, lse))
+            seen = tuple(x[:, :, keys] for x in (k, dk, v, dv))
+            attend_backward(looked, seen, meeting.causal, meeting.kept(keep), share)
+        join(dqkv, dq, dk, dv)
+    return dqkv
+
+
+def _meetings(t: int) -> Iterator[_Meeting]:
+    """Each block of keys with its own queries, and with all after them."""
+    size = max(_KEYS, -(-t // (_BLOCKS * TILE)) * TILE)
+    for start in range(0, t, size):
+        own = slice(start, min(start + size, t))
+        yield _Meeting(own, own)
+        if own.stop < t:
+            yield _Meeting(slice(own.stop, t), own)
+
+
+def _after(run: slice, start: int) -> slice:
+    return slice(start + run.start, start + run.stop)

@@ -1,0 +1,138 @@
+"""Attention a tile of queries and keys at a time, against the same over all keys at once, and against PyTorch's."""
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simdist.arrays import Meter, metered, phantom
+from simdist.nn import Noise, Shape, gpt
+from simdist.nn import functional as f
+from simdist.nn.formulas import matmul_flops
+from simdist.nn.functional import flash
+from simdist.nn.layers import Attention, FlashAttention
+
+NOISE = Noise(seed=1, step=2, samples=np.array([3, 7]))
+SHAPE = Shape(layers=2, width=24, heads=4, context=20, vocabulary=11)
+
+
+def inputs(t, heads, groups, d, dtype=np.float64):
+    random = np.random.default_rng(0)
+    widths = (heads + 2 * groups) * d, heads * d
+    return [random.normal(size=(2, t, width)).astype(dtype) for width in widths]
+
+
+def passes(layer, x, dy, noise=NOISE):
+    """y and dx."""
+    y, context = layer.forward(x, noise)
+    return y, layer.backward_input(context, dy)[0]
+
+
+def close(found, expected, limit=1e-12):
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=limit * np.abs(b).max())
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize(("t", "heads", "groups"), [(1, 2, 2), (7, 4, 2), (64, 2, 1), (130, 3, 3), (1100, 2, 1)])
+def test_against_all_keys_at_once_with_the_same_masks(t, heads, groups, dropout):
+    x, dy = inputs(t, heads, groups, 4)
+    given = "it", heads, dropout, 5, groups
+    close(passes(FlashAttention(*given), x, dy), passes(Attention(*given), x, dy))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    t=st.integers(1, 40), keys=st.integers(1, 20), groups=st.integers(1, 3), each=st.integers(1, 3), drop=st.booleans()
+)
+def test_however_texts_and_blocks_are_long(t, keys, groups, each, drop):
+    x, dy = inputs(t, groups * each, groups, 2)
+    given = "it", groups * each, 0.4 * drop, 0, groups
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flash, "TILE", 1)
+        patch.setattr(flash, "_BLOCKS", 40)
+        patch.setattr(flash, "_KEYS", keys)
+        found = passes(FlashAttention(*given), x, dy)
+    close(found, passes(Attention(*given), x, dy))
+
+
+def test_against_pytorch():
+    torch = pytest.importorskip("torch")
+    heads, d, t = 4, 6, 700
+    x, dy = inputs(t, heads, heads, d)
+    qkv = torch.tensor(x, requires_grad=True)
+    q, k, v = qkv.reshape(2, t, heads, 3, d).permute(3, 0, 2, 1, 4)
+    y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, t, -1)
+    y.backward(torch.tensor(dy))
+    close(passes(FlashAttention("it", heads), x, dy), (y.detach().numpy(), qkv.grad.numpy()))
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(np.float32, 1e-6), (np.float16, 2e-3), (ml_dtypes.bfloat16, 2e-2)])
+def test_shorter_numbers(dtype, limit):
+    x, dy = inputs(600, 4, 2, 8, dtype)
+    found = passes(FlashAttention("it", 4, 0.2, groups=2), x, dy)
+    assert [each.dtype for each in found] == [x.dtype, x.dtype]
+    exact = passes(Attention("it", 4, 0.2, groups=2), x.astype(np.float64), dy.astype(np.float64))
+    close([each.astype(np.float64) for each in found], exact, limit)
+
+
+def test_scores_too_large_for_an_exponential():
+    x, dy = inputs(600, 2, 2, 4)
+    found = passes(FlashAttention("it", 2), 200 * x, dy)
+    assert all(np.isfinite(each).all() for each in found)
+    close(found, passes(Attention("it", 2), 200 * x, dy), 1e-9)
+
+
+def charged(call):
+    with metered(meter := Meter()):
+        made = call()
+    return made, meter
+
+
+def test_of_memory_only_what_goes_in_and_comes_out():
+    """However long a text is; and operations of all pairs, two products of them forward, five backward."""
+    for t in (64, 640):
+        x, dy = inputs(t, 4, 2, 256, np.float32)
+        (y, lse), forward = charged(lambda x=x: f.flash_attention(x, 4, groups=2))
+        _, backward = charged(lambda x=x, y=y, lse=lse, dy=dy: f.flash_attention_backward(x, y, lse, dy))
+        assert forward.bytes == x.nbytes + y.nbytes + lse.nbytes
+        assert backward.bytes == 2 * x.nbytes + 2 * y.nbytes + lse.nbytes
+        product = 2 * 2 * 4 * 256 * flash.num_flash_pairs(t)
+        assert forward.flops == pytest.approx(2 * product, rel=0.02)
+        assert backward.flops == pytest.approx(5 * product, rel=0.02)
+        assert forward.flops > 2 * product
+        assert backward.flops > 5 * product
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_the_models_products_are_counted(recompute):
+    """With much width, of which all else is little."""
+    shape = Shape(layers=1, width=1024, heads=2, context=576, vocabulary=256, flash=True, recompute=recompute)
+    model = gpt(shape)
+    model.parameters.bind(*(phantom(model.parameters.size) for _ in range(2)))
+
+    def step():
+        _, context = model.forward(phantom((2, 577), np.uint8))
+        model.backward(context, 1.0)
+
+    assert charged(step)[1].flops == pytest.approx(matmul_flops(shape, 2), rel=0.02)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("block", ["gpt2", "llama"])
+def test_a_models_loss_and_gradients(block, recompute):
+    windows = np.random.default_rng(0).integers(0, 11, (2, 21)).astype(np.uint8)
+    found = []
+    for flash_too in (False, True):
+        shape = replace(SHAPE, block=block, kv_heads=2, dropout=0.2, recompute=recompute, flash=flash_too)
+        model = gpt(shape)
+        model.parameters.bind(*(np.zeros(model.parameters.size) for _ in range(2)))
+        model.parameters.initialize(0)
+        loss, context = model.forward(windows, NOISE)
+        model.backward(context, 1.0)
+        found.append((loss, model.parameters.gradient))
+    assert found[1][0] == pytest.approx(found[0][0], rel=1e-14)
+    close(found[1][1:], found[0][1:])
