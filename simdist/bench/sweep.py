@@ -3,6 +3,7 @@
 import json
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("operation", nargs="?", default="all_reduce", help="all_reduce, broadcast, … (all_reduce)")
     add("--ranks", type=int, nargs="+", metavar="P", help="how many (2 4; under mpirun all)")
-    add("--sizes", type=_size, nargs="+", default=_SIZES, metavar="BYTES", help="such as 512 64K 4M (1K to 4M)")
+    add("--sizes", type=_size, nargs="+", default=_SIZES, metavar="BYTES", help="such as 512 64K 4M 1e8 (1K to 4M)")
     add("--algorithms", nargs="+", metavar="NAME", help="which of them (all)")
     add("--world", choices=["mpi", "virtual"], default="mpi", help="mpi measures; virtual predicts only (mpi)")
     machine = f"what to predict for: {_MEASURED}, by ping-pong (mpi); {', '.join(presets())} (this-machine); a .toml"
@@ -51,12 +52,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def _size(text: str) -> int:
     unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
-    digits = text if unit == 1 else text[:-1]
-    if not digits.isdecimal():
+    try:
+        num_bytes = Decimal(text if unit == 1 else text[:-1]) * unit
+    except InvalidOperation:
+        num_bytes = Decimal("nan")
+    if not num_bytes.is_finite() or num_bytes < 0 or num_bytes % 1:
         raise ArgumentTypeError(f"{text!r} is no size: give bytes, or a number with K, M or G")
-    if int(digits) * unit > _MOST_BYTES:
+    if num_bytes > _MOST_BYTES:
         raise ArgumentTypeError(f"{text} are too many bytes; at most {_MOST_BYTES >> 30}G can be timed")
-    return int(digits) * unit
+    return int(num_bytes)
 
 
 def execute(args: Namespace) -> int:

@@ -2,8 +2,10 @@
 
 from simdist.parallel.memory import rule_bytes
 from simdist.parallel.pipeline import joined, peak_bytes
+from simdist.parallel.sequence import ring_attention_room
 from simdist.parallel.zero.slots import Slots
 from simdist.planning.job import Job, Part
+from simdist.training.models import shape
 
 __all__ = ["memory"]
 
@@ -12,7 +14,8 @@ def memory(job: Job, rank: int) -> dict[str, float]:
     """The most bytes of each category on a rank of the line: see `kept` for what each stage of ZeRO divides.
 
     What a rank holds at once is at most their sum: gradients are complete when activations are gone. Of communication
-    it is what ZeRO's units pass through, and a chunk of what is reduced at once; some algorithms take more.
+    it is what ZeRO's units pass through, and a chunk of what is reduced at once, or the blocks of ring attention; some
+    algorithms take more.
     """
     part, zero, short = job.parts[rank], job.config.zero or 0, job.itemsize
     own, whole, precision = job.own(part), _whole(job, part), job.recipe.precision
@@ -44,4 +47,14 @@ def _passing(job: Job, part: Part) -> float:
     zero = job.config.zero or 0
     reducing = len((job.holders if zero else job.copies).ranks)
     room = Slots.shared(job.pieces(part)).size * (zero - 1) * job.itemsize if zero > 1 else 0
-    return room + (max(job.reduced_bytes(part), default=0) / reducing if reducing > 1 else 0)
+    chunk = max(job.reduced_bytes(part), default=0) / reducing if reducing > 1 else 0
+    return room + max(chunk, _going_round(job))
+
+
+def _going_round(job: Job) -> int:
+    """What ring attention holds of keys and values, and of their derivatives."""
+    size, sp, tp = shape(job.config), job.sizes["sp"], job.sizes["tp"]
+    if size is None or sp == 1 or job.config.ulysses:
+        return 0
+    own_bytes = 2 * job.windows * size.context * size.kv_width // (sp * tp) * job.itemsize
+    return ring_attention_room(sp, own_bytes, job.itemsize)

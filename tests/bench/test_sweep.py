@@ -149,10 +149,27 @@ def test_a_full_disk_is_named():
         simdist_bench("--world=virtual", "--ranks=2", "--sizes=1K", "--algorithms=ring", "--out=/dev/full")
 
 
-def test_refuses_what_is_no_size(capsys):
+def test_sizes_as_one_writes_them(tmp_path):
+    file, sizes = tmp_path / "figures.json", ["512", "1e3", "1.5K", "0.25m", "0"]
+    words = ["--world=virtual", "--ranks=2", "--algorithms=ring", f"--out={file}", "--sizes", *sizes]
+    assert simdist_bench(*words) == 0
+    assert [row["num_bytes"] for row in json.loads(file.read_text())["runs"][0]["rows"]] == [
+        512,
+        1000,
+        1536,
+        1 << 18,
+        0,
+    ]
+
+
+@pytest.mark.parametrize("size", ["4Q", "1.5", "-4", "-4K", "nan", "inf", "", "K", "1e-2K"])
+def test_refuses_what_is_no_size(size, capsys):
     with pytest.raises(SystemExit):
-        simdist_bench("--sizes", "4Q")
-    assert "'4Q' is no size" in capsys.readouterr().err
+        simdist_bench(f"--sizes={size}")
+    assert f"{size!r} is no size" in capsys.readouterr().err
+
+
+def test_refuses_what_is_too_much(capsys):
     with pytest.raises(SystemExit):
         simdist_bench("--sizes", "99999999999G")
     assert "99999999999G are too many bytes; at most 1048576G" in capsys.readouterr().err

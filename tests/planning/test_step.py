@@ -51,6 +51,14 @@ MESHES = [
 ]
 
 
+@pytest.mark.parametrize("mesh", [{"sp": 2}, {"sp": 4, "tp": 2}, {"sp": 8, "kv_heads": 2, "micro_batches": 2}], ids=str)
+def test_blocks_that_go_round_have_their_room(mesh):
+    config = Config(**settings(mesh | {"context_bytes": 2048, "precision": "bf16"}))
+    bench = Workbench(H100, 8)
+    (took, *_) = execute(config, bench).memory
+    assert planned(config, bench).memory["communication"] == took["communication"] > 0
+
+
 def settings(mesh):
     """Of an MLP those that it has."""
     own = ("model", "global_batch_size", "device") if mesh.get("model") == "mlp" else SMALL
