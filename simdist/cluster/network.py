@@ -84,21 +84,21 @@ class Network:
         self._into = [Port() for _ in range(ranks)]
         nodes = cluster.node_of(ranks - 1) + 1
         self._nic_ports = [[(Port(), Port()) for _ in range(cluster.nics_per_node)] for _ in range(nodes)]
-        self._inside = cluster.inside.latency_s, 1 / cluster.inside.bytes_per_s
+        self._per_node = cluster.devices_per_node
+        self._inside, self._between = (
+            (link.latency_s, 1 / link.bytes_per_s) for link in (cluster.inside, cluster.between)
+        )
+        self._copy = 0.0, 2 / cluster.device.reached_bytes_per_s  # it reads and writes
         self._sent = [0] * ranks
 
     def path(self, src: int, dst: int) -> Path:
         """The way from global rank src to dst; to oneself it is a copy in the device's memory."""
-        cluster = self.cluster
-        per_node = cluster.devices_per_node
-        stretch = (lambda: 1 + cluster.jitter * self._noise(src)) if cluster.jitter else None
+        jitter, per_node = self.cluster.jitter, self._per_node
+        stretch = (lambda: 1 + jitter * self._noise(src)) if jitter else None
         if src // per_node != dst // per_node:
-            link = cluster.between
-            return Path(self._nic(src)[0], self._nic(dst)[1], link.latency_s, 1 / link.bytes_per_s, stretch)
+            return Path(self._nic(src)[0], self._nic(dst)[1], *self._between, stretch)
         out, into = self._out[src], self._into[dst]
-        if src == dst:  # a copy reads and writes
-            return Path(out, into, 0.0, 2 / cluster.device.reached_bytes_per_s)
-        return Path(out, into, *self._inside, stretch)
+        return Path(out, into, *self._copy) if src == dst else Path(out, into, *self._inside, stretch)
 
     def _nic(self, rank: int) -> tuple[Port, Port]:
         """The network card of a rank, which others of its node may share."""

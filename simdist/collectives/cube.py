@@ -63,6 +63,7 @@ class Cube:
         self.size = 1 << bits
         self.place = max(rank // 2, rank - (ranks - self.size))
         self._seats = partition(ranks, self.size)
+        self._all_alone = ranks == self.size  # at their places, so that these are their ranks
         self.host, self.guest = self._seats.start(self.place), self._seats.start(self.place + 1) - 1
         self.is_guest = rank != self.host
         self.has_guest = rank != self.guest
@@ -76,7 +77,8 @@ class Cube:
 
     def partner(self, d: int) -> int:
         """Whom this rank meets at this distance."""
-        return self._seats.start(self.place ^ d)
+        other = self.place ^ d
+        return other if self._all_alone else self._seats.start(other)
 
     def _round(self, d: int) -> Round:
         other = self.place ^ d

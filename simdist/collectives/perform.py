@@ -5,7 +5,7 @@ What becomes of a call depends on its arguments, but not on what the arrays hold
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -64,9 +64,7 @@ def _way(
         path: of arrays on devices, how they come to other ranks: see `Device`.
     """
     apart = path in _BY_MESSAGES
-    words = f"{told[0]}{list(told[1])}" if told else "nothing"
-    words += "".join(f", {name} {value}" for name, value in told[2:])
-    words += "".join(f", {name} {value!r}" for name, value in options.items())
+    words = _words(told) + "".join(f", {name} {value!r}" for name, value in options.items())
     words += f", on a device by path {path}" if path else ""
 
     def by(found: Algorithm, other: _Way | None = None) -> _Way:
@@ -90,6 +88,14 @@ def _way(
         return by(find(operation, "direct"))
     shared, own = choose(operation, comm, num_bytes, by_messages=apart)
     return by(shared) if shared is own else by(shared, by(own))
+
+
+@lru_cache(maxsize=4096)
+def _words(told: Told) -> str:
+    """As all ranks say it."""
+    return (f"{told[0]}{list(told[1])}" if told else "nothing") + "".join(
+        f", {name} {value}" for name, value in told[2:]
+    )
 
 
 def _known(operation: str, algorithm: str, comm: Communicator, x: Array, told: Told, options: Options) -> _Way:

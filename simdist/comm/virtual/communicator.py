@@ -108,17 +108,19 @@ class VirtualCommunicator(Communicator):
                 fiber.clock_s = arrival_s if arrival_s > sent_s else sent_s
                 return
         receipt = Receipt(self, y, src, 0)
-        incoming.post(receipt, start_s)
+        if messages:
+            incoming.post(receipt, start_s)
+        else:  # as `post` does it
+            incoming.receipts.append(receipt)
         self.finish(receipt, start_s)
         fiber.clock_s = max(receipt.arrival_s, sent_s)
 
     def _turn_to(self, dst: int, src: int) -> None:
         """Look up the channels of an exchange; the next one is mostly with the same ranks."""
-        channels = self.group.channels
-        try:
-            self._outgoing, self._incoming = channels[dst][self.rank], channels[self.rank][src]
-        except KeyError:
-            self._outgoing, self._incoming = self._channel_to(dst), self._channel_from(src)
+        channels, me = self.group.channels, self.rank
+        there, here = channels.get(dst), channels.get(me)
+        self._outgoing = (there and there.get(me)) or self._channel_to(dst)
+        self._incoming = (here and here.get(src)) or self._channel_from(src)
         self._dst, self._src = dst, src
 
     def isend(self, x: Array, dst: int, tag: int = 0) -> Request:

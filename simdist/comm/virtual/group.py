@@ -142,7 +142,9 @@ class Group:
 
     def channel(self, src: int, dst: int) -> Channel:
         """The channel from one member to another."""
-        incoming = self.channels.setdefault(dst, {})
+        incoming = self.channels.get(dst)
+        if incoming is None:
+            incoming = self.channels[dst] = {}
         channel = incoming.get(src)
         if channel is None:
             path = self.network.path(self.ranks[src], self.ranks[dst])
