@@ -6,7 +6,6 @@ from simdist.nn.layers import (
     Dropout,
     Exchange,
     Experts,
-    FlashAttention,
     Gelu,
     Layer,
     LayerNorm,
@@ -125,12 +124,10 @@ def attention_layer(
 
     Args:
         recompute: whether what it makes of its input is made again in backward, and not kept.
-        flash: whether it is `FlashAttention`, which keeps nothing that would be worth it.
+        flash: whether it keeps nothing that would be worth that.
     """
-    if flash:
-        return FlashAttention(name, heads, dropout, first_head, groups)
-    layer = Attention(name, heads, dropout, first_head, groups)
-    return Recompute(layer) if recompute else layer
+    layer = Attention(name, heads, dropout, first_head, groups, flash)
+    return Recompute(layer) if recompute and not flash else layer
 
 
 def mixture(

@@ -13,7 +13,7 @@ from simdist.nn import Noise, Shape, gpt
 from simdist.nn import functional as f
 from simdist.nn.formulas import matmul_flops
 from simdist.nn.functional import flash
-from simdist.nn.layers import Attention, FlashAttention
+from simdist.nn.layers import Attention
 
 NOISE = Noise(seed=1, step=2, samples=np.array([3, 7]))
 SHAPE = Shape(layers=2, width=24, heads=4, context=20, vocabulary=11)
@@ -41,7 +41,7 @@ def close(found, expected, limit=1e-12):
 def test_against_all_keys_at_once_with_the_same_masks(t, heads, groups, dropout):
     x, dy = inputs(t, heads, groups, 4)
     given = "it", heads, dropout, 5, groups
-    close(passes(FlashAttention(*given), x, dy), passes(Attention(*given), x, dy))
+    close(passes(Attention(*given, flash=True), x, dy), passes(Attention(*given), x, dy))
 
 
 @settings(max_examples=40, deadline=None)
@@ -55,7 +55,7 @@ def test_however_texts_and_blocks_are_long(t, keys, groups, each, drop):
         patch.setattr(flash, "TILE", 1)
         patch.setattr(flash, "_BLOCKS", 40)
         patch.setattr(flash, "_KEYS", keys)
-        found = passes(FlashAttention(*given), x, dy)
+        found = passes(Attention(*given, flash=True), x, dy)
     close(found, passes(Attention(*given), x, dy))
 
 
@@ -67,13 +67,13 @@ def test_against_pytorch():
     q, k, v = qkv.reshape(2, t, heads, 3, d).permute(3, 0, 2, 1, 4)
     y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, t, -1)
     y.backward(torch.tensor(dy))
-    close(passes(FlashAttention("it", heads), x, dy), (y.detach().numpy(), qkv.grad.numpy()))
+    close(passes(Attention("it", heads, flash=True), x, dy), (y.detach().numpy(), qkv.grad.numpy()))
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [(np.float32, 1e-6), (np.float16, 2e-3), (ml_dtypes.bfloat16, 2e-2)])
 def test_shorter_numbers(dtype, limit):
     x, dy = inputs(600, 4, 2, 8, dtype)
-    found = passes(FlashAttention("it", 4, 0.2, groups=2), x, dy)
+    found = passes(Attention("it", 4, 0.2, groups=2, flash=True), x, dy)
     assert [each.dtype for each in found] == [x.dtype, x.dtype]
     exact = passes(Attention("it", 4, 0.2, groups=2), x.astype(np.float64), dy.astype(np.float64))
     close([each.astype(np.float64) for each in found], exact, limit)
@@ -81,7 +81,7 @@ def test_shorter_numbers(dtype, limit):
 
 def test_scores_too_large_for_an_exponential():
     x, dy = inputs(600, 2, 2, 4)
-    found = passes(FlashAttention("it", 2), 200 * x, dy)
+    found = passes(Attention("it", 2, flash=True), 200 * x, dy)
     assert all(np.isfinite(each).all() for each in found)
     close(found, passes(Attention("it", 2), 200 * x, dy), 1e-9)
 

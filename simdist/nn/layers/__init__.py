@@ -1,7 +1,7 @@
 """Layers: forward and backward of one step of a model, on parameters it holds and a context it hands out."""
 
 from simdist.nn.layers.activation import Dropout, Gelu, SwiGLU
-from simdist.nn.layers.attention import Attention, FlashAttention
+from simdist.nn.layers.attention import Attention
 from simdist.nn.layers.embedding import Embedding, TextEmbedding
 from simdist.nn.layers.experts import Experts
 from simdist.nn.layers.experts_exchange import Exchange, Load
@@ -21,7 +21,6 @@ __all__ = [
     "Exchange",
     "Experts",
     "ExpertsLinear",
-    "FlashAttention",
     "Gelu",
     "Layer",
     "LayerNorm",
