@@ -42,7 +42,7 @@ def by_shape(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        if not _hollow(args[0]) or any(map(callable, (*args, *kwargs.values()))):
+        if not (args and _hollow(args[0])) or any(map(callable, (*args, *kwargs.values()))):
             return function(*args, **kwargs)
         charges, made = _steps(function, _form(args), tuple((name, _form(x)) for name, x in sorted(kwargs.items())))
         for each in charges:

@@ -26,8 +26,8 @@ def kernel(family: str, name: str, x: Any) -> Callable[..., Any] | None:
 def fused(family: str, argument: int = 0) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let the function of the same name in `simdist.arrays.kernels.<family>` do a function's work on the device.
 
-    It takes the same arguments, returns the same, and charges the meter the same. The function that is decorated
-    says what is computed, and computes it for every other kind of array.
+    It takes the same arguments, returns the same, and charges the meter for what it does there. The function that is
+    decorated says what is computed, and computes it for every other kind of array.
 
     Args:
         argument: the place of the array that says which kind it is.

@@ -53,14 +53,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def _size(text: str) -> int:
     unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
     try:
-        num_bytes = Decimal(text if unit == 1 else text[:-1]) * unit
+        number = Decimal(text if unit == 1 else text[:-1])
     except InvalidOperation:
-        num_bytes = Decimal("nan")
-    if not num_bytes.is_finite() or num_bytes < 0 or num_bytes % 1:
-        raise ArgumentTypeError(f"{text!r} is no size: give bytes, or a number with K, M or G")
-    if num_bytes > _MOST_BYTES:
+        number = Decimal("nan")
+    if number.is_finite() and number > _MOST_BYTES / unit:
         raise ArgumentTypeError(f"{text} are too many bytes; at most {_MOST_BYTES >> 30}G can be timed")
-    return int(num_bytes)
+    if not number.is_finite() or number < 0 or number * unit % 1:
+        raise ArgumentTypeError(f"{text!r} is no size: give bytes, or a number with K, M or G")
+    return int(number * unit)
 
 
 def execute(args: Namespace) -> int:

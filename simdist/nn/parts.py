@@ -124,7 +124,7 @@ def attention_layer(
 
     Args:
         recompute: whether what it makes of its input is made again in backward, and not kept.
-        flash: whether it keeps nothing that would be worth that.
+        flash: whether it goes a tile at a time, and makes its scores again anyway; nothing else of it is, then.
     """
     layer = Attention(name, heads, dropout, first_head, groups, flash)
     return Recompute(layer) if recompute and not flash else layer

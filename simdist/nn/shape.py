@@ -31,8 +31,8 @@ class Shape:
         tied: whether logits come from the embedding's own table.
         recompute: which activations are made again in backward instead of kept: none of them; selective,
             what attention makes of its queries, keys and values; full, all but each block's input.
-        flash: whether attention goes a tile at a time (FlashAttention): it keeps no probabilities, so that selective
-            recomputation has nothing to make again.
+        flash: whether attention goes a tile at a time (FlashAttention): it keeps no probabilities, and selective
+            recomputation leaves it so. Ring attention goes so in any case.
         block: what blocks are made of, see above.
         kv_heads: how many of keys and values, a divisor of heads: groups of heads share these; if None, as many.
         ffn_width: features inside of each perceptron; if None, 4 times the width, and in blocks of Llama's 8/3 of

@@ -83,7 +83,9 @@ class Config:
     balance: float = option("model", Per("model", gpt=0.01), "weight of the loss that asks experts for even loads")
     group: int = option("model", Per("model", gpt=0), "bytes that share the experts' slots; 0 for all of a window")
     flash_attention: bool = option(
-        "model", Per("model", gpt=False), "attention a tile at a time, of which no probabilities are kept"
+        "model",
+        Per("model", gpt=False),
+        "attention by tiles, without keeping probabilities; on a ring it is so anyway",
     )
     recompute: str = option("model", Per("model", gpt="none"), "activations made again in backward", RECOMPUTATIONS)
 

@@ -10,7 +10,7 @@ Arrays of 16 bits give arrays of 16 bits; in between it is reckoned in their wor
 `simdist.arrays.working`). Statistics of rows and the loss's probabilities stay in that dtype.
 
 Each function charges the meter: a multiplication and an addition are one operation each, a transcendental
-function is one, and each operand counts as read or written once.
+function is one, and each operand counts as read or written once; of what is one kernel, what goes in and comes out.
 """
 
 from simdist.nn.functional.activation import gelu, gelu_backward, swiglu, swiglu_backward

@@ -14,7 +14,7 @@
 forgotten in the cache, and backward makes them again: a product more, for memory that grows with t. So it costs
 the operations, and of memory only what goes in and comes out.
 
-Source: Dao, Fu, Ermon, Rudra, Ré 2022, FlashAttention, arXiv 2205.14135, algorithms 1 and 4, theorem 1; Dao 2023,
+Source: Dao, Fu, Ermon, Rudra, Ré 2022, FlashAttention, arXiv 2205.14135, algorithms 2 and 4, theorem 1; Dao 2023,
 FlashAttention-2, arXiv 2307.08691, section 3.1 (lse alone kept).
 """
 

@@ -23,7 +23,7 @@ class Attention(Weightless):
     """Causal self-attention of some heads on (n, t, (heads + 2 groups) * d) queries, keys and values.
 
     It has no weights, but holds up to t * t probabilities a head: what selective recomputation makes anew. With flash
-    it holds one number a query and head instead, and there is nothing for that to make; it has the same masks.
+    it holds one number a query and head instead, and selective recomputation leaves it so; it has the same masks.
 
     Args:
         name: unique in its model; dropout's masks hang on it.
