@@ -108,10 +108,7 @@ class VirtualCommunicator(Communicator):
                 fiber.clock_s = arrival_s if arrival_s > sent_s else sent_s
                 return
         receipt = Receipt(self, y, src, 0)
-        if messages:
-            incoming.post(receipt, start_s)
-        else:  # as `post` does it
-            incoming.receipts.append(receipt)
+        incoming.post(receipt, start_s)
         self.finish(receipt, start_s)
         fiber.clock_s = max(receipt.arrival_s, sent_s)
 
