@@ -357,9 +357,9 @@ for ranks, more in ((64, {"context_bytes": 8192}), (512, {"context_bytes": 16_38
 #
 # ## A run that was done
 #
-# Llama 3 405B was trained on 8,192 and on 16,384 H100s of 80 GB, tp 8 with sequence parallelism, pp 16, all else dp,
-# 2,048 texts of 8,192 tokens a step, without recomputation. Could it be? And how far was it from what these devices
-# can do? Each operation takes here what the data sheet says, at its peak:
+# Llama 3 405B was trained on 8,192 and on 16,384 H100s of 80 GB, tp 8, pp 16, all else dp, 2,048 texts of 8,192
+# tokens a step, without recomputation. Could it be? And how far was it from what these devices can do? Here each
+# operation takes what the data sheet says, at its peak; ranks of tp share the sequence, too, those of dp the optimizer:
 
 # %%
 run = {"block": "llama", "layers": 126, "width": 16_384, "heads": 128, "kv_heads": 8, "ffn_width": 53_248}

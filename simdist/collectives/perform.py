@@ -93,9 +93,8 @@ def _way(
 @lru_cache(maxsize=4096)
 def _words(told: Told) -> str:
     """As all ranks say it."""
-    return (f"{told[0]}{list(told[1])}" if told else "nothing") + "".join(
-        f", {name} {value}" for name, value in told[2:]
-    )
+    array = f"{told[0]}{list(told[1])}" if told else "nothing"
+    return array + "".join(f", {name} {value}" for name, value in told[2:])
 
 
 def _known(operation: str, algorithm: str, comm: Communicator, x: Array, told: Told, options: Options) -> _Way:

@@ -153,13 +153,8 @@ def test_sizes_as_one_writes_them(tmp_path):
     file, sizes = tmp_path / "figures.json", ["512", "1e3", "1.5K", "0.25m", "0"]
     words = ["--world=virtual", "--ranks=2", "--algorithms=ring", f"--out={file}", "--sizes", *sizes]
     assert simdist_bench(*words) == 0
-    assert [row["num_bytes"] for row in json.loads(file.read_text())["runs"][0]["rows"]] == [
-        512,
-        1000,
-        1536,
-        1 << 18,
-        0,
-    ]
+    (run,) = json.loads(file.read_text())["runs"]
+    assert [row["num_bytes"] for row in run["rows"]] == [512, 1000, 1536, 1 << 18, 0]
 
 
 @pytest.mark.parametrize("size", ["4Q", "1.5", "-4", "-4K", "nan", "inf", "", "K", "1e-2K"])
