@@ -5,10 +5,12 @@ of cases, and real ranks cost more than virtual ones: `--cases K` runs K of a te
 except where the test is marked `every_case`.
 """
 
+import gc
 import hashlib
 import io
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import gettempdir
@@ -23,6 +25,7 @@ from simdist.comm.device import PATHS
 from simdist.launch import in_job
 
 _RANKS = pytest.StashKey[VirtualRanks | RealRanks]()
+_MODULES = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -73,6 +76,17 @@ def spmd(request: pytest.FixtureRequest) -> VirtualRanks | RealRanks:
 def device(request: pytest.FixtureRequest) -> Any:
     """The module `simdist.arrays.device`, on a card or on its stand-in: see device.py."""
     return library(request.config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Look no more for garbage in modules, which stay: real ranks look for it whenever a group of theirs ends, and
+    PyTorch, once it is there, is most of what there is to look through."""
+    known = item.config.stash.get(_MODULES, 0)
+    if len(sys.modules) > known + 50:
+        item.config.stash[_MODULES] = len(sys.modules)
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -5,6 +5,7 @@ What rank r puts in follows from the trial and r alone, so every rank can work o
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 from functools import reduce as fold
 from typing import Any, NamedTuple
 
@@ -103,20 +104,34 @@ def contribution(trial: Trial, ranks: int, rank: int) -> Array:
 
 def expected(trial: Trial, ranks: int, rank: int) -> Array | None:
     """What `rank` must get, by NumPy; None where it gets nothing."""
+    if trial.operation in ("reduce", "gather") and rank != trial.root:
+        return None
+    whole = _whole(trial, ranks)
+    match trial.operation:
+        case "reduce_scatter" | "scatter":
+            return whole[partition(trial.length, ranks)[rank]]
+        case "all_to_all":
+            return whole[:, rank]
+    return whole
+
+
+@lru_cache(maxsize=1)  # virtual ranks ask for the same, one after the other
+def _whole(trial: Trial, ranks: int) -> Array:
+    """What the ranks get, together; of all_to_all what each has put in, by rows."""
     puts = [contribution(trial, ranks, r) for r in range(ranks)]
-    cuts = partition(trial.length, ranks)
+    whole: Array
     match trial.operation:
         case "all_reduce" | "reduce" | "reduce_scatter":
             whole = fold(reduction(trial.op).ufunc, puts).astype(trial.dtype)
         case "all_gather" | "gather":
+            cuts = partition(trial.length, ranks)
             whole = np.concatenate([x[cut] for x, cut in zip(puts, cuts, strict=True)])
         case "all_to_all":
-            whole = np.stack([x[rank] for x in puts])
+            whole = np.stack(puts)
         case _:
             whole = puts[trial.root]
-    if trial.operation in ("reduce", "gather") and rank != trial.root:
-        return None
-    return whole[cuts[rank]] if trial.operation in ("reduce_scatter", "scatter") else whole
+    whole.flags.writeable = False
+    return whole
 
 
 def perform(trial: Trial, comm: Communicator, x: Array) -> Array | None:

@@ -65,7 +65,7 @@ def settings(mesh):
     return {name: SMALL[name] for name in own} | mesh
 
 
-@pytest.mark.parametrize("cluster", [H100, HALVES], ids=["a node", "two nodes"])
+@pytest.mark.parametrize("cluster", [pytest.param(H100, marks=pytest.mark.slow), HALVES], ids=["a node", "two nodes"])
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 def test_predicted_is_executed(mesh, cluster):
     config, bench = Config(**settings(mesh)), Workbench(cluster, 8)
@@ -77,7 +77,7 @@ def test_predicted_is_executed(mesh, cluster):
     assert plan.num_bytes == pytest.approx(took.num_bytes[rank], rel=0.2)
 
 
-@pytest.mark.parametrize("bytes_per_s", [50e9, 2e9])
+@pytest.mark.parametrize("bytes_per_s", [pytest.param(50e9, marks=pytest.mark.slow), 2e9])
 @pytest.mark.parametrize(
     "mesh",
     [

@@ -18,7 +18,6 @@ _SHIM = r"""
 #include <cstdint>
 #include <cstring>
 #include <ucontext.h>
-#include <vector>
 using std::isnan; using std::isfinite; using std::sqrt; using std::exp; using std::tanh; using std::log;
 #define __global__
 #define __device__
@@ -27,10 +26,10 @@ using std::isnan; using std::isfinite; using std::sqrt; using std::exp; using st
 #define __launch_bounds__(...)
 struct uint3_ { unsigned x, y, z; };
 static uint3_ threadIdx, blockIdx, blockDim, gridDim;
-static std::vector<char*> stacks;
+enum { MOST = 1024, STACK = 1 << 16 };  // threads of a block
 #if defined(__x86_64__)  // without the calls to the system that swapcontext makes
 struct Fiber { void* top; };
-static Fiber home; static std::vector<Fiber> fibers;
+static Fiber home, fibers[MOST];
 asm(".text\n.type switch_to, @function\nswitch_to:\n"
     "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
     "mov %rsp, (%rdi)\nmov (%rsi), %rsp\n"
@@ -44,15 +43,16 @@ static void make_(Fiber& fiber, char* stack, size_t size, void (*f)()) {
 }
 #else
 typedef ucontext_t Fiber;
-static Fiber home; static std::vector<Fiber> fibers;
+static Fiber home, fibers[MOST];
 static void switch_to(Fiber* from, Fiber* to) { swapcontext(from, to); }
 static void make_(Fiber& fiber, char* stack, size_t size, void (*f)()) {
     getcontext(&fiber); fiber.uc_stack.ss_sp = stack; fiber.uc_stack.ss_size = size; fiber.uc_link = &home;
     makecontext(&fiber, f, 0);
 }
 #endif
-static std::vector<char> over; static int me, arrived, turn, warp_arrived[64], warp_turn[64];
-static char slots[2048][16];
+static bool over[MOST]; static char* stacks[MOST];
+static int me, arrived, turn, warp_arrived[MOST / 32], warp_turn[MOST / 32];
+static char slots[2][MOST][16]; static bool side[MOST];
 static void yield_() { switch_to(&fibers[me], &home); }
 static void meet_(int& came, int& now, int all) {
     if (++came == all) { came = 0; ++now; return; }
@@ -60,14 +60,14 @@ static void meet_(int& came, int& now, int all) {
 }
 static void __syncthreads() { meet_(arrived, turn, blockDim.x); }
 static void meet_warp_() { int w = me / 32; int rest = (int)blockDim.x - w * 32; meet_(warp_arrived[w], warp_turn[w], rest < 32 ? rest : 32); }
-template <class X> static X __shfl_xor_sync(unsigned, X x, int far) {
-    std::memcpy(slots[me], &x, sizeof(X)); meet_warp_();
-    X y; std::memcpy(&y, slots[me ^ far], sizeof(X)); meet_warp_(); return y;
+// Who writes to a side again has met all others since, who had read it by then.
+template <class X> static X shown_(X x, int whose) {
+    bool now = side[me] ^= 1;
+    std::memcpy(slots[now][me], &x, sizeof(X)); meet_warp_();
+    X y; std::memcpy(&y, slots[now][whose], sizeof(X)); return y;
 }
-template <class X> static X __shfl_sync(unsigned, X x, int lane) {
-    std::memcpy(slots[me], &x, sizeof(X)); meet_warp_();
-    X y; std::memcpy(&y, slots[me / 32 * 32 + lane], sizeof(X)); meet_warp_(); return y;
-}
+template <class X> static X __shfl_xor_sync(unsigned, X x, int far) { return shown_(x, me ^ far); }
+template <class X> static X __shfl_sync(unsigned, X x, int lane) { return shown_(x, me / 32 * 32 + lane); }
 static void __syncwarp() { meet_warp_(); }
 template <class X> static X atomicAdd(X* p, X x) { X old = *p; *p += x; return old; }
 template <class X> static X atomicMax(X* p, X x) { X old = *p; if (x > old) *p = x; return old; }
@@ -86,12 +86,13 @@ static void (*body)(void**); static void** given;
 static void start_() { body(given); over[me] = 1; switch_to(&fibers[me], &home); }
 static void launch_(void (*f)(void**), void** args, const unsigned* grid, unsigned threads) {
     body = f; given = args; gridDim = {grid[0], grid[1], grid[2]}; blockDim = {threads, 1, 1};
-    while (stacks.size() < threads) stacks.push_back(new char[1 << 16]);
-    fibers.resize(threads);
     for (unsigned z = 0; z < grid[2]; ++z) for (unsigned y = 0; y < grid[1]; ++y) for (unsigned x = 0; x < grid[0]; ++x) {
-        blockIdx = {x, y, z}; arrived = 0; over.assign(threads, 0); std::memset(warp_arrived, 0, sizeof warp_arrived);
+        blockIdx = {x, y, z}; arrived = 0;
+        std::memset(over, 0, sizeof over); std::memset(side, 0, sizeof side);
+        std::memset(warp_arrived, 0, sizeof warp_arrived);
         for (unsigned i = 0; i < threads; ++i) {
-            make_(fibers[i], stacks[i], 1 << 16, start_);
+            if (!stacks[i]) stacks[i] = new char[STACK];
+            make_(fibers[i], stacks[i], STACK, start_);
         }
         for (unsigned left = threads; left;) {
             left = 0;
@@ -131,7 +132,7 @@ def _library(source):
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             own = path.with_suffix(f".{os.getpid()}")
-            options = ["-O1", "-std=c++20", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-x", "c++"]
+            options = ["-O1", "-std=c++17", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-x", "c++"]
             done = subprocess.run(["g++", *options, "-", "-o", own], input=text, text=True, capture_output=True)
             if done.returncode:
                 raise RuntimeError(f"{done.stderr}\n{text}")
