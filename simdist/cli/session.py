@@ -110,13 +110,13 @@ class Session:
         trace, took = trainer.trace(), taken_by_all(trainer)
         peaks = [int(told) for told in comm.exchange(str(trainer.ledger.peak.total))]
         samples = trainer.samples() if config.sample_bytes and not trainer.stopped else []
-        cluster = self.cluster
-        if cluster:
+        cluster = comm.cluster
+        if self.cluster:
             peak_flops_per_s = cluster.device.flops_per_s
         else:
             # Predictions are for this machine as it is now: messages between all pairs of ranks at once.
             measured = ping_pong(comm, _message_sizes(trainer))
-            cluster = calibrated(*measured) if comm.size > 1 and not comm.rank else comm.cluster
+            cluster = calibrated(*measured) if comm.size > 1 and not comm.rank else cluster
             cluster = cluster.with_(devices_per_node=comm.nodes.most)
             kept = precision(config.precision)
             peak_flops_per_s = matmul_flops_per_s(comm, comm.device.factor_dtype(kept.dtype, kept.master_dtype))

@@ -12,6 +12,7 @@ from simdist.cli.settings import add_options, as_words, given_options
 from simdist.cluster import find_cluster, presets
 from simdist.errors import ArgumentError
 from simdist.launch import in_job, launch_script, run, world
+from simdist.parallel.precision import precision
 from simdist.training import Config, Interrupts, merged, newest_run, read_toml
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, SURVIVING
 from simdist.training.asynchronous.ranks import check_ranks
@@ -111,7 +112,8 @@ def _train_virtually(session: Session, ranks: int, name: str) -> int:
         raise ArgumentError("--world virtual inside a job of mpirun; it needs none")
     _check_ranks(config, ranks)
     text = Text(config)
-    codes = run(replace(session, text=text, cluster=cluster).train, ranks, cluster=cluster).results
+    machine = cluster.computing_in(precision(config.precision).dtype)
+    codes = run(replace(session, text=text, cluster=cluster).train, ranks, cluster=machine).results
     return int(max(codes))
 
 

@@ -82,6 +82,10 @@ class Cluster:
         """How long `rank` computes for this many operations on this many bytes."""
         return self.device.seconds(flops, num_bytes) * self.slow.get(rank, 1.0)
 
+    def computing_in(self, dtype: Any) -> "Cluster":
+        """This cluster as a program finds it that multiplies matrices of this dtype."""
+        return self.with_(device=self.device.computing_in(dtype))
+
     def with_(self, **changes: Any) -> "Cluster":
         """This cluster with some of its fields changed."""
         return replace(self, **changes)

@@ -1,8 +1,11 @@
 """Device: what one rank computes with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from simdist.cluster.limits import check_positive, check_share
+import numpy as np
+
+from simdist.cluster.limits import check_least, check_positive, check_share
 
 __all__ = ["Device"]
 
@@ -13,13 +16,15 @@ class Device:
 
     Args:
         name: as its maker calls it.
-        flops_per_s: floating-point operations a second, dense, in the precision of training: its peak.
+        flops_per_s: floating-point operations a second, dense, of 16-bit numbers: its peak.
         memory_bytes_per_s: bytes a second between memory and arithmetic, reads and writes together: its peak.
         memory_bytes: how much it holds.
         flops_efficiency, memory_efficiency: the shares of these rates that programs reach.
+        float32_flops_per_s, float64_flops_per_s: operations a second of longer numbers; 0 for as many. For float32 on
+            matrix units that round it (TF32), give theirs.
 
     Raises:
-        ArgumentError: one of these is not above 0, or an efficiency is above 1.
+        ArgumentError: one of these is not above 0, but for the last two, or an efficiency is above 1.
     """
 
     name: str
@@ -28,10 +33,19 @@ class Device:
     memory_bytes: float
     flops_efficiency: float = 1.0
     memory_efficiency: float = 1.0
+    float32_flops_per_s: float = 0.0
+    float64_flops_per_s: float = 0.0
 
     def __post_init__(self) -> None:
         check_positive(self, "flops_per_s", "memory_bytes_per_s", "memory_bytes")
         check_share(self, "flops_efficiency", "memory_efficiency")
+        check_least(self, 0, "float32_flops_per_s", "float64_flops_per_s")
+
+    def computing_in(self, dtype: Any) -> "Device":
+        """This device, with the rate that it has for numbers of this dtype as its rate."""
+        longer = {"float32": self.float32_flops_per_s, "float64": self.float64_flops_per_s}
+        rate = longer.get(np.dtype(dtype).name)
+        return replace(self, flops_per_s=rate) if rate else self
 
     def seconds(self, flops: float, num_bytes: float) -> float:
         """How long this many operations on this many bytes take: the slower of the two."""

@@ -21,7 +21,7 @@ _NVLINK_S, _INFINIBAND_S = 3e-6, 5e-6
 
 def _dgx(
     name: str,
-    tflops: float,
+    tflops: tuple[float, float, float],
     memory_gb_per_s: float,
     memory_gb: float,
     nvlink_gb_per_s: float,
@@ -29,10 +29,18 @@ def _dgx(
     nics: int,
     host: Host,
 ) -> Cluster:
-    """Nodes of eight GPUs on NVLink, each node with `nics` network cards."""
+    """Nodes of eight GPUs on NVLink, each node with `nics` network cards; rates of numbers of 16, 32 and 64 bits."""
+    short, single, double = (rate * _TFLOP for rate in tflops)
     return Cluster(
         name=name,
-        device=Device(name.upper(), tflops * _TFLOP, memory_gb_per_s * _GB, memory_gb * _GB),
+        device=Device(
+            name.upper(),
+            short,
+            memory_gb_per_s * _GB,
+            memory_gb * _GB,
+            float32_flops_per_s=single,
+            float64_flops_per_s=double,
+        ),
         inside=Link(_NVLINK_S, nvlink_gb_per_s / 2 * _GB),
         between=Link(_INFINIBAND_S, nic_gb_per_s * _GB),
         devices_per_node=8,
@@ -58,14 +66,15 @@ _PRESETS = {
         host=Host(inf, 1.2e10, 1e9),  # the device's own memory
         one_memory=True,
     ),
-    # NVIDIA's data sheets: dense BF16 (V100: FP16) rate, memory, NVLink both ways, one network card.
-    "v100": _dgx("v100", 125, 900, 32, 300, 12.5, nics=4, host=_DGX1),  # DGX-1 and DGX-2: 100 Gb/s InfiniBand cards
-    "a100": _dgx("a100", 312, 2039, 80, 600, 25, nics=8, host=_DGX_A100),
-    "a100-40": _dgx("a100-40", 312, 1555, 40, 600, 25, nics=8, host=_DGX_A100),
-    "h100": _dgx("h100", 989.4, 3350, 80, 900, 50, nics=8, host=_DGX_H100),
-    "h800": _dgx("h800", 989.4, 3350, 80, 400, 50, nics=8, host=_DGX_H100),
-    "h200": _dgx("h200", 989, 4800, 141, 900, 50, nics=8, host=_DGX_H100),
-    "b200": _dgx("b200", 2250, 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
+    # NVIDIA's data sheets: dense rates of BF16 (V100: FP16), of FP32 (not TF32, which rounds to 19 bits) and of FP64
+    # (on matrix units where it has such), memory, NVLink both ways, one network card (of DGX-1 and DGX-2 100 Gb/s).
+    "v100": _dgx("v100", (125, 15.7, 7.8), 900, 32, 300, 12.5, nics=4, host=_DGX1),
+    "a100": _dgx("a100", (312, 19.5, 19.5), 2039, 80, 600, 25, nics=8, host=_DGX_A100),
+    "a100-40": _dgx("a100-40", (312, 19.5, 19.5), 1555, 40, 600, 25, nics=8, host=_DGX_A100),
+    "h100": _dgx("h100", (989.4, 67, 67), 3350, 80, 900, 50, nics=8, host=_DGX_H100),
+    "h800": _dgx("h800", (989.4, 67, 1), 3350, 80, 400, 50, nics=8, host=_DGX_H100),
+    "h200": _dgx("h200", (989, 67, 67), 4800, 141, 900, 50, nics=8, host=_DGX_H100),
+    "b200": _dgx("b200", (2250, 75, 37), 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
 }
 
 

@@ -45,7 +45,7 @@ def execute(config: Config, bench: Workbench) -> Execution:
         trainer = Trainer(comm, longer, text=text)
         return [comm.clock() for _ in islice(trainer.run(), 3)], trainer
 
-    found: list[tuple[list[float], Trainer]] = run_virtual(program, bench.ranks, bench.cluster, record=False)[0]
+    found: list[tuple[list[float], Trainer]] = run_virtual(program, bench.ranks, bench.machine(config), record=False)[0]
     _, before_s, end_s = (max(ends) for ends in zip(*(ends_s for ends_s, _ in found), strict=True))
     ledgers = [trainer.ledger for _, trainer in found]
     return Execution(

@@ -42,7 +42,7 @@ def papers(job: Job, step: Step, rank: int) -> Said:
         step: as predicted, whose passes the bubble is a share of.
         rank: of the line.
     """
-    config, cluster, size = job.config, job.bench.cluster, shape(job.config)
+    config, cluster, size = job.config, job.bench.machine(job.config), shape(job.config)
     computing_s = sharing_s = None
     if size is not None and size.in_papers:
         flops = megatron_flops(

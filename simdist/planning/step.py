@@ -65,7 +65,7 @@ def step(job: Job) -> Step:
 def computing_s(job: Job) -> float:
     """What the passes would take if messages took no time."""
     free = Link(0.0, inf)
-    cluster = job.bench.cluster.with_(inside=free, between=free)
+    cluster = job.bench.machine(job.config).with_(inside=free, between=free)
 
     def make() -> Anatomy:
         return anatomy(job.config, cluster, job.windows)

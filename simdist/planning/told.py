@@ -19,7 +19,7 @@ _LEGEND = (
     "tp 4s: with sequence parallelism. zero 3/8: stage 3, in which every 8 ranks share a model (hybrid sharding).",
     "8 of 2: eight micro-batches of two windows. Of a step, ranks wait for other stages (bubble), wait for gradients",
     "and gathered weights that nothing hides, and change weights (update).",
-    "MFU: what the model needs of all devices' peak. Presets run at their peak for 16 bits: so fast it could be.",
+    "MFU: what the model needs of all devices' peak. Presets run at their peak: so fast it could be.",
 )
 
 
@@ -28,9 +28,10 @@ def headline(config: Config, bench: Workbench) -> str:
     size = shape(config)
     count = build(config).parameters.size if size is None else num_parameters(size)
     return (
-        f"{config.model}, {count:,} parameters in {config.precision}, {config.optimizer}, "
+        f"{config.model}, {count:,} parameters, {config.optimizer}, "
         f"{config.global_batch_size:,} windows of {config.context_bytes:,} tokens a step, "
-        f"on {bench.ranks:,} rank{'s' if bench.ranks > 1 else ''} of {bench.cluster.name}"
+        f"on {bench.ranks:,} rank{'s' if bench.ranks > 1 else ''} of {bench.cluster.name}, "
+        f"each of {bench.machine(config).device.flops_per_s / 1e12:,.4g} TFLOP/s in {config.precision}"
     )
 
 
@@ -103,7 +104,7 @@ def _mfu(config: Config, bench: Workbench, seconds: float) -> str:
     if size is None:
         return "-"
     needed = model_flops(size, config.global_batch_size)
-    return f"{needed / seconds / bench.ranks / bench.cluster.device.flops_per_s:.0%}"
+    return f"{needed / seconds / bench.ranks / bench.machine(config).device.flops_per_s:.0%}"
 
 
 def details(plan: Plan, bench: Workbench, execution: Execution | None = None) -> list[str]:

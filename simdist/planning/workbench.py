@@ -10,6 +10,7 @@ from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError
 from simdist.parallel import DataParallel
 from simdist.parallel.pipeline import split
+from simdist.parallel.precision import precision
 from simdist.planning.anatomy import Anatomy, anatomy
 from simdist.training.config import Config, options
 from simdist.training.methods import CUTTING, recipe
@@ -50,9 +51,17 @@ class Workbench:
         found: T = self._known[key]
         return found
 
+    def machine(self, config: Config) -> Cluster:
+        """The cluster, as fast as it is with the numbers that this run computes in."""
+        return self.cluster.computing_in(precision(config.precision).dtype)
+
     def anatomy(self, config: Config, num_windows: int) -> Anatomy:
         """What each layer takes of a micro-batch of so many windows: see there."""
-        return self.once(lambda: anatomy(config, self.cluster, num_windows), "anatomy", *self.cut(config), num_windows)
+
+        def make() -> Anatomy:
+            return anatomy(config, self.machine(config), num_windows)
+
+        return self.once(make, "anatomy", *self.cut(config), num_windows)
 
     def cut(self, config: Config) -> tuple[Hashable, ...]:
         """All that layers hang on, but the windows."""
@@ -79,7 +88,7 @@ class Workbench:
             return (comm.clock() - start_s) / method.model.parameters.size
 
         def make() -> float:
-            seconds: list[float] = run_virtual(program, 1, self.cluster, record=False)[0]
+            seconds: list[float] = run_virtual(program, 1, self.machine(config), record=False)[0]
             return seconds[0]
 
         return self.once(make, "update", how, *_model(config))

@@ -1,3 +1,5 @@
+import ml_dtypes
+import numpy as np
 import pytest
 
 from simdist.cluster import Device
@@ -38,3 +40,13 @@ def test_what_programs_reach_of_it():
 def test_refuses_shares_that_are_none(name, value):
     with pytest.raises(ArgumentError, match=f"{name} is {value}; needs more than 0 and at most 1"):
         Device("none", 1.0, 1.0, 1.0, **{name: value})
+
+
+def test_longer_numbers_have_rates_of_their_own():
+    device = Device("toy", 100.0, 30.0, 1e9, flops_efficiency=0.5, float32_flops_per_s=20.0)
+    found = [device.computing_in(x).flops_per_s for x in ("float16", ml_dtypes.bfloat16, "float32", np.float64)]
+    assert found == [100, 100, 20, 100]
+    assert device.computing_in("float32").seconds(60, 0) == 6
+    assert device.computing_in("float32").computing_in("float32") == device.computing_in("float32")
+    with pytest.raises(ArgumentError, match="float64_flops_per_s is -1"):
+        Device("toy", 100.0, 30.0, 1e9, float64_flops_per_s=-1)

@@ -99,6 +99,17 @@ def test_network_cards_that_pipelines_share(mesh, bytes_per_s):
     assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.05)
 
 
+@pytest.mark.parametrize(("precision", "rate"), [("bf16", 989.4e12), ("float32", 67e12)])
+def test_products_take_as_long_as_numbers_of_their_kind_do(precision, rate):
+    """Those of wide layers are most of a step; the rest goes by memory."""
+    size = {"layers": 1, "width": 8192, "global_batch_size": 8, "context_bytes": 1024, "zero": 0}
+    config = Config(**SMALL | size | {"precision": precision})
+    plan, took = planned(config, Workbench(H100, 1)), execute(config, Workbench(H100, 1))
+    products_s = 6 * (12 * 8192**2 + 1024 * 8192) * 8 * 1024 / rate
+    assert 1 < plan.step.passes_s / products_s < 1.25
+    assert plan.step.seconds == pytest.approx(took.seconds, rel=0.01)
+
+
 def test_network_cards_are_shared():
     few = HALVES.with_(nics_per_node=1)
     for mesh in ({}, {"zero": 2, "bucket_bytes": 1 << 30}, {"zero": 3}):
