@@ -34,6 +34,7 @@ from simdist.collectives.api import (
     reduce_scatter,
     scatter,
 )
+from simdist.collectives.bounds import lower_bound
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.registry import algorithm, algorithms, cost, formula
 
@@ -51,6 +52,7 @@ __all__ = [
     "cost",
     "formula",
     "gather",
+    "lower_bound",
     "reduce",
     "reduce_scatter",
     "scatter",

@@ -103,8 +103,8 @@ def _all_to_all_cost(case: Case) -> Cost:
 
 
 def _all_to_all_formula(case: Case) -> Formula:
-    rounds = (case.ranks - 1).bit_length()
-    return Formula(rounds, rounds * case.num_bytes / 2)
+    p, n = case.ranks, case.num_bytes
+    return Formula((p - 1).bit_length(), n * sum(_rows(p, d) for d in _distances(p)) / p)
 
 
 @algorithm("all_to_all", "bruck", cost=_all_to_all_cost, formula=_all_to_all_formula)
@@ -127,8 +127,7 @@ def bruck_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     Args:
         x, y: shape (p, m), contiguous.
 
-    Cost per rank: ceil(lg p) messages, about n/2 bytes each: exactly so where p is a power of two, less
-    otherwise (the formula says n/2).
+    Cost per rank: ceil(lg p) messages, n/2 bytes each where p is a power of two; otherwise less in the last.
     """
     p, r = comm.size, comm.rank
     z = scratch(x)

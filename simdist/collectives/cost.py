@@ -30,6 +30,22 @@ class Cost(NamedTuple):
     read_bytes: int = 0
     written_bytes: int = 0
 
+    def memory_bytes(self, copies: int = 1) -> int:
+        """What this rank loads and stores on a node whose ranks share a memory.
+
+            a message    1 copy: read where it lies, written where it goes      2 copies: by way of a room in common
+            x += y       x and y read, x written
+
+        Of algorithms without messages what they read and write, counted. Over all p ranks, an all-reduce of n bytes by
+        the ring is 7n(p-1), with two copies a message 11n(p-1); `direct`, in place, 2pn, the least there can be.
+
+        Args:
+            copies: of each message.
+        """
+        if self.read_bytes or self.written_bytes:
+            return self.read_bytes + self.written_bytes
+        return 2 * copies * self.sent_bytes + 3 * self.reduced_bytes
+
 
 class Formula(NamedTuple):
     """The published running time of an algorithm: latencies * alpha + bytes * beta + reduced_bytes * gamma.

@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 from simdist.errors import ArgumentError, unknown_name
 from simdist.parallel.pipeline.memory import Memory
+from simdist.parallel.pipeline.schedules.registry import first_name
 from simdist.parallel.pipeline.times import Times
 
 __all__ = ["Case", "Formula", "formula", "has_formula"]
@@ -93,7 +94,7 @@ _Kept = Callable[[Case, int], tuple[float, float]]  # how many M_B, and how many
 
 def has_formula(name: str) -> bool:
     """Whether a paper says something of a schedule of this name; nobody's does of those of one's own."""
-    return name in _FORMULAS
+    return first_name(name) in _FORMULAS
 
 
 def formula(
@@ -112,6 +113,7 @@ def formula(
     """
     if not has_formula(name):
         raise unknown_name("schedule", name, _FORMULAS)
+    name = first_name(name)
     for what, number in (("stages", stages), ("micro_batches", micro_batches), ("chunks", chunks)):
         if number < 1:
             raise ArgumentError(f"{name} with {what}={number}; needs at least 1")

@@ -205,7 +205,9 @@ def ring_attention_block(flops_per_s: float, bytes_per_s: float, itemsize: int =
 
     For c tokens of d features the work is 4 d c² operations, and 2 c d items come meanwhile. Twice as many tokens it
     takes where half of a block is seen: of a causal text that is each rank's own block, and by `Zigzag` every block.
-    Backward has more work for its bytes, but waits for the last derivatives to come home.
+    Backward has more work for its bytes, but waits for the last derivatives to come home. The paper's least text, six
+    such blocks a device, is of the memory that it keeps: queries, keys and values at hand and on their way, and what
+    comes out.
 
     Args:
         flops_per_s, bytes_per_s: F, of a device; B, of the link to it.

@@ -4,7 +4,7 @@ import pytest
 
 from simdist.errors import ArgumentError, UnknownNameError
 from simdist.parallel.pipeline import Memory, Times, schedule, schedules, simulate, validate, versions
-from simdist.parallel.pipeline.formulas import formula
+from simdist.parallel.pipeline.formulas import formula, has_formula
 
 EXACT = ["naive", "gpipe", "breadth-first", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "dualpipe", "dualpipe-v"]
 
@@ -123,3 +123,11 @@ def test_what_there_is_no_formula_for():
         formula("gpip", stages=4, micro_batches=8, times=Times())
     with pytest.raises(ArgumentError, match="differ from stage to stage"):
         formula("gpipe", stages=2, micro_batches=8, times=Times([1, 2]))
+
+
+@pytest.mark.parametrize(("other", "name"), [("dapple", "1f1b"), ("pipedream-flush", "1f1b"), ("zb1p", "zb-h1")])
+def test_names_of_other_papers(other, name):
+    given = {"stages": 8, "micro_batches": 20, "times": Times(1.0, 1.0, 1.0)}
+    assert formula(other, **given) == formula(name, **given)
+    assert has_formula(other)
+    assert schedule(other, stages=4, micro_batches=8).name == name

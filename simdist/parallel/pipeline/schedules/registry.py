@@ -7,12 +7,16 @@ from typing import Any, TypeVar
 from simdist.errors import ArgumentError, unknown_name
 from simdist.parallel.pipeline.schedule import Schedule
 
-__all__ = ["named", "options", "schedule", "schedules"]
+__all__ = ["first_name", "named", "options", "schedule", "schedules"]
 
 Maker = TypeVar("Maker", bound=Callable[..., Schedule])
 
 _MAKERS: dict[str, Callable[..., Schedule]] = {}
-_OTHER_NAMES = {"dapple": "1f1b", "pipedream-flush": "1f1b"}  # of their papers, 2007.01045 and 2006.09503
+_OTHER_NAMES = {  # as they are called in arXiv 2007.01045, 2006.09503 and 2412.19437
+    "dapple": "1f1b",
+    "pipedream-flush": "1f1b",
+    "zb1p": "zb-h1",
+}
 _MOST_ACTIONS = 1 << 24  # of a kind: what is made of them takes gigabytes
 
 
@@ -41,6 +45,11 @@ def schedules() -> list[str]:
     return list(_MAKERS)
 
 
+def first_name(name: str) -> str:
+    """What a schedule is called here that another paper calls otherwise."""
+    return _OTHER_NAMES.get(name, name)
+
+
 def options(name: str) -> list[str]:
     """What a schedule takes besides stages and micro-batches.
 
@@ -51,14 +60,14 @@ def options(name: str) -> list[str]:
 
 
 def _maker(name: str) -> Callable[..., Schedule]:
-    maker = _MAKERS.get(name) or _MAKERS.get(_OTHER_NAMES.get(name, ""))
+    maker = _MAKERS.get(first_name(name))
     if maker is None:
         raise unknown_name("schedule", name, _MAKERS)
     return maker
 
 
 def schedule(name: str, *, stages: int, micro_batches: int, **others: Any) -> Schedule:
-    """The schedule of this name; dapple and pipedream-flush are 1f1b.
+    """The schedule of this name; dapple and pipedream-flush are 1f1b, zb1p is zb-h1.
 
     Args:
         stages: how many ranks stand in line, p. What cuts the model finer than that says so.

@@ -1,0 +1,71 @@
+"""Below the bounds no algorithm is, by messages; and each bound some algorithm reaches."""
+
+import pytest
+from oracle import every_algorithm
+
+from simdist.collectives import formula, lower_bound
+from simdist.errors import ArgumentError, UnknownNameError
+
+N = 9_600_000
+
+
+@pytest.mark.parametrize(
+    ("operation", "p", "bound"),
+    [
+        ("broadcast", 8, (3, 800, 0)),
+        ("reduce", 8, (3, 800, 700)),
+        ("scatter", 5, (3, 640, 0)),
+        ("gather", 2, (1, 400, 0)),
+        ("all_gather", 16, (4, 750, 0)),
+        ("reduce_scatter", 4, (2, 600, 600)),
+        ("all_reduce", 5, (3, 1280, 640)),
+        ("all_to_all", 4, (2, 600, 0)),
+        ("barrier", 9, (4, 0, 0)),
+        ("all_reduce", 1, (0, 0, 0)),
+    ],
+)
+def test_the_table(operation, p, bound):
+    assert lower_bound(operation, ranks=p, num_bytes=800) == pytest.approx(bound)
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"), [each for each in every_algorithm() if each[1] not in ("direct", "hierarchical")]
+)
+@pytest.mark.parametrize("p", [1, 2, 3, 8, 12, 64, 100])
+def test_no_formula_is_below(operation, name, p):
+    found, least = formula(operation, name, ranks=p, num_bytes=N), lower_bound(operation, ranks=p, num_bytes=N)
+    assert all(has >= needs * (1 - 1e-12) for has, needs in zip(found, least, strict=True))
+
+
+@pytest.mark.parametrize(
+    (
+        "operation",
+        "few",
+        "little",
+    ),  # which reaches the bound of latencies, and which that of bytes and of reduced bytes
+    [
+        ("broadcast", "binomial", "binomial"),
+        ("reduce", "binomial", "reduce_scatter_gather"),
+        ("scatter", "binomial", "binomial"),
+        ("gather", "binomial", "linear"),
+        ("all_gather", "bruck", "ring"),
+        ("reduce_scatter", "recursive_halving", "pairwise"),
+        ("all_reduce", "recursive_doubling", "ring"),
+        ("all_to_all", "bruck", "pairwise"),
+        ("barrier", "dissemination", "dissemination"),
+    ],
+)
+def test_each_is_reached(operation, few, little):
+    least = lower_bound(operation, ranks=16, num_bytes=N)
+    assert formula(operation, few, ranks=16, num_bytes=N).latencies == least.latencies
+    if operation != "broadcast":  # that of bytes is reached by pieces, the smaller the nearer
+        assert formula(operation, little, ranks=16, num_bytes=N).reduced_bytes == pytest.approx(least.reduced_bytes)
+    if operation not in ("broadcast", "reduce"):
+        assert formula(operation, little, ranks=16, num_bytes=N).bytes == pytest.approx(least.bytes)
+
+
+def test_what_cannot_be():
+    with pytest.raises(UnknownNameError, match="unknown collective 'allreduce'; did you mean 'all_reduce'"):
+        lower_bound("allreduce", ranks=2, num_bytes=8)
+    with pytest.raises(ArgumentError, match="ranks is 0"):
+        lower_bound("reduce", ranks=0, num_bytes=8)
