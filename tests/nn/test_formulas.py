@@ -13,6 +13,7 @@ from simdist.nn.formulas import (
     megatron_parameters,
     megatron_training_s,
     model_flops,
+    num_active_parameters,
     num_parameters,
     training_flops,
 )
@@ -78,7 +79,21 @@ def test_llamas_parameters():
         given = {"vocabulary": vocabulary, "kv_heads": kv_heads, "ffn_width": inside}
         assert num_parameters(Shape(layers, width, heads, 4096, tied=False, block="llama", **given)) == size
     mixtral = {"vocabulary": 32_000, "kv_heads": 8, "ffn_width": 14_336, "experts": 8, "top_k": 2}
-    assert num_parameters(Shape(32, 4096, 32, 4096, tied=False, block="llama", **mixtral)) == 46_702_792_704
+    eight = Shape(32, 4096, 32, 4096, tied=False, block="llama", **mixtral)
+    assert num_parameters(eight) == 46_702_792_704
+    assert (
+        num_active_parameters(eight)
+        == 12_879_925_248
+        == num_active_parameters(replace(eight, experts=2)) + 32 * 6 * 4096
+    )
+
+
+def test_a_token_meets_all_of_a_model_but_idle_experts():
+    for shape in SHAPES:
+        assert num_active_parameters(shape) == num_parameters(shape)
+    experts = Shape(layers=3, width=8, heads=2, context=8, experts=5, top_k=2)
+    routers = 3 * 8 * (5 - 2)
+    assert num_active_parameters(experts) == num_parameters(replace(experts, experts=2)) + routers
 
 
 def test_what_models_need_is_the_papers_of_a_gpt_and_counted_of_others():
