@@ -1,6 +1,7 @@
 """Starting ranks: what comes back, what is refused, and that nothing is left behind."""
 
 import errno
+import json
 import os
 import re
 import signal
@@ -27,7 +28,7 @@ from simdist.errors import ArgumentError, DeadlineError, RankFailed, UnknownName
 from simdist.launch import launch_script, mpirun, room
 from simdist.launch.job import Death, Job, signal_words
 from simdist.launch.parcel import packed
-from simdist.launch.run import _first_failure
+from simdist.launch.run import _first_failure, _heed_the_ranks
 
 
 class Refusal(Exception):
@@ -187,6 +188,17 @@ def test_of_a_rank_that_was_ended_from_outside_the_launcher_is_heard(number, nam
 
 
 @needs_mpi
+def test_of_a_death_that_another_rank_has_seen_first_as_much_is_told():
+    with Job(2, timeout_s=5.0) as job:
+        told = {"rank": 0, "at_s": 1.0, "summary": "RankFailed: rank 1 of 2 (process 123) has died", "trace": ""}
+        (job.folder / "rank-0.failure.json").write_text(json.dumps(told))
+        (job.folder / "mpirun.out").write_text("rank 1 was killed by signal 9")
+        _heed_the_ranks(job)
+        text = "rank 1 of 2 (process 123) was killed by signal 9 (SIGKILL) in the middle of its program"
+        assert str(_first_failure(job)) == text
+
+
+@needs_mpi
 def test_ranks_come_and_go_each_in_its_time(tmp_path):
     variables = "os.environ.get('PMI_RANK'), os.environ.get('OMPI_COMM_WORLD_RANK')"
     (tmp_path / "sitecustomize.py").write_text(f"import os, time\nif '1' in ({variables}): time.sleep(1.5)")
@@ -343,10 +355,12 @@ def test_what_the_user_lets_travel_by_value_goes_on_doing_so(monkeypatch):
 
 
 @needs_mpi
-def test_a_deadline_of_ones_own():
+@pytest.mark.parametrize("told", [{"timeout_s": 1}, {}], ids=["argument", "environment"])
+def test_a_deadline_of_ones_own(told, monkeypatch):
+    monkeypatch.setenv("SIMDIST_TIMEOUT_S", "50" if told else "1")
     start_s = time.monotonic()
     with pytest.raises(DeadlineError, match="the deadline is 1 s") as caught:
-        sd.run(lambda comm: comm.recv(np.zeros(1), 1 - comm.rank), 2, world="mpi", timeout_s=1)
+        sd.run(lambda comm: comm.recv(np.zeros(1), 1 - comm.rank), 2, world="mpi", **told)
     assert time.monotonic() - start_s < 30
     assert "rank 0 waits to receive from rank 1" in str(caught.value)
     assert "rank 1 waits to receive from rank 0" in str(caught.value)

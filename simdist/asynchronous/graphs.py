@@ -112,7 +112,12 @@ _MAKERS: dict[str, Callable[[int], Graph]] = {}
 
 
 def named(name: str) -> Callable[[Maker], Maker]:
-    """Register the function below, which makes a graph of so many ranks; `simdist train --graph` knows it then."""
+    """Register the function below, which makes a graph of so many ranks; `simdist train --graph` knows it then.
+
+    @named("line")
+    def line(ranks):
+        return Graph.of(ranks, [(r, r + 1) for r in range(ranks - 1)])
+    """
 
     def register(maker: Maker) -> Maker:
         _MAKERS[name] = maker

@@ -16,7 +16,7 @@ __all__ = ["add_where", "bench_of", "command", "given_of"]
 _OPEN: dict[str, Any] = {"dp": 0, "tp": 1, "pp": 1, "micro_batches": 1, "zero": 0, "shards": 0}
 _OPEN |= {"sequence_parallel": False, "schedule": None, "recompute": "none"}
 """What a search may choose, and what goes without saying."""
-_OF_NUMBERS = ("device", "device_path", "validation_windows", "sample_bytes")
+_OF_NUMBERS = ("device", "device_path", "validation_windows", "sample_bytes", "checkpoint_every", "check_every")
 """What the file of a run that had numbers may tell, and phantoms have no use for."""
 
 

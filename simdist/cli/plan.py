@@ -49,4 +49,6 @@ def execute(args: argparse.Namespace) -> int:
     if args.picture is not None and plans.best:
         save(plan_bars(plans.best[: args.top], bench), args.picture)
         print(f"drawn: {args.picture}")
+    elif args.picture is not None:
+        print(f"not drawn: {args.picture}, for nothing fits")
     return 0

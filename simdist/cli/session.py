@@ -102,7 +102,12 @@ class Session:
                 if line:
                     folder.write_line(line)
             if trainer.stopped:
-                progress.say(_stopped(trainer.stopped, trainer.done, folder))
+                progress.say(_stopped(trainer.stopped, trainer.done, folder, self._where(trainer.comm)))
+
+    def _where(self, comm: Communicator) -> str:
+        """The options that give a run as many ranks, in the same world, as this one had."""
+        world = " --world virtual" if self.cluster else ""
+        return f"{world} --ranks {comm.size}" if self.cluster or comm.size > 1 else ""
 
     def _finish(self, trainer: Trainer, folder: RunFolder | None) -> None:
         """Write and say what came of it; of a run that was stopped without samples, for somebody waits for its end."""
@@ -167,7 +172,7 @@ class Session:
                     _tell(folder, table(lines, head=not headed))
                     headed = True
             if folder and run.stopped:
-                _tell(folder, _stopped(run.stopped, run.done, folder))
+                _tell(folder, _stopped(run.stopped, run.done, folder, self._where(run.comm)))
             self._finish_asynchronously(run, folder, begun)
         return _exit_code(run.stopped, run.comm)
 
@@ -209,8 +214,8 @@ def _goes_on(done: int, changes: Sequence[str]) -> list[str]:
     return [f"goes on after step {done}{otherwise}"] if done else []
 
 
-def _stopped(by: signal.Signals, done: int, folder: RunFolder) -> str:
-    return f"stopped by {by.name} after step {done}; go on with: simdist train --resume {folder.path}"
+def _stopped(by: signal.Signals, done: int, folder: RunFolder, where: str) -> str:
+    return f"stopped by {by.name} after step {done}; go on with: simdist train{where} --resume {folder.path}"
 
 
 def _entropies(text: Text) -> str:

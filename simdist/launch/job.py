@@ -203,6 +203,10 @@ class Job:
             time.sleep(0.0005)
         self.deaths.append(Death(rank, slot.pid, now_s, _how(slot.pid)))
 
+    def hear_of(self, rank: int, pid: int) -> None:
+        """Note a death that somebody else has seen."""
+        self.deaths.append(Death(rank, pid, time.monotonic(), _how(pid)))
+
     def _why_overdue(self) -> str:
         """Why the job ought to have ended by itself by now; empty where it ought not."""
         slots, now_s = self.board.slots(), time.monotonic()

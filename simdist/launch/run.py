@@ -1,6 +1,7 @@
 """Run: a program on so many ranks of a world, and what came of it."""
 
 import json
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from simdist import environment
 from simdist.cluster import Cluster, preset
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, RankFailed, WorldUnavailable, unknown_name
@@ -18,6 +20,9 @@ from simdist.launch.room import BYTES_PER_RANK, check_room
 from simdist.trace import Span, Trace
 
 __all__ = ["Run", "run"]
+
+_HAS_DIED = re.compile(r"rank (\d+) of \d+ \(process (\d+)\) has died")
+"""What the ranks that live raise of one that does not."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ def run(
     world: str = "virtual",
     cluster: Cluster | None = None,
     args: tuple[Any, ...] = (),
-    timeout_s: float = 30.0,
+    timeout_s: float | None = None,
     record: bool = True,
     check: bool = True,
 ) -> Run:
@@ -53,7 +58,8 @@ def run(
         program: any function, also one defined in a notebook's cell; its first argument is the communicator.
         world: "virtual": greenlets in this process, on a modelled cluster; "mpi": processes under mpirun.
         cluster: the machine that a virtual run models, and by which `auto` chooses; 'this-machine' if not given.
-        timeout_s: in the MPI world, how long a rank may wait before the job ends. (A virtual deadlock is seen at once.)
+        timeout_s: in the MPI world, how long a rank may wait before the job ends; SIMDIST_TIMEOUT_S, or 30, if not
+            given. (A virtual deadlock is seen at once.)
         record: whether to keep the spans of messages and operations.
         check: whether collectives compare what the ranks ask for.
 
@@ -67,6 +73,7 @@ def run(
         WorldUnavailable: no MPI, or this is already a rank of an MPI job.
         ArgumentError: ranks below 1 or too many for this machine, an unknown world, no cluster, no function.
     """
+    timeout_s = environment.timeout_s() if timeout_s is None else timeout_s
     _check(program, world, cluster, timeout_s)
     check_room(ranks, world)
     if world == "virtual":
@@ -109,6 +116,7 @@ def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float) -> Run:
             relay.pass_on(last=True)
         if code != 0:
             job.poll(0.0)
+            _heed_the_ranks(job)
             while job.deaths and job.poll() is None:
                 pass  # a death is behind the failure, and mpirun may say more of it until it ends or is overdue
             raise _first_failure(job)
@@ -149,6 +157,14 @@ class _Relay:
 
 def _failures(job: Job) -> list[Path]:
     return list(job.folder.glob("rank-*.failure.json"))
+
+
+def _heed_the_ranks(job: Job) -> None:
+    """Know of a death that another rank has seen, and has failed for, before this process did."""
+    for path in _failures(job):
+        found = _HAS_DIED.search(json.loads(path.read_text())["summary"])
+        if found and not job.deaths:
+            job.hear_of(int(found[1]), int(found[2]))
 
 
 def _first_failure(job: Job) -> BaseException:

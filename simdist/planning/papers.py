@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from simdist.nn.formulas import megatron_flops
-from simdist.nn.memory import megatron_activation_bytes
+from simdist.nn.memory import Cut, activations
 from simdist.parallel.memory import optimizer_state
 from simdist.parallel.pipeline import paper
 from simdist.parallel.zero.formulas import paper_elements
@@ -87,7 +87,9 @@ def _bubble_s(job: Job, step: Step) -> float | None:
 
 
 def _memory(job: Job, rank: int) -> dict[str, float]:
-    """Weights, gradients and what the update remembers, as ZeRO's stages share them; activations of the blocks."""
+    """Weights, gradients and what the update remembers, as ZeRO's stages share them; activations, in a
+    pipeline those of the blocks.
+    """
     zero, n, size = job.config.zero or 0, job.parts[rank].size, shape(job.config)
     parameters, gradients, state = (1 / len(job.holders.ranks) if zero >= stage else 1.0 for stage in (3, 2, 1))
     found = {
@@ -97,15 +99,10 @@ def _memory(job: Job, rank: int) -> dict[str, float]:
     }
     if size is None or not size.in_papers or job.sizes["sp"] > 1:
         return found
-    each = megatron_activation_bytes(
-        size.context,
-        size.width,
-        size.heads,
-        job.windows,
-        tensor_parallel=job.sizes["tp"],
-        sequence_parallel=bool(job.config.sequence_parallel),
-        recompute="selective" if size.flash and size.recompute == "none" else size.recompute,  # neither keeps scores
-    )
-    said = paper(job.schedule, stage_times(job)) if job.pipelined else None
-    in_flight = said.memory[rank] if said else 1.0
-    return found | {"activations": each * size.layers / job.sizes["pp"] * in_flight}
+    kept = activations(size, job.windows, job.itemsize, Cut(job.sizes["tp"], bool(job.config.sequence_parallel)))
+    blocks = size.layers * sum(each.paper_bytes for each in kept if each.layer.startswith("."))
+    around = sum(each.paper_bytes for each in kept if not each.layer.startswith("."))
+    if not job.pipelined:
+        return found | {"activations": float(blocks + around)}
+    said = paper(job.schedule, stage_times(job))
+    return found | {"activations": blocks / job.sizes["pp"] * (said.memory[rank] if said else 1.0)}

@@ -96,7 +96,7 @@ def _finding(errors: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     shares = {name: found[-1][1] / found[0][1] for name, found in errors.items()}
     steps = max(len(found) for found in errors.values()) - 1
     rests = ", ".join(f"{_share(share)} on {name}" for name, share in shares.items())
-    return f"Of the consensus error {style.number(steps, 'instant')} leave {rests}"
+    return f"Of the consensus error {style.number(steps, 'instant')} {'leaves' if steps == 1 else 'leave'} {rests}"
 
 
 def _share(share: float) -> str:

@@ -42,7 +42,7 @@ def staleness(runs: Mapping[str, Sequence[int]], *, width: float = style.COLUMN)
             ax.stairs(shares, edges, color=style.tint(colour, 0.25), fill=True, zorder=2)
         in_bars = f", {step} in a bar" if step > 1 else ""
         ax.set(xlabel=f"staleness (updates in between{in_bars})", ylabel="share of updates")
-        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        ax.yaxis.set_major_formatter(PercentFormatter(1))
         ax.xaxis.set_major_locator(style.whole_numbers())
         ax.set_axisbelow(True)
         ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)

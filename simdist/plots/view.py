@@ -57,11 +57,11 @@ class View:
             raise ArgumentError("this trace has no spans to draw")
         first_s, last_s = min(times)[0], max(end for _, end in times)
         start_s = first_s if start_s is None else start_s
-        end_s = max(last_s, start_s + 1e-9) if end_s is None else end_s
+        if end_s is None:
+            end_s = max(last_s, start_s + 1e-9)
         if not first_s <= end_s > start_s <= last_s:
-            raise ArgumentError(
-                f"nothing was recorded between {start_s} s and {end_s} s, but {first_s} s to {last_s} s"
-            )
+            asked, has = f"{start_s:.6g} s to {end_s:.6g} s", f"{first_s:.6g} s to {last_s:.6g} s"
+            raise ArgumentError(f"nothing was recorded from {asked}, but from {has}")
         shown, notes = _ranks(trace, ranks)
         streams: dict[int, set[str]] = {rank: set() for rank in shown}
         indices = []

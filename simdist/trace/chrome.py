@@ -126,6 +126,8 @@ def read(path: Path) -> tuple[list[Span], int]:
     try:
         with path.open(encoding="utf-8") as file:
             content = json.load(file, object_hook=_unpack)
+        if not isinstance(content, dict):
+            raise TypeError(f"it is a {type(content).__name__}, not an object")
         header = content["otherData"]
         if header["format"] != _FORMAT:
             raise ValueError(f"its format is {header['format']!r}, not {_FORMAT!r}")

@@ -122,9 +122,10 @@ def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flop
 
 def _judged(trainer: Trainer, line: Line) -> str:
     """How well it guesses, and how well guesses without a model do."""
+    after = "" if line.step == trainer.done else f" after step {line.step}:"
     return (
-        f"validation loss {line.validation_loss:.3f} nats a byte; guessing by the frequency of bytes alone loses "
-        f"{trainer.text.unigram_entropy:.3f}, by the byte before {trainer.text.bigram_entropy:.3f}"
+        f"validation loss{after} {line.validation_loss:.3f} nats a byte; guessing by the frequency of bytes alone "
+        f"loses {trainer.text.unigram_entropy:.3f}, by the byte before {trainer.text.bigram_entropy:.3f}"
     )
 
 

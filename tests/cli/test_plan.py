@@ -90,6 +90,10 @@ def test_a_picture(capsys, tmp_path):
     code, out, _ = printed(capsys, *SMALL, f"--picture={file}")
     assert (code, file.read_bytes()[:4]) == (0, b"\x89PNG")
     assert out.endswith(f"drawn: {file}\n")
+    large = [*SMALL, "--layers=64", "--width=16384", "--heads=64", "--recompute=none", "--micro-batches=1"]
+    code, out, _ = printed(capsys, *large, "--tp=1", "--pp=1", "--zero=0", f"--picture={tmp_path / 'none.png'}")
+    assert (code, list(tmp_path.iterdir())) == (0, [file])
+    assert out.endswith("none.png, for nothing fits\n")
     code, out, err = printed(capsys, *SMALL, "--picture=plans.xls")
     assert (code, out) == (2, "")
     assert "must end in" in err

@@ -47,7 +47,9 @@ def test_whether_it_fits(capsys):
 
 def test_a_cluster_and_a_run_of_ones_own(capsys, tmp_path):
     seconds = {}
-    (tmp_path / "run.toml").write_text('width = 64\nlayers = 3\nprecision = "bf16"\n')
+    (tmp_path / "run.toml").write_text(
+        'width = 64\nlayers = 3\nprecision = "bf16"\ncheckpoint_every = 3\ncheck_every = 2\n'
+    )
     for efficiency in (1.0, 0.5):
         (tmp_path / "ours.toml").write_text(f'like = "a100"\n[device]\nmemory_efficiency = {efficiency}\n')
         files = [f"--cluster={tmp_path / 'ours.toml'}", f"--config={tmp_path / 'run.toml'}"]

@@ -73,6 +73,20 @@ def test_times_are_of_the_steps_since_it_went_on(settings, tmp_path):
     assert f"5 steps of 8 windows, those since step 2 in {seconds * 1e3:.3g} ms: " in told
 
 
+def test_a_loss_that_was_not_of_the_last_step_says_of_which(settings):
+    def stopped(comm):
+        trainer = Trainer(comm, Config(**settings | {"steps": 9, "interval": 4}))
+        lines = [next(run) for run in [trainer.run()] for _ in range(6)]
+        trace = trainer.trace()
+        return trace and [
+            str(report(trainer, line, trace, comm.cluster)) for line in (lines[3], lines[3]._replace(step=6))
+        ]
+
+    earlier, last = sd.run(stopped, 2).results[0]
+    assert "validation loss after step 4: " in earlier
+    assert "validation loss after" not in last
+
+
 def test_without_a_record_nobody_knows_what_they_did(settings):
     _, text, _ = sd.run(program, 2, args=(settings | {"trace_steps": 0},)).results[0]
     assert "2 ranks, ddp\n" in text

@@ -150,7 +150,7 @@ def test_ranks_without_a_common_step_are_stopped_too(tmp_path, text, method):
         code, output = end(job)
     (step,) = steps(a / "checkpoints")
     assert code == 130, output
-    assert f"stopped by SIGINT after step {step}; go on with: simdist train --resume {a}" in output
+    assert f"stopped by SIGINT after step {step}; go on with: simdist train --ranks 3 --resume {a}" in output
     assert "Traceback" not in output
     stop = step + 40
     with train("--ranks=3", f"--resume={a}", f"--steps={stop}", folder=tmp_path) as job:
