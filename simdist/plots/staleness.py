@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter
 
 from simdist.arrays import Array
 from simdist.errors import ArgumentError
@@ -42,7 +42,7 @@ def staleness(runs: Mapping[str, Sequence[int]], *, width: float = style.COLUMN)
             ax.stairs(shares, edges, color=style.tint(colour, 0.25), fill=True, zorder=2)
         in_bars = f", {step} in a bar" if step > 1 else ""
         ax.set(xlabel=f"staleness (updates in between{in_bars})", ylabel="share of updates")
-        ax.yaxis.set_major_formatter(PercentFormatter(1))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
         ax.xaxis.set_major_locator(style.whole_numbers())
         ax.set_axisbelow(True)
         ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
