@@ -42,6 +42,8 @@ def executions(schedule: Schedule, trace: Trace, ranks: Sequence[int] | None = N
     for span in trace:
         if is_action(span.name):
             spans[span.rank].append(span)
+    for found in spans.values():  # one after the other; a trace has the longer first of two that begin at once
+        found.sort(key=lambda span: (span.start_s, span.end_s))
     runs = list[list[list[Span]]]()  # rank -> run -> place
     for rank, name in enumerate(names):
         labels = [schedule.label(rank, action) for action in schedule.rows[rank]]

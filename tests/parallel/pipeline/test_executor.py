@@ -59,6 +59,17 @@ def test_the_timeline_is_the_simulations(name, p, m):
     assert run.results == list(validate(one).in_flight)
 
 
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "dualpipe"])
+def test_actions_that_take_no_time_are_found_too(name):
+    """Of a stage that is an embedding alone there is no gradient of the input to compute."""
+    one = schedule(name, stages=4, micro_batches=8)
+    n = one.num_stages
+    times = Times([1.0] * n, [0.0] + [1.0] * (n - 1), [1.0] * (n - 1) + [0.0], communication=0.3)
+    run = sd.run(rehearse, 4, args=(one, times), cluster=WIRE)
+    predicted, found = simulate(one, times), executed(one, run.trace)
+    assert (found.course.start, found.course.end) == (predicted.course.start, predicted.course.end)
+
+
 def test_pairs_may_take_less_than_their_parts():
     one, times = schedule("dualpipe", stages=4, micro_batches=8), Times(overlapped=2.5, communication=0.3)
     found = executed(one, sd.run(rehearse, 4, args=(one, times), cluster=WIRE).trace)
