@@ -37,13 +37,14 @@ from simdist.training.pipelines import hops
 from simdist.training.record import gather_json
 from simdist.training.trainer import Trainer
 
-__all__ = ["LEGEND", "Promise", "course", "figures", "memory", "promise", "taken_by_all"]
+__all__ = ["Promise", "course", "figures", "legend", "memory", "promise", "taken_by_all"]
 
 
-LEGEND = (
+_LEGEND = (
     "pipeline: the middle one of the recorded steps, by its makespan; predicted by simulating the schedule with the",
     "mean times of that step's own actions; formula: the paper's, for stages that all take the mean of these times.",
 )
+_UPDATES = ("Here stages change their weights between actions, each at its own time: measured, and not simulated.",)
 
 
 class Promise(NamedTuple):
@@ -78,6 +79,11 @@ def promise(method: Learner, config: Config) -> Promise | None:
     stages = _footprints(method, config, max(windows))
     took = predicted_taken(method.schedule, stages, [n / max(windows) for n in windows])
     return Promise(stages, took, validate(method.schedule).messages)
+
+
+def legend(method: Learner) -> tuple[str, ...]:
+    """What the rows of a pipeline mean."""
+    return (*_LEGEND, *_UPDATES) if isinstance(method, PipeDream) else _LEGEND
 
 
 def _footprints(method: Pipeline | PipeDream, config: Config, windows: int) -> list[Footprint]:

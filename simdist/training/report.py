@@ -16,7 +16,7 @@ from simdist.training.memory import predictions
 from simdist.training.methods import CUTTING
 from simdist.training.models import build, shape
 from simdist.training.moved import MOVED, moved
-from simdist.training.pipeline_report import LEGEND, Promise, course, figures, memory, promise
+from simdist.training.pipeline_report import Promise, course, figures, legend, memory, promise
 from simdist.training.rings import rings
 from simdist.training.traffic import Call, calls, costs, formulas, item_bytes, predicted_seconds, sent, transfer_seconds
 from simdist.training.trainer import Line, Trainer
@@ -94,7 +94,7 @@ def report(
     went = course(trainer.method, trace, cluster, promised)
     own = memory(trainer.method, promised, went)
     rows += [*_memory_rows(trainer, step, cluster, own), *map(_pipeline_row, figures(went, took, promised))]
-    return Report(summary, rows, (*_LEGEND, *LEGEND))
+    return Report(summary, rows, (*_LEGEND, *legend(trainer.method)))
 
 
 def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flops_per_s: float) -> list[str]:
