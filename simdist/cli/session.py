@@ -197,7 +197,8 @@ def _room(peaks: Sequence[int], cluster: Cluster) -> str:
     most, room = max(peaks), cluster.device.memory_bytes
     fits = "fits" if most <= room else "does not fit"
     who = f"rank {peaks.index(most)}, which needs most memory,"
-    return f"{who} takes {most / 1e9:,.2f} GB; that {fits} a device of {room / 1e9:,.0f} GB"
+    takes = f"{most / 1e9:,.2f} GB" if most >= 1e8 else f"{most / 1e6:.3g} MB"
+    return f"{who} takes {takes}; that {fits} a device of {room / 1e9:,.0f} GB"
 
 
 def _exit_code(stopped: signal.Signals | None, comm: Communicator) -> int:

@@ -152,7 +152,7 @@ class Log:
             learning_rate=self._config.rates()(mark - 1),
             gradient_norm=self._norm,
             tokens_per_s=tally.targets / took_s if took_s > 0 else 0.0,
-            communication_share=min(1.0, busy_s / took_s) if took_s > 0 else 0.0,
+            communication_share=min(1.0, max(0.0, busy_s / took_s)) if took_s > 0 else 0.0,
             sent_bytes=round(tally.sent_bytes / tally.steps) if tally.steps else 0,
             seconds=now_s,
         )
