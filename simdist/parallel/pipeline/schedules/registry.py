@@ -89,4 +89,7 @@ def schedule(name: str, *, stages: int, micro_batches: int, **others: Any) -> Sc
             raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
     if (actions := stages * micro_batches * (others.get("chunks") or 1)) > _MOST_ACTIONS:
         raise ArgumentError(f"{name} with {numbers}: {actions:,} forwards; needs at most {_MOST_ACTIONS:,}")
-    return _maker(name)(**numbers)
+    made = _maker(name)(**numbers)
+    if not isinstance(made, Schedule):
+        raise ArgumentError(f"what makes {name} returns a {type(made).__name__}; needs a Schedule")
+    return made

@@ -3,8 +3,8 @@
 import pytest
 
 from simdist.errors import ArgumentError, UnknownNameError
-from simdist.parallel.pipeline import Schedule, schedule, schedules
-from simdist.parallel.pipeline.schedules import options
+from simdist.parallel.pipeline import Forward, Schedule, schedule, schedules
+from simdist.parallel.pipeline.schedules import options, registry
 
 
 def test_all_are_there():
@@ -78,3 +78,9 @@ def test_where_stages_do_not_divide_micro_batches_the_last_round_is_not_full():
 
 def test_a_schedule_of_ones_own_is_data():
     assert isinstance(schedule("dualpipe", stages=2, micro_batches=1), Schedule)
+
+
+def test_what_makes_one_has_to_return_one(monkeypatch):
+    monkeypatch.setitem(registry._MAKERS, "mine", lambda stages, micro_batches: [[Forward(0)]] * stages)
+    with pytest.raises(ArgumentError, match="what makes mine returns a list; needs a Schedule"):
+        schedule("mine", stages=2, micro_batches=1)
