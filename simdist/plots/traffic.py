@@ -27,9 +27,7 @@ def traffic(trace: Trace, *, width: float = style.COLUMN) -> Figure:
     matrix = count(trace.spans, trace.ranks)
     messages = sum(s.name == "send" for s in trace)
     if not messages:
-        raise ArgumentError(
-            "this trace has no messages to draw; in memory that ranks share, algorithms such as direct need none"
-        )
+        raise ArgumentError("this trace has no messages to draw: `direct` needs none in memory that ranks share")
     sent = np.ma.masked_equal(matrix, 0)
     p = trace.ranks
     with style.styled():

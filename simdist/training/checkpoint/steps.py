@@ -48,9 +48,8 @@ def folder_of(root: str | Path, step: int | None = None, disk: Disk = DISK) -> P
     chosen = max(there, default=None) if step is None else step
     if chosen not in there:
         listing = f"; there are those of steps {', '.join(map(str, there[-10:]))}" if there else ""
-        raise CheckpointError(
-            f"no checkpoint {'' if step is None or not there else f'of step {step} '}in {root}{listing}"
-        )
+        which = f"of step {step} " if step is not None and there else ""
+        raise CheckpointError(f"no checkpoint {which}in {root}{listing}")
     path = root / f"step-{chosen}"
     return path if path.name in disk.folders(root) else path.with_name(f"{path.name}.old")
 
