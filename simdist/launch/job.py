@@ -21,7 +21,7 @@ from simdist.comm.mismatch import listed
 from simdist.errors import WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
 
-__all__ = ["Death", "Job", "signal_in", "signal_words"]
+__all__ = ["Death", "Job", "how_ended", "signal_in", "signal_words"]
 
 _PATIENCE_S = 2.0  # for what should happen at once
 _START_S = 120.0  # until the first rank has come
@@ -201,11 +201,7 @@ class Job:
             if time.monotonic() > now_s + 0.5:
                 return
             time.sleep(0.0005)
-        self.deaths.append(Death(rank, slot.pid, now_s, _how(slot.pid)))
-
-    def hear_of(self, rank: int, pid: int) -> None:
-        """Note a death that somebody else has seen."""
-        self.deaths.append(Death(rank, pid, time.monotonic(), _how(pid)))
+        self.deaths.append(Death(rank, slot.pid, now_s, how_ended(slot.pid)))
 
     def _why_overdue(self) -> str:
         """Why the job ought to have ended by itself by now; empty where it ought not."""
@@ -279,7 +275,7 @@ def _listens(pid: int, number: int) -> bool:
     return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
 
 
-def _how(pid: int) -> str:
+def how_ended(pid: int) -> str:
     """How a process that nobody has collected yet has ended, in words; empty where that cannot be told any more."""
     try:
         status = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])

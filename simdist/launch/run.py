@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from simdist import environment
 from simdist.cluster import Cluster, preset
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, RankFailed, WorldUnavailable, unknown_name
-from simdist.launch.job import Death, Job, signal_in, signal_words
+from simdist.launch.job import Death, Job, how_ended, signal_in, signal_words
 from simdist.launch.mpirun import in_job
 from simdist.launch.parcel import packed, unpacked
 from simdist.launch.room import BYTES_PER_RANK, check_room
@@ -58,8 +59,7 @@ def run(
         program: any function, also one defined in a notebook's cell; its first argument is the communicator.
         world: "virtual": greenlets in this process, on a modelled cluster; "mpi": processes under mpirun.
         cluster: the machine that a virtual run models, and by which `auto` chooses; 'this-machine' if not given.
-        timeout_s: in the MPI world, how long a rank may wait before the job ends; SIMDIST_TIMEOUT_S, or 30, if not
-            given. (A virtual deadlock is seen at once.)
+        timeout_s: how long a rank of the MPI world may wait before the job ends; SIMDIST_TIMEOUT_S, or 30, if not given.
         record: whether to keep the spans of messages and operations.
         check: whether collectives compare what the ranks ask for.
 
@@ -73,7 +73,6 @@ def run(
         WorldUnavailable: no MPI, or this is already a rank of an MPI job.
         ArgumentError: ranks below 1 or too many for this machine, an unknown world, no cluster, no function.
     """
-    timeout_s = environment.timeout_s() if timeout_s is None else timeout_s
     _check(program, world, cluster, timeout_s)
     check_room(ranks, world)
     if world == "virtual":
@@ -82,10 +81,10 @@ def run(
     if in_job():
         raise WorldUnavailable("this process is already a rank of an MPI job: call program(sd.world()) on every rank")
     task = {"program": program, "args": args, "cluster": cluster, "record": record, "check": check}
-    return _run_mpi(task, ranks, timeout_s)
+    return _run_mpi(task, ranks, environment.timeout_s() if timeout_s is None else timeout_s)
 
 
-def _check(program: object, world: str, cluster: object, timeout_s: float) -> None:
+def _check(program: object, world: str, cluster: object, timeout_s: float | None) -> None:
     """Refuse arguments outside their limits."""
     if not callable(program):
         raise ArgumentError(f"program is {program!r}; needs a function of a communicator")
@@ -93,7 +92,7 @@ def _check(program: object, world: str, cluster: object, timeout_s: float) -> No
         raise unknown_name("world", world, BYTES_PER_RANK)
     if not isinstance(cluster, Cluster | None):
         raise ArgumentError(f"cluster is {cluster!r}; needs a Cluster, such as simdist.cluster.preset('h100')")
-    if not timeout_s > 0:
+    if timeout_s is not None and not timeout_s > 0:
         raise ArgumentError(f"timeout_s is {timeout_s!r}; needs more than 0")
 
 
@@ -164,7 +163,8 @@ def _heed_the_ranks(job: Job) -> None:
     for path in _failures(job):
         found = _HAS_DIED.search(json.loads(path.read_text())["summary"])
         if found and not job.deaths:
-            job.hear_of(int(found[1]), int(found[2]))
+            rank, pid = int(found[1]), int(found[2])
+            job.deaths.append(Death(rank, pid, time.monotonic(), how_ended(pid)))
 
 
 def _first_failure(job: Job) -> BaseException:

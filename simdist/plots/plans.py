@@ -41,7 +41,7 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
         raise ArgumentError("there are no plans to draw; needs at least one")
     length_s, second = style.unit_of_time(max(plan.step.seconds for plan in plans))
     with style.styled():
-        fig = style.figure(width, 1.2 + 0.2 * len(plans))
+        fig = style.figure(width, (1.2 if width >= style.PAGE else 2.0) + 0.2 * len(plans))
         left, right = fig.subplots(1, 2, sharey=True, width_ratios=(3, 2))
         for y, plan in enumerate(plans):
             parts = zip(_PARTS.values(), _parts_s(plan, bench), strict=True)
@@ -53,14 +53,10 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
         left.set(xlabel=f"a step ({second})")
         right.set(xlabel="memory (GB)")
         right.tick_params(left=False)
-        keys = [Patch(color=style.colour(kind), label=part) for part, kind in _PARTS.items()]
-        keys += [Patch(color=COLOURS[each], label=each) for each in CATEGORIES]
-        style.legend(
-            fig,
-            keys,
-            "time: of ranks on average; memory: of the one that holds most; dashed: what a device has",
-            letters=20,
-        )
+        times = [Patch(color=style.colour(kind), label=part) for part, kind in _PARTS.items()]
+        style.legend(fig, times, "a step: of the ranks on average", letters=20, side="left")
+        held = [Patch(color=COLOURS[each], label=each) for each in CATEGORIES]
+        style.legend(fig, held, "memory: of the rank that holds most; dashed: what a device has", side="right")
         style.title(fig, _finding(plans))
     return fig
 

@@ -149,23 +149,26 @@ def title(fig: Figure, text: str) -> None:
     fig.suptitle(_wrapped(text, fig, 8.9), fontsize=8.0, fontweight="bold", x=0.01, ha="left")
 
 
-def legend(fig: Figure, handles: Sequence[Any], note: str = "", letters: int = 12) -> None:
+def legend(fig: Figure, handles: Sequence[Any], note: str = "", letters: int = 12, side: str = "center") -> None:
     """The key under the picture, and above it, in small letters, what the picture leaves out.
 
     Args:
         handles: each with its label.
         note: nothing is written where it is empty.
         letters: about how long the labels are.
+        side: "left" or "right" of a picture that has two keys.
     """
-    fits = max(2, int(fig.get_figwidth() * 72 / (24 + 4.2 * letters)))
+    share = 1.0 if side == "center" else 0.5
+    fits = max(2 if side == "center" else 1, int(share * fig.get_figwidth() * 72 / (24 + 4.2 * letters)))
     rows = -(-len(handles) // fits)
+    place: Any = f"outside lower {side}"
     key = fig.legend(
         handles=handles,
-        loc="outside lower center",
+        loc=place,
         ncols=-(-len(handles) // rows) if rows else 1,
         handlelength=1.4,
         columnspacing=1.2,
-        title=_wrapped(note, fig, 6.0) if note else None,
+        title=_wrapped(note, fig, 6.0, share) if note else None,
         title_fontproperties={"size": 6.0, "style": "italic"},
     )
     key.get_title().set_multialignment("center")
@@ -209,9 +212,9 @@ def over_size(ax: Axes, written: Callable[[float], str]) -> None:
     ax.set_axisbelow(True)
 
 
-def _wrapped(text: str, fig: Figure, points: float) -> str:
-    """text in lines that fit the figure, at about 0.56 of its size to a letter."""
-    room = int(fig.get_figwidth() * 72 / (0.56 * points))
+def _wrapped(text: str, fig: Figure, points: float, share: float = 1.0) -> str:
+    """text in lines that fit a share of the figure, at about 0.56 of its size to a letter."""
+    room = int(share * fig.get_figwidth() * 72 / (0.56 * points))
     lines = [""]
     for word in text.split():
         if lines[-1] and len(lines[-1]) + 1 + len(word) > room:
