@@ -59,7 +59,7 @@ def run(
         program: any function, also one defined in a notebook's cell; its first argument is the communicator.
         world: "virtual": greenlets in this process, on a modelled cluster; "mpi": processes under mpirun.
         cluster: the machine that a virtual run models, and by which `auto` chooses; 'this-machine' if not given.
-        timeout_s: how long a rank of the MPI world may wait before the job ends; SIMDIST_TIMEOUT_S, or 30, if not given.
+        timeout_s: how long a rank of the MPI world may wait before the job ends; by default SIMDIST_TIMEOUT_S, or 30.
         record: whether to keep the spans of messages and operations.
         check: whether collectives compare what the ranks ask for.
 
