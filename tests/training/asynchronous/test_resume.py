@@ -213,7 +213,7 @@ def test_what_a_run_cannot_go_on_from_is_refused_on_all(tmp_path, text, way, p, 
 
 
 def test_there_has_to_be_one(tmp_path, text):
-    with pytest.raises(CheckpointError, match="there is none"):
+    with pytest.raises(CheckpointError, match="no checkpoint in"):
         sd.run(trained, 3, args=(SETTINGS | {"data": text, "method": "async"}, None, tmp_path / "a"))
 
 
