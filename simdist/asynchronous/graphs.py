@@ -114,9 +114,11 @@ _MAKERS: dict[str, Callable[[int], Graph]] = {}
 def named(name: str) -> Callable[[Maker], Maker]:
     """Register the function below, which makes a graph of so many ranks; `simdist train --graph` knows it then.
 
-    @named("line")
-    def line(ranks):
-        return Graph.of(ranks, [(r, r + 1) for r in range(ranks - 1)])
+        @named("line")
+        def line(ranks):
+            return Graph.of(ranks, [(r, r + 1) for r in range(ranks - 1)])
+
+    It has to return a `Graph`, of any number of ranks from one on.
     """
 
     def register(maker: Maker) -> Maker:

@@ -20,7 +20,7 @@ _SHARES = {  # bytes sent or received, and bytes reduced: (of n, of n (p-1)/p) e
 
 def lower_bound(operation: str, *, ranks: int, num_bytes: int) -> Formula:
     """The least latencies, bytes and reduced bytes of a collective, where a rank sends and receives one message at a
-    time. Each by itself: no algorithm reaches all three at once for all sizes.
+    time. Each by itself: to reach one may cost more of another.
 
         p ranks, n bytes           latencies    bytes         reduced bytes
         broadcast                  ⌈lg p⌉       n

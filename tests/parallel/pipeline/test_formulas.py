@@ -130,4 +130,3 @@ def test_names_of_other_papers(other, name):
     given = {"stages": 8, "micro_batches": 20, "times": Times(1.0, 1.0, 1.0)}
     assert formula(other, **given) == formula(name, **given)
     assert has_formula(other)
-    assert schedule(other, stages=4, micro_batches=8).name == name

@@ -22,9 +22,9 @@ def test_options():
 
 
 def test_the_names_of_other_papers():
-    for name in ("dapple", "pipedream-flush"):
-        assert schedule(name, stages=4, micro_batches=8) == schedule("1f1b", stages=4, micro_batches=8)
-        assert options(name) == []
+    for other, name in (("dapple", "1f1b"), ("pipedream-flush", "1f1b"), ("zb1p", "zb-h1")):
+        assert schedule(other, stages=4, micro_batches=8) == schedule(name, stages=4, micro_batches=8)
+        assert options(other) == []
 
 
 def test_the_same_every_time():
