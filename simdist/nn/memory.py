@@ -15,7 +15,15 @@ from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.heads import num_pairs
 from simdist.nn.shape import RECOMPUTATIONS, Shape
 
-__all__ = ["Cut", "Kept", "activation_bytes", "activations", "megatron_activation_bytes", "peak_activation_bytes"]
+__all__ = [
+    "Cut",
+    "Kept",
+    "activation_bytes",
+    "activations",
+    "megatron_activation_bytes",
+    "paper_activation_bytes",
+    "peak_activation_bytes",
+]
 
 
 class Kept(NamedTuple):
@@ -206,6 +214,17 @@ def activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut =
     """What is kept when forward is over: L blocks, and what is around them. The arguments are of `activations`."""
     kept = activations(shape, sequences, itemsize, cut)
     return sum(each.num_bytes * (shape.layers if each.layer.startswith(".") else 1) for each in kept)
+
+
+def paper_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> tuple[int, int]:
+    """What the paper's model keeps of a block, and around all blocks. The arguments are of `activations`."""
+    block, around = 0, 0
+    for kept in activations(shape, sequences, itemsize, cut):
+        if kept.layer.startswith("."):
+            block += kept.paper_bytes
+        else:
+            around += kept.paper_bytes
+    return block, around
 
 
 def peak_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> int:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from simdist.arrays import CATEGORIES, Ledger, phantom
 from simdist.nn import Parameters, Shape
-from simdist.nn.memory import Cut, activations, peak_activation_bytes
+from simdist.nn.memory import Cut, paper_activation_bytes, peak_activation_bytes
 from simdist.optim.norm import alone
 from simdist.parallel.holding import Holding
 from simdist.parallel.recipe import Recipe
@@ -93,10 +93,9 @@ def replicated_memory(
     }
     if shape is not None:
         cut = cut or Cut()
-        kept = activations(shape, sequences, e, cut)
-        paper = sum(k.paper_bytes * (shape.layers if k.layer.startswith(".") else 1) for k in kept)
+        block, around = paper_activation_bytes(shape, sequences, e, cut)
         peak = peak_activation_bytes(shape, sequences, e, cut)
-        found["activations"] = Prediction(peak, paper if shape.in_papers else None)
+        found["activations"] = Prediction(peak, shape.layers * block + around if shape.in_papers else None)
     return found
 
 

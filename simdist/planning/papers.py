@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from simdist.nn.formulas import megatron_flops
-from simdist.nn.memory import Cut, activations
+from simdist.nn.memory import Cut, paper_activation_bytes
 from simdist.parallel.memory import optimizer_state
 from simdist.parallel.pipeline import paper
 from simdist.parallel.zero.formulas import paper_elements
@@ -99,10 +99,9 @@ def _memory(job: Job, rank: int) -> dict[str, float]:
     }
     if size is None or not size.in_papers or job.sizes["sp"] > 1:
         return found
-    kept = activations(size, job.windows, job.itemsize, Cut(job.sizes["tp"], bool(job.config.sequence_parallel)))
-    blocks = size.layers * sum(each.paper_bytes for each in kept if each.layer.startswith("."))
-    around = sum(each.paper_bytes for each in kept if not each.layer.startswith("."))
+    cut = Cut(job.sizes["tp"], bool(job.config.sequence_parallel))
+    block, around = paper_activation_bytes(size, job.windows, job.itemsize, cut)
     if not job.pipelined:
-        return found | {"activations": float(blocks + around)}
+        return found | {"activations": float(size.layers * block + around)}
     said = paper(job.schedule, stage_times(job))
-    return found | {"activations": blocks / job.sizes["pp"] * (said.memory[rank] if said else 1.0)}
+    return found | {"activations": size.layers / job.sizes["pp"] * block * (said.memory[rank] if said else 1.0)}
