@@ -1,5 +1,6 @@
 """Update: from the gradient of a batch to new weights, on all of a model or on what this rank holds of it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -42,7 +43,7 @@ class Update:
         masters: what the rule changes: the weights themselves, if they have the masters' dtype.
         rule: the optimizer.
         loss_scale: None where the precision needs none.
-        norm: of the last gradient that changed the weights, before it was clipped; 0 where nothing asked for it.
+        norm: of the last gradient that changed the weights, before it was clipped; nan where nothing asked for it.
 
     Raises:
         ArgumentError: the rule needs norms of single matrices, and the model is cut.
@@ -78,7 +79,7 @@ class Update:
         self.rule = recipe.rule(moved(self.masters, self._kind), parameters, holding, self._combine)
         hold("optimizer state", self._apart())
         self.loss_scale = LossScale(spread.comm) if precision.scaled else None
-        self.norm = 0.0
+        self.norm = math.nan
 
     @property
     def scale(self) -> float:

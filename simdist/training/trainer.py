@@ -43,7 +43,7 @@ class Line(NamedTuple):
         train_loss: nats a byte, the mean over the interval's batches, each before its own update.
         validation_loss: nats a byte, over the validation windows, now.
         learning_rate: of the last step.
-        gradient_norm: of the last step, before clipping; 0 where nothing asks for it.
+        gradient_norm: of the last step, before clipping; nan where nothing asks for it.
         tokens_per_s: bytes predicted by all ranks together for each second inside training steps.
         communication_share: of that time, between 0 and 1.
         sent_bytes: a step.

@@ -1,5 +1,6 @@
 """Log: what rank 0 knows of an asynchronous run by the steps that it was for, and its lines."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -117,7 +118,7 @@ class Log:
         self._tallies: dict[int, Tally] = {}
         self.logged_s = logged_s
         self._targets_per_window = build(config).targets_per_window
-        self._norm = 0.0
+        self._norm = math.nan
         for mark, numbers in tallies:
             self._tally(mark - 1).add(Tally(numbers))
 
@@ -129,7 +130,7 @@ class Log:
                 self._tally(step).add_loss(loss, targets, stretch.seconds(time_s))
             for cost in costs.steps:
                 self._tally(cost.step).add_cost(cost, stretch.seconds(cost.end_s))
-        self._norm = next((costs.norm for _, costs in parts.values()), 0.0)
+        self._norm = next((costs.norm for _, costs in parts.values()), math.nan)
 
     def _tally(self, step: int) -> Tally:
         mark = self._marks[min(bisect_right(self._marks, step), len(self._marks) - 1)]  # the first line after it
@@ -147,7 +148,7 @@ class Log:
         busy_s = tally.communication_s / self._num_workers
         return Line(
             step=mark,
-            train_loss=tally.loss / tally.targets if tally.targets else float("nan"),
+            train_loss=tally.loss / tally.targets if tally.targets else math.nan,
             validation_loss=validation_loss,
             learning_rate=self._config.rates()(mark - 1),
             gradient_norm=self._norm,

@@ -52,7 +52,7 @@ class Pace:
     Attributes:
         snapshots: the copies.
         meter: what the gradients have cost.
-        norm: of the last gradient, before clipping; 0 where it is not clipped.
+        norm: of the last gradient, before clipping; nan where it is not clipped.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Pace:
         self.snapshots = Snapshots(comm)
         self._costs: list[Cost] = []
         self.meter = Meter()
-        self.norm = 0.0
+        self.norm = np.nan
         self._comm = comm
         self._gradient = gradient
         self._marks = deque(marks)
