@@ -247,6 +247,16 @@ def test_a_run_goes_on_in_its_folder(text, tmp_path, capsys, monkeypatch):
     assert "no tensor 'adamw.m/" in capsys.readouterr().err
 
 
+def test_virtual_ranks_go_on_on_what_they_were_on(text, tmp_path, capsys):
+    words = ["--world=virtual", "--ranks=3", f"--out={tmp_path}"]
+    told = [f"--data={text}", *SMALL, "--checkpoint-every=2", "--steps=2"]
+    assert main(["train", *words, "--cluster=a100", *told]) == 0
+    assert main(["train", *words, f"--resume={tmp_path}", "--steps=4"]) == 0
+    assert capsys.readouterr().out.count("times those of a model of a100") == 2
+    assert main(["train", *words, f"--resume={tmp_path}", "--steps=6", "--cluster=h100"]) == 0
+    assert "times those of a model of h100" in capsys.readouterr().out
+
+
 def test_ranks_train_from_one_command(text, tmp_path):
     try:
         find_mpirun()

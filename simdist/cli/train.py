@@ -16,6 +16,7 @@ from simdist.parallel.precision import precision
 from simdist.training import Config, Interrupts, merged, newest_run, read_toml
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, SURVIVING
 from simdist.training.asynchronous.ranks import check_ranks
+from simdist.training.folder import CLUSTER
 from simdist.training.interrupts import deaf_to
 from simdist.training.layout import mesh_sizes
 from simdist.training.models import build
@@ -51,7 +52,9 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         "--world", choices=("mpi", "virtual"), default="mpi", help="of processes, or of virtual ranks in this process"
     )
     where.add_argument(
-        "--cluster", metavar="NAME", help=f"that virtual ranks are on: {', '.join(presets())} (this-machine); a .toml"
+        "--cluster",
+        metavar="NAME",
+        help=f"that virtual ranks are on: {', '.join(presets())}; a .toml (this-machine, or what --resume was on)",
     )
     where.add_argument("--config", metavar="FILE", help="TOML of the options below, such as `hidden_width = 128`")
     where.add_argument("--out", metavar="FOLDER", help="where results go (a new folder under runs/)")
@@ -86,7 +89,7 @@ def _execute(args: argparse.Namespace) -> int:
     if config.device == "phantom" and args.resume is not None:
         raise ArgumentError("device phantom, and resume; a checkpoint has numbers, and phantoms have none")
     if args.world == "virtual":
-        return _train_virtually(session, 4 if args.ranks is None else args.ranks, args.cluster or "this-machine")
+        return _train_virtually(session, 4 if args.ranks is None else args.ranks, args.cluster or _cluster(args.resume))
     if config.device == "phantom":
         raise ArgumentError("device phantom, and world mpi; that is for --world virtual")
     if args.cluster:
@@ -115,6 +118,12 @@ def _train_virtually(session: Session, ranks: int, name: str) -> int:
     machine = cluster.computing_in(precision(config.precision).dtype)
     codes = run(replace(session, text=text, cluster=cluster).train, ranks, cluster=machine).results
     return int(max(codes))
+
+
+def _cluster(resume: str | None) -> str:
+    """What virtual ranks are on where nothing is said: what the run was on that they go on with."""
+    told = None if resume is None else Path(resume) / CLUSTER
+    return str(told) if told and told.exists() else "this-machine"
 
 
 def _check_ranks(config: Config, ranks: int) -> None:

@@ -18,10 +18,12 @@ from simdist.training.config import Config
 from simdist.training.report import Report
 from simdist.training.trainer import Line
 
-__all__ = ["CHECKPOINTS", "RunFolder", "history", "newest_run"]
+__all__ = ["CHECKPOINTS", "CLUSTER", "RunFolder", "history", "newest_run"]
 
 CHECKPOINTS = "checkpoints"
 """Where in a run's folder they are."""
+CLUSTER = "cluster.toml"
+"""What of a run's folder says what virtual ranks were on."""
 
 
 class RunFolder:
@@ -81,7 +83,7 @@ class RunFolder:
     def write_cluster(self, cluster: Cluster) -> None:
         """Say what virtual ranks are on."""
         with self.writing():
-            (self.path / "cluster.toml").write_text(as_toml(cluster), encoding="utf-8")
+            (self.path / CLUSTER).write_text(as_toml(cluster), encoding="utf-8")
 
     def say(self, text: str) -> None:
         """Add to the log what the user was told."""
