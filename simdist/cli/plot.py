@@ -55,14 +55,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--out", type=Path, metavar="FILE", help="ends in .png, .svg or .pdf, or .html (named after WHAT)"
     )
     parser.add_argument("--width", type=float, default=PAGE, metavar="INCHES", help=f"of the picture ({PAGE:g})")
-    _add_trace_arguments(parser.add_argument_group("of a trace"))
-    collective = parser.add_argument_group("of a collective")
+    parser.add_argument("--arrows", action="store_true", help="of a trace or a schedule: from each send to its receive")
+    groups = {
+        name: parser.add_argument_group(f"of {name}") for name in ("a trace", "a collective", "a schedule", "shards")
+    }
+    _add_trace_arguments(groups["a trace"])
+    _add_collective_arguments(groups["a collective"])
+    _add_schedule_arguments(groups["a schedule"])
+    plot_shards.add_arguments(groups["shards"])
+    parser.set_defaults(groups=groups)
+
+
+def _add_collective_arguments(collective: Any) -> None:
     collective.add_argument("--ranks", type=int, default=4, metavar="N", help="1 to 16 (4)")
     collective.add_argument("--root", type=int, default=0, metavar="RANK", help="of a rooted one (0)")
     collective.add_argument("--steps", type=int, nargs="+", metavar="K", help="0 is the start (all, or 16 of more)")
     collective.add_argument("--ranks-per-node", type=int, default=0, metavar="N", help="(all on one)")
-    _add_schedule_arguments(parser.add_argument_group("of a schedule"))
-    plot_shards.add_arguments(parser.add_argument_group("of shards"))
 
 
 def _add_trace_arguments(trace: Any) -> None:
@@ -75,7 +83,6 @@ def _add_trace_arguments(trace: Any) -> None:
     trace.add_argument("--html", action="store_true", help="as one page that needs no network: zoom, move, ask")
     trace.add_argument("--start", type=float, metavar="SECONDS", help="leave out what was before")
     trace.add_argument("--end", type=float, metavar="SECONDS", help="leave out what came after")
-    trace.add_argument("--arrows", action="store_true", help="from each send to its receive; of a schedule too")
 
 
 def _add_schedule_arguments(schedule: Any) -> None:
@@ -107,6 +114,7 @@ def _add_schedule_arguments(schedule: Any) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Draw and write the picture."""
     words = args.subject
+    _check_options(args)
     if args.html:
         return _page(args)
     if words[0] == "collective":
@@ -131,6 +139,19 @@ def execute(args: argparse.Namespace) -> int:
         raise unknown_name("subject", words[0], ["collective", "schedule", "shards", "runs"])
     _write(figure, out)
     return 0
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Raises ArgumentError if something is said that only another subject listens to."""
+    subject = {"collective": "a collective", "schedule": "a schedule"}.get(args.subject[0], args.subject[0])
+    if subject not in ("runs", *args.groups):
+        if len(args.subject) > 1:
+            return  # it is no subject, which will be told
+        subject = "a trace"
+    for name, group in args.groups.items():
+        for option in group._group_actions:
+            if name != subject and getattr(args, option.dest) != option.default:
+                raise ArgumentError(f"{option.option_strings[0]} is for {name}, and this is {subject}")
 
 
 def _page(args: argparse.Namespace) -> int:

@@ -76,7 +76,7 @@ def test_a_page(trace, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (["schedule", "gpipe", "--html"], "timeline of a trace, not schedule gpipe"),
+        (["schedule", "gpipe", "--html"], "--html is for a trace, and this is a schedule"),
         (["t.json", "--html", "--kind", "traffic"], "not t.json with traffic"),
         (["t.json", "--html", "-o", "t.png"], "must end in .html"),
     ],
@@ -256,6 +256,8 @@ def test_runs(tmp_path, capsys):
         (["shards", "tp"], ArgumentError, r"takes options, and not \['tp'\]"),
         (["shards", "--tp", "3"], ArgumentError, "8 heads on tp 3 leave 2 over"),
         (["shards", "--sp", "0"], ArgumentError, "'sp': 0"),
+        (["shards", "--ranks", "2"], ArgumentError, "--ranks is for a collective, and this is shards"),
+        (["runs", "a", "b", "--tp", "2"], ArgumentError, "--tp is for shards, and this is runs"),
         (["runs"], ArgumentError, "takes the folders of different runs"),
         (["runs", "a", "a"], ArgumentError, "takes the folders of different runs"),
         (["runs", "nowhere"], DataError, r"no losses in nowhere/metrics\.jsonl"),
