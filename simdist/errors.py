@@ -28,6 +28,8 @@ __all__ = [
     "unknown_name",
 ]
 
+_MANY = 30  # names that nobody would read
+
 
 class SimdistError(Exception):
     """Anything that simdist raises on purpose."""
@@ -98,9 +100,11 @@ class WorldUnavailable(SimdistError):
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """The error for `name`, which is no known `kind`: lists the known ones and guesses which was meant."""
+    """The error for `name`, which is no known `kind`: guesses which was meant, or lists them; both if they are few."""
     names = sorted(known)
     near = get_close_matches(str(name), names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
+    if near and len(names) > _MANY:
+        return UnknownNameError(f"unknown {kind} {name!r}{hint}")
     there = f"There are: {', '.join(names)}" if names else "There are none"
     return UnknownNameError(f"unknown {kind} {name!r}{hint or '.'} {there}")

@@ -56,7 +56,8 @@ def test_toml_may_give_a_whole_number_where_any_will_do(tmp_path):
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("stpes = 3", UnknownNameError, r"c\.toml: 'stpes'; did you mean 'steps'"),
+        ("stpes = 3", UnknownNameError, r"c\.toml: 'stpes'; did you mean 'steps'\?$"),  # of many, the one
+        ("qqq = 3", UnknownNameError, r"c\.toml: 'qqq'\. There are: algorithm, .*, zero$"),
         ("steps = 2.5", ArgumentError, r"steps in .*c\.toml is 2\.5; needs a whole number"),
         ("steps = true", ArgumentError, "steps in .* is True"),
         ("data = 3", ArgumentError, "data in .* is 3; needs a string"),
