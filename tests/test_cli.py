@@ -285,6 +285,45 @@ def test_a_pipeline_leaves_its_schedule(text, tmp_path, capsys):
     assert (tmp_path / "schedule.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("name", ["zb-h1", "zb-v", "pipedream-2bw"])
+def test_a_schedule_of_ones_own_is_drawn_and_then_trained_with(name, text, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = ["--pp=2", "--micro-batches=4"]
+    told = [*line, "--world=virtual", "--ranks=2", "--steps=3", "--data", text, *SMALL, "--hidden-layers=3"]
+    assert main(["plot", "schedule", name, "--stages=2", "--micro-batches=4", "--text"]) == 0
+    Path("mine.txt").write_text(capsys.readouterr().out.partition(f"{name}: makespan")[0])
+    assert main(["plot", "schedule", "mine.txt"]) == 0
+    assert main(["train", *told, f"--schedule={name}", "--out=named"]) == 0
+    assert main(["train", *told, "--schedule=mine.txt", "--out=read", "--checkpoint-every=3"]) == 0
+    assert "2 ranks, dp 1 x pp 2, mine.txt" in capsys.readouterr().out
+    named, read = (Path(out, "metrics.jsonl").read_text().splitlines() for out in ("named", "read"))
+    losses = [[json.loads(line)["train_loss"] for line in lines] for lines in (named, read)]
+    assert losses[0] == losses[1]
+    monkeypatch.chdir(tmp_path / "read")  # the file is found from anywhere
+    assert main(["train", "--world=virtual", "--ranks=2", "--resume=.", "--steps=4"]) == 0
+    assert "2 ranks, dp 1 x pp 2, mine.txt" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "rows", "fault"),
+    [
+        ("--micro-batches=2", "F0 F1 B0 B1\nF0 B0 F1 B1\n", "mine.txt is a schedule of 2 ranks and 2 micro-batches; "),
+        ("--pp=2 --micro-batches=3", "F0 F1 B0 B1\nF0 B0 F1 B1\n", "asked for are 2 and 3"),
+        ("--pp=2 --micro-batches=2", "F0 F1 B0 B1\nF0 B0 F1\n", "micro-batch 1 needs F1 and B1"),
+        ("--pp=2 --micro-batches=2 --chunks=2", "F0 F1 B0 B1\nF0 B0 F1 B1\n", "chunks is for schedule"),
+        ("--pp=2 --micro-batches=2", "F0 X1\n", "'X1' in the row of rank 0 is no action"),
+        ("--pp=2 --schedule=nowhere.txt", "", "cannot read nowhere.txt"),
+    ],
+)
+def test_schedules_of_ones_own_that_cannot_be(words, rows, fault, text, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.txt").write_text(rows)
+    told = ["--world=virtual", "--ranks=2", "--data", text, *SMALL, "--schedule=mine.txt"]
+    assert main(["train", *told, *words.split()]) == 2
+    assert fault in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "text"]
+
+
 def test_virtual_ranks_train_on_a_cluster_that_is_not_there(text, tmp_path, capsys):
     words = ["--world=virtual", "--ranks=16", "--cluster=h100", "--steps=4", "--data", text, "--out", str(tmp_path)]
     assert main(["train", *words, *SMALL]) == 0

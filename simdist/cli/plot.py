@@ -8,10 +8,10 @@ from typing import Any
 from simdist.cli import plot_shards
 from simdist.cli.plot_runs import draw_runs
 from simdist.collectives.watch import watched
-from simdist.errors import ArgumentError, DataError, unknown_name
+from simdist.errors import ArgumentError, unknown_name
 from simdist.parallel import pipeline
 from simdist.parallel.pipeline.formulas import formula, has_formula
-from simdist.parallel.pipeline.schedules import options
+from simdist.parallel.pipeline.schedules import FILES, options
 from simdist.parallel.pipeline.schedules.automatic import ZB_MEMORY, lower_bound
 from simdist.plots import (
     attention_work,
@@ -189,7 +189,7 @@ def _schedule(args: argparse.Namespace) -> int:
         runs.append(pipeline.simulate(schedule, times))
         if args.text:
             print(pipeline.to_text(schedule), end="")
-        _print_figures(runs[-1], report, args, memory, known=not name.endswith(".txt"))
+        _print_figures(runs[-1], report, args, memory)
     if args.out or not args.text:
         own = [run.schedule.name for run in runs]
         labels = own if len(set(own)) == len(own) else names
@@ -214,13 +214,8 @@ def _schedule_of(
     name: str, args: argparse.Namespace, times: pipeline.Times, memory: pipeline.Memory
 ) -> pipeline.Schedule:
     """The schedule of this name, or in this file."""
-    if name.endswith(".txt"):
-        try:
-            return pipeline.parse(Path(name).read_text(encoding="utf-8"), Path(name).stem)
-        except OSError as error:
-            raise DataError(f"cannot read {name}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise DataError(f"{name} is no text: {error}") from error
+    if name.endswith(FILES):
+        return pipeline.load(name)
     takes = options(name)
     given: dict[str, Any] = {"times": times, "memory": memory}
     others = {option: value for option, value in given.items() if option in takes}
@@ -234,21 +229,19 @@ def _schedule_of(
 
 
 def _print_figures(
-    run: pipeline.Simulation, report: pipeline.Report, args: argparse.Namespace, memory: pipeline.Memory, known: bool
+    run: pipeline.Simulation, report: pipeline.Report, args: argparse.Namespace, memory: pipeline.Memory
 ) -> None:
-    """What a schedule takes, simulated beside what its paper says, or beside the bounds within which it was sought;
-    if it is known, and not from a file, whatever name it has there.
-    """
+    """What a schedule takes, simulated beside what its paper says, or beside the bounds within which it was sought."""
     schedule, beside = run.schedule, "formula"
     own = [run.own_bubble, run.own_bubble_rate, *report.memory]
     said: list[float | None] = [None] * len(own)
     shape: dict[str, Any] = {"stages": args.stages, "micro_batches": args.micro_batches, "memory": memory}
-    if known and schedule.name == "zb-auto":
+    if schedule.name == "zb-auto":
         least, beside = lower_bound(**shape, memory_limit=args.memory_limit, times=run.times), "bound"
         limit = 2 * args.stages * memory.backward if args.memory_limit is None else args.memory_limit
         bubble = max(0.0, least - run.busy(0))
         said = [bubble, bubble / least if least else 0.0, *[limit] * args.stages]
-    elif known and has_formula(schedule.name):
+    elif has_formula(schedule.name):
         found = formula(schedule.name, times=run.times, **shape, chunks=len(schedule.placement[0]))
         idle = (found.bubble, found.bubble_rate) if found.filled else (None, None)
         said = [*idle, *found.memory]

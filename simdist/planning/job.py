@@ -17,7 +17,7 @@ from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.layout import mesh_sizes
 from simdist.training.methods import PIPELINE, recipe
-from simdist.training.pipelines import UPDATING, schedule_of
+from simdist.training.pipelines import is_updating, schedule_of
 
 __all__ = ["METHODS", "Job", "Part", "Piece", "check_known"]
 
@@ -32,7 +32,7 @@ def check_known(settings: Mapping[str, Any]) -> None:
     for name, known in (("method", METHODS), ("offload", ("none",)), ("compress", ()), ("algorithm", ("auto",))):
         if settings.get(name) not in (None, *known):
             raise ArgumentError(f"{name} is {settings[name]}; plans are of {name} {', '.join(known) or 'none'}")
-    if settings.get("schedule") in UPDATING:
+    if is_updating(settings.get("schedule")):
         raise ArgumentError(
             f"schedule is {settings['schedule']}; plans are of those that update after all micro-batches, such as 1f1b"
         )

@@ -104,4 +104,4 @@ def _memory(job: Job, rank: int) -> dict[str, float]:
     if not job.pipelined:
         return found | {"activations": float(size.layers * block + around)}
     said = paper(job.schedule, stage_times(job))
-    return found | {"activations": size.layers / job.sizes["pp"] * block * (said.memory[rank] if said else 1.0)}
+    return found | ({"activations": size.layers / job.sizes["pp"] * block * said.memory[rank]} if said else {})

@@ -13,14 +13,14 @@ from simdist.errors import ArgumentError
 from simdist.nn.shape import BLOCKS, RECOMPUTATIONS
 from simdist.optim import Schedule
 from simdist.parallel import compressions
-from simdist.parallel.pipeline import schedules
+from simdist.parallel.pipeline.schedules import FILES, schedules
 from simdist.parallel.precision import precisions
 from simdist.parallel.recipe import optimizer_defaults, optimizers
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, COMPUTE_TIMES, SERVED
 from simdist.training.methods import OFFLOADS, check, methods
 from simdist.training.models import models
 from simdist.training.option import Option, Per, option
-from simdist.training.pipelines import UPDATING, chunked
+from simdist.training.pipelines import chunked, is_updating
 
 __all__ = ["BRINGING", "Config", "options"]
 
@@ -138,7 +138,11 @@ class Config:
         "ranks", Per("method", pipeline=1), "ranks in line, with some of the layers each; brings its method", least=1
     )
     schedule: str = option(
-        "ranks", Per("method", pipeline="1f1b"), "of the line's micro_batches; brings its method", schedules
+        "ranks",
+        Per("method", pipeline="1f1b"),
+        "of the line's micro_batches, or a .txt with one; brings its method",
+        schedules,
+        files=FILES,
     )
     chunks: int = option("ranks", Per("schedule", lambda: dict.fromkeys(chunked(), 2)), "stages a rank", least=1)
     zero: int = option(
@@ -254,7 +258,7 @@ class Config:
         """
         if self.method == "diloco" and self.optimizer is None:
             return {"optimizer": "adamw"}
-        if self.method == "pipeline" and self.schedule in UPDATING:
+        if self.method == "pipeline" and is_updating(self.schedule):
             implied = {"clip_norm": 0.0} | ({"logits": "untied"} if self.model == "gpt" else {})
             return {name: value for name, value in implied.items() if getattr(self, name) is None}
         plain = self.optimizer == "sgd" or (self.optimizer is None and self.model in (None, "mlp"))

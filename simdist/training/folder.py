@@ -12,6 +12,7 @@ from typing import Any
 from simdist.cluster import Cluster, as_toml
 from simdist.data import PYTHON
 from simdist.errors import ArgumentError, CheckpointError, DataError
+from simdist.parallel.pipeline.schedules import FILES
 from simdist.trace import Trace
 from simdist.training.checkpoint import latest
 from simdist.training.config import Config
@@ -56,8 +57,11 @@ class RunFolder:
         self, path: str | Path, config: Config, lines: Sequence[Line] = (), log: str = "", *, again: bool = False
     ) -> None:
         self.path = Path(path)
-        if config.data != PYTHON:  # so that the file says the same wherever it is read
+        # So that the file says the same wherever it is read.
+        if config.data != PYTHON:
             config = replace(config, data=str(Path(config.data).absolute()))
+        if (config.schedule or "").endswith(FILES):
+            config = replace(config, schedule=str(Path(config.schedule).absolute()))
         with self.writing():
             self.path.mkdir(parents=True, exist_ok=True)
             if not again and latest(self.path / CHECKPOINTS) is not None:

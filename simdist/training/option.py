@@ -53,6 +53,7 @@ class Option:
         least, below: numbers must be at least `least` and less than `below`, 2^40 if it is not given,
         above: and more than `least`.
         alias: another name on the command line.
+        files: how the name of a file ends that will do for a choice.
         metavar: what stands for the value in the help.
     """
 
@@ -64,6 +65,7 @@ class Option:
     below: float = _MOST
     above: bool = False
     alias: str = ""
+    files: str = ""
     metavar: str = ""
 
     @property
@@ -98,7 +100,7 @@ class Option:
     def _check(self, name: str, value: Any) -> None:
         if isinstance(value, str):
             names = self.names
-            if names and value not in names:
+            if names and value not in names and not (self.files and value.endswith(self.files)):
                 raise unknown_name(name, value, names)
         elif not (self.least <= value < self.below) or (self.above and value == self.least):
             needs = f"{'more than' if self.above else 'at least'} {self.least:g}"

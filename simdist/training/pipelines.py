@@ -14,13 +14,14 @@ from simdist.parallel.pipeline import (
     Pipeline,
     Schedule,
     Times,
+    load,
     modelled_costs,
     schedule,
     schedules,
     split,
     stage_times,
 )
-from simdist.parallel.pipeline.schedules import options
+from simdist.parallel.pipeline.schedules import FILES, options
 from simdist.parallel.precision import precision
 from simdist.training.models import sample
 
@@ -33,10 +34,9 @@ if TYPE_CHECKING:
     from simdist.parallel.spread import Spread
     from simdist.training.config import Config
 
-__all__ = ["UPDATING", "check", "chunked", "costs", "hops", "pipeline", "schedule_of"]
+__all__ = ["check", "chunked", "costs", "hops", "is_updating", "pipeline", "schedule_of"]
 
-UPDATING = tuple(name for name in schedules() if name.startswith("pipedream"))
-"""The schedules that update weights while micro-batches are in flight: stages never wait for each other's updates."""
+_UPDATING = tuple(name for name in schedules() if name.startswith("pipedream"))
 
 
 def chunked() -> list[str]:
@@ -44,8 +44,19 @@ def chunked() -> list[str]:
     return [name for name in schedules() if "chunks" in options(name)]
 
 
+def is_updating(name: str | None) -> bool:
+    """Whether this schedule updates weights while micro-batches are in flight: stages never wait for each other's
+    updates.
+    """
+    if name and name.endswith(FILES):
+        return load(name).weights.policy != "flush"
+    return name in _UPDATING
+
+
 def schedule_of(config: Config) -> Schedule:
     """The schedule that a config asks for; where it hangs on times, for those that its stages should take."""
+    if config.schedule.endswith(FILES):  # which somebody may be writing at
+        return schedule(config.schedule, stages=config.pp, micro_batches=config.micro_batches)
     times = _times(config) if "times" in options(config.schedule) else None
     return _schedule(config.schedule, config.pp, config.micro_batches, config.chunks, times)
 
@@ -86,6 +97,8 @@ def _times(config: Config) -> Times:
 
 def _num_stages(config: Config) -> int:
     """Into how many stages the schedule cuts the model, which does not hang on the batch."""
+    if config.schedule.endswith(FILES):
+        return schedule_of(config).num_stages
     return _schedule(config.schedule, config.pp, 1, config.chunks, None).num_stages
 
 
@@ -95,7 +108,7 @@ def pipeline(
     """A model in the pipeline that a config asks for; the arguments are those of `Pipeline`."""
     layers = [layer.total for layer in costs(config)]
     given = (model, mesh, recipe, config.seed, schedule_of(config))
-    if config.schedule in UPDATING:
+    if is_updating(config.schedule):
         return PipeDream(*given, costs=layers)
     return Pipeline(*given, costs=layers, zero_stage=config.zero, shards=config.shards or 0, spread=spread)
 
@@ -106,7 +119,7 @@ def check(config: Config) -> None:
         raise ArgumentError(f"pp {config.pp}, and optimizer {config.optimizer}, which needs the whole model")
     if config.zero > 1:
         raise ArgumentError(f"method pipeline, and zero {config.zero}; a pipeline goes with zero 0 and 1")
-    if config.schedule in UPDATING:
+    if is_updating(config.schedule):
         _check_updating(config)
     layers = len(sample(config).like)
     if config.pp > layers:

@@ -1,6 +1,7 @@
 """Report: what a run reached and cost, measured beside predicted beside formula."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from simdist.arrays import Moment
@@ -138,7 +139,7 @@ def _ranks(trainer: Trainer, step: Mapping[Call, int]) -> str:
     cut = [f"{axis} {size}" for axis, size in sizes.items() if size > 1]
     axes = " x ".join([f"dp {trainer.method.comm.size}", *cut]) + ", " if cut else ""
     names = dict.fromkeys(call.span_name for call in step)
-    way = f"{config.schedule or config.method}{_shards(config.shards or 0)}"
+    way = f"{Path(config.schedule or config.method).name}{_shards(config.shards or 0)}"
     return f"{comm.size} ranks, {axes}{way}{': ' if names else ''}{', '.join(names)}"
 
 

@@ -24,7 +24,7 @@ from simdist.parallel.pipeline.schedules import named, schedule, schedules
 from simdist.parallel.pipeline.simulate import Simulation, simulate
 from simdist.parallel.pipeline.split import split
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
-from simdist.parallel.pipeline.text import parse, to_text
+from simdist.parallel.pipeline.text import load, parse, to_text
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.pipeline.validate import Report, validate
 from simdist.parallel.pipeline.versions import StageVersions, versions
@@ -62,6 +62,7 @@ __all__ = [
     "executions",
     "footprints",
     "joined",
+    "load",
     "mean_memory",
     "measured_costs",
     "measured_times",

@@ -12,8 +12,10 @@ joined by &. A rank that does nothing has a dash. Lines that begin with # may be
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
 
-from simdist.errors import ScheduleError
+from simdist.errors import DataError, ScheduleError
 from simdist.parallel.pipeline.action import (
     Action,
     Backward,
@@ -26,7 +28,7 @@ from simdist.parallel.pipeline.action import (
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.weights import Weights
 
-__all__ = ["LETTERS", "grid", "is_action", "parse", "to_text"]
+__all__ = ["LETTERS", "grid", "is_action", "load", "parse", "to_text"]
 
 LETTERS: dict[str, type[Part]] = {"F": Forward, "B": Backward, "I": BackwardInput, "W": BackwardWeight}
 
@@ -82,6 +84,23 @@ def parse(text: str, name: str = "schedule") -> Schedule:
                 raise ScheduleError(f"{len(rows)} rows, but the first line tells of {ranks} ranks")
             return Schedule(name, actions, placement, int(micro_batches), Weights(policy, int(group or 0)))
     return Schedule(name, actions, placement)
+
+
+def load(path: str | Path) -> Schedule:
+    """The schedule in a file, as `parse` reads it; named after the file, for its rows are not a paper's.
+
+    Raises:
+        DataError: it cannot be read, or is no text.
+        ScheduleError: as of `parse`.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is no text: {error}") from error
+    return replace(parse(text), name=path.name)
 
 
 def _read(word: str, rank: int) -> list[tuple[str, int, int]]:

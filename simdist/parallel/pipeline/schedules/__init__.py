@@ -11,6 +11,6 @@ from simdist.parallel.pipeline.schedules import (  # noqa: F401, I001
     chimera,
     dualpipe,
 )
-from simdist.parallel.pipeline.schedules.registry import named, options, schedule, schedules
+from simdist.parallel.pipeline.schedules.registry import FILES, named, options, schedule, schedules
 
-__all__ = ["named", "options", "schedule", "schedules"]
+__all__ = ["FILES", "named", "options", "schedule", "schedules"]

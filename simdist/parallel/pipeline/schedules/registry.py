@@ -1,15 +1,21 @@
 """Registry: every schedule by name."""
 
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from typing import Any, TypeVar
 
 from simdist.errors import ArgumentError, unknown_name
 from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.text import load
+from simdist.parallel.pipeline.validate import validate
 
-__all__ = ["first_name", "named", "options", "schedule", "schedules"]
+__all__ = ["FILES", "first_name", "named", "options", "schedule", "schedules"]
 
 Maker = TypeVar("Maker", bound=Callable[..., Schedule])
+
+FILES = ".txt"
+"""How the name of a schedule ends that is in a file: as `simdist.parallel.pipeline.text` describes."""
 
 _MAKERS: dict[str, Callable[..., Schedule]] = {}
 _OTHER_NAMES = {  # as they are called in arXiv 2007.01045, 2006.09503 and 2412.19437
@@ -60,14 +66,28 @@ def options(name: str) -> list[str]:
 
 
 def _maker(name: str) -> Callable[..., Schedule]:
+    if name.endswith(FILES):
+        return partial(_loaded, name)
     maker = _MAKERS.get(first_name(name))
     if maker is None:
         raise unknown_name("schedule", name, _MAKERS)
     return maker
 
 
+def _loaded(path: str, stages: int, micro_batches: int) -> Schedule:
+    """The one in a file, if it is for these and can be carried out."""
+    found = load(path)
+    if (found.num_ranks, found.num_micro_batches) != (stages, micro_batches):
+        raise ArgumentError(
+            f"{path} is a schedule of {found.num_ranks} ranks and {found.num_micro_batches} micro-batches; "
+            f"asked for are {stages} and {micro_batches}"
+        )
+    validate(found)
+    return found
+
+
 def schedule(name: str, *, stages: int, micro_batches: int, **others: Any) -> Schedule:
-    """The schedule of this name; dapple and pipedream-flush are 1f1b, zb1p is zb-h1.
+    """The schedule of this name; dapple and pipedream-flush are 1f1b, zb1p is zb-h1. Or that of a file, mine.txt.
 
     Args:
         stages: how many ranks stand in line, p. What cuts the model finer than that says so.
@@ -77,7 +97,9 @@ def schedule(name: str, *, stages: int, micro_batches: int, **others: Any) -> Sc
 
     Raises:
         UnknownNameError: no such schedule or option; the message lists those there are.
-        ArgumentError: a number is below 1, or not one for which the schedule is defined; or more than memory holds.
+        DataError, ScheduleError: the file cannot be read, or its schedule not be carried out.
+        ArgumentError: the file's is for other numbers; or a number is below 1, or not one for which the schedule is
+            defined; or more than memory holds.
     """
     known = options(name)
     for option in others:
