@@ -1,7 +1,8 @@
 """Where a model meets the ranks."""
 
 from simdist.parallel.centralized import Centralized
-from simdist.parallel.compressed import Compressed, compressions
+from simdist.parallel.compressed import Compressed
+from simdist.parallel.compression import compressions
 from simdist.parallel.data_parallel import DataParallel
 from simdist.parallel.drift import check_replicas
 from simdist.parallel.learner import Learner

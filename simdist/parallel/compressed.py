@@ -1,21 +1,20 @@
 """Compressed data parallelism: gradients summed by fewer bytes than they have."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simdist.arrays import Array, clear, hold, partition
 from simdist.collectives import reduce_scatter
 from simdist.comm import Communicator
-from simdist.errors import unknown_name
-from simdist.nn import Model, Noise, Parameters
-from simdist.parallel.compression import Compressor, PowerSGD, Quantized, TopK, Uncompressed
+from simdist.nn import Model, Noise
+from simdist.parallel.compression import compressor
 from simdist.parallel.holding import Holding, Shard
 from simdist.parallel.method import GRADIENTS, Method
 from simdist.parallel.recipe import Recipe
 from simdist.parallel.replica import Replica
 from simdist.parallel.update import Update
 
-__all__ = ["Comparison", "Compressed", "compare", "compressions"]
+__all__ = ["Comparison", "Compressed", "compare"]
 
 _PUT_OFF = "compression.put_off/"
 
@@ -35,9 +34,8 @@ class Compressed(Method):
         model, comm, recipe: as of `Method`; the precision is float32 or float64.
         seed: of the first weights, which rank 0 draws and broadcasts.
         compression: one of `compressions()`.
-        share: of the items that top-k sends.
-        block: how many items share a scale of 8 bits.
-        rank: of PowerSGD's matrices.
+        settings: its own: the share of the items that top-k sends, how many items in a block share a scale of 8 bits,
+            the rank of PowerSGD's matrices.
 
     Attributes:
         compressor: with its counts, `sent_bytes` against `plain_bytes`.
@@ -50,7 +48,7 @@ class Compressed(Method):
 
     Raises:
         ArrayError: the precision is a short one.
-        UnknownNameError: there is no such compression.
+        UnknownNameError: there is no such compression, or it has no such setting.
     """
 
     def __init__(
@@ -60,22 +58,24 @@ class Compressed(Method):
         recipe: Recipe,
         seed: int,
         compression: str,
-        *,
-        share: float = 0.01,
-        block: int = 1024,
-        rank: int = 2,
+        **settings: Any,
     ) -> None:
         super().__init__(model, comm, recipe)
         self._replica = Replica(model, comm, recipe.precision.dtype, seed)
         parameters = model.parameters
         self.update = Update(self.weights, Holding.of_all(parameters.size), parameters, recipe, self.spread)
-        self.compressor = _compressor(compression, self._replica.gradient, parameters, share, block, rank)
+        self.compressor = compressor(compression, self._replica.gradient, parameters, **settings)
         hold("buffers", list(self.compressor.state.values()))
 
     @property
     def weights(self) -> Array:
         """The flat vector of all weights."""
         return self._replica.weights
+
+    @property
+    def item_bytes(self) -> int:
+        """See Learner."""
+        return self.compressor.item_bytes
 
     def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
         """Each rank by itself."""
@@ -116,29 +116,6 @@ class Compressed(Method):
     def _part(self) -> slice:
         """What this rank keeps of what all have put off."""
         return partition(len(self.weights), self.comm.size)[self.comm.rank]
-
-
-_COMPRESSIONS = ("none", "top-k", "8-bit", "power-sgd")
-
-
-def compressions() -> list[str]:
-    """The names of all compressions; "none" is the all-reduce, with the same counts."""
-    return list(_COMPRESSIONS)
-
-
-def _compressor(name: str, like: Array, parameters: Parameters, share: float, block: int, rank: int) -> Compressor:
-    """The compressor of this name, for a gradient like this one."""
-    match name:
-        case "none":
-            return Uncompressed(like)
-        case "top-k":
-            return TopK(like, share)
-        case "8-bit":
-            return Quantized(like, block)
-        case "power-sgd":
-            matrices = [(parameters.spans[p.name], p.shape) for p in parameters if len(p.shape) > 1]
-            return PowerSGD(like, matrices, rank)
-    raise unknown_name("compression", name, _COMPRESSIONS)
 
 
 class Comparison(NamedTuple):

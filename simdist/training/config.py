@@ -12,7 +12,7 @@ from simdist.data import ORDERS, PYTHON
 from simdist.errors import ArgumentError
 from simdist.nn.shape import BLOCKS, RECOMPUTATIONS
 from simdist.optim import Schedule
-from simdist.parallel import compressions
+from simdist.parallel.compression import compression_defaults, compressions
 from simdist.parallel.pipeline.schedules import FILES, schedules
 from simdist.parallel.precision import precisions
 from simdist.parallel.recipe import optimizer_defaults, optimizers
@@ -37,6 +37,10 @@ def _per_method(methods: Iterable[str], default: Any) -> Per:
 
 def _of_optimizer(setting: str) -> Per:
     return Per("optimizer", lambda: optimizer_defaults(setting))
+
+
+def _of_compression(setting: str) -> Per:
+    return Per("compress", lambda: compression_defaults(setting))
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ class Config:
     ulysses: bool = option("ranks", Per("model", gpt=False), "on sp: each has some of the heads, for attention")
     ring_attention: bool = option("ranks", Per("model", gpt=False), "on sp: keys and values go round; if no other way")
     ep: int = option("ranks", Per("model", gpt=1), "ranks that share the experts, and are copies otherwise", least=1)
-    method: str = option("ranks", "ddp", "how they train together", methods())
+    method: str = option("ranks", "ddp", "how they train together", methods)
     pp: int = option(
         "ranks", Per("method", pipeline=1), "ranks in line, with some of the layers each; brings its method", least=1
     )
@@ -169,11 +173,11 @@ class Config:
         "ranks", Per("offload", **dict.fromkeys(OFFLOADS[1:], "host")), "where that lies", ("host", "disk")
     )
     compress: str = option(
-        "ranks", Per("method", compressed="top-k"), "gradients; brings its method along", compressions()
+        "ranks", Per("method", compressed="top-k"), "gradients; brings its method along", compressions
     )
-    compress_share: float = option("ranks", Per("compress", **{"top-k": 0.01}), "of items to send", below=1, above=True)
-    compress_block: int = option("ranks", Per("compress", **{"8-bit": 1024}), "items that share a scale", least=1)
-    compress_rank: int = option("ranks", Per("compress", **{"power-sgd": 2}), "of the matrices that are sent", least=1)
+    compress_share: float = option("ranks", _of_compression("share"), "of items to send", below=1, above=True)
+    compress_block: int = option("ranks", _of_compression("block"), "items that share a scale", least=1)
+    compress_rank: int = option("ranks", _of_compression("rank"), "of the matrices that are sent", least=1)
     check_every: int = option(
         "ranks",
         _per_method(("dp", "ddp", "compressed", "pipeline"), 0),

@@ -7,11 +7,12 @@ from simdist.arrays import partition
 from simdist.errors import ArrayError, UnknownNameError
 from simdist.nn import Shape, gpt, mlp
 from simdist.parallel import DataParallel, Recipe
-from simdist.parallel.compressed import Compressed, compare, compressions
+from simdist.parallel.compressed import Compressed, compare
+from simdist.parallel.compression import compressions
 from simdist.parallel.precision import precision
 
 LOSSY = [name for name in compressions() if name != "none"]
-OPTIONS = {"share": 0.1, "block": 64, "rank": 2}
+SETTINGS = {"none": {}, "top-k": {"share": 0.1}, "8-bit": {"block": 64}, "power-sgd": {"rank": 2}}
 EXACT = precision("float64")
 every_lossy = pytest.mark.parametrize("name", LOSSY)
 
@@ -36,7 +37,7 @@ FRESH = text(64 * 120).reshape(-1, 64, 6)
 def train(comm, model, compression, steps=120):
     """The trained method, its mean loss on the batch, and the bytes of its steps on the record."""
     recipe, rate = RECIPES[model]
-    method = Compressed(MODELS[model](), comm, recipe, 1, compression, **OPTIONS)
+    method = Compressed(MODELS[model](), comm, recipe, 1, compression, **SETTINGS[compression])
     own, first = partition(len(WINDOWS), comm.size)[comm.rank], len(comm.recorder.rows)
     targets = len(WINDOWS) * method.model.targets_per_window
     for step in range(steps):
@@ -90,7 +91,7 @@ def stop_and_go(comm, compression):
     """What has been put off before and after the state went through `vectors`, here and as all ranks add up."""
     method, *_ = train(comm, "mlp", compression, 7)
     recipe, _ = RECIPES["mlp"]
-    other = Compressed(MODELS["mlp"](), comm, recipe, 2, compression, **OPTIONS)
+    other = Compressed(MODELS["mlp"](), comm, recipe, 2, compression, **SETTINGS[compression])
     vectors = method.vectors()
     other.restore(vectors, method.numbers())
     (shard,) = vectors["compression.put_off/"]

@@ -3,7 +3,18 @@
 from simdist.parallel.compression.compressor import Compressor
 from simdist.parallel.compression.power_sgd import PowerSGD
 from simdist.parallel.compression.quantized import Quantized
+from simdist.parallel.compression.registry import compression_defaults, compressions, compressor, named
 from simdist.parallel.compression.top_k import TopK
 from simdist.parallel.compression.uncompressed import Uncompressed
 
-__all__ = ["Compressor", "PowerSGD", "Quantized", "TopK", "Uncompressed"]
+__all__ = [
+    "Compressor",
+    "PowerSGD",
+    "Quantized",
+    "TopK",
+    "Uncompressed",
+    "compression_defaults",
+    "compressions",
+    "compressor",
+    "named",
+]

@@ -1,0 +1,107 @@
+"""Registry: every compression by name."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from simdist.arrays import Array
+from simdist.errors import unknown_name
+from simdist.nn import Parameters
+from simdist.parallel.compression.compressor import Compressor
+from simdist.parallel.compression.power_sgd import PowerSGD
+from simdist.parallel.compression.quantized import Quantized
+from simdist.parallel.compression.top_k import TopK
+from simdist.parallel.compression.uncompressed import Uncompressed
+
+__all__ = ["Make", "compression_defaults", "compressions", "compressor", "named"]
+
+Make = Callable[..., Compressor]
+
+_SETTINGS = ("share", "block", "rank")
+
+
+class _Known(NamedTuple):
+    """A compression that can be asked for by name."""
+
+    make: Make
+    defaults: Mapping[str, float]
+
+
+_COMPRESSIONS: dict[str, _Known] = {}
+
+
+def named(name: str, **defaults: float) -> Callable[[Make], Make]:
+    """Register the function below, which makes a compressor: `Compressed(…, name)` and `simdist train --compress` know
+    it then.
+
+        @named("random-k", share=0.1)
+        def random_k(like, parameters, share):
+            return RandomK(like, share)
+
+    The function takes the whole gradient's like, shape (n,), float32 or float64; the model's parameters, which say
+    where in it the matrices lie; and its settings.
+
+    Args:
+        defaults: the settings that it has: share, of the items to send; block, of items that are coded together; rank,
+            of matrices. A training run is refused that gives one of these (--compress-share, …) that is not named here.
+
+    Raises:
+        UnknownNameError: one of the settings is none of these.
+    """
+    for setting in defaults:
+        if setting not in _SETTINGS:
+            raise unknown_name(f"setting of compression {name}", setting, _SETTINGS)
+
+    def register(make: Make) -> Make:
+        _COMPRESSIONS[name] = _Known(make, defaults)
+        return make
+
+    return register
+
+
+def compressions() -> list[str]:
+    """The names of all compressions; "none" is the all-reduce, with the same counts."""
+    return list(_COMPRESSIONS)
+
+
+def compression_defaults(setting: str) -> dict[str, float]:
+    """The default of "share", "block" or "rank", by the names of the compressions that have it."""
+    return {name: known.defaults[setting] for name, known in _COMPRESSIONS.items() if setting in known.defaults}
+
+
+def compressor(name: str, like: Array, parameters: Parameters, **settings: Any) -> Compressor:
+    """The compressor of this name, for a gradient like this one.
+
+    Raises:
+        UnknownNameError: there is no such compression, or it has no such setting; the message lists those there are.
+    """
+    if name not in _COMPRESSIONS:
+        raise unknown_name("compression", name, _COMPRESSIONS)
+    known = _COMPRESSIONS[name]
+    for setting in settings:
+        if setting not in known.defaults:
+            raise unknown_name(f"setting of compression {name}", setting, known.defaults)
+    return known.make(like, parameters, **{**known.defaults, **settings})
+
+
+# -- the compressions ---------------------------------------------------------------------------------
+
+
+@named("none")
+def _none(like: Array, parameters: Parameters) -> Compressor:
+    return Uncompressed(like)
+
+
+@named("top-k", share=0.01)
+def _top_k(like: Array, parameters: Parameters, share: float) -> Compressor:
+    return TopK(like, share)
+
+
+@named("8-bit", block=1024)
+def _8_bit(like: Array, parameters: Parameters, block: int) -> Compressor:
+    return Quantized(like, block)
+
+
+@named("power-sgd", rank=2)
+def _power_sgd(like: Array, parameters: Parameters, rank: int) -> Compressor:
+    matrices = [(parameters.spans[p.name], p.shape) for p in parameters if len(p.shape) > 1]
+    return PowerSGD(like, matrices, rank)

@@ -1,0 +1,94 @@
+"""Compressions by name: those that there are, and one of one's own."""
+
+import numpy as np
+import pytest
+
+import simdist as sd
+from simdist.errors import ArgumentError, UnknownNameError
+from simdist.nn import mlp
+from simdist.parallel import Compressed, Recipe
+from simdist.parallel.compression import Compressor, compression_defaults, compressions, compressor, named, registry
+from simdist.training import Config
+from simdist.training.methods import distribute
+
+WINDOWS = np.random.default_rng(0).integers(256, size=(6, 5), dtype=np.uint8)
+
+
+class Every(Compressor):
+    """Sends one item of so many, another one each time; all ranks the same, so that an all-reduce will do."""
+
+    name = "every"
+
+    def __init__(self, like, block):
+        super().__init__(like)
+        self.state = {"residual": np.zeros_like(like)}
+        self.block, self.turn = block, 0
+
+    def _reduce(self, x, comm):
+        self._take(x)
+        due = slice(self.turn % self.block, None, self.block)
+        part = self.state["residual"][due].copy()
+        self.state["residual"][due] = 0
+        self._all_reduce(part, comm)
+        x[...] = 0
+        x[due] = part
+        self.turn += 1
+
+
+@pytest.fixture
+def every(monkeypatch):
+    monkeypatch.setattr(registry, "_COMPRESSIONS", dict(registry._COMPRESSIONS))
+
+    @named("every", block=4)
+    def make(like, parameters, block):
+        return Every(like, block)
+
+
+def test_the_names():
+    assert compressions() == ["none", "top-k", "8-bit", "power-sgd"]
+    assert [compression_defaults(s) for s in ("share", "block", "rank")] == [
+        {"top-k": 0.01},
+        {"8-bit": 1024},
+        {"power-sgd": 2},
+    ]
+
+
+def test_one_of_ones_own_in_a_training_run(every):
+    config = Config(compress="every")  # whose class was there before it
+    assert (config.method, config.compress_block, config.compress_share) == ("compressed", 4, None)
+    with pytest.raises(ArgumentError, match="compress_rank is 3, and compress every; compress_rank is for compress"):
+        Config(compress="every", compress_rank=3)
+
+    def trained(comm, config):
+        model = mlp(context_bytes=4, embedding_width=4, hidden_width=8, hidden_layers=1)
+        method = distribute(model, comm, config)
+        for _ in range(config.compress_block or 1):
+            method.train([np.array_split(WINDOWS, comm.size)[comm.rank]], 1 / WINDOWS.size, 0.1)
+        return method.compressor.saved_share, method.weights.copy()
+
+    for block in (1, 3):
+        config = Config(compress="every", compress_block=block, optimizer="sgd", momentum=0.0)
+        (saved, weights), (_, others) = sd.run(trained, 2, args=(config,)).results
+        assert np.array_equal(weights, others)
+        assert saved == pytest.approx(1 - 1 / block, abs=1e-3)
+    plain = sd.run(trained, 1, args=(Config(compress="none", optimizer="sgd", momentum=0.0),)).results[0][1]
+    every_time = sd.run(trained, 2, args=(Config(compress="every", compress_block=1, momentum=0.0),)).results[0][1]
+    assert every_time == pytest.approx(plain, abs=1e-6)
+
+
+def test_limits(every):
+    model, like = mlp(4, 4, 8, 1), np.zeros(10, np.float32)
+    with pytest.raises(UnknownNameError, match="unknown compression 'top-q'; did you mean 'top-k'"):
+        compressor("top-q", like, model.parameters)
+    with pytest.raises(UnknownNameError, match="unknown setting of compression top-k 'block'"):
+        compressor("top-k", like, model.parameters, block=3)
+    with pytest.raises(UnknownNameError, match="unknown setting of compression x 'width'"):
+        named("x", width=3)
+    (error,) = sd.run(lambda comm: _refused(comm, model), 1).results
+    assert "unknown setting of compression 8-bit 'share'" in error
+
+
+def _refused(comm, model):
+    with pytest.raises(UnknownNameError) as caught:
+        Compressed(model, comm, Recipe(), 0, "8-bit", share=0.5)
+    return str(caught.value)
