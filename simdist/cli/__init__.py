@@ -15,6 +15,7 @@ from typing import NamedTuple
 from simdist import __version__
 from simdist.environment import place
 from simdist.errors import ArgumentError, CheckpointError, DataError, WorldUnavailable, unknown_name
+from simdist.launch import share_program
 
 __all__ = ["VERBS", "Verb", "main"]
 
@@ -43,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Ctrl-C, 141 where nobody reads what it prints any more.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        share_program()
     try:
         try:
             return _perform(*words)

@@ -3,7 +3,7 @@
 python -m simdist.examples.own_algorithm verify all_reduce --algorithms swing --ranks 1 2 4 8
 python -m simdist.examples.own_algorithm plot collective all_reduce swing --ranks 8
 python -m simdist.examples.own_algorithm bench all_reduce --world virtual --cluster h100 --ranks 8
-mpirun -n 4 python -m simdist.examples.own_algorithm train --algorithm swing
+python -m simdist.examples.own_algorithm train --ranks 4 --algorithm swing
 """
 
 import sys

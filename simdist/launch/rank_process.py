@@ -21,6 +21,7 @@ from simdist.comm.line import traceback_of
 from simdist.comm.world import world
 from simdist.errors import RankFailed, SimdistError
 from simdist.launch.mpirun import DEAF
+from simdist.launch.own import load_program
 from simdist.launch.parcel import packed, unpacked
 
 __all__ = ["main"]
@@ -41,6 +42,7 @@ def main(argv: list[str]) -> None:
 def run_script(keeper: Guard, argv: list[str]) -> None:
     """Run a script or a module as `python` would, under guard from its first line on."""
     try:
+        load_program()
         if argv[0] == "-m":
             sys.argv = argv[1:]
             sys.path[0] = str(Path.cwd())
@@ -74,6 +76,7 @@ class Task:
         try:
             known = set(sys.path)
             sys.path += [p for p in json.loads((self._folder / "path.json").read_text()) if p not in known]
+            load_program()
             facts, result = self._call()
             self._leave("result.pickle", result)
             self._leave("facts.json", json.dumps(facts, default=np.generic.item).encode())  # a tag may be NumPy's

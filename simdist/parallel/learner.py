@@ -39,6 +39,11 @@ class Learner(ABC):
         self.recipe = recipe
         self.spread = spread or Spread(comm)
 
+    @property
+    def item_bytes(self) -> int:
+        """Of an item of what the ranks send each other: collectives cut between whole ones."""
+        return self.recipe.precision.dtype.itemsize
+
     @abstractmethod
     def train(
         self, windows: Sequence[Array], scale: float, learning_rate: float, noise: Sequence[Noise] | None = None

@@ -14,7 +14,7 @@ from simdist.parallel.pipeline import Pipeline
 from simdist.parallel.sequence import ring_attention_room
 from simdist.parallel.zero.formulas import kept as kept_bytes
 from simdist.training.models import shape
-from simdist.training.traffic import Call, item_bytes, scratch_bytes
+from simdist.training.traffic import Call, scratch_bytes
 
 if TYPE_CHECKING:
     from simdist.training.config import Config
@@ -56,7 +56,7 @@ def predictions(
     elif isinstance(method, Centralized | MapReduce) and comm.rank:
         found["optimizer state"] = Prediction(0, 0)
     if step:
-        itemsize, ring_bytes = item_bytes(method), 0
+        itemsize, ring_bytes = method.item_bytes, 0
         if size is not None and cut.ring:
             block_bytes = 2 * sequences * size.context * size.kv_width // cut.inside * itemsize
             ring_bytes = ring_attention_room(sp, block_bytes, itemsize)

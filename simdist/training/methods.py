@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simdist.errors import ArgumentError
 from simdist.nn import Shape
@@ -15,13 +15,17 @@ from simdist.training.models import shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
     from simdist.comm import Communicator
     from simdist.nn import Model
     from simdist.parallel.spread import Spread
     from simdist.training.config import Config
 
-__all__ = ["CUTTING", "OFFLOADS", "PIPELINE", "attention", "check", "distribute", "methods", "recipe"]
+    Make: TypeAlias = Callable[[Model, Communicator, Config, Spread | None], Method]
+    Own = TypeVar("Own", bound=Callable[[Model, Communicator, Config], Method])
+
+__all__ = ["CUTTING", "OFFLOADS", "PIPELINE", "attention", "check", "distribute", "methods", "named", "recipe"]
 
 OFFLOADS = ("none", "optimizer", "gradients", "parameters")
 """What may lie outside of a rank's device, each with those before it."""
@@ -54,7 +58,7 @@ def _offload(config: Config) -> Offload | None:
     return Offload(OFFLOADS[1 : OFFLOADS.index(config.offload) + 1], config.offload_to)
 
 
-_METHODS: dict[str, Callable[[Model, Communicator, Config, Spread | None], Method]] = {
+_METHODS: dict[str, Make] = {
     "ddp": lambda m, comm, c, s: DataParallel(m, comm, recipe(c), c.seed, c.algorithm, c.bucket_bytes, s),
     "dp": lambda m, comm, c, s: DataParallel(m, comm, recipe(c), c.seed, c.algorithm, spread=s),
     "zero": _zero,
@@ -63,6 +67,27 @@ _METHODS: dict[str, Callable[[Model, Communicator, Config, Spread | None], Metho
     "server": lambda m, comm, c, s: Centralized(m, comm, recipe(c), c.seed),
     "map-reduce": lambda m, comm, c, s: MapReduce(m, comm, recipe(c), c.seed),
 }
+
+
+def named(name: str) -> Callable[[Own], Own]:
+    """Register the function below, which makes a method: `simdist train --method` knows it then.
+
+        @named("majority-vote")
+        def majority_vote(model, comm, config):
+            return MajorityVote(model, comm, recipe(config), config.seed)
+
+    The function takes a model that is not yet bound to memory, the ranks that share each batch, and what the run is
+    told; `recipe` has from that how weights are to change. Settings that are for other methods alone, such as
+    bucket_bytes, are refused with it; its model is whole on each rank.
+    """
+
+    def register(make: Own) -> Own:
+        _METHODS[name] = lambda model, comm, config, spread: make(model, comm, config)
+        return make
+
+    return register
+
+
 CUTTING = ("tp", "sp", "ep")
 """The axes of a mesh that cut a model, besides pp."""
 

@@ -19,7 +19,7 @@ from simdist.training.models import build, shape
 from simdist.training.moved import MOVED, moved
 from simdist.training.pipeline_report import Promise, course, figures, legend, memory, promise
 from simdist.training.rings import rings
-from simdist.training.traffic import Call, calls, costs, formulas, item_bytes, predicted_seconds, sent, transfer_seconds
+from simdist.training.traffic import Call, calls, costs, formulas, predicted_seconds, sent, transfer_seconds
 from simdist.training.trainer import Line, Trainer
 
 __all__ = ["Report", "Row", "at_most", "duration", "report", "since"]
@@ -206,7 +206,7 @@ def _rows(
 ) -> list[Row]:
     """A step's communication: bytes and messages of rank 0 on the record, and the time of its collectives."""
     comm, total = trainer.comm, trainer.gauge.total
-    itemsize = item_bytes(trainer.method)
+    itemsize = trainer.method.item_bytes
     exact, papers = costs(step, comm, itemsize), formulas(step, comm, itemsize)
     took_s = [(transfer_seconds(trace, call), count) for call, count in step.items()]
     if not step:

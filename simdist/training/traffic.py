@@ -26,7 +26,6 @@ from simdist.collectives import (
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
 from simdist.comm.virtual.world import run_virtual
-from simdist.parallel import Compressed, Learner
 from simdist.trace import Span, Trace
 from simdist.trace.kind import COLLECTIVES, kind
 from simdist.training.gauge import STEP
@@ -37,7 +36,6 @@ __all__ = [
     "case_of",
     "costs",
     "formulas",
-    "item_bytes",
     "predicted_seconds",
     "scratch_bytes",
     "sent",
@@ -108,11 +106,6 @@ def _last_step(trace: Trace, rank: int) -> list[Span]:
     own = [s for s in trace if s.rank == rank]
     step = next((s for s in reversed(own) if s.name == STEP), None)
     return [s for s in own if step.start_s <= s.start_s and s.end_s <= step.end_s] if step else []
-
-
-def item_bytes(method: Learner) -> int:
-    """Of an item of what a method's ranks send each other in most collectives."""
-    return method.compressor.item_bytes if isinstance(method, Compressed) else method.recipe.precision.dtype.itemsize
 
 
 def costs(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> list[tuple[Cost, int]]:

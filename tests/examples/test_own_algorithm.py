@@ -1,12 +1,20 @@
 """What a program adds, and all verbs know then: in a process of its own, so that this one knows no more than before."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+from jobs import needs_mpi
+
+from simdist.examples import __file__ as examples
+
+MODULE = "-m", "simdist.examples.own_algorithm"
 
 
-def own_algorithm(*words):
-    command = [sys.executable, "-m", "simdist.examples.own_algorithm", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+def own_algorithm(*words, program=MODULE):
+    done = subprocess.run([sys.executable, *program, *words], capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -35,3 +43,16 @@ def test_among_all_it_is_left_out_where_it_is_not_for_so_many_ranks():
     three, four = out.split("all_reduce on 4 ranks")
     assert "swing" not in three
     assert "swing" in four
+
+
+@needs_mpi
+@pytest.mark.parametrize("program", ["module", "file"])
+def test_the_ranks_that_it_starts_know_it(program, tmp_path):
+    words = MODULE
+    if program == "file":  # which nobody can import
+        words = (str(shutil.copy(Path(examples).with_name("own_algorithm.py"), tmp_path / "my own.py")),)
+    code, out, err = own_algorithm(
+        "verify", "all_reduce", "--algorithms", "swing", "--ranks", "2", "--world", "mpi", program=words
+    )
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1].split()[:3] == ["all_reduce", "swing", "2"]
