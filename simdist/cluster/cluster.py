@@ -78,6 +78,10 @@ class Cluster:
         """The slowest link that a job on `ranks` ranks has to cross."""
         return self.inside if ranks <= self.devices_per_node else self.between
 
+    def link_between(self, senders: int) -> Link:
+        """What is one rank's of the link between nodes while so many ranks of its node send at once."""
+        return self.between.among(senders, self.nics_per_node)
+
     def seconds(self, rank: int, flops: float, num_bytes: float) -> float:
         """How long `rank` computes for this many operations on this many bytes."""
         return self.device.seconds(flops, num_bytes) * self.slow.get(rank, 1.0)

@@ -1,6 +1,7 @@
 """Link: what carries a message."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 
 from simdist.cluster.limits import check_least, check_positive
 
@@ -27,3 +28,7 @@ class Link:
     def seconds(self, num_bytes: float) -> float:
         """The time of one message alone on the wire: alpha + n * beta."""
         return self.latency_s + num_bytes / self.bytes_per_s
+
+    def among(self, senders: int, wires: float) -> "Link":
+        """What one of so many senders has who send at once and share so many of these wires."""
+        return replace(self, bytes_per_s=self.bytes_per_s / max(1, ceil(senders / wires)))

@@ -8,6 +8,7 @@ from simdist.collectives import (  # noqa: F401, I001
     scatter_gather,
     ring,
     bidirectional,
+    multi_ring,
     recursive,
     rabenseifner,
     bruck,

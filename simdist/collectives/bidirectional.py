@@ -6,27 +6,24 @@
 A ring that goes one way uses every link in one direction only; this one uses both.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import zip_longest
+from collections.abc import Sequence
 
-from simdist.arrays import Array, Reduction, partition
-from simdist.collectives.buffers import scratch
+from simdist.arrays import Array, Reduction
 from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.multi_ring import all_reduce_round, rings_cost
 from simdist.collectives.registry import algorithm, find
-from simdist.collectives.ring import Ring
 from simdist.comm import Communicator
 
 __all__ = ["bidirectional_ring_all_reduce"]
 
 
+def _ways(ranks: int, order: Sequence[int] | None) -> Sequence[Sequence[int]]:
+    order = range(ranks) if order is None else order
+    return order, order[::-1]
+
+
 def _cost(case: Case, order: Sequence[int] | None = None) -> Cost:
-    one_way = find("all_reduce", "ring").cost
-    order = range(case.ranks) if order is None else order
-    halves = partition(case.num_bytes // case.itemsize, 2)
-    right, left = (replace(case, num_bytes=halves.size(i) * case.itemsize) for i in (0, 1))
-    a, b = one_way(right, order=order), one_way(left, order=order[::-1])
-    return Cost(a.steps, a.messages + b.messages, a.sent_bytes + b.sent_bytes, a.reduced_bytes + b.reduced_bytes)
+    return rings_cost(case, _ways(case.ranks, order))
 
 
 def _formula(case: Case, order: Sequence[int] | None = None) -> Formula:
@@ -56,29 +53,4 @@ def bidirectional_ring_all_reduce(
     Where a rank has a port for each neighbour, the bytes take half the time of the plain ring. Where one port
     serves both, as in the formula, they take the same, but one half is folded while the other travels.
     """
-    order = range(comm.size) if order is None else order
-    halves = partition(len(x), 2)
-    right = _go_round(x[halves[0]], comm, op, Ring(comm.size, comm.rank, order), tag=0)
-    left = _go_round(x[halves[1]], comm, op, Ring(comm.size, comm.rank, order[::-1]), tag=1)
-    for _ in zip_longest(right, left):  # takes a step of each in turn, until both are round
-        pass
-
-
-def _go_round(x: Array, comm: Communicator, op: Reduction, ring: Ring, tag: int) -> Iterator[None]:
-    """A ring all-reduce that rests, at each yield, while its messages are under way.
-
-    In step k a rank passes on the chunk of the rank k places back, and takes that of k + 1 places back: for
-    p-1 steps to fold it into its own, for p-1 more to keep it.
-    """
-    p = comm.size
-    chunks = partition(len(x), p)
-    incoming = scratch(x, chunks.largest)
-    for step in range(1, 2 * p - 1):
-        give, take = x[chunks[ring.back(step)]], x[chunks[ring.back(step + 1)]]
-        y = incoming[: len(take)] if step < p else take
-        requests = comm.irecv(y, ring.before, tag), comm.isend(give, ring.after, tag)
-        yield
-        for request in requests:
-            request.wait()
-        if step < p:
-            op(take, y)
+    all_reduce_round(x, comm, op, _ways(comm.size, order))

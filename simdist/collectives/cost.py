@@ -60,6 +60,11 @@ class Formula(NamedTuple):
     bytes: float
     reduced_bytes: float = 0.0
 
+    @property
+    def senders(self) -> int:
+        """How many ranks of a node send to other nodes at once, by network cards that they may have to share."""
+        return 1
+
     def seconds(self, link: Link, reduced_bytes_per_s: float, inside: Link | None = None) -> float:
         """The time with alpha and beta of this link and gamma = 1 / reduced_bytes_per_s.
 
@@ -72,7 +77,9 @@ class Formula(NamedTuple):
 
     def on(self, cluster: Cluster, ranks: int) -> float:
         """The time in seconds on `ranks` ranks of this cluster, each phase over the slowest link that it crosses."""
-        return self.seconds(cluster.link(ranks), cluster.device.reduced_bytes_per_s, cluster.inside)
+        crosses = ranks > cluster.devices_per_node
+        link = cluster.link_between(self.senders) if crosses else cluster.inside
+        return self.seconds(link, cluster.device.reduced_bytes_per_s, cluster.inside)
 
 
 class OverNodes(Formula):
@@ -84,6 +91,12 @@ class OverNodes(Formula):
 
     inside: Formula
     between: Formula
+    _senders: int
+
+    @property
+    def senders(self) -> int:
+        """See Formula."""
+        return self._senders
 
     def seconds(self, link: Link, reduced_bytes_per_s: float, inside: Link | None = None) -> float:
         """See Formula."""
@@ -153,11 +166,16 @@ class Case:
         return self.chunks.size(i % self.ranks) * self.itemsize
 
 
-def over_nodes(case: Case, inside: Formula, between: Formula) -> Formula:
-    """The Formula of phases inside nodes and of others between them: of a case of one node just their sum."""
+def over_nodes(case: Case, inside: Formula, between: Formula, senders: int | None = None) -> Formula:
+    """The Formula of phases inside nodes and of others between them: of a case of one node just their sum.
+
+    Args:
+        senders: how many ranks of a node take part in those between; all, where not given.
+    """
     both = in_turn(inside, between)
     if not 0 < case.ranks_per_node < case.ranks:
         return both
     found = OverNodes(*both)
     found.inside, found.between = inside, between
+    found._senders = case.ranks_per_node if senders is None else senders
     return found

@@ -64,7 +64,7 @@ class Leaders(NamedTuple):
         inside = Case(per_node, case.num_bytes, itemsize=case.itemsize, one_memory=case.one_memory)
         between = Case(-(-case.ranks // per_node), case.num_bytes, itemsize=case.itemsize)
         first, last = find("reduce", self.reduce).formula(inside), find("broadcast", self.broadcast).formula(inside)
-        return over_nodes(case, in_turn(first, last), find("all_reduce", self.all_reduce).formula(between))
+        return over_nodes(case, in_turn(first, last), find("all_reduce", self.all_reduce).formula(between), senders=1)
 
 
 def _plan(equal: bool, leaders: bool | None, inner: dict[str, str]) -> Phases | Leaders:

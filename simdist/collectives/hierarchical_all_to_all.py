@@ -34,7 +34,7 @@ def _cost(case: Case) -> Cost:
 
 def _formula(case: Case) -> Formula:
     phases = [find("all_to_all", "pairwise").formula(each) for each in _cases(case)]
-    return over_nodes(case, *phases) if len(phases) == 2 else phases[0]
+    return over_nodes(case, phases[0], phases[1]) if len(phases) == 2 else phases[0]
 
 
 @algorithm("all_to_all", "hierarchical", cost=_cost, formula=_formula)

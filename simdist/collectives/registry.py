@@ -209,8 +209,9 @@ def choose(operation: str, comm: Placed, num_bytes: int, by_messages: bool = Fal
                 return Choice(without[0], known[name] if name and num_bytes >= least else without[0])
     link = cluster.inside if nodes.num_nodes == 1 else cluster.between
     ranks_per_node, rate = nodes.most, cluster.device.reduced_bytes_per_s
+    cards = inf if nodes.num_nodes == 1 else cluster.nics_per_node
     in_memory = cluster.one_memory and ranks_per_node <= _MOST_IN_ONE_MEMORY and not by_messages
-    name = _fastest(operation, ranks, num_bytes, ranks_per_node, link, cluster.inside, rate, in_memory)
+    name = _fastest(operation, ranks, num_bytes, ranks_per_node, link, cards, cluster.inside, rate, in_memory)
     return Choice(known[name], known[name])
 
 
@@ -235,10 +236,16 @@ def _fastest(
     num_bytes: int,
     ranks_per_node: int,
     link: Link,
+    cards: float,
     inside: Link,
     rate: float,
     in_memory: bool,
 ) -> str:
     case = Case(ranks, num_bytes, ranks_per_node=ranks_per_node)
     candidates = [a for a in _ALGORITHMS[operation].values() if a.by_messages or in_memory]
-    return min(candidates, key=lambda a: a.formula(case).seconds(link, rate, inside)).name
+
+    def least(known: Algorithm) -> float:
+        formula = known.formula(case)
+        return formula.seconds(link.among(formula.senders, cards), rate, inside)
+
+    return min(candidates, key=least).name

@@ -5,11 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from math import ceil
 
 from simdist.cluster import Cluster, Link
 from simdist.collectives import Case
-from simdist.collectives.cost import OverNodes
 from simdist.collectives.registry import choose
 from simdist.comm.placement import Placement
 
@@ -73,9 +71,7 @@ class Group:
 
     def _between(self, senders: int) -> Link:
         """What is theirs of the link between nodes, if so many ranks of each group of a node send at once."""
-        cluster = self.cluster
-        busiest = max(1, ceil(senders * self.at_once / cluster.nics_per_node))
-        return replace(cluster.between, bytes_per_s=cluster.between.bytes_per_s / busiest)
+        return self.cluster.link_between(senders * self.at_once)
 
     def seconds(self, operation: str, num_bytes: int) -> float:
         """The time of a collective by the formula of the algorithm that `auto` takes for it.
@@ -88,6 +84,5 @@ class Group:
         ranks_per_node = self.nodes.most if self.nodes.num_nodes > 1 else 0
         case = Case(len(self.ranks), num_bytes, ranks_per_node=ranks_per_node, one_memory=self.cluster.one_memory)
         formula = choose(operation, self, num_bytes).shared.formula(case)
-        all_send = isinstance(formula, OverNodes) and self.nodes.equal  # and else the first of each node
-        link = self._between(self.nodes.most) if all_send else self.link
+        link = self._between(formula.senders) if self.nodes.num_nodes > 1 else self.link
         return formula.seconds(link, self.cluster.device.reduced_bytes_per_s, self.cluster.inside)

@@ -5,7 +5,7 @@ import pytest
 from anatomy import PAPER, RANKS, UNIT, costs, dissect, hold, seconds
 
 from simdist.arrays import reduction
-from simdist.cluster import Link
+from simdist.cluster import Link, preset
 from simdist.collectives import Case
 from simdist.collectives.registry import find
 from simdist.comm.virtual.communicator import VirtualCommunicator
@@ -139,10 +139,20 @@ def test_leaders_take_as_long_as_the_formula_says():
 def test_the_formula_has_a_link_inside_and_one_between():
     """2(k-1) α + 2n(k-1)/k β inside the nodes, 2(m-1) α + 2n/k (m-1)/m β between them, and n(p-1)/p γ."""
     n, k, m = 1_000_000, 8, 4
-    cluster = PAPER.with_(devices_per_node=k, inside=Link(1e-6, 450e9))
+    cluster = PAPER.with_(devices_per_node=k, nics_per_node=k, inside=Link(1e-6, 450e9))
     inside_s = 2 * (k - 1) * 1e-6 + 2 * n * (k - 1) / k / 450e9
-    between_s = 2 * (m - 1) * 5e-6 + 2 * n / k * (m - 1) / m / 25e9
+    between_s = 2 * n / k * (m - 1) / m / 25e9
     formula = find("all_reduce", "hierarchical").formula(Case(k * m, n, ranks_per_node=k))
-    expected_s = inside_s + between_s + n * (k * m - 1) / (k * m) / 200e9
+    expected_s = inside_s + 2 * (m - 1) * 5e-6 + between_s + n * (k * m - 1) / (k * m) / 200e9
     assert formula.on(cluster, k * m) == pytest.approx(expected_s, rel=1e-12)
     assert formula == (2 * (k + m - 2), 2 * n * 31 / 32, n * 31 / 32)
+
+
+@pytest.mark.parametrize(("name", "leaders", "senders"), [("v100", None, 8), ("h100", None, 8), ("v100", True, 1)])
+def test_those_who_send_at_once_share_network_cards(name, leaders, senders):
+    """As in the virtual world: of eight ranks on four cards each has half of one, of leaders each has its own."""
+    cluster, n = preset(name), 1 << 28
+    formula = find("all_reduce", "hierarchical").formula(Case(32, n, ranks_per_node=8), leaders=leaders)
+    assert formula.senders == senders
+    measured = seconds("all_reduce", "hierarchical", 32, n, cluster=cluster, leaders=leaders)
+    assert formula.on(cluster, 32) == pytest.approx(measured, rel=1e-3)

@@ -1,0 +1,104 @@
+"""Several rings at once: each part of the array goes round its own.
+
+    p   ranks            k   rings, as many as a node has ranks
+    n   items            m   nodes
+
+A single ring enters a node by one rank and leaves it by another, so of a node's network cards two are busy and the
+rest idle. Of k rings each takes another rank's card.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+from simdist.arrays import Array, Reduction, partition
+from simdist.collectives.buffers import scratch
+from simdist.collectives.cost import Case, Cost, Formula, over_nodes
+from simdist.collectives.registry import algorithm, find
+from simdist.collectives.ring import Ring
+from simdist.comm import Communicator
+
+__all__ = ["all_reduce_round", "multi_ring_all_reduce", "rings_cost"]
+
+Orders = Sequence[Sequence[int]]
+
+
+def all_reduce_round(x: Array, comm: Communicator, op: Reduction, orders: Orders) -> None:
+    """Replace x by its reduction over all ranks: an equal part of it round a ring of each of these orders."""
+    parts = partition(len(x), len(orders))
+    rings = (Ring(comm.size, comm.rank, order) for order in orders)
+    ways = [_go_round(x[parts[i]], comm, op, ring, tag=i) for i, ring in enumerate(rings)]
+    for _ in zip_longest(*ways):  # takes a step of each in turn, until all are round
+        pass
+
+
+def _go_round(x: Array, comm: Communicator, op: Reduction, ring: Ring, tag: int) -> Iterator[None]:
+    """A ring all-reduce that rests, at each yield, while its messages are under way.
+
+    In step k a rank passes on the chunk of the rank k places back, and takes that of k + 1 places back: for
+    p-1 steps to fold it into its own, for p-1 more to keep it.
+    """
+    p = comm.size
+    chunks = partition(len(x), p)
+    incoming = scratch(x, chunks.largest)
+    for step in range(1, 2 * p - 1):
+        give, take = x[chunks[ring.back(step)]], x[chunks[ring.back(step + 1)]]
+        y = incoming[: len(take)] if step < p else take
+        requests = comm.irecv(y, ring.before, tag), comm.isend(give, ring.after, tag)
+        yield
+        for request in requests:
+            request.wait()
+        if step < p:
+            op(take, y)
+
+
+def rings_cost(case: Case, orders: Orders) -> Cost:
+    """What one rank does in `all_reduce_round`."""
+    parts = partition(case.num_bytes // case.itemsize, len(orders))
+    one = find("all_reduce", "ring").cost
+    costs = [one(replace(case, num_bytes=parts.size(i) * case.itemsize), order=o) for i, o in enumerate(orders)]
+    return Cost(costs[0].steps, *(sum(counts) for counts in list(zip(*costs, strict=True))[1:]))
+
+
+# -- a ring for each rank of a node -----------------------------------------------------------------------
+
+
+def _orders(nodes: Sequence[Sequence[int]]) -> Orders:
+    """Ring i goes through every node from the node's rank i on; one ring will do for a single node."""
+    rings = max(map(len, nodes)) if len(nodes) > 1 else 1
+    return [[node[(i + j) % len(node)] for node in nodes for j in range(len(node))] for i in range(rings)]
+
+
+def _cost(case: Case) -> Cost:
+    p, k = case.ranks, case.ranks_per_node or case.ranks
+    return rings_cost(case, _orders([range(first, min(first + k, p)) for first in range(0, p, k)]))
+
+
+def _formula(case: Case) -> Formula:
+    p, n, k = case.ranks, case.num_bytes, case.ranks_per_node or case.ranks
+    if k >= p:
+        return find("all_reduce", "ring").formula(case)
+    most = -(-k // (p % k or k))  # rings that go by one card of the node that has the fewest ranks
+    return over_nodes(case, Formula(0, 0), Formula(2 * (p - 1), most * 2 * n * (p - 1) / (p * k), n * (p - 1) / p))
+
+
+@algorithm("all_reduce", "multi_ring", cost=_cost, formula=_formula)
+def multi_ring_all_reduce(x: Array, comm: Communicator, op: Reduction) -> None:
+    """Replace x by its reduction over all ranks: as many rings as a node has ranks, 1/k of the array round each.
+
+    On eight ranks of two nodes:
+
+                  node 0              node 1
+        ring 0    0 -- 1 -- 2 -- 3 -- 4 -- 5 -- 6 -- 7 -- 0      between the nodes 3 to 4 and 7 to 0
+        ring 1    1 -- 2 -- 3 -- 0 -- 5 -- 6 -- 7 -- 4 -- 1                        0 to 5 and 4 to 1
+        ring 2    2 -- 3 -- 0 -- 1 -- 6 -- 7 -- 4 -- 5 -- 2                        1 to 6 and 5 to 2
+        ring 3    3 -- 0 -- 1 -- 2 -- 7 -- 4 -- 5 -- 6 -- 3                        2 to 7 and 6 to 3
+
+    So in each step every rank sends 1/k of what it does to another node, and the rest to its neighbour: all network
+    cards are busy all the time, and so are the links inside. It is how NCCL's rings lie, its channels.
+
+    Cost per rank: 2k(p-1) messages, k a step; 2n(p-1)/p bytes sent, of which 1/k to another node; n(p-1)/p reduced.
+    In the formula only these take time, as if the links inside were at least k-1 times as fast as a card. On one node
+    it is the plain ring.
+    """
+    all_reduce_round(x, comm, op, _orders(list(comm.nodes.members.values())))

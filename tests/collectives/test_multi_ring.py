@@ -1,0 +1,41 @@
+"""Several rings at once: which way each goes, counts, steps, and that all network cards are busy."""
+
+import numpy as np
+import pytest
+from anatomy import RANKS, UNIT, dissect, hold, seconds
+
+from simdist.bench.measure import bus_bytes_per_s
+from simdist.cluster import preset
+from simdist.collectives import formula
+
+
+@pytest.mark.parametrize("p", RANKS)
+def test_on_one_node_it_is_the_ring(p):
+    hold("all_reduce", "multi_ring", p)
+
+
+@pytest.mark.parametrize(("p", "k"), [(4, 2), (5, 2), (6, 3), (7, 3), (8, 4), (9, 4)])
+def test_results_counts_and_steps_on_nodes(p, k):
+    """Parts of one item are not cut in as many rings as others, and where cards are shared steps take longer."""
+    hold("all_reduce", "multi_ring", p, cluster=UNIT.with_(devices_per_node=k), ranks_per_node=k, early=None)
+
+
+def test_every_rank_sends_one_part_to_another_node():
+    run = dissect("all_reduce", "multi_ring", [np.ones(32, np.int8)] * 8, cluster=UNIT.with_(devices_per_node=4))
+    for rank in range(8):
+        peers = [s.peer for s in run.sends if s.rank == rank]
+        node, place = divmod(rank, 4)
+        ahead = 4 * node + (place + 1) % 4
+        across = 4 * (1 - node) + (place + 1) % 4
+        assert sorted(peers) == sorted([ahead] * 3 * 14 + [across] * 14)
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("h100", 16), ("h100", 32), ("v100", 32), ("a100", 24)])
+def test_its_bandwidth_is_that_of_all_network_cards(name, ranks):
+    """NCCL's rings reach on three nodes and more what all cards of a node do together; on two nodes no more here."""
+    cluster, num_bytes = preset(name), 1 << 30
+    took_s = seconds("all_reduce", "multi_ring", ranks, num_bytes, cluster=cluster)
+    cards = cluster.nics_per_node * cluster.between.bytes_per_s
+    assert 0.88 * cards < bus_bytes_per_s("all_reduce", ranks, num_bytes, took_s) <= cards
+    own = formula("all_reduce", "multi_ring", ranks=ranks, num_bytes=num_bytes, ranks_per_node=cluster.devices_per_node)
+    assert 0.85 * own.on(cluster, ranks) < took_s < 1.01 * own.on(cluster, ranks)
