@@ -68,14 +68,27 @@ class Schedule:
         return self.peak * (self.floor + (1 - self.floor) * _SHAPES[self.shape](min(1.0, done)))
 
 
-def scaled_learning_rate(global_batch_size: int, learning_rate: float = 0.1, batch_size: int = 256) -> float:
+def scaled_learning_rate(
+    global_batch_size: int, learning_rate: float = 0.1, batch_size: int = 256, rule: str = "linear"
+) -> float:
     """The rate for a batch on k workers of n each, kn in all, from one that suits a batch of `batch_size`.
 
     k times the batch is a step in the place of k steps, so it goes k times as far: 0.1 · kn/256 for ResNet-50.
     Early in training that is too far, so warm up: `Schedule(peak=…, start=learning_rate, warmup_steps=…)`.
 
-    Source: Goyal et al. 2017, arXiv 1706.02677, sections 2.1 and 5.1.
+    Args:
+        rule: "linear"; or "sqrt", which LAMB goes by: as the noise of a gradient does, with the root of k.
+
+    Raises:
+        ArgumentError: a batch has no size.
+        UnknownNameError: there is no such rule.
+
+    Source: Goyal et al. 2017, arXiv 1706.02677, sections 2.1 and 5.1; the root, You et al. 2020, arXiv 1904.00962, as
+    LAMB is used there untuned.
     """
+    powers = {"linear": 1.0, "sqrt": 0.5}
+    if rule not in powers:
+        raise unknown_name("rule", rule, powers)
     if global_batch_size < 1 or batch_size < 1:
         raise ArgumentError(f"batch sizes are {global_batch_size} and {batch_size}; need at least 1")
-    return learning_rate * global_batch_size / batch_size
+    return learning_rate * math.pow(global_batch_size / batch_size, powers[rule])

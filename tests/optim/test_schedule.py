@@ -45,11 +45,19 @@ def test_large_batches_as_goyal_et_al_trained(k, peak):
     assert climb[4:] == pytest.approx([peak, peak])
 
 
+def test_batches_as_you_et_al_trained_by_lamb():
+    """From 5/10³ at 32,768 by the root: 5/(2³ 10³) at 512, and half of a power of two less at each in between."""
+    found = [scaled_learning_rate(512 << i, 0.005, 32768, rule="sqrt") for i in range(7)]
+    assert found == pytest.approx([5 / (2 ** (3 - i / 2) * 1e3) for i in range(7)])
+
+
 def test_arguments_have_limits():
     for wrong in ({"peak": 0}, {"steps": 0}, {"warmup_steps": -1}, {"start": 2.0}, {"floor": -0.1}, {"floor": 1.1}):
         with pytest.raises(ArgumentError, match=f"{next(iter(wrong))}"):
             Schedule(**{"peak": 1.0, "steps": 10, **wrong})
     with pytest.raises(UnknownNameError, match="did you mean 'cosine'"):
         Schedule(1.0, 10, "cosin")
+    with pytest.raises(UnknownNameError, match="unknown rule 'root'. There are: linear, sqrt"):
+        scaled_learning_rate(512, rule="root")
     with pytest.raises(ArgumentError, match="batch sizes"):
         scaled_learning_rate(0)

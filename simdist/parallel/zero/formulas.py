@@ -30,21 +30,30 @@ from simdist.parallel.zero.unit import Units
 __all__ = ["Kept", "kept", "paper_bytes", "paper_elements"]
 
 
-def paper_bytes(weights: float, ranks: int, zero_stage: int, optimizer_bytes: float = 12.0) -> float:
-    """What a rank keeps of weights, gradients and optimizer state in 16-bit training, by the paper.
+def paper_bytes(
+    weights: float,
+    ranks: int,
+    zero_stage: int,
+    optimizer_bytes: float = 12.0,
+    weight_bytes: float = 2.0,
+    gradient_bytes: float = 2.0,
+) -> float:
+    """What a rank keeps of weights, gradients and optimizer state, by the paper: there in 16-bit training.
 
     Args:
         weights: Ψ.
         ranks: N, which share a model.
         zero_stage: 0 to 3.
         optimizer_bytes: K.
+        weight_bytes, gradient_bytes: of each; Megatron-LM adds up 16-bit gradients in 4 bytes.
 
     Raises:
         ArgumentError: there is no such stage, or no rank.
     """
     _check(ranks, zero_stage)
+    sizes = weight_bytes, gradient_bytes, optimizer_bytes
     share = [1.0 / ranks if zero_stage >= cut else 1.0 for cut in (3, 2, 1)]
-    return weights * sum(size * part for size, part in zip((2.0, 2.0, optimizer_bytes), share, strict=True))
+    return weights * sum(size * part for size, part in zip(sizes, share, strict=True))
 
 
 def paper_elements(weights: float, ranks: int, zero_stage: int, shards: int = 0, micro_batches: int = 1) -> float:

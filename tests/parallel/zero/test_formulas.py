@@ -37,6 +37,14 @@ def test_the_figure_of_the_paper():
     )
 
 
+@pytest.mark.parametrize(("weight_bytes", "gradient_bytes", "optimizer_bytes"), [(2, 2, 16), (2, 4, 12), (4, 4, 8)])
+@pytest.mark.parametrize("d", [1, 2, 8])
+def test_the_distributed_optimizer_of_megatron_core(weight_bytes, gradient_bytes, optimizer_bytes, d):
+    """Its guide's table, bytes a weight: 4 + 16/d, 6 + 12/d and 8 + 8/d; stage 1 of ZeRO."""
+    sizes = {"optimizer_bytes": optimizer_bytes, "weight_bytes": weight_bytes, "gradient_bytes": gradient_bytes}
+    assert paper_bytes(1, d, 1, **sizes) == weight_bytes + gradient_bytes + optimizer_bytes / d
+
+
 def test_elements():
     assert [paper_elements(100, 4, stage) for stage in range(4)] == [150, 150, 150, 225]
     assert paper_elements(100, 1, 3) == 0

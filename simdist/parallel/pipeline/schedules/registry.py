@@ -18,10 +18,13 @@ FILES = ".txt"
 """How the name of a schedule ends that is in a file: as `simdist.parallel.pipeline.text` describes."""
 
 _MAKERS: dict[str, Callable[..., Schedule]] = {}
-_OTHER_NAMES = {  # as they are called in arXiv 2007.01045, 2006.09503 and 2412.19437
+_OTHER_NAMES = {  # as they are called in arXiv 2007.01045, 2006.09503, 2401.10241, 2405.15362 and 2412.19437
     "dapple": "1f1b",
     "pipedream-flush": "1f1b",
+    "1f1b-i": "interleaved-1f1b",
     "zb1p": "zb-h1",
+    "zb-2p": "zb-auto",
+    "v-zb": "zb-v",
 }
 _MOST_ACTIONS = 1 << 24  # of a kind: what is made of them takes gigabytes
 
@@ -87,7 +90,7 @@ def _loaded(path: str, stages: int, micro_batches: int) -> Schedule:
 
 
 def schedule(name: str, *, stages: int, micro_batches: int, **others: Any) -> Schedule:
-    """The schedule of this name; dapple and pipedream-flush are 1f1b, zb1p is zb-h1. Or that of a file, mine.txt.
+    """The schedule of this name; other papers' names will do, as dapple for 1f1b. Or that of a file, mine.txt.
 
     Args:
         stages: how many ranks stand in line, p. What cuts the model finer than that says so.

@@ -22,9 +22,10 @@ def test_options():
 
 
 def test_the_names_of_other_papers():
-    for other, name in (("dapple", "1f1b"), ("pipedream-flush", "1f1b"), ("zb1p", "zb-h1")):
+    names = {"dapple": "1f1b", "pipedream-flush": "1f1b", "1f1b-i": "interleaved-1f1b", "zb1p": "zb-h1"}
+    for other, name in {**names, "zb-2p": "zb-auto", "v-zb": "zb-v"}.items():
         assert schedule(other, stages=4, micro_batches=8) == schedule(name, stages=4, micro_batches=8)
-        assert options(other) == []
+        assert options(other) == options(name)
 
 
 def test_the_same_every_time():
