@@ -53,7 +53,7 @@ def in_pytorch(torch, shape, weights, batch):
         y = functional.layer_norm(x, (h,), w["norm1.gain"], w["norm1.bias"])
         qkv = of_each_head(torch, shape, y @ w["qkv.w"] + w["qkv.b"])
         y = functional.scaled_dot_product_attention(*qkv, is_causal=True)
-        x = x + y.transpose(1, 2).reshape(n, t, h) @ w["attended.w"] + w["attended.b"]
+        x = x + y.transpose(1, 2).reshape(n, t, -1) @ w["attended.w"] + w["attended.b"]
         y = functional.layer_norm(x, (h,), w["norm2.gain"], w["norm2.bias"])
         y = functional.gelu(y @ w["hidden.w"] + w["hidden.b"], approximate="tanh")
         x = x + y @ w["thought.w"] + w["thought.b"]
@@ -65,7 +65,7 @@ def in_pytorch(torch, shape, weights, batch):
 def of_each_head(torch, shape, qkv):
     """Queries, keys and values, (n, h, t, d), of which heads of a group share the last two."""
     n, t, _ = qkv.shape
-    split = qkv.reshape(n, t, shape.num_kv_heads, -1, shape.width // shape.heads)
+    split = qkv.reshape(n, t, shape.num_kv_heads, -1, shape.head_features)
     q, k, v = split[:, :, :, :-2].flatten(2, 3), split[:, :, :, -2], split[:, :, :, -1]
     shared = (x.repeat_interleave(shape.heads // shape.num_kv_heads, dim=2) for x in (k, v))
     return [x.transpose(1, 2) for x in (q, *shared)]
@@ -76,7 +76,7 @@ def llama_in_pytorch(torch, shape, weights, batch):
     functional = torch.nn.functional
     tokens = torch.tensor(batch.astype(np.int64))
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    n, t, h, d = len(inputs), shape.context, shape.width, shape.width // shape.heads
+    n, t, h, d = len(inputs), shape.context, shape.width, shape.head_features
     angles = torch.outer(torch.arange(t).double(), 10_000.0 ** (-2 * torch.arange(d // 2).double() / d))
     turns = torch.polar(torch.ones_like(angles), angles)
 
@@ -90,7 +90,7 @@ def llama_in_pytorch(torch, shape, weights, batch):
         y = functional.rms_norm(x, (h,), w["norm1.gain"], 1e-5)
         q, k, v = of_each_head(torch, shape, y @ w["qkv.w"])
         y = functional.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True)
-        x = x + y.transpose(1, 2).reshape(n, t, h) @ w["attended.w"]
+        x = x + y.transpose(1, 2).reshape(n, t, -1) @ w["attended.w"]
         y = functional.rms_norm(x, (h,), w["norm2.gain"], 1e-5)
         gate, beside = w["hidden.w"].unbind(1)
         x = x + (functional.silu(y @ gate) * (y @ beside)) @ w["thought.w"]

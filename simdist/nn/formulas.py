@@ -1,8 +1,8 @@
 """Formulas: how many parameters and operations a GPT has, exactly, and as papers count them.
 
 l  layers      h  width      V  vocabulary      s  tokens of a sequence      B  sequences
-f  features inside a perceptron         k  width of a token's keys, and of its values
-E  experts     S  slots of all experts
+f  features inside a perceptron         q  width of a token's queries, h in most models
+E  experts     S  slots of all experts  k  width of its keys, and of its values
 """
 
 from simdist.errors import unknown_name
@@ -26,21 +26,23 @@ __all__ = [
 def num_parameters(shape: Shape) -> int:
     """How many parameters `gpt(shape)` has.
 
-    a block        qkv (h + 1)(h + 2k), attended h² + h, hidden hf + f, thought fh + h, two norms 4h
+    a block        qkv (h + 1)(q + 2k), attended qh + h, hidden hf + f, thought fh + h, two norms 4h
     around them    tokens Vh, places sh, last norm 2h, and Vh again for logits that are not tied
 
-    of Llama's     qkv h(h + 2k),       attended h²,     hidden 2hf,    thought fh,     two norms 2h
+    of Llama's     qkv h(q + 2k),       attended qh,     hidden 2hf,    thought fh,     two norms 2h
     around them    tokens Vh,            last norm h,  and Vh again
 
-    k is h and f is 4h, if nothing else is said. With experts a block has hidden and thought E times, and a router hE.
+    q and k are h and f is 4h, if nothing else is said. With experts a block has hidden and thought E times, and a
+    router hE.
     """
-    h, kv, tables = shape.width, shape.kv_width, (1 if shape.tied else 2) * shape.vocabulary
-    maps, perceptron = 2 * h**2 + 2 * h * kv, _perceptron_parameters(shape)
+    h, q, kv = shape.width, shape.attention_width, shape.kv_width
+    tables = (1 if shape.tied else 2) * shape.vocabulary
+    maps, perceptron = 2 * h * (q + kv), _perceptron_parameters(shape)
     if shape.experts:
         perceptron = shape.experts * (perceptron + h)
     if shape.is_llama:
         return shape.layers * (maps + perceptron + 2 * h) + tables * h + h
-    return shape.layers * (maps + 6 * h + 2 * kv + perceptron) + (tables + shape.context) * h + 2 * h
+    return shape.layers * (maps + 5 * h + q + 2 * kv + perceptron) + (tables + shape.context) * h + 2 * h
 
 
 def num_active_parameters(shape: Shape) -> int:
@@ -58,19 +60,19 @@ def _perceptron_parameters(shape: Shape) -> int:
 def matmul_flops(shape: Shape, sequences: int) -> int:
     """The operations in the matrix products of one forward and backward of so many full-length sequences.
 
-    forward     a block 4 B s h (h + k) + 4 B s h f + 4 B n h (linear maps, attention), the logits 2 B s h V
+    forward     a block 4 B s h (q + k) + 4 B s h f + 4 B n q (linear maps, attention), the logits 2 B s h V
     backward    twice that, once for the inputs and once for the weights or the other factor
-    again       what is recomputed: 4 B n h a block when selective, all of its forward when full
-    flash       2 B n h in each backward, for scores that were not kept; nothing is left for selective
+    again       what is recomputed: 4 B n q a block when selective, all of its forward when full
+    flash       2 B n q in each backward, for scores that were not kept; nothing is left for selective
 
     n is `num_pairs(s)`, s² up to 64 tokens: of longer contexts most of what no query sees is left out, and of flash all
     but half of the tiles on the diagonal, `num_flash_pairs(s)`. The 4 B s h f
     of a perceptron, 16 B s h² of most, are 6 B s h f with a gate. With experts S slots, full or empty, stand for the
     B s tokens in it, and 2 B s h E are the router's.
     """
-    b, s, h = sequences, shape.context, shape.width
-    attention = 4 * b * (num_flash_pairs(s) if shape.flash else num_pairs(s)) * h
-    block = 4 * b * s * h * (h + shape.kv_width) + _perceptron_flops(shape, b) + attention
+    b, s, h, q = sequences, shape.context, shape.width, shape.attention_width
+    attention = 4 * b * (num_flash_pairs(s) if shape.flash else num_pairs(s)) * q
+    block = 4 * b * s * h * (q + shape.kv_width) + _perceptron_flops(shape, b) + attention
     again = {"none": 0, "selective": 0 if shape.flash else attention, "full": block}[shape.recompute]
     scores = attention // 2 if shape.flash else 0
     return shape.layers * (3 * block + again + scores) + 6 * b * s * h * shape.vocabulary
@@ -79,9 +81,9 @@ def matmul_flops(shape: Shape, sequences: int) -> int:
 def model_flops(shape: Shape, sequences: float) -> float:
     """The operations that a model needs of one forward and backward, however they are done: for MFU.
 
-        6 T l (2 h (h + k) + 2 h f) + 12 T l h s + 6 T h V          T = B s tokens, all s² scores; 3 h f with a gate
+        6 T l (2 h (q + k) + 2 h f) + 12 T l q s + 6 T h V          T = B s tokens, all s² scores; 3 h f with a gate
 
-    With k = h and f = 4h it is `megatron_flops` without recomputation. Of experts each token needs top_k, and the
+    With q = k = h and f = 4h it is `megatron_flops` without recomputation. Of experts each token needs top_k, and the
     router: not what is done for slots that stay empty.
 
     Source: Chowdhery et al. 2022, arXiv 2204.02311, appendix B, with matrices in place of 6 operations a parameter.
@@ -90,7 +92,8 @@ def model_flops(shape: Shape, sequences: float) -> float:
     perceptron = (3 if shape.is_llama else 2) * h * shape.ffn_features
     if shape.experts:
         perceptron = shape.top_k * perceptron + h * shape.experts
-    block = 2 * h * (h + shape.kv_width) + perceptron + 2 * h * s
+    q = shape.attention_width
+    block = 2 * h * (q + shape.kv_width) + perceptron + 2 * q * s
     return 6 * tokens * (shape.layers * block + h * shape.vocabulary)
 
 

@@ -59,10 +59,10 @@ def _block(name: str, shape: Shape, parts: Parts) -> Layer:
     biases, norm = not shape.is_llama, _norm(parts, shape)
     look = [
         norm(f"{name}.norm1", h),
-        parts.column(f"{name}.qkv", h, h + 2 * shape.kv_width, _STD, biases),
+        parts.column(f"{name}.qkv", h, shape.attention_width + 2 * shape.kv_width, _STD, biases),
         *([parts.rotary(shape.heads, shape.num_kv_heads)] if shape.is_llama else []),
         parts.attention(f"{name}.attention", shape),
-        parts.row(f"{name}.attended", h, h, residual_std, biases),
+        parts.row(f"{name}.attended", shape.attention_width, h, residual_std, biases),
         parts.dropout(f"{name}.dropout1", shape.dropout),
     ]
     think = [

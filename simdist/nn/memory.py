@@ -97,7 +97,10 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
     if recompute == "full":
         paper = whole // cut.sequence
         return [Kept(".", "its input", x, paper, "" if x == paper else "a run of its tokens")]
-    qkv = part + 2 * (part * shape.kv_width // shape.width)
+    queries = part * shape.attention_width // shape.width
+    why_own = "heads have a width of their own"
+    why_qkv = "heads share some" if queries == part else why_own
+    qkv = queries + 2 * (part * shape.kv_width // shape.width)
     mask, deviations = rows * shape.width // cut.outside, wide * rows // cut.outside
     dropped = mask if shape.dropout else 0
     why_mask = "" if shape.dropout else "nothing is dropped"
@@ -106,9 +109,9 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
         Kept(".norm1", "normalized rows; the paper: its input", x, x),
         Kept(".norm1", "1 / deviation", deviations, 0, scale),
         Kept(".qkv", "its input", x, x),
-        Kept(".attention", "queries, keys, values", qkv, 3 * part, "" if qkv == 3 * part else "heads share some"),
+        Kept(".attention", "queries, keys, values", qkv, 3 * part, "" if qkv == 3 * part else why_qkv),
         *_attention(shape, b, e, recompute, cut),
-        Kept(".attended", "its input", part, part),
+        Kept(".attended", "its input", queries, part, "" if queries == part else why_own),
         Kept(".dropout1", "mask", dropped, mask, why_mask),
         Kept(".norm2", "normalized rows; the paper: its input", x, x),
         Kept(".norm2", "1 / deviation", deviations, 0, scale),
@@ -164,7 +167,8 @@ def _attention(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[K
         return []
     else:
         found = _scores(shape, b, e, cut)
-    output = Kept(".attention", "its output", e * rows * shape.width // cut.inside, 0, "before it is exchanged")
+    own = e * rows * shape.attention_width // cut.inside
+    output = Kept(".attention", "its output", own, 0, "before it is exchanged")
     return [*found, *([output] if cut.sequence > 1 and not cut.ring else [])]
 
 

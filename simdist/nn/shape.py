@@ -22,7 +22,7 @@ class Shape:
 
     Args:
         layers: how many blocks of attention and perceptron.
-        width: numbers that stand for a token; a multiple of heads.
+        width: numbers that stand for a token; a multiple of heads, unless these have a width of their own.
         heads: of the attention in each block.
         context: the most tokens it sees.
         vocabulary: how many different tokens there are; 256 for bytes.
@@ -35,6 +35,7 @@ class Shape:
             recomputation leaves it so. Ring attention goes so in any case.
         block: what blocks are made of, see above.
         kv_heads: how many of keys and values, a divisor of heads: groups of heads share these; if None, as many.
+        head_width: numbers of a head's query, and of its key and value; if None, the width divided among the heads.
         ffn_width: features inside of each perceptron; if None, 4 times the width, and in blocks of Llama's 8/3 of
             it, up to a multiple of 256.
         experts: how many perceptrons there are in each block, of which a token goes to some; 0 for one that all
@@ -63,6 +64,7 @@ class Shape:
     flash: bool = False
     block: str = "gpt2"
     kv_heads: int | None = None
+    head_width: int | None = None
     ffn_width: int | None = None
     experts: int = 0
     top_k: int = 1
@@ -74,7 +76,9 @@ class Shape:
         for name, least in (("layers", 0), ("width", 1), ("heads", 1), ("context", 1), ("vocabulary", 1)):
             if getattr(self, name) < least:
                 raise ArgumentError(f"{name} is {getattr(self, name)}; needs at least {least}")
-        if self.width % self.heads:
+        if self.head_width is not None and self.head_width < 1:
+            raise ArgumentError(f"head_width is {self.head_width}; needs at least 1")
+        if self.head_width is None and self.width % self.heads:
             raise ArgumentError(f"width is {self.width} and heads is {self.heads}; needs a multiple of the heads")
         if self.experts < 0 or (self.experts and not 1 <= self.top_k <= self.experts):
             raise ArgumentError(f"top_k is {self.top_k} and experts is {self.experts}; needs 1 to as many as experts")
@@ -88,10 +92,11 @@ class Shape:
             raise unknown_name("block", self.block, BLOCKS)
         if self.ffn_width is not None and self.ffn_width < 1:
             raise ArgumentError(f"ffn_width is {self.ffn_width}; needs at least 1")
-        if self.is_llama and self.width // self.heads % 2:
+        if self.is_llama and self.head_features % 2:
+            own = f"width is {self.width} and heads is {self.heads}"
             raise ArgumentError(
-                f"width is {self.width} and heads is {self.heads}; blocks of llama turn pairs of features: "
-                "needs an even number of them a head"
+                f"{own if self.head_width is None else f'head_width is {self.head_width}'}; blocks of llama turn pairs "
+                "of features: needs an even number of them a head"
             )
 
     @property
@@ -105,9 +110,19 @@ class Shape:
         return self.kv_heads or self.heads
 
     @property
+    def head_features(self) -> int:
+        """Numbers of a head's query, key or value."""
+        return self.width // self.heads if self.head_width is None else self.head_width
+
+    @property
+    def attention_width(self) -> int:
+        """Numbers in all queries of a token, and in what attention makes of them: the width, in most models."""
+        return self.head_features * self.heads
+
+    @property
     def kv_width(self) -> int:
         """Numbers in all keys of a token, and in all values."""
-        return self.width // self.heads * self.num_kv_heads
+        return self.head_features * self.num_kv_heads
 
     @property
     def ffn_features(self) -> int:
@@ -119,5 +134,5 @@ class Shape:
     @property
     def in_papers(self) -> bool:
         """Whether it is one that formulas on GPTs, of 12 h² weights a block, speak of."""
-        of_papers = self.num_kv_heads == self.heads and self.ffn_features == 4 * self.width
+        of_papers = self.kv_width == self.attention_width == self.width and self.ffn_features == 4 * self.width
         return of_papers and not (self.is_llama or self.experts)

@@ -63,11 +63,12 @@ class Config:
     hidden_width: int = option("model", Per("model", mlp=256), "numbers in a hidden layer", least=1)
     hidden_layers: int = option("model", Per("model", mlp=2), "how many hidden layers", below=10_000)
     layers: int = option("model", Per("model", gpt=4), "blocks of attention and perceptron", below=10_000)
-    width: int = option("model", Per("model", gpt=256), "numbers that stand for a byte; a multiple of heads", least=1)
+    width: int = option("model", Per("model", gpt=256), "numbers that stand for a byte", least=1)
     heads: int = option("model", Per("model", gpt=4), "heads of attention in each block", least=1)
     kv_heads: int = option(
         "model", Per("model", gpt=0), "heads of keys and values, which groups of heads share (GQA); 0 for one each"
     )
+    head_width: int = option("model", Per("model", gpt=0), "numbers of a head's query; 0 for width / heads")
     block: str = option(
         "model", Per("model", gpt="gpt2"), "what blocks are made of; llama: RMSNorm, RoPE, SwiGLU, no biases", BLOCKS
     )

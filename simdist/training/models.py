@@ -38,6 +38,7 @@ def _shape(config: Config) -> Shape:
         flash=config.flash_attention,
         block=config.block,
         kv_heads=config.kv_heads or None,
+        head_width=config.head_width or None,
         ffn_width=config.ffn_width or None,
         experts=config.experts,
         top_k=config.top_k,

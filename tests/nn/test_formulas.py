@@ -24,6 +24,8 @@ OTHERS = [
     Shape(layers=1, width=16, heads=4, context=130, vocabulary=30, tied=False, block="llama", kv_heads=2, ffn_width=20),
     Shape(layers=1, width=12, heads=6, context=6, kv_heads=2),
     Shape(layers=1, width=8, heads=2, context=7, ffn_width=20),
+    Shape(layers=2, width=10, heads=4, context=7, kv_heads=2, head_width=6, recompute="full"),
+    Shape(layers=1, width=16, heads=2, context=130, block="llama", head_width=4, recompute="selective"),
     Shape(layers=1, width=8, heads=2, context=6, ffn_width=20, experts=3),
 ]
 SHAPES = [
@@ -86,6 +88,18 @@ def test_llamas_parameters():
         == 12_879_925_248
         == num_active_parameters(replace(eight, experts=2)) + 32 * 6 * 4096
     )
+
+
+def test_models_whose_heads_are_not_the_width_divided():
+    """Of Gemma 7B and Mistral Nemo as their weights are counted; of PaLM's three as its table rounds them."""
+    gemma = {"vocabulary": 256_000, "ffn_width": 24_576, "head_width": 256}
+    assert num_parameters(Shape(28, 3072, 16, 8192, block="llama", **gemma)) == 8_537_680_896
+    nemo = {"vocabulary": 131_072, "kv_heads": 8, "ffn_width": 14_336, "head_width": 128}
+    assert num_parameters(Shape(40, 5120, 32, 4096, tied=False, block="llama", **nemo)) == 12_247_782_400
+    for layers, width, heads, billions in ((32, 4096, 16, 8.63), (64, 8192, 32, 62.50), (118, 18_432, 48, 540.35)):
+        palm = {"vocabulary": 256_000, "kv_heads": 1, "ffn_width": 4 * width, "head_width": 256}
+        found = num_parameters(Shape(layers, width, heads, 2048, block="llama", **palm)) / 1e9
+        assert found == pytest.approx(billions, abs=0.01)  # whose blocks have one norm, not two
 
 
 def test_a_token_meets_all_of_a_model_but_idle_experts():

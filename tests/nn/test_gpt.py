@@ -203,8 +203,13 @@ def test_a_shape_must_be_possible():
         Shape(1, 8, 4, 8, kv_heads=3)
     with pytest.raises(ArgumentError, match="ffn_width is 0; needs at least 1"):
         Shape(1, 8, 4, 8, ffn_width=0)
-    with pytest.raises(ArgumentError, match="needs an even number of them a head"):
+    with pytest.raises(ArgumentError, match="width is 12 and heads is 4; .* needs an even number of them a head"):
         Shape(1, 12, 4, 8, block="llama")
+    with pytest.raises(ArgumentError, match="head_width is 5; .* needs an even number of them a head"):
+        Shape(1, 12, 4, 8, block="llama", head_width=5)
+    with pytest.raises(ArgumentError, match="head_width is 0; needs at least 1"):
+        Shape(1, 12, 4, 8, head_width=0)
+    assert Shape(1, 10, 4, 8, head_width=5).attention_width == 20  # and 10 is no multiple of 4
     with pytest.raises(UnknownNameError, match="did you mean 'llama'"):
         Shape(1, 8, 4, 8, block="lama")
     with pytest.raises(UnknownNameError, match="did you mean 'full'"):
@@ -215,10 +220,14 @@ def test_a_shape_must_be_possible():
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize(("tied", "context", "kv_heads"), [(True, 17, 6), (False, 17, 2), (True, 150, 3)])
-def test_gradients_against_pytorch(tied, context, kv_heads, block):
+@pytest.mark.parametrize(
+    ("tied", "context", "kv_heads", "head_width"),
+    [(True, 17, 6, None), (False, 17, 2, None), (True, 150, 3, None), (True, 17, 2, 6), (False, 150, 6, 2)],
+)
+def test_gradients_against_pytorch(tied, context, kv_heads, head_width, block):
     torch = pytest.importorskip("torch")
-    shape = Shape(3, 24, 6, context, tied=tied, block=block, kv_heads=kv_heads, ffn_width=40)
+    sizes = {"kv_heads": kv_heads, "head_width": head_width, "ffn_width": 40}
+    shape = Shape(3, 24, 6, context, tied=tied, block=block, **sizes)
     model, batch = bound(shape), windows(6, shape)
     total, context = model.forward(batch)
     model.backward(context, 1.0)

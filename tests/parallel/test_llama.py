@@ -14,7 +14,7 @@ from simdist.nn import gpt
 from simdist.parallel.parts import ATTENTIONS, MeshParts
 
 virtual = VirtualRanks()  # for what real ranks need not repeat
-LLAMA = replace(ONE_LAYER, block="llama", kv_heads=12, ffn_width=48)
+LLAMA = replace(ONE_LAYER, block="llama", kv_heads=12, head_width=6, ffn_width=48)
 
 CUTS = [
     ({"tp": 4}, {}),

@@ -27,6 +27,8 @@ METHODS = {
     "ring": {"algorithm": "ring", "bucket_bytes": 3000},
     "llama": {"block": "llama", "kv_heads": 1, "zero": 3},
     "ring attention": {"sp": 2},
+    "wide heads": {"sp": 2, "ulysses": True, "head_width": 16},
+    "ring of narrow heads": {"sp": 2, "head_width": 2},
     "flash, ulysses": {"sp": 2, "ulysses": True, "flash_attention": True},
     "flash": {"flash_attention": True, "recompute": "selective"},
     "ring of shared heads": {"sp": 2, "kv_heads": 1, "precision": "float32"},

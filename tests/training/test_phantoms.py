@@ -44,6 +44,7 @@ def costs(**settings):
         {"tp": 2, "flash_attention": True},
         {"sp": 2, "flash_attention": True, "dropout": 0.1, "ulysses": True},
         {"block": "llama", "kv_heads": 2, "tp": 2, "sp": 2},
+        {"head_width": 6, "tp": 2, "sp": 2, "ulysses": True},
         {"pp": 4, "micro_batches": 8},
         {"pp": 2, "tp": 2, "schedule": "zb-v", "micro_batches": 4, "logits": "untied"},
         {"pp": 4, "schedule": "chimera", "micro_batches": 4, "zero": 1},
