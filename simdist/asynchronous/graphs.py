@@ -31,9 +31,22 @@ class Graph:
 
     Args:
         neighbours: of each rank, in ascending order.
+
+    Raises:
+        ArgumentError: a rank's neighbour has not that rank for a neighbour, is the rank itself, or is not there.
     """
 
     neighbours: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        back: list[list[int]] = [[] for _ in self.neighbours]  # whose neighbour each is, in ascending order, too
+        for i, others in enumerate(self.neighbours):
+            for j in others:
+                _check_edge(i, j, self.size)
+                back[j].append(i)
+        for i, others in enumerate(self.neighbours):
+            if list(others) != back[i]:
+                raise ArgumentError(f"rank {i} has neighbours {list(others)}, and is one of {back[i]}; needs the same")
 
     @classmethod
     def of(cls, ranks: int, edges: Iterable[tuple[int, int]]) -> "Graph":
@@ -46,8 +59,7 @@ class Graph:
             raise ArgumentError(f"a graph of {ranks} ranks; needs at least 1")
         found: list[set[int]] = [set() for _ in range(ranks)]
         for i, j in edges:
-            if i == j or not (0 <= i < ranks and 0 <= j < ranks):
-                raise ArgumentError(f"edge ({i}, {j}): needs two different ranks of 0 to {ranks - 1}")
+            _check_edge(i, j, ranks)
             found[i].add(j)
             found[j].add(i)
         return cls(tuple(tuple(sorted(others)) for others in found))
@@ -104,6 +116,12 @@ class Graph:
         return distance
 
 
+def _check_edge(i: int, j: int, ranks: int) -> None:
+    """Raise ArgumentError if an edge joins a rank to itself, or leads to a rank that there is not."""
+    if i == j or not (0 <= i < ranks and 0 <= j < ranks):
+        raise ArgumentError(f"edge ({i}, {j}): needs two different ranks of 0 to {ranks - 1}")
+
+
 # -- by name ------------------------------------------------------------------------------------------
 
 Maker = TypeVar("Maker", bound=Callable[[int], Graph])
@@ -118,7 +136,7 @@ def named(name: str) -> Callable[[Maker], Maker]:
         def line(ranks):
             return Graph.of(ranks, [(r, r + 1) for r in range(ranks - 1)])
 
-    It has to return a `Graph`, of any number of ranks from one on.
+    It has to return a `Graph`, of any number of ranks from one on, in which news from each comes to all.
     """
 
     def register(maker: Maker) -> Maker:
@@ -138,10 +156,20 @@ def graph(name: str, ranks: int) -> Graph:
 
     Raises:
         UnknownNameError: there is none; the message lists those there are.
+        ArgumentError: ranks is below 1; or what makes it makes no graph, one of other size, or one that falls apart.
     """
     if name not in _MAKERS:
         raise unknown_name("graph", name, _MAKERS)
-    return _MAKERS[name](ranks)
+    if ranks < 1:
+        raise ArgumentError(f"a graph of {ranks} ranks; needs at least 1")
+    made = _MAKERS[name](ranks)
+    if not isinstance(made, Graph):
+        raise ArgumentError(f"what makes {name} returns a {type(made).__name__}; needs a Graph")
+    if made.size != ranks:
+        raise ArgumentError(f"{name} is a graph of {made.size} ranks; asked for are {ranks}")
+    if not made.connected:
+        raise ArgumentError(f"{name} on {ranks} ranks falls apart; needs a way from each rank to all others")
+    return made
 
 
 # -- the graphs ---------------------------------------------------------------------------------------

@@ -44,10 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Ctrl-C, 141 where nobody reads what it prints any more.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    if argv is None:
-        share_program()
     try:
         try:
+            if argv is None:
+                share_program()
             return _perform(*words)
         finally:
             print(end="", flush=True)  # here, where it can be told that this fails

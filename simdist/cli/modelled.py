@@ -8,6 +8,7 @@ from typing import Any
 from simdist.cli.settings import as_words, given_options
 from simdist.cluster import find_cluster, presets
 from simdist.errors import ArgumentError
+from simdist.launch import command_words
 from simdist.planning import Workbench
 from simdist.training import Config, merged, read_toml
 
@@ -58,6 +59,5 @@ def command(args: argparse.Namespace, given: Mapping[str, Any], config: Config) 
     found = {name: getattr(config, name) for name in _OPEN}
     chosen = {name: value for name, value in found.items() if value not in (None, _OPEN[name])}
     words = as_words({**given, **chosen, "device": "phantom"})
-    return shlex.join(
-        ["simdist", "train", "--world=virtual", f"--cluster={args.cluster}", f"--ranks={args.ranks}", *words]
-    )
+    where = ["--world=virtual", f"--cluster={args.cluster}", f"--ranks={args.ranks}"]
+    return shlex.join([*command_words(), "train", *where, *words])

@@ -29,7 +29,8 @@ class MajorityVote(DataParallel):
                                                       all do   + - +       a tie leaves a weight as it is
 
     Nothing but the reduction differs from `DataParallel`. The update goes by the learning rate alone, whatever the
-    gradient's size, and is not that of one rank with the whole batch.
+    gradient's size, and is not that of one rank with the whole batch; one of zero votes as a negative one does, so
+    that the embeddings of bytes that did not come drift.
 
     Cost per rank, n weights on p ranks: an all-gather, (p-1) n/8 bytes, where an all-reduce takes 8n(p-1)/p of float32.
 

@@ -2,8 +2,8 @@
 
 from simdist.comm.world import world
 from simdist.launch.mpirun import in_job
-from simdist.launch.own import share_program
+from simdist.launch.own import command_words, share_program
 from simdist.launch.run import Run, run
 from simdist.launch.script import launch_script
 
-__all__ = ["Run", "in_job", "launch_script", "run", "share_program", "world"]
+__all__ = ["Run", "command_words", "in_job", "launch_script", "run", "share_program", "world"]

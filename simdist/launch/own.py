@@ -5,23 +5,48 @@ import runpy
 import sys
 from pathlib import Path
 
-__all__ = ["load_program", "share_program"]
+from simdist.errors import ArgumentError
+
+__all__ = ["command_words", "load_program", "share_program"]
 
 _PROGRAM = "SIMDIST_PROGRAM"
 _NAME = "simdist.own"
+_SIMDIST = ("simdist.__main__", "simdist")  # itself, as a module and as a command
 
 
 def share_program() -> None:
     """Let the ranks that this process starts begin with its main program: what that registers they know then.
 
     They load it under another name, so that it does nothing there that `if __name__ == "__main__":` guards.
+
+    Raises:
+        ArgumentError: a rank is loading it, and it calls this all the same.
     """
+    if _NAME in sys.modules:
+        raise ArgumentError(
+            f"{os.environ[_PROGRAM]} calls simdist.cli.main() as a rank loads it; "
+            'needs `if __name__ == "__main__":` before that'
+        )
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None:
-        os.environ[_PROGRAM] = spec.name
+        program = spec.name
     elif file is not None and Path(file).is_file():  # and no program read from a pipe
-        os.environ[_PROGRAM] = str(Path(file).resolve())
+        program = str(Path(file).resolve())
+    else:
+        return
+    if program not in _SIMDIST and Path(program).name not in _SIMDIST:  # ranks are simdist, and keep what they load
+        os.environ[_PROGRAM] = program
+
+
+def command_words() -> list[str]:
+    """How one starts what knows all that this process does: `simdist`, or the program of one's own."""
+    program = os.environ.get(_PROGRAM)
+    if program is None:
+        return ["simdist"]
+    if Path(program).is_absolute():
+        return ["python", os.path.relpath(program)]
+    return ["python", "-m", program.removesuffix(".__main__")]
 
 
 def load_program() -> None:

@@ -102,14 +102,19 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
             matrices, or puts a model's layers on several ranks, then refuses the rule. Shards of ZeRO's it can have,
             if it adds up by `combine` what it has to know of a matrix.
         defaults: what a training run takes for it: learning_rate, weight_decay, momentum, beta1 with beta2. A run is
-            refused that gives one of these which is not named here.
+            refused that gives one of these which is not named here; learning_rate has to be.
 
     Raises:
         UnknownNameError: one of the defaults is none of these.
+        ArgumentError: learning_rate is missing, or one of beta1 and beta2.
     """
     for setting in defaults:
         if setting not in _SETTINGS:
             raise unknown_name(f"default of optimizer {name}", setting, _SETTINGS)
+    needed = ("learning_rate", "beta1", "beta2") if {"beta1", "beta2"} & set(defaults) else ("learning_rate",)
+    for setting in needed:
+        if setting not in defaults:
+            raise ArgumentError(f"optimizer {name} has no default of {setting}; needs {', '.join(needed)}")
 
     def register(make: Make) -> Make:
         _OPTIMIZERS[name] = _Known(make, whole_matrices, defaults)

@@ -17,7 +17,7 @@ from simdist.parallel.pipeline.schedules import FILES, schedules
 from simdist.parallel.precision import precisions
 from simdist.parallel.recipe import optimizer_defaults, optimizers
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, COMPUTE_TIMES, SERVED
-from simdist.training.methods import OFFLOADS, check, methods
+from simdist.training.methods import OFFLOADS, check, methods, whole
 from simdist.training.models import models
 from simdist.training.option import Option, Per, option
 from simdist.training.pipelines import chunked, is_updating
@@ -181,7 +181,7 @@ class Config:
     compress_rank: int = option("ranks", _of_compression("rank"), "of the matrices that are sent", least=1)
     check_every: int = option(
         "ranks",
-        _per_method(("dp", "ddp", "compressed", "pipeline"), 0),
+        Per("method", lambda: dict.fromkeys(whole(), 0)),
         "steps from one comparison of all copies to the next; 0 for none",
     )
 

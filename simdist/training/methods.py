@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Make: TypeAlias = Callable[[Model, Communicator, Config, Spread | None], Method]
     Own = TypeVar("Own", bound=Callable[[Model, Communicator, Config], Method])
 
-__all__ = ["CUTTING", "OFFLOADS", "PIPELINE", "attention", "check", "distribute", "methods", "named", "recipe"]
+__all__ = ["CUTTING", "OFFLOADS", "PIPELINE", "attention", "check", "distribute", "methods", "named", "recipe", "whole"]
 
 OFFLOADS = ("none", "optimizer", "gradients", "parameters")
 """What may lie outside of a rank's device, each with those before it."""
@@ -78,7 +78,7 @@ def named(name: str) -> Callable[[Own], Own]:
 
     The function takes a model that is not yet bound to memory, the ranks that share each batch, and what the run is
     told; `recipe` has from that how weights are to change. Settings that are for other methods alone, such as
-    bucket_bytes, are refused with it; its model is whole on each rank.
+    bucket_bytes, are refused with it; its model is whole on each rank, and --check-every compares its copies.
     """
 
     def register(make: Own) -> Own:
@@ -95,6 +95,7 @@ PIPELINE = "pipeline"
 """The method of a model that is cut along pp, too, which takes a mesh and not the ranks of dp alone."""
 
 _CUT_METHODS = ("ddp", "dp", "zero", "fsdp", PIPELINE)  # of a model that is cut over other axes
+_LESS = ("zero", "fsdp", "server", "map-reduce")  # by which not every rank has all weights
 _STAGES = {"ddp": (0,), "zero": (1, 2), "fsdp": (3,)}
 
 
@@ -103,16 +104,21 @@ def methods() -> list[str]:
     return [*_METHODS, PIPELINE, *asynchronous.ASYNCHRONOUS]
 
 
+def whole() -> list[str]:
+    """Those by which every rank has a whole copy of its part of the model, which can be compared with others."""
+    return [name for name in [*_METHODS, PIPELINE] if name not in _LESS]
+
+
 def recipe(config: Config) -> Recipe:
     """How weights are to change, by a config; what its optimizer has no use for stays as it is by default."""
     given: dict[str, Any] = {
         "momentum": config.momentum,
+        "weight_decay": config.weight_decay,
         "betas": None if config.beta1 is None else (config.beta1, config.beta2),
         "max_norm": config.clip_norm or None,
     }
     return Recipe(
         config.optimizer,
-        weight_decay=config.weight_decay,
         precision=precision(config.precision),
         **{name: value for name, value in given.items() if value is not None},
     )
@@ -198,8 +204,11 @@ def distribute(model: Model, comm: Communicator, config: Config, spread: Spread 
         spread: how other axes cut the model, where they do.
 
     Raises:
-        ArgumentError: that is an asynchronous one, which has its own loop.
+        ArgumentError: that is an asynchronous one, which has its own loop; or what makes it makes something else.
     """
     if config.method not in _METHODS:
         raise ArgumentError(f"method {config.method} has no common step; see simdist.training.asynchronous")
-    return _METHODS[config.method](model, comm, config, spread)
+    made = _METHODS[config.method](model, comm, config, spread)
+    if not isinstance(made, Method):
+        raise ArgumentError(f"what makes {config.method} returns a {type(made).__name__}; needs a Method")
+    return made

@@ -88,6 +88,12 @@ def test_any_graph_is_as_networkx_finds_it(drawn):
         (lambda: Graph.of(3, [(0, 3)]), r"edge \(0, 3\): needs two different ranks of 0 to 2"),
         (lambda: Graph.of(0, []), "0 ranks"),
         (lambda: torus(0, 3), "0 x 3"),
+        (lambda: graph("torus", 0), "a graph of 0 ranks; needs at least 1"),
+        (lambda: graph("torus", -1), "a graph of -1 ranks"),
+        (lambda: Graph(((1,), (2,), (0,))), r"rank 0 has neighbours \[1\], and is one of \[2\]; needs the same"),
+        (lambda: Graph(((2, 1), (0,), (0,))), r"rank 0 has neighbours \[2, 1\], and is one of \[1, 2\]"),
+        (lambda: Graph(((1,), (0, -1))), r"edge \(1, -1\)"),
+        (lambda: Graph(((0,),)), r"edge \(0, 0\)"),
     ],
 )
 def test_what_is_no_graph(make, message):
@@ -112,3 +118,18 @@ def test_a_graph_of_ones_own(monkeypatch):
 
     assert graphs.graphs()[-1] == "star"
     assert graph("star", 4).neighbours == ((1, 2, 3), (0,), (0,), (0,))
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda ranks: [(0, 1)], "what makes mine returns a list; needs a Graph"),
+        (lambda ranks: ring(ranks + 1), "mine is a graph of 5 ranks; asked for are 4"),
+        (lambda ranks: Graph.of(ranks, [(0, 1), (2, 3)]), "mine on 4 ranks falls apart; needs a way from each"),
+    ],
+)
+def test_what_is_none_of_ones_own(make, fault, monkeypatch):
+    monkeypatch.setattr(graphs, "_MAKERS", dict(graphs._MAKERS))
+    graphs.named("mine")(make)
+    with pytest.raises(ArgumentError, match=fault):
+        graph("mine", 4)

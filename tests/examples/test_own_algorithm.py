@@ -1,5 +1,6 @@
 """What a program adds, and all verbs know then: in a process of its own, so that this one knows no more than before."""
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def test_it_is_predicted_beside_its_formula():
     words = ("bench", "all_reduce", "--world", "virtual", "--cluster", "h100", "--sizes", "1K", "--algorithms", "swing")
     code, out, _ = own_algorithm(*words, "--ranks", "8")
     assert code == 0
-    assert out.splitlines()[2].split()[2:8] == ["swing", "–", "9.01", "µs", "9.01", "µs"]  # 3 (α + n (β + γ))
+    assert out.splitlines()[2].split()[2:8] == ["swing", "–", "18", "µs", "18", "µs"]  # 6 α, and next to nothing
     assert own_algorithm(*words, "--ranks", "3")[::2] == (2, "simdist bench: swing on 3 ranks; needs a power of two\n")
 
 
@@ -56,3 +57,55 @@ def test_the_ranks_that_it_starts_know_it(program, tmp_path):
     )
     assert (code, err) == (0, "")
     assert out.splitlines()[1].split()[:3] == ["all_reduce", "swing", "2"]
+
+
+OWN_SCHEDULE = """
+import sys
+from simdist.cli import main
+from simdist.parallel.pipeline import named, schedule
+
+@named("mine")
+def mine(stages, micro_batches):
+    return schedule("gpipe", stages=stages, micro_batches=micro_batches)
+
+if {guard}:
+    sys.exit(main())
+"""
+
+
+def in_folder(folder, guard, *words):
+    (folder / "my own.py").write_text(OWN_SCHEDULE.format(guard=guard))
+    told = [sys.executable, "my own.py", *words]
+    return subprocess.run(told, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+GUARD = "__name__ == '__main__'"
+
+
+def test_the_command_that_is_printed_starts_the_program(tmp_path):
+    cluster = ("--cluster=h100", "--ranks=2", "--layers=2", "--width=16", "--heads=2", "--context=8", "--batch=4")
+    done = in_folder(tmp_path, GUARD, "predict", *cluster, "--pp=2", "--schedule=mine", "--micro-batches=2")
+    assert (done.returncode, done.stderr) == (0, "")
+    python, *words = shlex.split(done.stdout.splitlines()[-1])
+    assert (python, *words[:2]) == ("python", "my own.py", "train")
+    assert "--schedule=mine" in words
+    assert in_folder(tmp_path, GUARD, *words[1:], "--out=run").returncode == 0
+    _, out, _ = own_algorithm("predict", *cluster)
+    assert out.splitlines()[-1].startswith("python -m simdist.examples.own_algorithm train --world=virtual")
+
+
+@needs_mpi
+def test_ranks_say_so_of_a_program_that_starts_all_over_again_on_them(tmp_path):
+    done = in_folder(tmp_path, True, "train", "--ranks=2", "--steps=2")
+    fault = f"rank 0: {tmp_path / 'my own.py'} calls simdist.cli.main() as a rank loads it; needs `if __name__ =="
+    assert done.returncode == 2
+    assert fault in done.stderr
+    assert all(line.startswith("simdist, rank ") for line in done.stderr.splitlines())
+
+
+@needs_mpi
+def test_a_rank_knows_how_it_goes_on(tmp_path):
+    told = "import simdist.launch\nprint(simdist.launch.command_words())\n"
+    (tmp_path / "tell.py").write_text(told)
+    assert in_folder(tmp_path, GUARD, "run", "-n", "1", "tell.py").stdout == "['python', 'my own.py']\n"
+    assert subprocess.check_output([sys.executable, "tell.py"], cwd=tmp_path, text=True) == "['simdist']\n"

@@ -1,19 +1,24 @@
 """A method that a program adds: the ranks vote, and a whole run knows it, on virtual ranks and on real ones."""
 
 import re
+import signal
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from jobs import needs_mpi
 
-from simdist.errors import ArgumentError, UnknownNameError
+from simdist.cli import session
+from simdist.errors import ArgumentError, ReplicaDrift, UnknownNameError
 from simdist.nn import mlp
 from simdist.parallel import DataParallel, Recipe
 from simdist.parallel.precision import precision
-from simdist.training import Config, methods
+from simdist.training import Config, Trainer, methods
+from simdist.training.text import Text
 
 EXAMPLE = "simdist.examples.own_method"
 WINDOWS = np.random.default_rng(0).integers(256, size=(9, 5), dtype=np.uint8)
@@ -44,11 +49,50 @@ def test_the_sign_of_most_ranks(example, spmd, p):
 
 
 def test_a_config_knows_it_and_what_it_has_no_use_for(example):
-    assert Config(method="majority-vote").check_every is None
+    assert Config(method="majority-vote").check_every == 0
     with pytest.raises(ArgumentError, match="bucket_bytes is 8, and method majority-vote; bucket_bytes is"):
         Config(method="majority-vote", bucket_bytes=8)
     with pytest.raises(ArgumentError, match="tp 2, and method majority-vote; needs ddp"):
         Config(method="majority-vote", model="gpt", tp=2)
+
+
+def drifting(model, comm, config):
+    """Data parallelism that does not reduce."""
+    method = DataParallel(model, comm, methods.recipe(config), config.seed)
+    method.reduce = lambda: None
+    return method
+
+
+def test_its_copies_can_be_compared(example, spmd):
+    config = Config(method="majority-vote", check_every=2, hidden_width=8)
+    text = Text(replace(config, data=__file__))
+
+    def trained(comm, method):
+        trainer = Trainer(comm, replace(config, method=method, steps=2, validation_windows=0), text=text)
+        try:
+            return [line.step for line in trainer.run() if line]
+        except ReplicaDrift as error:
+            return str(error)
+
+    assert spmd(trained, 2, "majority-vote") == [[1, 2]] * 2
+    methods.named("drifting")(drifting)
+    assert all("the weights of rank 1" in told for told in spmd(trained, 2, "drifting"))
+
+
+def test_what_is_no_method(example, spmd):
+    methods.named("none")(lambda model, comm, config: None)
+
+    def distributed(comm):
+        with pytest.raises(ArgumentError, match="what makes none returns a NoneType; needs a Method"):
+            methods.distribute(mlp(4, 4, 8, 1), comm, Config(method="none"))
+
+    spmd(distributed, 2)
+
+
+def test_how_a_run_goes_on_that_was_stopped(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMDIST_PROGRAM", EXAMPLE)
+    told = session._stopped(signal.SIGINT, 3, SimpleNamespace(path=tmp_path), " --ranks 2")
+    assert told.endswith(f"; go on with: python -m {EXAMPLE} train --ranks 2 --resume {tmp_path}")
 
 
 def test_nobody_knows_it_otherwise():

@@ -141,6 +141,21 @@ def test_defaults_of_what_no_rule_has():
         optimizer("x", rate=0.1)
 
 
+@pytest.mark.parametrize(
+    ("defaults", "missing"),
+    [({}, "learning_rate"), ({"beta1": 0.9, "beta2": 0.99}, "learning_rate"), ({"beta1": 0.9}, "learning_rate")]
+    + [({"learning_rate": 0.1, one: 0.9}, other) for one, other in [("beta1", "beta2"), ("beta2", "beta1")]],
+)
+def test_defaults_that_every_rule_needs(defaults, missing):
+    with pytest.raises(ArgumentError, match=f"optimizer x has no default of {missing}; needs learning_rate"):
+        optimizer("x", **defaults)
+    assert "x" not in optimizers()
+
+
+def test_a_rule_without_decay_is_told_of_none(signs):
+    assert of_config(Config(optimizer="signs")).weight_decay == 0.0
+
+
 def test_limits():
     with pytest.raises(UnknownNameError, match="unknown optimizer 'adamw9bit'; did you mean 'adamw8bit'"):
         Recipe("adamw9bit")

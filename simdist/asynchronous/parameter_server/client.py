@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     """A gradient that is zero but in some rows of the flat vector.
 
     Attributes:
-        rows: int64, shape (k,), the rows' numbers; one that is named twice gets the sum.
+        rows: whole numbers, shape (k,), the rows'; one that is named twice gets the sum.
         values: shape (k, row_width), of the weights' dtype.
     """
 
@@ -194,7 +194,9 @@ class Client:
                 f"{len(gradient.rows)} rows with values of shape {gradient.values.shape} and dtype "
                 f"{gradient.values.dtype} on rank {self.comm.rank}; needs width {width} and {self.dtype}"
             )
-        rows, values = gradient.once()
+        if gradient.rows.dtype.kind not in "iu":
+            raise ArrayError(f"rows of dtype {gradient.rows.dtype} on rank {self.comm.rank}; needs whole numbers")
+        rows, values = gradient._replace(rows=gradient.rows.astype(np.int64)).once()  # as they travel
         count = layout.num_keys // width
         if len(rows) and not 0 <= rows[0] <= rows[-1] < count:
             raise ArgumentError(f"rows {rows[0]} to {rows[-1]} on rank {self.comm.rank}; there are 0 to {count - 1}")

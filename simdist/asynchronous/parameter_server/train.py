@@ -25,6 +25,7 @@ from simdist.asynchronous.parameter_server.server import Server
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
 from simdist.asynchronous.worker import Asked, Rate, require_steps
 from simdist.comm import Communicator
+from simdist.errors import ArgumentError
 from simdist.optim import SGD, Optimizer
 
 __all__ = ["Gradient", "ParameterServer", "ServerReport", "WorkerReport", "plain_sgd", "train", "waited_shares"]
@@ -51,6 +52,9 @@ class ParameterServer:
         deadline_s: how long a worker may be silent before the rest goes on without it; for ever where None.
         compute_time: how long each rank's step takes besides what it really computes.
         stops: rank -> the step before which it falls silent for good, to see what the others do.
+
+    Raises:
+        ArgumentError: deadline_s is not above 0.
     """
 
     num_servers: int = 1
@@ -61,6 +65,10 @@ class ParameterServer:
     deadline_s: float | None = None
     compute_time: ComputeTime = field(default_factory=Constant)
     stops: Mapping[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.deadline_s is not None and not self.deadline_s > 0:
+            raise ArgumentError(f"deadline_s is {self.deadline_s}; needs more than 0, or None for ever")
 
     def layout(self, comm: Communicator, num_keys: int) -> Layout:
         """Who serves, who works, and who holds what.

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from simdist.arrays import Array
 from simdist.collectives import all_reduce, cost
 from simdist.collectives.registry import choose
 from simdist.comm import Communicator
-from simdist.errors import ArrayError
+from simdist.errors import ArgumentError, ArrayError
 from simdist.optim import largest
 
 __all__ = ["Compressor"]
@@ -69,6 +70,7 @@ class Compressor(ABC):
 
         Raises:
             ArrayError: x has not the shape and dtype of `like`.
+            ArgumentError: the compressor returns something, and does not leave it in x.
         """
         if x.shape != self._shape or x.dtype != self._dtype:
             raise ArrayError(
@@ -77,7 +79,12 @@ class Compressor(ABC):
             )
         self.plain_bytes += _sent("all_reduce", "ring", x, comm)
         with comm.span(f"compute sum by {self.name}", x.nbytes):  # but for the collectives in it
-            self._reduce(x, comm)
+            reduce: Callable[[Array, Communicator], object] = self._reduce
+            returned = reduce(x, comm)
+        if returned is not None:
+            raise ArgumentError(
+                f"what {self.name} reduces by returns a {type(returned).__name__}; needs None, and the sum in x"
+            )
 
     def put_off(self, rank: int) -> Array:
         """What this rank, of this number, has left out so far: a new vector like the gradient.
@@ -99,7 +106,7 @@ class Compressor(ABC):
 
     @abstractmethod
     def _reduce(self, x: Array, comm: Communicator) -> None:
-        """The sum, and the residual."""
+        """Leave the sum in x, and in the residual what it lacks; returns nothing."""
 
     def _take(self, x: Array) -> bool:
         """Add x to the residual, if it is finite; returns whether it is."""

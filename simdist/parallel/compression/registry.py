@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from simdist.arrays import Array
-from simdist.errors import unknown_name
+from simdist.errors import ArgumentError, unknown_name
 from simdist.nn import Parameters
 from simdist.parallel.compression.compressor import Compressor
 from simdist.parallel.compression.power_sgd import PowerSGD
@@ -73,6 +73,7 @@ def compressor(name: str, like: Array, parameters: Parameters, **settings: Any) 
 
     Raises:
         UnknownNameError: there is no such compression, or it has no such setting; the message lists those there are.
+        ArgumentError: what makes it makes something else.
     """
     if name not in _COMPRESSIONS:
         raise unknown_name("compression", name, _COMPRESSIONS)
@@ -80,7 +81,10 @@ def compressor(name: str, like: Array, parameters: Parameters, **settings: Any) 
     for setting in settings:
         if setting not in known.defaults:
             raise unknown_name(f"setting of compression {name}", setting, known.defaults)
-    return known.make(like, parameters, **{**known.defaults, **settings})
+    made = known.make(like, parameters, **{**known.defaults, **settings})
+    if not isinstance(made, Compressor):
+        raise ArgumentError(f"what makes {name} returns a {type(made).__name__}; needs a Compressor")
+    return made
 
 
 # -- the compressions ---------------------------------------------------------------------------------

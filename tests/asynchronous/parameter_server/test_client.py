@@ -71,6 +71,15 @@ def test_a_sparse_push_is_a_dense_one_with_zeros(spmd, num_servers, rows):
     np.testing.assert_array_equal(results[-1], held)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "uint64"])
+def test_rows_by_any_whole_numbers(dtype):
+    def work(client, worker, weights):
+        client.push_pull(0, Rows(np.array([5, 2, 5], dtype), np.ones((3, 2))), weights)
+
+    held, _, _ = with_workers(work, 3, 2, row_width=2)
+    np.testing.assert_array_equal(held, [0, 0, 0, 0, -1, -1, 0, 0, 0, 0, -2, -2])
+
+
 def test_a_sparse_push_sends_touched_rows_alone():
     def program(comm, rows):
         layout = Layout(comm.size, 2, 6000, 4)
@@ -173,6 +182,8 @@ def test_late_updates_are_dropped_and_counted():
         (lambda c, w: c.push(0, w, slice(0, 4)), ArrayError, "for 4 keys"),
         (lambda c, w: c.push(0, Rows(np.array([12]), np.ones((1, 1)))), ArgumentError, "rows 12 to 12.* 0 to 11"),
         (lambda c, w: c.push(0, Rows(np.array([1]), np.ones((1, 2)))), ArrayError, "needs width 1"),
+        (lambda c, w: c.push(0, Rows(np.ones(1, bool), np.ones((1, 1)))), ArrayError, "rows of dtype bool on rank 1"),
+        (lambda c, w: c.push(0, Rows(np.ones(1), np.ones((1, 1)))), ArrayError, "float64 on rank 1; needs whole num"),
     ],
 )
 def test_what_is_refused(act, error, fault):

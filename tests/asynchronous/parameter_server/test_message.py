@@ -20,3 +20,9 @@ def test_what_is_packed_comes_out_again(dtype, rows):
     assert (found_rows is None) == (rows is None)
     if rows is not None:
         assert found_rows.tolist() == rows
+
+
+def test_values_that_do_not_lie_side_by_side():
+    values = np.arange(10.0)[::2]
+    packet = Message(PUSH, 7, slice(0, 5), values).packed()
+    np.testing.assert_array_equal(Message.unpacked(packet, values.dtype).values, values)

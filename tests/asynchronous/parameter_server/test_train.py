@@ -406,6 +406,12 @@ def test_no_steps_at_all():
     assert not weights_of(results, 1).any()
 
 
+@pytest.mark.parametrize("deadline_s", [0, -1.0, float("nan")])
+def test_deadlines_that_nobody_can_keep(deadline_s):
+    with pytest.raises(ArgumentError, match=f"deadline_s is {deadline_s}; needs more than 0"):
+        ParameterServer(deadline_s=deadline_s)
+
+
 # -- size ----------------------------------------------------------------------------------------------
 
 

@@ -88,6 +88,25 @@ def test_limits(every):
     assert "unknown setting of compression 8-bit 'share'" in error
 
 
+def test_what_is_no_compressor(every):
+    named("three")(lambda like, parameters: 3)
+    with pytest.raises(ArgumentError, match="what makes three returns a int; needs a Compressor"):
+        compressor("three", np.zeros(10, np.float32), mlp(4, 4, 8, 1).parameters)
+
+
+def test_a_sum_that_is_returned_and_not_left():
+    class Returned(Every):
+        def _reduce(self, x, comm):
+            super()._reduce(x, comm)
+            return x
+
+    def reduced(comm):
+        with pytest.raises(ArgumentError, match="what every reduces by returns a ndarray; needs None, and the sum in"):
+            Returned(np.zeros(10), 2).reduce(np.ones(10), comm)
+
+    sd.run(reduced, 2)
+
+
 def _refused(comm, model):
     with pytest.raises(UnknownNameError) as caught:
         Compressed(model, comm, Recipe(), 0, "8-bit", share=0.5)

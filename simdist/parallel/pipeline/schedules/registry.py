@@ -78,13 +78,8 @@ def _maker(name: str) -> Callable[..., Schedule]:
 
 
 def _loaded(path: str, stages: int, micro_batches: int) -> Schedule:
-    """The one in a file, if it is for these and can be carried out."""
+    """The one in a file, whatever it is for, if it can be carried out."""
     found = load(path)
-    if (found.num_ranks, found.num_micro_batches) != (stages, micro_batches):
-        raise ArgumentError(
-            f"{path} is a schedule of {found.num_ranks} ranks and {found.num_micro_batches} micro-batches; "
-            f"asked for are {stages} and {micro_batches}"
-        )
     validate(found)
     return found
 
@@ -101,8 +96,8 @@ def schedule(name: str, *, stages: int, micro_batches: int, **others: Any) -> Sc
     Raises:
         UnknownNameError: no such schedule or option; the message lists those there are.
         DataError, ScheduleError: the file cannot be read, or its schedule not be carried out.
-        ArgumentError: the file's is for other numbers; or a number is below 1, or not one for which the schedule is
-            defined; or more than memory holds.
+        ArgumentError: what is made or in the file is for other numbers; or a number is below 1, or not one for which
+            the schedule is defined; or more than memory holds.
     """
     known = options(name)
     for option in others:
@@ -117,4 +112,9 @@ def schedule(name: str, *, stages: int, micro_batches: int, **others: Any) -> Sc
     made = _maker(name)(**numbers)
     if not isinstance(made, Schedule):
         raise ArgumentError(f"what makes {name} returns a {type(made).__name__}; needs a Schedule")
+    if (made.num_ranks, made.num_micro_batches) != (stages, micro_batches):
+        raise ArgumentError(
+            f"{name} is a schedule of {made.num_ranks} ranks and {made.num_micro_batches} micro-batches; "
+            f"asked for are {stages} and {micro_batches}"
+        )
     return made

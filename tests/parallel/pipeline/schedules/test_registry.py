@@ -85,3 +85,19 @@ def test_what_makes_one_has_to_return_one(monkeypatch):
     monkeypatch.setitem(registry._MAKERS, "mine", lambda stages, micro_batches: [[Forward(0)]] * stages)
     with pytest.raises(ArgumentError, match="what makes mine returns a list; needs a Schedule"):
         schedule("mine", stages=2, micro_batches=1)
+
+
+@pytest.mark.parametrize(("ranks", "num"), [(1, 4), (2, 3), (3, 4)])
+def test_it_has_to_be_for_what_was_asked_for(ranks, num, monkeypatch):
+    made = schedule("gpipe", stages=ranks, micro_batches=num)
+    monkeypatch.setitem(registry._MAKERS, "mine", lambda stages, micro_batches: made)
+    fault = f"mine is a schedule of {ranks} ranks and {num} micro-batches; asked for are 2 and 4"
+    with pytest.raises(ArgumentError, match=fault):
+        schedule("mine", stages=2, micro_batches=4)
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (4, 2), (4, 8), (6, 7)])
+def test_all_are_for_what_was_asked_for(stages, micro_batches):
+    for name in schedules():
+        made = schedule(name, stages=stages, micro_batches=micro_batches)
+        assert (made.num_ranks, made.num_micro_batches) == (stages, micro_batches)
