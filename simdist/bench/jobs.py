@@ -10,13 +10,28 @@ from simdist.collectives import all_gather
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.launch import in_job, run, world
+from simdist.launch.room import check_room
 
-__all__ = ["given_ranks", "per_rank"]
+__all__ = ["check_ranks", "given_ranks", "per_rank"]
 
 
 def given_ranks(where: str) -> list[int]:
     """How many ranks the job at hand has, if it is to do the work; nothing where jobs are started as needed."""
     return [world().size] if where == "mpi" and in_job() else []
+
+
+def check_ranks(ranks: int, where: str) -> None:
+    """See that there can be so many ranks.
+
+    Raises:
+        ArgumentError: the job at hand, or this machine, has fewer.
+    """
+    if where == "virtual" or not in_job():
+        check_room(ranks, where)
+    elif ranks > world().size:
+        raise ArgumentError(
+            f"asked for {ranks} ranks in a job of {world().size}: start one with more, or this without mpirun"
+        )
 
 
 def per_rank(
@@ -36,13 +51,13 @@ def per_rank(
     """
     if where == "virtual" or not in_job():
         return np.stack(run(program, ranks, world=where, args=args, **options).results)
+    check_ranks(ranks, where)
     job = world()
-    if ranks > job.size:
-        raise ArgumentError(
-            f"asked for {ranks} ranks in a job of {job.size}: start one with more, or this without mpirun"
-        )
     group = job.split(0 if job.rank < ranks else None, job.rank)
-    found = None if group is None else _together(program, group, args, options.get("check", True))
+    if group is None:
+        return None
+    found = _together(program, group, args, options.get("check", True))
+    group.free()  # MPI has room for some 2000
     return found if job.rank == 0 else None
 
 

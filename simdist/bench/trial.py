@@ -51,6 +51,12 @@ class Trial(NamedTuple):
     op: str = "sum"
     root: int = 0
 
+    def told(self) -> str:
+        """What tells it from the others of its algorithm: "length 2, int64, sum, root 1"."""
+        op = [self.op] if self.operation in REDUCING else []
+        root = [f"root {self.root}"] if self.operation in ROOTED else []
+        return ", ".join([f"length {self.length}", self.dtype, *op, *root])
+
 
 class Traffic(NamedTuple):
     """What one rank sent and reduced, and what it read and wrote in memory that ranks share."""
@@ -87,9 +93,18 @@ class Outcome(NamedTuple):
 
 def contribution(trial: Trial, ranks: int, rank: int) -> Array:
     """What `rank` puts in: random, with a share of zeros for the logical operations."""
-    shape = (ranks, trial.length) if trial.operation == "all_to_all" else (trial.length,)
-    random = np.random.default_rng([rank, trial.length, ranks])
-    kind = np.dtype(trial.dtype).kind
+    return _drawn(_shape(trial, ranks), trial.dtype, trial.op in ("lor", "land"), ranks, rank).copy()
+
+
+def _shape(trial: Trial, ranks: int) -> tuple[int, ...]:
+    return (ranks, trial.length) if trial.operation == "all_to_all" else (trial.length,)
+
+
+@lru_cache(maxsize=1024)  # all algorithms are asked the same
+def _drawn(shape: tuple[int, ...], dtype: str, logical: bool, ranks: int, rank: int) -> Array:
+    """Random numbers; nobody changes them."""
+    random = np.random.default_rng([rank, shape[-1], ranks])
+    kind = np.dtype(dtype).kind
     x: Array
     if kind == "b":
         x = random.random(shape) < 0.5
@@ -97,16 +112,16 @@ def contribution(trial: Trial, ranks: int, rank: int) -> Array:
         x = random.integers(-999, 1000, shape)
     else:  # near one, so that a product of sixteen neither overflows nor vanishes in float16
         x = random.uniform(0.75, 1.5, shape)
-    if trial.op in ("lor", "land"):
+    if logical:
         x = x * (random.random(shape) < 0.6)
-    return x.astype(trial.dtype)
+    return x.astype(dtype)
 
 
 def expected(trial: Trial, ranks: int, rank: int) -> Array | None:
     """What `rank` must get, by NumPy; None where it gets nothing."""
     if trial.operation in ("reduce", "gather") and rank != trial.root:
         return None
-    whole = _whole(trial, ranks)
+    whole = _whole(trial._replace(algorithm=""), ranks)
     match trial.operation:
         case "reduce_scatter" | "scatter":
             return whole[partition(trial.length, ranks)[rank]]
@@ -115,7 +130,7 @@ def expected(trial: Trial, ranks: int, rank: int) -> Array | None:
     return whole
 
 
-@lru_cache(maxsize=1)  # virtual ranks ask for the same, one after the other
+@lru_cache(maxsize=128)  # ranks ask for the same, and so do algorithms
 def _whole(trial: Trial, ranks: int) -> Array:
     """What the ranks get, together; of all_to_all what each has put in, by rows."""
     puts = [contribution(trial, ranks, r) for r in range(ranks)]
@@ -134,8 +149,12 @@ def _whole(trial: Trial, ranks: int) -> Array:
     return whole
 
 
-def perform(trial: Trial, comm: Communicator, x: Array) -> Array | None:
-    """Call the collective on x, which is overwritten; what this rank gets."""
+def perform(trial: Trial, comm: Communicator, x: Array, out: Array | None = None) -> Array | None:
+    """Call the collective on x, which is overwritten; what this rank gets.
+
+    Args:
+        out: where all_gather and all_to_all put it; memory of their own where not given.
+    """
     call: Any = getattr(collectives, trial.operation)
     mine = partition(trial.length, comm.size)[comm.rank]
     options: dict[str, Any] = {"algorithm": trial.algorithm}
@@ -147,11 +166,26 @@ def perform(trial: Trial, comm: Communicator, x: Array) -> Array | None:
         case "all_reduce" | "broadcast" | "reduce":
             call(x, comm, **options)
             return None if trial.operation == "reduce" and comm.rank != trial.root else x
-        case "all_gather" | "gather":
+        case "all_gather":
+            return call(x[mine].copy(), comm, out=out, **options)
+        case "gather":
             return call(x[mine].copy(), comm, **options)
         case "scatter":
             return call(x if comm.rank == trial.root else None, comm, **options)
+        case "all_to_all":
+            return call(x, comm, out=out, **options)
     return call(x, comm, **options)
+
+
+def _poisoned(trial: Trial, ranks: int) -> Array | None:
+    """Where the result goes, if the caller says where: full of what is in no result, lest memory that an earlier
+    trial has left passes for what an algorithm has forgotten to write.
+    """
+    if trial.operation not in ("all_gather", "all_to_all"):
+        return None
+    kind = np.dtype(trial.dtype).kind
+    poison = np.nan if kind == "f" else np.iinfo(trial.dtype).min if kind == "i" else True  # of bools nothing is
+    return np.full(_shape(trial, ranks), poison, trial.dtype)
 
 
 def outcome(trial: Trial, comm: Communicator) -> Outcome:
@@ -160,10 +194,12 @@ def outcome(trial: Trial, comm: Communicator) -> Outcome:
     Where ranks share a GPU one works for all, so there what each of them moves is no matter of its own.
     """
     x = moved(contribution(trial, comm.size, comm.rank), comm.device.kind)
+    out = _poisoned(trial, comm.size)
+    out = None if out is None else moved(out, comm.device.kind)
     before = len(comm.recorder.rows)
     meter = Meter()
     with metered(meter):
-        got = perform(trial, comm, x)
+        got = perform(trial, comm, x, out)
     spans = [Span._make(row) for row in comm.recorder.rows[before:]]
     counted = _counted(spans, meter.flops * x.dtype.itemsize)
     led = comm.device.path == "ipc" and not find(trial.operation, trial.algorithm).by_messages

@@ -1,18 +1,22 @@
 """Verify: every algorithm of every collective against NumPy and against its own cost, as a table."""
 
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from math import inf
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from simdist.arrays import Array, reductions
-from simdist.bench.jobs import given_ranks, per_rank
-from simdist.bench.trial import REDUCING, ROOTED, Trial, outcomes
-from simdist.collectives import algorithms
+from simdist.bench.jobs import check_ranks, given_ranks, per_rank
+from simdist.bench.trial import REDUCING, ROOTED, Trial, outcome
+from simdist.cluster import preset
+from simdist.collectives import Case, Cost, Formula, algorithms
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, WorldUnavailable, unknown_name
+from simdist.launch import in_job
 
 __all__ = ["add_arguments", "execute", "table"]
 
@@ -22,6 +26,15 @@ _HEAD = (
     f"{'collective':<15}{'algorithm':<22}{'ranks':>5}  {'largest error':>13}  "
     f"{'messages (cost)':>19}  {'bytes (cost)':>25}"
 )
+_LONG = 100_003
+"""Items of the longest array: more than leave at once in one message, and no multiple of anything."""
+_DURING = "while verify tried "
+"""How the note begins that tells in which trial an error arose."""
+_SAME_BITS = ("all_reduce", "broadcast")
+"""What promises the same bits on all ranks."""
+
+Found: TypeAlias = Array | Exception | None
+"""Of one algorithm the figures of each rank, what it raised instead, or None where another rank tells."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -31,22 +44,24 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--algorithms", nargs="+", metavar="NAME", help="which of the operation's (all)")
     parser.add_argument("--max-ranks", type=int, metavar="P", help="1 to P ranks (9; mpi: 4, under mpirun all)")
     parser.add_argument("--ranks", type=int, nargs="+", metavar="P", help="these numbers of ranks instead")
-    parser.add_argument("--world", choices=["virtual", "mpi"], default="virtual", help="virtual ranks or real ones")
+    worlds = "virtual ranks or real ones (virtual; under mpirun mpi)"
+    parser.add_argument("--world", choices=["virtual", "mpi"], help=worlds)
 
 
 def execute(args: Namespace) -> int:
     """Print the table; 1 where a line has a fault."""
     _check(args)
+    world = args.world or ("mpi" if in_job() else "virtual")
     most = args.max_ranks
     if most is None:
-        most = 9 if args.world == "virtual" else (given_ranks(args.world) or [4])[0]
+        most = 9 if world == "virtual" else (given_ranks(world) or [4])[0]
     if most < 1:
         raise ArgumentError(f"--max-ranks is {most}; needs at least 1")
     counts = args.ranks or range(1, most + 1)
     if min(counts) < 1:
         raise ArgumentError(f"--ranks is {counts}; needs at least 1")
     faults = rows = 0
-    for line, good in table(counts, args.world, args.operation, args.algorithms):
+    for line, good in table(counts, world, args.operation, args.algorithms):
         if not rows:
             print(_HEAD)
         print(line, flush=True)
@@ -78,44 +93,138 @@ def table(
     """
     operations = OPERATIONS if operation is None else [operation]
     for p in ranks:
-        every = [(of, name) for of in operations for name in names or algorithms(of, p)]
-        trials = {pair: _trials(*pair, p) for pair in every}
-        flat = [tuple(trial) for of_pair in trials.values() for trial in of_pair]
-        found = per_rank(_figures, p, (flat,), where)
-        if found is None:  # another rank's business
-            continue
-        start = 0
-        for pair, of_pair in trials.items():
-            figures = found[:, start : start + len(of_pair)].reshape(-1, 7)
-            start += len(of_pair)
-            yield _line(*pair, p, figures)
+        check_ranks(p, where)
+        pairs = [(of, name) for of in operations for name in names or algorithms(of) if names or _is_for(of, name, p)]
+        every = [_trials(*pair, p) for pair in pairs]
+        for trials, found in zip(every, _found(every, p, where), strict=True):
+            if found is not None:
+                yield _failure(trials[0], p, found) if isinstance(found, Exception) else _line(trials, found)
+
+
+def _is_for(operation: str, name: str, p: int) -> bool:
+    """Whether the algorithm is for so many ranks; also where its formula cannot say, for its line to tell that."""
+    try:
+        return find(operation, name).formula(Case(p, 0)).latencies < inf
+    except Exception:
+        return True
 
 
 def _trials(operation: str, name: str, p: int) -> list[Trial]:
-    """None, one and fewer items than ranks, and an awkward number; the dtypes and ops in turn; two roots."""
+    """None, one and fewer items than ranks, and an awkward number; the dtypes and ops in turn; three roots; once many
+    items.
+    """
     lengths = sorted({0, 1, p - 1, 10 * p + 3})
-    roots = sorted({0, p - 1}) if operation in ROOTED else [0]
+    roots = sorted({0, p // 2, p - 1}) if operation in ROOTED else [0]
     rounding = [("float64", "sum"), ("float32", "prod")]
     exact = [("int64" if op in ("sum", "prod") else "float32", op) for op in reductions()]
     kinds = [*rounding, *exact, ("bool", "lor")] if operation in REDUCING else [("float64", "sum")]
-    return [Trial(operation, name, n, dtype, op, root) for n in lengths for dtype, op in kinds for root in roots]
+    short = [Trial(operation, name, n, dtype, op, root) for n in lengths for dtype, op in kinds for root in roots]
+    return [*short, Trial(operation, name, _LONG // p if operation == "all_to_all" else _LONG)]
+
+
+# -- the trials ---------------------------------------------------------------------------------------
+
+
+def _found(every: list[list[Trial]], p: int, where: str) -> Iterator[Found]:
+    """What came of the trials of each algorithm, in turn.
+
+    A job of real ranks takes a while to start: one does them all, and only if it fails each gets one of its own.
+    """
+    if where == "mpi" and not in_job() and len(every) > 1:
+        try:
+            for trials in every:
+                _check_paper(trials[0], p)
+            together = _figures_of([trial for trials in every for trial in trials], p, where)
+        except WorldUnavailable:
+            raise
+        except Exception:
+            together = None
+        if together is not None:
+            yield from np.split(together, np.cumsum([len(trials) for trials in every])[:-1], axis=1)
+            return
+    for trials in every:
+        yield _tried(trials, p, where)
+
+
+def _tried(trials: list[Trial], p: int, where: str) -> Found:
+    """What came of one algorithm's trials."""
+    try:
+        _check_paper(trials[0], p)
+        return _figures_of(trials, p, where)
+    except WorldUnavailable:
+        raise
+    except Exception as error:
+        if where == "mpi" and in_job():  # which ends with this rank: nobody will print its line
+            sys.stderr.write(f"{_failure(trials[0], p, error)[0]}\n")
+            raise
+        return error
+
+
+def _check_paper(of: Trial, p: int) -> None:
+    """Raise ArgumentError unless an algorithm's cost is a Cost, and its formula a Formula."""
+    known = find(of.operation, of.algorithm)
+    for what, given, kind in (
+        ("cost", known.cost(Case(p, 0)), Cost),
+        ("formula", known.formula(Case(p, 0)), Formula),
+    ):
+        if not isinstance(given, kind):
+            raise ArgumentError(f"the {what} of {known.title} is {given!r}; needs a {kind.__name__}")
+
+
+def _figures_of(trials: list[Trial], p: int, where: str) -> Array | None:
+    """The figures of each rank, shape (p, trials, 8); None on ranks other than 0 of a job at hand.
+
+    On virtual ranks every send waits for its receive, as long ones do under MPI.
+    """
+    options = {"cluster": preset("this-machine").with_(eager_bytes=0)} if where == "virtual" else {}
+    return per_rank(_figures, p, ([tuple(trial) for trial in trials],), where, **options)
 
 
 def _figures(comm: Communicator, trials: list[tuple[Any, ...]]) -> Array:
-    """Of each trial: error, whether it is too large, messages, bytes, those of `cost`, whether all traffic agrees."""
-    return np.array(
-        [
-            (o.error, o.error > o.limit, *o.counted[:2], *o.promised[:2], o.counted == o.promised)
-            for o in outcomes(comm, trials)
-        ],
-        dtype=np.float64,
-    ).reshape(-1, 7)
+    """Of each trial: error, whether it is too large, messages, bytes, those of `cost`, whether any traffic differs,
+    a fingerprint of the result.
+    """
+    rows = []
+    for trial in (Trial(*each) for each in trials):
+        try:
+            o = outcome(trial, comm)
+        except Exception as error:
+            error.add_note(f"{_DURING}{trial.operation} {trial.algorithm} on {comm.size} ranks: {trial.told()}")
+            raise
+        bits = int(o.digest[:12] or "0", 16)  # as many as a float64 can hold
+        rows.append((o.error, o.error > o.limit, *o.counted[:2], *o.promised[:2], o.counted != o.promised, bits))
+    return np.array(rows, dtype=np.float64)
 
 
-def _line(operation: str, name: str, p: int, figures: Array) -> tuple[str, bool]:
-    _, wrong, messages, num_bytes, cost_messages, cost_bytes, agree = figures.sum(axis=0)
-    faults = [text for text, bad in (("result", wrong), ("traffic", agree < len(figures))) if bad]
-    counts = f"{f'{messages:.0f} ({cost_messages:.0f})':>19}  {f'{num_bytes:.0f} ({cost_bytes:.0f})':>25}"
+# -- the lines ----------------------------------------------------------------------------------------
+
+
+def _line(trials: list[Trial], figures: Array) -> tuple[str, bool]:
+    error, wrong, messages, num_bytes, cost_messages, cost_bytes, differs, bits = np.moveaxis(figures, -1, 0)
+    bad = {"result": wrong, "traffic": differs}
+    if trials[0].operation in _SAME_BITS and not wrong.any():
+        bad["bits unlike rank 0's"] = bits != bits[0]
+    faults = [f"{text} ({_first(where, trials)})" for text, where in bad.items() if where.any()]
+    counts = [f"{n.sum():.0f}" for n in (messages, cost_messages, num_bytes, cost_bytes)]
     verdict = f"✗ {' and '.join(faults)}" if faults else "✓"
-    line = f"{operation:<15}{name:<22}{p:>5}  {figures[:, 0].max():>13.1e}  {counts}  {verdict}"
-    return line, not faults
+    return _row(trials[0], len(figures), f"{error.max():.1e}", counts, verdict), not faults
+
+
+def _first(where: Array, trials: list[Trial]) -> str:
+    """The first trial with a fault, and the first rank that has it there."""
+    trial, rank = np.argwhere(where.T)[0]
+    return f"{trials[trial].told()}, rank {rank}"
+
+
+def _failure(of: Trial, p: int, error: Exception) -> tuple[str, bool]:
+    """The line of an algorithm that did not come to an end."""
+    what = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith(_DURING)]
+    trial = f" ({notes[0].rpartition(': ')[2]})" if notes else ""
+    return _row(of, p, "–", "––––", f"✗ {what}{trial}"), False
+
+
+def _row(of: Trial, p: int, error: str, counts: Sequence[str], verdict: str) -> str:
+    messages, cost_messages, num_bytes, cost_bytes = counts
+    traffic = f"{f'{messages} ({cost_messages})':>19}  {f'{num_bytes} ({cost_bytes})':>25}"
+    return f"{of.operation:<15}{of.algorithm:<22}{p:>5}  {error:>13}  {traffic}  {verdict}"

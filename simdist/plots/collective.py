@@ -77,6 +77,11 @@ class _Story:
             return f"{head}, then all ranks hold all of it" if everywhere and last else head
         somewhere = next((k for k in range(last + 1) if all(self._held(k, c) for c in range(len(self.columns)))), None)
         what = "every chunk" if len(self.columns) > 1 else "the array"
+        missing = [f"c{c}" for c in range(len(self.columns)) if not self._held(last, c)]
+        if len(missing) == len(self.columns):
+            return f"{head}, then nothing is complete anywhere"
+        if missing:
+            return f"{head}, then {_are(missing)} complete nowhere"
         if somewhere is None or (somewhere == last and not everywhere):
             return f"{head}, then {what} is complete on {self._owners()}"
         if somewhere == last:
@@ -92,6 +97,12 @@ class _Story:
         last = len(self.cells) - 1
         owners = {r for r in range(self.ranks) for c in range(len(self.columns)) if self.complete(last, r, c)}
         return f"rank {owners.pop()}" if len(owners) == 1 else "one rank each"
+
+
+def _are(names: list[str]) -> str:
+    """Subject and verb: "c4 is", "c0, c1, c2 and 5 more are"."""
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "") + (" are" if len(names) > 1 else " is")
 
 
 def _columns(record: Sequence[State]) -> list[range]:

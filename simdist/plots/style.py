@@ -80,7 +80,8 @@ _COLOURS = {
 
 _RANKS = ["#77AADD", "#EEDD88", "#FFAABB", "#99DDC4", "#EE8866", "#BBCC33", "#AAAADD", "#D9C2A7"]
 _SERIES = ["#0072B2", "#D55E00", "#009E73", "#AA4499", "#E69F00", "#14344A", "#56B4E9", "#999933", "#882255", "#666666"]
-_MARKERS = "osD^vP*X<>"
+_SERIES += ["#8B4513", "#EE8866"]
+_MARKERS = "osD^vP*X<>hd"
 
 _RC: Any = {
     "font.family": "sans-serif",

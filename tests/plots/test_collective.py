@@ -6,6 +6,8 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import FancyArrowPatch
 
+from simdist.arrays import partition, reduction
+from simdist.collectives.registry import find
 from simdist.collectives.watch import watched
 from simdist.errors import ArgumentError
 from simdist.plots import collective_steps, style
@@ -148,3 +150,22 @@ def test_a_step_that_there_is_not(ring):
 def test_a_record_without_states():
     with pytest.raises(ArgumentError, match="no states"):
         collective_steps(Trace([Span(0, "main", "send", 0.0, 1.0)], 1))
+
+
+@pytest.mark.parametrize(
+    ("lost", "finding"),
+    [
+        ([2], "6 steps, then c2 is complete nowhere"),
+        ([0, 2], "6 steps, then c0, c2 are complete nowhere"),
+        ([0, 1, 2, 3], "6 steps, then nothing is complete anywhere"),
+    ],
+)
+def test_what_is_complete_nowhere_is_told(draw, lost, finding):
+    """A ring that forgets chunks in the end, on all ranks."""
+
+    def forgetful(x, comm):
+        find("all_reduce", "ring").run(x, comm, reduction("sum"))
+        for chunk in lost:
+            x[partition(len(x), comm.size)[chunk]] = 0
+
+    assert draw(collective_steps, watched("all_reduce", forgetful, 4)).title.endswith(finding)
