@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -299,9 +300,18 @@ def test_a_schedule_of_ones_own_is_drawn_and_then_trained_with(name, text, tmp_p
     named, read = (Path(out, "metrics.jsonl").read_text().splitlines() for out in ("named", "read"))
     losses = [[json.loads(line)["train_loss"] for line in lines] for lines in (named, read)]
     assert losses[0] == losses[1]
-    monkeypatch.chdir(tmp_path / "read")  # the file is found from anywhere
+    Path("mine.txt").write_text("F0\n")  # the run has its own copy
+    monkeypatch.chdir(tmp_path / "read")
     assert main(["train", "--world=virtual", "--ranks=2", "--resume=.", "--steps=4"]) == 0
-    assert "2 ranks, dp 1 x pp 2, mine.txt" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "2 ranks, dp 1 x pp 2, schedule.txt" in out
+    assert "goes on after step 3, with steps 4, was 3\n" in out
+    Path("other.txt").write_text("# the same rows\n" + Path("schedule.txt").read_text())
+    assert main(["train", "--world=virtual", "--ranks=2", "--resume=.", "--steps=5", "--schedule=other.txt"]) == 0
+    assert "goes on after step 4, with steps 5, was 4\n" in capsys.readouterr().out
+    Path("other.txt").write_text("F0 F1 F2 F3 B0 B1 B2 B3\n" * 2)
+    assert main(["train", "--world=virtual", "--ranks=2", "--resume=.", "--steps=6", "--schedule=other.txt"]) == 0
+    assert re.search(r"with steps 6, was 5; .*schedule of rows \w{8}, was of rows", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

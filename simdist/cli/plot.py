@@ -86,8 +86,8 @@ def _add_trace_arguments(trace: Any) -> None:
 
 
 def _add_schedule_arguments(schedule: Any) -> None:
-    schedule.add_argument("--stages", type=int, default=4, metavar="P", help="ranks in line (4)")
-    schedule.add_argument("--micro-batches", type=int, default=8, metavar="M", help="(8)")
+    schedule.add_argument("--stages", type=int, metavar="P", help="ranks in line (4, or as in a file)")
+    schedule.add_argument("--micro-batches", type=int, metavar="M", help="(8, or as in a file)")
     schedule.add_argument(
         "--chunks", type=int, metavar="V", help="stages a rank, where the schedule leaves it open (2)"
     )
@@ -177,6 +177,7 @@ def _schedule(args: argparse.Namespace) -> int:
     if len(args.subject) != 2:
         raise ArgumentError(f"plot schedule takes the name of one schedule, not {args.subject[1:]}")
     names = [args.subject[1], *([args.against] if args.against else [])]
+    args.stages, args.micro_batches = _sizes(names, args)
     out = args.out or Path(f"{Path(names[0]).stem}-{args.stages}-{args.micro_batches}.png")
     check_format(out)
     forward, backward_input, backward_weight = args.times
@@ -203,6 +204,16 @@ def _schedule(args: argparse.Namespace) -> int:
     return 0
 
 
+def _sizes(names: list[str], args: argparse.Namespace) -> tuple[int, int]:
+    """How many stages and micro-batches all that is compared has: what is said, or those of a file."""
+    files = [pipeline.load(name) for name in names if name.endswith(FILES)]
+    stages, micro_batches = (files[0].num_ranks, files[0].num_micro_batches) if files else (4, 8)
+    return (
+        stages if args.stages is None else args.stages,
+        micro_batches if args.micro_batches is None else args.micro_batches,
+    )
+
+
 def _memory_of(names: list[str], args: argparse.Namespace) -> pipeline.Memory:
     """What a micro-batch takes, the same for all that is compared."""
     if args.memory_of:
@@ -214,8 +225,6 @@ def _schedule_of(
     name: str, args: argparse.Namespace, times: pipeline.Times, memory: pipeline.Memory
 ) -> pipeline.Schedule:
     """The schedule of this name, or in this file."""
-    if name.endswith(FILES):
-        return pipeline.load(name)
     takes = options(name)
     given: dict[str, Any] = {"times": times, "memory": memory}
     others = {option: value for option, value in given.items() if option in takes}

@@ -1,6 +1,7 @@
 """Session: a training run on one rank of its job; rank 0 talks and writes."""
 
 import json
+import shlex
 import signal
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -11,6 +12,7 @@ from simdist.cluster import Cluster, calibrated
 from simdist.comm import Communicator
 from simdist.comm.ping_pong import ping_pong
 from simdist.environment import num_cores
+from simdist.launch import command_words
 from simdist.parallel.precision import precision
 from simdist.trace import Trace
 from simdist.training import Config, Interrupts, Progress, Report, RunFolder, Trainer, history, report, table
@@ -198,7 +200,7 @@ def _room(peaks: Sequence[int], cluster: Cluster) -> str:
     fits = "fits" if most <= room else "does not fit"
     who = f"rank {peaks.index(most)}, which needs most memory,"
     takes = f"{most / 1e9:,.2f} GB" if most >= 1e8 else f"{most / 1e6:.3g} MB"
-    return f"{who} takes {takes}; that {fits} a device of {room / 1e9:,.0f} GB"
+    return f"{who} takes {takes}; that {fits} a device of {f'{room / 1e9:,.2f}'.removesuffix('.00')} GB"
 
 
 def _exit_code(stopped: signal.Signals | None, comm: Communicator) -> int:
@@ -216,7 +218,8 @@ def _goes_on(done: int, changes: Sequence[str]) -> list[str]:
 
 
 def _stopped(by: signal.Signals, done: int, folder: RunFolder, where: str) -> str:
-    return f"stopped by {by.name} after step {done}; go on with: simdist train{where} --resume {folder.path}"
+    train = shlex.join([*command_words(), "train"])
+    return f"stopped by {by.name} after step {done}; go on with: {train}{where} --resume {folder.path}"
 
 
 def _entropies(text: Text) -> str:

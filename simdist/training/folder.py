@@ -13,6 +13,7 @@ from simdist.cluster import Cluster, as_toml
 from simdist.data import PYTHON
 from simdist.errors import ArgumentError, CheckpointError, DataError
 from simdist.parallel.pipeline.schedules import FILES
+from simdist.parallel.pipeline.text import read
 from simdist.trace import Trace
 from simdist.training.checkpoint import latest
 from simdist.training.config import Config
@@ -25,12 +26,15 @@ CHECKPOINTS = "checkpoints"
 """Where in a run's folder they are."""
 CLUSTER = "cluster.toml"
 """What of a run's folder says what virtual ranks were on."""
+SCHEDULE = "schedule.txt"
+"""What of a run's folder has the rows of a schedule of one's own."""
 
 
 class RunFolder:
     """A folder with the files of one run.
 
         config.toml      what it was told; `--config` takes it again
+        schedule.txt     of a pipeline by a schedule from a file its rows
         cluster.toml     of virtual ranks what they were on; `--cluster` takes it again
         log.txt          what the user saw
         metrics.jsonl    its lines, a JSON object each, written as it goes
@@ -57,15 +61,16 @@ class RunFolder:
         self, path: str | Path, config: Config, lines: Sequence[Line] = (), log: str = "", *, again: bool = False
     ) -> None:
         self.path = Path(path)
-        # So that the file says the same wherever it is read.
-        if config.data != PYTHON:
+        if config.data != PYTHON:  # so that the file says the same wherever it is read
             config = replace(config, data=str(Path(config.data).absolute()))
-        if (config.schedule or "").endswith(FILES):
-            config = replace(config, schedule=str(Path(config.schedule).absolute()))
+        rows = read(config.schedule) if (config.schedule or "").endswith(FILES) else ""
         with self.writing():
             self.path.mkdir(parents=True, exist_ok=True)
             if not again and latest(self.path / CHECKPOINTS) is not None:
                 raise ArgumentError(f"{path} has checkpoints of an earlier run: resume that, or name another folder")
+            if rows:  # by which the run goes on, whatever becomes of the file
+                (self.path / SCHEDULE).write_text(rows, encoding="utf-8")
+                config = replace(config, schedule=str((self.path / SCHEDULE).absolute()))
             (self.path / "config.toml").write_text(config.toml(), encoding="utf-8", errors="replace")
             (self.path / "log.txt").write_text(log, encoding="utf-8")
             (self.path / "metrics.jsonl").write_text("".join(map(_json, lines)))

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from hashlib import sha256
 from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,10 +12,13 @@ from simdist.comm import Communicator
 from simdist.errors import CheckpointMismatch, CorruptCheckpoint
 from simdist.parallel import Learner
 from simdist.parallel.holding import Shard
+from simdist.parallel.pipeline.schedules import FILES
+from simdist.parallel.pipeline.text import load as load_schedule
+from simdist.parallel.pipeline.text import to_text
 from simdist.training.checkpoint import ShardedTensor, flat_shard, load, save
 from simdist.training.config import Config
 
-__all__ = ["State", "changes", "number", "plain", "restore_state", "save_state"]
+__all__ = ["State", "changes", "number", "plain", "restore_state", "save_state", "told"]
 
 _HARMLESS = ("checkpoint_every", "keep_checkpoints", "interval", "trace_steps", "sample_bytes", "temperature")
 
@@ -88,9 +92,18 @@ def restore_state(root: Path, comm: Communicator, method: Learner, step: int | N
     return done, state
 
 
+def told(config: Config) -> dict[str, Any]:
+    """What a checkpoint keeps of what a run was told: not by what names files went, of which others may be the same."""
+    known = asdict(config) | {"data": ""}
+    if (config.schedule or "").endswith(FILES):
+        rows = to_text(replace(load_schedule(config.schedule), name=""))
+        known["schedule"] = f"of rows {sha256(rows.encode()).hexdigest()[:8]}"
+    return known
+
+
 def changes(config: Config, text: str, state: State) -> list[str]:
     """In what a run goes on otherwise than it began, in words."""
-    now = asdict(config) | {"data": text}
+    now = told(config) | {"data": text}
     then = state.config | {"data": state.text}
     names = [name for name in now if name not in _HARMLESS and now[name] != then.get(name)]
     return [name if name == "data" else f"{name} {now[name]}, was {then.get(name)}" for name in names]

@@ -3,7 +3,6 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +26,7 @@ from simdist.training.interrupts import Interrupts
 from simdist.training.judge import Judge
 from simdist.training.layout import Layout
 from simdist.training.record import gather_trace
-from simdist.training.state import State, changes, restore_state, save_state
+from simdist.training.state import State, changes, restore_state, save_state, told
 from simdist.training.text import Text
 
 __all__ = ["Line", "Trainer"]
@@ -107,6 +106,7 @@ class Trainer:
         keep_freed_memory()
         self.device = use_device(comm, config.device, config.device_path or "auto")
         self.text = Text.of_all(comm, config, text)
+        self._told = told(config)  # now, while its files are there
         layout = Layout(comm, config)
         self.data = layout.data
         model = layout.model()
@@ -173,11 +173,10 @@ class Trainer:
         loss = np.array([self._loss])
         all_reduce(loss, self.data)
         self._loss = float(loss[0]) if self.data.rank == 0 else 0.0  # as a run has it that goes on from here
-        config = asdict(self.config) | {"data": ""}  # which may have another name on another node
         seconds = float(self.comm.exchange(repr(self._seconds_so_far))[0])  # rank 0's, who writes the log
         auxiliary_loss = self._all_auxiliary_loss()
         self._restore_auxiliary_loss(auxiliary_loss)
-        state = State(config, self.text.digest, float(loss[0]), self._targets, seconds, auxiliary_loss)
+        state = State(self._told, self.text.digest, float(loss[0]), self._targets, seconds, auxiliary_loss)
         keep = self.config.keep_checkpoints or None
         save_state(self.checkpoints, self.comm, self.done, self.method, state, keep)
 

@@ -172,11 +172,17 @@ def test_a_schedule_as_text_and_from_text(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     (tmp_path / "mine.txt").write_text("# gpipe: 2 ranks, 2 micro-batches, flush\nF0 F1 B0 B1\nF0 F1 B0 B1\n")
     for words in (["gpipe", "--against", "mine.txt"], ["mine.txt", "--against", "gpipe"]):
-        command("schedule", *words, "--stages", 4, "-o", "two.svg")
+        command("schedule", *words, "-o", "two.svg")
         out = capsys.readouterr().out  # formulas beside gpipe's own rows, not beside those that are called so
-        assert out.count("the longest rank's own span        9.0000     9.0000") == 1
+        assert out.count("the longest rank's own span        3.0000     3.0000") == 1
         assert out.count("the longest rank's own span        3.0000          -") == 1
         assert "mine.txt: 9; idle" in (tmp_path / "two.svg").read_text()
+        with pytest.raises(ArgumentError, match=r"mine.txt is a schedule of 2 ranks and 2 .* asked for are 4 and 2"):
+            command("schedule", *words, "--stages", 4)
+    command("schedule", "mine.txt")
+    assert is_png(tmp_path / "mine-2-2.png")
+    with pytest.raises(UnknownNameError, match="unknown option of mine.txt 'chunks'"):
+        command("schedule", "mine.txt", "--chunks", 3)
     (tmp_path / "mine.txt").write_text("F0 F1 B0 B1\nF0 B0 F1\n")
     with pytest.raises(ArgumentError, match="micro-batch 1 needs F1 and B1"):
         command("schedule", "mine.txt")

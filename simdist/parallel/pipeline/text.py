@@ -28,7 +28,7 @@ from simdist.parallel.pipeline.action import (
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.weights import Weights
 
-__all__ = ["LETTERS", "grid", "is_action", "load", "parse", "to_text"]
+__all__ = ["LETTERS", "grid", "is_action", "load", "parse", "read", "to_text"]
 
 LETTERS: dict[str, type[Part]] = {"F": Forward, "B": Backward, "I": BackwardInput, "W": BackwardWeight}
 
@@ -93,14 +93,21 @@ def load(path: str | Path) -> Schedule:
         DataError: it cannot be read, or is no text.
         ScheduleError: as of `parse`.
     """
-    path = Path(path)
+    return replace(parse(read(path)), name=Path(path).name)
+
+
+def read(path: str | Path) -> str:
+    """What is in such a file.
+
+    Raises:
+        DataError: it cannot be read, or is no text.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is no text: {error}") from error
-    return replace(parse(text), name=path.name)
 
 
 def _read(word: str, rank: int) -> list[tuple[str, int, int]]:

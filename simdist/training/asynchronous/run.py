@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from simdist.training.config import Config
 from simdist.training.interrupts import Interrupts
 from simdist.training.models import build
 from simdist.training.record import broadcast_json, gather_json, gather_trace
-from simdist.training.state import State, changes
+from simdist.training.state import State, changes, told
 from simdist.training.text import Text
 from simdist.training.trainer import Line
 
@@ -189,10 +188,9 @@ class AsynchronousRun:
         """Write a checkpoint; all ranks must call, between two stretches. Does nothing where there is no folder."""
         if self.checkpoints is None:
             return
-        config = asdict(self.config) | {"data": ""}  # which may have another name on another node
         tallies, logged_s = broadcast_json(self.comm, [self._log.tallies(), self._log.logged_s])
         cut = Cut(
-            State(config, self.text.digest, seconds=self._seconds),
+            State(told(self.config), self.text.digest, seconds=self._seconds),
             self._role.done,
             self._role.numbers(),
             self._verdicts.unlined,
