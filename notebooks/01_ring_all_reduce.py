@@ -310,8 +310,9 @@ puzzle(3).check(broken)
 #   of no algorithm sends less.
 # * It takes $2(p-1)$ steps: for short arrays, or very many ranks, the α of each step is what it costs.
 #
-# **Try:** `watched("all_reduce", "ring", 5)`; a slow rank, `plain.with_(slow={2: 3.0})`, with `comm.compute(seconds=…)`
-# before the all-reduce; puzzles 1, 2, 5, 8 and 9 (`puzzle(1)` shows the task).
+# **Try:** `watched("all_reduce", "ring", 5)`; in a cell of its own a slow rank, `plain = plain.with_(slow={2: 3.0})`,
+# and the timeline of `timed(late, 4)`, where `late(x, comm)` is `comm.compute(seconds=1e-3)` and then the ring: who
+# waits for whom? Puzzles 1, 2, 5, 8 and 9 (`puzzle(1)` shows the task).
 #
 # **Read:** [`simdist/collectives/ring.py`](../simdist/collectives/ring.py), which is this code with any operation and
 # any order of the ring; [`simdist/cluster/network.py`](../simdist/cluster/network.py), how long a message takes;

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 2. The zoo of collectives
 #
-# There are ten ways here to sum arrays over all ranks, and the ring of [notebook 1](01_ring_all_reduce.ipynb) is one.
+# There are eleven ways here to sum arrays over all ranks; the ring of [notebook 1](01_ring_all_reduce.ipynb) is one.
 # Which is the fastest? On one machine it depends on two numbers: how long the array is, and how many ranks there are.
 #
 # You need no MPI; with one, the last section holds a model against real processes.
@@ -15,6 +15,7 @@ import numpy as np
 from IPython.display import display
 
 import simdist as sd
+from simdist.arrays import phantom
 from simdist.bench.measure import rows
 from simdist.cluster import Cluster, Device, Link, preset
 from simdist.cluster.calibration import calibrated
@@ -91,11 +92,12 @@ ipywidgets.interactive(show, algorithm=algorithms("all_reduce"), ranks=(2, 9))
 
 # %%
 ways = ["recursive_doubling", "rabenseifner", "ring", "tree", "naive"]
-table = rows("all_reduce", ways, 16, [4**k for k in range(4, 14)], "virtual", flat)
-print("16 ranks              α      nβ      nγ     1 KiB: formula   clock     16 MiB: formula   clock")
+RANKS = 16
+table = rows("all_reduce", ways, RANKS, [4**k for k in range(4, 14)], "virtual", flat)
+print(f"{RANKS} ranks              α      nβ      nγ     1 KiB: formula   clock     16 MiB: formula   clock")
 for way in ways:
     n = 1 << 20
-    f = formula("all_reduce", way, ranks=16, num_bytes=n)
+    f = formula("all_reduce", way, ranks=RANKS, num_bytes=n)
     short, long = (next(r for r in table if (r.algorithm, r.num_bytes) == (way, size)) for size in (1 << 10, 1 << 24))
     times = f"{short.formula_s * 1e6:12.0f} µs {short.predicted_s * 1e6:5.0f} µs"
     times += f" {long.formula_s * 1e3:14.2f} ms {long.predicted_s * 1e3:5.2f} ms"
@@ -110,7 +112,7 @@ sweep(table)
 lines = {way: {r.num_bytes: r.predicted_s for r in table if r.algorithm == way} for way in ways}
 for change in crossovers(lines):
     print(f"from {style.size(change.num_bytes):>8}: {change.algorithm}")
-a, b = (formula("all_reduce", way, ranks=16, num_bytes=1) for way in ("recursive_doubling", "rabenseifner"))
+a, b = (formula("all_reduce", way, ranks=RANKS, num_bytes=1) for way in ("recursive_doubling", "rabenseifner"))
 alphas = b.latencies - a.latencies
 betas, gammas = a.bytes - b.bytes, a.reduced_bytes - b.reduced_bytes
 n = alphas * ALPHA / (betas * BETA + gammas * GAMMA)
@@ -125,11 +127,12 @@ print(f"by hand: {alphas:g} α more equal {betas:g} nβ + {gammas:g} nγ less at
 # the double tree cuts into segments, which follow each other: more latencies, but almost as few bytes as can be.
 
 # %%
-others = [way for way in algorithms("all_reduce") if way not in ("direct", "hierarchical")]
+SPECIAL = ("direct", "hierarchical", "multi_ring")  # for ranks that share memory, and for several nodes
+others = [way for way in algorithms("all_reduce") if way not in SPECIAL]
 with style.styled():
     fig = style.figure(style.PAGE, 2.9)
     axes = fig.subplots(1, 2, sharex=True, sharey=True)
-    for ax, p in zip(axes, (16, 12), strict=True):
+    for ax, p in zip(axes, (RANKS, 12), strict=True):
         found = {way: formula("all_reduce", way, ranks=p, num_bytes=p) for way in others}
         points = {w: (f.latencies / ceil(log2(p)), f.bytes / (2 * (p - 1))) for w, f in found.items()}
         for i, (way, (x, y)) in enumerate(points.items()):
@@ -154,28 +157,32 @@ fig
 #
 # ## A machine has levels
 #
-# On a real cluster, links inside a node are faster than those between nodes. A flat ring does not know that. The
-# *hierarchical* all-reduce sums up inside each node first, and lets only a share of the array cross. Two nodes of eight
-# H100:
+# On a real cluster, links inside a node are faster than those between nodes, of which each rank has one. A flat ring
+# does not know that: it leaves a node by one rank's link, and all others idle. The *hierarchical* all-reduce sums up
+# inside each node first, and lets only a share of the array cross. *multi_ring* has as many rings as a node has ranks,
+# and a part of the array goes round each: they leave the node by a link each. Two nodes of eight H100, an array of 4 MB
+# and one of 400 MB (*phantoms*: arrays with a size and no numbers):
 
 
 # %%
-def sums(comm, algorithm):
-    x = np.ones(1_000_000, np.float32)
-    all_reduce(x, comm, algorithm=algorithm)
+def sums(comm, algorithm, items=1_000_000):
+    all_reduce(phantom((items,), np.float32), comm, algorithm=algorithm)
 
 
 h100 = preset("h100")
-for algorithm in ("recursive_doubling", "ring", "hierarchical"):
-    run = sd.run(sums, 16, cluster=h100, args=(algorithm,))
-    sent = run.trace.traffic()
-    crossed = sent[:8, 8:].sum() + sent[8:, :8].sum()
-    print(f"{algorithm:20} {run.elapsed_s * 1e6:6.0f} µs, {crossed / 4e6:5.2f} n bytes between the nodes")
+print("                         4 MB     400 MB    n bytes between the nodes")
+for algorithm in ("recursive_doubling", "ring", "hierarchical", "multi_ring", "auto"):
+    both = [sd.run(sums, 16, cluster=h100, args=(algorithm, items)) for items in (1_000_000, 100_000_000)]
+    sent = [run.trace.traffic() for run in both]
+    crossed = [f"{(s[:8, 8:].sum() + s[8:, :8].sum()) / n:.2f}" for s, n in zip(sent, (4e6, 4e8), strict=True)]
+    print(f"{algorithm:20}" + "".join(f"{run.elapsed_s * 1e6:8.0f} µs" for run in both), " ", *dict.fromkeys(crossed))
 traffic(sd.run(sums, 16, cluster=h100, args=("hierarchical",)).trace)
 
 # %% [markdown]
-# Rows send, columns receive. Inside a node each rank sends to the next one, and much (dark); between the nodes each
-# sends to one partner, and little (light).
+# Rows send, columns receive. In the hierarchical one, inside a node each rank sends to the next one, and much (dark);
+# between the nodes each sends to one partner, and little (light). But while it sums up inside the nodes, nothing
+# crosses. In the many rings something crosses on all links all the time, which for the long array outweighs that more
+# bytes cross. `auto`, the last line, takes the one for the short array and the other for the long one.
 #
 # ## The other collectives
 #
@@ -183,9 +190,9 @@ traffic(sd.run(sums, 16, cluster=h100, args=("hierarchical",)).trace)
 
 # %%
 for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all"):
-    names = [name for name in algorithms(operation) if name not in ("direct", "hierarchical")]
+    names = [name for name in algorithms(operation) if name not in SPECIAL]
     lines = {name: {} for name in names}
-    for row in rows(operation, names, 16, [4**k for k in range(4, 13)], "virtual", flat):
+    for row in rows(operation, names, RANKS, [4**k for k in range(4, 13)], "virtual", flat):
         lines[row.algorithm][row.num_bytes] = round(row.predicted_s, 9)  # to a nanosecond: some are equal
     told = [f"{c.algorithm} from {style.size(c.num_bytes)}" for c in crossovers(lines)]
     print(f"{operation:15} {', '.join(told)}")
@@ -255,15 +262,16 @@ else:
 # * A collective has two prices, messages in a row and bytes through a rank. Short arrays: few messages. Long ones: few
 #   bytes. No algorithm has the least of both.
 # * Between the two there is a crossover; its place follows from α, β, γ and p by equating two times.
-# * Follow the machine: what crosses a slow link should be summed up already.
+# * Follow the machine: what crosses a slow link should be summed up already, or cross on all such links at once.
 #
-# **Try:** α ten times as long: where does the crossover go? 17 ranks in the place of 16. `rows("broadcast", …)`.
+# **Try:** α ten times as long: where does the crossover go? `RANKS = 17`. `sweep` of the `rows` of `"broadcast"`.
 # Puzzles 6, 7 and 10 to 13: `from simdist.puzzles import puzzle`.
 #
 # **Read:** [`collectives/recursive.py`](../simdist/collectives/recursive.py),
 # [`collectives/rabenseifner.py`](../simdist/collectives/rabenseifner.py),
-# [`collectives/cost.py`](../simdist/collectives/cost.py), and
-# [`collectives/hierarchical.py`](../simdist/collectives/hierarchical.py). Thakur, Rabenseifner and Gropp 2005,
+# [`collectives/cost.py`](../simdist/collectives/cost.py),
+# [`collectives/hierarchical.py`](../simdist/collectives/hierarchical.py), and
+# [`collectives/multi_ring.py`](../simdist/collectives/multi_ring.py). Thakur, Rabenseifner and Gropp 2005,
 # *Optimization of collective communication operations in MPICH*; Chan, Heimlich, Purkayastha and van de Geijn 2007,
 # *Collective communication: theory, practice, and experience*.
 #

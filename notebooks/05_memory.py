@@ -75,7 +75,8 @@ def train(comm, shape, zero_stage=0, sequences=2, steps=1, recipe=adam, offload=
     return ledger
 
 
-alone = sd.run(train, ranks=1, cluster=H100, args=(xl,)).results[0]
+TEXTS = 2
+alone = sd.run(train, ranks=1, cluster=H100, args=(xl, 0, TEXTS)).results[0]
 memory(alone.moments)
 
 # %% [markdown]
@@ -86,7 +87,7 @@ memory(alone.moments)
 # before anything runs; the third column is what the **papers** count.
 
 # %%
-promised = replicated_memory(weights, adam, xl, sequences=2)
+promised = replicated_memory(weights, adam, xl, sequences=TEXTS)
 print(f"{'':16}{'measured':>12}{'predicted':>12}{'papers':>12}  GiB")
 for category, measured, predicted, paper in memory_rows(alone, promised):
     others = "".join(f"{'-' if n is None else f'{n / GIB:.3f}':>12}" for n in (predicted, paper))
@@ -98,7 +99,7 @@ for category, measured, predicted, paper in memory_rows(alone, promised):
 # differ by much, and why:
 
 # %%
-for entry in activations(xl, sequences=2):
+for entry in activations(xl, sequences=TEXTS):
     if abs(entry.paper_bytes - entry.num_bytes) * xl.layers > 0.5 * GIB:
         sizes = f"{style.size(entry.num_bytes):>9} here, {style.size(entry.paper_bytes):>9} in the paper"
         print(f"{entry.layer:12} {entry.what:22} {sizes}: {entry.why}")
@@ -379,9 +380,9 @@ for name, (layers, width, heads) in family.items():
 #   of that inside nodes.
 # * Activations are a rank's own. Recomputation trades them for time, and more ranks do not help.
 #
-# **Try:** `sequences=8` in the first run: which category grows? Which stage would you choose for 1.3 B on 8 ranks
-# with 16 texts each? `memory(runs[3].results[0].moments)` shows how stage 3 breathes.
-# Puzzles 18 and 19.
+# **Try:** `TEXTS = 8` in the first run: which category grows? Which stage would you choose for 1.3 B on 8 ranks
+# with 16 texts each, and which if nothing is made again (`recompute="none"`)? `memory(runs[3].results[0].moments)`
+# shows how stage 3 breathes. Puzzles 18 and 19.
 #
 # **Read:** [`simdist/parallel/zero/zero.py`](../simdist/parallel/zero/zero.py) (Rajbhandari, Rasley, Ruwase, He 2020,
 # *ZeRO*, arXiv 1910.02054); [`simdist/nn/memory.py`](../simdist/nn/memory.py) (Korthikanti et al. 2022, *Reducing

@@ -133,6 +133,11 @@ expert_load(trained[0.0][1])
 # %%
 expert_load(trained[0.01][1])
 
+# %% [markdown]
+# Experts drop tokens here though their bars end below the line: slots are counted for each text by itself, and bars and
+# line are of all texts together. A text that asks one expert for more than it has slots for this text loses tokens,
+# while other texts leave slots of the same expert empty.
+
 # %%
 for balance, (loss, trace) in trained.items():
     (routed,) = routes(trace).values()

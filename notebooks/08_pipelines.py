@@ -118,7 +118,8 @@ unit = Times(1.0, 1.0, 1.0)
 found = {}
 print(f"{'':26}{'bubble':>10}{'formula':>10}{'kept, at most':>17}{'formula':>10}")
 for name in schedules():
-    one = schedule(name, stages=4, micro_batches=8)
+    made_for = {"times": unit} if name in ("v-half", "v-min", "zb-auto") else {}  # the others are the same for all
+    one = schedule(name, stages=4, micro_batches=8, **made_for)
     said = paper(one, unit)
     found[name] = simulate(one, unit).own_bubble_rate, max(validate(one).memory)
     rate, kept = (said and said.bubble_rate), (said and max(said.memory))
@@ -126,7 +127,8 @@ for name in schedules():
     print(f"{name:26}{found[name][0]:10.3f}{told[0]}{found[name][1]:17.3f}{told[1]}")
 
 # %% [markdown]
-# (The papers' formulas hold where there are micro-batches enough to fill the pipeline.) In a picture:
+# (The papers' formulas hold where there are micro-batches enough to fill the pipeline, and messages take no time.) In a
+# picture:
 
 # %%
 shown = {}
@@ -189,7 +191,8 @@ F0 B0 F1 B1 F2 B2
 
 # %%
 limits = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0]
-searched = [schedule("zb-auto", stages=4, micro_batches=8, memory_limit=m, memory=Memory(1, 0.5)) for m in limits]
+made_for = {"times": unit, "memory": Memory(1, 0.5)}
+searched = [schedule("zb-auto", stages=4, micro_batches=8, memory_limit=m, **made_for) for m in limits]
 rates = [simulate(one, unit).own_bubble_rate for one in searched]
 with style.styled():
     fig = style.figure(style.PAGE, 2.2)
@@ -316,8 +319,8 @@ for name in ("1f1b", "pipedream", "pipedream-2bw"):
 #   number of pieces; halving backward fills what is left.
 # * Bubble and memory can be traded for each other, and a validator knows what a schedule costs before it runs.
 #
-# **Try:** `Times(1, 1, 0.5)`: which schedule wins when weights' gradients are cheap? `Times(communication=0.5)`: who
-# minds? Puzzles 23 and 24.
+# **Try:** `unit = Times(1, 1, 0.5)`: which schedule wins when weights' gradients are cheap?
+# `unit = Times(communication=0.5)`, messages that take half as long as a forward: who minds? Puzzles 23 and 24.
 #
 # **Read:** [`simdist/parallel/pipeline/formulas.py`](../simdist/parallel/pipeline/formulas.py), a table of all
 # schedules with their papers; [`schedules/`](../simdist/parallel/pipeline/schedules/), each as it is written;

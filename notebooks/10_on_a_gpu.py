@@ -115,10 +115,12 @@ def on(device, batch, name):
     return sd.run(step, ranks=1, cluster=H200.with_(device=device), args=(batch, name)).results[0]
 
 
-kinds, step_s = on(H200.device, BATCH, "bf16")
+card = H200.device
+kinds, step_s = on(card, BATCH, "bf16")
 assert np.isclose(sum(s for *_, s in kinds.values()), step_s)
-ridge = H200.device.flops_per_s / H200.device.memory_bytes_per_s
-print(f"{gpt(SHAPE).parameters.size:,} weights, {BATCH} texts of {SHAPE.context} tokens, bf16, on a modelled H200")
+ridge = card.flops_per_s / card.memory_bytes_per_s
+size = f"{gpt(SHAPE).parameters.size:,} weights, {BATCH} texts of {SHAPE.context} tokens"
+print(f"{size}, bf16, on a modelled {card.name}")
 print(f"{'':22}{'TFLOP':>8}{'GB':>8}{'FLOP/byte':>11}{'ms':>8}  limited by")
 for kind, (flops, num_bytes, seconds) in sorted(kinds.items(), key=lambda item: -item[1][2]):
     limit = "arithmetic" if flops / num_bytes > ridge else "memory"
@@ -131,7 +133,7 @@ with style.styled():
     fig = style.figure(style.PAGE, 3.0)
     ax = fig.subplots()
     intensities = np.logspace(-2, 4, 200)
-    ax.loglog(intensities, [1 / H200.device.seconds(1, 1 / i) / 1e12 for i in intensities], color=style.INK)
+    ax.loglog(intensities, [1 / card.seconds(1, 1 / i) / 1e12 for i in intensities], color=style.INK)
     for i, kind in enumerate(ORDER):
         flops, num_bytes, seconds = kinds[kind]
         ax.loglog(
@@ -143,8 +145,8 @@ with style.styled():
     style.legend(fig, ax.get_legend_handles_labels()[0][: len(kinds)], letters=16)
     left = [kind for kind, (flops, num_bytes, _) in kinds.items() if flops / num_bytes < ridge]
     share = sum(kinds[kind][2] for kind in left) / step_s
-    words = f"{len(left)} of {len(kinds)} kinds of work lie left of an H200's ridge, and take {share:.0%} of the step"
-    style.title(fig, words)
+    words = f"{len(left)} of {len(kinds)} kinds of work lie left of the {card.name}'s ridge"
+    style.title(fig, f"{words}, and take {share:.0%} of the step")
 fig
 
 # %% [markdown]
@@ -206,7 +208,7 @@ for name, (size, true_size, do) in work.items():
     passes[name] = many, one, times
     row = f"{many:9.1f}{one:8.1f}{style.seconds(times[0]):>19}{style.seconds(times[1]):>18}"
     print(f"{name:18}{Counting.calls:6} {row}")
-    assert many > 2 * one
+    assert many >= one
 
 # %%
 with style.styled():
@@ -500,9 +502,9 @@ print(f"$ {words}\n{(done.stdout + done.stderr).replace(folder, '…')}\nends wi
 # * The share of the peak tells how far a step is from what a card could do, and the kinds of work tell why.
 # * Arrays on one card should not leave it: the way over the host is slower by the ratio of the two rates.
 #
-# **Try:** `SHAPE` of twice the width: what happens to the share of the peak? `preset("a100").device` for `H200.device`
-# in the roofline: does any kind of work change its side? `Counting` on `functional.gelu_backward`: is a kernel worth
-# its lines there?
+# **Try:** `SHAPE` of twice the width: what happens to the share of the peak? `card = preset("a100").device` above the
+# roofline: does any kind of work change its side? `functional.gelu_backward(x, x)` in `work`: is a kernel worth its
+# lines there?
 #
 # **Read:** [`simdist/arrays/meter.py`](../simdist/arrays/meter.py) and
 # [`simdist/cluster/device.py`](../simdist/cluster/device.py) (Williams, Waterman, Patterson 2009, *Roofline: an

@@ -131,11 +131,11 @@ class Cube:
 
 def halve(x: Array, comm: Communicator, op: Reduction, cube: Cube, block: Block) -> None:
     """Give away half of what this place stands for, fold the other half, and again, until one place is left."""
-    incoming = scratch(x)
-    for partner, mine, theirs in reversed(cube.rounds):
-        keep, give = block(*mine), block(*theirs)
-        comm.sendrecv(x[give], partner, incoming[keep], partner)
-        op(x[keep], incoming[keep])
+    rounds = [(partner, x[block(*mine)], x[block(*theirs)]) for partner, mine, theirs in reversed(cube.rounds)]
+    incoming = scratch(x, max((len(keep) for _, keep, _ in rounds), default=0))
+    for partner, keep, give in rounds:
+        comm.sendrecv(give, partner, incoming[: len(keep)], partner)
+        op(keep, incoming[: len(keep)])
 
 
 def double(x: Array, comm: Communicator, cube: Cube, block: Block) -> None:

@@ -214,7 +214,7 @@ class MeshParts(Parts):
         """See Parts. Routers are outside of the region, slots are brought into it at their experts."""
         exchange, perceptrons = AllToAllExchange(self.mesh.ep, self.all_to_all), None
         if self.mesh.tp.size > 1:
-            h, own = shape.width, exchange.own(shape.experts) or slice(0, shape.experts)
+            h, own = shape.width, exchange.own(shape.experts)
             inside, count, gated = shape.ffn_features, shape.experts, shape.is_llama
             wide, region, bias = (2, inside) if gated else inside, self.region, not gated
             hidden = ColumnParallelExperts(f"{name}.hidden", count, h, wide, std, own, region, bias=bias)

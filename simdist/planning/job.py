@@ -1,6 +1,6 @@
 """Job: a training run as it is to be, on so many ranks of a cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -204,6 +204,10 @@ class Job:
         found = holders([part.weights for part in self.parts])
         groups = sorted({ranks for ranks in found.values() if len(ranks) > 1})
         return [(ranks, [name for name, own in found.items() if own == ranks]) for ranks in groups]
+
+    def weights_bytes(self, rank: int, names: Sequence[str]) -> int:
+        """Of these weights of a rank of the line."""
+        return sum(self.parts[rank].weights[name] for name in names) * self.itemsize
 
     def memory_s(self, num_bytes: float) -> float:
         """To read or to write so many bytes of a device's memory."""

@@ -13,9 +13,9 @@ __all__ = ["memory"]
 def memory(job: Job, rank: int) -> dict[str, float]:
     """The most bytes of each category on a rank of the line: see `kept` for what each stage of ZeRO divides.
 
-    What a rank holds at once is at most their sum: gradients are complete when activations are gone. Of communication
-    it is what ZeRO's units pass through, and a chunk of what is reduced at once, or the blocks of ring attention; some
-    algorithms take more.
+    What a rank holds at once is about their sum, or less: gradients are complete when activations are gone. Of
+    communication it is what ZeRO's units pass through, and a chunk of what is reduced at once, or the blocks of ring
+    attention; some algorithms take more, as those that halve take half of it.
     """
     part, zero, short = job.parts[rank], job.config.zero or 0, job.itemsize
     own, whole, precision = job.own(part), _whole(job, part), job.recipe.precision
@@ -25,7 +25,7 @@ def memory(job: Job, rank: int) -> dict[str, float]:
         "gradients": (own if zero >= 2 else whole) * short,
         "optimizer state": own * masters + rule_bytes(job.recipe, own),
         "activations": _activations(job, rank),
-        "communication": _passing(job, part),
+        "communication": _passing(job, rank),
         "buffers": max(job.anatomy.layers[layer].buffer_bytes for layer in part.layers),
     }
 
@@ -43,12 +43,13 @@ def _activations(job: Job, rank: int) -> float:
     return max(whole.levels[letter].during for letter in "FB") + whole.text_bytes * job.config.micro_batches
 
 
-def _passing(job: Job, part: Part) -> float:
-    zero = job.config.zero or 0
+def _passing(job: Job, rank: int) -> float:
+    part, zero = job.parts[rank], job.config.zero or 0
     reducing = len((job.holders if zero else job.copies).ranks)
     room = Slots.shared(job.pieces(part)).size * (zero - 1) * job.itemsize if zero > 1 else 0
     chunk = max(job.reduced_bytes(part), default=0) / reducing if reducing > 1 else 0
-    return room + max(chunk, _going_round(job))
+    twice = [job.weights_bytes(ranks[0], names) / len(ranks) for ranks, names in job.held_twice() if rank in ranks]
+    return room + max(chunk, _going_round(job), *twice)
 
 
 def _going_round(job: Job) -> int:

@@ -168,8 +168,7 @@ def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
     at_s, line = list(ends_s), members(job.sizes, "pp")
     for ranks, names in job.held_twice():
         group = job.group_of(tuple(line[rank] for rank in ranks), "pp")
-        num_bytes = sum(job.parts[ranks[0]].weights[name] for name in names) * job.itemsize
-        met_s = max(at_s[rank] for rank in ranks) + group.seconds("all_reduce", num_bytes)
+        met_s = max(at_s[rank] for rank in ranks) + group.seconds("all_reduce", job.weights_bytes(ranks[0], names))
         for rank in ranks:
             at_s[rank] = met_s
     ready_s = max(at + _reduced_s(job, part) for at, part in zip(at_s, job.parts, strict=True))

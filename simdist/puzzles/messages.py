@@ -41,7 +41,7 @@ def _shift(answer: Any) -> Iterator[Finding]:
     def case(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
         return [np.full(n, r) for r in range(p)], [np.full(n, (r - 1) % p) for r in range(p)]
 
-    runs = exchanged(answer, RANKS, case, why="what an irecv has begun to fill is there after its wait()")
+    runs = exchanged(answer, RANKS, case, why="it is the rank before's; of an irecv it is there after its wait()")
     yield from right(runs, "what each rank holds")
     yield bounded(runs, "time", elapsed, lambda p: 1.001, "s", "who waits for whom before it begins?")
     yield carried(runs, lambda p: 8 * n)

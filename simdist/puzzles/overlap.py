@@ -64,10 +64,10 @@ def _buckets(answer: Any) -> Iterator[Finding]:
 def _cuts(found: Any, layers: int) -> Sequence[int]:
     """Where each bucket begins, and where the last ends."""
     try:
-        flat = [int(i) for bucket in found for i in bucket]
-        lengths = [len(bucket) for bucket in found]
+        buckets = [[int(i) for i in bucket] for bucket in found]
     except TypeError:
         raise Failed(Finding(False, "the buckets", repr(found)[:80], "a list of lists of layers")) from None
-    if flat != list(range(layers)) or 0 in lengths:
-        raise Failed(Finding(False, "the buckets", str(found)[:80], f"layers 0 to {layers - 1}, once each, in order"))
+    lengths = list(map(len, buckets))
+    if [i for bucket in buckets for i in bucket] != list(range(layers)) or 0 in lengths:
+        raise Failed(Finding(False, "the buckets", str(buckets)[:80], f"layers 0 to {layers - 1}, once each, in order"))
     return [0, *(sum(lengths[: i + 1]) for i in range(len(lengths)))]

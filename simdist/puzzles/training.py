@@ -152,9 +152,10 @@ def _sync(answer: Any) -> Iterator[Finding]:
         for _ in range(steps):
             velocity = 0.9 * velocity + a.T @ (a @ w - b)
             w -= 0.01 * velocity
-        first = np.asarray(results[0])
-        same = [_close(f"the weights of rank {r} of {p}, beside rank 0's", own, first) for r, own in enumerate(results)]
         alone = _close(f"the weights of rank 0 of {p}, beside those of one rank alone", results[0], w)
+        same = [
+            _close(f"the weights of rank {r} of {p}, beside rank 0's", x, results[0]) for r, x in enumerate(results)
+        ]
         for finding in (*same, alone):
             if not finding.good:
                 raise Failed(finding)

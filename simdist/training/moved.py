@@ -81,6 +81,7 @@ def _predicted(trace: Trace, spans: list[Span], direct: Mapping[Call, int], comm
                     s
                     for s in spans
                     if s.stream == outer.stream and outer.start_s <= s.start_s <= s.end_s <= outer.end_s
+                    if s.end_s > outer.start_s  # and is not the end of the one before
                 ]
                 if own:
                     inside[call]["posted" in own[0].detail] += 1

@@ -114,7 +114,8 @@ def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flop
     ]
     if isinstance(method, Compressed):
         saved = method.compressor.saved_share
-        summary.append(f"{method.compressor.name}: {saved:.1%} fewer bytes than a ring all-reduce sends")
+        than = f"{abs(saved):.1%} {'more' if saved < 0 else 'fewer'} bytes than a ring all-reduce sends"
+        summary.append(f"{method.compressor.name}: {than}")
     scale = method.update.loss_scale
     if scale:
         summary.append(f"loss scale {scale.value:g}; {scale.skipped_steps} steps skipped for an overflow")

@@ -11,6 +11,8 @@ from simdist.comm import Communicator
 
 __all__ = ["Writer", "sample"]
 
+_BYTES = 256
+
 
 class Writer(Protocol):
     """What can go on with a text: a `Method`, for example."""
@@ -43,8 +45,8 @@ def sample(writer: Writer, prompts: Array, num_bytes: int, temperature: float, s
     text = np.concatenate([prompts, np.zeros((n, num_bytes), np.uint8)], axis=1)
     noise = np.random.Generator(np.random.Philox(key=[seed, 2]))
     for end in range(length, length + num_bytes):
-        logits = writer.logits(text[:, end - length : end])
-        drawn = _draw(on_host(logits).astype(np.float64), temperature, noise)
+        logits = on_host(writer.logits(text[:, end - length : end]))[:, :_BYTES]  # of more tokens only bytes are text
+        drawn = _draw(logits.astype(np.float64), temperature, noise)
         broadcast(drawn, writer.comm)
         text[:, end] = drawn
     return text[:, length:]

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from simdist import toml
+from simdist.errors import ArgumentError
 from simdist.training.config import BRINGING, Config, options
 from simdist.training.methods import PIPELINE
 from simdist.training.option import Per
 
 __all__ = ["merged", "read_toml"]
+
+_ELSEWHERE = ("ranks", "world", "cluster", "out", "resume", "survive")  # what each start of a run is told anew
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,12 +38,22 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """The settings in a TOML file, one key a field of `Config`; those it does not name are left out.
+    """The settings in a TOML file, one key a field of `Config` or its other name; those it does not name are left out.
 
     Raises:
         DataError: the file cannot be read.
         UnknownNameError: a key is no field; the message names the nearest one.
-        ArgumentError: the file is not TOML, or a value is of the wrong type.
+        ArgumentError: the file is not TOML, or a value is of the wrong type, or a setting has two; or a key is of the
+            command line alone.
     """
-    path = Path(path)
-    return toml.check_kinds(toml.read(path, "config"), {f.name: f.type for f in fields(Config)}, str(path))
+    path, told = Path(path), dict[str, Any]()
+    names = {what.alias.replace("-", "_"): name for name, what in options() if what.alias}
+    for key, value in toml.read(path, "config").items():
+        if key in _ELSEWHERE:
+            raise ArgumentError(f"{key} in {path} is not of a run's settings: it goes on the command line, --{key}")
+        plain = key.replace("-", "_")
+        name = names.get(plain, plain)
+        if name in told:
+            raise ArgumentError(f"{name} is in {path} by two names")
+        told[name] = value
+    return toml.check_kinds(told, {f.name: f.type for f in fields(Config)}, str(path))

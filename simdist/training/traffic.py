@@ -77,7 +77,8 @@ class Call(NamedTuple):
 
     def seconds(self, formula: Formula, cluster: Cluster) -> float:
         """The time of its paper's formula, each phase over the slowest link that its group has to cross in it."""
-        link = cluster.inside if len({cluster.node_of(rank) for rank in self.members}) == 1 else cluster.between
+        nodes = {cluster.node_of(rank) for rank in self.members}
+        link = cluster.inside if len(nodes) == 1 else cluster.link_between(formula.senders)
         return formula.seconds(link, cluster.device.reduced_bytes_per_s, cluster.inside)
 
 
@@ -89,7 +90,7 @@ def calls(trace: Trace, rank: int = 0) -> Counter[Call]:
             members[s.detail].add(s.rank)
     found: Counter[Call] = Counter()
     for s in _last_step(trace, rank):
-        if s.bytes and kind(s.name) in COLLECTIVES:
+        if kind(s.name) in COLLECTIVES and kind(s.name) != "barrier":  # empty ones send messages, too
             operation, _, name = s.name.partition(" ")
             found[Call(operation, name, s.bytes, tuple(sorted(members[s.detail])), s.detail, s.stream)] += 1
     return found

@@ -59,6 +59,15 @@ def test_blocks_that_go_round_have_their_room(mesh):
     assert planned(config, bench).memory["communication"] == took["communication"] > 0
 
 
+@pytest.mark.parametrize("schedule", ["chimera", "dualpipe"])
+def test_what_stages_hold_twice_has_its_room(schedule):
+    """On two ranks, each of which has all of the model: half of its gradients comes in at a time."""
+    config = Config(**settings({"pp": 2, "schedule": schedule, "micro_batches": 4, "precision": "bf16"}))
+    bench = Workbench(H100, 2)
+    (took, *_) = execute(config, bench).memory
+    assert planned(config, bench).memory["communication"] == took["communication"] > 1_000_000
+
+
 def settings(mesh):
     """Of an MLP those that it has."""
     own = ("model", "global_batch_size", "device") if mesh.get("model") == "mlp" else SMALL

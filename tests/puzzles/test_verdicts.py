@@ -211,3 +211,22 @@ def test_weights_are_shown_where_they_differ():
     wrong = next(finding for finding in puzzle(18).check(train).findings if not finding.good)
     assert "1 of 50 wrong" in wrong.found
     assert not wrong.found.startswith(wrong.expected)
+
+
+@pytest.mark.parametrize("of_lists", [True, False])
+def test_buckets_that_come_one_by_one_are_judged_as_a_list_of_them(of_lists):
+    def buckets(seconds, megabytes, alpha, beta):
+        each = [[i] for i in range(len(seconds))]
+        return each if of_lists else (bucket for bucket in each)
+
+    verdict = puzzle(17).check(buckets)
+    assert "not yet" in repr(verdict)
+    assert [finding.good for finding in verdict.findings] == [
+        finding.good for finding in puzzle(17).check(lambda *given: [[i] for i in range(len(given[0]))]).findings
+    ]
+
+
+@pytest.mark.parametrize("junk", [None, [1.0, 2.0]])
+def test_weights_of_another_shape_are_told_what_shape_they_should_have(junk):
+    said = repr(puzzle(16).check(lambda w, gradient, comm: junk))
+    assert "shape (5,)" in said

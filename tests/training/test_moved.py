@@ -42,6 +42,15 @@ def test_as_much_as_the_costs_say(spmd, settings, method, width):
     assert [row[1:] for row in rows] == [(f"{measured:,}", f"{predicted:,}", f"by messages {by_messages:,.0f}")]
 
 
+def test_each_takes_for_its_own_what_it_moved_itself(settings):
+    """Of two that follow each other at one instant, where the first is posted and the second is not."""
+    model = {"model": "gpt", "layers": 1, "width": 8, "heads": 4, "context_bytes": 8, "logits": "untied"}
+    told = settings | model | {"bucket_bytes": 1000, "algorithm": "direct"}
+    cluster = preset("a100").with_(devices_per_node=6)
+    measured, predicted, _ = sd.run(program, 6, cluster=cluster, args=(told,)).results[0][0]
+    assert measured == predicted > 0
+
+
 @pytest.mark.parametrize("devices_per_node", [2, 3])
 def test_over_several_nodes_too(settings, devices_per_node):
     cluster = preset("this-machine").with_(devices_per_node=devices_per_node)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from simdist.comm.solo import SoloCommunicator
 from simdist.nn import Shape, gpt, mlp
 from simdist.parallel import DataParallel, Recipe
 from simdist.parallel.precision import precision
@@ -55,18 +56,30 @@ def test_another_seed_writes_another_text(spmd):
     assert texts[0] == texts[2] != texts[1]
 
 
+class Loaded:
+    """Says the same of every prompt."""
+
+    comm = SoloCommunicator()
+
+    def __init__(self, chances):
+        self.row = np.log(chances)
+
+    def logits(self, tokens):
+        return np.tile(self.row, (len(tokens), 1))
+
+
 def test_bytes_come_as_often_as_they_are_likely():
-    class Loaded:
-        """Says the same of every prompt."""
-
-        def logits(self, tokens):
-            return np.tile(np.log([0.5, 0.2, 0.3]), (len(tokens), 1))
-
-    from simdist.comm.solo import SoloCommunicator
-
-    method = Loaded()
-    method.comm = SoloCommunicator()
+    method = Loaded([0.5, 0.2, 0.3])
     text = sample(method, np.zeros((20_000, 1), np.uint8), 1, 1.0, 0)
     np.testing.assert_allclose(np.bincount(text[:, 0]) / len(text), [0.5, 0.2, 0.3], atol=0.015)
     colder = sample(method, np.zeros((20_000, 1), np.uint8), 1, 0.5, 0)
     np.testing.assert_allclose(np.bincount(colder[:, 0]) / len(colder), np.array([25, 4, 9]) / 38, atol=0.015)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_of_more_tokens_than_bytes_only_these_are_drawn(temperature):
+    """Of 300 tokens the last 44 are the likeliest by far, and no text."""
+    chances = np.full(300, 1e-6)
+    chances[256:], chances[65] = 0.02, 0.1
+    text = sample(Loaded(chances), np.zeros((200, 1), np.uint8), 1, temperature, 0)
+    assert set(text[:, 0]) == {65}

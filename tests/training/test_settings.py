@@ -80,3 +80,19 @@ def test_bytes_are_not_toml(tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"none\.toml: No such file"):
         read_toml(tmp_path / "none.toml")
+
+
+def test_other_names_of_settings_will_do(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text('lr = 1\nbatch = 6\nlr-schedule = "linear"\n')
+    assert read_toml(path) == {"learning_rate": 1.0, "global_batch_size": 6, "rate_schedule": "linear"}
+    path.write_text("lr = 1\nlearning_rate = 2\n")
+    with pytest.raises(ArgumentError, match=r"learning_rate is in .*config\.toml by two names"):
+        read_toml(path)
+
+
+@pytest.mark.parametrize("key", ["ranks", "world", "out"])
+def test_what_goes_on_the_command_line(tmp_path, key):
+    (tmp_path / "config.toml").write_text(f"{key} = 4\n")
+    with pytest.raises(ArgumentError, match=rf"{key} in .* goes on the command line, --{key}"):
+        read_toml(tmp_path / "config.toml")

@@ -44,6 +44,21 @@ def test_bytes_and_messages(spmd, settings, method, p):
     assert rows[1][1] == rows[1][2]
 
 
+def test_messages_of_ranks_with_nothing_left_are_counted(settings):
+    """Of three micro-batches of two windows the last is empty, and so is what is added up of it over tp."""
+    model = {"layers": 3, "tp": 2, "dp": 2, "micro_batches": 3, "global_batch_size": 4}
+
+    def program(comm):
+        trainer = Trainer(comm, Config(**settings | model))
+        line = [line for line in trainer.run() if line][-1]
+        trace = trainer.trace()
+        return trace and [tuple(row) for row in report(trainer, line, trace, comm.cluster).rows]
+
+    rows = sd.run(program, 4, cluster=preset("a100").with_(devices_per_node=4)).results[0]
+    assert rows[0][1] == rows[0][2]
+    assert rows[1][1] == rows[1][2]
+
+
 def test_calls_are_those_of_the_last_step(settings):
     def program(comm):
         trainer = Trainer(comm, Config(**settings | {"method": "dp", "algorithm": "ring"}))
