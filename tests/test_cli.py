@@ -171,6 +171,8 @@ def test_a_mistake_is_found_before_ranks_are_started(words, message, capsys, mon
 def test_nothing_to_run_is_refused(capsys):
     assert main(["run", "-n", "2"]) == 2
     assert "no script to run" in capsys.readouterr().err
+    assert main(["run", "-n", "2", "-m", "nowhere.at.all"]) == 2
+    assert "no module to run: nowhere.at.all" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

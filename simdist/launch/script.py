@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
@@ -45,10 +47,12 @@ def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals
 
     Raises:
         WorldUnavailable: no MPI, one that cannot survive, or this is already a rank of an MPI job.
-        ArgumentError: no such script, ranks below 1 or too many for this machine.
+        ArgumentError: no such script or module, ranks below 1 or too many for this machine.
     """
     if not argv or (argv[0] != "-m" and not Path(argv[0]).is_file()) or list(argv) == ["-m"]:
         raise ArgumentError(f"no script to run: {' '.join(argv) or 'none given'}")
+    if argv[0] == "-m" and not _is_module(argv[1].partition(".")[0]):
+        raise ArgumentError(f"no module to run: {argv[1]}")
     if in_job():
         raise WorldUnavailable("this process is already a rank of an MPI job, and cannot start another")
     check_room(ranks, "mpi")
@@ -62,6 +66,11 @@ def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals
             return _wait(job)
     except _Stopped as stopped:
         return 128 + stopped.number
+
+
+def _is_module(name: str) -> bool:
+    """Whether ranks, which look in this folder first, would find a module, or a package, of this name."""
+    return PathFinder.find_spec(name, [str(Path.cwd())]) is not None or find_spec(name) is not None
 
 
 def _wait(job: Job) -> int:

@@ -271,3 +271,21 @@ def test_averages_take_what_their_costs_say(text, method, devices_per_node, algo
     assert (moved is None) == (algorithm != "auto")
     if moved:
         assert moved[0] == moved[1] != "0"
+
+
+@pytest.mark.parametrize(("method", "servers"), [("async", 1), ("bsp", 2), ("backup", 1)])
+@pytest.mark.parametrize("checkpoint_every", [0, 4])
+def test_workers_of_servers_send_what_is_predicted(text, method, servers, checkpoint_every, tmp_path):
+    """With what begins and ends each stretch: many steps make it little, but it is on the record."""
+
+    def program(comm):
+        told = {"data": text, "method": method, "servers": servers, "checkpoint_every": checkpoint_every}
+        run = AsynchronousRun(comm, Config(**MLP | told))
+        run.checkpoints = tmp_path
+        for _ in run.run():
+            pass
+        story = run.story()
+        return story and [tuple(row) for row in report(story, run.text).rows]
+
+    (_, sent, predicted, _) = sd.run(program, 4).results[0][0]
+    assert sent == predicted
