@@ -6,6 +6,7 @@ from simdist.cli.modelled import add_where, bench_of, command, given_of
 from simdist.cli.settings import add_options
 from simdist.planning import details, headline, planned, room, table
 from simdist.planning import execute as carried_out
+from simdist.planning.job import check_known
 from simdist.training import Config
 
 __all__ = ["add_arguments", "execute"]
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Tell of one way."""
     given, bench = given_of(args), bench_of(args)
+    check_known(given)
     config = Config(**given | {"device": "phantom"})
     plan = planned(config, bench)
     print(headline(config, bench), "", *table([plan], bench), "", sep="\n")

@@ -116,7 +116,7 @@ class Session:
         comm, config = trainer.comm, trainer.config
         trace, took = trainer.trace(), taken_by_all(trainer)
         peaks = [int(told) for told in comm.exchange(str(trainer.ledger.peak.total))]
-        samples = trainer.samples() if config.sample_bytes and not trainer.stopped else []
+        samples = _samples(trainer, folder)
         cluster = comm.cluster
         if self.cluster:
             peak_flops_per_s = cluster.device.flops_per_s
@@ -181,7 +181,7 @@ class Session:
     def _finish_asynchronously(self, run: AsynchronousRun, folder: RunFolder | None, begun: int) -> None:
         """Write and say what came of it; see `_finish`."""
         story = run.story()
-        samples = run.samples() if self.config.sample_bytes and not run.stopped else []
+        samples = _samples(run, folder)
         if folder and story:
             from simdist.cli.pictures import draw_asynchronous
 
@@ -192,6 +192,15 @@ class Session:
             with folder.writing():
                 draw_asynchronous(folder.path, lines, begun, story, run.text)
             _say(folder, told, samples)
+
+
+def _samples(run: Trainer | AsynchronousRun, folder: RunFolder | None) -> list[tuple[bytes, bytes]]:
+    """What the model writes at the end of a run that was not stopped, if it is to; all ranks must call."""
+    if not run.config.sample_bytes or run.stopped:
+        return []
+    if folder:
+        print(f"it writes texts of {run.config.sample_bytes} bytes, a byte at a time", flush=True)
+    return run.samples()
 
 
 def _room(peaks: Sequence[int], cluster: Cluster) -> str:
