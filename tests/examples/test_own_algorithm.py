@@ -100,7 +100,7 @@ def test_ranks_say_so_of_a_program_that_starts_all_over_again_on_them(tmp_path):
     fault = f"rank 0: {tmp_path / 'my own.py'} calls simdist.cli.main() as a rank loads it; needs `if __name__ =="
     assert done.returncode == 2
     assert fault in done.stderr
-    assert all(line.startswith("simdist, rank ") for line in done.stderr.splitlines())
+    assert "Traceback" not in done.stderr
 
 
 @needs_mpi
