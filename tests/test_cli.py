@@ -443,7 +443,9 @@ def test_a_folder_that_cannot_be_is_told_by_every_rank_in_a_line(text, tmp_path)
         code, told, errors = command("train", "--ranks=2", *words)
         assert code == 2 and not told
         line = f"rank 0: cannot write to the output folder {text}: File exists"
-        assert sorted(errors.splitlines()) == [f"simdist train, rank {rank}: {line}" for rank in range(2)]
+        own = [each for each in errors.splitlines() if each.startswith("simdist")]  # Open MPI's launcher has its words
+        assert sorted(own) == [f"simdist train, rank {rank}: {line}" for rank in range(2)]
+        assert "Traceback" not in errors
 
 
 def test_an_interrupt_is_no_traceback(capsys, monkeypatch):
