@@ -77,8 +77,11 @@ class Formula(NamedTuple):
 
     def on(self, cluster: Cluster, ranks: int) -> float:
         """The time in seconds on `ranks` ranks of this cluster, each phase over the slowest link that it crosses."""
-        crosses = ranks > cluster.devices_per_node
-        link = cluster.link_between(self.senders) if crosses else cluster.inside
+        return self.over(cluster, ranks > cluster.devices_per_node)
+
+    def over(self, cluster: Cluster, several_nodes: bool) -> float:
+        """The same, for ranks that are on several nodes or on one."""
+        link = cluster.link_between(self.senders) if several_nodes else cluster.inside
         return self.seconds(link, cluster.device.reduced_bytes_per_s, cluster.inside)
 
 
@@ -92,6 +95,7 @@ class OverNodes(Formula):
     inside: Formula
     between: Formula
     _senders: int
+    _at_once: bool
 
     @property
     def senders(self) -> int:
@@ -100,10 +104,9 @@ class OverNodes(Formula):
 
     def seconds(self, link: Link, reduced_bytes_per_s: float, inside: Link | None = None) -> float:
         """See Formula."""
-        return sum(
-            phases.seconds(over, reduced_bytes_per_s)
-            for phases, over in ((self.inside, inside or link), (self.between, link))
-        )
+        inside_s = self.inside.seconds(inside or link, reduced_bytes_per_s)
+        between_s = self.between.seconds(link, reduced_bytes_per_s)
+        return max(inside_s, between_s) if self._at_once else inside_s + between_s
 
 
 Counts = TypeVar("Counts", Cost, Formula)
@@ -166,11 +169,14 @@ class Case:
         return self.chunks.size(i % self.ranks) * self.itemsize
 
 
-def over_nodes(case: Case, inside: Formula, between: Formula, senders: int | None = None) -> Formula:
+def over_nodes(
+    case: Case, inside: Formula, between: Formula, senders: int | None = None, at_once: bool = False
+) -> Formula:
     """The Formula of phases inside nodes and of others between them: of a case of one node just their sum.
 
     Args:
         senders: how many ranks of a node take part in those between; all, where not given.
+        at_once: whether both go on at the same time, so that the longer one counts, and not one after the other.
     """
     both = in_turn(inside, between)
     if not 0 < case.ranks_per_node < case.ranks:
@@ -178,4 +184,5 @@ def over_nodes(case: Case, inside: Formula, between: Formula, senders: int | Non
     found = OverNodes(*both)
     found.inside, found.between = inside, between
     found._senders = case.ranks_per_node if senders is None else senders
+    found._at_once = at_once
     return found

@@ -1,7 +1,7 @@
 """Several rings at once: each part of the array goes round its own.
 
     p   ranks            k   rings, as many as a node has ranks
-    n   items            m   nodes
+    n   items
 
 A single ring enters a node by one rank and leaves it by another, so of a node's network cards two are busy and the
 rest idle. Of k rings each takes another rank's card.
@@ -79,7 +79,9 @@ def _formula(case: Case) -> Formula:
     if k >= p:
         return find("all_reduce", "ring").formula(case)
     most = -(-k // (p % k or k))  # rings that go by one card of the node that has the fewest ranks
-    return over_nodes(case, Formula(0, 0), Formula(2 * (p - 1), most * 2 * n * (p - 1) / (p * k), n * (p - 1) / p))
+    share = 2 * n * (p - 1) / p
+    between = Formula(2 * (p - 1), most * share / k, share / 2)
+    return over_nodes(case, Formula(0, share * (k - 1) / k), between, at_once=True)
 
 
 @algorithm("all_reduce", "multi_ring", cost=_cost, formula=_formula)
@@ -98,7 +100,6 @@ def multi_ring_all_reduce(x: Array, comm: Communicator, op: Reduction) -> None:
     cards are busy all the time, and so are the links inside. It is how NCCL's rings lie, its channels.
 
     Cost per rank: 2k(p-1) messages, k a step; 2n(p-1)/p bytes sent, of which 1/k to another node; n(p-1)/p reduced.
-    In the formula only these take time, as if the links inside were at least k-1 times as fast as a card. On one node
-    it is the plain ring.
+    In the formula the longer of these two ways takes its time. On one node it is the plain ring.
     """
     all_reduce_round(x, comm, op, _orders(list(comm.nodes.members.values())))

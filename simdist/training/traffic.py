@@ -77,9 +77,7 @@ class Call(NamedTuple):
 
     def seconds(self, formula: Formula, cluster: Cluster) -> float:
         """The time of its paper's formula, each phase over the slowest link that its group has to cross in it."""
-        nodes = {cluster.node_of(rank) for rank in self.members}
-        link = cluster.inside if len(nodes) == 1 else cluster.link_between(formula.senders)
-        return formula.seconds(link, cluster.device.reduced_bytes_per_s, cluster.inside)
+        return formula.over(cluster, len({cluster.node_of(rank) for rank in self.members}) > 1)
 
 
 def calls(trace: Trace, rank: int = 0) -> Counter[Call]:

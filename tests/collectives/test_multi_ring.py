@@ -5,7 +5,7 @@ import pytest
 from anatomy import RANKS, UNIT, dissect, hold, seconds
 
 from simdist.bench.measure import bus_bytes_per_s
-from simdist.cluster import preset
+from simdist.cluster import Link, preset
 from simdist.collectives import formula
 
 
@@ -39,3 +39,15 @@ def test_its_bandwidth_is_that_of_all_network_cards(name, ranks):
     assert 0.88 * cards < bus_bytes_per_s("all_reduce", ranks, num_bytes, took_s) <= cards
     own = formula("all_reduce", "multi_ring", ranks=ranks, num_bytes=num_bytes, ranks_per_node=cluster.devices_per_node)
     assert 0.85 * own.on(cluster, ranks) < took_s < 1.01 * own.on(cluster, ranks)
+
+
+@pytest.mark.parametrize("inside", [12.5e9, 50e9, 400e9])
+def test_of_links_inside_and_between_the_slower_ones_count(inside):
+    """Seven parts of eight stay inside: links that are not seven times as fast as a card are what it waits for."""
+    cluster = preset("h100").with_(inside=Link(3e-6, inside), between=Link(5e-6, 12.5e9))
+    num_bytes, ranks = 1 << 30, 32
+    own = formula("all_reduce", "multi_ring", ranks=ranks, num_bytes=num_bytes, ranks_per_node=8)
+    assert own.bytes == formula("all_reduce", "ring", ranks=ranks, num_bytes=num_bytes).bytes
+    took_s = seconds("all_reduce", "multi_ring", ranks, num_bytes, cluster=cluster)
+    assert own.on(cluster, ranks) == pytest.approx(took_s, rel=0.1)
+    assert own.on(cluster, ranks) == pytest.approx(own.bytes * max(7 / inside, 1 / 12.5e9) / 8, rel=0.1)

@@ -48,7 +48,8 @@ class TopK(Compressor):
         if len(like) >= 1 << 8 * _PLACE_BYTES:
             raise ArrayError(f"a gradient of {len(like)} items; top-k needs fewer than 2**{8 * _PLACE_BYTES}")
         super().__init__(like)
-        self.num_items = math.ceil(share * len(like) - 1e-9)  # not 8 of 100 for 0.07
+        rounded = math.ceil(share * len(like) - 1e-9)  # not 8 of 100 for 0.07
+        self.num_items = min(len(like), max(1, rounded))
         self.state = {"residual": np.zeros_like(like)}
 
     def _reduce(self, x: Array, comm: Communicator) -> None:

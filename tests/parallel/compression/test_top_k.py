@@ -79,3 +79,10 @@ def test_every_value_that_comes_is_added_where_it_belongs(spmd, p):
 def test_the_share_has_limits(share):
     with pytest.raises(ArgumentError, match="share is"):
         TopK(np.zeros(3), share)
+
+
+@pytest.mark.parametrize(
+    ("share", "n", "k"), [(0.07, 100, 7), (0.55, 100, 55), (0.1, 15, 2), (1e-12, 5, 1), (1.0, 3, 3)]
+)
+def test_k_is_rounded_up_but_not_for_what_decimals_lack(share, n, k):
+    assert TopK(np.zeros(n), share).num_items == k
