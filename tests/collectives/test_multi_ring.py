@@ -15,8 +15,8 @@ def test_on_one_node_it_is_the_ring(p):
 
 
 @pytest.mark.parametrize(("p", "k"), [(4, 2), (5, 2), (6, 3), (7, 3), (8, 4), (9, 4)])
-def test_results_counts_and_steps_on_nodes(p, k):
-    """Parts of one item are not cut in as many rings as others, and where cards are shared steps take longer."""
+def test_results_and_counts_on_nodes(p, k):
+    """Not the seconds of UNIT, whose ranks of a node share one card: there k messages of a step wait for each other."""
     hold("all_reduce", "multi_ring", p, cluster=UNIT.with_(devices_per_node=k), ranks_per_node=k, early=None)
 
 
@@ -32,7 +32,7 @@ def test_every_rank_sends_one_part_to_another_node():
 
 @pytest.mark.parametrize(("name", "ranks"), [("h100", 16), ("h100", 32), ("v100", 32), ("a100", 24)])
 def test_its_bandwidth_is_that_of_all_network_cards(name, ranks):
-    """NCCL's rings reach on three nodes and more what all cards of a node do together; on two nodes no more here."""
+    """What NCCL's rings reach on three nodes and more."""
     cluster, num_bytes = preset(name), 1 << 30
     took_s = seconds("all_reduce", "multi_ring", ranks, num_bytes, cluster=cluster)
     cards = cluster.nics_per_node * cluster.between.bytes_per_s
