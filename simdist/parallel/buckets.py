@@ -18,7 +18,10 @@ from simdist.collectives import all_reduce
 from simdist.comm import Communicator, Work
 from simdist.nn import Observer, Parameter, Parameters
 
-__all__ = ["Buckets"]
+__all__ = ["BUCKET_BYTES", "Buckets"]
+
+BUCKET_BYTES = 1 << 20
+"""How much is reduced at once where nobody says otherwise."""
 
 
 class Buckets(Observer):
@@ -43,7 +46,7 @@ class Buckets(Observer):
     """
 
     def __init__(
-        self, parameters: Parameters, comm: Communicator, bucket_bytes: int = 1 << 20, algorithm: str = "auto"
+        self, parameters: Parameters, comm: Communicator, bucket_bytes: int = BUCKET_BYTES, algorithm: str = "auto"
     ) -> None:
         self._parameters = parameters
         self._bucket_bytes = bucket_bytes

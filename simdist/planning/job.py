@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from simdist.arrays import partition
 from simdist.comm.mesh import full_sizes
 from simdist.errors import ArgumentError
+from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.pipeline import Footprint, Schedule, joined
 from simdist.parallel.pipeline.copies import holders
 from simdist.parallel.zero.unit import grouped, uses
@@ -16,20 +17,15 @@ from simdist.planning.group import Group, members
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.layout import mesh_sizes
-from simdist.training.methods import PIPELINE, recipe
+from simdist.training.methods import CUT_METHODS, PIPELINE, recipe
 from simdist.training.pipelines import is_updating, schedule_of
 
-__all__ = ["METHODS", "Job", "Part", "Piece", "check_known"]
-
-METHODS = ("ddp", "dp", "zero", "fsdp", PIPELINE)
-"""The methods of which steps can be put together from their parts."""
-
-_BUCKET_BYTES = 1 << 20  # of a pipeline's ZeRO, to which no setting says otherwise
+__all__ = ["Job", "Part", "Piece", "check_known"]
 
 
 def check_known(settings: Mapping[str, Any]) -> None:
     """Raise ArgumentError if these settings ask for something of which nothing is predicted."""
-    for name, known in (("method", METHODS), ("offload", ("none",)), ("compress", ()), ("algorithm", ("auto",))):
+    for name, known in (("method", CUT_METHODS), ("offload", ("none",)), ("compress", ()), ("algorithm", ("auto",))):
         if settings.get(name) not in (None, *known):
             raise ArgumentError(f"{name} is {settings[name]}; plans are of {name} {', '.join(known) or 'none'}")
     if is_updating(settings.get("schedule")):
@@ -174,7 +170,7 @@ class Job:
 
     def pieces(self, part: Part) -> list[Piece]:
         """The weights of a part: see `Units`, and `Buckets`."""
-        bucket_bytes, num_holders = self.config.bucket_bytes or _BUCKET_BYTES, len(self.holders.ranks)
+        bucket_bytes, num_holders = self.config.bucket_bytes or BUCKET_BYTES, len(self.holders.ranks)
         least = 1 if self.config.zero == 3 else -(-bucket_bytes // self.itemsize)
         alignment = self.bench.once(lambda: self.recipe.alignment, "alignment", self.recipe)
         multiple = 1 if alignment == 1 or not self.config.zero else alignment * num_holders

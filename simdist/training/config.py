@@ -12,6 +12,7 @@ from simdist.data import ORDERS, PYTHON
 from simdist.errors import ArgumentError
 from simdist.nn.shape import BLOCKS, RECOMPUTATIONS
 from simdist.optim import Schedule
+from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.compression import compression_defaults, compressions
 from simdist.parallel.pipeline.schedules import FILES, schedules
 from simdist.parallel.precision import precisions
@@ -159,7 +160,10 @@ class Config:
         "how many ranks share each model by ZeRO: hybrid sharding; 0 for all of dp",
     )
     bucket_bytes: int = option(
-        "ranks", Per("method", ddp=1 << 20, zero=1 << 20), "gradients reduced at a time, during backward", least=1
+        "ranks",
+        Per("method", ddp=BUCKET_BYTES, zero=BUCKET_BYTES),
+        "gradients reduced at a time, during backward",
+        least=1,
     )
     algorithm: str = option(
         "ranks",

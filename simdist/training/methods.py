@@ -25,7 +25,19 @@ if TYPE_CHECKING:
     Make: TypeAlias = Callable[[Model, Communicator, Config, Spread | None], Method]
     Own = TypeVar("Own", bound=Callable[[Model, Communicator, Config], Method])
 
-__all__ = ["CUTTING", "OFFLOADS", "PIPELINE", "attention", "check", "distribute", "methods", "named", "recipe", "whole"]
+__all__ = [
+    "CUTTING",
+    "CUT_METHODS",
+    "OFFLOADS",
+    "PIPELINE",
+    "attention",
+    "check",
+    "distribute",
+    "methods",
+    "named",
+    "recipe",
+    "whole",
+]
 
 OFFLOADS = ("none", "optimizer", "gradients", "parameters")
 """What may lie outside of a rank's device, each with those before it."""
@@ -94,7 +106,9 @@ CUTTING = ("tp", "sp", "ep")
 PIPELINE = "pipeline"
 """The method of a model that is cut along pp, too, which takes a mesh and not the ranks of dp alone."""
 
-_CUT_METHODS = ("ddp", "dp", "zero", "fsdp", PIPELINE)  # of a model that is cut over other axes
+CUT_METHODS = ("ddp", "dp", "zero", "fsdp", PIPELINE)
+"""The methods of a model that is cut over other axes, too. Of their steps something can be predicted."""
+
 _LESS = ("zero", "fsdp", "server", "map-reduce")  # by which not every rank has all weights
 _STAGES = {"ddp": (0,), "zero": (1, 2), "fsdp": (3,)}
 
@@ -156,8 +170,8 @@ def check(config: Config) -> None:
 
 def _check_phantom(config: Config) -> None:
     """Raise ArgumentError if something hangs on numbers, which are not there."""
-    if config.method not in _CUT_METHODS:
-        raise ArgumentError(f"device phantom, and method {config.method}; needs {', '.join(_CUT_METHODS)}")
+    if config.method not in CUT_METHODS:
+        raise ArgumentError(f"device phantom, and method {config.method}; needs {', '.join(CUT_METHODS)}")
     for name in ("checkpoint_every", "check_every", "validation_windows", "sample_bytes"):
         if getattr(config, name):
             raise ArgumentError(f"device phantom, and {name} {getattr(config, name)}; there are no numbers for that")
@@ -177,8 +191,8 @@ def _check_axes(config: Config) -> None:
         raise ArgumentError(f"{' and '.join(ways)} on sp {config.sp}; one of them is for sp of 2 and more")
     sizes = {axis: getattr(config, axis) for axis in CUTTING}
     cut = " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1)
-    if cut and config.method not in _CUT_METHODS:
-        raise ArgumentError(f"{cut}, and method {config.method}; needs {', '.join(_CUT_METHODS)}")
+    if cut and config.method not in CUT_METHODS:
+        raise ArgumentError(f"{cut}, and method {config.method}; needs {', '.join(CUT_METHODS)}")
     if cut and recipe(config).whole_matrices:
         raise ArgumentError(f"{cut}, and optimizer {config.optimizer}, which needs whole matrices")
     check_cut(size, sizes, sequence_parallel=config.sequence_parallel, attention=attention(config))

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from simdist.errors import ArgumentError
 from simdist.nn import Model
+from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.memory import rule_bytes
 from simdist.parallel.recipe import Recipe
 from simdist.parallel.zero.sharing import check_shards
@@ -104,7 +105,7 @@ class Kept(NamedTuple):
 
 
 def kept(
-    model: Model, recipe: Recipe, ranks: int, zero_stage: int, *, rank: int = 0, bucket_bytes: int = 1 << 20
+    model: Model, recipe: Recipe, ranks: int, zero_stage: int, *, rank: int = 0, bucket_bytes: int = BUCKET_BYTES
 ) -> Kept:
     """What a rank keeps between steps, exactly, where so many share a model: the arguments are those of `ZeRO`, and
     stage 0 is data parallelism.

@@ -10,6 +10,7 @@ from simdist.arrays import Array, copied, hold
 from simdist.comm import Communicator, Stream
 from simdist.errors import ArgumentError
 from simdist.nn import Model, Noise
+from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.holding import Shard
 from simdist.parallel.method import GRADIENTS, Method
 from simdist.parallel.recipe import Recipe
@@ -88,7 +89,7 @@ class ZeRO(Method):
         seed: int,
         zero_stage: int,
         *,
-        bucket_bytes: int = 1 << 20,
+        bucket_bytes: int = BUCKET_BYTES,
         algorithm: str = "auto",
         prefetch: bool = True,
         offload: Offload | None = None,
