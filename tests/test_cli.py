@@ -70,6 +70,13 @@ def test_questions_without_a_verb(words, expected, capsys):
     assert expected in capsys.readouterr().out
 
 
+def test_what_the_terminal_has_no_letters_for_ends_nothing():
+    """The model's own bytes, of which many are no text, and the ellipsis of the help."""
+    code, out, err = command(PYTHONIOENCODING="ascii")
+    assert (code, err) == (0, "")
+    assert "simdist VERB ?" in out
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(verb, capsys):
     with pytest.raises(SystemExit) as end:

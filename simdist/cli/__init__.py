@@ -6,6 +6,7 @@ code. Only the module of the verb that was asked for is imported.
 
 import argparse
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             if argv is None:
+                _print_anything()
                 share_program()
             return _perform(*words)
         finally:
@@ -68,6 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb = f" {words[0]}" if words and words[0] in VERBS else ""
     sys.stderr.write(f"simdist{verb}{f', rank {who[0]}' if who else ''}: {what}\n")
     return code
+
+
+def _print_anything() -> None:
+    """Let what a terminal has no letters for, such as a model's, appear as "?", and not end the program."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _perform(*words: str) -> int:
