@@ -22,6 +22,7 @@ __all__ = [
     "RankFailed",
     "ReplicaDrift",
     "ScheduleError",
+    "SharedMemoryFull",
     "SimdistError",
     "UnknownNameError",
     "WorldUnavailable",
@@ -93,6 +94,10 @@ class RankFailed(SimdistError):
 
 class PeerLost(RankFailed):
     """A rank that a message was to come from, or go to, has died, and the job may go on without it."""
+
+
+class SharedMemoryFull(SimdistError, MemoryError):
+    """A node's ranks want to share more memory than it has for that."""
 
 
 class WorldUnavailable(SimdistError):

@@ -36,9 +36,11 @@ class Done(NamedTuple):
     output: str
 
 
-def job(ranks, *command, timeout_s=120.0, folder=ROOT, **variables):
-    """Start so many ranks of a script or `-m` module; kill them all if they outlast their time."""
-    words = [sys.executable, "-m", "simdist", "run", "-n", str(ranks), *map(str, command)]
+def job(ranks, *command, timeout_s=120.0, folder=ROOT, under=(), **variables):
+    """Start so many ranks of a script or `-m` module; kill them all if they outlast their time. `under` is a command
+    that starts another.
+    """
+    words = [*under, sys.executable, "-m", "simdist", "run", "-n", str(ranks), *map(str, command)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), **variables}
     process = subprocess.Popen(
         words,

@@ -206,9 +206,10 @@ class Communicator(ABC):
 
     @abstractmethod
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """A new array in memory that peers on the node can reach directly, where the world has such.
+        """A new array in memory that peers on the node can reach directly, where the world has such and room in it.
 
-        Every rank of the group must call it, in the same order; shapes may differ.
+        Every rank of the group must call it, in the same order; shapes may differ. Where a node's ranks have no room
+        for all of theirs together each gets memory of its own, and a warning says that collectives will be slower.
         """
 
     @abstractmethod
@@ -219,6 +220,7 @@ class Communicator(ABC):
 
         Raises:
             ArgumentError: the dtype holds objects.
+            SharedMemoryFull: a node has no room for it.
         """
 
     @abstractmethod
@@ -236,6 +238,7 @@ class Communicator(ABC):
 
         Raises:
             ArgumentError: they live on several nodes.
+            SharedMemoryFull: the node has no room for what they meet in.
         """
 
     def span(self, name: str, num_bytes: int = 0, micro_batch: int = -1, detail: str = "") -> Block:

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import warnings
 from bisect import bisect_right
 from math import prod
 from typing import Any, NamedTuple
@@ -13,11 +14,13 @@ from simdist.comm.communicator import Communicator
 from simdist.comm.device_memory import DevicePeers, DeviceWindow
 from simdist.comm.guard import Guard
 from simdist.comm.mpi_group import MpiGroup
-from simdist.errors import ArgumentError
+from simdist.comm.shared_room import REMEDY, SHARED, Room, room
+from simdist.errors import ArgumentError, SharedMemoryFull
 
 __all__ = ["MpiMemory", "Place", "Window", "Windows"]
 
 _LINE_BYTES = 64
+_SPARE_BYTES = 1 << 24  # left by arrays that can lie elsewhere to what ranks meet in, which cannot
 
 
 class Window:
@@ -81,6 +84,9 @@ class Windows:
 
     Args:
         library: mpi4py's MPI.
+
+    Attributes:
+        num_bytes: of its parts, together.
     """
 
     def __init__(self, library: Any) -> None:
@@ -88,6 +94,7 @@ class Windows:
         self._starts: list[int] = []
         self._windows: list[Window | DeviceWindow] = []  # by address
         self._names: dict[str, int] = {}
+        self.num_bytes = 0
 
     def name(self, context: str) -> str:
         """A name for a group's next window, the same on all its ranks."""
@@ -99,11 +106,13 @@ class Windows:
         i = bisect_right(self._starts, window.start)
         self._starts.insert(i, window.start)
         self._windows.insert(i, window)
+        self.num_bytes += window.end - window.start
 
     def remove(self, window: Window | DeviceWindow) -> None:
         """Forget it."""
         i = self._windows.index(window)
         del self._starts[i], self._windows[i]
+        self.num_bytes -= window.end - window.start
 
     def address(self, x: Array) -> int:
         """Where an array's memory begins."""
@@ -139,11 +148,36 @@ class MpiMemory:
         self._common: list[Window] = []
 
     def window(self, num_bytes: int) -> Window:
-        """A new window with so many bytes of this rank's. All ranks of the node must call it."""
-        group, windows = self._group, self.windows
+        """A new window with so many bytes of this rank's. All ranks of the node must call it.
+
+        Raises:
+            SharedMemoryFull: the node has no room for it.
+        """
+        wanted, there = self._wanted(num_bytes)
+        if wanted.free > there.free or wanted.total > there.total:
+            raise SharedMemoryFull(_full(wanted, there))
+        return self._window(num_bytes)
+
+    def _wanted(self, num_bytes: int) -> tuple[Room, Room]:
+        """What there must be for so many more bytes of this rank's, and what there is; the same on the node's ranks,
+        all of which must call it.
+        """
+        group = self._group
         if self._neighbours is None:
             self._neighbours = group.mpi.Split(group.nodes[group.rank], group.rank)
             group.ends.append(self._neighbours.Free)
+        there = room() if self._is_first() else Room(0, 0)  # one rank's reading: another's may differ by now
+        mine, every = np.array([num_bytes, self.windows.num_bytes, *there], np.float64), np.empty(4)
+        self._neighbours.Allreduce(mine, every)
+        more, promised, free, total = every.tolist()
+        return Room(more, promised + more), Room(free, total)
+
+    def _is_first(self) -> bool:
+        """Whether this rank speaks for its node's."""
+        return self._group.ranks[self._group.rank] == self._ranks[0]
+
+    def _window(self, num_bytes: int) -> Window:
+        group, windows = self._group, self.windows
         name = windows.name(f"{group.context} on {group.nodes[group.rank]}")
         window = Window(group.library, self._neighbours, self._ranks, name, num_bytes)
         windows.add(window)
@@ -160,12 +194,20 @@ class MpiMemory:
             self._guard.frees.pop(window.name)()
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """An array that the ranks of the node can reach."""
+        """An array that the ranks of the node can reach; where they have no room for all of theirs, one that they
+        cannot, and a warning.
+        """
         dtype = np.dtype(dtype)
         if dtype.hasobject:
             raise ArgumentError(f"empty of dtype {dtype} on rank {self._group.rank}: objects cannot be shared")
         num_bytes = _num_items(shape) * dtype.itemsize
-        part = self.window(num_bytes).parts[self._group.ranks[self._group.rank]]
+        wanted, there = self._wanted(num_bytes)
+        if max(wanted.free - there.free, wanted.total - there.total) + _SPARE_BYTES > 0:
+            if self._is_first():
+                words = f"{_full(wanted, there)}. Each rank keeps its own to itself, and collectives are slower"
+                warnings.warn(words, RuntimeWarning, stacklevel=3)
+            return np.empty(shape, dtype)
+        part = self._window(num_bytes).parts[self._group.ranks[self._group.rank]]
         return np.ndarray(shape, dtype, buffer=part if num_bytes else None)
 
     def device_window(self, comm: Communicator, num_bytes: int) -> DeviceWindow:
@@ -198,11 +240,10 @@ class MpiMemory:
     def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """One array of zeros for all ranks of the node."""
         dtype = np.dtype(dtype)
-        first, me = self._ranks[0], self._group.ranks[self._group.rank]
         num_bytes = _num_items(shape) * dtype.itemsize
-        window = self.window(num_bytes if me == first else 0)
-        x = np.ndarray(shape, dtype, buffer=window.parts[first] if num_bytes else None)
-        if me == first:
+        window = self.window(num_bytes if self._is_first() else 0)
+        x = np.ndarray(shape, dtype, buffer=window.parts[self._ranks[0]] if num_bytes else None)
+        if self._is_first():
             x[...] = np.zeros((), dtype)
         self._common.append(window)
         self.settle()
@@ -218,6 +259,14 @@ class MpiMemory:
         """Order what this process does to arrays in common: all before this call, then all after it."""
         for window in self._common:
             window.sync()
+
+
+def _full(wanted: Room, there: Room) -> str:
+    """That there is less than is wanted."""
+    return (
+        f"the ranks of a node cannot share {wanted.free / 1e6:,.0f} MB ({wanted.total / 1e6:,.0f} MB with what they "
+        f"share already): {SHARED} has {there.free / 1e6:,.0f} MB free of {there.total / 1e6:,.0f}; {REMEDY}"
+    )
 
 
 def _num_items(shape: int | tuple[int, ...]) -> int:

@@ -5,7 +5,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
-from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from simdist.cluster import Tuned
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 from simdist.comm.device import use_device
+from simdist.comm.shared_room import REMEDY, SHARED, room
 from simdist.environment import num_cores, timeout_s
 from simdist.errors import SimdistError, WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
@@ -24,7 +24,7 @@ from simdist.launch.run import run
 
 __all__ = ["Finding", "checkup"]
 
-_SHARED, _LEAST_SHARED_BYTES = Path("/dev/shm"), 1 << 28
+_LEAST_SHARED_BYTES = 1 << 28
 _LEAST_DISK_BYTES = 1 << 27
 _RING_RANKS = 64
 
@@ -114,11 +114,11 @@ def _real_ranks() -> Finding:
 
 
 def _shared_memory() -> Finding:
-    if not _SHARED.is_dir():
-        return Finding("shared memory", f"no {_SHARED}: MPI takes its own way")
-    with tempfile.TemporaryFile(dir=_SHARED):  # it can be written to
-        free = shutil.disk_usage(_SHARED).free
-    remedy = f"arrays that a node's ranks share lie in {_SHARED}: give it more, in a container by --shm-size=2g"
+    if not SHARED.is_dir():
+        return Finding("shared memory", f"no {SHARED}: MPI takes its own way")
+    with tempfile.TemporaryFile(dir=SHARED):  # it can be written to
+        free = room().free
+    remedy = f"arrays that a node's ranks share lie there, or are slower to add up: {REMEDY}"
     return Finding("shared memory", f"{free / 1e6:,.0f} MB free", "" if free >= _LEAST_SHARED_BYTES else remedy)
 
 
