@@ -2,6 +2,7 @@
 
 import errno
 import json
+import linecache
 import os
 import re
 import signal
@@ -385,6 +386,18 @@ print([(c is Cell, r) for c, r in sd.run(program, 2, world="mpi").results])
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert done.stdout.strip() == "[(True, 0), (True, 1)]", done.stderr
+
+
+@needs_mpi
+def test_a_traceback_shows_the_lines_of_a_cell_that_is_in_no_file(monkeypatch):
+    lines = ["def program(comm):\n", "    return 1 // comm.rank\n"]
+    monkeypatch.setitem(linecache.cache, "/a/cell", (0, None, lines, "/a/cell"))
+    names = {"__name__": "__main__"}
+    exec(compile("".join(lines), "/a/cell", "exec"), names)
+    with pytest.raises(ZeroDivisionError) as caught:
+        sd.run(names["program"], 2, world="mpi")
+    (note,) = caught.value.__notes__
+    assert 'File "/a/cell", line 2, in program\n    return 1 // comm.rank' in note
 
 
 @needs_mpi

@@ -11,6 +11,7 @@ from device import FAKE
 from jobs import ROOT, job, needs_mpi
 
 from simdist.cli import main
+from simdist.comm.shared_room import SHARED, Room
 from simdist.errors import DataError, WorldUnavailable
 from simdist.launch import checkup
 
@@ -76,12 +77,12 @@ def test_without_mpi_all_the_rest_is_told(monkeypatch, capsys):
     [
         ("_count", lambda comm, device: ([comm.size, 1], ""), "virtual ranks", "count wrong"),
         ("_count", lambda comm, device: {}[0], "virtual ranks", "KeyError: 0"),
-        ("shutil", SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=64e6)), "shared memory", "--shm-size"),
+        ("room", lambda: Room(64e6, 64e6), "shared memory", "--shm-size"),
         ("shutil", SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=64e6)), "folders", "TMPDIR"),
     ],
 )
 def test_what_is_wrong_is_told_with_what_to_do(quick, monkeypatch, capsys, name, value, what, remedy):
-    if what == "shared memory" and not checkup._SHARED.is_dir():
+    if what == "shared memory" and not SHARED.is_dir():
         pytest.skip("this machine has none there")
     monkeypatch.setattr(checkup, name, value)
     found = told(capsys, 1)
