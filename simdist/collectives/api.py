@@ -7,7 +7,8 @@ import numpy as np
 
 from simdist.arrays import Array, Reduction, empty, kind_of, partition, phantom, reduction, slices
 from simdist.collectives.buffers import describe, flat, root_of
-from simdist.collectives.perform import perform
+from simdist.collectives.perform import carry_out, perform, way_of
+from simdist.collectives.prepared import prepare, prepared
 from simdist.comm import Communicator
 from simdist.errors import ArrayError
 
@@ -43,9 +44,15 @@ def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "a
         ArrayError: x cannot be used.
         CollectiveMismatch: on all ranks, if they do not all call this with the same arguments.
     """
+    if not options and (way := prepared(comm, x, algorithm, op)) is not None:
+        carry_out(way, comm, x, lambda run, _: run(x))
+        return
     items, fold = flat(x, comm), reduction(op)
     told = x.dtype, x.shape, ("op", fold.name)
-    perform("all_reduce", algorithm, options, comm, items, told, lambda run, shadow: run(items, shadow, fold))
+    way = way_of("all_reduce", algorithm, options, comm, items, told)
+    carry_out(way, comm, items, lambda run, shadow: run(items, shadow, fold))
+    if items is x:
+        prepare(way, comm, x, algorithm, op, fold)
 
 
 def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "auto", **options: Any) -> Array:

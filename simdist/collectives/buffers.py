@@ -21,9 +21,8 @@ def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
     """
     if type(x) is np.ndarray:
         flags, dtype = x.flags, x.dtype
-        good = dtype.isbuiltin and not dtype.hasobject and flags.c_contiguous and (flags.writeable or not writable)
-        if good:  # as it nearly always is
-            return x if x.ndim == 1 else x.reshape(-1)
+        if (flags.carray or (flags.c_contiguous and not writable)) and dtype.isbuiltin and not dtype.hasobject:
+            return x if x.ndim == 1 else x.reshape(-1)  # as nearly always
     if not hasattr(x, "dtype") or not hasattr(x, "reshape"):
         raise ArrayError(f"rank {comm.rank} gave {type(x).__name__} {x!r:.60}; a collective needs an array")
     if x.dtype.hasobject or not _native(x.dtype):  # text, times, records, another byte order

@@ -19,7 +19,7 @@ Source: Peng, Fang, Liu, Xie, Dai, Yang, Li, Wang 2023, Optimizing MPI Collectiv
 what a reduction in shared memory has to move.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from simdist.arrays import Array, Reduction, partition, slices
@@ -48,14 +48,25 @@ def _reduce_to(
 ) -> None:
     """Leave in x on the ranks `to` the reduction over all ranks, which live on one node."""
     peers, n, p = comm.peers(), x.nbytes, comm.size
-    memory = peers.memory_of(x)
-    if is_short(n, p, memory) if one_shot is None else one_shot and n <= ROOM_BYTES:
+    if is_short(n, p, peers.memory_of(x)) if one_shot is None else one_shot and n <= ROOM_BYTES:
         _reduce_at_once(x, peers, op, to)
-        return
-    views = None if staged else peers.show(x)
+    elif staged:
+        _reduce_copies(x, peers, op, to, one_shot)
+    else:
+        _reduce_shown(x, peers, op, to, one_shot)
+
+
+def _reduce_shown(x: Array, peers: Peers, op: Reduction, to: Sequence[int], one_shot: bool | None = None) -> None:
+    """In place, if all arrays can be reached."""
+    views = peers.show(x)
     if views is not None:
         fold_in_place(views, peers, op, to)
-    elif one_shot is None and fits_one_shot(n, p, memory):
+    else:
+        _reduce_copies(x, peers, op, to, one_shot)
+
+
+def _reduce_copies(x: Array, peers: Peers, op: Reduction, to: Sequence[int], one_shot: bool | None) -> None:
+    if one_shot is None and fits_one_shot(x.nbytes, peers.comm.size, peers.memory_of(x)):
         _reduce_at_once(x, peers, op, to)
     else:
         _reduce_staged(x, peers, op, to)
@@ -175,7 +186,22 @@ def _all_reduce_formula(case: Case, one_shot: bool | None = None, staged: bool =
     return find("all_reduce", "hierarchical").formula(case, **all_reduce_phases(case.ranks % case.ranks_per_node == 0))
 
 
-@algorithm("all_reduce", "direct", cost=_all_reduce_cost, formula=_all_reduce_formula, by_messages=False)
+def _prepare(x: Array, comm: Communicator, op: Reduction) -> Callable[[Array], None] | None:
+    """On one node, unless x is short."""
+    if comm.size == 1 or comm.num_nodes > 1 or is_short(x.nbytes, comm.size):
+        return None
+    peers, to = comm.peers(), range(comm.size)
+    return lambda x: _reduce_shown(x, peers, op, to)
+
+
+@algorithm(
+    "all_reduce",
+    "direct",
+    cost=_all_reduce_cost,
+    formula=_all_reduce_formula,
+    by_messages=False,
+    prepare=_prepare,
+)
 def direct_all_reduce(
     x: Array, comm: Communicator, op: Reduction, one_shot: bool | None = None, staged: bool = False
 ) -> None:
@@ -211,7 +237,7 @@ def direct_all_reduce(
 
 
 def _one_rank(case: Case, one_shot: bool | None = None, staged: bool = False) -> Moves:
-    return _reduce_moves(case, [case.root], one_shot, staged)
+    return _reduce_moves(case, (case.root,), one_shot, staged)
 
 
 def _reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False) -> Cost:
@@ -245,4 +271,4 @@ def direct_reduce(
     if comm.num_nodes > 1:
         reduce_over_nodes(x, comm, op, root, staged)
         return
-    _reduce_to(x, comm, op, [root], one_shot, staged)
+    _reduce_to(x, comm, op, (root,), one_shot, staged)

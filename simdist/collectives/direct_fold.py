@@ -5,12 +5,13 @@ t        b0 + b1 + b2        in the order of ranks, so that the bits are always 
 total    t + b3              goes to the first of those who are to have it, and from there to the others
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 from simdist.arrays import Array, Reduction, slices
 from simdist.arrays.blocks import blocks
 from simdist.arrays.fused import kernel
+from simdist.arrays.meter import current_meter
 from simdist.arrays.working import short
 from simdist.comm.peers import Peers, Views
 
@@ -22,8 +23,9 @@ _LEAST_BLOCK_BYTES = 1 << 15
 _MOST_KEPT = 64  # blocks of one array
 
 
-def fold(combine: Callable[..., Any], arrays: Sequence[Array], total: Array, spare: Array) -> None:
-    """Leave in `total` the reduction of the arrays, two or more, in order.
+def _chain(arrays: Sequence[Array], total: Array, spare: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """The steps, each (x, y, where x op y goes), that leave in `total` the reduction of the arrays, two or more, in
+    order.
 
     Args:
         total: may be one of the arrays.
@@ -31,9 +33,15 @@ def fold(combine: Callable[..., Any], arrays: Sequence[Array], total: Array, spa
     """
     some = arrays[0]
     for x in arrays[1:-1]:
-        combine(some, x, out=spare)
+        yield some, x, spare
         some = spare
-    combine(some, arrays[-1], out=total)
+    yield some, arrays[-1], total
+
+
+def fold(combine: Callable[..., Any], arrays: Sequence[Array], total: Array, spare: Array) -> None:
+    """Take the steps of `_chain`, which see."""
+    for x, y, out in _chain(arrays, total, spare):
+        combine(x, y, out=out)
 
 
 def fold_all(op: Reduction, arrays: Sequence[Array], total: Array, spare: Array) -> None:
@@ -67,7 +75,7 @@ class Slice:
         items, num_bytes: of the slice of one array.
     """
 
-    __slots__ = ("_fold_to", "_rounded", "blocks", "dtype", "items", "num_bytes")
+    __slots__ = ("_fold_to", "_plans", "_rounded", "blocks", "dtype", "items", "num_bytes")
 
     def __init__(self, arrays: Sequence[Array], part: slice) -> None:
         self.dtype = dtype = arrays[0].dtype
@@ -78,22 +86,36 @@ class Slice:
         self.num_bytes = self.items * dtype.itemsize
         self._rounded = dtype in short
         self._fold_to = kernel("fold", "fold_to", arrays[0])
+        self._plans: dict[Sequence[int], list[_Plan]] = {}
 
     def fold(self, op: Reduction, to: Sequence[int], peers: Peers) -> None:
-        """Fold the arrays, and write the total to those of the ranks `to`."""
+        """Fold the arrays, and write the total to those of the ranks `to`, a range or a tuple."""
         if self._fold_to is not None and op.known:
             for parts in self.blocks:
                 self._fold_to(op.name, parts, [parts[i] for i in to])
             return
-        combine, first, spare = op.combine if self._rounded else op.ufunc, to[0], None
+        combine = op.combine if self._rounded else op.ufunc
+        for steps, total, others in self._plans.get(to) or self._plan(to, peers):
+            for x, y, out in steps:
+                combine(x, y, out=out)
+            for other in others:
+                other[...] = total
+
+    def _plan(self, to: Sequence[int], peers: Peers) -> "list[_Plan]":
+        """What to do to each block; the same each time."""
+        first, plans, spare = to[0], [], None
         if first and self.blocks and len(self.blocks[0]) > 2:
             spare = peers.spare(self.blocks[0][0])
         for parts in self.blocks:
             total = parts[first]
-            fold(combine, parts, total, total if spare is None else spare[: len(total)])
-            for i in to:
-                if i != first:
-                    parts[i][...] = total
+            steps = _chain(parts, total, total if spare is None else spare[: len(total)])
+            plans.append((list(steps), total, [parts[i] for i in to if i != first]))
+        self._plans[to] = plans
+        return plans
+
+
+_Plan: TypeAlias = tuple[list[tuple[Array, Array, Array]], Array, list[Array]]
+"""Of one block: the steps of `_chain`, what holds the total after them, and what else it is to be written to."""
 
 
 def led_slices(views: Views, peers: Peers, apart: bool = False) -> list[tuple[int, Slice]]:
@@ -104,13 +126,13 @@ def led_slices(views: Views, peers: Peers, apart: bool = False) -> list[tuple[in
     Args:
         apart: whether slices of ranks that follow each other are to be one each, and not one with the first's rank.
     """
-    found: list[tuple[int, Slice]] | None = views.kept.get(apart)
+    found: list[tuple[int, Slice]] | None = views.kept.get(("slices", apart))
     if found is None:
         led, cuts = peers.led(views[0]), slices(len(views[0]), len(views))
         spans = [(rank, rank) for rank in led] if apart else runs(led)
         found = [(first, Slice(views, slice(cuts[first].start, cuts[last].stop))) for first, last in spans]
         if all(len(part.blocks) <= _MOST_KEPT for _, part in found):
-            views.kept[apart] = found
+            views.kept["slices", apart] = found
     return found
 
 
@@ -126,15 +148,33 @@ def fold_in_place(views: Views, peers: Peers, op: Reduction, to: Sequence[int] |
     """Fold this rank's slice of all arrays, or those that it is to fold for others, and meet.
 
     Args:
-        to: the ranks to whose arrays it is written; None for that rank alone whose slice it is.
+        to: the ranks to whose arrays it is written, a range or a tuple; None for that rank alone whose slice it is.
     """
-    comm, p = peers.comm, len(views)
-    for rank, part in led_slices(views, peers, to is None):
-        start_s, heirs = comm.clock(), [rank] if to is None else to
-        part.fold(op, heirs, peers)
-        share = part.num_bytes
-        far = (p - 1 + len(heirs) - (comm.rank in heirs)) * share
-        # Others write to it what they have folded.
-        crowd = max(0, views[0].nbytes - len(to) * share) if to is not None and comm.rank in to else 0
-        peers.moved(start_s, p * share, len(heirs) * share, far, 0, (p - 1) * part.items, crowd_bytes=crowd)
+    comm = peers.comm
+    for part, heirs, moves in views.kept.get(("folds", to)) or _folds(views, peers, to):
+        if comm.recorder.on or current_meter() is not None:
+            start_s = comm.clock()
+            part.fold(op, heirs, peers)
+            peers.moved(start_s, *moves)
+        else:
+            part.fold(op, heirs, peers)
     peers.meet()
+
+
+_Fold: TypeAlias = tuple[Slice, Sequence[int], tuple[int, ...]]
+"""A slice that a rank folds, to whom it goes, and what moves for that, as `Peers.moved` takes it."""
+
+
+def _folds(views: Views, peers: Peers, to: Sequence[int] | None) -> list[_Fold]:
+    """What this rank folds; the same each time."""
+    p, found = len(views), list[_Fold]()
+    for rank, part in led_slices(views, peers, to is None):
+        heirs: Sequence[int] = (rank,) if to is None else to
+        share = part.num_bytes
+        far = (p - 1 + len(heirs) - (peers.comm.rank in heirs)) * share
+        # Others write to it what they have folded.
+        crowd = max(0, views[0].nbytes - len(to) * share) if to is not None and peers.comm.rank in to else 0
+        found.append((part, heirs, (p * share, len(heirs) * share, far, 0, (p - 1) * part.items, 0, crowd)))
+    if ("slices", to is None) in views.kept:  # so are the slices
+        views.kept["folds", to] = found
+    return found

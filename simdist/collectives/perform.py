@@ -15,7 +15,7 @@ from simdist.collectives.registry import Algorithm, algorithms, choose, find
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 
-__all__ = ["Options", "Told", "perform"]
+__all__ = ["Options", "Told", "Way", "carry_out", "perform", "way_of"]
 
 Options = dict[str, Any]
 """Those of an algorithm's own."""
@@ -24,7 +24,7 @@ Told = tuple[Any, ...]
 
 
 @dataclass(slots=True)
-class _Way:
+class Way:
     """What becomes of a call: the same for all calls of a communicator with the same arguments.
 
     Attributes:
@@ -34,6 +34,7 @@ class _Way:
         later: whether that can wait until the ranks meet.
         asks: to be said before the ranks show each other where their arrays lie, if they have to.
         other: the way to go if these do not all lie in memory that the ranks share.
+        prepare: see Algorithm; None also where there are options.
     """
 
     run: Callable[..., Any]
@@ -41,7 +42,8 @@ class _Way:
     words: str
     later: bool
     asks: str = ""
-    other: "_Way | None" = None
+    other: "Way | None" = None
+    prepare: Callable[..., Callable[[Array], None] | None] | None = None
 
 
 _MOST_WAYS = 4096
@@ -57,7 +59,7 @@ def _nothing(*_: Any) -> None:
 
 def _way(
     operation: str, algorithm: str, comm: Communicator, num_bytes: int, told: Told, options: Options, path: str
-) -> _Way:
+) -> Way:
     """Work it out.
 
     Args:
@@ -67,7 +69,7 @@ def _way(
     words = _words(told) + "".join(f", {name} {value!r}" for name, value in options.items())
     words += f", on a device by path {path}" if path else ""
 
-    def by(found: Algorithm, other: _Way | None = None) -> _Way:
+    def by(found: Algorithm, other: Way | None = None) -> Way:
         if options:
             found.check_options(options)
         if apart and comm.size > 1 and not found.by_messages:
@@ -80,7 +82,8 @@ def _way(
             run = _nothing
         later = not found.by_messages and comm.num_nodes == 1
         asks = f"{operation} by auto of {words}" if other else ""
-        return _Way(run, found.title, f"{operation} by {found.name} of {words}", later, asks, other)
+        prepare = None if options else found.prepare
+        return Way(run, found.title, f"{operation} by {found.name} of {words}", later, asks, other, prepare)
 
     if algorithm != "auto":
         return by(find(operation, algorithm))
@@ -97,9 +100,14 @@ def _words(told: Told) -> str:
     return array + "".join(f", {name} {value}" for name, value in told[2:])
 
 
-def _known(operation: str, algorithm: str, comm: Communicator, x: Array, told: Told, options: Options) -> _Way:
-    """The way of this call, worked out if it is the first of its kind."""
-    ways: dict[Any, _Way] | None = comm.attached.get("ways")
+def way_of(operation: str, algorithm: str, options: Options, comm: Communicator, x: Array, told: Told) -> Way:
+    """The way of this call, worked out if it is the first of its kind.
+
+    Args:
+        x: the whole array, or a stand-in with its bytes.
+        told: its dtype and shape, and by name what else is to be compared with what the others say.
+    """
+    ways: dict[Any, Way] | None = comm.attached.get("ways")
     if ways is None:
         ways = comm.attached["ways"] = {}
     path = "" if type(x) is np.ndarray or kind_of(x) != "cupy" else comm.device.path
@@ -115,7 +123,7 @@ def _known(operation: str, algorithm: str, comm: Communicator, x: Array, told: T
     return way
 
 
-def _doing(outer: str, way: _Way) -> str:
+def _doing(outer: str, way: Way) -> str:
     """What a rank does, for messages about waits."""
     return f"{outer} > {way.title}" if outer else way.title
 
@@ -129,19 +137,23 @@ def perform(
     told: Told,
     call: Callable[[Callable[..., Any], Communicator], Any],
 ) -> Any:
+    """Find the way and go it: the arguments are those of `way_of` and `carry_out`."""
+    return carry_out(way_of(operation, algorithm, options, comm, x, told), comm, x, call)
+
+
+def carry_out(way: Way, comm: Communicator, x: Array, call: Callable[[Callable[..., Any], Communicator], Any]) -> Any:
     """Do it, on the communicator's shadow, once all ranks are known to ask for the same.
 
     What `auto` picked shows in the name of the span, and the group's name in its detail.
 
     Args:
         x: the whole array, or a stand-in with its bytes.
-        told: its dtype and shape, and by name what else is to be compared with what the others say.
         call: calls the algorithm with its arguments and the communicator. Plain calls take nothing of C's stack,
             which virtual ranks copy whenever they switch; run(*arguments) would.
     """
-    way = _known(operation, algorithm, comm, x, told, options)
     shadow = comm.shadow
-    outer, entered, start_s = shadow.doing, shadow.entered, shadow.clock()
+    recording = shadow.recorder.on
+    outer, entered, start_s = shadow.doing, shadow.entered, shadow.clock() if recording else 0.0
     shadow.doing = _doing(outer, way)
     shadow.entered = shadow.num_messages
     try:
@@ -155,5 +167,5 @@ def perform(
         return call(way.run, shadow)
     finally:
         shadow.doing, shadow.entered = outer, entered
-        if shadow.recorder.on:
+        if recording:
             shadow.recorder.add(shadow.stream_name, way.title, start_s, shadow.clock(), x.nbytes, detail=comm.context)

@@ -20,6 +20,7 @@ from simdist.errors import ArgumentError, SharedMemoryFull
 __all__ = ["MpiMemory", "Place", "Window", "Windows"]
 
 _LINE_BYTES = 64
+_GAP_BYTES = 1 << 12
 _SPARE_BYTES = 1 << 24  # left by arrays that can lie elsewhere to what ranks meet in, which cannot
 
 
@@ -31,13 +32,15 @@ class Window:
         mpi: MPI's communicator of the ranks, all of which must call this.
         ranks: their global ranks.
         name: the same on all of them, and no other window's of theirs.
-        num_bytes: of this rank's own part; rounded up to whole cache lines, so that no two ranks write to one.
+        num_bytes: of this rank's own part; rounded up to whole cache lines, so that no two ranks write to one. Between
+            parts is a gap: a processor fetches ahead of what it reads, and would take what another is writing to.
     """
 
     def __init__(self, library: Any, mpi: Any, ranks: list[int], name: str, num_bytes: int) -> None:
         self.name = name
         self._mpi = mpi
-        self._window = library.Win.Allocate_shared(-(-num_bytes // _LINE_BYTES) * _LINE_BYTES, 1, comm=mpi)
+        whole = -(-num_bytes // _LINE_BYTES) * _LINE_BYTES
+        self._window = library.Win.Allocate_shared(whole + _GAP_BYTES if whole else 0, 1, comm=mpi)
         self._window.Lock_all(library.MODE_NOCHECK)  # until it is freed: without it MPI lets nobody call Sync
         self.sync = self._window.Sync
         self.parts = {rank: self._part(i) for i, rank in enumerate(ranks)}
@@ -50,7 +53,7 @@ class Window:
     def _part(self, i: int) -> Array:
         """The part of member i, as bytes."""
         memory, _ = self._window.Shared_query(i)
-        return np.frombuffer(memory, np.uint8) if memory.nbytes else np.empty(0, np.uint8)
+        return np.frombuffer(memory, np.uint8, memory.nbytes - _GAP_BYTES) if memory.nbytes else np.empty(0, np.uint8)
 
     def _count_references(self) -> int:
         """To all parts: each array that lies in one holds it."""

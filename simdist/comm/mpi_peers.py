@@ -198,10 +198,10 @@ class MpiPeers(Peers):
         if self._ahead is not None and self._ahead[0] == self._meetings:
             (_, views), self._ahead = self._ahead, None
             return views
+        place, views, far = 0, _NOWHERE, False
         if type(x) is not np.ndarray:
             check_array("show", x, self._rank)
-        place, views = 0, _NOWHERE
-        far = self._on_device(x)  # all ranks ask alike, wherever each has its own
+            far = self._on_device(x)  # all ranks ask alike, wherever each has its own
         if x.base is not None:  # else the memory is the array's own, and so in no window
             where = address(x) if far else self._windows.address(x)
             key = where, x.size, x.dtype
@@ -255,6 +255,8 @@ class MpiPeers(Peers):
 
     def memory_of(self, x: Array) -> str:
         """See Peers."""
+        if type(x) is np.ndarray:
+            return "host"
         return self._device.memory if self._on_device(x) and self._device is not None else "host"
 
     def led(self, x: Array) -> Sequence[int]:

@@ -20,7 +20,7 @@ class Placement(tuple[int, ...]):
             members[node].append(rank)
         return members
 
-    @property
+    @cached_property
     def num_nodes(self) -> int:
         """How many nodes there are."""
         return len(self.members)
