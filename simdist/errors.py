@@ -107,7 +107,8 @@ class WorldUnavailable(SimdistError):
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """The error for `name`, which is no known `kind`: guesses which was meant, or lists them; both if they are few."""
     names = sorted(known)
-    near = get_close_matches(str(name), names, n=1)
+    folded = {each.casefold(): each for each in names}
+    near = [folded[each] for each in get_close_matches(str(name).casefold(), folded, n=1)]
     hint = f"; did you mean {near[0]!r}?" if near else ""
     if near and len(names) > _MANY:
         return UnknownNameError(f"unknown {kind} {name!r}{hint}")

@@ -88,7 +88,7 @@ def llama_in_pytorch(torch, shape, weights, batch):
     for i in range(shape.layers):
         w = {name.removeprefix(f"block{i}."): value for name, value in weights.items()}
         y = functional.rms_norm(x, (h,), w["norm1.gain"], 1e-5)
-        q, k, v = of_each_head(torch, shape, y @ w["qkv.w"])
+        q, k, v = of_each_head(torch, shape, y @ w["qkv.w"] + (w["qkv.b"] if shape.qkv_bias else 0))
         y = functional.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True)
         x = x + y.transpose(1, 2).reshape(n, t, -1) @ w["attended.w"]
         y = functional.rms_norm(x, (h,), w["norm2.gain"], 1e-5)

@@ -35,7 +35,7 @@ class _Heard:
 def by_shape(function: Callable[P, R]) -> Callable[P, R]:
     """Let a function of many small steps go through them once for phantoms of each shape.
 
-    Of phantoms, and tuples of these, it may hang on shapes, dtypes and other arguments alone; what it returns is new.
+    Of phantoms, and tuples of these, it may depend on shapes, dtypes and other arguments alone; what it returns is new.
     After the first time it makes that at once, and charges what it charged then, in the same order. With a function
     among its arguments nothing is known of what it will do, and it goes through its steps again.
     """

@@ -2,7 +2,7 @@
 
 It answers to NumPy's own functions (`np.add(x, y, out=x)`, `np.matmul(x, w)`, `np.empty_like(x)`), to
 arithmetic, slicing and `reshape`, so the code above cannot tell, and need not, that nothing is computed.
-Where a shape hangs on numbers (`nonzero`), it takes the largest that there can be.
+Where a shape depends on data (`nonzero`), it takes the largest that there can be.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Compute time: how long each rank works on each step, drawn so that every run of a seed draws the same.
 
-A time hangs on (seed, rank, step) alone, never on which rank asked first. So ranks may run ahead of each
+A time depends on (seed, rank, step) alone, never on which rank asked first. So ranks may run ahead of each
 other, or do a step again, and a run with other rules for who waits for whom draws the very same times.
 """
 

@@ -4,7 +4,7 @@
     Δ    the outer gradient: the mean of θ - θ_i over the ranks
 
         rank 0     θ --AdamW-- … --AdamW-- θ₀ --+                         +--> θ
-        rank 1     θ --AdamW-- … --AdamW-- θ₁ --+-- Δ -- Nesterov by Δ ----+--> θ
+        rank 1     θ --AdamW-- … --AdamW-- θ₁ --+-- Δ -- Nesterov by Δ ---+--> θ
         rank 2     θ --AdamW-- … --AdamW-- θ₂ --+                         +--> θ
 
 An outer step of plain SGD at rate 1 leaves θ at the mean of all θ_i, and this is local SGD. The outer momentum goes on

@@ -61,7 +61,7 @@ class Federation:
         splits: the numbers of each client's samples; a client without any is never sampled. A rank asks for
             the gradients of its own clients' samples alone.
         learning_rate: of the clients' SGD.
-        fraction: C, of the clients with data that take part in a round; above 0, 1 at most.
+        fraction: C, of the clients with data that take part in a round; 1 at most, and by 0 a single one does.
         epochs: E, how often a client goes through its samples in a round.
         batch_size: B, of a client's steps; all its samples where not given.
         mu: μ of FedProx; 0 is FedAvg.
@@ -190,6 +190,6 @@ class Federation:
 
 def _sample_size(clients: int, fraction: float) -> int:
     """How many of so many clients take part in a round."""
-    if clients < 1 or not 0 < fraction <= 1:
-        raise ArgumentError(f"fraction is {fraction}, of {clients} clients with data; needs 0 < fraction <= 1, of some")
+    if clients < 1 or not 0 <= fraction <= 1:
+        raise ArgumentError(f"fraction is {fraction}, of {clients} clients with data; needs 0 to 1, of some")
     return max(1, round(clients * fraction))

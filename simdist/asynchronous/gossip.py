@@ -11,9 +11,9 @@
         rank 2     x₂ …                                       neighbours, each rank finds its gradient
         rank 3     x₃ …
 
-Ranks that are to stop before the last step all have to do so after the same one, though none talks to all. The word of
-it goes round with the weights, as a rumour does: a rank that is asked to stop names the step by which its furthest
-peer will know, and everybody passes on the earliest step that he has heard of.
+Ranks that are to stop before the last step all have to do so after the same one, though none talks to all. The news
+spreads with the weights, like a rumour: a rank that is asked to stop names the step by which its furthest peer will
+know, and every rank passes on the earliest step that it has heard of.
 
     rank 0, asked in step 7, 3 steps from the furthest      "stop at 10"
     its neighbours know it after step 7, theirs after step 8, the furthest after step 9: all stop at 10

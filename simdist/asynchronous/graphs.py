@@ -10,7 +10,7 @@
                      |   |   |
 
 The further a graph spreads news in one step, the more messages a step costs: a ring's ranks have 2 neighbours and
-need about 3p²/4π² steps to be e times closer to each other, those of an exponential graph have about 2 lg p and need
+need about 3p²/(4π²) steps to be e times closer to each other, those of an exponential graph have about 2 lg p and need
 about (lg p)/2.
 """
 
@@ -22,7 +22,21 @@ from typing import TypeVar
 
 from simdist.errors import ArgumentError, unknown_name
 
-__all__ = ["Graph", "bipartite", "complete", "exponential", "graph", "graphs", "named", "ring", "torus"]
+__all__ = [
+    "Graph",
+    "bipartite",
+    "complete",
+    "exponential",
+    "graph",
+    "graphs",
+    "grid",
+    "hypercube",
+    "line",
+    "named",
+    "ring",
+    "star",
+    "torus",
+]
 
 
 @dataclass(frozen=True)
@@ -132,9 +146,9 @@ _MAKERS: dict[str, Callable[[int], Graph]] = {}
 def named(name: str) -> Callable[[Maker], Maker]:
     """Register the function below, which makes a graph of so many ranks; `simdist train --graph` knows it then.
 
-        @named("line")
-        def line(ranks):
-            return Graph.of(ranks, [(r, r + 1) for r in range(ranks - 1)])
+        @named("ladder")
+        def ladder(ranks):
+            return Graph.of(ranks, [(r, r + k) for k in (1, 2) for r in range(ranks - k)])
 
     It has to return a `Graph`, of any number of ranks from one on, in which news from each comes to all.
     """
@@ -194,8 +208,13 @@ def torus(rows: int, columns: int) -> Graph:
 @named("torus")
 def _most_square(ranks: int) -> Graph:
     """A torus as square as it can be."""
-    rows = next(rows for rows in range(isqrt(ranks), 0, -1) if ranks % rows == 0)
+    rows = _most_rows(ranks)
     return torus(rows, ranks // rows)
+
+
+def _most_rows(ranks: int) -> int:
+    """Of a rectangle of so many ranks that has at least as many columns."""
+    return next(rows for rows in range(isqrt(ranks), 0, -1) if ranks % rows == 0)
 
 
 @named("exponential")
@@ -205,6 +224,47 @@ def exponential(ranks: int) -> Graph:
     Source: Ying et al. 2021, arXiv 2110.13363, whose edges lead one way, and whose spectral gap is another for it.
     """
     return _around(ranks, [1 << k for k in range(max(0, ranks - 1).bit_length())])
+
+
+@named("hypercube")
+def hypercube(ranks: int) -> Graph:
+    """Each rank beside those whose numbers differ from its own in one binary digit.
+
+    Raises:
+        ArgumentError: ranks is no power of two.
+    """
+    if ranks < 1 or ranks & (ranks - 1):
+        raise ArgumentError(f"a hypercube of {ranks} ranks; needs a power of two")
+    digits = [1 << k for k in range(ranks.bit_length() - 1)]
+    return Graph.of(ranks, [(i, i ^ digit) for i in range(ranks) for digit in digits])
+
+
+@named("line")
+def line(ranks: int) -> Graph:
+    """Each rank beside the next."""
+    return Graph.of(ranks, [(i, i + 1) for i in range(ranks - 1)])
+
+
+def grid(rows: int, columns: int) -> Graph:
+    """Lines and columns that are not closed; rank i sits in line i // columns."""
+    if rows < 1 or columns < 1:
+        raise ArgumentError(f"a grid of {rows} x {columns} ranks; needs at least 1 x 1")
+    places = range(rows * columns)
+    right = [(i, i + 1) for i in places if (i + 1) % columns]
+    return Graph.of(rows * columns, right + [(i, i + columns) for i in places[:-columns]])
+
+
+@named("grid")
+def _most_square_grid(ranks: int) -> Graph:
+    """A grid as square as it can be."""
+    rows = _most_rows(ranks)
+    return grid(rows, ranks // rows)
+
+
+@named("star")
+def star(ranks: int) -> Graph:
+    """Rank 0 beside all others, as a server is."""
+    return Graph.of(ranks, [(0, i) for i in range(1, ranks)])
 
 
 @named("complete")

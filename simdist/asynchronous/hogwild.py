@@ -30,10 +30,10 @@ __all__ = ["Hogwild", "SparseObjective", "Touches"]
 
 
 class SparseObjective(Protocol):
-    """A sum of terms of which each hangs on few of the weights, as one rank goes through its terms."""
+    """A sum of terms of which each depends on few of the weights, as one rank goes through its terms."""
 
     def keys(self, step: int) -> Array:
-        """The keys of the weights that this step's term hangs on: int64, ascending, each once."""
+        """The keys of the weights that this step's term depends on: int64, ascending, each once."""
 
     def gradient(self, weights: Array, step: int) -> tuple[float, Array]:
         """(loss, gradient) of this step's term, from the weights of `keys(step)` and by them: same shape."""

@@ -2,9 +2,9 @@
 
     H   steps between two averages             γ g   a step of the rank's own
 
-        rank 0     x - γg - γg - γg --+            +--> x̄ - γg - γg - γg --+
+        rank 0     x - γg - γg - γg --+             +--> x̄ - γg - γg - γg --+
         rank 1     x - γg - γg - γg --+-- average --+--> x̄ - γg - γg - γg --+-- …
-        rank 2     x - γg - γg - γg --+            +--> x̄ - γg - γg - γg --+
+        rank 2     x - γg - γg - γg --+             +--> x̄ - γg - γg - γg --+
 
 With H = 1 and plain SGD that is data parallelism: the mean of x - γ g_i is x - γ times the mean of g_i. With H steps it
 sends an H-th of the bytes, and ranks drift apart in between. Post-local SGD averages every step at first, while the

@@ -10,7 +10,7 @@ __all__ = ["ModelGradient", "first_weights"]
 
 
 def first_weights(model: Model, dtype: str = "float32", seed: int = 0, kind: str = "numpy") -> Array:
-    """A flat vector of the model's first values, which hang on the seed alone; the model looks into it."""
+    """A flat vector of the model's first values, which depend on the seed alone; the model is bound to it."""
     weights = empty(kind, model.parameters.size, dtype)
     model.parameters.bind(weights, np.zeros_like(weights))
     model.parameters.initialize(seed)

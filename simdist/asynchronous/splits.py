@@ -6,7 +6,7 @@
     by label      |  a  |  b  |  c  |  a  |  b  |  c  |       sorted by label, cut in pieces, dealt out at random
     Dirichlet     of each label a client's share is drawn from Dir(α): α → ∞ is even, α → 0 one label to one client
 
-Every sample belongs to one client. Splits hang on the seed alone, so every rank works out the same.
+Every sample belongs to one client. Splits depend on the seed alone, so every rank works out the same.
 """
 
 import numpy as np

@@ -91,11 +91,12 @@ def presets() -> list[str]:
 
 def preset(name: str) -> Cluster:
     """The cluster of this name: 'this-machine'; nodes of eight V100, A100 (of 80 or 40 GB), H100, H800, H200 or
-    B200; or one of `add_preset`.
+    B200, in small letters or capitals; or one of `add_preset`.
 
     Raises:
         UnknownNameError: there is no such preset.
     """
-    if name not in _PRESETS:
+    found = _PRESETS.get(name) or _PRESETS.get(str(name).lower().removesuffix("-80"))  # A100-80, as some say
+    if found is None:
         raise unknown_name("cluster", name, _PRESETS)
-    return _PRESETS[name]
+    return found

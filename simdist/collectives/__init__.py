@@ -1,4 +1,7 @@
-"""Collectives by hand, over send and receive: every algorithm by name, its cost beside it."""
+"""Collectives by hand, over send and receive: every algorithm by name, its cost beside it.
+
+In the symbols of these files n counts the items of the whole array, and in costs its bytes.
+"""
 
 # Importing a family registers its algorithms. They are listed in this order, and of two that would take as
 # long `auto` takes the first: so the simplest, which need the most memory, come last.

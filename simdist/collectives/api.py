@@ -34,10 +34,10 @@ def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "a
         x: C-contiguous, the same shape and dtype on every rank; overwritten.
         op: "sum", "min", "max", "prod", "lor" or "land". On bools a sum is an or, a product an and. Or a Reduction
             (simdist.arrays) of your own.
-        algorithm: one of `algorithms("all_reduce")`, or "auto" for the one that the cost model says is fastest.
-        options: the algorithm's own, such as order= of the ring.
+        algorithm: one of `algorithms("all_reduce")`, or "auto" for the one measured, or predicted, to be fastest.
+        options: of the algorithm, such as order= for the ring.
 
-    Every rank gets the same bits. Cost: `cost("all_reduce", algorithm, ranks=p, num_bytes=x.nbytes)`.
+    Every rank gets bit-identical results. Cost: `cost("all_reduce", algorithm, ranks=p, num_bytes=x.nbytes)`.
 
     Raises:
         UnknownNameError: no such algorithm or op.
@@ -63,7 +63,7 @@ def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str 
         op, algorithm, options: as of `all_reduce`.
 
     Returns:
-        chunk r of partition(x.size, p) on rank r: flat, and a part of x's own memory.
+        chunk r of partition(x.size, p) on rank r: flat, a view into x.
 
     Raises:
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
@@ -80,11 +80,11 @@ def all_gather(
     """Join the shards of all ranks, in the order of ranks, on every rank.
 
     Args:
-        shard: C-contiguous, of any length, also another on each rank; the same dtype everywhere.
+        shard: C-contiguous; its length may differ from rank to rank, its dtype may not.
         algorithm: one of `algorithms("all_gather")`, or "auto".
-        out: where the result goes, C-contiguous, of the shard's dtype: then the shards must be those of
-            partition(out.size, p), and one that is a part of `out` already is not copied. Without it the ranks
-            first tell each other the lengths of their shards, outside the record, and the result is a new array.
+        out: where the result goes, C-contiguous, of the shard's dtype. Then shard r must have the length of chunk r
+            of partition(out.size, p); a shard that is already that part of `out` is not copied. Without `out` the ranks
+            first exchange the lengths of their shards (not recorded), and the result is a new array.
 
     Returns:
         the joined array, flat; `out` itself where it was given.
@@ -116,14 +116,14 @@ def all_to_all(
     Args:
         x: shape (p, …), C-contiguous, the same shape and dtype on every rank; not changed.
         algorithm: one of `algorithms("all_to_all")`, or "auto".
-        out: where the result goes, C-contiguous, of x's shape and dtype, no part of x; a new array where not given.
+        out: where the result goes, C-contiguous, of x's shape and dtype, not overlapping x; a new array if not given.
 
     Returns:
         y of x's shape, with y[i] from rank i: the transpose of the matrix of ranks and rows.
 
     Raises:
-        ArrayError: also where x's first axis is not as long as there are ranks, or `out` is not like x, or a part
-            of it.
+        UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`; ArrayError also if x's first axis is not
+            p long, or `out` has not x's shape and dtype, or shares memory with x.
     """
     items = flat(x, comm, writable=False)
     if x.ndim == 0 or x.shape[0] != comm.size:
@@ -163,10 +163,10 @@ def broadcast(x: Array, comm: Communicator, root: int = 0, algorithm: str = "aut
 def reduce(
     x: Array, comm: Communicator, root: int = 0, op: Op = "sum", algorithm: str = "auto", **options: Any
 ) -> None:
-    """Replace root's x by the reduction over all ranks; everybody else's x is working space.
+    """Replace root's x by the reduction over all ranks; on other ranks x is used as scratch space.
 
     Args:
-        x: C-contiguous, the same shape and dtype on every rank; overwritten, on other ranks than root by
+        x: C-contiguous, the same shape and dtype on every rank; overwritten, on ranks other than root by
             partial results.
         root: a rank of comm.
         op, algorithm, options: as of `all_reduce`.
@@ -185,8 +185,8 @@ def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str =
     """Give each rank its chunk of root's x.
 
     Args:
-        x: C-contiguous, on root; not looked at elsewhere, where it may be None. Root first tells the others
-            its length and dtype, outside the record.
+        x: C-contiguous, on root; ignored elsewhere, where it may be None. Root first tells the others its length
+            and dtype (not recorded).
         root: a rank of comm.
         algorithm: one of `algorithms("scatter")`, or "auto".
 
@@ -216,8 +216,8 @@ def gather(shard: Array, comm: Communicator, root: int = 0, algorithm: str = "au
     """Join the shards of all ranks, in the order of ranks, on root.
 
     Args:
-        shard: C-contiguous, of any length, also another on each rank; the same dtype everywhere; not changed.
-            The ranks first tell each other the lengths, outside the record.
+        shard: C-contiguous; its length may differ from rank to rank, its dtype may not; not changed. The ranks
+            first exchange the lengths (not recorded).
         root: a rank of comm.
         algorithm: one of `algorithms("gather")`, or "auto".
 
@@ -260,7 +260,7 @@ _WORTH_A_LOOK = 1 << 16
 
 
 def _same(x: Array, y: Array) -> bool:
-    """Whether two arrays of one length, if they are long, are the same memory: to find out takes some time, too."""
+    """Whether two arrays of one length are the same memory; False for short ones, which are cheaper to copy."""
     if x.nbytes < _WORTH_A_LOOK or kind_of(x) != "numpy" or kind_of(y) != "numpy":
         return False
     here, there = (a.__array_interface__["data"][0] for a in (x, y))

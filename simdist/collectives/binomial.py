@@ -1,10 +1,10 @@
-r"""Binomial: who hangs on whom in the tree that doubles its reach with every round.
+r"""Binomial: parents and children in the tree that doubles its reach with every round.
 
     p   ranks            root    the rank that it grows from
     r   this rank        place   how far a rank stands behind the root, round the ring: (r - root) mod p
 
-A place hangs on the number that is left when the lowest one among its binary digits is struck out. So 6 = 110
-hangs on 4 = 100, and on a place with k zeros at its end hang k others, which differ from it in one of those.
+The parent of a place is that number with its lowest set bit cleared. So the parent of 6 = 110 is 4 = 100, and a place
+with k trailing zeros has up to k children, each with one of those bits set.
 
     place         0                        0 = 000
               ____|____
@@ -28,7 +28,7 @@ __all__ = ["Binomial", "Branch"]
 
 
 class Branch(NamedTuple):
-    """A rank and all that hangs on it: the places first, which is its own, to end - 1."""
+    """A rank and its subtree: the places first, which is its own, to end - 1."""
 
     rank: int
     first: int
@@ -39,9 +39,9 @@ class Binomial:
     """A rank's place in the binomial tree.
 
     Attributes:
-        branch: this rank with all that hangs on it.
-        parent: the rank that it hangs on; None at the root.
-        children: the branches that hang on it directly, the largest first.
+        branch: this rank with its subtree.
+        parent: its parent's rank; None at the root.
+        children: the branches of its children, the largest first.
     """
 
     def __init__(self, ranks: int, rank: int, root: int = 0) -> None:

@@ -127,7 +127,7 @@ def bruck_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     Args:
         x, y: shape (p, m), contiguous.
 
-    Cost per rank: ceil(lg p) messages, n/2 bytes each where p is a power of two; otherwise less in some.
+    Cost per rank: ceil(lg p) messages, n/2 bytes each where p is a power of two; otherwise at most n/2 each.
     """
     p, r = comm.size, comm.rank
     z = scratch(x)

@@ -16,8 +16,7 @@ def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
     """x as one row of items, sharing its memory.
 
     Raises:
-        ArrayError: x is no array, holds something else than numbers and bools as this machine has them, is not
-            C-contiguous, or may not be written to.
+        ArrayError: x is no array, holds anything but native numbers or bools, is not C-contiguous, or is read-only.
     """
     if type(x) is np.ndarray:
         flags, dtype = x.flags, x.dtype
@@ -64,6 +63,6 @@ def root_of(comm: Communicator, root: Any) -> int:
         ArgumentError: it is not.
     """
     if isinstance(root, bool) or not isinstance(root, int | np.integer):
-        raise ArgumentError(f"root must be a rank, a whole number, not {root!r}")
+        raise ArgumentError(f"root on rank {comm.rank} must be a rank, a whole number, not {root!r}")
     comm.check_peer("root", int(root))
     return int(root)

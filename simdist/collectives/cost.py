@@ -50,10 +50,13 @@ class Cost(NamedTuple):
 class Formula(NamedTuple):
     """The published running time of an algorithm: latencies * alpha + bytes * beta + reduced_bytes * gamma.
 
+        formula("all_reduce", "ring", ranks=64, num_bytes=1e8).at(alpha=5e-6, beta=1 / 25e9, gamma=1 / 200e9)    # s
+
     gamma is the time to fold a byte: two bytes are read for it and one written. So a byte that is read or written in
     memory that ranks share, without a message, counts as a third of one reduced.
 
-    It follows the slowest rank and takes chunks as equal, so it may differ from any one rank's Cost.
+    It follows the slowest rank and takes chunks as equal, so it may differ from any one rank's Cost. Where papers round
+    for numbers of ranks that are no powers of two (recursive halving, Bruck's all-to-all), it is the exact count.
     """
 
     latencies: float
@@ -71,9 +74,15 @@ class Formula(NamedTuple):
         Args:
             inside: the link of phases that stay inside nodes, if the algorithm has such: see `OverNodes`.
         """
-        return (
-            self.latencies * link.latency_s + self.bytes / link.bytes_per_s + self.reduced_bytes / reduced_bytes_per_s
-        )
+        return self.at(link.latency_s, 1 / link.bytes_per_s, 1 / reduced_bytes_per_s)
+
+    def at(self, alpha: float, beta: float, gamma: float = 0.0) -> float:
+        """The time in seconds with these, all phases over one link.
+
+        Args:
+            alpha, beta, gamma: seconds a message, seconds a byte sent and seconds a byte reduced.
+        """
+        return self.latencies * alpha + self.bytes * beta + self.reduced_bytes * gamma
 
     def on(self, cluster: Cluster, ranks: int) -> float:
         """The time in seconds on `ranks` ranks of this cluster, each phase over the slowest link that it crosses."""

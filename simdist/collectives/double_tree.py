@@ -3,8 +3,8 @@
     p   ranks            t    a tree, 0 or 1; tree t reduces and broadcasts half t of the array
     n   items            s    segments that each half is cut into
 
-In one binary tree half of the ranks are leaves, who only send or only receive. `two_trees` has two, and whoever
-is a leaf in one works in the other; so all ranks send and receive in nearly every step.
+In a single binary tree half of the ranks are leaves, which only send or only receive. `two_trees` builds two, such that
+a leaf of one is an inner node of the other; so all ranks send and receive in nearly every step.
 
 Source: Sanders, Speck, Traeff 2009, Parallel Computing 35(12), 581-594.
 """

@@ -18,7 +18,7 @@ from simdist.errors import ArgumentError
 __all__ = ["Options", "Told", "Way", "carry_out", "perform", "way_of"]
 
 Options = dict[str, Any]
-"""Those of an algorithm's own."""
+"""An algorithm's own options, by name."""
 Told = tuple[Any, ...]
 """Dtype and shape, then pairs of what else the ranks have to agree on: its name, its value. May be empty."""
 

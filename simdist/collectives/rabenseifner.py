@@ -1,4 +1,4 @@
-"""Rabenseifner's all-reduce: few rounds and few bytes at once.
+"""Rabenseifner's all-reduce: both few rounds and few bytes.
 
     p   ranks         q   the largest power of two in p
     n   items         c23 chunks 2 and 3 of the q that x is cut into

@@ -3,8 +3,8 @@
     p   ranks            r   this rank           d   the distance of a round
     n   items            c23                     chunks 2 and 3
 
-Few rounds, so short arrays are done soon. `cube` says who meets whom, and what becomes of ranks beyond a
-power of two.
+Few rounds, so best for short arrays. `cube` says which ranks exchange in which round, and what happens to the ranks
+beyond a power of two.
 
 Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19(1), 49-66.
 """
@@ -118,8 +118,8 @@ def _all_reduce_formula(case: Case) -> Formula:
 def recursive_doubling_all_reduce(x: Array, comm: Communicator, op: Reduction) -> None:
     """Replace x by its reduction over all ranks: partners swap the whole array, and both fold.
 
-    The least rounds that there can be for ranks that talk to one partner at a time, and the whole array in
-    each: for short arrays. Four ranks, s01 meaning the sum of ranks 0 and 1:
+    The fewest rounds possible for ranks that talk to one partner at a time, but the whole array in each: for short
+    arrays. Four ranks, s01 meaning the sum of ranks 0 and 1:
 
         rank        0          1          2          3
         d = 1     s0 -> 1    s1 -> 0    s2 -> 3    s3 -> 2

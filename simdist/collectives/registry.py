@@ -31,7 +31,7 @@ class Algorithm:
         all_gather                   run(x, comm, chunks)        x shape (n,), where x[chunks[r]] is rank r's shard
         scatter                      run(x, comm, chunks, root)  x shape (n,) on root; returns this rank's chunk, new
         gather                       run(x, comm, chunks, root)  x this rank's shard; returns the whole on root
-        all_to_all                   run(x, y, comm)             both shape (p, n): y[i] becomes rank i's x[this rank]
+        all_to_all                   run(x, y, comm)             both shape (p, m): y[i] becomes rank i's x[this rank]
         barrier                      run(comm)
 
     and with options of its own by name. reduce_scatter leaves its result in chunk r of partition(n, p). Working space

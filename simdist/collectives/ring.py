@@ -1,7 +1,7 @@
 """Ring: every rank talks to its two neighbours alone, and every link is busy all the time.
 
     p   ranks            r   this rank           order   which rank sits at which place of the ring
-    n   items            chunk(i)                the items that the rank at place i ends up with
+    n   items (bytes, in costs)                  c3      chunk 3: the items that rank 3 ends up with
 
 Bandwidth-optimal: no all-reduce moves fewer bytes per rank. Its price is a latency that grows with p.
 
@@ -21,7 +21,7 @@ __all__ = ["Ring", "ring_all_gather", "ring_all_reduce", "ring_reduce_scatter"]
 
 
 class Ring:
-    """A rank's place in a ring: who comes after it, who before, and whose chunk is how far back.
+    """A rank's position in a ring: which rank comes after it, which before, and whose chunk is how far back.
 
     Args:
         ranks: how many there are.

@@ -1,6 +1,6 @@
 r"""Binomial trees: all ranks that have the array already help to pass it on.
 
-    p   ranks            root   where the tree starts or ends; `binomial` says who hangs on whom
+    p   ranks            root   where the tree starts or ends; `binomial` says whose parent is who
     n   items            c23    chunks 2 and 3
 
 About lg p rounds instead of p - 1. The pictures are of eight ranks and root 0:
@@ -50,7 +50,7 @@ def binomial_broadcast(x: Array, comm: Communicator, root: int) -> None:
         step 2    x -> 2                              x -> 6
         step 3    x -> 1            x -> 3            x -> 5            x -> 7
 
-    Cost: one message of n bytes to each child: root sends ceil(lg p), half of the ranks none.
+    Cost: one message of n bytes to each child: root sends ceil(lg p), at least half of the ranks none.
     """
     tree = Binomial(comm.size, comm.rank, root)
     if tree.parent is not None:

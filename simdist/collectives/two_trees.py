@@ -1,4 +1,4 @@
-r"""Two trees: binary trees over the same ranks, whose inner ranks are leaves of each other's.
+r"""Two trees: two binary trees over the same ranks, such that the inner ranks of one are leaves of the other.
 
            tree 0: odd ranks inside             tree 1: even ranks inside
                       7                                    0
@@ -10,14 +10,14 @@ r"""Two trees: binary trees over the same ranks, whose inner ranks are leaves of
               0   2   4   6                        1   3   5   7
 
 In each tree a rank sits at a place from 1 to p: rank r at place r + 1 of tree 0 and at place r of tree 1, where
-rank 0 has place p. The places read in order from left to right, and the odd ones are leaves. A place i whose
-lowest binary one is worth b hangs on i + b or i - b, whichever has its own lowest one right before that: 5 = 101
-on 6 = 110, 6 on 4 = 100, and 4 on 8 = 1000. Where i + b is beyond p, it hangs on i - b all the same.
+rank 0 has place p. In-order traversal visits the places from left to right, and the odd ones are leaves. Let b be
+the lowest set bit of place i: its parent is i + b or i - b, whichever has 2b as its lowest set bit: that of 5 = 101
+is 6 = 110, of 6 it is 4 = 100, and of 4 it is 8 = 1000. Where i + b is beyond p, the parent is i - b.
 
-A rank sends at most two things up, one in each tree, and gets at most two, from its children in the one tree
-where it has any. The edges take turns: some are in use in even steps, the others in odd ones, such that what a
-rank sends up in its two trees falls into different steps, and what its two children send it too. Then nobody ever
-sends twice or receives twice in one step.
+On the way up a rank sends at most two messages per segment, one in each tree, and receives at most two, from its
+children in the only tree where it has any. Edges have two colours, one active in even steps, the other in odd ones: a
+rank's two upward edges differ in colour, and so do those from its two children. So no rank sends twice or receives
+twice in one step.
 
 Source: Sanders, Speck, Traeff 2009, Parallel Computing 35(12), 581-594: trees in order, one of them shifted by a
 rank, and their edges in two colours.
@@ -39,7 +39,7 @@ class Edge(NamedTuple):
 
 
 class TwoTrees:
-    """Who hangs on whom in both trees, and when each edge is first used on the way up.
+    """Parents and children in both trees, and when each edge is first used on the way up.
 
     Attributes:
         above[r]: the edges to r's parents, two at most.
@@ -99,7 +99,7 @@ class TwoTrees:
 
 
 def _place_above(place: int, places: int) -> int:
-    """The place that this one hangs on; 0 for the root."""
+    """The parent of this place; 0 for the root."""
     low = place & -place
     above = (place - low) | 2 * low
     return above if above <= places else place - low

@@ -1,6 +1,6 @@
 """Communicator: what a rank knows of the other ranks, and how it reaches them.
 
-This is all that the code above knows of a world; `mpi` and `virtual` fill it in.
+This is all that the layers above know of a world; `mpi` and `virtual` implement it.
 """
 
 import time
@@ -27,14 +27,14 @@ ANY = -1
 """Any source, any tag."""
 
 NOTE_BYTES = 1000
-"""How long a note may be that ranks show each other."""
+"""The most bytes of a note that ranks exchange (see `Communicator.exchange`)."""
 
 
 class Communicator(ABC):
     """A group of ranks that talk, as one of them sees it.
 
-    Messages between two ranks with the same tag arrive in the order in which they were sent. Every wait has
-    an end: a deadline in the MPI world, the discovery of the deadlock in the virtual one.
+    Messages between two ranks with the same tag arrive in the order in which they were sent. Every wait
+    ends: by a deadline in the MPI world, by deadlock detection in the virtual one.
 
     Attributes:
         rank, size: this rank's index in the group, and how many there are.
@@ -47,7 +47,7 @@ class Communicator(ABC):
         check: whether collectives compare what the ranks ask for before they move data.
         doing: the operation under way, for messages about waits.
         entered: how many messages had been sent and received when it began.
-        device: where the arrays lie that it makes: see `use_device`.
+        device: where arrays that it makes are allocated: see `use_device`.
         attached: what algorithms keep with a communicator, such as the groups that they split it into.
     """
 
@@ -79,7 +79,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def send(self, x: Array, dst: int, tag: int = 0) -> None:
-        """Send x, contiguous, to rank dst; returns when x may be changed, which may be before it arrives."""
+        """Send x, contiguous, to rank dst; returns when x may be reused, which may be before it arrives."""
 
     @abstractmethod
     def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
@@ -88,8 +88,8 @@ class Communicator(ABC):
         From ANY source the message that arrives first is taken.
 
         Raises:
-            MessageMismatch: the message is longer than x; or of another dtype, which the virtual world alone can tell:
-                what MPI carries are bytes.
+            MessageMismatch: the message is longer than x; or of another dtype, which only the virtual world detects:
+                over MPI messages are plain bytes.
             DeadlockError: nobody can ever send it (virtual world).
         """
 
@@ -107,16 +107,16 @@ class Communicator(ABC):
 
     @abstractmethod
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
-        """Whether a message with this tag is there to be received, from anybody; it stays where it is.
+        """Whether a message with this tag can be received, from any rank; it is not received yet.
 
-        Where there is none, one is waited for until `clock` shows until_s: at once, where it has come already;
-        else the clock shows at least until_s when False is returned. Receive under the same tag.
+        If there is none, wait for one until `clock` shows until_s: return True as soon as one has arrived, or False
+        when the clock shows at least until_s. Receive it with the same tag.
         """
 
     def barrier(self) -> None:
         """Return when all ranks have called this: ceil(lg p) rounds of empty messages.
 
-        In round k rank r tells r + 2**k and hears from r - 2**k, so after it r knows of 2**(k+1) ranks.
+        In round k rank r tells r + 2**k and hears from r - 2**k, and so has heard of 2**(k+1) ranks.
 
         Source: Hensgen, Finkel, Manber 1988, Int. J. Parallel Programming 17(1): dissemination.
         """
@@ -137,10 +137,10 @@ class Communicator(ABC):
         """
 
     def free(self) -> None:
-        """Forget what algorithms keep with this group, and give back what MPI keeps for it and all made from it.
+        """Free what algorithms keep with this group, and the MPI communicators of it and of all groups split from it.
 
-        An MPI has room for some 2000 groups. All ranks of this one must call it, with no message under way, and use
-        none of them again; arrays of `empty` and `shared` stay as they are. On the world it raises ArgumentError.
+        An MPI supports some 2000 communicators. All ranks of this group must call it, with no message in flight, and
+        must not use these groups again; arrays of `empty` and `shared` remain valid. On the world: ArgumentError.
         """
         if self.context == "world":
             raise ArgumentError(f"the world cannot be freed on rank {self.rank}: it lives until the job ends")
@@ -149,7 +149,7 @@ class Communicator(ABC):
     @property
     @abstractmethod
     def shadow(self) -> "Communicator":
-        """The same ranks, on which collectives talk: their messages never match the program's own."""
+        """A twin communicator of the same ranks for collectives: its messages never match the program's own."""
 
     @abstractmethod
     def stream(self, name: str) -> Stream:
@@ -160,8 +160,8 @@ class Communicator(ABC):
         """Make sure that all ranks say the same `what` before going on; does nothing where `check` is off.
 
         Args:
-            later: a disagreement may as well be found at the next meeting of `peers`, to which those come that say
-                the same as this rank.
+            later: the check may be deferred to the next meeting of `peers`, which all ranks that agree with this one
+                reach.
 
         Raises:
             CollectiveMismatch: on every rank, naming who said what.
@@ -169,23 +169,23 @@ class Communicator(ABC):
 
     @abstractmethod
     def exchange(self, note: str) -> list[str]:
-        """Every rank's note, of at most NOTE_BYTES bytes, by rank: outside the record, for sizes and set-up."""
+        """All-gather a short note (at most NOTE_BYTES bytes), by rank; not on the record: for sizes and set-up."""
 
     # -- the death of other ranks ---------------------------------------------------------------------
 
     def survive(self) -> bool:
-        """Let no other rank's death end the job from now on; whether this world can do that, or any can die here.
+        """From now on the death of another rank does not end the job; returns whether this world supports that.
 
-        Where it can, who waits for a dead rank, or for any, gets PeerLost. All ranks of the job must call it.
+        If so, a rank that waits for a dead one, or for ANY, gets PeerLost. All ranks of the job must call it.
         """
         return False
 
     def lost(self) -> list[int]:
-        """Which ranks of this group are known to have died. Nobody who waits for any rank waits for these again."""
+        """Which ranks of this group are known to have died. After this, waits for ANY no longer include these."""
         return []
 
     def survivors(self) -> "Communicator":
-        """This group without those that have died, or itself where nobody has. All that live must call it."""
+        """This group without its dead ranks, or this group itself if none has died. All living ranks must call it."""
         return self
 
     # -- time and memory ------------------------------------------------------------------------------
@@ -196,20 +196,20 @@ class Communicator(ABC):
 
     @abstractmethod
     def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
-        """Be busy for so long, or for as long as the device needs for so much; a real clock does not heed it."""
+        """Advance a virtual clock by `seconds`, or by the device's time for this work; a real one ignores it."""
 
     def spend(self, seconds: float, name: str = "compute") -> None:
-        """Be busy for so long by whatever clock there is: a virtual one moves, under a real one the rank sleeps."""
+        """Be busy for this long: a virtual clock is advanced, under a real one the rank sleeps."""
         start_s = self.clock()
         time.sleep(seconds)
         self.recorder.add(self.stream_name, name, start_s, self.clock())
 
     @abstractmethod
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """A new array in memory that peers on the node can reach directly, where the world has such and room in it.
+        """A new array in memory shared with the other ranks of the node, if the world has such and enough of it.
 
-        Every rank of the group must call it, in the same order; shapes may differ. Where a node's ranks have no room
-        for all of theirs together each gets memory of its own, and a warning says that collectives will be slower.
+        Every rank of the group must call it, in the same order; shapes may differ. If a node lacks room for all of its
+        ranks' arrays, each rank gets private memory instead, and a warning says that collectives will be slower.
         """
 
     @abstractmethod
@@ -227,18 +227,18 @@ class Communicator(ABC):
     def fence(self) -> None:
         """Return when what the ranks of this node wrote to `shared` arrays before now can be read.
 
-        Such memory does not order what is done to it. Call this before reading, and again before writing after
-        a computation: on virtual ranks it lets those go first that are at an earlier time, so that a read sees
-        the writes made until then and no later ones. It holds as well for what the streams of one rank share.
+        Shared memory does not order accesses by itself. Call this before reading, and again before writing after a
+        computation: on virtual ranks it first runs those that are at an earlier time, so that a read sees all writes
+        made before it and no later ones. The same applies to memory that the streams of one rank share.
         """
 
     @abstractmethod
     def peers(self) -> Peers:
-        """The ranks of this group as they meet in their node's memory. The first call is one for all ranks together.
+        """The ranks of this group as they exchange data in shared memory. The first call is collective.
 
         Raises:
             ArgumentError: they live on several nodes.
-            SharedMemoryFull: the node has no room for what they meet in.
+            SharedMemoryFull: the node has no room for the memory that this needs.
         """
 
     def span(self, name: str, num_bytes: int = 0, micro_batch: int = -1, detail: str = "") -> Block:
@@ -247,11 +247,11 @@ class Communicator(ABC):
 
     @property
     def num_messages(self) -> int:
-        """How many messages this rank's stream has sent and received; 0 where nobody asks."""
+        """How many messages this rank's stream has sent and received; 0 in worlds that do not count them."""
         return 0
 
     def device_paths(self) -> dict[str, Callable[[], Finding]]:
-        """The ways from a GPU to other ranks, the best first, and what tells whether one works."""
+        """The ways to send a GPU's arrays to other ranks, best first, each with a test of whether it works."""
         return {"process": lambda: Finding(True, "all ranks share this process")}
 
     # -- checks ---------------------------------------------------------------------------------------

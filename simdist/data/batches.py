@@ -39,7 +39,7 @@ class Part(NamedTuple):
 class Batches:
     """The global batch of any step, and each rank's part of it.
 
-    A batch hangs on the seed and the step alone, through a counter-based generator: no rank has to keep
+    A batch depends on the seed and the step alone, through a counter-based generator: no rank has to keep
     count or to ask another, any number of ranks trains on the same batches, and a run can go on anywhere.
 
     Args:

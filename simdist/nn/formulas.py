@@ -15,6 +15,7 @@ __all__ = [
     "matmul_flops",
     "megatron_flops",
     "megatron_parameters",
+    "megatron_tensor_elements",
     "megatron_training_s",
     "model_flops",
     "num_active_parameters",
@@ -31,6 +32,7 @@ def num_parameters(shape: Shape) -> int:
 
     of Llama's     qkv h(q + 2k),       attended qh,     hidden 2hf,    thought fh,     two norms 2h
     around them    tokens Vh,            last norm h,  and Vh again
+    with biases    qkv (h + 1)(q + 2k)
 
     q and k are h and f is 4h, if nothing else is said. With experts a block has hidden and thought E times, and a
     router hE.
@@ -41,7 +43,8 @@ def num_parameters(shape: Shape) -> int:
     if shape.experts:
         perceptron = shape.experts * (perceptron + h)
     if shape.is_llama:
-        return shape.layers * (maps + perceptron + 2 * h) + tables * h + h
+        biases = q + 2 * kv if shape.qkv_bias else 0
+        return shape.layers * (maps + biases + perceptron + 2 * h) + tables * h + h
     return shape.layers * (maps + 5 * h + q + 2 * kv + perceptron) + (tables + shape.context) * h + 2 * h
 
 
@@ -144,6 +147,17 @@ def megatron_flops(
     attention, logits = 4 * tokens * layers * context * h, 2 * tokens * h * vocabulary
     times = {"none": (3, 3), "selective": (3, 6), "full": (4, 4)}[recompute]
     return times[0] * maps + times[1] * attention + 3 * logits
+
+
+def megatron_tensor_elements(width: float, context: float, sequences: float, tensor_parallel: int) -> float:
+    """8bsh(t-1)/t: the elements that a layer makes each of t ranks send for a micro-batch, forward and backward.
+
+    Four all-reduces of bsh; or, with sequence parallelism, four all-gathers and as many reduce-scatters. To the next
+    stage of a pipeline go bsh.
+
+    Source: Narayanan et al. 2021, arXiv 2104.04473, section 3.2.
+    """
+    return 8 * sequences * context * width * (tensor_parallel - 1) / tensor_parallel
 
 
 def megatron_training_s(parameters: float, tokens: float, flops_per_s: float) -> float:

@@ -1,4 +1,4 @@
-"""The GPT: a transformer that guesses every token of a text from those before it."""
+"""The GPT: a decoder-only transformer that predicts every token of a text from those before it."""
 
 import math
 from collections.abc import Callable
@@ -15,21 +15,21 @@ _STD = 0.02
 
 
 def gpt(shape: Shape, parts: Parts | None = None) -> Model:
-    r"""A language model with causal self-attention, normalized before each half of a block.
+    r"""A language model of pre-norm blocks: causal self-attention, then an MLP, each with a residual connection.
 
-        tokens     t h e _ r a n …      context of them, and the place of each
+        tokens     t h e _ r a n …      context of them, and the position of each
                    | | | | | | |
         x          = = = = = = =        width numbers each
                    |
-                   +--> norm -> q k v -> attention -> linear --+          of Llama's: turned before attention
+                   +--> norm -> q k v -> attention -> linear --+          of Llama's: RoPE before attention
                    |<------------------------------------------+      layers times
                    +--> norm -> linear -> gelu -> linear ------+          of Llama's: swiglu
                    |<------------------------------------------+
                    |
         logits     norm -> linear       vocabulary numbers each: what comes next?
 
-    Every weight starts normally distributed with standard deviation 0.02; those that add to x start smaller
-    by √(2 layers), so that x does not grow with the number of layers.
+    Every weight starts normally distributed with standard deviation 0.02; in the maps that add to x it is divided by
+    √(2 layers), so that x does not grow with the number of layers.
 
     Args:
         parts: what makes the pieces; without them they are those of one process with the whole model.
@@ -54,12 +54,12 @@ def gpt(shape: Shape, parts: Parts | None = None) -> Model:
 
 
 def _block(name: str, shape: Shape, parts: Parts) -> Layer:
-    """Attention and perceptron, each around a way past it."""
+    """Attention and MLP, each with a residual connection around it."""
     h, residual_std = shape.width, _STD / math.sqrt(2 * shape.layers)
     biases, norm = not shape.is_llama, _norm(parts, shape)
     look = [
         norm(f"{name}.norm1", h),
-        parts.column(f"{name}.qkv", h, shape.attention_width + 2 * shape.kv_width, _STD, biases),
+        parts.column(f"{name}.qkv", h, shape.attention_width + 2 * shape.kv_width, _STD, biases or shape.qkv_bias),
         *([parts.rotary(shape.heads, shape.num_kv_heads)] if shape.is_llama else []),
         parts.attention(f"{name}.attention", shape),
         parts.row(f"{name}.attended", shape.attention_width, h, residual_std, biases),

@@ -1,4 +1,4 @@
-"""Noise: what dropout's masks hang on."""
+"""Noise: what dropout's masks depend on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

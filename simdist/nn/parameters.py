@@ -55,7 +55,7 @@ class Parameter:
         self.place = place or Place(shape)
 
     def draw(self, seed: int) -> Array:
-        """Its first values, float64. They hang on the seed and the name alone.
+        """Its first values, float64. They depend on the seed and the name alone.
 
         So a rank that holds another part of the model, or is one of another number, draws the same; of a
         parameter that is cut it draws the whole, and returns its part.

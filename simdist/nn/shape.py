@@ -18,7 +18,7 @@ class Shape:
 
         block     norm         perceptron    a token's place                    biases
         gpt2      LayerNorm    GELU          a vector, learnt, for each         everywhere
-        llama     RMSNorm      SwiGLU        how far queries, keys are turned   nowhere
+        llama     RMSNorm      SwiGLU        how far queries, keys are turned   nowhere, or by qkv_bias
 
     Args:
         layers: how many blocks of attention and perceptron.
@@ -36,6 +36,7 @@ class Shape:
         block: what blocks are made of, see above.
         kv_heads: how many of keys and values, a divisor of heads: groups of heads share these; if None, as many.
         head_width: numbers of a head's query, and of its key and value; if None, the width divided among the heads.
+        qkv_bias: whether queries, keys and values have biases in blocks of Llama's too, as Qwen2's have.
         ffn_width: features inside of each perceptron; if None, 4 times the width, and in blocks of Llama's 8/3 of
             it, up to a multiple of 256.
         experts: how many perceptrons there are in each block, of which a token goes to some; 0 for one that all
@@ -65,6 +66,7 @@ class Shape:
     block: str = "gpt2"
     kv_heads: int | None = None
     head_width: int | None = None
+    qkv_bias: bool = False
     ffn_width: int | None = None
     experts: int = 0
     top_k: int = 1

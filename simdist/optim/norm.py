@@ -1,6 +1,6 @@
 """Norm: the 2-norm of a vector, the same bits however the vector is cut into shards.
 
-A sum of floats hangs on the order in which they are added, a sum of integers does not. So each square is
+A sum of floats depends on the order in which they are added, a sum of integers does not. So each square is
 rounded to a whole number of units, 2**-52 of the power of two above the largest square, and those are added:
 
     largest = 2.9          every |x| < 4 = 2**e, so every x² < 2**2e

@@ -30,7 +30,7 @@ class Schedule:
         steps: of the whole run; later ones stay where the shape ends.
         shape: after the warm-up "cosine" (half a wave), "linear" or "constant".
         warmup_steps: after so many the rate is at its peak.
-        start: the rate before the first step; 0 unless given.
+        start: the rate of the first step; by 0 it is the first of `warmup_steps` equal increments from there.
         floor: what the rate falls to, as a share of peak.
 
     Raises:
@@ -63,7 +63,8 @@ class Schedule:
     def __call__(self, step: int) -> float:
         """The learning rate of this step."""
         if step < self.warmup_steps:
-            return self.start + (self.peak - self.start) * (step + 1) / self.warmup_steps
+            climbed = step if self.start else step + 1  # a step at a rate of 0 would do nothing
+            return self.start + (self.peak - self.start) * climbed / self.warmup_steps
         done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
         return self.peak * (self.floor + (1 - self.floor) * _SHAPES[self.shape](min(1.0, done)))
 

@@ -1,4 +1,4 @@
-"""Buckets: gradients reduced a part at a time, while the backward pass still finds the others.
+"""Buckets: gradients reduced a part at a time, while the backward pass still computes the others.
 
     flat gradient     |---- first layers ----|---- … ----|---- last layers ----|
     complete                                                       <-- backward
@@ -32,8 +32,8 @@ class Buckets(Observer):
         model.backward(context, scale, buckets)
         buckets.finish()                            # now the gradients are the sums over all ranks
 
-    To accumulate over several batches give it to the last one's backward alone: what was added before is
-    reduced along. A parameter that a backward does not reach counts as complete at `finish`.
+    To accumulate gradients over several micro-batches pass it to the last backward only: the reduction then includes
+    what earlier ones added. A parameter that a backward does not reach counts as complete at `finish`.
 
     Args:
         parameters: bound to flat vectors, in the order of forward.

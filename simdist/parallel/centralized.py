@@ -27,7 +27,7 @@ class Centralized(Method):
     Only rank 0 keeps masters and the optimizer's state. It adds the gradients up in the order of ranks.
 
     Args:
-        model, comm, recipe: as of `Method`. The model gets two flat vectors from `comm.empty`.
+        model, comm, recipe: as of `Learner`. The model gets two flat vectors from `comm.empty`.
         seed: of the first weights, which rank 0 draws and broadcasts.
 
     Cost per step, n bytes of gradient and as many of weights on p ranks: rank 0 receives n(p-1) bytes in p-1

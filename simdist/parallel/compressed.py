@@ -31,7 +31,7 @@ class Compressed(Method):
     Adam's family divides by their size, and loses more.
 
     Args:
-        model, comm, recipe: as of `Method`; the precision is float32 or float64.
+        model, comm, recipe: as of `Learner`; the precision is float32 or float64.
         seed: of the first weights, which rank 0 draws and broadcasts.
         compression: one of `compressions()`.
         settings: its own: the share of the items that top-k sends, how many items in a block share a scale of 8 bits,

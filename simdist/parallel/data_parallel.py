@@ -16,15 +16,15 @@ __all__ = ["DataParallel"]
 
 
 class DataParallel(Method):
-    """A model of which each rank holds a copy. The copies start alike and stay so, for all ranks change them
-    by the same gradient: the sum over the ranks of what each found in its part of the batch.
+    """A model of which each rank holds a replica. Replicas start equal and stay equal, because all ranks update them
+    with the same gradient: the sum over the ranks of the gradients of their parts of the batch.
 
         rank 0     batch part 0     gradient of part 0  --+             +--> gradient of the batch
         rank 1     batch part 1     gradient of part 1  --+-all-reduce--+--> the same
         rank 2     batch part 2     gradient of part 2  --+             +--> the same
 
     Args:
-        model, comm, recipe, spread: as of `Method`. The model gets two flat vectors.
+        model, comm, recipe, spread: as of `Learner`. The model gets two flat vectors.
         seed: of the first weights, which rank 0 draws and broadcasts.
         algorithm: of the all-reduce of the gradient.
         bucket_bytes: reduce so much at a time during backward, as `Buckets` does; None reduces all after it.

@@ -26,14 +26,14 @@ class MapReduce(Method):
     algorithm whose statistics are sums over the examples fits this form.
 
     Args:
-        model, comm, recipe: as of `Method`. The model gets two flat vectors from `comm.empty`.
+        model, comm, recipe: as of `Learner`. The model gets two flat vectors from `comm.empty`.
         seed: of the first weights, which rank 0 draws and broadcasts.
 
     Every rank must call `backward` at least once a step, with no windows if it has none.
 
     Cost per step, n bytes of gradient and as many of weights on p ranks: a binomial broadcast and a binomial
-    reduce: rank 0 receives ceil(lg p) messages of n and sends as many, 2 ceil(lg p) n bytes through its wire,
-    where an all-reduce takes 2n(p-1)/p; all ranks together send 2n(p-1).
+    reduce: rank 0 receives ceil(lg p) messages of n, then sends as many: the time of 2 ceil(lg p) n bytes, where
+    a ring all-reduce takes that of 2n(p-1)/p; all ranks together send 2n(p-1).
 
     Source: Chu et al. 2006, "Map-Reduce for Machine Learning on Multicore", NIPS 19, 281-288: the summation form,
     and backpropagation, where mappers find partial gradients and the reducer adds them up.

@@ -94,7 +94,7 @@ class MeshParts(Parts):
 
         forward     2 all-reduces, each 2bsh(t-1)/t         sharded: 2 all-gathers, 2 reduce-scatters, each bsh(t-1)/t
         backward    2 all-reduces                           sharded: 2 reduce-scatters, 2 all-gathers, and 2
-                                                            all-gathers more of what only a run was kept of
+                                                            more all-gathers, of inputs kept only as shards
         both        8bsh(t-1)/t                             sharded: 10bsh(t-1)/t
 
     Full recomputation goes forward once more: 4bsh(t-1)/t. Beside the blocks, the embedding takes an all-reduce
@@ -102,8 +102,8 @@ class MeshParts(Parts):
     full or empty, go through the region in place of a perceptron's bs tokens: half of the above is of these.
 
     Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3; Narayanan et al. 2021, arXiv 2104.04473, section 3.2;
-    Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2 (where the gathers of backward that come on top are
-    said to lie beneath the computation).
+    Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2 (where the extra gathers of backward are said to be
+    overlapped with computation).
     """
 
     def __init__(

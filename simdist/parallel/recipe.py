@@ -98,7 +98,7 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
     is of its kind, and a phantom where memory is predicted.
 
     Args:
-        whole_matrices: whether a step of one weight hangs on all of its matrix, as by LARS and LAMB: what cuts
+        whole_matrices: whether a step of one weight depends on its whole matrix, as by LARS and LAMB: what cuts
             matrices, or puts a model's layers on several ranks, then refuses the rule. Shards of ZeRO's it can have,
             if it adds up by `combine` what it has to know of a matrix.
         defaults: what a training run takes for it: learning_rate, weight_decay, momentum, beta1 with beta2. A run is

@@ -23,7 +23,7 @@ class Root:
 
     Args:
         replica: of this rank.
-        recipe, spread: as of `Method`.
+        recipe, spread: as of `Learner`.
         reduce, broadcast: the algorithms by which gradients come to rank 0 and weights leave it.
 
     Attributes:

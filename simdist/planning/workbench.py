@@ -64,7 +64,7 @@ class Workbench:
         return self.once(make, "anatomy", *self.cut(config), num_windows)
 
     def cut(self, config: Config) -> tuple[Hashable, ...]:
-        """All that layers hang on, but the windows."""
+        """All that layers depend on, except the windows."""
         axes = (getattr(config, axis) for axis in CUTTING)
         return (*_model(config), config.precision, config.sequence_parallel, config.ulysses, *axes)
 
@@ -95,5 +95,5 @@ class Workbench:
 
 
 def _model(config: Config) -> tuple[Hashable, ...]:
-    """All that a model hangs on."""
+    """All that a model depends on."""
     return tuple(getattr(config, name) for name, option in options() if option.group == "model")

@@ -1,4 +1,4 @@
-"""Config: all that a training run hangs on."""
+"""Config: all that a training run depends on."""
 
 import json
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ def _of_compression(setting: str) -> Per:
 class Config:
     """One training run. Two runs of equal configs on any number of ranks train alike.
 
-    A setting that is None gets its default, which may hang on others; one that has no use beside the others,
+    A setting that is None gets its default, which may depend on others; one that has no use beside the others,
     such as the heads of an MLP, stays None, and is refused where it is given.
 
     Raises:
@@ -70,6 +70,7 @@ class Config:
         "model", Per("model", gpt=0), "heads of keys and values, which groups of heads share (GQA); 0 for one each"
     )
     head_width: int = option("model", Per("model", gpt=0), "numbers of a head's query; 0 for width / heads")
+    qkv_bias: bool = option("model", Per("model", gpt=False), "biases of queries, keys and values with llama, too")
     block: str = option(
         "model", Per("model", gpt="gpt2"), "what blocks are made of; llama: RMSNorm, RoPE, SwiGLU, no biases", BLOCKS
     )

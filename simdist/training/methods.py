@@ -169,7 +169,7 @@ def check(config: Config) -> None:
 
 
 def _check_phantom(config: Config) -> None:
-    """Raise ArgumentError if something hangs on numbers, which are not there."""
+    """Raise ArgumentError if something depends on data, which phantoms lack."""
     if config.method not in CUT_METHODS:
         raise ArgumentError(f"device phantom, and method {config.method}; needs {', '.join(CUT_METHODS)}")
     for name in ("checkpoint_every", "check_every", "validation_windows", "sample_bytes"):

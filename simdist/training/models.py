@@ -39,6 +39,7 @@ def _shape(config: Config) -> Shape:
         block=config.block,
         kv_heads=config.kv_heads or None,
         head_width=config.head_width or None,
+        qkv_bias=config.qkv_bias,
         ffn_width=config.ffn_width or None,
         experts=config.experts,
         top_k=config.top_k,

@@ -13,7 +13,7 @@ _MOST = 2**40
 
 
 class Per:
-    """A default that hangs on another setting; with values of that one not named here, the setting has no use.
+    """A default that depends on another setting; with values of that one not named here, the setting has no use.
 
         learning_rate: Per("optimizer", sgd=0.3, adamw=0.001)     0.3, or 0.001, or refused
 

@@ -89,7 +89,7 @@ def legend(method: Learner) -> tuple[str, ...]:
 def _footprints(method: Pipeline | PipeDream, config: Config, windows: int) -> list[Footprint]:
     """Of each stage. Where its layers are cut themselves, as many virtual ranks have them without any numbers.
 
-    What experts keep hangs on where the tokens go: there this is somewhat more.
+    What experts keep depends on where the tokens go: there this is somewhat more.
     """
     axes = {axis: method.mesh.sizes[axis] for axis in CUTTING}
 

@@ -54,7 +54,7 @@ def is_updating(name: str | None) -> bool:
 
 
 def schedule_of(config: Config) -> Schedule:
-    """The schedule that a config asks for; where it hangs on times, for those that its stages should take."""
+    """The schedule that a config asks for; where it depends on times, for those that its stages should take."""
     if config.schedule.endswith(FILES):  # which somebody may be writing at
         return schedule(config.schedule, stages=config.pp, micro_batches=config.micro_batches)
     times = _times(config) if "times" in options(config.schedule) else None
@@ -96,7 +96,7 @@ def _times(config: Config) -> Times:
 
 
 def _num_stages(config: Config) -> int:
-    """Into how many stages the schedule cuts the model, which does not hang on the batch."""
+    """Into how many stages the schedule cuts the model, which does not depend on the batch."""
     if config.schedule.endswith(FILES):
         return schedule_of(config).num_stages
     return _schedule(config.schedule, config.pp, 1, config.chunks, None).num_stages

@@ -19,7 +19,7 @@ _ELSEWHERE = ("ranks", "world", "cluster", "out", "resume", "survive")  # what e
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of base, with those of `over` in their place.
 
-    What hangs on one that is thereby changed, as the learning rate does on the optimizer, becomes its default
+    What depends on one that is thereby changed, as the learning rate does on the optimizer, becomes its default
     unless `over` gives it too; so does the method where `over` has something that brings one along.
     """
     settings: dict[str, Any] = {}

@@ -144,7 +144,7 @@ def test_the_clients_of_a_rank_take_their_time_one_after_another():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fraction": 0.0}, "fraction is 0.0, of 10 clients with data"),
+        ({"fraction": -0.1}, "fraction is -0.1, of 10 clients with data"),
         ({"fraction": 1.1}, "fraction is 1.1"),
         ({"epochs": 0}, "epochs is 0"),
         ({"batch_size": 0}, "batch_size 0"),
@@ -159,3 +159,8 @@ def test_what_is_refused(spmd, options, message):
 def test_somebody_must_have_data(spmd):
     with pytest.raises(ArgumentError, match="0 clients with data"):
         spmd(lambda comm: Federation(comm, gradient, [np.empty(0, int)], RATE).able, 2)
+
+
+def test_by_a_fraction_of_nothing_one_client_takes_part():
+    """C = 0 of McMahan et al. 2017, table 1: m = max(C K, 1)."""
+    assert uplink_bytes(100, 0.0, 1, 4 * 1_663_370) == 6_653_480

@@ -3,7 +3,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simdist.asynchronous import graphs
-from simdist.asynchronous.graphs import Graph, bipartite, complete, exponential, graph, ring, torus
+from simdist.asynchronous.graphs import (
+    Graph,
+    bipartite,
+    complete,
+    exponential,
+    graph,
+    grid,
+    hypercube,
+    line,
+    ring,
+    star,
+    torus,
+)
+from simdist.asynchronous.mixing import metropolis
 from simdist.errors import ArgumentError, UnknownNameError
 
 SIZES = [1, 2, 3, 5, 8, 16]
@@ -13,6 +26,36 @@ SIZES = [1, 2, 3, 5, 8, 16]
 def test_a_ring(p):
     assert [set(others) for others in ring(p).neighbours] == [{(r - 1) % p, (r + 1) % p} - {r} for r in range(p)]
     assert len(ring(p).edges) == (p if p > 2 else p - 1)
+
+
+@pytest.mark.parametrize("d", range(5))
+def test_a_hypercube_whose_spectral_gap_is_known(d):
+    cube = hypercube(2**d)
+    assert [cube.degree(r) for r in range(2**d)] == [d] * 2**d
+    assert metropolis(cube).spectral_gap == pytest.approx(2 / (d + 1) if d > 1 else 1)
+    assert cube.reach(0) == d
+
+
+@pytest.mark.parametrize("p", [0, 3, 12])
+def test_a_hypercube_of_no_power_of_two(p):
+    with pytest.raises(ArgumentError, match="needs a power of two"):
+        hypercube(p)
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_lines_and_stars(p):
+    assert line(p) == grid(1, p) == grid(p, 1)
+    assert line(p).edges == [(i, i + 1) for i in range(p - 1)]
+    assert star(p).edges == [(0, i) for i in range(1, p)]
+    assert line(p).reach(0) == p - 1
+
+
+def test_a_grid():
+    assert grid(3, 4).neighbours[0] == (1, 4)
+    assert grid(3, 4).neighbours[6] == (2, 5, 7, 10)
+    assert graph("grid", 12) == grid(3, 4)
+    with pytest.raises(ArgumentError, match="grid of 0 x 4"):
+        grid(0, 4)
 
 
 def test_a_torus():
@@ -102,7 +145,8 @@ def test_what_is_no_graph(make, message):
 
 
 def test_graphs_by_name():
-    assert graphs.graphs() == ["ring", "torus", "exponential", "complete", "bipartite"]
+    every = ["ring", "torus", "exponential", "hypercube", "line", "grid", "star", "complete", "bipartite"]
+    assert graphs.graphs() == every
     assert graph("ring", 5) == ring(5)
     assert [graph("torus", p) for p in (6, 7, 9)] == [torus(2, 3), torus(1, 7), torus(3, 3)]
     with pytest.raises(UnknownNameError, match="unknown graph 'rign'; did you mean 'ring'"):
@@ -112,12 +156,12 @@ def test_graphs_by_name():
 def test_a_graph_of_ones_own(monkeypatch):
     monkeypatch.setattr(graphs, "_MAKERS", dict(graphs._MAKERS))
 
-    @graphs.named("star")
-    def star(ranks):
-        return Graph.of(ranks, [(0, i) for i in range(1, ranks)])
+    @graphs.named("ladder")
+    def ladder(ranks):
+        return Graph.of(ranks, [(r, r + k) for k in (1, 2) for r in range(ranks - k)])
 
-    assert graphs.graphs()[-1] == "star"
-    assert graph("star", 4).neighbours == ((1, 2, 3), (0,), (0,), (0,))
+    assert graphs.graphs()[-1] == "ladder"
+    assert graph("ladder", 4).neighbours == ((1, 2), (0, 2, 3), (0, 1, 3), (1, 2))
 
 
 @pytest.mark.parametrize(

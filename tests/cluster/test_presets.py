@@ -55,3 +55,10 @@ def test_an_unknown_name_lists_the_known_ones():
         UnknownNameError, match=r"unknown cluster 'h10'; did you mean 'h100'\? .*b200, h100, h200, h800, this-machine"
     ):
         preset("h10")
+
+
+@pytest.mark.parametrize(
+    ("name", "small"), [("H100", "h100"), ("A100-80", "a100"), ("a100-80", "a100"), ("A100-40", "a100-40")]
+)
+def test_names_as_makers_write_them(name, small):
+    assert preset(name) is preset(small)

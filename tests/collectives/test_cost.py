@@ -65,3 +65,19 @@ def test_loads_and_stores_of_an_all_reduce_in_shared_memory(p):
     assert moved("ring") == 7 * (p - 1) * n
     assert moved("ring", 2) == 11 * (p - 1) * n
     assert moved("direct") == 2 * p * n
+
+
+@pytest.mark.parametrize(
+    ("name", "p", "n", "microseconds"),
+    [
+        ("ring", 64, 1e8, 8997),
+        ("recursive_doubling", 64, 1e8, 27030),
+        ("rabenseifner", 64, 1e8, 8427),
+        ("ring", 8, 1024, 70.1),
+        ("recursive_doubling", 8, 1024, 15.1),
+        ("rabenseifner", 8, 1024, 30.1),
+    ],
+)
+def test_times_by_alpha_beta_and_gamma(name, p, n, microseconds):
+    found = formula("all_reduce", name, ranks=p, num_bytes=n)
+    assert found.at(alpha=5e-6, beta=1 / 25e9, gamma=1 / 200e9) == pytest.approx(microseconds * 1e-6, rel=3e-3)

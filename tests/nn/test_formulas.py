@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simdist.collectives import cost
 from simdist.errors import UnknownNameError
 from simdist.nn import Shape, gpt
 from simdist.nn.formulas import (
     matmul_flops,
     megatron_flops,
     megatron_parameters,
+    megatron_tensor_elements,
     megatron_training_s,
     model_flops,
     num_active_parameters,
@@ -90,12 +92,16 @@ def test_llamas_parameters():
     )
 
 
-def test_models_whose_heads_are_not_the_width_divided():
-    """Of Gemma 7B and Mistral Nemo as their weights are counted; of PaLM's three as its table rounds them."""
+def test_models_that_are_a_little_different():
+    """Of Gemma 7B, Mistral Nemo and Qwen2.5 7B (whose queries, keys and values have biases) as their weights are
+    counted; of PaLM's three as its table rounds them.
+    """
     gemma = {"vocabulary": 256_000, "ffn_width": 24_576, "head_width": 256}
     assert num_parameters(Shape(28, 3072, 16, 8192, block="llama", **gemma)) == 8_537_680_896
     nemo = {"vocabulary": 131_072, "kv_heads": 8, "ffn_width": 14_336, "head_width": 128}
     assert num_parameters(Shape(40, 5120, 32, 4096, tied=False, block="llama", **nemo)) == 12_247_782_400
+    qwen = {"vocabulary": 152_064, "kv_heads": 4, "ffn_width": 18_944, "qkv_bias": True}
+    assert num_parameters(Shape(28, 3584, 28, 8192, tied=False, block="llama", **qwen)) == 7_615_616_512
     for layers, width, heads, billions in ((32, 4096, 16, 8.63), (64, 8192, 32, 62.50), (118, 18_432, 48, 540.35)):
         palm = {"vocabulary": 256_000, "kv_heads": 1, "ffn_width": 4 * width, "head_width": 256}
         found = num_parameters(Shape(layers, width, heads, 2048, block="llama", **palm)) / 1e9
@@ -230,3 +236,11 @@ def test_training_takes_what_megatron_counts_for_the_model():
 def test_an_unknown_recomputation():
     with pytest.raises(UnknownNameError, match="'some'.*selective"):
         megatron_flops(1, 8, 8, 8, 1, "some")
+
+
+@pytest.mark.parametrize("t", [1, 2, 4, 8])
+def test_what_a_layer_sends_is_four_all_reduces(t):
+    """Of bsh elements each, by the ring."""
+    b, s, h = 2, 64, 128
+    sent = cost("all_reduce", "ring", ranks=t, num_bytes=b * s * h).sent_bytes
+    assert megatron_tensor_elements(h, s, b, t) == 4 * sent

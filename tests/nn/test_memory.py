@@ -37,6 +37,7 @@ SHAPES = {
         "block": "llama",
         "kv_heads": 1,
         "head_width": 6,
+        "qkv_bias": True,
     },
     "narrow heads": {"layers": 2, "width": 12, "heads": 2, "context": 7, "head_width": 3},
     "half as wide inside": {"layers": 2, "width": 12, "heads": 3, "context": 7, "block": "llama", "ffn_width": 24},
@@ -195,3 +196,15 @@ def test_a_ledger_sees_most_of_what_python_allocates():
     finally:
         tracemalloc.stop()
     assert 0.6 < ledger.peak.total / allocated < 1.0
+
+
+def test_what_the_first_stage_keeps_is_that_of_all_layers():
+    """The 175 billion of Korthikanti et al., table 3: 96 layers on 8 stages of 3 chunks; figure 7's 1 + 7/24."""
+    told = {"tensor_parallel": 8, "sequence_parallel": True, "recompute": "selective"}
+    layer = megatron_activation_bytes(2048, 12288, 96, 1, **told)
+    assert layer == 34 * 2048 * 12288 / 8
+    assert megatron_activation_bytes(2048, 12288, 96, 1, **told, layers=96, pipeline_parallel=8) == 96 * layer
+    kept = megatron_activation_bytes(2048, 12288, 96, 1, **told, layers=96, pipeline_parallel=8, chunks=3)
+    assert kept == pytest.approx(96 * layer * (1 + 7 / 24), rel=1e-15)
+    with pytest.raises(ArgumentError, match="chunks is 0"):
+        megatron_activation_bytes(8, 8, 2, 1, chunks=0)

@@ -64,11 +64,11 @@ def gate_backward(p: Array, chosen: Array, w: Array, dw: Array, dp: Array | None
 
 
 def balance(p: Array, chosen: Array, group: Array, groups: int) -> tuple[float, Array]:
-    """How unevenly tokens go: N Σ f P of each group, times its tokens, summed over the groups.
+    """How unevenly tokens go: E Σ f P of each group, times its tokens, summed over the groups.
 
         f      the share of the group's tokens whose first choice an expert is
         P      its mean probability in the group
-        N Σ f P    1 where both are uniform; N, where all tokens go to one expert and are sure of it
+        E Σ f P    1 where both are uniform; E where all tokens go to one expert with probability 1
 
     What is chosen has no derivative, but P has: what many choose becomes less likely.
 
@@ -80,8 +80,8 @@ def balance(p: Array, chosen: Array, group: Array, groups: int) -> tuple[float, 
     Returns:
         the sum, of which the part of each token is 1 where all is even; and its derivatives by p, of p's shape.
 
-    Source: Fedus, Zoph, Shazeer 2021, arXiv 2101.03961, equations 4 to 6, without the factor alpha; of groups,
-    Lepikhin et al. 2020, arXiv 2006.16668, section 2.2 (with the mean over the experts instead of N Σ).
+    Source: Fedus, Zoph, Shazeer 2021, arXiv 2101.03961, equations 4 to 6, where E is N, without the factor alpha; of
+    groups, Lepikhin et al. 2020, arXiv 2006.16668, section 2.2 (with the mean over the experts instead of E Σ).
     """
     experts = p.shape[1]
     counts = np.bincount(group * experts + chosen[:, 0], minlength=groups * experts).reshape(groups, experts)

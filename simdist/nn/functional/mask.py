@@ -1,4 +1,4 @@
-"""Mask: dropout, by masks that hang on where an element stands, and on nothing else."""
+"""Mask: dropout, by masks that depend on an element's position, and on nothing else."""
 
 import math
 from collections.abc import Iterable
@@ -89,7 +89,7 @@ def _row_keys(like: Array, key: int, axes: list[int], counters: Iterable[Array])
 
 
 def _mix(x: Array) -> Array:
-    """Let every bit of 64 hang on every other."""
+    """Make every bit of 64 depend on every other."""
     x ^= x >> 30
     x *= 0xBF58476D1CE4E5B9
     x ^= x >> 27

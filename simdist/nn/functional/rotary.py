@@ -3,7 +3,7 @@
     d    features of a head, in pairs (i, i + d/2)          m    the number of a token in its text
 
 A pair is a point in a plane, and pair i is turned by the angle m 10000^(-2i/d). How much a query has in common with a
-key then hangs on how far apart the two are, and on nothing else of where they stand:
+key then depends on how far apart the two are, and not on their positions otherwise:
 
     ⟨turned by m, turned by m'⟩ = ⟨as it was, turned by m' - m⟩
 

@@ -39,7 +39,7 @@ class Dropout(Weightless):
     """Drops a share of the elements, while there is noise, and scales up the others.
 
     Args:
-        name: unique in its model; masks hang on it.
+        name: unique in its model; masks depend on it.
         share: at least 0 and below 1.
         tokens: tokens(count) -> the number in its text of each of so many tokens at hand, where those are not
             the first ones.

@@ -26,7 +26,7 @@ class Attention(Weightless):
     it holds one number a query and head instead, and selective recomputation leaves it so; it has the same masks.
 
     Args:
-        name: unique in its model; dropout's masks hang on it.
+        name: unique in its model; dropout's masks depend on it.
         heads: how many there are in its input.
         dropout: the share of the probabilities that is dropped.
         first_head: how many heads of the model come before these.

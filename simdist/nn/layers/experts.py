@@ -42,7 +42,7 @@ class Experts(Layer):
     tokens; a token that finds them taken is dropped: what it gets from this expert is zero, so that around a
     residual it passes unchanged.
 
-    A group is a run of tokens of one text. So what is dropped hangs on this text alone, and not on how many others
+    A group is a run of tokens of one text. So what is dropped depends on this text alone, and not on how many others
     are in the batch, or on which rank: a model on many ranks drops the tokens that it drops on one. A text's last
     run may be shorter, and has the capacity of a full one, so that what comes later never takes anything from a
     first choice; second choices do give way to later tokens' first ones.

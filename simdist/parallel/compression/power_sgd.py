@@ -67,6 +67,15 @@ class PowerSGD(Compressor):
         if kind_of(like) != "phantom":
             self.state["q"][...] = moved(np.random.default_rng(0).standard_normal(len(self.state["q"])), like)
 
+    @property
+    def ratio(self) -> float:
+        """How many items of the gradient there are for each that is summed: the paper's compression ratio.
+
+        The bytes on the record depend besides on the algorithms of the all-reduces, and these on their lengths.
+        """
+        compressed = sum((plan.n + plan.m) * plan.r for plan in self._plans)
+        return math.prod(self._shape) / max(1, compressed + sum(map(_length, self._others)))
+
     def _reduce(self, x: Array, comm: Communicator) -> None:
         ps = np.empty_like(x, shape=sum(plan.n * plan.r for plan in self._plans) + sum(map(_length, self._others)))
         qs = np.empty_like(self.state["q"])

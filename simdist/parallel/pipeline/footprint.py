@@ -63,7 +63,7 @@ def footprints(
     """
     size, last = model.parameters.size, len(bounds) - 1
     model.parameters.bind(phantom(size, dtype), phantom(size, dtype))
-    # Bytes, as texts have them: how many rows of a table they touch hangs on how many different ones there are.
+    # Bytes, as texts have them: how many rows of a table they touch depends on how many different ones there are.
     text = (np.arange(num_windows * length) % 256).astype(np.uint8).reshape(num_windows, length)
     inputs, targets = model.examples(text)
     batch = MicroBatch(inputs, targets, 1.0, Noise(0, 0, np.arange(num_windows)))  # with it come dropout's masks

@@ -16,7 +16,7 @@
 | zb-v                           | 0 if F=B=W                | p M_B                               | 2401.10241 |
 | v-half                         | (p-1)(F+B+W)/2 if F=B=W   | ⌊(p+2)/2⌋ M_B                       | 2405.15362 |
 | v-min                          | 2(p-1)(F+B+W)/3 if F=B=W  | ⌊(p+4)/3⌋ M_B                       | 2405.15362 |
-| chimera                        | (p-2)(B+W), the longer    | (p/2+1+min(r, p-1-r)) M_B           | 2107.06925 |
+| chimera                        | (p-2) max(F, B+W)         | (p/2+1+min(r, p-1-r)) M_B           | 2107.06925 |
 | dualpipe                       | (p/2-1)(F&B+B-2W)         | (p+1) M_B                           | 2412.19437 |
 | dualpipe-v, of 2p half stages  | (p-1)(F&B+B-2W)/2         | (p+1/2) M_B                         | 2412.19437 |
 | pipedream                      | none in the long run      | (p-r) M_B, p-r versions of weights  | 1806.03377 |
@@ -34,9 +34,9 @@ from collections.abc import Callable
 from math import isclose
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, UnknownNameError, unknown_name
 from simdist.parallel.pipeline.memory import Memory
-from simdist.parallel.pipeline.schedules.registry import first_name
+from simdist.parallel.pipeline.schedules.registry import first_name, schedules
 from simdist.parallel.pipeline.times import Times
 
 __all__ = ["Case", "Formula", "formula", "has_formula"]
@@ -112,6 +112,8 @@ def formula(
         ArgumentError: the times differ from stage to stage, or a number is below 1.
     """
     if not has_formula(name):
+        if first_name(name) in schedules():
+            raise UnknownNameError(f"no paper has formulas for {name}: make the schedule and simulate it")
         raise unknown_name("schedule", name, _FORMULAS)
     name = first_name(name)
     for what, number in (("stages", stages), ("micro_batches", micro_batches), ("chunks", chunks)):

@@ -67,7 +67,7 @@ class RingAttention(Weightless):
     recomputation to make again.
 
     Args:
-        name: unique in its model; dropout's masks hang on it.
+        name: unique in its model; dropout's masks depend on it.
         heads: how many there are in its input.
         split: which tokens are whose. With `Zigzag` all ranks have the same work, with `Even` 1 : 3 : 5 : 7.
         dropout: the share of the probabilities that is dropped.
@@ -76,8 +76,8 @@ class RingAttention(Weightless):
             that h is then what they have of the width.
 
     Cost per rank: forward p-1 messages, of 2Nh/p items each; backward as many again, and p-1 of as many derivatives,
-    in the working dtype: 6Nh(p-1)/p items in all (`ring_attention_cost`). Seven products of queries and keys, where
-    `Attention` has six.
+    in the working dtype: 6Nh(p-1)/p items in all (`ring_attention_cost`). Seven matrix products, where `Attention` has
+    six.
 
     Raises:
         ArgumentError: the tokens do not come out even.

@@ -1,7 +1,7 @@
 """Split: which tokens of a text lie on which rank of the axis sp.
 
 A causal query looks at the keys up to its own place, so late tokens have more work than early ones: how much there
-is on each of four ranks hangs on how a text is cut.
+is on each of four ranks depends on how a text is cut.
 
                Even                     Zigzag
     tokens     0 0 1 1 2 2 3 3          0 1 2 3 3 2 1 0         on which rank they are, and

@@ -33,7 +33,7 @@ class UlyssesAttention(Weightless):
     asked for, is of what lies between the exchanges, so it sends nothing again.
 
     Args:
-        name: unique in its model; dropout's masks hang on it.
+        name: unique in its model; dropout's masks depend on it.
         heads: how many there are in its input; a multiple of the ranks.
         split: which tokens are whose.
         dropout: the share of the probabilities that is dropped.

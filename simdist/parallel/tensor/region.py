@@ -1,16 +1,17 @@
-r"""Region: where ranks work on different parts of a layer, and the ways in and out.
+"""Region: where ranks work on different parts of a layer, and the ways in and out.
 
     h    width     t    ranks     s    tokens     b    sequences
 
     x ---- f ----> | heads or hidden features, on each rank some | ---- g ----> y
-                     partial sums of y                        _
+                     partial sums of y
 
                     forward f          forward g          backward of f      backward of g
     Replicated      nothing            all-reduce         all-reduce         nothing
     Sharded         all-gather         reduce-scatter     reduce-scatter     all-gather
 
-What f does forward, g does backward, and the other way round: they are conjugate. So a region has but two ways,
-`enter` and `leave`, and backward goes through them in the opposite order.
+What f does forward, g does backward, and the other way round: they are conjugate. (f and g are Shoeybi et al.'s names,
+of Replicated; Korthikanti et al. write f and f̄ for that pair, and g and ḡ for Sharded's.) So a region has
+just two operations, `enter` and `leave`, and backward goes through them in the opposite order.
 
 Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3 (f and g); Korthikanti et al. 2022, arXiv 2205.05198,
 section 4.2.2 (along the sequence).

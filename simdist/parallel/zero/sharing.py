@@ -21,8 +21,8 @@ class Sharing(NamedTuple):
     passes between nodes is a shard for each.
 
     Attributes:
-        holders: the ranks that have one whole model between them.
-        copies: the ranks that have the same shard of it; None where all ranks are holders of one.
+        holders: the ranks that have one whole model between them (FSDP's shard group, MiCS's partition group).
+        copies: the ranks that have the same shard of it (their replication group); None where all are holders of one.
     """
 
     holders: Communicator

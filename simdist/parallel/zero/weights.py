@@ -44,7 +44,7 @@ class WholeWeights(Weights):
 
         rank 1    | .. |w1| .. |   own |m1|  --step-->  |m1'|  --rounded-->  | .. |w1'| .. |  --all-gather--> all
 
-    All weights are everywhere when a step ends. The gathers could as well lie behind the next forward, each unit's
+    All weights are everywhere when a step ends. The gathers could also be overlapped with the next forward, each unit's
     until a layer needs it; then a step on the record would not contain what it sends, and whoever reads weights
     between steps, as a pipeline on this data axis does, would have to ask for them first.
 

@@ -1,4 +1,4 @@
-"""ZeRO: data parallelism in which ranks do not all keep the same."""
+"""ZeRO: data parallelism without redundant copies of optimizer state, gradients or weights."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -29,7 +29,7 @@ __all__ = ["FSDP", "ZeRO"]
 
 
 class ZeRO(Method):
-    r"""Data parallelism whose ranks share what they would all keep the same: the zero redundancy optimizer.
+    r"""Data parallelism that shards, instead of replicating, what ranks keep: the zero redundancy optimizer.
 
         rank 1 of 4 holds     weights     gradients     optimizer state     sends, of Ψ weights a step
         data parallel          ####         ####             ####           2Ψ(p-1)/p    reduced and gathered
@@ -56,7 +56,7 @@ class ZeRO(Method):
     there is only one.
 
     Args:
-        model, comm, recipe, spread: as of `Method`. All ranks must call `backward` and `loss` equally often.
+        model, comm, recipe, spread: as of `Learner`. All ranks must call `backward` and `loss` equally often.
         seed: of the first weights, which every rank draws for itself; the same on all.
         zero_stage: 1, 2 or 3.
         bucket_bytes: stages 1 and 2: gradients reduced at once, at least.

@@ -12,7 +12,7 @@ taken, and what each rank has tells of the same past. So a stretch ends like thi
 
 A run that goes on from a checkpoint does what a run that wrote it and did not stop does: bsp and the methods without
 a server to the last bit where the order of sums is the same, the others with the same chances; on virtual ranks, where
-times hang on seeds, the same.
+times depend on seeds, the same.
 """
 
 import json

@@ -121,6 +121,8 @@ def test_numbers_that_no_schedule_has(wrong):
 def test_what_there_is_no_formula_for():
     with pytest.raises(UnknownNameError, match="'gpipe'"):
         formula("gpip", stages=4, micro_batches=8, times=Times())
+    with pytest.raises(UnknownNameError, match="no paper has formulas for ZB-2p"):
+        formula("ZB-2p", stages=4, micro_batches=8, times=Times())
     with pytest.raises(ArgumentError, match="differ from stage to stage"):
         formula("gpipe", stages=2, micro_batches=8, times=Times([1, 2]))
 

@@ -4,8 +4,8 @@ p  ranks, of which each has a stage of both pipelines     m  micro-batches     s
 
 Were a forward to take as long as a backward, one slot, the j-th micro-batch of a direction would be at stage s
 
-    going    in slot  2j + s                       slot    0  1  2  3  4  5  6  7  8  9
-    coming   in slot  2j + 2p - 1 - s              rank 0  F0    F1 F2 B2 F3 B3 B0    B1      F0, F1 go down
+    forward  in slot  2j + s                       slot    0  1  2  3  4  5  6  7  8  9
+    backward in slot  2j + 2p - 1 - s              rank 0  F0    F1 F2 B2 F3 B3 B0    B1      F0, F1 go down
                                                    rank 1     F0 F2 F1 F3 B2 B0 B3 B1
 for the first p/2 of each direction; the next          rank 2     F2 F0 F3 F1 B0 B2 B1 B3
 p/2 begin 2p slots later. Stage s of one direction     rank 3  F2    F3 F0 B0 F1 B1 B2    B3      F2, F3 up

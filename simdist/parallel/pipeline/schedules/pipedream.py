@@ -20,7 +20,8 @@ def _without_flush(name: str, stages: int, micro_batches: int, weights: Weights)
 def pipedream(stages: int, micro_batches: int) -> Schedule:
     """An update after every backward; a micro-batch's forward and backward on a stage see the same version of it.
 
-    w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+2), …, w_n(t)) on n stages; stage i keeps n-i+1 versions.
+    w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+2), …, w_n(t)) on n stages, ν the learning rate; stage i, from 1, keeps
+    n-i+1 versions.
 
     Source: Harlap et al. 2018, PipeDream, arXiv 1806.03377: weight stashing.
     """

@@ -23,6 +23,7 @@ _OTHER_NAMES = {  # as they are called in arXiv 2007.01045, 2006.09503, 2401.102
     "pipedream-flush": "1f1b",
     "1f1b-i": "interleaved-1f1b",
     "zb1p": "zb-h1",
+    "zb-1p": "zb-h1",
     "zb-2p": "zb-auto",
     "v-zb": "zb-v",
 }
@@ -55,8 +56,11 @@ def schedules() -> list[str]:
 
 
 def first_name(name: str) -> str:
-    """What a schedule is called here that another paper calls otherwise."""
-    return _OTHER_NAMES.get(name, name)
+    """What a schedule is called here that another paper calls otherwise, or in capitals."""
+    if name in _MAKERS:
+        return name
+    small = name.lower()
+    return _OTHER_NAMES.get(small, small)
 
 
 def options(name: str) -> list[str]:
@@ -84,7 +88,7 @@ def _loaded(path: str, stages: int, micro_batches: int) -> Schedule:
     return found
 
 
-def schedule(name: str, *, stages: int, micro_batches: int, **others: Any) -> Schedule:
+def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Schedule:
     """The schedule of this name; other papers' names will do, as dapple for 1f1b. Or that of a file, mine.txt.
 
     Args:

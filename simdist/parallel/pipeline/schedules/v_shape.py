@@ -6,9 +6,10 @@
     rank 1        F⁰     F¹       I¹      I⁰              the four sweeps; the turns between them are 1 to 6
     rank 2           F⁰ F¹           I¹ I⁰           gaps of a rank, two in every 6 moments, are for W's
 
-A chunk is kept from F to I, and as many at once as that has sixths. Where it is long for chunk 0 it is short for
-chunk 1, so all ranks keep the same. The block is made for actions that all take one moment. Where they do not, the
-F's and I's keep its order, and with it its memory, and only the W's find other places.
+A chunk's activations are kept from F to I, its lifespan; as a block starts every 6 moments, lifespan / 6 of them are
+kept at once. Where chunk 0's is long chunk 1's is short, so all ranks keep the same. The block is made for actions
+that all take one moment. Where they do not, the F's and I's keep its order, and with it its memory, and only the W's
+move.
 
 Source: Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362.
 """

@@ -20,7 +20,7 @@ __all__ = ["zb_h1", "zb_h2", "zb_v"]
 
 @named("zb-h1")
 def zb_h1(stages: int, micro_batches: int) -> Schedule:
-    """1F1B in halves, W r micro-batches behind: a third of the bubble, at the memory of 1F1B's first rank.
+    """1F1B in halves, W r micro-batches behind: a third of the bubble if TF = TB = TW, at 1F1B's peak memory.
 
     Source: section 2, ZB-H1.
     """

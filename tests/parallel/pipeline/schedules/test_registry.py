@@ -3,7 +3,8 @@
 import pytest
 
 from simdist.errors import ArgumentError, UnknownNameError
-from simdist.parallel.pipeline import Forward, Schedule, schedule, schedules
+from simdist.parallel.pipeline import Forward, Schedule, Times, schedule, schedules
+from simdist.parallel.pipeline.formulas import formula
 from simdist.parallel.pipeline.schedules import options, registry
 
 
@@ -101,3 +102,13 @@ def test_all_are_for_what_was_asked_for(stages, micro_batches):
     for name in schedules():
         made = schedule(name, stages=stages, micro_batches=micro_batches)
         assert (made.num_ranks, made.num_micro_batches) == (stages, micro_batches)
+
+
+@pytest.mark.parametrize(
+    ("name", "small"), [("ZB-H1", "zb-h1"), ("1F1B", "1f1b"), ("ZB-1P", "zb-h1"), ("GPipe", "gpipe")]
+)
+def test_names_may_be_in_capitals(name, small):
+    assert schedule(name, 4, 8) == schedule(small, 4, 8)
+    assert formula(name, stages=4, micro_batches=8, times=Times()) == formula(
+        small, stages=4, micro_batches=8, times=Times()
+    )
