@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 from simdist.collectives.cost import Case, Cost, Formula
+from simdist.comm.peers import ROOM_BYTES
 
-__all__ = ["Moves", "fits_one_shot", "in_memory", "is_short", "on_one_node"]
+__all__ = ["Moves", "fits_one_shot", "in_memory", "is_short", "on_one_node", "rooms"]
 
 _SHORT = {  # by whose memory arrays lie in, see `Peers.memory_of`: bytes of one array, and of all ranks' together
     "host": (1 << 12, 1 << 14),
@@ -53,6 +54,11 @@ def in_memory(case: Case, meetings: int, num_bytes: float, peer_bytes: float, cr
     if case.one_memory:
         return Formula(meetings, 0, num_bytes / 3)
     return Formula(meetings, peer_bytes + crowd_bytes, (num_bytes - peer_bytes) / 3)
+
+
+def rooms(items: int, itemsize: int, chunks: int = 1) -> int:
+    """How many rooms full it takes to post so many chunks, the largest of so many items."""
+    return max(1, -(-items // max(1, ROOM_BYTES // (chunks * itemsize))))
 
 
 def is_short(num_bytes: int, ranks: int, memory: str = "host") -> bool:

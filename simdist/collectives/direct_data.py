@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from simdist.arrays import Array, Chunks
 from simdist.collectives.cost import Case, Cost, Formula
-from simdist.collectives.direct_cost import Moves, in_memory, is_short, on_one_node
+from simdist.collectives.direct_cost import Moves, in_memory, is_short, on_one_node, rooms
 from simdist.collectives.direct_fold import copy_to, led_slices
 from simdist.collectives.direct_nodes import (
     all_gather_over_nodes,
@@ -115,13 +115,8 @@ def _broadcast_staged(x: Array, peers: Peers, root: int) -> None:
 def _gather_moves(case: Case, staged: bool = False) -> Moves:
     n, own = case.num_bytes, case.chunk_bytes(case.rank)
     if staged or is_short(n, case.ranks):
-        return Moves(_rounds(case.chunks.largest, case.itemsize), n - own, own, n, peer_bytes=n - own)
+        return Moves(rooms(case.chunks.largest, case.itemsize), n - own, own, n, peer_bytes=n - own)
     return Moves(2, n - own, n - own, 0, peer_bytes=n - own)
-
-
-def _rounds(largest: int, itemsize: int) -> int:
-    """How many rooms full the largest chunk is."""
-    return max(1, -(-largest // max(1, ROOM_BYTES // itemsize)))
 
 
 def _gather_cost(case: Case, staged: bool = False) -> Cost:
@@ -176,7 +171,7 @@ def _gather_staged(x: Array, peers: Peers, chunks: Chunks) -> None:
     comm, itemsize = peers.comm, x.dtype.itemsize
     p, r = comm.size, comm.rank
     every = [chunks[i] for i in range(p)]
-    rounds = _rounds(max(chunk.stop - chunk.start for chunk in every), itemsize)
+    rounds = rooms(max(chunk.stop - chunk.start for chunk in every), itemsize)
     for k in range(rounds):
         cuts = every if rounds == 1 else [piece(chunk, rounds, k) for chunk in every]
         mine = x[cuts[r]]
@@ -197,14 +192,9 @@ def _exchange_moves(case: Case, staged: bool = False) -> Moves:
     n, row = case.num_bytes, case.chunk_bytes(case.rank)
     away = n - row
     if staged or is_short(n, case.ranks):
-        rounds = _exchange_rounds(row // case.itemsize, case.ranks, case.itemsize)
+        rounds = rooms(row // case.itemsize, case.itemsize, case.ranks)
         return Moves(rounds, away, away, 2 * n, peer_bytes=away)
     return Moves(2, away, 0, away + 2 * row, peer_bytes=away)
-
-
-def _exchange_rounds(items: int, ranks: int, itemsize: int) -> int:
-    """How many rooms full all rows of so many items are but one."""
-    return max(1, -(-items // max(1, ROOM_BYTES // (ranks * itemsize))))
 
 
 def _exchange_cost(case: Case, staged: bool = False) -> Cost:
@@ -261,7 +251,7 @@ def direct_all_to_all(x: Array, y: Array, comm: Communicator, staged: bool = Fal
 def _exchange_staged(x: Array, y: Array, peers: Peers) -> None:
     comm = peers.comm
     p, r, m = comm.size, comm.rank, x.shape[1]
-    rounds, row = _exchange_rounds(m, p, x.dtype.itemsize), slice(0, m)
+    rounds, row = rooms(m, x.dtype.itemsize, p), slice(0, m)
     others: Sequence[int] = [i for i in range(p) if i != r]
     for k in range(rounds):
         cut = piece(row, rounds, k)

@@ -8,13 +8,13 @@ As `direct`, which see.
 
 from simdist.arrays import Array, Reduction, slices
 from simdist.collectives.cost import Case, Cost, Formula
-from simdist.collectives.direct_cost import Moves, is_short, on_one_node
+from simdist.collectives.direct_cost import Moves, is_short, on_one_node, rooms
 from simdist.collectives.direct_fold import fold_all, fold_in_place
 from simdist.collectives.direct_nodes import all_reduce_over_nodes
 from simdist.collectives.registry import algorithm, find
 from simdist.collectives.segments import piece
 from simdist.comm import Communicator
-from simdist.comm.peers import ROOM_BYTES, Peers
+from simdist.comm.peers import Peers
 
 __all__ = ["direct_reduce_scatter"]
 
@@ -22,14 +22,9 @@ __all__ = ["direct_reduce_scatter"]
 def _moves(case: Case, staged: bool = False) -> Moves:
     p, n, share = case.ranks, case.num_bytes, case.chunk_bytes(case.rank)
     if is_short(n, p) or staged:
-        rounds = _rounds(case.chunks.largest, p, case.itemsize)
+        rounds = rooms(case.chunks.largest, case.itemsize, p)
         return Moves(rounds, (p - 1) * share, n - share, n + share, (p - 1) * share, (p - 1) * share)
     return Moves(2, p * share, share, 0, (p - 1) * share, (p - 1) * share)
-
-
-def _rounds(largest: int, chunks: int, itemsize: int) -> int:
-    """How many rooms full it takes to post so many chunks, the largest of so many items."""
-    return max(1, -(-largest // max(1, ROOM_BYTES // (chunks * itemsize))))
 
 
 def _cost(case: Case, staged: bool = False) -> Cost:
@@ -81,7 +76,7 @@ def _staged(x: Array, peers: Peers, op: Reduction) -> None:
     comm, itemsize = peers.comm, x.dtype.itemsize
     p, r = comm.size, comm.rank
     chunks = slices(len(x), p)
-    rounds = _rounds(chunks[0].stop, p, itemsize)
+    rounds = rooms(chunks[0].stop, itemsize, p)
     for k in range(rounds):
         cuts = chunks if rounds == 1 else [piece(chunk, rounds, k) for chunk in chunks]
         lengths = [cut.stop - cut.start for cut in cuts]

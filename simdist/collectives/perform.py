@@ -15,7 +15,7 @@ from simdist.collectives.registry import Algorithm, algorithms, choose, find
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 
-__all__ = ["Options", "Told", "Way", "carry_out", "perform", "way_of"]
+__all__ = ["IN_PLACE", "Options", "Told", "Way", "carry_out", "perform", "way_of"]
 
 Options = dict[str, Any]
 """An algorithm's own options, by name."""
@@ -49,7 +49,7 @@ class Way:
 _MOST_WAYS = 4096
 _BY_MESSAGES = ("cuda-aware", "staged")
 """Device paths on which ranks do not open each other's memory."""
-_IN_PLACE = ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather")
+IN_PLACE = ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather")
 """What leaves a rank that is alone with what it has: no algorithm needs to take memory for that."""
 
 
@@ -78,7 +78,7 @@ def _way(
                 "needs ipc, or an algorithm by messages"
             )
         run = partial(found.run, **options) if options else found.run
-        if comm.size == 1 and operation in _IN_PLACE:
+        if comm.size == 1 and operation in IN_PLACE:
             run = _nothing
         later = not found.by_messages and comm.num_nodes == 1
         asks = f"{operation} by auto of {words}" if other else ""

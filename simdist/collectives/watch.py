@@ -15,6 +15,7 @@ import numpy as np
 from simdist.arrays import Array, Partition, partition, reduction
 from simdist.cluster import Cluster, Device, Link
 from simdist.collectives.contributions import MOST_RANKS, Code, Pieces
+from simdist.collectives.perform import IN_PLACE
 from simdist.collectives.registry import find
 from simdist.collectives.watched import Watch, Watched
 from simdist.comm import Communicator
@@ -62,9 +63,6 @@ def watched(
     cluster = _CLUSTER.with_(devices_per_node=ranks_per_node or ranks)
     _, spans, _ = run_virtual(_program, ranks, cluster, (operation, name, run, root, options))
     return Trace(spans, ranks)
-
-
-_IN_PLACE = ("all_reduce", "reduce_scatter", "reduce", "broadcast", "all_gather")
 
 
 def _program(
@@ -116,8 +114,8 @@ def _named(
         found = find(operation, algorithm)
         found.check_options(options)
         return algorithm, found.run
-    if operation not in _IN_PLACE:
-        raise unknown_name("collective that works in place", operation, _IN_PLACE)
+    if operation not in IN_PLACE:
+        raise unknown_name("collective that works in place", operation, IN_PLACE)
     return algorithm.__name__, lambda x, comm, *_, **options: algorithm(x, comm, **options)
 
 

@@ -1,7 +1,4 @@
-"""Communicator: what a rank knows of the other ranks, and how it reaches them.
-
-This is all that the layers above know of a world; `mpi` and `virtual` implement it.
-"""
+"""Communicator: all that the layers above know of a world, be it `mpi` or `virtual`."""
 
 import time
 from abc import ABC, abstractmethod
@@ -33,8 +30,8 @@ NOTE_BYTES = 1000
 class Communicator(ABC):
     """A group of ranks that talk, as one of them sees it.
 
-    Messages between two ranks with the same tag arrive in the order in which they were sent. Every wait
-    ends: by a deadline in the MPI world, by deadlock detection in the virtual one.
+    Messages between two ranks with the same tag arrive in the order in which they were sent. Every wait ends: by a
+    deadline in the MPI world, by deadlock detection in the virtual one.
 
     Attributes:
         rank, size: this rank's index in the group, and how many there are.

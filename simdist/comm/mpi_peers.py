@@ -142,8 +142,7 @@ class MpiPeers(Peers):
         for _, flags in self._others:
             if flags[slot] != said:
                 raise self._contradicted()
-            if flags[slot + 1] != place:
-                same = False
+            same = same and flags[slot + 1] == place
         if device is not None:
             device.depart()
         if said:
@@ -255,9 +254,8 @@ class MpiPeers(Peers):
 
     def memory_of(self, x: Array) -> str:
         """See Peers."""
-        if type(x) is np.ndarray:
-            return "host"
-        return self._device.memory if self._on_device(x) and self._device is not None else "host"
+        on_device = type(x) is not np.ndarray and self._on_device(x)
+        return self._device.memory if on_device and self._device is not None else "host"
 
     def led(self, x: Array) -> Sequence[int]:
         """See Peers. Of ranks that share a GPU one reduces for all."""

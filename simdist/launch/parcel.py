@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import cloudpickle
 
@@ -27,9 +27,11 @@ def packed(content: Any) -> bytes:
         ArgumentError: something in it cannot travel, such as an open file.
     """
     file = io.BytesIO()
+    pickler = cloudpickle.Pickler(file)
+    pickler.dispatch_table = ChainMap({CodeType: _reduced}, pickler.dispatch_table)
     with _by_value(_strangers()):
         try:
-            _Pickler(file).dump(content)
+            pickler.dump(content)
         except Exception as error:
             raise ArgumentError(f"this cannot travel to another process: {error}") from error
     return file.getvalue()
@@ -48,17 +50,10 @@ def _code(fields: tuple[Any, ...], file: str, lines: list[str]) -> CodeType:
 
 
 def _reduced(code: CodeType) -> tuple[Callable[..., CodeType], tuple[Any, ...]]:
+    """As cloudpickle takes code apart, which forgets its file from 3.1.3 on: then a traceback could show no line."""
     _, fields = cloudpickle.Pickler.dispatch_table[CodeType](code)
     file = code.co_filename
     return _code, (fields, file, [] if Path(file).exists() else linecache.getlines(file))
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """cloudpickle's, by which code keeps its place: else a traceback through it could not show a line of a notebook,
-    and from cloudpickle 3.1.3 on no line at all.
-    """
-
-    dispatch_table: ClassVar = ChainMap({CodeType: _reduced}, cloudpickle.Pickler.dispatch_table)
 
 
 @contextmanager

@@ -272,9 +272,7 @@ def megatron_activation_bytes(
     pipeline_parallel: int = 1,
     chunks: int = 1,
 ) -> float:
-    """The bytes that a layer keeps on each of t ranks, activations of 2 bytes and masks of 1; of all L layers, those
-    that the first of p stages of 1F1B keeps, which are as many whatever p is, for it keeps p micro-batches of L/p
-    layers each.
+    """The bytes that L layers, or the first of p stages of 1F1B, keep on each of t ranks; of 2 an item, of masks 1.
 
         none                  sbh (34 + 5as/h)              what selective recomputation leaves out: 5as²b
         t                     sbh (10 + 24/t + 5as/(ht))    what is outside of the split: 10sbh
@@ -284,20 +282,19 @@ def megatron_activation_bytes(
         L layers              times L; times L (1 + (p-1)/(pm)) where each rank has m > 1 chunks (interleaved 1F1B)
 
     Raises:
-        ArgumentError: tensor_parallel, layers, pipeline_parallel or chunks is less than 1.
+        ArgumentError: a number of ranks, layers or chunks is less than 1.
         UnknownNameError: there is no such recomputation.
 
     Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2 and section 4.2.3.
     """
-    sizes = {"tensor_parallel": tensor_parallel, "layers": layers, "pipeline_parallel": pipeline_parallel}
-    for name, size in (sizes | {"chunks": chunks}).items():
-        if size < 1:
-            raise ArgumentError(f"{name} is {size}; needs at least 1")
+    if min(tensor_parallel, layers, pipeline_parallel, chunks) < 1:
+        told = f"tensor_parallel is {tensor_parallel}, pipeline_parallel {pipeline_parallel}, layers {layers}"
+        raise ArgumentError(f"{told}, chunks {chunks}; needs at least 1 of each")
     if recompute not in RECOMPUTATIONS:
         raise unknown_name("recomputation", recompute, RECOMPUTATIONS)
     s, b, h, t, p = context, sequences, width, tensor_parallel, pipeline_parallel
     kept = layers * (1 + (p - 1) / (p * chunks) if chunks > 1 else 1)
     if recompute == "full":
-        return kept * 2 * s * b * h
+        return 2 * s * b * h * kept
     scores = 5 * heads * s**2 * b / t if recompute == "none" else 0
     return kept * (s * b * h * (34 / t if sequence_parallel else 10 + 24 / t) + scores)

@@ -198,24 +198,20 @@ def _cells(ax: Axes, story: _Story, step: int) -> None:
         for column, pieces in enumerate(row):
             wanted = story.contributors(column)
             left, right, top, bottom = column - a, column + a, rank - b, rank + b
-            frames[story.fresh(step, rank, column)].append(_box(left, right, top, bottom))
+            frames[story.fresh(step, rank, column)].append(style.box(left, right, top, bottom))
             if story.complete(step, rank, column) and len(wanted) > 1:
-                stripes[style.DONE].append(_box(left, right, top, bottom))
+                stripes[style.DONE].append(style.box(left, right, top, bottom))
                 continue
             each = 2 * a / len(wanted)
             for i, r in enumerate(wanted):
                 if any(r in piece for piece in pieces):
-                    stripes[style.rank_colour(r)].append(_box(left + i * each, left + (i + 1) * each, top, bottom))
+                    stripes[style.rank_colour(r)].append(style.box(left + i * each, left + (i + 1) * each, top, bottom))
     for colour, found in stripes.items():
         ax.add_collection(PolyCollection(found, facecolors=colour, edgecolors="none", zorder=1))
     ax.add_collection(PolyCollection(frames[False], facecolors="none", edgecolors="#999999", linewidths=0.5, zorder=2))
     ax.add_collection(
         PolyCollection(frames[True], facecolors="none", edgecolors=style.ACCENT, linewidths=1.6, zorder=3)
     )
-
-
-def _box(left: float, right: float, top: float, bottom: float) -> list[tuple[float, float]]:
-    return [(left, top), (right, top), (right, bottom), (left, bottom)]
 
 
 def _arrow(ax: Axes, src: int, dst: int, column: int) -> None:

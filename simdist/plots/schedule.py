@@ -184,9 +184,9 @@ def _cells(ax: Axes, run: _Run, scale: _Scale) -> list[str]:
         for c in row:
             high = 0.9 / c.halves
             left, right, top = c.start / scale.length, c.end / scale.length, y - 0.45 + c.half * high
-            boxes[c.letter, c.chunk].append(_box(left, right, top, top + high))
+            boxes[c.letter, c.chunk].append(style.box(left, right, top, top + high))
             if c.letter == "B":
-                boxes["W", c.chunk].append(_box(left, right, top + (1 - _STRIP) * high, top + high))
+                boxes["W", c.chunk].append(style.box(left, right, top + (1 - _STRIP) * high, top + high))
             middle = top + high * (0.5 - _STRIP / 2 * (c.letter == "B"))
             numbers.append((right - left, (left + right) / 2, middle, c))
     wide = scale.points * max(number[0] for number in numbers) > 3
@@ -196,10 +196,6 @@ def _cells(ax: Axes, run: _Run, scale: _Scale) -> list[str]:
         ax.add_collection(PolyCollection(corners, facecolors=[colour], edgecolors=edge, linewidths=0.4, zorder=2))
     paler = any(chunk for _, chunk in boxes)
     return _write(ax, numbers, scale) + (["Paler cells are of the rank's later stages."] if paler else [])
-
-
-def _box(left: float, right: float, top: float, bottom: float) -> list[tuple[float, float]]:
-    return [(left, top), (right, top), (right, bottom), (left, bottom)]
 
 
 def _write(ax: Axes, numbers: Sequence[tuple[float, float, float, _Cell]], scale: _Scale) -> list[str]:

@@ -25,6 +25,7 @@ __all__ = [
     "FAINT",
     "INK",
     "PAGE",
+    "box",
     "colour",
     "figure",
     "ink_on",
@@ -281,3 +282,8 @@ def _rounded(value: float, digits: int) -> str:
 def number(count: int, noun: str) -> str:
     """A count and its noun: 1 message, 2,000 messages."""
     return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith(('s', 'ch')) else 's'}"
+
+
+def box(left: float, right: float, top: float, bottom: float) -> list[tuple[float, float]]:
+    """Its corners, for a PolyCollection."""
+    return [(left, top), (right, top), (right, bottom), (left, bottom)]

@@ -111,11 +111,7 @@ def formula(
         UnknownNameError: there are no formulas for such a schedule.
         ArgumentError: the times differ from stage to stage, or a number is below 1.
     """
-    if not has_formula(name):
-        if first_name(name) in schedules():
-            raise UnknownNameError(f"no paper has formulas for {name}: make the schedule and simulate it")
-        raise unknown_name("schedule", name, _FORMULAS)
-    name = first_name(name)
+    name = _checked(name)
     for what, number in (("stages", stages), ("micro_batches", micro_batches), ("chunks", chunks)):
         if number < 1:
             raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
@@ -139,6 +135,15 @@ def formula(
         None if _STAGGERED.get(name, _never)(case) else rate,
         _FILLED.get(name, _always)(case),
     )
+
+
+def _checked(name: str) -> str:
+    """What the schedule is called here."""
+    if not has_formula(name):
+        if first_name(name) in schedules():
+            raise UnknownNameError(f"no paper has formulas for {name}: make the schedule and simulate it")
+        raise unknown_name("schedule", name, _FORMULAS)
+    return first_name(name)
 
 
 def _one(case: Case, r: int) -> int:
