@@ -27,11 +27,9 @@ def packed(content: Any) -> bytes:
         ArgumentError: something in it cannot travel, such as an open file.
     """
     file = io.BytesIO()
-    pickler = cloudpickle.Pickler(file)
-    pickler.dispatch_table = ChainMap({CodeType: _reduced}, pickler.dispatch_table)
     with _by_value(_strangers()):
         try:
-            pickler.dump(content)
+            _Pickler(file).dump(content)
         except Exception as error:
             raise ArgumentError(f"this cannot travel to another process: {error}") from error
     return file.getvalue()
@@ -54,6 +52,14 @@ def _reduced(code: CodeType) -> tuple[Callable[..., CodeType], tuple[Any, ...]]:
     _, fields = cloudpickle.Pickler.dispatch_table[CodeType](code)
     file = code.co_filename
     return _code, (fields, file, [] if Path(file).exists() else linecache.getlines(file))
+
+
+# It looks at its table when it is made, so there is no other way than a class of one's own.
+_Pickler = type(
+    "_Pickler",
+    (cloudpickle.Pickler,),
+    {"dispatch_table": ChainMap({CodeType: _reduced}, cloudpickle.Pickler.dispatch_table)},
+)
 
 
 @contextmanager
