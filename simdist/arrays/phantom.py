@@ -73,10 +73,15 @@ class Phantom(NDArrayOperatorsMixin):
         return np.full(self.shape, math.nan, dtype)
 
     def __getitem__(self, key: Any) -> "Phantom":
-        if isinstance(key, slice) and len(self.shape) == 1:  # the case of every collective, without a detour
+        if type(key) is slice and len(self.shape) == 1:
             start, stop = key.start, key.stop
             if type(start) is int and type(stop) is int and 0 <= start <= stop <= self.size and key.step is None:
-                return self._view((stop - start,), stop - start)
+                view = _blank(Phantom)  # as `_view`, without the detour: this is the case of every collective
+                view.size = size = stop - start
+                view.shape = (size,)
+                view.dtype = self.dtype
+                view.base = self if self.base is None else self.base
+                return view
             return self._view((len(range(*key.indices(self.size))),))
         keys = key if isinstance(key, tuple) else (key,)
         if any(hasattr(k, "dtype") for k in keys):
@@ -84,16 +89,18 @@ class Phantom(NDArrayOperatorsMixin):
         return self._view(self._hollow()[key].shape)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if key is ... and type(value) is Phantom and value.shape == self.shape:
+            return
         there, shape = self.shape if key is ... else self[key].shape, _shape(value)
         if shape != there:
             _check_fits(shape, there)
 
-    def _view(self, shape: Shape, size: int | None = None) -> "Phantom":
-        """The same memory as an array of another shape; of this size, if the caller knows it."""
+    def _view(self, shape: Shape) -> "Phantom":
+        """The same memory as an array of another shape."""
         view = _blank(Phantom)
         view.shape = shape
         view.dtype = self.dtype
-        view.size = math.prod(shape) if size is None else size
+        view.size = math.prod(shape)
         view.base = self if self.base is None else self.base
         return view
 
@@ -119,7 +126,10 @@ class Phantom(NDArrayOperatorsMixin):
 
     def copy(self) -> "Phantom":
         """As of NumPy."""
-        copy = self._view(self.shape)
+        copy = _blank(Phantom)
+        copy.shape = self.shape
+        copy.dtype = self.dtype
+        copy.size = self.size
         copy.base = None
         return copy
 

@@ -6,6 +6,7 @@ from typing import Any, final
 import numpy as np
 
 from simdist.arrays.meter import current_meter
+from simdist.arrays.phantom import Phantom
 from simdist.arrays.working import overflow, short
 from simdist.errors import ArgumentError, unknown_name
 
@@ -38,7 +39,9 @@ class Reduction:
     def fold(self, x: Any, y: Any) -> None:
         """Fold y into x, in place."""
         size = x.size
-        if x.dtype in short:
+        if type(x) is Phantom:
+            x[...] = y  # it has no numbers; whether the other fits it is all that there is to see
+        elif x.dtype in short:
             self.combine(x, y, x)
         elif size == 1:  # in place NumPy is three times as slow then: it goes to look whether x and x overlap
             x[...] = self.ufunc(x, y)
