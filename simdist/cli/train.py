@@ -31,10 +31,10 @@ _TOLD = ("config", "out", "resume")  # what the ranks must know besides
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options: one for each field of Config, and where to run and to write."""
     parser.epilog = (
-        "Without --ranks it trains on the ranks that mpirun started, or on one. "
+        "Without --ranks it runs on the ranks that mpirun started, or on one. "
         "Equal seeds and batches give equal runs on any number of ranks. "
         "Options on the command line override those of the config file. "
-        "SIGUSR1 leaves a checkpoint at the end of the step; Ctrl-C does so too, and ends the run. "
+        "SIGUSR1 writes a checkpoint at the end of the step; Ctrl-C does so too, and ends the run. "
         "Asynchronous methods, which have no common step, do so as soon as all ranks have come to a stop."
     )
     parser.usage = "simdist train [--ranks N] [OPTION …]"
@@ -45,16 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_where(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where")
     where.add_argument(
-        "--ranks", type=int, metavar="N", help="start N ranks of this machine under mpirun; or so many virtual ones (4)"
+        "--ranks", type=int, metavar="N", help="start N ranks: MPI processes on this machine, or virtual ones (4)"
     )
     add_survive(where)
     where.add_argument(
-        "--world", choices=("mpi", "virtual"), default="mpi", help="of processes, or of virtual ranks in this process"
+        "--world", choices=("mpi", "virtual"), default="mpi", help="real ranks, or virtual ones in this process"
     )
     where.add_argument(
         "--cluster",
         metavar="NAME",
-        help=f"that virtual ranks are on: {', '.join(presets())}; a .toml (this-machine, or what --resume was on)",
+        help=f"what virtual ranks run on: {', '.join(presets())}; a .toml (this-machine, or what --resume was on)",
     )
     where.add_argument("--config", metavar="FILE", help="TOML of the options below, such as `hidden_width = 128`")
     where.add_argument("--out", metavar="FOLDER", help="where results go (a new folder under runs/)")
@@ -63,7 +63,7 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=_LATEST,
         metavar="FOLDER",
-        help="go on with the run in this folder, or the latest under runs/, as it was told but for the options given",
+        help="continue the run in this folder, or the latest under runs/, with its settings but for those given here",
     )
 
 

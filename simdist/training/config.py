@@ -56,114 +56,104 @@ class Config:
         UnknownNameError: there is no such model, optimizer, method, …
     """
 
-    model: str = option("model", "mlp", "what to train", models())
+    model: str = option("model", "mlp", "the model to train", models())
     context_bytes: int = option(
-        "model", Per("model", mlp=16, gpt=128), "how many bytes it sees", least=1, alias="context"
+        "model", Per("model", mlp=16, gpt=128), "tokens (bytes) in a window", least=1, alias="context"
     )
-    embedding_width: int = option("model", Per("model", mlp=32), "numbers that stand for a byte", least=1)
-    hidden_width: int = option("model", Per("model", mlp=256), "numbers in a hidden layer", least=1)
-    hidden_layers: int = option("model", Per("model", mlp=2), "how many hidden layers", below=10_000)
-    layers: int = option("model", Per("model", gpt=4), "blocks of attention and perceptron", below=10_000)
-    width: int = option("model", Per("model", gpt=256), "numbers that stand for a byte", least=1)
-    heads: int = option("model", Per("model", gpt=4), "heads of attention in each block", least=1)
+    embedding_width: int = option("model", Per("model", mlp=32), "size of a token's embedding", least=1)
+    hidden_width: int = option("model", Per("model", mlp=256), "units of a hidden layer", least=1)
+    hidden_layers: int = option("model", Per("model", mlp=2), "number of hidden layers", below=10_000)
+    layers: int = option("model", Per("model", gpt=4), "number of transformer blocks", below=10_000)
+    width: int = option("model", Per("model", gpt=256), "hidden size", least=1)
+    heads: int = option("model", Per("model", gpt=4), "attention heads in each block", least=1)
     kv_heads: int = option(
-        "model", Per("model", gpt=0), "heads of keys and values, which groups of heads share (GQA); 0 for one each"
+        "model", Per("model", gpt=0), "heads of keys and values, shared by groups of heads (GQA); 0 for one per head"
     )
-    head_width: int = option("model", Per("model", gpt=0), "numbers of a head's query; 0 for width / heads")
-    qkv_bias: bool = option("model", Per("model", gpt=False), "biases of queries, keys and values with llama, too")
+    head_width: int = option("model", Per("model", gpt=0), "size of a head; 0 for width / heads")
+    qkv_bias: bool = option("model", Per("model", gpt=False), "biases of queries, keys and values in llama, too")
     block: str = option(
-        "model", Per("model", gpt="gpt2"), "what blocks are made of; llama: RMSNorm, RoPE, SwiGLU, no biases", BLOCKS
+        "model", Per("model", gpt="gpt2"), "kind of block; llama: RMSNorm, RoPE, SwiGLU, no biases", BLOCKS
     )
     ffn_width: int = option(
-        "model", Per("model", gpt=0), "numbers inside a perceptron; 0 for 4 width, llama 8/3 up to a multiple of 256"
+        "model", Per("model", gpt=0), "size inside the MLP; 0 for 4 width, of llama 8/3 width, to a multiple of 256"
     )
-    dropout: float = option("model", Per("model", gpt=0.0), "the share of activations dropped in training", below=1)
+    dropout: float = option("model", Per("model", gpt=0.0), "share of activations dropped in training", below=1)
     vocabulary: int = option(
-        "model", Per("model", gpt=256), "tokens it tells apart, of which bytes are the first", least=256
+        "model", Per("model", gpt=256), "number of tokens, of which bytes are the first", least=256
     )
-    logits: str = option("model", Per("model", gpt="tied"), "from the embedding or their own", ("tied", "untied"))
-    experts: int = option("model", Per("model", gpt=0), "perceptrons in each block, of which a byte goes to top_k")
-    top_k: int = option("model", Per("model", gpt=1), "of the experts", least=1)
+    logits: str = option("model", Per("model", gpt="tied"), "tied to the embedding, or not", ("tied", "untied"))
+    experts: int = option("model", Per("model", gpt=0), "expert MLPs in a block, of which a token goes to top_k")
+    top_k: int = option("model", Per("model", gpt=1), "experts for each token", least=1)
     capacity_factor: float = option(
-        "model", Per("model", gpt=1.25), "slots of the experts, 1 is enough if all is even", above=True
+        "model", Per("model", gpt=1.25), "slots of the experts; 1 is enough for even loads", above=True
     )
-    balance: float = option("model", Per("model", gpt=0.01), "weight of the loss that asks experts for even loads")
-    group: int = option("model", Per("model", gpt=0), "bytes that share the experts' slots; 0 for all of a window")
-    flash_attention: bool = option(
-        "model",
-        Per("model", gpt=False),
-        "attention by tiles, without keeping probabilities; on a ring it is so anyway",
-    )
-    recompute: str = option("model", Per("model", gpt="none"), "activations made again in backward", RECOMPUTATIONS)
+    balance: float = option("model", Per("model", gpt=0.01), "weight of the load-balancing loss")
+    group: int = option("model", Per("model", gpt=0), "tokens that share the experts' slots; 0 for a window")
+    flash_attention: bool = option("model", Per("model", gpt=False), "attention by tiles, which keeps no probabilities")
+    recompute: str = option("model", Per("model", gpt="none"), "activations to recompute in backward", RECOMPUTATIONS)
 
     data: str = option("text", PYTHON, f'a file; "{PYTHON}" is Python\'s own documentation and code', metavar="FILE")
-    order: str = option("text", "random", "windows drawn at random, or all once a pass", ORDERS)
-    validation_share: float = option("text", 0.1, "how much of it is kept to judge by", below=1)
-    validation_windows: int = option("text", Per("model", mlp=2048, gpt=256), "to judge by; 0 for none")
+    order: str = option("text", "random", "windows drawn at random, or each once per epoch", ORDERS)
+    validation_share: float = option("text", 0.1, "share of the text kept for validation", below=1)
+    validation_windows: int = option("text", Per("model", mlp=2048, gpt=256), "windows to validate on; 0 for none")
 
-    steps: int = option("training", 600, "how many batches to train on", least=1)
+    steps: int = option("training", 600, "training steps", least=1)
     global_batch_size: int = option(
-        "training", Per("model", mlp=512, gpt=32), "windows a step, of all ranks", least=1, alias="batch"
+        "training", Per("model", mlp=512, gpt=32), "windows in a step, over all ranks", least=1, alias="batch"
     )
-    micro_batches: int = option(
-        "training", 1, "parts of each rank's batch, one after the other; gradients add up", least=1
-    )
-    precision: str = option("training", "float32", "of what is computed and sent", precisions())
-    seed: int = option("training", 0, "of first weights, batches, dropout and samples", below=2**63)
+    micro_batches: int = option("training", 1, "parts of each rank's batch (gradient accumulation)", least=1)
+    precision: str = option("training", "float32", "of computation and communication", precisions())
+    seed: int = option("training", 0, "of weights, batches, dropout and samples", below=2**63)
 
-    optimizer: str = option("update", Per("model", mlp="sgd", gpt="adamw"), "the rule", optimizers)
-    learning_rate: float = option("update", _of_optimizer("learning_rate"), "at its highest", above=True, alias="lr")
-    rate_schedule: str = option("update", "cosine", "how it falls after that", _SCHEDULES, alias="lr-schedule")
-    warmup_steps: int = option("update", 20, "steps in which it climbs")
-    momentum: float = option(
-        "update", _of_optimizer("momentum"), "what stays of the velocity; 0 in async and ssp", below=1
-    )
-    beta1: float = option("update", _of_optimizer("beta1"), "what stays of the mean gradient", below=1)
-    beta2: float = option("update", _of_optimizer("beta2"), "what stays of its mean square", below=1)
-    weight_decay: float = option("update", _of_optimizer("weight_decay"), "of matrices")
-    clip_norm: float = option(
-        "update", Per("model", mlp=0.0, gpt=1.0), "the largest norm of a gradient; 0 leaves it as it is"
-    )
+    optimizer: str = option("update", Per("model", mlp="sgd", gpt="adamw"), "update rule", optimizers)
+    learning_rate: float = option("update", _of_optimizer("learning_rate"), "its peak", above=True, alias="lr")
+    rate_schedule: str = option("update", "cosine", "its decay after the warm-up", _SCHEDULES, alias="lr-schedule")
+    warmup_steps: int = option("update", 20, "steps in which the rate climbs to its peak")
+    momentum: float = option("update", _of_optimizer("momentum"), "decay of the velocity; 0 in async and ssp", below=1)
+    beta1: float = option("update", _of_optimizer("beta1"), "decay of the mean gradient", below=1)
+    beta2: float = option("update", _of_optimizer("beta2"), "decay of the mean squared gradient", below=1)
+    weight_decay: float = option("update", _of_optimizer("weight_decay"), "of weight matrices")
+    clip_norm: float = option("update", Per("model", mlp=0.0, gpt=1.0), "largest norm of a gradient; 0 for any")
 
     device: str = option(
-        "ranks", "cpu", "where arrays lie: on GPUs, which ranks may share; or nowhere, to see what they cost", DEVICES
+        "ranks", "cpu", "where arrays live: on GPUs, which ranks may share; phantoms nowhere, to see the cost", DEVICES
     )
     device_path: str = option(
-        "ranks", Per("device", cuda="auto"), "how arrays on GPUs come to other ranks: auto for what works best", PATHS
+        "ranks", Per("device", cuda="auto"), "how arrays on GPUs travel between ranks; auto takes the best", PATHS
     )
-    dp: int = option("ranks", 0, "copies of the model, which share each batch; 0 for as many as there are ranks for")
-    tp: int = option("ranks", Per("model", gpt=1), "ranks that share the heads and columns of each layer", least=1)
+    dp: int = option("ranks", 0, "data-parallel replicas; 0 for as many as there are ranks for")
+    tp: int = option("ranks", Per("model", gpt=1), "ranks that split the heads and columns of each layer", least=1)
     sequence_parallel: bool = option(
-        "ranks", Per("model", gpt=False), "they share what is between those layers, too, along the sequence"
+        "ranks", Per("model", gpt=False), "with tp: split the tokens between those layers, too"
     )
-    sp: int = option("ranks", Per("model", gpt=1), "ranks that share the bytes of each window", least=1)
-    ulysses: bool = option("ranks", Per("model", gpt=False), "on sp: each has some of the heads, for attention")
-    ring_attention: bool = option("ranks", Per("model", gpt=False), "on sp: keys and values go round; if no other way")
-    ep: int = option("ranks", Per("model", gpt=1), "ranks that share the experts, and are copies otherwise", least=1)
-    method: str = option("ranks", "ddp", "how they train together", methods)
+    sp: int = option("ranks", Per("model", gpt=1), "ranks that split the tokens of each window", least=1)
+    ulysses: bool = option("ranks", Per("model", gpt=False), "with sp: each rank attends with some of the heads")
+    ring_attention: bool = option("ranks", Per("model", gpt=False), "with sp: keys and values travel round")
+    ep: int = option("ranks", Per("model", gpt=1), "ranks that split the experts, replicas otherwise", least=1)
+    method: str = option("ranks", "ddp", "how ranks train together", methods)
     pp: int = option(
-        "ranks", Per("method", pipeline=1), "ranks in line, with some of the layers each; brings its method", least=1
+        "ranks", Per("method", pipeline=1), "pipeline stages, each with some of the layers; implies its method", least=1
     )
     schedule: str = option(
         "ranks",
         Per("method", pipeline="1f1b"),
-        "of the line's micro_batches, or a .txt with one; brings its method",
+        "of the pipeline, or a .txt file with one; implies its method",
         schedules,
         files=FILES,
     )
-    chunks: int = option("ranks", Per("schedule", lambda: dict.fromkeys(chunked(), 2)), "stages a rank", least=1)
+    chunks: int = option("ranks", Per("schedule", lambda: dict.fromkeys(chunked(), 2)), "stages on each rank", least=1)
     zero: int = option(
-        "ranks", Per("method", ddp=0, zero=2, fsdp=3, pipeline=0), "stage of ZeRO; 1 to 3 bring their method", below=4
+        "ranks", Per("method", ddp=0, zero=2, fsdp=3, pipeline=0), "ZeRO stage; 1 to 3 imply their method", below=4
     )
     shards: int = option(
         "ranks",
         _per_method(("zero", "fsdp", "pipeline"), 0),
-        "how many ranks share each model by ZeRO: hybrid sharding; 0 for all of dp",
+        "ranks that shard one model (hybrid sharding); 0 for all of dp",
     )
     bucket_bytes: int = option(
         "ranks",
         Per("method", ddp=BUCKET_BYTES, zero=BUCKET_BYTES),
-        "gradients reduced at a time, during backward",
+        "gradients reduced together during backward",
         least=1,
     )
     algorithm: str = option(
@@ -173,32 +163,30 @@ class Config:
         lambda: ["auto", *algorithms("all_reduce")],
     )
     offload: str = option(
-        "ranks", Per("method", zero="none", fsdp="none"), "what lies outside of the device, up to", OFFLOADS
+        "ranks", Per("method", zero="none", fsdp="none"), "what to keep outside the device, up to", OFFLOADS
     )
     offload_to: str = option(
-        "ranks", Per("offload", **dict.fromkeys(OFFLOADS[1:], "host")), "where that lies", ("host", "disk")
+        "ranks", Per("offload", **dict.fromkeys(OFFLOADS[1:], "host")), "where to keep that", ("host", "disk")
     )
     compress: str = option(
-        "ranks", Per("method", compressed="top-k"), "gradients; brings its method along", compressions
+        "ranks", Per("method", compressed="top-k"), "compression of gradients; implies its method", compressions
     )
-    compress_share: float = option("ranks", _of_compression("share"), "of items to send", below=1, above=True)
+    compress_share: float = option("ranks", _of_compression("share"), "of the items to send", below=1, above=True)
     compress_block: int = option("ranks", _of_compression("block"), "items that share a scale", least=1)
-    compress_rank: int = option("ranks", _of_compression("rank"), "of the matrices that are sent", least=1)
+    compress_rank: int = option("ranks", _of_compression("rank"), "rank of the matrices that are sent", least=1)
     check_every: int = option(
         "ranks",
         Per("method", lambda: dict.fromkeys(whole(), 0)),
-        "steps from one comparison of all copies to the next; 0 for none",
+        "steps between comparisons of all replicas; 0 for none",
     )
 
     servers: int = option(
-        "asynchronous", _per_method(SERVED, 1), "ranks that keep the weights; the others work", least=1
+        "asynchronous", _per_method(SERVED, 1), "ranks that keep the weights; the others are workers", least=1
     )
-    staleness: int = option("asynchronous", Per("method", ssp=3), "how many steps workers may be apart")
-    backups: int = option(
-        "asynchronous", Per("method", backup=1), "workers whose gradient a step can do without", least=1
-    )
+    staleness: int = option("asynchronous", Per("method", ssp=3), "steps that workers may be apart")
+    backups: int = option("asynchronous", Per("method", backup=1), "workers that a step need not wait for", least=1)
     staleness_aware: bool = option(
-        "asynchronous", _per_method(("async", "ssp"), False), "an update weighs less the staler it is"
+        "asynchronous", _per_method(("async", "ssp"), False), "weigh updates less the staler they are"
     )
     graph: str = option(
         "asynchronous", Per("method", **{"d-psgd": "ring", "ad-psgd": "bipartite"}), "who averages with whom", graphs
@@ -209,10 +197,10 @@ class Config:
     switch_share: float = option(
         "asynchronous",
         Per("method", **{"post-local": 0.5}),
-        "of the steps, before which every one is averaged",
+        "share of the steps at the start in which every one is averaged",
         below=1,
     )
-    outer_rate: float = option("asynchronous", Per("method", diloco=0.7), "learning rate of the step after a round")
+    outer_rate: float = option("asynchronous", Per("method", diloco=0.7), "learning rate of the outer step")
     slow: str = option(
         "asynchronous",
         _per_method(ASYNCHRONOUS, "none"),
