@@ -356,6 +356,37 @@ def test_what_the_user_lets_travel_by_value_goes_on_doing_so(monkeypatch):
 
 
 @needs_mpi
+def test_a_failure_on_a_stream_that_nobody_waited_for_is_raised_here():
+    def fails():
+        raise Refusal("nobody asked")
+
+    def program(comm):
+        comm.stream("side").start(fails)
+
+    with pytest.raises(Refusal, match="nobody asked"):
+        sd.run(program, 2, world="mpi")
+
+
+@needs_mpi
+def test_a_result_without_room_on_the_disk_is_told():
+    def program(comm):
+        whole = Path.write_bytes
+
+        def full(path, data):
+            if ".part" in path.name and len(data) > 5000:
+                whole(path, data[:10])
+                raise OSError(errno.ENOSPC, "No space left on device")
+            assert not list(path.parent.glob("*.part"))
+            return whole(path, data)
+
+        Path.write_bytes = full
+        return np.ones(1000)
+
+    with pytest.raises(OSError, match="No space left on device"):
+        sd.run(program, 1, world="mpi")
+
+
+@needs_mpi
 @pytest.mark.parametrize("told", [{"timeout_s": 1}, {}], ids=["argument", "environment"])
 def test_a_deadline_of_ones_own(told, monkeypatch):
     monkeypatch.setenv("SIMDIST_TIMEOUT_S", "50" if told else "1")

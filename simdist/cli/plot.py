@@ -70,7 +70,7 @@ def _add_collective_arguments(collective: Any) -> None:
     collective.add_argument("--ranks", type=int, default=4, metavar="N", help="1 to 16 (4)")
     collective.add_argument("--root", type=int, default=0, metavar="RANK", help="of a rooted one (0)")
     collective.add_argument("--steps", type=int, nargs="+", metavar="K", help="0 is the start (all, or 16 of more)")
-    collective.add_argument("--ranks-per-node", type=int, default=0, metavar="N", help="(all on one)")
+    collective.add_argument("--ranks-per-node", type=int, default=0, metavar="N", help="0 for all on one (0)")
 
 
 def _add_trace_arguments(trace: Any) -> None:
@@ -122,6 +122,8 @@ def execute(args: argparse.Namespace) -> int:
             raise ArgumentError(f"plot collective takes an operation and an algorithm, not {words[1:]}")
         out = args.out or Path(f"{words[1]}-{words[2]}-{args.ranks}.png")
         check_format(out)
+        if args.ranks_per_node < 0:
+            raise ArgumentError(f"--ranks-per-node is {args.ranks_per_node}; needs at least 0")
         record = watched(words[1], words[2], args.ranks, root=args.root, ranks_per_node=args.ranks_per_node)
         figure = collective_steps(record, width=args.width, steps=args.steps)
     elif words[0] == "schedule":

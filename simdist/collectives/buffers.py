@@ -22,6 +22,8 @@ def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
         flags, dtype = x.flags, x.dtype
         if (flags.carray or (flags.c_contiguous and not writable)) and dtype.isbuiltin and not dtype.hasobject:
             return x if x.ndim == 1 else x.reshape(-1)  # as nearly always
+    if isinstance(x, np.ndarray):  # of a class of its own, as np.matrix, whose rows may not be what an array's are
+        x = np.asarray(x)
     if not hasattr(x, "dtype") or not hasattr(x, "reshape"):
         raise ArrayError(f"rank {comm.rank} gave {type(x).__name__} {x!r:.60}; a collective needs an array")
     if x.dtype.hasobject or not _native(x.dtype):  # text, times, records, another byte order

@@ -1,7 +1,7 @@
 """Communicator: all that the layers above know of a world, be it `mpi` or `virtual`."""
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,24 +10,22 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.cluster import Cluster
 from simdist.comm.block import Block
+from simdist.comm.checks import Checks
 from simdist.comm.device import HOST, Device, Finding
 from simdist.comm.peers import Peers
 from simdist.comm.placement import Placement
 from simdist.comm.request import Request, Status
 from simdist.comm.stream import Stream
-from simdist.errors import ArgumentError, ArrayError
+from simdist.errors import ArgumentError
 from simdist.trace import Recorder
 
-__all__ = ["ANY", "NOTE_BYTES", "Communicator"]
+__all__ = ["ANY", "Communicator"]
 
 ANY = -1
 """Any source, any tag."""
 
-NOTE_BYTES = 1000
-"""The most bytes of a note that ranks exchange (see `Communicator.exchange`)."""
 
-
-class Communicator(ABC):
+class Communicator(Checks):
     """A group of ranks that talk, as one of them sees it.
 
     Messages between two ranks with the same tag arrive in the order in which they were sent. Every wait ends: by a
@@ -66,11 +64,6 @@ class Communicator(ABC):
     def node(self) -> int:
         """The index of the node that this rank lives on."""
         return self.nodes[self.rank]
-
-    @property
-    def num_nodes(self) -> int:
-        """How many nodes the group's ranks live on."""
-        return self.nodes.num_nodes
 
     # -- messages -------------------------------------------------------------------------------------
 
@@ -198,6 +191,7 @@ class Communicator(ABC):
     def spend(self, seconds: float, name: str = "compute") -> None:
         """Be busy for this long: a virtual clock is advanced, under a real one the rank sleeps."""
         start_s = self.clock()
+        self.check_work(seconds)
         time.sleep(seconds)
         self.recorder.add(self.stream_name, name, start_s, self.clock())
 
@@ -250,50 +244,3 @@ class Communicator(ABC):
     def device_paths(self) -> dict[str, Callable[[], Finding]]:
         """The ways to send a GPU's arrays to other ranks, best first, each with a test of whether it works."""
         return {"process": lambda: Finding(True, "all ranks share this process")}
-
-    # -- checks ---------------------------------------------------------------------------------------
-
-    def check_peer(self, role: str, rank: int) -> None:
-        """Raise ArgumentError unless it is a whole number, 0 <= rank < size; `role` says what it was given as."""
-        if type(rank) is not int and not isinstance(rank, (int, np.integer)):
-            raise ArgumentError(f"{role} {rank!r} on rank {self.rank}: a rank is a whole number")
-        if not 0 <= rank < self.size:
-            raise ArgumentError(f"{role} {rank} on rank {self.rank}: this communicator has ranks 0 to {self.size - 1}")
-
-    def check_contiguous(self, what: str, *arrays: Array) -> None:
-        """Raise ArrayError unless arrays lie in memory as the bytes of a message do; `what` says what they are for."""
-        for x in arrays:
-            if not hasattr(x, "flags"):
-                raise ArrayError(f"{what} of {type(x).__name__} {x!r} on rank {self.rank}: needs an array")
-            if not x.flags.c_contiguous:
-                layout = f"shape {x.shape} with strides {x.strides}"
-                raise ArrayError(f"{what} of {layout} on rank {self.rank}: needs to be contiguous")
-
-    def check_room(self, what: str, y: Array) -> None:
-        """Raise ArrayError unless a message can be received into y: contiguous, and not read-only."""
-        self.check_contiguous(what, y)
-        if not getattr(y.flags, "writeable", True):  # CuPy's have no such flag
-            raise ArrayError(f"{what} on rank {self.rank}: the array to receive into is read-only")
-
-    def check_note(self, note: str) -> bytes:
-        """Raise ArgumentError if a note is too long; returns its bytes."""
-        data = note.encode()
-        if len(data) > NOTE_BYTES:
-            raise ArgumentError(f"a note of {len(data)} bytes on rank {self.rank}; at most {NOTE_BYTES}")
-        return data
-
-    def check_split(self, color: object, key: object) -> None:
-        """Raise ArgumentError unless color (where it is not None) and key are whole numbers."""
-        for name, value in {"color": 0 if color is None else color, "key": key}.items():
-            if not isinstance(value, (int, np.integer)):
-                raise ArgumentError(f"{name} {value!r} on rank {self.rank}: needs a whole number")
-
-    def check_shared(self, dtype: Any) -> None:
-        """Raise ArgumentError if arrays of this dtype hold objects."""
-        if np.dtype(dtype).hasobject:
-            raise ArgumentError(f"shared of dtype {np.dtype(dtype)} on rank {self.rank}: objects cannot be shared")
-
-    def check_one_node(self) -> None:
-        """Raise ArgumentError if the ranks live on several nodes."""
-        if self.num_nodes > 1:
-            raise ArgumentError(f"the {self.size} ranks of {self.context!r} live on {self.num_nodes} nodes, not on one")

@@ -183,6 +183,7 @@ class MpiCommunicator(MpiMessages):
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator. A window of MPI's over the node's ranks, which lives until the job ends."""
+        self.check_new("empty", shape, dtype)
         with self._together("empty"):
             if self.device.path == "ipc" and self.num_nodes == 1:
                 return self._memory.device_empty(self, shape, dtype)
@@ -192,7 +193,7 @@ class MpiCommunicator(MpiMessages):
 
     def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator. A window of MPI's, which lives until the job ends."""
-        self.check_shared(dtype)
+        self.check_new("shared", shape, dtype)
         with self._together(f"shared of shape {shape} and dtype {np.dtype(dtype)}"):
             return self._memory.shared(shape, dtype)
 

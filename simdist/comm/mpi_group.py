@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simdist.comm.communicator import NOTE_BYTES
+from simdist.comm.checks import NOTE_BYTES
 from simdist.comm.mismatch import mismatch
 from simdist.comm.placement import Placement
 

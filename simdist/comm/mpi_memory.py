@@ -15,7 +15,7 @@ from simdist.comm.device_memory import DevicePeers, DeviceWindow
 from simdist.comm.guard import Guard
 from simdist.comm.mpi_group import MpiGroup
 from simdist.comm.shared_room import REMEDY, SHARED, Room, room
-from simdist.errors import ArgumentError, SharedMemoryFull
+from simdist.errors import SharedMemoryFull
 
 __all__ = ["MpiMemory", "Place", "Window", "Windows"]
 
@@ -201,8 +201,6 @@ class MpiMemory:
         cannot, and a warning.
         """
         dtype = np.dtype(dtype)
-        if dtype.hasobject:
-            raise ArgumentError(f"empty of dtype {dtype} on rank {self._group.rank}: objects cannot be shared")
         num_bytes = _num_items(shape) * dtype.itemsize
         wanted, there = self._wanted(num_bytes)
         if max(wanted.free - there.free, wanted.total - there.total) + _SPARE_BYTES > 0:

@@ -77,6 +77,8 @@ class MpiMessages(Communicator):
         start_s = perf_counter()
         if not 0 <= dst < self.size:
             self.check_peer("dst", dst)
+        if type(tag) is not int:
+            self.check_tag("send", tag)
         if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
             check_array("send", x, self.rank)
             if self._staged(x):
@@ -156,6 +158,7 @@ class MpiMessages(Communicator):
     def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
         """See Communicator."""
         self.check_peer("dst", dst)
+        self.check_tag("isend", tag)
         check_array("isend", x, self.rank)
         if self._staged(x):
             return self._staging.isend(x, dst, tag)

@@ -26,7 +26,7 @@ import numpy as np
 from simdist import environment
 from simdist.arrays import Array, hold, kind_of
 from simdist.arrays.kind import address
-from simdist.comm.communicator import NOTE_BYTES
+from simdist.comm.checks import NOTE_BYTES
 from simdist.comm.device_memory import DevicePeers, view
 from simdist.comm.line import MEETING
 from simdist.comm.mismatch import listed, mismatch

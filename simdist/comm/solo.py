@@ -17,7 +17,7 @@ from simdist.comm.peers import Peers, Views
 from simdist.comm.placement import Placement
 from simdist.comm.request import Request, Status
 from simdist.comm.thread_stream import ThreadStream
-from simdist.errors import ArgumentError, DeadlockError
+from simdist.errors import DeadlockError
 from simdist.trace import Recorder
 
 __all__ = ["SoloCommunicator"]
@@ -78,8 +78,7 @@ class SoloCommunicator(Communicator):
         """See Communicator."""
         self.check_peer("dst", dst)
         check_array("send", x, 0)
-        if tag < 0:
-            raise ArgumentError(f"send with tag {tag} on rank 0: needs at least 0")
+        self.check_tag("send", tag)
         start_s = self.clock()
         self._mail.append((tag, x.copy()))
         self._note("send", start_s, x.nbytes, tag)
@@ -171,11 +170,12 @@ class SoloCommunicator(Communicator):
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator."""
+        self.check_new("empty", shape, dtype)
         return empty(self.device.kind, shape, dtype)
 
     def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator."""
-        self.check_shared(dtype)
+        self.check_new("shared", shape, dtype)
         return np.zeros(shape, dtype)
 
     def fence(self) -> None:

@@ -95,6 +95,8 @@ class Task:
         comm.exchange("ready")
         start_s = comm.clock()
         result = task["program"](comm, *task["args"])
+        for drain in self._keeper.drains:  # what was started on other streams belongs to it, and may fail
+            drain()
         facts = {"start_s": start_s, "end_s": comm.clock(), "rows": comm.recorder.rows}
         return facts, packed(result)
 
@@ -132,7 +134,11 @@ class Task:
         """Write a file that is either not there or whole."""
         path = self._folder / f"rank-{self._rank}.{name}"
         part = path.with_suffix(".part")
-        part.write_bytes(data)
+        try:
+            part.write_bytes(data)
+        except OSError:  # as on a full disk, on which there would be no room to tell of it either
+            part.unlink(missing_ok=True)
+            raise
         part.rename(path)
 
 

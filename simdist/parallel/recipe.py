@@ -57,7 +57,10 @@ class Recipe:
             combine: how the ranks that hold the rest add up norms, for LARS and LAMB.
         """
         matrices = [holding.own(parameters.spans[p.name]) for p in parameters if len(p.shape) > 1]
-        return _OPTIMIZERS[self.optimizer].make(self, like, matrices, combine)
+        made: Any = _OPTIMIZERS[self.optimizer].make(self, like, matrices, combine)
+        if not isinstance(made, Optimizer):
+            raise ArgumentError(f"what makes {self.optimizer} returns a {type(made).__name__}; needs an Optimizer")
+        return made
 
     @property
     def alignment(self) -> int:
@@ -69,6 +72,14 @@ class Recipe:
     def whole_matrices(self) -> bool:
         """Whether the rule cannot do with parts of matrices whose other parts are another rank's model."""
         return _OPTIMIZERS[self.optimizer].whole_matrices
+
+    @property
+    def whole_model(self) -> bool:
+        """Whether a weight's step depends on others: on its whole matrix, or on those beside it, of its block.
+
+        What ranks with different parts of a model have in common would then drift apart.
+        """
+        return self.whole_matrices or self.alignment > 1
 
 
 Make = Callable[[Recipe, Array, list[slice], Combine], Optimizer]

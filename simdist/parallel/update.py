@@ -60,9 +60,9 @@ class Update:
         holders: Communicator | None = None,
         kind: str | None = None,
     ) -> None:
-        if spread.model is not None and spread.model.size > 1 and recipe.whole_matrices:
+        if spread.model is not None and spread.model.size > 1 and recipe.whole_model:
             raise ArgumentError(
-                f"{recipe.optimizer} needs whole matrices; this model is cut over {spread.model.size} ranks"
+                f"{recipe.optimizer} needs the whole model on each rank; this one is cut over {spread.model.size} ranks"
             )
         # Who shares a norm with others: on the data axis those who hold it in part, beside it those who cut it.
         group = holders or spread.model

@@ -18,8 +18,11 @@ def check_format(path: Path) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture; DataError where that fails."""
+    """Write a picture; DataError where that fails, and then no part of it is left."""
+    new = not path.exists()
     try:
         figure.savefig(path)
     except OSError as error:
+        if new:
+            path.unlink(missing_ok=True)
         raise DataError(f"cannot write {path}: {error.strerror or error}") from error

@@ -60,8 +60,8 @@ class View:
         if end_s is None:
             end_s = max(last_s, start_s + 1e-9)
         if not first_s <= end_s > start_s <= last_s:
-            asked, has = f"{start_s:.6g} s to {end_s:.6g} s", f"{first_s:.6g} s to {last_s:.6g} s"
-            raise ArgumentError(f"nothing was recorded from {asked}, but from {has}")
+            asked = f"{start_s:.6g} s" + (f" to {end_s:.6g} s" if end_s > start_s + 1e-9 else " on")
+            raise ArgumentError(f"nothing was recorded from {asked}, but from {first_s:.6g} s to {last_s:.6g} s")
         shown, notes = _ranks(trace, ranks)
         streams: dict[int, set[str]] = {rank: set() for rank in shown}
         indices = []

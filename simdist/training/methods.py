@@ -193,8 +193,8 @@ def _check_axes(config: Config) -> None:
     cut = " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1)
     if cut and config.method not in CUT_METHODS:
         raise ArgumentError(f"{cut}, and method {config.method}; needs {', '.join(CUT_METHODS)}")
-    if cut and recipe(config).whole_matrices:
-        raise ArgumentError(f"{cut}, and optimizer {config.optimizer}, which needs whole matrices")
+    if cut and recipe(config).whole_model:
+        raise ArgumentError(f"{cut}, and optimizer {config.optimizer}, which needs the whole model on each rank")
     check_cut(size, sizes, sequence_parallel=config.sequence_parallel, attention=attention(config))
 
 

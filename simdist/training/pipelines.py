@@ -99,7 +99,9 @@ def _num_stages(config: Config) -> int:
     """Into how many stages the schedule cuts the model, which does not depend on the batch."""
     if config.schedule.endswith(FILES):
         return schedule_of(config).num_stages
-    return _schedule(config.schedule, config.pp, 1, config.chunks, None).num_stages
+    # Of one that is searched for by times, which needs this number, a single micro-batch's will do.
+    micro_batches = 1 if "times" in options(config.schedule) else config.micro_batches
+    return _schedule(config.schedule, config.pp, micro_batches, config.chunks, None).num_stages
 
 
 def pipeline(
@@ -115,8 +117,10 @@ def pipeline(
 
 def check(config: Config) -> None:
     """Raise ArgumentError if a pipeline's settings do not go together."""
-    if config.pp > 1 and Recipe(config.optimizer).whole_matrices:
-        raise ArgumentError(f"pp {config.pp}, and optimizer {config.optimizer}, which needs the whole model")
+    if config.pp > 1 and Recipe(config.optimizer).whole_model:
+        raise ArgumentError(
+            f"pp {config.pp}, and optimizer {config.optimizer}, which needs the whole model on each rank"
+        )
     if config.zero > 1:
         raise ArgumentError(f"method pipeline, and zero {config.zero}; a pipeline goes with zero 0 and 1")
     if is_updating(config.schedule):

@@ -1,6 +1,7 @@
 """Report: what a run reached and cost, measured beside predicted beside formula."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,10 +20,11 @@ from simdist.training.models import build, shape
 from simdist.training.moved import MOVED, moved
 from simdist.training.pipeline_report import Promise, course, figures, legend, memory, promise
 from simdist.training.rings import rings
+from simdist.training.text import Text
 from simdist.training.traffic import Call, calls, costs, formulas, predicted_seconds, sent, transfer_seconds
 from simdist.training.trainer import Line, Trainer
 
-__all__ = ["Report", "Row", "at_most", "duration", "report", "since"]
+__all__ = ["Report", "Row", "at_most", "duration", "judged", "report", "since"]
 
 
 _LEGEND = (
@@ -123,12 +125,19 @@ def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flop
 
 
 def _judged(trainer: Trainer, line: Line) -> str:
-    """How well it guesses, and how well guesses without a model do."""
     after = "" if line.step == trainer.done else f" after step {line.step}:"
-    return (
-        f"validation loss{after} {line.validation_loss:.3f} nats a byte; guessing by the frequency of bytes alone "
-        f"loses {trainer.text.unigram_entropy:.3f}, by the byte before {trainer.text.bigram_entropy:.3f}"
-    )
+    return judged(after, line.validation_loss, trainer.text)
+
+
+def judged(after: str, loss: float, text: Text) -> str:
+    """How well it guesses, and how well guesses without a model do.
+
+    Args:
+        after: when that was, where it was not at the end.
+    """
+    guesses = f"{text.unigram_entropy:.3f}, by the byte before {text.bigram_entropy:.3f}"
+    found = f"validation loss{after} {loss:.3f} nats a byte; guessing by the frequency of bytes alone loses {guesses}"
+    return found if isfinite(loss) else f"{found}. The run has diverged: try a lower learning_rate, or a larger batch"
 
 
 def _ranks(trainer: Trainer, step: Mapping[Call, int]) -> str:

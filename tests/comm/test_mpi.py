@@ -6,6 +6,7 @@ from jobs import needs_mpi
 
 import simdist as sd
 from simdist.comm import ANY, Status
+from simdist.comm.solo import SoloCommunicator
 from simdist.errors import ArgumentError, ArrayError, CollectiveMismatch, MessageMismatch
 
 DTYPES = [np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_, np.complex128, np.uint8]
@@ -404,3 +405,33 @@ def test_a_receive_never_ends_before_its_send_began():
     for receive in receives:
         begun = [s.start_s for s in sends if (s.rank, s.peer) == (receive.peer, receive.rank)]
         assert min(begun) <= receive.end_s
+
+
+IMPOSSIBLE = {
+    "objects to send": (lambda comm: comm.send(np.array([None]), 0), ArrayError, "objects have no bytes"),
+    "objects to send later": (lambda comm: comm.isend(np.array([None]), 0), ArrayError, "objects have no bytes"),
+    "half a tag": (lambda comm: comm.send(np.zeros(1), 0, tag=1.5), ArgumentError, "tag 1.5 on rank 0"),
+    "a tag below 0": (lambda comm: comm.isend(np.zeros(1), 0, tag=-3), ArgumentError, "tag -3 on rank 0"),
+    "a tag too large": (lambda comm: comm.isend(np.zeros(1), 0, tag=1 << 29), ArgumentError, "0 to 536870911"),
+    "less than nothing": (lambda comm: comm.empty(-1, float), ArgumentError, "empty of shape -1 on rank 0"),
+    "objects to share": (lambda comm: comm.empty(3, object), ArgumentError, "empty of dtype object on rank 0"),
+    "a shape below 0": (lambda comm: comm.shared((2, -1), float), ArgumentError, r"shared of shape \(2, -1\)"),
+    "time that goes back": (lambda comm: comm.spend(-1), ArgumentError, "rank 0 cannot compute for -1 seconds"),
+    "no end": (lambda comm: comm.spend(np.inf), ArgumentError, "cannot compute for inf seconds"),
+}
+
+
+@pytest.mark.parametrize("what", IMPOSSIBLE)
+@pytest.mark.parametrize("world", ["a rank among others", "a rank alone"])
+def test_what_cannot_be_is_refused_alike_in_all_worlds(spmd, what, world):
+    call, error, message = IMPOSSIBLE[what]
+
+    def program(comm):
+        if comm.rank == 0:
+            with pytest.raises(error, match=message):
+                call(comm)
+
+    if world == "a rank alone":
+        program(SoloCommunicator())
+    else:
+        spmd(program, 2)

@@ -136,6 +136,16 @@ def test_a_rule_can_ask_for_whole_matrices(signs, cut):
         Config(optimizer="signs", **cut)
 
 
+def test_what_is_no_rule(signs):
+    optimizer("signs", learning_rate=0.01)(lambda *given: {"state": {}})
+    with pytest.raises(ArgumentError, match="what makes signs returns a dict; needs an Optimizer"):
+        Recipe("signs").rule(np.zeros(20), PARAMETERS, WHOLE, alone)
+
+
+def test_rules_that_need_the_whole_model():
+    assert {name for name in optimizers() if Recipe(name).whole_model} == {"adamw8bit", "lars", "lamb"}
+
+
 def test_defaults_of_what_no_rule_has():
     with pytest.raises(UnknownNameError, match="unknown default of optimizer x 'rate'"):
         optimizer("x", rate=0.1)

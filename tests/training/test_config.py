@@ -117,6 +117,15 @@ def test_names_that_a_program_adds_are_known_from_then_on(monkeypatch):
     def mine(stages, micro_batches, chunks):
         return schedule("interleaved-1f1b", stages=stages, micro_batches=micro_batches, chunks=chunks)
 
+    @named("pairs")
+    def pairs(stages, micro_batches):
+        if micro_batches % 2:
+            raise ArgumentError(f"pairs of {micro_batches} micro-batches; needs an even number")
+        return schedule("gpipe", stages=stages, micro_batches=micro_batches)
+
+    assert Config(pp=2, schedule="pairs", micro_batches=4).schedule == "pairs"
+    with pytest.raises(ArgumentError, match="pairs of 3 micro-batches"):
+        Config(pp=2, schedule="pairs", micro_batches=3)
     assert Config(algorithm="mine").algorithm == "mine"
     assert Config(method="d-psgd", graph="mine").graph == "mine"
     assert Config(pp=2, schedule="mine", hidden_layers=4).chunks == 2

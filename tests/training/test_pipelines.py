@@ -193,6 +193,7 @@ def test_each_update_is_by_a_mean(spmd, settings):
         ({"pp": 2, "bucket_bytes": 1}, "bucket_bytes is 1, and method pipeline"),
         ({"pp": 2, "staleness": 1}, "staleness is 1, and method pipeline"),
         ({"pp": 2, "optimizer": "lamb"}, "pp 2, and optimizer lamb, which needs the whole model"),
+        ({"pp": 2, "optimizer": "adamw8bit"}, "pp 2, and optimizer adamw8bit, which needs the whole model"),
         ({"pp": 7}, "pp is 7; this gpt has 6 layers"),
         ({"pp": 3, "schedule": "zb-v", "layers": 3}, "zb-v on pp 3 makes 6 stages; this gpt has 5 layers"),
         ({"pp": 3, "schedule": "dualpipe"}, "3"),

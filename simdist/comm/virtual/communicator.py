@@ -15,7 +15,6 @@ from simdist.comm.virtual.peers import VirtualPeers
 from simdist.comm.virtual.request import AnyReceiving, Receiving, Sending
 from simdist.comm.virtual.shared import Shared
 from simdist.comm.virtual.stream import VirtualStream
-from simdist.errors import ArgumentError
 from simdist.trace import Recorder
 
 __all__ = ["VirtualCommunicator"]
@@ -73,11 +72,9 @@ class VirtualCommunicator(Communicator):
 
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
         """See Communicator. Most messages of a collective pass here, so this goes the shortest way."""
-        if self.check:
-            out, into = getattr(x, "flags", None), getattr(y, "flags", None)
-            if not (out and into and out.c_contiguous and into.c_contiguous and getattr(into, "writeable", True)):
-                self.check_contiguous("sendrecv", x)
-                self.check_room("sendrecv", y)
+        if self.check and not _can_travel(x, y):
+            self.check_contiguous("sendrecv", x)
+            self.check_room("sendrecv", y)
         num_bytes = x.nbytes
         if num_bytes > self._eager_bytes:
             # The receive is posted first: of two ranks that send each other something large, both are ready.
@@ -123,8 +120,7 @@ class VirtualCommunicator(Communicator):
     def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
         """See Communicator."""
         self.check_contiguous("send", x)
-        if tag < 0:
-            raise ArgumentError(f"send with tag {tag} on rank {self.rank}: needs at least 0")
+        self.check_tag("send", tag)
         self.scheduler.turn()
         now_s, num_bytes = self.scheduler.running.clock_s, x.nbytes
         sending = Sending(self, num_bytes, dst, tag, now_s)
@@ -260,11 +256,9 @@ class VirtualCommunicator(Communicator):
         fiber = self.scheduler.running
         start_s = fiber.clock_s
         cluster, rank = self.cluster, self._global_rank
+        self.check_work(seconds, flops, bytes)
         lasts_s = cluster.seconds(rank, flops, bytes) if seconds is None else seconds * cluster.slow.get(rank, 1.0)
         end_s = start_s + float(lasts_s)  # of NumPy's short floats the clock would become one, too
-        if not start_s <= end_s < inf:
-            what = f"{flops} operations on {bytes} bytes" if seconds is None else f"{seconds} seconds"
-            raise ArgumentError(f"rank {self.rank} cannot compute for {what}: needs 0 or more, and an end")
         fiber.clock_s = end_s
         self.recorder.add(self.stream_name, name, start_s, end_s)
 
@@ -274,13 +268,14 @@ class VirtualCommunicator(Communicator):
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator. Virtual ranks share one process, so any memory will do."""
+        self.check_new("empty", shape, dtype)
         x = empty(self.device.kind, shape, dtype)
         self._shared.memory.add(x, f"{self.context} {self._count('empty')}")
         return x
 
     def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator."""
-        self.check_shared(dtype)
+        self.check_new("shared", shape, dtype)
         self.agree(f"shared of shape {shape} and dtype {np.dtype(dtype)}")
         return self.group.shared(self._count("shared"), self.node, shape, dtype)
 
@@ -294,3 +289,10 @@ class VirtualCommunicator(Communicator):
             self.check_one_node()
             self._peers = VirtualPeers(self, self._shared.memory)
         return self._peers
+
+
+def _can_travel(x: Array, y: Array) -> bool:
+    """Whether x can be sent, and a message be received into y: the checks of a communicator, in one go."""
+    out, into = getattr(x, "flags", None), getattr(y, "flags", None)
+    contiguous = out and into and out.c_contiguous and into.c_contiguous
+    return bool(contiguous and getattr(into, "writeable", True) and not x.dtype.hasobject)

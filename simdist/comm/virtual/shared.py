@@ -70,7 +70,11 @@ class Shared:
 def _report(stuck: list[tuple[Fiber, Waiting]], ended: set[int]) -> str:
     """Who waits for whom, the cycle first."""
     waits = [(fiber, *waiting.waits_for()) for fiber, waiting in stuck]
-    cycle = _cycle({f.rank: ranks for f, _, ranks in reversed(waits)})
+    awaited: dict[int, list[int]] = {}
+    for fiber, _, ranks in waits:
+        awaited.setdefault(fiber.rank, []).extend(ranks)
+    # Who waits for a stream of its own waits for whomever that waits for.
+    cycle = _cycle({rank: [r for r in ranks if r != rank] or ranks for rank, ranks in awaited.items()})
     head = "deadlock: no rank can go on"
     if cycle:
         head = "deadlock: " + " waits for ".join(f"rank {r}" for r in cycle)

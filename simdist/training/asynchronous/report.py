@@ -12,7 +12,7 @@ from simdist.training.asynchronous.methods import AVERAGING, SERVED, graph, slow
 from simdist.training.asynchronous.story import Story
 from simdist.training.models import build
 from simdist.training.moved import MOVED, Moved
-from simdist.training.report import Report, Row, at_most, duration, since
+from simdist.training.report import Report, Row, at_most, duration, judged, since
 from simdist.training.text import Text
 
 __all__ = ["report"]
@@ -38,8 +38,7 @@ def report(story: Story, text: Text) -> Report:
         f"{since(_begun(story))} in {duration(seconds)}: {story.targets / seconds if seconds else 0:,.0f} tokens/s, "
         f"{flops_per_s / 1e9:.1f} GFLOP/s a worker",
         f"waited for others: {_shares(story.waited_shares(), story.all_ranks, p - story.num_workers)}",
-        f"validation loss{_after(story)} {story.validation_loss:.3f} nats a byte; guessing by the frequency of bytes "
-        f"alone loses {text.unigram_entropy:.3f}, by the byte before {text.bigram_entropy:.3f}",
+        judged(_after(story), story.validation_loss, text),
     ]
     if story.lost:
         lost = ", ".join(map(str, story.lost))

@@ -283,6 +283,15 @@ def test_a_deadlock_names_the_cycle():
     assert "has ended" not in str(caught.value)  # who waits has not
 
 
+def test_who_waits_for_a_stream_of_its_own_waits_for_whom_that_waits_for():
+    def program(comm):
+        side = comm.stream("side")
+        side.start(side.comm.recv, np.zeros(1), 1 - comm.rank).wait()
+
+    with pytest.raises(DeadlockError, match="^deadlock: rank 0 waits for rank 1 waits for rank 0\n"):
+        run(program, 2)
+
+
 def test_blocking_sends_of_large_arrays_deadlock():
     def program(comm):
         x = np.zeros(100_000)

@@ -1,0 +1,96 @@
+"""Checks: what a communicator is given has to be possible. Each raises an error that names the value and the rank."""
+
+from abc import ABC
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from simdist.arrays import Array
+from simdist.comm.placement import Placement
+from simdist.errors import ArgumentError, ArrayError
+
+__all__ = ["NOTE_BYTES", "Checks"]
+
+NOTE_BYTES = 1000
+"""The most bytes of a note that ranks exchange (see `Communicator.exchange`)."""
+
+_MOST_TAG = (1 << 29) - 1  # what MPICH takes; Open MPI takes more
+
+
+class Checks(ABC):
+    """The part of a communicator that looks at arguments; what they are is said in `Communicator`."""
+
+    rank: int
+    size: int
+    nodes: Placement
+    context: str
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes the group's ranks live on."""
+        return self.nodes.num_nodes
+
+    def check_peer(self, role: str, rank: int) -> None:
+        """Raise ArgumentError unless it is a whole number, 0 <= rank < size; `role` says what it was given as."""
+        if type(rank) is not int and not isinstance(rank, (int, np.integer)):
+            raise ArgumentError(f"{role} {rank!r} on rank {self.rank}: a rank is a whole number")
+        if not 0 <= rank < self.size:
+            raise ArgumentError(f"{role} {rank} on rank {self.rank}: this communicator has ranks 0 to {self.size - 1}")
+
+    def check_contiguous(self, what: str, *arrays: Array) -> None:
+        """Raise ArrayError unless arrays lie in memory as the bytes of a message do; `what` says what they are for."""
+        for x in arrays:
+            if not hasattr(x, "flags"):
+                raise ArrayError(f"{what} of {type(x).__name__} {x!r} on rank {self.rank}: needs an array")
+            if x.dtype.hasobject:
+                raise ArrayError(f"{what} of dtype {x.dtype} on rank {self.rank}: objects have no bytes to send")
+            if not x.flags.c_contiguous:
+                layout = f"shape {x.shape} with strides {x.strides}"
+                raise ArrayError(f"{what} of {layout} on rank {self.rank}: needs to be contiguous")
+
+    def check_room(self, what: str, y: Array) -> None:
+        """Raise ArrayError unless a message can be received into y: contiguous, and not read-only."""
+        self.check_contiguous(what, y)
+        if not getattr(y.flags, "writeable", True):  # CuPy's have no such flag
+            raise ArrayError(f"{what} on rank {self.rank}: the array to receive into is read-only")
+
+    def check_tag(self, what: str, tag: int) -> None:
+        """Raise ArgumentError unless a message can be sent under this tag."""
+        if not isinstance(tag, (int, np.integer)) or not 0 <= tag <= _MOST_TAG:
+            raise ArgumentError(f"{what} with tag {tag!r} on rank {self.rank}: needs a whole number, 0 to {_MOST_TAG}")
+
+    def check_note(self, note: str) -> bytes:
+        """Raise ArgumentError if a note is too long; returns its bytes."""
+        data = note.encode()
+        if len(data) > NOTE_BYTES:
+            raise ArgumentError(f"a note of {len(data)} bytes on rank {self.rank}; at most {NOTE_BYTES}")
+        return data
+
+    def check_split(self, color: object, key: object) -> None:
+        """Raise ArgumentError unless color (where it is not None) and key are whole numbers."""
+        for name, value in {"color": 0 if color is None else color, "key": key}.items():
+            if not isinstance(value, (int, np.integer)):
+                raise ArgumentError(f"{name} {value!r} on rank {self.rank}: needs a whole number")
+
+    def check_new(self, what: str, shape: int | tuple[int, ...], dtype: Any) -> None:
+        """Raise ArgumentError if arrays of this shape and dtype cannot be shared."""
+        if np.dtype(dtype).hasobject:
+            raise ArgumentError(f"{what} of dtype {np.dtype(dtype)} on rank {self.rank}: objects cannot be shared")
+        if min(np.atleast_1d(shape), default=0) < 0:
+            raise ArgumentError(f"{what} of shape {shape} on rank {self.rank}: a length is at least 0")
+
+    def check_one_node(self) -> None:
+        """Raise ArgumentError if the ranks live on several nodes."""
+        if self.num_nodes > 1:
+            raise ArgumentError(f"the {self.size} ranks of {self.context!r} live on {self.num_nodes} nodes, not on one")
+
+    def check_work(self, seconds: float | None, flops: float = 0, bytes: float = 0) -> None:
+        """Raise ArgumentError unless a rank can be busy for so many seconds; where None, with so much work."""
+        try:
+            possible = 0 <= flops < inf and 0 <= bytes < inf and (seconds is None or 0 <= seconds < inf)
+        except TypeError:
+            possible = False
+        if not possible:
+            what = f"{flops!r} operations on {bytes!r} bytes" if seconds is None else f"{seconds!r} seconds"
+            raise ArgumentError(f"rank {self.rank} cannot compute for {what}: needs 0 or more, and an end")
