@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simdist import environment
 from simdist.arrays import Array, hold, kind_of
 from simdist.arrays.kind import address
 from simdist.comm.checks import NOTE_BYTES
+from simdist.comm.crowd import MOST_CORES, Crowd, crowd, mark
 from simdist.comm.device_memory import DevicePeers, view
 from simdist.comm.line import MEETING
 from simdist.comm.mismatch import listed, mismatch
@@ -46,7 +46,6 @@ _PATIENCE_S = 1e-2  # of waiting without sleep, where every rank has a core; a t
 _LONGEST_PAUSE_S = 1e-3
 _SELFISH_S = 1e-4  # for which Python's lock is kept: to let go of it takes nearly as long
 _MAIN_AND_WATCHDOG = 2
-_MOST_CORES = 4096
 _MOST_VIEWS = 4096
 _NOWHERE = Views([])
 
@@ -80,28 +79,26 @@ class MpiPeers(Peers):
         flags = [memoryview(part[:HEAD_BYTES]).cast("q") for part in self._parts]
         self._mine = flags[self._rank]
         self._mine[0] = 0
-        self._others = [(rank, flag) for rank, flag in enumerate(flags) if rank != self._rank]
         self._meetings = 0
         self._room = 0
         self._said = 0
         self._what = ""
         self._rooms: dict[tuple[Any, bool], tuple[list[Array], list[Array]]] = {}
         self._views: dict[tuple[int, int, Any], tuple[int, Views]] = {}
-        self.yields = crowded = self._crowded(memory)
-        self._between_polls = _give_way if crowded else None
-        self._polls, self._patience_s = (_YIELDS, _PATIENCE_S / 10) if crowded else (_POLLS, _PATIENCE_S)
+        self.yields, self._near = self._crowd(memory)
+        others = [rank for rank in range(comm.size) if rank != self._rank]
+        self._others = [(rank, flags[rank]) for rank in sorted(others, key=lambda rank: rank not in self._near)]
+        self._between_polls = _give_way if self.yields else None
+        self._polls, self._patience_s = (_YIELDS, _PATIENCE_S / 10) if self.yields else (_POLLS, _PATIENCE_S)
 
-    def _crowded(self, memory: MpiMemory) -> bool:
-        """Whether ranks have to share cores, which they have told each other. Returns when all have come."""
-        mine = self._parts[self._rank][HEAD_BYTES:][:_MOST_CORES]
-        mine[...] = 0
-        mine[[core for core in environment.cores() if core < _MOST_CORES]] = 1
+    def _crowd(self, memory: MpiMemory) -> Crowd:
+        """What ranks have told each other of their cores. Returns when all have come."""
+        marks = [part[HEAD_BYTES:][:MOST_CORES] for part in self._parts]
+        mark(marks[self._rank])
         memory.settle()
-        users = np.sum([part[HEAD_BYTES:][:_MOST_CORES] for part in self._parts], axis=0)
+        found = crowd(np.array(marks), self._rank)
         memory.settle()
-        here = environment.place()
-        ranks = here[2] if here and users.max() > 1 else len(self._parts)  # else each is bound to cores of its own
-        return bool(ranks > np.count_nonzero(users))
+        return found
 
     def end(self) -> None:
         """Let go of the window."""
@@ -142,7 +139,7 @@ class MpiPeers(Peers):
         for _, flags in self._others:
             if flags[slot] != said:
                 raise self._contradicted()
-            same = same and flags[slot + 1] == place
+            same &= flags[slot + 1] == place
         if device is not None:
             device.depart()
         if said:
@@ -158,6 +155,10 @@ class MpiPeers(Peers):
     def _await(self, rank: int, flags: memoryview, n: int) -> None:
         """Wait until a rank has come to meeting n: look often, then let others run, then sleep between looks."""
         between = self._between_polls
+        if rank not in self._near:  # it needs no core that this rank could give up
+            for _ in range(_POLLS):
+                if flags[0] >= n:
+                    return
         for _ in range(self._polls):
             if between is not None:
                 between()
