@@ -79,9 +79,7 @@ class MpiPeers(Peers):
         flags = [memoryview(part[:HEAD_BYTES]).cast("q") for part in self._parts]
         self._mine = flags[self._rank]
         self._mine[0] = 0
-        self._meetings = 0
-        self._room = 0
-        self._said = 0
+        self._meetings = self._room = self._said = 0
         self._what = ""
         self._rooms: dict[tuple[Any, bool], tuple[list[Array], list[Array]]] = {}
         self._views: dict[tuple[int, int, Any], tuple[int, Views]] = {}
