@@ -187,10 +187,12 @@ def _all_reduce_formula(case: Case, one_shot: bool | None = None, staged: bool =
 
 
 def _prepare(x: Array, comm: Communicator, op: Reduction) -> Callable[[Array], None] | None:
-    """On one node, unless x is short."""
-    if comm.size == 1 or comm.num_nodes > 1 or is_short(x.nbytes, comm.size):
+    """On one node."""
+    if comm.size == 1 or comm.num_nodes > 1:
         return None
     peers, to = comm.peers(), range(comm.size)
+    if is_short(x.nbytes, comm.size):
+        return lambda x: _reduce_at_once(x, peers, op, to)
     return lambda x: _reduce_shown(x, peers, op, to)
 
 

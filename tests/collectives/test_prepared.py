@@ -11,8 +11,8 @@ from simdist.errors import ArrayError, CollectiveMismatch
 N = 3000  # items, too many to be copied at once
 
 
-def new(comm, value, dtype=np.int64):
-    x = comm.empty(N, dtype)
+def new(comm, value, dtype=np.int64, items=N):
+    x = comm.empty(items, dtype)
     x[...] = value
     return x
 
@@ -23,9 +23,10 @@ def is_prepared(comm, x, algorithm="direct", op="sum"):
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4])
 @pytest.mark.parametrize("algorithm", ["direct", "ring", "auto"])
-def test_every_call_counts_each_rank_once(spmd, algorithm, p):
+@pytest.mark.parametrize("items", [1, 100, N])
+def test_every_call_counts_each_rank_once(spmd, algorithm, p, items):
     def program(comm):
-        x, found = new(comm, 0), []
+        x, found = new(comm, 0, items=items), []
         for k in range(4):
             x[...] = (k + 1) * 10**comm.rank
             all_reduce(x, comm, algorithm=algorithm)
