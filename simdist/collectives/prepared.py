@@ -23,11 +23,14 @@ _MOST = 4096  # of a communicator; most of them may be of arrays that are no mor
 def prepared(comm: Communicator, x: Any, algorithm: str, op: Any) -> Way | None:
     """The way of a call that has been prepared for x, this very array; None where there is none."""
     known = comm.attached.get("prepared")
-    found = known.get((id(x), algorithm, op)) if known else None
+    try:
+        found = known.get((id(x), algorithm, op)) if known else None
+    except TypeError:  # an op that is none, such as a list
+        return None
     if found is None:
         return None
-    array, dtype, way = found  # another array may have the number of one that is no more
-    return way if array() is x and x.dtype is dtype and x.flags.carray else None
+    array, dtype, size, way = found  # another array may have the number of one that is no more
+    return way if array() is x and x.dtype is dtype and x.size == size and x.flags.carray else None
 
 
 def prepare(way: Way, comm: Communicator, x: Array, algorithm: str, op: Any, fold: Reduction) -> None:
@@ -44,4 +47,4 @@ def prepare(way: Way, comm: Communicator, x: Array, algorithm: str, op: Any, fol
         known = comm.attached.setdefault("prepared", {})
         if len(known) >= _MOST:
             known.clear()
-        known[id(x), algorithm, op] = ref(x), x.dtype, replace(way, run=run)
+        known[id(x), algorithm, op] = ref(x), x.dtype, x.size, replace(way, run=run)

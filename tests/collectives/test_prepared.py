@@ -6,7 +6,7 @@ from harness import xp
 
 from simdist.collectives import all_reduce
 from simdist.collectives.prepared import prepared
-from simdist.errors import ArrayError, CollectiveMismatch
+from simdist.errors import ArgumentError, ArrayError, CollectiveMismatch
 
 N = 3000  # items, too many to be copied at once
 
@@ -102,6 +102,28 @@ def test_an_array_that_may_not_be_written_to_any_more_is_refused(spmd):
         x.flags.writeable = False
         with pytest.raises(ArrayError, match="read-only"):
             all_reduce(x, comm, algorithm="direct")
+
+    spmd(program, 2)
+
+
+def test_an_array_that_has_been_made_longer_is_another(spmd):
+    def program(comm):
+        x = np.ones(8)
+        all_reduce(x, comm, algorithm="direct")
+        x.resize(300_000, refcheck=False)
+        x[...] = 10**comm.rank
+        all_reduce(x, comm, algorithm="direct")
+        return float(x.min()), float(x.max())
+
+    assert spmd(program, 2) == [(11.0, 11.0)] * 2
+
+
+def test_what_is_no_op_is_told_as_before(spmd):
+    def program(comm):
+        x = new(comm, 1)
+        all_reduce(x, comm, algorithm="direct")
+        with pytest.raises(ArgumentError, match="op must be a name"):
+            all_reduce(x, comm, ["sum"], "direct")
 
     spmd(program, 2)
 
