@@ -29,22 +29,24 @@ def prepared(comm: Communicator, x: Any, algorithm: str, op: Any) -> Way | None:
         return None
     if found is None:
         return None
-    array, dtype, size, way = found  # another array may have the number of one that is no more
-    return way if array() is x and x.dtype is dtype and x.size == size and x.flags.carray else None
+    array, dtype, way = found  # another array may have the number of one that is no more
+    return way if array() is x and x.dtype is dtype and x.flags.carray else None
 
 
 def prepare(way: Way, comm: Communicator, x: Array, algorithm: str, op: Any, fold: Reduction) -> None:
     """Let the next call for x go by `prepared`, where its algorithm can be prepared.
 
+    Arrays that own their memory are left alone: NumPy would not let them grow any more. Those of `comm.empty` do not.
+
     Args:
         x: shape (n,).
         algorithm, op: as the caller gave them; fold is what op stands for.
     """
-    if way.prepare is None or way.other is not None or type(x) is not np.ndarray:
+    if way.prepare is None or way.other is not None or type(x) is not np.ndarray or x.base is None:
         return
     run = way.prepare(x, comm.shadow, fold)
     if run is not None:
         known = comm.attached.setdefault("prepared", {})
         if len(known) >= _MOST:
             known.clear()
-        known[id(x), algorithm, op] = ref(x), x.dtype, x.size, replace(way, run=run)
+        known[id(x), algorithm, op] = ref(x), x.dtype, replace(way, run=run)
