@@ -15,6 +15,7 @@ from simdist.training.models import build, shape
 
 __all__ = ["details", "headline", "mesh", "overview", "room", "table", "zero"]
 
+_UNSURE = 0.03  # of what is held at once: buffers are predicted an activation or so too small
 _LEGEND = (
     "tp 4s: with sequence parallelism. zero 3/8: stage 3, in which every 8 ranks share a model (hybrid sharding).",
     "8 of 2: eight micro-batches of two windows. Of a step, ranks wait for other stages (bubble), wait for gradients",
@@ -61,6 +62,8 @@ def room(plan: Plan, bench: Workbench) -> str:
     """Whether it fits."""
     has = bench.cluster.device.memory_bytes
     fits = "it fits" if plan.num_bytes <= has else "it does not fit"
+    if (1 - _UNSURE) * has < plan.num_bytes <= has:
+        fits = f"it fits narrowly, and predictions may be {_UNSURE:.0%} low"
     return f"{fits}: the fullest rank holds {_bytes(plan.num_bytes)}, and a device has {_bytes(has)}"
 
 
