@@ -199,7 +199,7 @@ def _samples(run: Trainer | AsynchronousRun, folder: RunFolder | None) -> list[t
     if not run.config.sample_bytes or run.stopped:
         return []
     if folder:
-        print(f"it writes texts of {run.config.sample_bytes} bytes, a byte at a time", flush=True)
+        print(f"sampling texts of {run.config.sample_bytes} bytes, a byte at a time", flush=True)
     return run.samples()
 
 

@@ -28,11 +28,11 @@ __all__ = ["Report", "Row", "at_most", "duration", "judged", "report", "since"]
 
 
 _LEGEND = (
-    "measured: on the record, a step's in the last one. predicted: counted by the algorithm's cost; timed in the",
-    "virtual world, on links as measured after the run. formula: the paper's, for the busiest rank and chunks of equal",
-    "size, on the same links.",
-    "peak bytes: of arrays that stay for longer than an operation, and of what collectives work in; each category at",
-    "its own peak, predicted as if all streams came to theirs at once.",
+    "measured: from the trace, of a step those of the last. predicted: bytes and messages by the algorithms' costs,",
+    "times in the virtual world with links as measured after the run. formula: the paper's, for the busiest rank and",
+    "equal chunks, on the same links.",
+    "peak bytes: of arrays that outlive an operation, and of collectives' buffers; each category at its own peak,",
+    "predicted as if all streams reached theirs at once.",
 )
 
 
@@ -135,8 +135,8 @@ def judged(after: str, loss: float, text: Text) -> str:
     Args:
         after: when that was, where it was not at the end.
     """
-    guesses = f"{text.unigram_entropy:.3f}, by the byte before {text.bigram_entropy:.3f}"
-    found = f"validation loss{after} {loss:.3f} nats a byte; guessing by the frequency of bytes alone loses {guesses}"
+    guesses = f"unigram entropy {text.unigram_entropy:.3f}, bigram entropy {text.bigram_entropy:.3f}"
+    found = f"validation loss{after} {loss:.3f} nats a byte ({guesses})"
     return found if isfinite(loss) else f"{found}. The run has diverged: try a lower learning_rate, or a larger batch"
 
 
