@@ -77,7 +77,7 @@ def send_then_receive(x, comm, op):
 
 def test_a_deadlock_of_long_messages_alone_is_found(verdicts):
     found, _ = verdicts("all_reduce", like("all_reduce", "ring", send_then_receive, all_the_way_round))
-    told = "✗ DeadlockError: deadlock: rank 2 waits for rank 0 waits for rank 1 waits for rank 2"
+    told = "✗ DeadlockError: deadlock: rank 0 waits for rank 1 waits for rank 2 waits for rank 0"
     assert found["send_then_receive", 3] == f"{told} (length 1, float64, sum)"
 
 
