@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 1. Ring all-reduce, step by step
 #
-# Several workers train one model. Each has computed a gradient from its own part of the data, and before the next step
-# every one of them needs the **sum** of all gradients. What is the least that each of them has to send?
+# Several workers train one model. Each has computed a gradient from its own share of the data, and before the next step
+# every one of them needs the **sum** of all gradients. How little can each of them send?
 #
-# You need Python and NumPy. No MPI, no GPU and no network: the workers are *virtual ranks* in this process. Near the
-# end the same code runs on four real processes, if there is an MPI: a library by which processes send each other
-# messages, on one machine or many.
+# You need Python and NumPy, but no MPI, GPU or network: the workers are *virtual ranks* in this process. Near the end
+# the same code runs on four real processes, if there is an MPI: a library through which processes exchange messages, on
+# one machine or many.
 
 # %%
 import ipywidgets
@@ -24,9 +24,9 @@ from simdist.puzzles import puzzle
 # %% [markdown]
 # ## A rank is a function of its communicator
 #
-# A program for several workers is an ordinary function. It runs once per *rank*, which is what a worker is called, and
-# its argument tells it who it is (`comm.rank`), how many there are (`comm.size`), and how to reach the others
-# (`comm.send`, `comm.recv`).
+# A program for several workers is an ordinary function. It runs once per *rank*, which is what a worker is called; its
+# argument, the *communicator*, says which rank this is (`comm.rank`) and how many there are (`comm.size`), and
+# exchanges messages with the others (`comm.send`, `comm.recv`).
 #
 # Below, rank $r$ holds eight numbers, all $10^r$. *All-reduce* replaces them, on every rank, by their sum over all
 # ranks.
@@ -44,13 +44,13 @@ for rank, x in enumerate(run.results):
     print(f"rank {rank}: {x}")
 
 # %% [markdown]
-# Why powers of ten: digit $r$ of the result counts how often rank $r$'s numbers went into it. `1111` says: each of four
-# ranks, once. `1021` would say that rank 1's came in twice and rank 2's never, which is a very precise complaint.
+# Why powers of ten: digit $r$ of the result counts how often rank $r$'s numbers were added. `1111` means each of the
+# four ranks, once. `1021` would mean rank 1's twice and rank 2's never: an error that names its cause.
 #
-# ## The obvious way: everybody sends to one
+# ## The obvious way: every rank sends to one
 #
-# Rank 0 receives all arrays, adds them up and sends the sum to everybody. Here it is, on a cluster whose links take
-# 1 µs to begin a message (the papers' α) and then carry 10 GB/s (1/β):
+# Rank 0 receives all arrays, adds them up and sends the sum to every other rank. Here it is, on a cluster whose links
+# take 1 µs to start a message (α in the papers) and then carry 10 GB/s (1/β):
 
 
 # %%
@@ -90,14 +90,14 @@ star = timed(through_one, 4)
 timeline(star.trace, arrows=True)
 
 # %% [markdown]
-# Time runs to the right; a bar lasts from when a rank asks to send, or to receive, until that is done, and an arrow is
-# a message. Every arrow begins or ends at rank 0, one after the other, so the longer bars of the others are mostly
-# waiting for it. With more ranks the queue at rank 0 only gets longer:
+# Time runs to the right. A bar lasts from when a rank asks to send or receive until that is done; an arrow is a
+# message. Every arrow begins or ends at rank 0, one after the other, so the other ranks' longer bars are mostly time
+# spent waiting for it. With more ranks, the queue at rank 0 only gets longer:
 
 # %%
 array_bytes = ITEMS * 8
 print(f"the array has {array_bytes / 1e6:g} MB")
-print("ranks   rank 0 sends        took   array's bytes / bandwidth")
+print("ranks   rank 0 sends        took   relative to bytes / bandwidth")
 for p in (2, 4, 8, 16):
     run = timed(through_one, p)
     sent = run.trace.statistics()[0].sent.num_bytes
@@ -105,16 +105,16 @@ for p in (2, 4, 8, 16):
     print(f"{p:5} {sent / 1e6:11g} MB {run.elapsed_s * 1e3:8.2f} ms {run.elapsed_s / (array_bytes * BETA):12.1f} times")
 
 # %% [markdown]
-# Rank 0 sends its array $p-1$ times, and first receives as many. Nearly all links of the cluster idle nearly all the
-# time.
+# Rank 0 receives $p-1$ arrays and then sends as many. Nearly all links of the cluster are idle nearly all the time.
 #
 # ## The ring
 #
-# Two ideas mend this. *Cut the array into p chunks*, so that different ranks can work on different chunks at the same
-# time. And *let every rank talk to its two neighbours only*, always sending to the next and receiving from the one
-# before, so that all links are busy all the time.
+# Two ideas fix this. *Cut the array into p chunks*, so that different ranks can work on different chunks at the same
+# time. And *let every rank talk only to its two neighbours*, always sending to the next and receiving from the previous
+# one, so that all links are busy all the time.
 #
-# Go through the steps with the slider. A row is a rank, a column a chunk; a cell shows whose contributions it holds.
+# Go through the steps with the slider. A row is a rank, a column is a chunk; a cell shows which ranks' contributions it
+# contains.
 
 # %%
 ring_record = watched("all_reduce", "ring", ranks=4)
@@ -127,7 +127,7 @@ def step(step):
 ipywidgets.interactive(step, step=(0, 6))
 
 # %% [markdown]
-# The same without a slider:
+# All steps side by side:
 
 # %%
 collective_steps(ring_record)
@@ -135,17 +135,17 @@ collective_steps(ring_record)
 # %% [markdown]
 # Follow one column, c0, from the start.
 #
-# * **Steps 1 to 3, *reduce-scatter*.** Chunk 0 sets out at rank 1. Rank 2 adds its own chunk 0 to it and passes it on,
-#   so does rank 3, and when rank 0 has added its own, chunk 0 is complete. Meanwhile the other chunks travel in the
-#   same way, each one place further on, so that each rank sends one chunk in every step. After $p-1$ steps each rank
-#   has one complete chunk.
-# * **Steps 4 to 6, *all-gather*.** The complete chunks go round once more. Nothing is added now: each rank copies what
-#   arrives and passes it on. After another $p-1$ steps every rank has every chunk.
+# * **Steps 1 to 3, *reduce-scatter*.** Chunk 0 starts at rank 1. Rank 2 adds its own chunk 0 and passes the sum on, so
+#   does rank 3, and when rank 0 has added its own, chunk 0 is complete. Meanwhile the other chunks travel in the same
+#   way, each starting one rank further on, so that every rank sends one chunk in every step. After $p-1$ steps each
+#   rank has one complete chunk.
+# * **Steps 4 to 6, *all-gather*.** The complete chunks go round once more. Nothing is added now: each rank stores the
+#   chunk that arrives and passes it on. After another $p-1$ steps every rank has every chunk.
 #
 # ## Write it
 #
-# The code says just that. `sendrecv` sends and receives at the same time; `partition` cuts n items into p chunks whose
-# lengths differ by one at most.
+# The code does exactly that. `sendrecv` sends and receives at the same time; `partition` cuts n items into p chunks
+# whose lengths differ by at most one.
 
 
 # %%
@@ -169,9 +169,9 @@ around = timed(ring, 4)
 timeline(around.trace, arrows=True)
 
 # %% [markdown]
-# Compare the scale of time with the picture before. Every rank is sending and receiving from beginning to end.
+# Compare the time axis with that of the previous picture. Every rank sends and receives from beginning to end.
 #
-# Your own function can be watched too. What it does on three ranks, step by step:
+# You can watch your own function too. Here is what it does on three ranks, step by step:
 
 # %%
 collective_steps(watched("all_reduce", ring, ranks=3))
@@ -183,8 +183,9 @@ collective_steps(watched("all_reduce", ring, ranks=3))
 #
 # $$ 2\,\frac{p-1}{p}\,n \quad\text{bytes in}\quad 2(p-1)\,\alpha + 2\,\frac{p-1}{p}\,n\,\beta \quad\text{seconds,} $$
 #
-# which grows with $p$, but never beyond twice the array. (What adding up takes is left out: this cluster computes at
-# once.) Below: **measured** on the record of a run, **counted** beforehand by `cost`, and by the paper's **formula**.
+# The bytes grow with $p$, but never beyond twice the array. (The time of the additions is left out: this cluster
+# computes instantly.) Below: **measured** from the trace of a run, **counted** in advance by `cost`, and by the paper's
+# **formula**.
 
 # %%
 print("ranks    bytes sent by a rank / n               time of the ring, ms       time through one")
@@ -202,8 +203,8 @@ for p in (2, 4, 8, 16):
     )
 
 # %% [markdown]
-# No algorithm's busiest rank sends fewer bytes: Patarasuk and Yuan (2009) prove it. What the ring pays for it is
-# its many steps, each of which costs an α. For a *short* array that is nearly all of the time:
+# No all-reduce lets its busiest rank send fewer bytes, as Patarasuk and Yuan (2009) prove. The price of the ring is its
+# many steps, each of which costs an α. For a *short* array that latency is nearly all of the time:
 
 # %%
 sizes = [2**k for k in range(3, 26)]
@@ -215,18 +216,18 @@ with style.styled():
         share = [f.bytes * BETA / (f.latencies * ALPHA + f.bytes * BETA) for f in paper]
         ax.plot(sizes, share, label=f"{p} ranks", markevery=3, **style.series(i))
         half = p * ALPHA / BETA  # where 2(p-1)α equals 2(p-1)/p nβ
-    ax.set(xscale="log", xlabel="size of the array", ylabel="share of the time that moves bytes", ylim=(0, 1))
+    ax.set(xscale="log", xlabel="size of the array", ylabel="share of time spent on bytes", ylim=(0, 1))
     ax.set_xticks(sizes[1::4], [style.size(n) for n in sizes[1::4]])
     ax.minorticks_off()
     ax.legend()
-    style.title(fig, f"Of a ring's time on 64 ranks most is latency, until the array has about {style.size(half)}")
+    style.title(fig, f"On 64 ranks the ring is latency-bound up to arrays of about {style.size(half)}")
 fig
 
 # %% [markdown]
 # ## The same function on real processes
 #
 # Nothing in `ring` says that its ranks are virtual. `world="mpi"` runs it on four processes under `mpirun`; functions
-# that are defined in this notebook travel there.
+# defined in this notebook are sent to them.
 
 
 # %%
@@ -253,13 +254,14 @@ else:
     print(f"each rank sent {messages} messages, {num_bytes} bytes in all, as the virtual ranks did")
 
 # %% [markdown]
-# If a rank raises an exception, all end, and its traceback appears here, with the rank's number; if you interrupt the
-# kernel (the square button), the processes end with the cell. Nothing stays behind.
+# If a rank raises an exception, all processes end, and its traceback appears here, with the rank's number. If you
+# interrupt the kernel (the square button), the processes end with the cell: none is left running.
 #
 # ## When it goes wrong
 #
-# A send may have to wait until its receiver asks. If all ranks send first and receive afterwards, nobody ever asks. On
-# real machines such a program hangs, sometimes, for large arrays; virtual ranks say at once who waits for whom:
+# A send may have to wait until its receiver is ready. If all ranks send first and receive afterwards, no receive ever
+# starts. On real machines such a program hangs only sometimes, for large arrays; virtual ranks report at once which
+# rank waits for which:
 
 
 # %%
@@ -275,8 +277,8 @@ except sd.DeadlockError as error:
     print(error)
 
 # %% [markdown]
-# And an order that is wrong? Below is a ring with one mistake. Look at what it leaves on four ranks, then find the
-# mistake.
+# What if the messages match, but carry the wrong chunks? Below is a ring with one mistake. Look at its result on four
+# ranks, then find the mistake.
 
 
 # %%
@@ -297,7 +299,7 @@ def broken(x, comm):
 collective_steps(watched("all_reduce", broken, ranks=4))
 
 # %% [markdown]
-# This is puzzle 3. Change `broken` in the cell above and check it here; `puzzle(3).hint()` helps, a little.
+# This is puzzle 3. Fix `broken` in the cell above and check it here; `puzzle(3).hint()` gives a small hint.
 
 # %%
 puzzle(3).check(broken)
@@ -306,17 +308,16 @@ puzzle(3).check(broken)
 # ## To take along
 #
 # * All-reduce is a reduce-scatter followed by an all-gather.
-# * Round a ring each rank sends $2\frac{p-1}{p}n$ bytes: less than $2n$ on any number of ranks, and the busiest rank
-#   of no algorithm sends less.
-# * It takes $2(p-1)$ steps: for short arrays, or very many ranks, the α of each step is what it costs.
+# * On a ring each rank sends $2\frac{p-1}{p}n$ bytes: less than $2n$ on any number of ranks, and no algorithm's busiest
+#   rank sends less.
+# * It takes $2(p-1)$ steps: for short arrays, or very many ranks, the α of each step dominates.
 #
-# **Try:** `watched("all_reduce", "ring", 5)`; in a cell of its own a slow rank, `plain = plain.with_(slow={2: 3.0})`,
-# and the timeline of `timed(late, 4)`, where `late(x, comm)` is `comm.compute(seconds=1e-3)` and then the ring: who
-# waits for whom? Puzzles 1, 2, 5, 8 and 9 (`puzzle(1)` shows the task).
+# **Try:** `watched("all_reduce", "ring", 5)`; in a new cell, a slow rank, `plain = plain.with_(slow={2: 3.0})`, and the
+# timeline of `timed(late, 4)`, where `late(x, comm)` is `comm.compute(seconds=1e-3)` followed by the ring: who waits
+# for whom? Puzzles 1, 2, 5, 8 and 9 (`puzzle(1)` shows the task).
 #
-# **Read:** [`simdist/collectives/ring.py`](../simdist/collectives/ring.py), which is this code with any operation and
-# any order of the ring; [`simdist/cluster/network.py`](../simdist/cluster/network.py), how long a message takes;
-# Patarasuk and Yuan 2009, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, J. Parallel Distrib.
-# Comput. 69(2).
+# **Read:** [`simdist/collectives/ring.py`](../simdist/collectives/ring.py), this code for any operation and any order
+# of the ranks; [`simdist/cluster/network.py`](../simdist/cluster/network.py), how long a message takes; Patarasuk and
+# Yuan 2009, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, J. Parallel Distrib. Comput. 69(2).
 #
 # **Next:** [the zoo of collectives](02_collectives.ipynb): other ways, and when they are faster.

@@ -1,10 +1,11 @@
 # %% [markdown]
 # # 2. The zoo of collectives
 #
-# There are eleven ways here to sum arrays over all ranks; the ring of [notebook 1](01_ring_all_reduce.ipynb) is one.
-# Which is the fastest? On one machine it depends on two numbers: how long the array is, and how many ranks there are.
+# simdist has eleven algorithms that sum arrays over all ranks; the ring of [notebook 1](01_ring_all_reduce.ipynb) is
+# one. Which is the fastest? On a given machine that depends on two numbers: the size of the array, and the number of
+# ranks.
 #
-# You need no MPI; with one, the last section holds a model against real processes.
+# You need no MPI; with one, the last section compares the model with real processes.
 
 # %%
 from dataclasses import replace
@@ -29,8 +30,8 @@ for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "re
 # %% [markdown]
 # ## What a message costs
 #
-# A message of n bytes takes α + nβ: a *latency* α, however short it is, and a time β for each byte. Adding a byte to
-# another takes γ. This is the model of nearly all papers on collectives, and of the virtual clock here.
+# A message of n bytes takes α + nβ: a *latency* α, however short it is, and a time β for each byte. Adding one byte to
+# another takes γ. Nearly all papers on collectives use this model, and so does the virtual clock here.
 
 # %%
 ALPHA, BETA, GAMMA = 5e-6, 1 / 25e9, 1 / 200e9
@@ -52,29 +53,29 @@ for n in (1, 10_000, 125_000, 10_000_000):
     clock_s = sd.run(one_message, 2, cluster=flat, args=(n,)).elapsed_s
     print(f"{n:9,} {clock_s * 1e6:11.2f} µs {(ALPHA + n * BETA) * 1e6:9.2f} µs")
     assert abs(clock_s - (ALPHA + n * BETA)) < 1e-9
-print(f"at {ALPHA / BETA:,.0f} bytes, α/β, half of the time is latency")
+print(f"at α/β = {ALPHA / BETA:,.0f} bytes, half of the time is latency")
 
 # %% [markdown]
-# So an algorithm has two prices: how many messages come **one after the other** (its α), and how many bytes pass
-# through **the busiest rank** (its β).
+# So an algorithm has two costs: how many messages follow **one after the other** (times α), and how many bytes pass
+# through **the busiest rank** (times β).
 #
 # ## Three ways to all-reduce
 #
-# **Recursive doubling.** In each round, ranks exchange *everything* with a partner twice as far away as before. It is
-# through after lg p rounds (lg is the logarithm to base 2), and sends the whole array in each.
+# **Recursive doubling.** In each round, ranks exchange *everything* with a partner twice as far away as in the round
+# before. That takes lg p rounds (lg is the logarithm to base 2), and sends the whole array in each.
 
 # %%
 collective_steps(watched("all_reduce", "recursive_doubling", ranks=4))
 
 # %% [markdown]
-# **Rabenseifner.** Exchange halves with the farthest partner, then quarters, and so on, until each rank has a p-th of
-# the sum; then play the rounds backwards. Twice the rounds, but the bytes of the ring.
+# **Rabenseifner.** Exchange halves with the farthest partner, then quarters, and so on, until each rank has 1/p of the
+# sum; then run the rounds in reverse. Twice the rounds, but only the bytes of the ring.
 
 # %%
 collective_steps(watched("all_reduce", "rabenseifner", ranks=4))
 
 # %% [markdown]
-# And **the ring**, with 2(p-1) rounds. Look at any other one, on any number of ranks:
+# And **the ring**, with 2(p-1) rounds. Choose any other algorithm, on any number of ranks:
 
 
 # %%
@@ -85,10 +86,10 @@ def show(algorithm, ranks):
 ipywidgets.interactive(show, algorithm=algorithms("all_reduce"), ranks=(2, 9))
 
 # %% [markdown]
-# ## Which one when
+# ## Which one is fastest?
 #
-# Their published times, as numbers of α, of nβ and of nγ, on 16 ranks; and what that gives for a short and for a long
-# array. The virtual ranks' clock says the same.
+# The published costs of these algorithms, in units of α, of nβ and of nγ, on 16 ranks; and the resulting times for a
+# short and for a long array. The virtual ranks' clock agrees.
 
 # %%
 ways = ["recursive_doubling", "rabenseifner", "ring", "tree", "naive"]
@@ -105,8 +106,8 @@ for way in ways:
 sweep(table)
 
 # %% [markdown]
-# Both axes are logarithmic. Left, where lines are flat, a time is all α; right, where they rise, all β. Between the
-# two, one algorithm overtakes the other. Where, can be computed: set their times equal.
+# Both axes are logarithmic. On the left, where the lines are flat, all the time is latency; on the right, where they
+# rise, it is bandwidth. In between, one algorithm overtakes the other. You can compute where: set their times equal.
 
 # %%
 lines = {way: {r.num_bytes: r.predicted_s for r in table if r.algorithm == way} for way in ways}
@@ -116,15 +117,15 @@ a, b = (formula("all_reduce", way, ranks=RANKS, num_bytes=1) for way in ("recurs
 alphas = b.latencies - a.latencies
 betas, gammas = a.bytes - b.bytes, a.reduced_bytes - b.reduced_bytes
 n = alphas * ALPHA / (betas * BETA + gammas * GAMMA)
-print(f"by hand: {alphas:g} α more equal {betas:g} nβ + {gammas:g} nγ less at n = {style.size(n)}")
+print(f"by hand: {alphas:g} α more equals {betas:g} nβ + {gammas:g} nγ less at n = {style.size(n)}")
 
 # %% [markdown]
-# ## As good as can be
+# ## Lower bounds
 #
-# However clever an algorithm is, after k messages in a row a rank can have heard of no more than $2^k$ ranks: at least
-# ⌈lg p⌉ α. And in an all-reduce some rank has to move at least $2\frac{p-1}{p}n$ bytes (Chan et al. 2007). Each
-# algorithm is a point over these bounds; the corner where both meet is at (1, 1). Here the array is short. A long one
-# the double tree cuts into segments, which follow each other: more latencies, but almost as few bytes as can be.
+# Whatever the algorithm, after k messages in a row a rank can know about at most $2^k$ ranks: so at least ⌈lg p⌉ α. And
+# in an all-reduce some rank has to send at least $2\frac{p-1}{p}n$ bytes (Chan et al. 2007). Each algorithm is a point
+# relative to these bounds; the corner where both are met is (1, 1). Here the array is short. The double tree cuts a
+# long one into segments and pipelines them: more latencies, but nearly the fewest bytes possible.
 
 # %%
 SPECIAL = ("direct", "hierarchical", "multi_ring")  # for ranks that share memory, and for several nodes
@@ -139,29 +140,29 @@ with style.styled():
             ax.plot(x, y, label=way, linestyle="", **{**style.series(i), "markersize": 6})
         ax.axvline(1, color=style.INK, linewidth=0.6)
         ax.axhline(1, color=style.INK, linewidth=0.6)
-        ax.set(xscale="log", yscale="log", xlabel="latencies, by the least possible", title=f"{p} ranks")
+        ax.set(xscale="log", yscale="log", xlabel="latencies / lower bound", title=f"{p} ranks")
         ax.set_xticks([1, 2, 4, 8], ["1", "2", "4", "8"])
         ax.set_yticks([1, 2, 4, 8], ["1", "2", "4", "8"])
         ax.minorticks_off()
         least = {axis: [w for w in points if points[w][axis] < 1.001] for axis in (0, 1)}
         print(f"{p} ranks: fewest latencies: {least[0]}; fewest bytes: {least[1]}")
         assert not set(least[0]) & set(least[1])
-    axes[0].set_ylabel("bytes, by the least possible")
-    style.legend(fig, axes[0].get_legend_handles_labels()[0], "The two rings lie in one place.", letters=16)
-    style.title(fig, "Nobody reaches the corner: no algorithm has the fewest latencies and the fewest bytes")
+    axes[0].set_ylabel("bytes / lower bound")
+    style.legend(fig, axes[0].get_legend_handles_labels()[0], "The markers of the two rings coincide.", letters=16)
+    style.title(fig, "No algorithm has both the fewest latencies and the fewest bytes: the corner is empty")
 fig
 
 # %% [markdown]
-# On 12 ranks, which is no power of two, recursive doubling and Rabenseifner's algorithm first fold four ranks into
-# others, and pay for it. The ring does not care.
+# On 12 ranks, which is not a power of two, recursive doubling and Rabenseifner's algorithm first fold four ranks into
+# others, and pay for that. For the ring the number of ranks makes no difference.
 #
-# ## A machine has levels
+# ## A machine has a hierarchy
 #
 # On a real cluster, links inside a node are faster than those between nodes, of which each rank has one. A flat ring
-# does not know that: it leaves a node by one rank's link, and all others idle. The *hierarchical* all-reduce sums up
-# inside each node first, and lets only a share of the array cross. *multi_ring* has as many rings as a node has ranks,
-# and a part of the array goes round each: they leave the node by a link each. Two nodes of eight H100, an array of 4 MB
-# and one of 400 MB (*phantoms*: arrays with a size and no numbers):
+# does not know that: it leaves a node through one rank's link, while all other links are idle. The *hierarchical*
+# all-reduce first sums inside each node, so that only a shard of the sum per rank has to cross. *multi_ring* runs as
+# many rings as a node has ranks, each with its part of the array and its own link out of the node. Two nodes of eight
+# H100s, an array of 4 MB and one of 400 MB (*phantoms*: arrays with a size but no data):
 
 
 # %%
@@ -170,7 +171,7 @@ def sums(comm, algorithm, items=1_000_000):
 
 
 h100 = preset("h100")
-print("                         4 MB     400 MB    n bytes between the nodes")
+print("                         4 MB     400 MB    sent between nodes / n")
 for algorithm in ("recursive_doubling", "ring", "hierarchical", "multi_ring", "auto"):
     both = [sd.run(sums, 16, cluster=h100, args=(algorithm, items)) for items in (1_000_000, 100_000_000)]
     sent = [run.trace.traffic() for run in both]
@@ -179,14 +180,14 @@ for algorithm in ("recursive_doubling", "ring", "hierarchical", "multi_ring", "a
 traffic(sd.run(sums, 16, cluster=h100, args=("hierarchical",)).trace)
 
 # %% [markdown]
-# Rows send, columns receive. In the hierarchical one, inside a node each rank sends to the next one, and much (dark);
-# between the nodes each sends to one partner, and little (light). But while it sums up inside the nodes, nothing
-# crosses. In the many rings something crosses on all links all the time, which for the long array outweighs that more
-# bytes cross. `auto`, the last line, takes the one for the short array and the other for the long one.
+# Rows send, columns receive. In the hierarchical all-reduce, each rank sends much to the next rank of its node (dark),
+# and little to one partner in the other node (light). But while it sums inside the nodes, the links between them are
+# idle. multi_ring keeps all of these links busy all the time, which for the long array outweighs the additional bytes
+# that cross. `auto`, the last line, chooses hierarchical for the short array and multi_ring for the long one.
 #
 # ## The other collectives
 #
-# The same trade, operation by operation: the fastest on 16 ranks, from the shortest arrays on.
+# The same trade-off for each operation: the fastest algorithm on 16 ranks, starting with the shortest arrays.
 
 # %%
 for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all"):
@@ -198,13 +199,13 @@ for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "re
     print(f"{operation:15} {', '.join(told)}")
 
 # %% [markdown]
-# `algorithm="auto"` makes this choice from the cluster's model, or from what `simdist bench --tune` has measured.
+# `algorithm="auto"` makes this choice with the cluster's model, or with the measurements of `simdist bench --tune`.
 #
 # ## Measured
 #
-# Models are worth what measurements leave of them. Two real processes send messages to and fro and add up arrays, from
-# which α, β and γ of this machine follow; then they all-reduce. The quickest of 30 counts, since everything else on
-# the machine only slows them down.
+# A model is only as good as its agreement with measurements. Two real processes send messages back and forth and add up
+# arrays, which gives α, β and γ of this machine; then they all-reduce. Each time is the fastest of 30 repetitions,
+# since everything else on the machine can only slow them down.
 
 # %%
 SIZES = [4**k for k in range(5, 11)]
@@ -254,15 +255,15 @@ else:
     display(sweep(table))
 
 # %% [markdown]
-# Where measured and predicted lines part, something costs time that the model does not know: Python between messages,
-# caches, other programs. The title says by how much they differ.
+# Where measured and predicted lines diverge, something that the model does not know about takes time: Python between
+# messages, caches, other programs. The title says by how much they differ.
 #
 # ## To take along
 #
-# * A collective has two prices, messages in a row and bytes through a rank. Short arrays: few messages. Long ones: few
-#   bytes. No algorithm has the least of both.
-# * Between the two there is a crossover; its place follows from α, β, γ and p by equating two times.
-# * Follow the machine: what crosses a slow link should be summed up already, or cross on all such links at once.
+# * A collective has two costs, messages in a row and bytes through a rank. For short arrays, minimize messages; for
+#   long ones, bytes. No algorithm minimizes both.
+# * Between the two there is a crossover; set two times equal, and α, β, γ and p tell you where it is.
+# * Match the machine: what crosses a slow link should already be summed, or cross on all such links at once.
 #
 # **Try:** α ten times as long: where does the crossover go? `RANKS = 17`. `sweep` of the `rows` of `"broadcast"`.
 # Puzzles 6, 7 and 10 to 13: `from simdist.puzzles import puzzle`.

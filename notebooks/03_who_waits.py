@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 3. Who waits for whom
 #
-# If each step needs the gradients of all workers, each step takes as long as the slowest of them. What if nobody
-# waited? Then updates are made for weights that have changed meanwhile. This notebook measures both prices.
+# If each step needs the gradients of all workers, each step takes as long as the slowest of them. What if no worker
+# waited? Then updates are applied to weights that have changed in the meantime. This notebook measures both costs.
 #
-# You need no MPI. Times are virtual: a slow worker is slow by exactly as much as it is told to be.
+# You need no MPI. Times are virtual: a slow worker is slow by exactly the factor that you set.
 
 # %%
 from math import inf
@@ -41,10 +41,10 @@ from simdist.plots import Point, consensus, loss_race, staleness, timeline, wait
 # %% [markdown]
 # ## A server, eight workers, and one of them is slow
 #
-# The task: guess the next byte of Python programs, by a small network. Its loss is the mean of -ln p, where p is the
-# probability that it gave to the byte that came (so many *nats* a byte). A *parameter server* (rank 0) has the weights.
-# A worker computes a gradient on its part of a batch, *pushes* it to the server, and *pulls* the weights. Computing
-# takes 10 ms, sometimes more, sometimes less; rank 4 takes four times as long.
+# The task: predict the next byte of Python programs with a small network. Its loss is the mean of -ln p, where p is the
+# probability that it gave to the byte that actually came (in *nats* per byte). A *parameter server* (rank 0) holds the
+# weights. A worker computes a gradient on its part of a batch, *pushes* it to the server, and *pulls* the weights.
+# Computing takes about 10 ms, with some variation; rank 4 takes four times as long.
 
 # %%
 text, _ = load(PYTHON).split(length=17, validation_share=0.1, seed=0)
@@ -59,7 +59,7 @@ def network():
 
 
 def served(comm, rule, times, seconds, rate):
-    """Train until the clock shows so many seconds, and to the end of a step; what this rank has to report."""
+    """Train until the clock passes `seconds`, and finish the step; returns this rank's report."""
     model = network()
     gradient = ModelGradient(model, batches, comm.rank - 1, comm.size - 1)
     server = ParameterServer(1, rule, compute_time=times)
@@ -75,8 +75,9 @@ all_in_step = race(synchronous())
 timeline(all_in_step.trace, ranks=range(6), start_s=0.3, end_s=0.5)
 
 # %% [markdown]
-# Blue is computing, hatched is waiting; ranks 6 to 8 look like 5. All begin each step together, seven end early and
-# wait for the new weights until rank 4 has pushed as well. Now without waiting: each update is applied as it comes.
+# Blue is computing, hatched is waiting; ranks 6 to 8 look like 5. All workers start each step together; seven finish
+# early and wait for the new weights until rank 4 has pushed its gradient too. Now without waiting: each update is
+# applied as soon as it arrives.
 
 # %%
 nobody_waits = race(asynchronous())
@@ -85,18 +86,18 @@ timeline(nobody_waits.trace, ranks=range(6), start_s=0.3, end_s=0.5)
 # %% [markdown]
 # ## Three rules
 #
-# Between the two lies *bounded staleness*: nobody may be more than s steps ahead of the slowest. After 1.5 s all are
+# Between the two lies *bounded staleness*: no worker may be more than s steps ahead of the slowest. After 1.5 s all are
 # asked to stop:
 
 # %%
 runs = {"synchronous": all_in_step, "at most 3 apart": race(BoundedStaleness(3)), "asynchronous": nobody_waits}
-print("the last ended after", ", ".join(f"{run.elapsed_s:.2f} s ({name})" for name, run in runs.items()))
+print("the last worker ended after", ", ".join(f"{run.elapsed_s:.2f} s ({name})" for name, run in runs.items()))
 waiting({name: run.trace for name, run in runs.items()})
 
 # %% [markdown]
-# Nobody stops within a step; and where workers are bounded, those ahead stop, and the slow one goes on until it has
-# come up with them. That is the white in the middle. So that all rules have the same time, the comparison below takes
-# steps that ended within it:
+# No worker stops in the middle of a step. With bounded staleness, the workers ahead stop first, and the slow one goes
+# on until it has caught up with them: that is the white space in the middle picture. To give all rules the same time,
+# the comparison below counts only steps that ended within it:
 
 
 # %%
@@ -106,7 +107,7 @@ def points(run):
 
 
 def last_loss(run, share=0.1):
-    """The mean loss in the last part of the time."""
+    """The mean loss over the last `share` of the time."""
     found = points(run)
     end_s = max(p.time_s for p in found)
     return np.mean([p.loss for p in found if p.time_s > (1 - share) * end_s])
@@ -116,17 +117,17 @@ print("                steps of the slowest   fastest   gradients   loss at the 
 for name, run in runs.items():
     steps = [sum(t <= SECONDS for t in w.times_s) for w in run.results[1:]]
     print(f"{name:15} {min(steps):20} {max(steps):9} {sum(steps):11} {last_loss(run):17.3f}")
-loss_race({name: points(run) for name, run in runs.items()}, unit="nats a byte")
+loss_race({name: points(run) for name, run in runs.items()}, unit="nats per byte")
 
 # %% [markdown]
-# Left, by steps; right, the same by time. Per step the rules learn about alike; but in the same time the asynchronous
-# workers make far more of them. Bounded, the fast soon wait for the slow again: a bound helps against workers that
-# are slow *now and then*, not against one that is always slow.
+# On the left, by steps; on the right, by time. Per step the rules learn about equally well, but in the same time the
+# asynchronous workers make far more steps. With the bound, the fast ones are soon waiting for the slow one again: a
+# bound helps against workers that are slow *now and then*, not against one that is always slow.
 #
 # ## What it costs not to wait
 #
-# The *staleness* of an update: how many others were applied between the pull of the weights it was computed for and its
-# own application. In step, it is 0.
+# The *staleness* of an update is the number of other updates that were applied between the pull of the weights it was
+# computed with and its own application. In synchronous training it is 0.
 
 # %%
 stale = {name: run.results[0].counts.staleness for name, run in runs.items()}
@@ -135,7 +136,8 @@ for name, found in stale.items():
 staleness({name: stale[name] for name in ("at most 3 apart", "asynchronous")})
 
 # %% [markdown]
-# With p workers of the same pace, p-1 others push meanwhile. While the slow one computes, the others push four times:
+# With p equally fast workers, p-1 other updates arrive while one computes. While the slow worker computes, each of the
+# others pushes four times:
 
 # %%
 counts = nobody_waits.results[0].counts
@@ -143,9 +145,9 @@ of = {w: [t for t, (by, _) in zip(counts.staleness, counts.applied, strict=True)
 print("mean staleness by worker:", ", ".join(f"{np.mean(found):.1f}" for found in of.values()))
 
 # %% [markdown]
-# An old gradient points to where the way down was. To see what that does, take the simplest loss of all,
-# $\frac12 w^2$, whose gradient is $w$, and no chance. A step of rate η leaves $(1 - η)$ of $w$: in step anything below
-# η = 2 comes to rest.
+# A stale gradient points downhill from where the weights used to be. To see what that does, take the simplest loss of
+# all, $\frac12 w^2$, whose gradient is $w$, without noise. A step with learning rate η leaves $(1 - η)$ of $w$, so
+# synchronous training converges for any η below 2.
 
 
 # %%
@@ -156,19 +158,19 @@ def bowl(comm, rule, rate, steps):
     return abs(report.state.vectors["weights"][0]) if comm.rank == 0 else 0.0
 
 
-print("what is left of w after 40 steps")
+print("|w| after 40 steps, from w = 1")
 print("rate   synchronous   asynchronous")
 for rate in (0.2, 0.5, 1.0, 1.5, 1.9):
     left = [sd.run(bowl, 1 + WORKERS, args=(rule, rate, 40)).results[0] for rule in (synchronous(), asynchronous())]
     print(f"{rate:4} {left[0]:13.1e} {left[1]:14.1e}")
 
 # %% [markdown]
-# Small rates: no harm, for each update is a small one. Large rates: what would have come to rest in step swings ever
-# wider when gradients come late.
+# Small rates do no harm, because each update is small. With large rates, a run that would converge in synchronous
+# training oscillates ever more widely when gradients arrive late.
 #
-# ## How far apart: the bound is exact
+# ## The bound on staleness is exact
 #
-# `s` bounds how many steps ahead of the slowest a worker may *begin* one. Look at every moment: when a worker ends step
+# `s` bounds how many steps ahead of the slowest a worker may be when it *begins* a step. So whenever a worker ends step
 # c, the slowest has ended at least step c-s-1.
 
 # %%
@@ -185,14 +187,14 @@ for s in (0, 1, 3, 10, inf):
     assert ahead <= s
 
 # %% [markdown]
-# With s = 0 all compute for the same weights, as in step; but their updates are applied one by one, so that most of
-# them come after others. The larger s, the less they wait, and the staler
+# With s = 0 all workers compute with the same weights, as in synchronous training; but their updates are applied one by
+# one, so most of them come after others and count as stale. The larger s is, the less the workers wait, and the staler
 # the updates.
 #
 # ## Backup workers
 #
-# Another way to stay in step: start N + b workers, take the first N gradients of each step and drop the rest (Chen et
-# al. 2016). If computing times are exponentially distributed with mean 1, a step takes on average
+# Another way to stay synchronous: start N + b workers, take the first N gradients of each step and drop the rest (Chen
+# et al. 2016). If compute times are exponentially distributed with mean 1, a step takes on average
 #
 # $$ H_{N+b} - H_b, \qquad H_n = 1 + \tfrac12 + \dots + \tfrac1n. $$
 
@@ -201,7 +203,7 @@ STEPS = 400
 
 
 def steps_only(comm, backups):
-    """Nothing but waiting: the gradient of nothing takes exponentially distributed time."""
+    """Only waiting: an empty gradient that takes exponentially distributed time."""
     nothing = np.zeros(1)
     server = ParameterServer(1, Synchronous(backups), compute_time=Exponential(1.0))
     return train(comm, nothing, lambda w, step: (0.0, nothing), STEPS, 0.1, server)
@@ -211,7 +213,7 @@ def harmonic(n):
     return sum(1 / k for k in range(1, n + 1))
 
 
-print("workers   backups   seconds a step: measured   formula")
+print("workers   backups   seconds/step:   measured   formula")
 for backups in (0, 1, 2, 4):
     seconds = sd.run(steps_only, 1 + 16, args=(backups,), record=False).elapsed_s / STEPS
     formula = harmonic(16) - harmonic(backups)
@@ -219,13 +221,14 @@ for backups in (0, 1, 2, 4):
     assert abs(seconds / formula - 1) < 0.1
 
 # %% [markdown]
-# The first few backups save the most: it is the last of many that takes so long.
+# The first few backups save the most: it is the last of many workers that takes so long.
 #
 # ## Without a server: gossip
 #
-# No rank has *the* weights. Each has its own, and averages with its neighbours on a graph; W says with what weights.
-# Without gradients, ranks that begin apart come to the mean of all; each round leaves at most the share
-# $\max(\lambda_2, |\lambda_n|)^2$ of their disagreement.
+# No rank has *the* weights. Each rank has its own, and averages them with those of its neighbours on a graph; the
+# matrix W holds the averaging weights. Without gradients, ranks that start apart converge to the mean of all; each
+# round leaves at most the share $\max(\lambda_2, |\lambda_n|)^2$ of their disagreement (squared distance from the
+# mean).
 
 
 # %%
@@ -242,10 +245,12 @@ agreed = {name: sd.run(agree, 16, args=(graph, 25)).trace for name, graph in sha
 consensus(agreed, {name: metropolis(graph).contraction for name, graph in shapes.items()}, width=5.0)
 
 # %% [markdown]
-# Nobody on a ring hears of the far side for long; a rank of the exponential graph knows ranks 1, 2, 4, … places away.
+# On a ring, news from the far side takes many rounds to arrive; a rank of the exponential graph is connected to the
+# ranks 1, 2, 4, … places away.
 #
-# With gradients, and the slow worker again. In **D-PSGD** a rank waits for its neighbours only; but they wait for
-# theirs, so that slowness creeps round the graph. In **AD-PSGD** a rank averages with one neighbour when it likes.
+# Now with gradients, and the slow worker again. In **D-PSGD** a rank waits only for its neighbours; but they wait for
+# theirs, so slowness spreads round the graph. In **AD-PSGD** a rank averages with one neighbour at a time, whenever it
+# is ready.
 
 
 # %%
@@ -267,14 +272,14 @@ found = {name: points(runs[name]) for name in ("synchronous", "asynchronous")}
 for method in ("D-PSGD", "AD-PSGD"):
     run = sd.run(gossiped, WORKERS, args=(method, 10**6, SECONDS))
     found[method] = [point for own in run.results for point in own]
-    print(f"{method:8} gradients: {[len(own) for own in run.results]}, the slow worker's is the fourth")
-loss_race(found, unit="nats a byte")
+    print(f"{method:8} gradients by worker: {[len(own) for own in run.results]}; the fourth is slow")
+loss_race(found, unit="nats per byte")
 
 # %% [markdown]
 # ## On real processes
 #
-# The same rules on four of them: one server and three workers, rank 2 four times slower by sleeping. Each line: which
-# share of its time a rank waited.
+# The same rules on four processes: one server and three workers, of which rank 2 is four times slower because it
+# sleeps. Each line shows what share of its time each rank waited.
 
 # %%
 try:
@@ -285,19 +290,19 @@ except sd.WorldUnavailable as missing:
 # %% [markdown]
 # ## To take along
 #
-# * In step, all are as slow as the slowest in each step. Not in step, gradients are stale, about p-1 updates; that is
-#   harmless only while the learning rate is small enough.
-# * A bound on staleness evens out chance delays. It does nothing for a worker that is always slow.
-# * Backups buy back the time of the last few, at the price of work thrown away.
-# * Gossip needs no server: what one rank learns reaches the others in as many rounds as the graph is wide.
+# * In synchronous training, every step takes as long as its slowest worker. In asynchronous training, gradients are
+#   stale by about p-1 updates, which is harmless only while the learning rate is small enough.
+# * A bound on staleness evens out random delays. It does not help against a worker that is always slow.
+# * Backup workers save the time of the slowest few, at the price of discarded work.
+# * Gossip needs no server: what one rank learns reaches all others in as many rounds as the diameter of the graph.
 #
-# **Try:** `Slowed(steady, {})`, nobody slow: is asynchrony still faster? `sigma=1.0`.
+# **Try:** `Slowed(steady, {})`, with no slow worker: is asynchrony still faster? `sigma=1.0`.
 # `metropolis(graphs.complete(16))`. Puzzles 21 and 22.
 #
-# **Read:** [`asynchronous/parameter_server/consistency.py`](../simdist/asynchronous/parameter_server/consistency.py):
-# all three rules, on a page; [`asynchronous/gossip.py`](../simdist/asynchronous/gossip.py);
+# **Read:** [`asynchronous/parameter_server/consistency.py`](../simdist/asynchronous/parameter_server/consistency.py),
+# all three rules on one page; [`asynchronous/gossip.py`](../simdist/asynchronous/gossip.py);
 # [`asynchronous/pairwise.py`](../simdist/asynchronous/pairwise.py). Ho et al. 2013, *More effective distributed ML via
 # a stale synchronous parallel parameter server*; Chen et al. 2016, arXiv 1604.00981; Lian et al. 2017, arXiv
 # 1705.09056, and 2018, arXiv 1710.06952.
 #
-# **Next:** [data parallel](04_data_parallel.ipynb): all in step again, with nobody at the centre.
+# **Next:** [data parallel](04_data_parallel.ipynb): synchronous again, with no server in the middle.

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 4. Data parallel
 #
-# The simplest way to use many devices, and the first to be used: each has a copy of the whole model and a part of the
-# batch, and all add up their gradients. When does that cost time, and when does it cost nothing?
+# The simplest way to use many devices, and the first: each has a replica of the whole model and a share of the batch,
+# and they sum their gradients. When does that cost time, and when is it free?
 #
-# You need no GPU: the clusters are modelled, and the larger models have their sizes but no numbers. With an MPI, the
+# You need no GPU: the clusters are simulated, and the larger models have their true sizes but no data. With an MPI, the
 # last program also runs on real processes.
 
 # %%
@@ -26,8 +26,8 @@ from simdist.trace.statistics import hidden_share
 # %% [markdown]
 # ## The same as on one device
 #
-# The gradient of a mean over a batch is the mean of the gradients of its parts. So p ranks with a part each make the
-# same step as one rank with the whole batch, but for rounding. In 64 bits:
+# The gradient of a mean over a batch is the mean of the gradients of its (equal) parts. So p ranks with one part each
+# make the same step as one rank with the whole batch, up to rounding. In 64 bits:
 
 # %%
 text, _ = load(PYTHON).split(length=17, validation_share=0.1, seed=0)
@@ -39,7 +39,7 @@ def network():
 
 
 def trained(comm, steps=10, global_batch_size=50):
-    """The weights after a few steps, each on a batch of 50 examples, which the ranks share as evenly as they can."""
+    """The weights after a few steps, each on a batch of 50 examples, split as evenly as possible over the ranks."""
     learner = DataParallel(network(), comm, exact, seed=0)
     batches = Batches(text, global_batch_size, seed=0)
     scale = 1 / (global_batch_size * learner.model.targets_per_window)
@@ -52,19 +52,17 @@ alone = sd.run(trained, ranks=1).results[0]
 for p in (2, 3, 4, 8):
     results = sd.run(trained, ranks=p).results
     assert all(np.array_equal(w, results[0]) for w in results)
-    print(
-        f"{p} ranks: all have the same bits; off one rank's weights by {np.abs(results[0] - alone).max():.0e} at most"
-    )
+    print(f"{p} ranks: bit-identical; at most {np.abs(results[0] - alone).max():.0e} from the weights of one rank")
     assert np.abs(results[0] - alone).max() < 1e-12
 
 # %% [markdown]
-# Three ranks cannot share 50 examples evenly. It is right all the same, because each example weighs the same wherever
-# it is: see `scale`.
+# 50 examples do not divide evenly by 3, 4 or 8. The result is right all the same, because every example has the same
+# weight on any rank: see `scale`.
 #
 # ## What a step waits for
 #
-# Now GPT-2's smallest model, in 16 bits, on two nodes of eight H100 each; four texts of 1,024 tokens per rank and step.
-# First as simply as can be: backward, then one all-reduce of the whole gradient.
+# Now GPT-2's smallest model, in 16 bits, on two nodes of eight H100s each, with four texts (sequences) of 1,024 tokens
+# per rank and step. First the simplest way: backward, then one all-reduce of the whole gradient.
 
 # %%
 H100 = preset("h100")
@@ -74,7 +72,7 @@ MIB = 2**20
 
 
 def step(comm, bucket_bytes=None, texts=4, micro_batches=1, shape=small):
-    """One step of data parallel training; when it began, and how long it took."""
+    """One step of data parallel training; returns when it began, and how long it took."""
     learner = DataParallel(gpt(shape), comm, adam, 0, bucket_bytes=bucket_bytes, memory=phantom)
     tokens = phantom((texts // micro_batches, shape.context + 1), np.uint8)
     comm.barrier()
@@ -96,24 +94,24 @@ print(f"{gradient_bytes / MIB:.0f} MiB of gradient; a step takes {plain_s * 1e3:
 timeline(run.trace, ranks=(0, 1, 8), start_s=start_s)
 
 # %% [markdown]
-# All the time of the all-reduce is added to the step, and the processors have nothing to do meanwhile.
+# The whole time of the all-reduce is added to the step, and the processors are idle meanwhile.
 #
 # ## Buckets
 #
-# Backward goes through the layers from the last to the first, so the last layer's gradient is complete long before the
-# first one's. *DDP*, as PyTorch calls its data parallelism, fills *buckets* with gradients as they become complete, and
-# all-reduces each on a second stream while backward goes on.
+# Backward goes through the layers from last to first, so the last layer's gradient is complete long before the first
+# layer's. *DDP*, PyTorch's data parallelism, fills *buckets* with gradients as they become complete, and all-reduces
+# each bucket on a second stream while backward goes on.
 
 # %%
 run, start_s, bucket_s = on(16, bucket_bytes=MIB)
 hidden = hidden_share(run.trace, rank=0)
 print(f"a step takes {bucket_s * 1e3:.2f} ms, {1 - bucket_s / plain_s:.0%} less")
-print(f"{hidden:.0%} of the second stream's communication lies beneath computing")
+print(f"{hidden:.0%} of the second stream's communication overlaps with computation")
 timeline(run.trace, ranks=(0, 1, 8), start_s=start_s)
 
 # %% [markdown]
-# The second row of each rank is that second stream. What still shows at the end is the last bucket: the embedding,
-# whose gradient is complete only when backward is through, and it is by far the largest parameter.
+# The second row of each rank is that second stream. What is still exposed at the end is the last bucket: it holds the
+# embedding, by far the largest parameter, whose gradient is complete only when backward ends.
 
 # %%
 model = gpt(small)
@@ -122,14 +120,14 @@ for p in largest:
     print(f"{p.name:22} {2 * p.size / MIB:6.1f} MiB")
 
 # %% [markdown]
-# **How large should a bucket be?** Large ones begin late, and one of everything is no overlap at all. Small ones pay
-# the latency of an all-reduce more often. But a bucket goes off when a layer is complete, so that below the size of a
-# layer nothing changes.
+# **How large should a bucket be?** Large buckets start late, and a single one gives no overlap at all. Small ones pay
+# the latency of an all-reduce more often. But a bucket is sent only when a whole layer is complete, so sizes below that
+# of a layer make no difference.
 
 # %%
 sizes = [MIB, 8 * MIB, 32 * MIB, 64 * MIB, 128 * MIB]
 far = H100.with_(between=Link(latency_s=5e-4, bytes_per_s=H100.between.bytes_per_s))
-cases = {"1 text a rank": (H100, 1), "4 texts": (H100, 4), "4 texts, 0.5 ms between the nodes": (far, 4)}
+cases = {"1 text per rank": (H100, 1), "4 texts": (H100, 4), "4 texts, 0.5 ms between the nodes": (far, 4)}
 with style.styled():
     fig = style.figure(style.PAGE, 2.4)
     ax = fig.subplots()
@@ -142,15 +140,15 @@ with style.styled():
         span = style.size(good[0]) + (f" to {style.size(good[-1])}" if len(good) > 1 else "")
         found.append(f"{span} ({name}: {min(share) - 1:+.0%})")
     ax.axhline(1, color=style.INK, linewidth=0.6)
-    ax.set(xscale="log", xlabel="bucket", ylabel="step, by that without buckets")
+    ax.set(xscale="log", xlabel="bucket size", ylabel="step time / without buckets")
     ax.set_xticks(sizes, [style.size(b) for b in sizes])
     ax.minorticks_off()
     ax.legend()
-    style.title(fig, f"The best buckets are of {', '.join(found)}")
+    style.title(fig, f"Best bucket sizes: {', '.join(found)}")
 fig
 
 # %% [markdown]
-# The same as a slider: watch the second stream.
+# The same with a slider: watch the second stream.
 
 
 # %%
@@ -164,11 +162,12 @@ ipywidgets.interactive(with_buckets, log2_mib=(-4, 8))
 # %% [markdown]
 # ## Accumulate
 #
-# If a batch does not fit, compute it in *micro-batches*, and add up their gradients. All-reduce only after the last
-# one: as many bytes for a batch of any size. So the larger the batch, the less communication weighs.
+# If a batch does not fit in memory, split it into *micro-batches*, and accumulate their gradients. All-reduce only
+# after the last one: that sends the same bytes for a batch of any size. So the larger the batch, the less communication
+# matters.
 
 # %%
-print("texts a rank   micro-batches   step, ms   ms a text   MiB sent a text")
+print("  texts/rank   micro-batches   step, ms     ms/text     MiB sent/text")
 for texts in (1, 2, 4, 8):
     run, start_s, took_s = on(16, bucket_bytes=MIB, texts=texts, micro_batches=texts)
     sent = sum(s.bytes for s in run.trace.sends(0) if s.start_s >= start_s) / MIB
@@ -177,8 +176,8 @@ for texts in (1, 2, 4, 8):
 # %% [markdown]
 # ## More ranks
 #
-# Twice the ranks, twice the batch: at best a step takes as long as before (*weak scaling*). On how many ranks is it
-# still worth it?
+# Twice the ranks, twice the batch: ideally a step takes as long as before (*weak scaling*). Up to how many ranks is
+# that worth it?
 
 # %%
 counts = [1, 2, 4, 8, 16, 32]
@@ -193,21 +192,22 @@ with style.styled():
         ax.plot(counts, [took_s[0] / s for s in took_s], label=name, **style.series(i))
     ax.axvspan(11, counts[-1], color="#EEEEEE", linewidth=0, zorder=0)
     ax.text(11.5, 0.05, "several nodes", fontsize=6.5)
-    ax.set(xscale="log", ylim=(0, 1.05), xlabel="ranks", ylabel="efficiency: step on 1 / step on p")
+    ax.set(xscale="log", ylim=(0, 1.05), xlabel="ranks", ylabel="efficiency: step time on 1 / on p")
     ax.set_xticks(counts, map(str, counts))
     ax.minorticks_off()
     ax.legend(loc="lower left")
     last = [took_s[0] / took_s[-1] for took_s in scaling.values()]
-    style.title(fig, f"On {counts[-1]} ranks {last[1]:.0%} of the speed is left with buckets, {last[0]:.0%} without")
+    style.title(fig, f"On {counts[-1]} ranks the efficiency is {last[1]:.0%} with buckets, {last[0]:.0%} without")
 fig
 
 # %% [markdown]
 # ## Large batches
 #
-# Data parallelism on many ranks means large batches, and a large batch is only useful if the model learns more from it.
-# k times the batch is one step in the place of k. So that it goes as far, the *linear scaling rule* makes the step k
-# times as long; and because that is too far in the beginning, *warm up* to it (Goyal et al. 2017). By the section above
-# it does not matter on how many ranks a batch is computed: here it is one. Every run sees the same number of examples.
+# Data parallelism on many ranks means large batches, and a large batch is useful only if the model learns more from it.
+# With k times the batch, one step replaces k. So that it makes as much progress, the *linear scaling rule* multiplies
+# the learning rate by k; because that is too much at the beginning, *warm up* to it (Goyal et al. 2017). As shown
+# above, it does not matter on how many ranks a batch is computed: here it is one. Every run sees the same number of
+# examples.
 
 # %%
 EXAMPLES = 20_480
@@ -229,7 +229,7 @@ def fixed(k, steps):
     return BASE_RATE
 
 
-print("batch   steps   rate as it was   rate times k   and a warm-up   (loss over the last eighth)")
+print("batch   steps        base rate   rate times k  with a warm-up   (loss over the last eighth)")
 for batch_size in (32, 128, 512, 1024):
     peak = scaled_learning_rate(batch_size, BASE_RATE, BASE)
     steps = EXAMPLES // batch_size
@@ -240,14 +240,14 @@ for batch_size in (32, 128, 512, 1024):
     print(f"{batch_size:5} {steps:7} {losses[0]:16.3f} {losses[1]:14.3f} {losses[2]:15.3f}")
 
 # %% [markdown]
-# Read a row from left to right: what the rule gains, and what the warm-up, which longer steps need more. Read a column
-# from top to bottom: how far the rule carries. Beyond some batch size it carries no more, and nothing is gained by more
-# ranks: that is the limit of data parallelism which no network can lift.
+# Read a row from left to right: what the rule gains, and what warm-up adds, which matters more at higher rates. Read a
+# column from top to bottom: how far the rule works. Beyond some batch size it fails, and more ranks gain nothing: this
+# is the limit of data parallelism that no network can lift.
 #
 # ## On real processes
 #
-# `trained` from the beginning of this notebook, on four of them. The sums are added up in the same order as on virtual
-# ranks: not nearly the same weights, but the same bits.
+# `trained` from the beginning of this notebook, on four processes. Sums are computed in the same order as on virtual
+# ranks, so the weights are not just close: they are bit-identical.
 
 # %%
 try:
@@ -258,17 +258,18 @@ else:
     virtual = sd.run(trained, ranks=4)
     same = all(np.array_equal(a, b) for a, b in zip(virtual.results, real.results, strict=True))
     print(
-        f"{len(real.results)} processes, {real.results[0].size:,} weights each; the same bits as virtual ranks: {same}"
+        f"{len(real.results)} processes, {real.results[0].size:,} weights each; bit-identical to virtual ranks: {same}"
     )
 
 # %% [markdown]
 # ## To take along
 #
-# * Data parallel training is the training of one rank, cut up: check it against one rank, to the last digits.
-# * A step sends the gradient once, whatever the batch. Large parts per rank, accumulation and buckets make that small.
-# * Buckets hide communication beneath backward, all but the last one. Their size is a compromise between latency and
+# * Data parallel training is one rank's training, split up: check it against one rank, to the last digits.
+# * A step all-reduces the gradient once, however large the batch. More examples per rank, accumulation and buckets make
+#   that cost small.
+# * Buckets overlap communication with backward, except for the last one. Their size is a compromise between latency and
 #   overlap.
-# * How many ranks are of use is decided by the batch size from which the model still learns, in the end.
+# * In the end, the largest batch from which the model still learns decides how many ranks are useful.
 #
 # **Try:** `preset("v100")`, whose network is slower; `algorithm="ring"` for `DataParallel`; `bucket_bytes` in
 # `trained`, on real processes. Puzzles 4 and 14 to 17.
@@ -278,4 +279,4 @@ else:
 # al. 2020, *PyTorch Distributed*, arXiv 2006.15704; Goyal et al. 2017, *Accurate, large minibatch SGD*, arXiv
 # 1706.02677.
 #
-# **Next:** [where the memory goes](05_memory.ipynb): all ranks keep the same. Why?
+# **Next:** [where the memory goes](05_memory.ipynb): every rank holds the same data. Why?

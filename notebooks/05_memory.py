@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 5. Where the memory goes
 #
-# A model of one and a half billion weights fits on a memory stick. Training it fills a large GPU. What with, and which
-# part of it does a rank not need?
+# A model of one and a half billion weights fits on a USB stick. Training it fills a large GPU. With what, and which
+# part of that does a rank not need to hold?
 #
-# You need Python and NumPy. No GPU: the models here have their true sizes, and no numbers. A *phantom* array has a
-# shape and a dtype and nothing in it, so that eight virtual ranks can train GPT-2 XL on eight modelled H100s in this
-# process, and everything about it but the loss is as it would be.
+# You need Python and NumPy, but no GPU: the models here have their true sizes, but no data. A *phantom* array has a
+# shape and a dtype but no contents, so eight virtual ranks can train GPT-2 XL on eight simulated H100s in this process,
+# and everything except the loss is as in a real run.
 
 # %%
 from functools import partial
@@ -30,10 +30,10 @@ GIB = 2**30
 H100 = preset("h100")
 
 # %% [markdown]
-# ## Sixteen bytes a weight
+# ## Sixteen bytes per weight
 #
-# The rule of the day is Adam in *mixed precision*: forward and backward compute in 16 bits, and the update in 32. For
-# each weight a rank then keeps
+# The standard today is Adam in *mixed precision*: forward and backward compute in 16 bits, and the update in 32. For
+# each weight a rank then keeps:
 
 # %%
 xl = Shape(layers=48, width=1600, heads=25, context=1024, vocabulary=50257)  # GPT-2 XL
@@ -45,20 +45,21 @@ total = sum(per_weight.values())
 print(f"{'all':>14}  {total:2} bytes  {total * weights / GIB:6.2f} GiB for {weights:,} weights")
 
 # %% [markdown]
-# The weights themselves are an eighth of it. The last three lines are the *optimizer state*: what the update remembers
-# from step to step. And this is before a single token has gone in.
+# The weights themselves are an eighth of it. The last three parts are the *optimizer state*: what the update remembers
+# from step to step. And this is before any token has gone in.
 #
 # ## The ledger
 #
-# A *ledger* counts what is alive, and what for. Whoever makes an array that stays tells it; when the array is gone, it
-# counts it out. Below, one rank trains on two texts of 1,024 tokens, under a ledger that goes by the rank's own clock.
+# A *ledger* records which memory is in use, and for what. Code that allocates a lasting array tells the ledger; when
+# the array is freed, the ledger subtracts it. Below, one rank trains on two texts (sequences) of 1,024 tokens, with a
+# ledger that reads the rank's own clock.
 
 # %%
 adam = Recipe("adamw", precision=precision("bf16"))
 
 
 def train(comm, shape, zero_stage=0, sequences=2, steps=1, recipe=adam, offload=None, shards=0):
-    """Train a model without numbers; returns the ledger of the last step."""
+    """Train a model of phantom arrays; returns the ledger of the last step."""
     ledger = Ledger(comm.clock)
     tokens = phantom((sequences, shape.context + 1), np.uint8)
     with recorded(ledger):
@@ -80,11 +81,11 @@ alone = sd.run(train, ranks=1, cluster=H100, args=(xl, 0, TEXTS)).results[0]
 memory(alone.moments)
 
 # %% [markdown]
-# Forward goes up the slope: each layer leaves *activations* that its backward will need. Backward comes down again,
-# because it needs them in the opposite order. The peak is where the one ends and the other begins.
+# Forward is the rising slope: each layer leaves *activations* that its backward will need. Backward is the falling one,
+# because it frees them in the opposite order. The peak is where one ends and the other begins.
 #
-# None of this was a surprise. **Measured** is what the ledger saw; **predicted** is counted from the model's shape
-# before anything runs; the third column is what the **papers** count.
+# All of this was predictable. **Measured** is what the ledger recorded; **predicted** is computed from the model's
+# shape before anything runs; the third column is what the **papers** count.
 
 # %%
 promised = replicated_memory(weights, adam, xl, sequences=TEXTS)
@@ -95,8 +96,8 @@ for category, measured, predicted, paper in memory_rows(alone, promised):
     assert predicted is None or predicted == measured
 
 # %% [markdown]
-# *Buffers* are what passes from one layer to the next. The papers count more activations than there are; where they
-# differ by much, and why:
+# *Buffers* are the arrays passed from one layer to the next. The papers count more activations than are kept here;
+# where the two differ by much, and why:
 
 # %%
 for entry in activations(xl, sequences=TEXTS):
@@ -105,21 +106,22 @@ for entry in activations(xl, sequences=TEXTS):
         print(f"{entry.layer:12} {entry.what:22} {sizes}: {entry.why}")
 
 # %% [markdown]
-# ## Why should everybody keep the same?
+# ## Why should every rank keep a copy?
 #
 # In data parallelism every rank keeps all of this, and after each step all of them hold the same weights, the same
-# masters, the same $m$ and the same $v$. *ZeRO*, the zero redundancy optimizer, lets each of $p$ ranks keep a $p$-th:
+# master weights, the same $m$ and the same $v$. *ZeRO*, the zero redundancy optimizer, lets each of $p$ ranks keep only
+# $1/p$, in three stages of sharding:
 #
-# * **stage 1** cuts the optimizer state: each rank updates its part of the weights, then all gather them;
-# * **stage 2** cuts the gradients too: a rank only gets the sum of those that it will update by;
-# * **stage 3** cuts the weights too: a layer is gathered just before it is used, and forgotten after it.
+# * **stage 1**: the optimizer state. Each rank updates its shard of the weights, then all gather the shards;
+# * **stage 2**: also the gradients. A rank receives only the sums for the weights that it will update;
+# * **stage 3**: also the weights. A layer is gathered just before it is used, and freed afterwards.
 
 # %%
 runs = {stage: sd.run(train, ranks=8, cluster=H100, args=(xl, stage)) for stage in range(4)}
 peaks = {stage: run.results[0].peaks for stage, run in runs.items()}
 kinds = ("parameters", "gradients", "optimizer state")
 
-print("GiB a rank, 8 ranks     measured   predicted     paper")
+print("GiB/rank, 8 ranks       measured   predicted     paper")
 for stage in runs:
     exact = kept(gpt(xl), adam, 8, stage)
     found = [
@@ -142,27 +144,27 @@ with style.styled():
             left += num
         ax.text(left, stage, f" {left:.1f}", va="center")
     ax.set_yticks(range(4), ["data parallel", "ZeRO 1", "ZeRO 2", "ZeRO 3"])
-    ax.set(xlabel="GiB of one rank when its memory peaks")
+    ax.set(xlabel="memory of one rank at its peak (GiB)")
     ax.invert_yaxis()
     at_rest = [sum(peaks[stage][kind] for kind in kinds) for stage in (0, 3)]
     style.legend(fig, ax.get_legend_handles_labels()[0])
     style.title(
         fig,
-        f"ZeRO 3 on 8 ranks keeps 1/{at_rest[0] / at_rest[1]:.0f} of what belongs to the weights, and all activations",
+        f"ZeRO 3 on 8 ranks keeps 1/{at_rest[0] / at_rest[1]:.0f} of weights, gradients and state, and all activations",
     )
 fig
 
 # %% [markdown]
-# What remains is mostly activations. They depend on a rank's own texts, so nobody else has them: ZeRO does not cut
-# them.
+# What remains is mostly activations. They belong to a rank's own texts, so no other rank holds them: there is no
+# redundancy for ZeRO to remove.
 #
 # ## What it costs
 #
-# Stage 1 and 2 replace an all-reduce by a reduce-scatter of gradients and an all-gather of weights, which is what an
-# all-reduce is made of (notebook 1): the same bytes. Stage 3 gathers the weights once more, for backward.
+# Stages 1 and 2 replace the all-reduce by a reduce-scatter of gradients and an all-gather of weights, which is what an
+# all-reduce consists of (notebook 1): the same bytes. Stage 3 gathers the weights once more, for backward.
 
 # %%
-print("                elements a rank sends, per weight      time of a step")
+print("                elements sent per rank and weight      time of a step")
 print("                     measured     formula")
 times = []
 for stage, run in runs.items():
@@ -176,11 +178,11 @@ for stage, run in runs.items():
 assert times[3] <= times[0]
 
 # %% [markdown]
-# Stage 3 sends more, and its step takes no longer than that of data parallelism: most bytes travel while the rank
-# computes, and each rank updates an eighth of the weights only. To see it, here is a smaller model on 4 ranks in
-# stage 3, with each rank's memory below its two streams. In Jupyter this is a page to explore: **wheel** zooms,
-# **dragging** moves, and a **click** on a collective draws its messages. (`simdist plot trace.json --html` makes the
-# same of any recorded run.)
+# Stage 3 sends more, yet its step takes no longer than that of data parallelism: most of its communication overlaps
+# with computation, and each rank updates only an eighth of the weights. You can see it below, for a smaller model on 4
+# ranks in stage 3, with each rank's memory under its two streams. In Jupyter this is an interactive page: the **wheel**
+# zooms, **dragging** moves, and a **click** on a collective draws its messages. (`simdist plot trace.json --html` does
+# the same for any recorded run.)
 
 # %%
 small = Shape(layers=3, width=1024, heads=16, context=512)
@@ -192,23 +194,23 @@ timeline_page(small_run.trace, ranks=[0, 1], start_s=first.start_s)
 small_run.trace.plot(ranks=[0, 1], start_s=first.start_s)
 
 # %% [markdown]
-# While layer *i* computes, layer *i* + 1 is on its way. The gathered layer is needed for a moment only: the ledger
-# files it under *communication*.
+# While layer *i* computes, the weights of layer *i* + 1 are being gathered. A gathered layer is needed only briefly:
+# the ledger counts it as *communication*.
 #
-# ## Several nodes: who shares with whom?
+# ## Several nodes: which ranks share?
 #
-# On one node that works well. On several, what stage 3 gathers for each layer comes over the network. In *hybrid
-# sharding* the ranks of a node share a model, and each node has one: weights are gathered inside, and only the sums of
-# shards go from node to node, once a step. That takes more memory, and how much it brings is a question of the
-# network. Below are four nodes of eight H100: with a card of 400 Gb/s for each, and with one of 100 Gb/s for all
-# eight, as rented nodes often have.
+# On one node that works well. On several, stage 3 gathers every layer over the network. In *hybrid sharding* the ranks
+# of one node share a model, and each node holds a replica: weights are gathered inside the node, and only sums of
+# shards go between nodes, once per step. That takes more memory; how much time it saves depends on the network. Below
+# are four nodes of eight H100s: with a 400 Gb/s network card for each GPU, and with one card of 100 Gb/s for all eight,
+# as rented nodes often have.
 
 # %%
 big = Shape(layers=24, width=2048, heads=16, context=2048, vocabulary=50257)
 count = gpt(big).parameters.size
 networks = H100, H100.with_(nics_per_node=1, between=Link(5e-6, 12.5e9))
 print("                     GiB of weights,    sent to other nodes,           time of a step")
-print("                   gradients, state   elements a weight   eight fast cards, one slow one")
+print("                   gradients, state   elements/weight     eight fast cards, one slow one")
 slow_s = {}
 for shards, name in {32: "all 32 share one", 8: "each node has one", 1: "each rank has one"}.items():
     program = partial(train, shards=shards)
@@ -224,13 +226,13 @@ for shards, name in {32: "all 32 share one", 8: "each node has one", 1: "each ra
 assert slow_s[8] < min(slow_s[32], slow_s[1])
 
 # %% [markdown]
-# Fast cards hide it all beneath the computation, and to share by node only costs memory, and a longer update; behind a
-# slow one it is the fastest.
+# With fast cards all of this communication overlaps with computation, so sharding by node only costs memory, and a
+# longer update; with the slow card it is the fastest.
 #
 # ## Is it still the same training?
 #
-# Now with numbers. A small GPT, 4 ranks, random bytes to learn, float64, five steps; by data parallelism, and by each
-# stage. Do the weights agree?
+# Now with real arrays. A small GPT, 4 ranks, random bytes to learn, float64, five steps, with data parallelism and with
+# each stage. Do the weights agree?
 
 
 # %%
@@ -257,14 +259,14 @@ for stage in (1, 2, 3):
     assert np.allclose(sum(parts), whole, rtol=0, atol=1e-12)
 
 # %% [markdown]
-# Each rank holds its part and zeros elsewhere; the parts add up to the weights of data parallelism.
+# Each rank returns its shard, and zeros elsewhere; the shards add up to the weights of data parallelism.
 #
-# ## Activations: compute them again
+# ## Activations: recompute them
 #
-# What backward needs can be kept, or made again. *Selective* recomputation forgets what attention makes of its queries,
-# keys and values, which is much memory and little work; *full* recomputation keeps only the input of each block and
-# runs its forward a second time. *FlashAttention* has no matrix of probabilities to begin with: it makes the scores of
-# a tile of queries and keys, uses them and forgets them, and backward makes them again.
+# What backward needs can be kept, or computed again. *Selective* recomputation discards what attention derives from its
+# queries, keys and values, which is much memory and little work; *full* recomputation keeps only the input of each
+# block and runs its forward a second time. *FlashAttention* never stores the matrix of probabilities: it computes the
+# scores of one tile of queries and keys, uses and discards them, and backward recomputes them.
 
 # %%
 ways = {}
@@ -295,14 +297,14 @@ with style.styled():
 fig
 
 # %% [markdown]
-# Flash saves as much as selective recomputation, and time as well, though it multiplies more: scores that never leave
-# the chip need not go through its memory, which is slow beside its arithmetic. To save more of the activations, one has
-# to compute all of them again.
+# Flash saves as much memory as selective recomputation, and time too, although it does more arithmetic: scores that
+# never leave the chip do not go through its memory, which is slow compared with its arithmetic. To save more of the
+# activations, you have to recompute all of them.
 #
 # ## Offload: memory that is not on the device
 #
-# The host has memory too. Put the optimizer state there, and the update with it: then gradients go down the PCIe link,
-# and new weights come up, 2 bytes each way and weight of the rank's part.
+# The host has memory too. Put the optimizer state there, and run the update there: then gradients go down the PCIe
+# link, and new weights come back up, 2 bytes each way for every weight of the rank's shard.
 
 # %%
 print("GPT-2 XL, ZeRO 2, 8 ranks           GiB on the device    time of a step")
@@ -316,10 +318,10 @@ for name, what in {"all on the device": (), "optimizer state on the host": ("opt
     print(f"{name:34}{run.results[0].peak.total / GIB:19.1f}{took_s * 1e3:15.1f} ms, {moved / GIB:.2f} GiB moved")
 
 # %% [markdown]
-# ## Fewer bytes in a number
+# ## Fewer bytes per number
 #
-# Why not keep everything in 16 bits? An update adds something small to something large, and bfloat16 has 8 bits to
-# write the sum in:
+# Why not keep everything in 16 bits? An update adds something small to something large, and bfloat16 has only 8
+# significant bits for the sum:
 
 # %%
 w, update = 1.0, 1e-3
@@ -330,8 +332,8 @@ for name in ("float32", "bf16"):
     print(f"1 + 100 x 0.001 in {name:8} = {float(x):.4f}")
 
 # %% [markdown]
-# Nothing at all has arrived: each single step is too small for the last bit. That is what the 32-bit *masters* are for,
-# and they are why mixed precision saves activations and messages, but nothing of what belongs to a weight:
+# Nothing has changed at all: each update is too small for the last bit. That is why there are 32-bit *master weights*,
+# and why mixed precision saves activations and messages, but none of the 16 bytes per weight:
 
 # %%
 for name, optimizer in (("float32", "adamw"), ("bf16", "adamw"), ("bf16", "adamw8bit")):
@@ -339,15 +341,16 @@ for name, optimizer in (("float32", "adamw"), ("bf16", "adamw"), ("bf16", "adamw
     found = replicated_memory(weights, rule, xl, sequences=2)
     of_weights = sum(found[kind].num_bytes for kind in kinds) / weights
     kept_bytes = found["activations"].num_bytes
-    print(f"{name:8} {optimizer:10} {of_weights:5.2f} bytes a weight, {kept_bytes / GIB:5.2f} GiB of activations")
+    print(f"{name:8} {optimizer:10} {of_weights:5.2f} bytes per weight, {kept_bytes / GIB:5.2f} GiB of activations")
 
 # %% [markdown]
-# The last line keeps $m$ and $v$ in 8 bits each, with a scale for each block of 2,048.
+# The last line keeps $m$ and $v$ in 8 bits each, with one scale per block of 2,048.
 #
 # ## Does it fit?
 #
-# Everything is predicted before it runs, so whether a model fits is a question of arithmetic. Below, for models of the
-# size of GPT-3's family, the first stage of ZeRO that fits into 80 GB, with one text a rank and full recomputation.
+# Everything can be predicted before it runs, so whether a model fits is a matter of arithmetic. Below, for models of
+# the sizes of the GPT-3 family, the first ZeRO stage that fits into 80 GB, with one text per rank and full
+# recomputation. (Stage 0 is plain data parallelism.)
 
 # %%
 family = {
@@ -360,7 +363,7 @@ family = {
 print("ranks      " + "".join(f"{p:>8}" for p in (8, 64, 512)))
 for name, (layers, width, heads) in family.items():
     shape = Shape(layers, width, heads, context=2048, vocabulary=50257, recompute="full")
-    n = 12 * layers * width**2 + (50257 + 2048) * width  # the large ones of its weights
+    n = 12 * layers * width**2 + (50257 + 2048) * width  # the matrices, nearly all weights
     room = H100.device.memory_bytes - replicated_memory(1, adam, shape, sequences=1)["activations"].num_bytes
     cells = []
     for p in (8, 64, 512):
@@ -369,20 +372,20 @@ for name, (layers, width, heads) in family.items():
     print(f"{name:11}" + "".join(f"{cell:>8}" for cell in cells))
 
 # %% [markdown]
-# Where it says *no*, data parallelism alone is not enough, however it is cut. The next notebooks cut the layers
+# Where it says *no*, data parallelism alone is not enough, with any sharding. The next notebooks split the layers
 # themselves.
 #
 # ## To take along
 #
-# * Adam in mixed precision keeps 16 bytes for each weight; only 2 of them are the weight.
-# * ZeRO's stages cut what all ranks would hold alike: state, gradients, weights. Stages 1 and 2 send no more than data
-#   parallelism does, stage 3 half as much again, and all of them train to the same weights. Hybrid sharding keeps most
-#   of that inside nodes.
-# * Activations are a rank's own. Recomputation trades them for time, and more ranks do not help.
+# * Adam in mixed precision keeps 16 bytes per weight; only 2 of them are the weight itself.
+# * ZeRO's stages shard what all ranks would otherwise replicate: state, gradients, weights. Stages 1 and 2 send no more
+#   than data parallelism does, stage 3 sends 1.5 times as much, and all of them train to the same weights. Hybrid
+#   sharding keeps most of that traffic inside nodes.
+# * Activations belong to a rank's own texts. Recomputation trades them for time; more data parallel ranks do not help.
 #
-# **Try:** `TEXTS = 8` in the first run: which category grows? Which stage would you choose for 1.3 B on 8 ranks
-# with 16 texts each, and which if nothing is made again (`recompute="none"`)? `memory(runs[3].results[0].moments)`
-# shows how stage 3 breathes. Puzzles 18 and 19.
+# **Try:** `TEXTS = 8` in the first run: which category grows? Which stage would you choose for 1.3 B on 8 ranks with 16
+# texts each, and which without recomputation (`recompute="none"`)? `memory(runs[3].results[0].moments)` shows how the
+# memory of stage 3 rises and falls. Puzzles 18 and 19.
 #
 # **Read:** [`simdist/parallel/zero/zero.py`](../simdist/parallel/zero/zero.py) (Rajbhandari, Rasley, Ruwase, He 2020,
 # *ZeRO*, arXiv 1910.02054); [`simdist/nn/memory.py`](../simdist/nn/memory.py) (Korthikanti et al. 2022, *Reducing
@@ -392,4 +395,4 @@ for name, (layers, width, heads) in family.items():
 # [`simdist/parallel/zero/offload.py`](../simdist/parallel/zero/offload.py) (Ren et al. 2021, *ZeRO-Offload*, arXiv
 # 2101.06840); [`simdist/arrays/ledger.py`](../simdist/arrays/ledger.py).
 #
-# **Next:** [tensor and sequence parallel](06_tensor_and_sequence.ipynb): cutting a layer, and cutting its input.
+# **Next:** [tensor and sequence parallel](06_tensor_and_sequence.ipynb): splitting a layer, and splitting its input.

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 6. Tensor and sequence parallel
 #
-# A layer may be too large for one device, or too slow on it. And a text may be so long that its activations alone are
-# too much. How do several ranks share *one layer*, and how do they share *one text*?
+# A layer may be too large for one device, or too slow on it. And a text (a sequence of tokens) may be so long that its
+# activations alone do not fit. How do several ranks share *one layer*, and how do they share *one sequence*?
 #
-# You need Python and NumPy, and it helps to have read [where the memory goes](05_memory.ipynb): phantom arrays and the
-# ledger come from there. One cell at the end runs on four real processes, if there is an MPI.
+# You need Python and NumPy, and it helps to have read [where the memory goes](05_memory.ipynb), which introduces
+# phantom arrays and the ledger. One cell at the end runs on four real processes, if there is an MPI.
 
 # %%
 from dataclasses import replace
@@ -32,14 +32,14 @@ H100 = preset("h100")  # nodes of eight, NVLink inside, InfiniBand between
 # %% [markdown]
 # ## Columns, then rows
 #
-# The larger half of a transformer's block is a perceptron, $y = \text{relu}(x A)\,B$. Let $A$ be cut into columns and
-# $B$ into rows, one of each a rank:
+# The larger half of a transformer block is an MLP, $y = \text{relu}(x A)\,B$. Split $A$ by columns and $B$ by rows,
+# with one piece of each per rank:
 #
 # $$ x\,[A_0 | A_1] = [x A_0 | x A_1] \qquad\qquad
 # [z_0 | z_1] \begin{bmatrix} B_0 \\ B_1 \end{bmatrix} = z_0 B_0 + z_1 B_1 $$
 #
-# A rank that has all of $x$ makes its own features of $z$, applies the relu to them, and makes from them a *summand* of
-# $y$: all without a message. One all-reduce adds the summands up.
+# A rank that has all of $x$ computes its own features of $z$, applies the relu to them, and computes from them a
+# *partial sum* of $y$, all without a message. One all-reduce adds up the partial sums.
 
 # %%
 random = np.random.default_rng(0)
@@ -63,9 +63,9 @@ print("largest difference from one rank:", max(np.abs(y - whole).max() for y in 
 assert all(np.allclose(y, whole) for y in run.results)
 
 # %% [markdown]
-# What if the cuts are the other way round, first rows, then columns? Then $x A$ is a sum over ranks, and
-# $\text{relu}(a + b) \ne \text{relu}(a) + \text{relu}(b)$, so that there has to be an all-reduce *between* the two,
-# of an array four times as wide, and an all-gather after them:
+# What if you split the other way round, first by rows, then by columns? Then $x A$ is a sum over ranks, and
+# $\text{relu}(a + b) \ne \text{relu}(a) + \text{relu}(b)$, so there must be an all-reduce *between* the two, of an
+# array four times as wide, and an all-gather after them:
 
 
 # %%
@@ -86,10 +86,10 @@ for name, found in (("columns, then rows", run), ("rows, then columns", other)):
 # %% [markdown]
 # ## A whole model
 #
-# The other half of a block, attention, is made for this cut: its heads do not know of each other, so each rank gets
-# some heads (columns of the queries, keys and values), and the rows of the linear map behind them. What is left are
-# the embedding and the logits, which are cut along the vocabulary. `MeshParts` gives a GPT its pieces, for a *mesh*
-# of ranks with named axes; the axis that shares layers is `tp`, *tensor parallel*.
+# The other half of a block, attention, is made for this split: its heads are independent, so each rank gets some heads
+# (columns of the queries, keys and values), and the matching rows of the projection after them. That leaves the
+# embedding and the logits, which are split along the vocabulary. `MeshParts` gives a GPT its pieces, for a *mesh* of
+# ranks with named axes; the axis that shares layers is `tp`, *tensor parallel*.
 
 # %%
 small = Shape(layers=1, width=24, heads=4, context=8, vocabulary=32)
@@ -103,16 +103,15 @@ def places(comm):
 shards(sd.run(places, ranks=4).results)
 
 # %% [markdown]
-# All that is large is cut. Grey is what all ranks have: norms, the biases of the row-parallel maps, the places of the
-# embedding.
+# Everything large is split. Grey parameters are replicated on all ranks: norms, the biases of the row-parallel layers,
+# the position embedding.
 #
 # ## What it costs
 #
-# Each block adds up twice forward, once behind attention and once behind the perceptron, and twice backward, where
-# the derivatives by $x$ are a sum over the ranks. An all-reduce of $n$ bytes sends $2n\frac{t-1}{t}$, so with $b$
-# texts of $s$ tokens and a width of $h$ a rank sends $8\,bsh\frac{t-1}{t}$ numbers a block. Outside of the blocks two
-# more all-reduces belong to embedding and logits. Here are four blocks of a model with 4,096 wide rows, without
-# numbers, at true size:
+# Each block all-reduces twice in forward, once after attention and once after the MLP, and twice in backward, where the
+# gradient with respect to $x$ is a sum over the ranks. For an all-reduce of $n$ bytes a rank sends $2n\frac{t-1}{t}$,
+# so with $b$ sequences of $s$ tokens and a width of $h$ it sends $8\,bsh\frac{t-1}{t}$ numbers per block. Embedding and
+# logits need two more all-reduces. Here are four blocks of a model of width 4,096, with phantom arrays of true size:
 
 # %%
 wide = Shape(layers=4, width=4096, heads=32, context=2048)
@@ -120,7 +119,7 @@ adam = Recipe("adamw", precision=precision("bf16"))
 
 
 def backward(comm, shape, sizes, **options):
-    """Forward and backward of one text on a mesh; returns the most bytes that this rank's activations took."""
+    """Forward and backward of one text on a mesh; returns the peak bytes of this rank's activations."""
     mesh, ledger = Mesh(comm, **sizes), Ledger(comm.clock)
     parts = MeshParts(mesh, algorithm="ring", all_to_all="pairwise", **options)
     with recorded(ledger):
@@ -132,7 +131,7 @@ def backward(comm, shape, sizes, **options):
 
 
 def measured(shape, sizes, **options):
-    """Seconds, numbers of 2 bytes that rank 0 sent, and the bytes of its activations."""
+    """Seconds, how many 2-byte numbers rank 0 sent, and the bytes of its activations."""
     ranks = int(np.prod(list(sizes.values())))
     run = sd.run(lambda comm: backward(comm, shape, sizes, **options), ranks, cluster=H100)
     step = next(s for s in run.trace if s.name == "step" and s.rank == 0)
@@ -155,9 +154,9 @@ with style.styled():
     ax = fig.subplots()
     ranks = list(cut)
     ax.plot(ranks, [cut[t][0] * 1e3 for t in ranks], label="executed", **style.series(0))
-    ax.plot(ranks, [cut[1][0] / t * 1e3 for t in ranks], label="if it were all shared, for nothing", **style.series(1))
+    ax.plot(ranks, [cut[1][0] / t * 1e3 for t in ranks], label="ideal: work split, free messages", **style.series(1))
     ax.axvline(8, color=style.INK, linewidth=0.6, linestyle=":")
-    ax.text(8.2, cut[1][0] * 1e3, "a node has eight")
+    ax.text(8.2, cut[1][0] * 1e3, "8 ranks per node")
     ax.set(xscale="log", yscale="log", xlabel="ranks that share a layer", ylabel="forward + backward (ms)")
     ax.set_xticks(ranks, [str(t) for t in ranks])
     ax.set_yticks([0.5, 1, 2, 5, 10, 20], ["0.5", "1", "2", "5", "10", "20"])
@@ -166,40 +165,40 @@ with style.styled():
     best = min(cut, key=lambda t: cut[t][0])
     style.title(
         fig,
-        f"Fastest on {best} ranks: {2 * best} are {cut[2 * best][0] / cut[best][0]:.1f} times slower, across two nodes",
+        f"Fastest on {best} ranks; {2 * best}, on two nodes, take {cut[2 * best][0] / cut[best][0]:.1f} times as long",
     )
 fig
 
 # %% [markdown]
-# Tensor parallelism talks in every layer, and its messages hide beneath nothing: the next product needs their sum. So
-# it stays inside a node, where links are fast.
+# Tensor parallelism communicates in every layer, and its messages overlap with nothing, because the next product needs
+# their sum. So it stays inside a node, where links are fast.
 #
 # ## The rest of the layer
 #
-# Between the parts that are cut, every rank does the same work on the same $x$: norms, dropout, residual sums. They
-# take little time, but their activations are kept on all of the ranks. *Megatron's sequence parallelism* shares this
-# stretch out **along the tokens**. The all-reduce falls into its two halves: a reduce-scatter leaves each rank some
-# tokens, and an all-gather brings them together again where the next cut layer begins.
+# Between the split layers, every rank does the same work on the same $x$: norms, dropout, residual sums. They take
+# little time, but every rank keeps a copy of their activations. *Megatron's sequence parallelism* splits this stretch
+# **along the tokens**. The all-reduce separates into its two halves: a reduce-scatter leaves each rank with some of the
+# tokens, and an all-gather collects them again where the next split layer begins.
 
 # %%
 print("tp 8                              activations      numbers sent / bsh")
-for name, shared in (("all ranks keep what lies between", False), ("each keeps some of its tokens", True)):
+for name, shared in (("norms etc. kept on all ranks", False), ("norms etc. split by tokens", True)):
     seconds, sent, activations = measured(wide, {"tp": 8}, sequence_parallel=shared)
     print(f"{name:34}{activations / 2**20:8.1f} MiB{sent / block:18.2f}")
 
 # %% [markdown]
 # (More numbers are sent, because the gathered input is not kept either: backward gathers it again.)
 #
-# ## Cutting the text
+# ## Splitting the sequence
 #
-# Now the other direction. Let each of $p$ ranks have a $p$-th of the *tokens* of every text, from the first layer to
-# the last. All that works on tokens one by one does not even notice. Only attention does: each query wants to see all
-# keys before it, wherever they are. There are two ways to bring them together.
+# Now the other direction. Let each of $p$ ranks have $1/p$ of the *tokens* of every sequence, from the first layer to
+# the last. Most layers work on each token separately and need no change. Only attention does: each query needs all keys
+# before it, wherever they are. There are two ways to bring them together.
 #
-# * **Ulysses**: two all-to-alls. Before attention, each rank gives away some heads of its tokens and gets all tokens of
-#   some heads. Attention is then an ordinary one. After it, back again.
-# * **Ring attention**: queries stay, and the keys and values of all ranks go round, a block at a time. What a query
-#   finds in each block is added up by a running softmax, so that nobody ever has all keys.
+# * **Ulysses**: two all-to-alls. Before attention, each rank sends away most heads of its own tokens and receives all
+#   tokens of its own heads. Attention itself is then the ordinary one. After it, the other way round.
+# * **Ring attention**: queries stay, and the keys and values of all ranks go round the ring, one block at a time. A
+#   running softmax accumulates each query's result over the blocks, so no rank ever holds all keys.
 
 # %%
 TOKENS, HEADS, WIDTH = 48, 8, 32
@@ -231,15 +230,15 @@ for p in (2, 4, 8):
         assert error < 1e-12 and items(run) == formula
 
 # %% [markdown]
-# Both are the attention of one rank, to the last bits. Ulysses sends less the more ranks there are: what goes round the
-# ring has to pass by everybody. But Ulysses needs at least as many heads as ranks, and ring attention hides its
-# messages beneath the work on the block that is there.
+# Both match attention on one rank, up to rounding. Ulysses sends less per rank the more ranks there are, while in the
+# ring all keys and values pass through every rank. But Ulysses needs at least as many heads as ranks, and ring
+# attention overlaps its messages with the work on the block that has already arrived.
 #
 # ## Zigzag
 #
-# A causal query looks at the keys *before* it. If ranks get runs of the text in order, the first has hardly anything to
-# do, and all wait for the last. The remedy: cut the text into $2p$ runs, and give each rank one from the front and one
-# from the back.
+# A causal query attends only to the keys *before* it. If ranks get consecutive parts of the sequence in order, the
+# first has the least to do, and all wait for the last. The remedy: cut the sequence into $2p$ parts, and give each rank
+# one from the front and one from the back.
 
 # %%
 long = Shape(layers=1, width=4096, heads=32, context=32768)
@@ -252,10 +251,10 @@ attention_work({name: run.trace for name, run in by_split.items()})
 # %%
 for name, run in by_split.items():
     spent = max(s.seconds for s in run.trace if s.name in RINGS)
-    print(f"{name:9} the longer pass of ring attention takes {spent * 1e3:.1f} ms")
+    print(f"{name:9} the longest pass of ring attention takes {spent * 1e3:.1f} ms")
 
 # %% [markdown]
-# On the timeline of two of the four ranks: while a rank works on one block of keys, the next is on its way.
+# The timeline of two of the four ranks: while a rank works on one block of keys, the next is in flight.
 
 # %%
 zigzag = by_split["zigzag"].trace
@@ -263,7 +262,7 @@ forward = next(s for s in zigzag if s.name == RINGS[0] and s.rank == 0)
 timeline(zigzag, ranks=[0, 1], start_s=forward.start_s, end_s=forward.end_s, arrows=True)
 
 # %% [markdown]
-# In numbers, a rank's messages in each pass are **counted** beforehand, and **measured** on the record:
+# Here are a rank's messages in each pass, **counted** in advance and **measured** from the trace:
 
 # %%
 for backwards, name in enumerate(RINGS):
@@ -276,12 +275,13 @@ for backwards, name in enumerate(RINGS):
     )
 
 # %% [markdown]
-# ## How long may a text be?
+# ## How long can a sequence be?
 #
-# What an activation takes is what a text is limited by. Each line doubles the text, and the ranks that share it:
+# The memory for activations limits the length of a sequence. Each line doubles the sequence, and the ranks that share
+# it:
 
 # %%
-print("   tokens   ranks    activations a rank        time")
+print("   tokens   ranks      activations/rank        time")
 for p in (1, 2, 4, 8):
     shape = Shape(layers=2, width=4096, heads=32, context=8192 * p, recompute="selective")
     for kind, flash in (("ulysses", False), ("ulysses", True), ("ring", False))[: 2 if p == 1 else 3]:
@@ -290,10 +290,10 @@ for p in (1, 2, 4, 8):
         print(f"{shape.context:9,}{p:8}{activations / GIB:15.2f} GiB{seconds * 1e3:15.1f} ms   {name}")
 
 # %% [markdown]
-# With ring attention a rank's memory is the same for every number of ranks that share. Ulysses takes more: where a rank
-# attends to the whole text, it makes all scores of its heads, and their number grows with the square of the text; but
-# not with flash (notebook 5), which never has more of them than a tile. Time grows in all, because each query has more
-# keys to look at. With all scores at once it grows most, and not because of messages:
+# With ring attention a rank's memory stays the same from line to line. Ulysses takes more: each rank attends to the
+# whole sequence and stores all scores of its heads, which grow with the square of the length; with flash (notebook 5)
+# it never stores more than a tile of them. Time grows in all cases, because each query has more keys to attend to. It
+# grows most where all scores are stored, and not because of messages:
 
 
 # %%
@@ -314,13 +314,13 @@ ways = {
 for name, way in ways.items():
     here = sd.run(meter, ranks=4, args=way).results[0]
     computing, moving = here.flops / H100.device.flops_per_s, here.bytes / H100.device.memory_bytes_per_s
-    print(f"{name:15} {here.flops / 1e12:5.1f} Tflop need {computing * 1e3:5.1f} ms,", end=" ")
-    print(f"{here.bytes / 1e9:5.0f} GB in and out of memory {moving * 1e3:5.1f} ms")
+    print(f"{name:15} {here.flops / 1e12:5.1f} TFLOP take {computing * 1e3:5.1f} ms,", end=" ")
+    print(f"{here.bytes / 1e9:5.0f} GB through memory take {moving * 1e3:5.1f} ms")
 
 # %% [markdown]
-# Scores that are written and read again go through a device's memory, which is slow beside its arithmetic. Flash, and
-# the ring, which meets a block of keys at a time, let each tile's scores be made and used where they are, on the chip:
-# what is left is arithmetic.
+# Scores that are written and read again go through the device's memory, which is slow compared with its arithmetic.
+# With flash, and with the ring, which handles one block of keys at a time, each tile's scores are computed and used on
+# the chip: what remains is arithmetic.
 #
 # ## On real processes
 #
@@ -338,8 +338,8 @@ else:
 # %% [markdown]
 # ## Find the mistake
 #
-# A bias belongs to the second map, $y = \text{relu}(xA)B + c$. Here it is. What is wrong? The largest difference from
-# the right answer tells it, if you look at how it changes with the number of ranks.
+# The second layer also has a bias, $y = \text{relu}(xA)B + c$. What is wrong in the code below? The largest difference
+# from the right answer tells you, if you look at how it changes with the number of ranks.
 
 # %%
 c = np.ones(32)
@@ -358,18 +358,18 @@ for p in (1, 2, 4):
 # %% [markdown]
 # ## To take along
 #
-# * A map that is cut into columns, then one that is cut into rows: one all-reduce forward, one backward, and nothing
-#   between them. Attention's heads are columns.
-# * Its messages wait for nothing to hide beneath, so tensor parallelism stays where links are fastest.
-# * A text can be cut, too: Ulysses exchanges tokens for heads, ring attention lets keys come by; a causal text is cut
-#   in a zigzag.
+# * A column-parallel layer followed by a row-parallel one: one all-reduce forward, one backward, and nothing in
+#   between. Attention heads are columns.
+# * Its messages cannot overlap with computation, so tensor parallelism stays where links are fastest.
+# * A sequence can be split, too: Ulysses exchanges tokens for heads, ring attention passes keys and values round; a
+#   causal sequence is split in a zigzag.
 #
-# **Try:** tp 3 in `places`: what does it say? `attention="even-ring"` in the last table. `shards` of a mesh with
-# `tp=2, sp=2`. Puzzles 20, 25 and 26.
+# **Try:** `tp=3` in `places`: what does the error say? `attention="even-ring"` in the last table. `shards` of a mesh
+# with `tp=2, sp=2`. Puzzles 20, 25 and 26.
 #
 # **Read:** [`simdist/parallel/tensor/linear.py`](../simdist/parallel/tensor/linear.py) and
 # [`region.py`](../simdist/parallel/tensor/region.py) (Shoeybi et al. 2019, *Megatron-LM*, arXiv 1909.08053; Korthikanti
 # et al. 2022, arXiv 2205.05198); [`simdist/parallel/sequence/`](../simdist/parallel/sequence/) (Jacobs et al. 2023,
 # *DeepSpeed Ulysses*, arXiv 2309.14509; Liu, Zaharia, Abbeel 2023, *Ring attention*, arXiv 2310.01889).
 #
-# **Next:** [experts](07_experts.ipynb): many perceptrons, of which each token visits a few.
+# **Next:** [experts](07_experts.ipynb): many MLPs, of which each token visits only a few.

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 7. Experts
 #
-# A larger model is a better one, and a slower one, because every token passes through every weight. Must it? A *mixture
-# of experts* has many perceptrons in each block, and sends each token to one or two of them. Where does a token go, and
-# what does its journey cost?
+# A larger model is better, but slower, because every token passes through every weight. Must it? A *mixture of experts*
+# has many MLPs in each block, and sends each token to one or two of them. Where does a token go, and what does sending
+# it there cost?
 #
-# You need Python and NumPy, and what [notebook 6](06_tensor_and_sequence.ipynb) says of meshes. One cell runs on four
-# real processes, if there is an MPI.
+# You need Python and NumPy, and meshes from [notebook 6](06_tensor_and_sequence.ipynb). One cell runs on four real
+# processes, if there is an MPI.
 
 # %%
 import numpy as np
@@ -31,11 +31,11 @@ adam = Recipe("adamw", precision=precision("bf16"))
 # %% [markdown]
 # ## More weights, the same work
 #
-# Here is the same model with 1, 8 and 64 perceptrons a block, of which a token visits one. It is without numbers, at
-# true size; the *meter* counts what a forward and backward of one text of 2,048 tokens computes.
+# Here is the same model with 1, 8 and 64 MLPs per block, of which each token visits one. It uses phantom arrays of true
+# size; the *meter* counts the arithmetic of forward and backward for one text (sequence) of 2,048 tokens.
 
 # %%
-print("experts        weights       flop a token")
+print("experts        weights       FLOP/token")
 dense = None
 for experts in (0, 8, 64):
     shape = Shape(layers=2, width=2048, heads=16, context=2048, experts=experts, capacity_factor=1.0)
@@ -45,22 +45,22 @@ for experts in (0, 8, 64):
         _, context = model.forward(phantom((1, shape.context + 1), np.uint8))
         model.backward(context, 1.0)
     dense = dense or (model.parameters.size, meter.flops)
-    ratios = f"{model.parameters.size / dense[0]:.1f} and {meter.flops / dense[1]:.2f} times those of one"
+    ratios = f"{model.parameters.size / dense[0]:.1f} and {meter.flops / dense[1]:.2f} times those of one expert"
     print(f"{experts or 1:7}{model.parameters.size:15,}{meter.flops / shape.context:19,.0f}   {ratios}")
 
 # %% [markdown]
 # ## Routing, by hand
 #
-# In each block a *router*, a small linear map, gives every token a number for each expert; a softmax makes
-# probabilities of them, and the token goes to the likeliest. All experts work at once, so each has a fixed number of
-# *slots*, its *capacity*: the tokens divided by the experts, times a *capacity factor*. A token that finds its expert
-# full is **dropped**: it passes the perceptron by, on the residual connection.
+# In each block a *router*, a small linear layer, gives every token a score for each expert; a softmax turns the scores
+# into probabilities, and the token goes to the most likely expert. All experts work at once, so each has a fixed number
+# of *slots*, its *capacity*: the number of tokens divided by that of experts, times a *capacity factor*. A token whose
+# expert is full is **dropped**: it skips the MLP, on the residual connection.
 
 # %%
 TOKENS, EXPERTS = 16, 4
 random = np.random.default_rng(1)
 logits = random.normal(size=(TOKENS, EXPERTS))
-logits[:, 0] += 1  # this router likes expert 0
+logits[:, 0] += 1  # this router prefers expert 0
 chosen = logits.argmax(axis=1)
 slots = capacity(TOKENS, EXPERTS, factor=1.0)
 one_group = np.zeros(TOKENS, int)
@@ -71,11 +71,12 @@ print("expert  ", *(f"{e:2}" for e in chosen))
 print(
     "slot    ", *(f"{kept.slots[list(kept.tokens).index(t)] if t in kept.tokens else '--':>2}" for t in range(TOKENS))
 )
-print(f"{slots} slots an expert; asked for {asked.tolist()}, dropped {dropped.tolist()}")
+print(f"{slots} slots per expert; chosen by {asked.tolist()} tokens, dropped {dropped.tolist()}")
 
 # %% [markdown]
-# More slots drop fewer tokens, and are more often empty; an empty slot is computed and sent all the same. For 4,096
-# tokens and 64 experts, chosen evenly at random, and chosen unevenly (the k-th expert in proportion to $1/k$):
+# With more slots fewer tokens are dropped, but more slots stay empty, and an empty slot is computed and sent all the
+# same. For 4,096 tokens and 64 experts, chosen uniformly at random, and chosen unevenly (the k-th expert with
+# probability proportional to $1/k$):
 
 # %%
 factors = np.linspace(0.5, 4, 15)
@@ -101,19 +102,19 @@ with style.styled():
     even, uneven = (f"{shares[f'{name}: tokens dropped'][at]:.0%}" for name in ("even", "uneven"))
     style.title(
         fig,
-        f"With {factors[at]:.2f} times enough slots an even router drops {even}, an uneven one {uneven} of its tokens",
+        f"At a capacity factor of {factors[at]:.2f} an even router drops {even} of its tokens, an uneven one {uneven}",
     )
 fig
 
 # %% [markdown]
-# So everything depends on an even router. Nothing makes it so by itself.
+# So everything depends on a balanced router, and nothing makes it balanced by itself.
 #
-# ## Balance has to be asked for
+# ## Balance needs a loss of its own
 #
 # An expert that is chosen more often learns more, and is chosen even more often. The remedy is an *auxiliary loss*,
 # $\alpha E \sum_e f_e P_e$: $f_e$ is the share of tokens that chose expert $e$, $P_e$ its mean probability. It is
-# least where all are even. Two trainings on four ranks with two experts each, one without it and one with it. (The
-# axis `ep`, *expert parallel*, shares experts; for all else its ranks are data parallel.)
+# smallest when all are equal. Below are two trainings on four ranks with two experts each, one without it and one with
+# it. (The axis `ep`, *expert parallel*, splits the experts; for everything else its ranks are data parallel.)
 
 
 # %%
@@ -134,36 +135,35 @@ expert_load(trained[0.0][1])
 expert_load(trained[0.01][1])
 
 # %% [markdown]
-# Experts drop tokens here though their bars end below the line: slots are counted for each text by itself, and bars and
-# line are of all texts together. A text that asks one expert for more than it has slots for this text loses tokens,
-# while other texts leave slots of the same expert empty.
+# Experts drop tokens here even though their bars end below the line: slots are counted per text, while bars and line
+# show all texts together. A text that sends an expert more tokens than its slots for that text loses the rest, while
+# other texts leave slots of the same expert empty.
 
 # %%
 for balance, (loss, trace) in trained.items():
     (routed,) = routes(trace).values()
     busiest = max(routed.asked) * len(routed.asked) / sum(routed.asked)
     lost = sum(routed.dropped) / sum(routed.asked)
-    print(f"alpha {balance:<5} busiest {busiest:.1f} times its share, {lost:5.1%} dropped, validation {loss:.2f} nats")
+    print(f"alpha {balance:<5} busiest {busiest:.1f}x its share, {lost:5.1%} dropped, validation loss {loss:.2f} nats")
 
 # %% [markdown]
-# ## The journey
+# ## The all-to-all
 #
-# Each rank has tokens for all experts, and all ranks have some of the experts. Bringing the one to the other is an
-# *all-to-all*: rank r's j-th block goes to rank j. There is one to the experts and one back, forward; and as many
-# backward.
+# Each rank has tokens for all experts, and holds some of the experts. To bring tokens to experts takes an *all-to-all*:
+# rank r's j-th block goes to rank j. Forward needs one to the experts and one back; backward needs the same two.
 
 # %%
 collective_steps(watched("all_to_all", "pairwise", ranks=4))
 
 # %% [markdown]
-# Each block is one rank's contribution to one other, and none is added to anything: every rank sends $n\frac{P-1}{P}$
-# of its $n$ bytes, and there is no way to send less. With $E$ experts, $m$ slots of each that a rank may fill and a
-# width of $h$, that is $4\,E m h \frac{P-1}{P}$ numbers a layer and step.
+# Each block goes from one rank to one other, and nothing is added up: every rank sends $n\frac{P-1}{P}$ of its $n$
+# bytes, and no algorithm can send less. With $E$ experts, $m$ slots in each that a rank may fill and a width of $h$,
+# that is $4\,E m h \frac{P-1}{P}$ numbers per layer and step.
 
 
 # %%
 def step(comm, shape, **options):
-    """Forward and backward of one text a rank, whose ranks share the experts."""
+    """Forward and backward of one text per rank; the ranks share the experts."""
     mesh = Mesh(comm, ep=comm.size)
     parts = MeshParts(mesh, **options)
     method = DataParallel(gpt(shape, parts), mesh.dp, adam, 0, spread=parts.spread(), memory=phantom)
@@ -173,7 +173,7 @@ def step(comm, shape, **options):
 
 
 def measured(shape, ranks, **options):
-    """Of rank 0: the time of its step, of its all-to-alls, and the numbers that it sent in them."""
+    """For rank 0: the time of its step and of its all-to-alls, and how many numbers it sent in them."""
     run = sd.run(lambda comm: step(comm, shape, **options), ranks, cluster=H100)
     (whole,) = (s for s in run.trace if s.name == "step" and s.rank == 0)
     exchanges = [s for s in run.trace if s.name.startswith("all_to_all") and s.rank == 0]
@@ -196,27 +196,28 @@ with style.styled():
     fig = style.figure(style.PAGE, 2.3)
     ax = fig.subplots()
     for i, (seconds, exchanging, _) in enumerate(found.values()):
-        ax.bar(i, (seconds - exchanging) * 1e3, color=style.colour("compute"), label="all else" if not i else None)
+        ax.bar(i, (seconds - exchanging) * 1e3, color=style.colour("compute"), label="the rest" if not i else None)
         bottom = (seconds - exchanging) * 1e3
         ax.bar(i, exchanging * 1e3, bottom=bottom, color=style.colour("all_to_all"), label=None if i else "all-to-all")
     ax.set_xticks(range(len(found)), [str(p) for p in found])
-    ax.set(xlabel="ranks, one text each, that share 64 experts", ylabel="forward + backward (ms)")
+    ax.set(xlabel="ranks that share 64 experts, one text each", ylabel="forward + backward (ms)")
     style.legend(fig, ax.get_legend_handles_labels()[0])
     inside, across = (found[p][1] / found[p][0] for p in (8, 16))
     style.title(fig, f"All-to-all takes {inside:.0%} of a step inside a node of eight, and {across:.0%} across two")
 fig
 
 # %% [markdown]
-# More ranks have more texts, and as many slots to fill each. Up to a node of eight the step gets shorter all the same,
-# because a rank has fewer experts, whose weights and gradients it must move through its memory. Inside a node messages
-# go over NVLink; with more nodes half of a token's experts or more are in others, and the way there is slower.
+# More ranks have more texts, but each rank fills as many slots as before. Up to the eight ranks of a node the step gets
+# shorter all the same, because a rank has fewer experts, whose weights and gradients it must move through its memory.
+# Inside a node messages go over NVLink; with more nodes, at least half of a token's experts are on other nodes, and the
+# links to them are slower.
 #
-# ## In which order?
+# ## Which all-to-all algorithm?
 #
-# *Pairwise* exchanges with one partner after the other. *Linear* hands over all messages at once, so that their
-# latencies overlap. *Bruck's* packs everything into $\log_2 P$ messages, and most bytes travel several times.
-# *Hierarchical* goes inside the nodes first, so that whatever goes to the same place in another node is together, and
-# then between them. On four nodes:
+# *Pairwise* exchanges with one partner after another. *Linear* posts all messages at once, so that their latencies
+# overlap. *Bruck's* packs everything into $\log_2 P$ messages, so most bytes travel several times. *Hierarchical* first
+# exchanges inside the nodes, so that everything bound for the same place in another node is together, and then between
+# them. On four nodes:
 
 # %%
 small = Shape(layers=2, width=256, heads=4, context=256, experts=64, top_k=2, capacity_factor=1.0)
@@ -226,15 +227,15 @@ for algorithm in ("pairwise", "linear", "bruck", "hierarchical"):
     print(f"{algorithm:24}" + "".join(f"{seconds * 1e3:15.3f}" for seconds in times))
 
 # %% [markdown]
-# In the large model, where bytes are what costs, Bruck's loses, which sends most of them several times; and pairwise
-# waits in each step for the slowest of its pairs. In the small one, where latency is what costs, pairwise loses with
-# its many steps, one after the other. (In this model of a network a message costs its sender nothing but the time on
-# the wire. Where each one costs work, few messages are worth more than here.)
+# In the large model, which is bandwidth-bound, Bruck's loses, because it sends most bytes several times; and pairwise
+# waits in each step for the slowest of its pairs. In the small one, which is latency-bound, pairwise loses with its
+# many consecutive steps. (In this model of a network a message costs its sender only its time on the wire. Where each
+# message also costs work, few messages are worth more than here.)
 #
-# ## Still the same training
+# ## The same training
 #
-# What is dropped depends on a text alone, not on who else is in the batch, or on how many ranks there are: so four
-# ranks with two experts each compute what one rank with eight does. The summed loss of the same eight texts:
+# Which tokens are dropped depends only on their own text, not on what else is in the batch or on the number of ranks:
+# so four ranks with two experts each compute the same as one rank with eight. The summed loss of the same eight texts:
 
 # %%
 shape = Shape(layers=2, width=16, heads=2, context=12, experts=8, top_k=2, capacity_factor=1.0)
@@ -264,17 +265,17 @@ else:
 # %% [markdown]
 # ## To take along
 #
-# * Experts give a model more weights for the same arithmetic. They pay in memory, and in two all-to-alls forward and
-#   two backward in each layer.
-# * Slots are fixed: an uneven router drops tokens and sends empty slots. An auxiliary loss asks it to be even.
-# * All-to-all has nothing to add up, so nothing to save: $\frac{P-1}{P}$ of everything travels. Keep it inside a
-#   node, or go in two stages.
+# * Experts give a model more weights for the same arithmetic. The price is memory, and two all-to-alls forward and two
+#   backward in each layer.
+# * Capacity is fixed: an unbalanced router drops tokens and sends empty slots. An auxiliary loss balances it.
+# * An all-to-all adds nothing up, so it cannot save bytes: $\frac{P-1}{P}$ of everything travels. Keep it inside a
+#   node, or do it in two stages.
 #
-# **Try:** `top_k=2` in the training; `capacity_factor=2.0` in `large`: how much longer is the journey?
+# **Try:** `top_k=2` in the training; `capacity_factor=2.0` in `large`: how much longer do the all-to-alls take?
 #
 # **Read:** [`simdist/nn/functional/dispatch.py`](../simdist/nn/functional/dispatch.py) and
 # [`simdist/nn/layers/experts.py`](../simdist/nn/layers/experts.py) (Fedus, Zoph, Shazeer 2021, *Switch Transformers*,
 # arXiv 2101.03961; Lepikhin et al. 2020, *GShard*, arXiv 2006.16668);
 # [`simdist/parallel/expert/exchange.py`](../simdist/parallel/expert/exchange.py).
 #
-# **Next:** [pipeline bubbles](08_pipelines.ipynb): cutting between the layers.
+# **Next:** [pipeline bubbles](08_pipelines.ipynb): splitting between layers.

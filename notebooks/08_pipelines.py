@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 8. Pipeline bubbles
 #
-# Cut a model between its layers and put one piece, a *stage*, on each rank. Now only activations travel, from one
-# stage to the next, so that even a slow wire will do. But the second stage has nothing to do until the first has done
-# something. How little may ranks idle, and what does that take in memory?
+# Cut a model between its layers and put one piece, a *stage*, on each rank. Now only activations travel, from one stage
+# to the next, so even a slow link will do. But the second stage has nothing to do until the first has produced
+# something. How little idle time is possible, and how much memory does that take?
 #
 # You need Python and NumPy. One cell runs on four real processes, if there is an MPI.
 
@@ -39,8 +39,8 @@ from simdist.plots import pipeline_schedule, style
 # %% [markdown]
 # ## A schedule is data
 #
-# For each rank a row of actions, done in this order, each as soon as what it needs is there: `F0` is the forward of
-# batch 0 on this rank's stage, `B0` its backward. That is all there is to say: who sends what to whom follows from
+# A schedule has one row of actions per rank, executed in this order, each as soon as its inputs are there: `F0` is the
+# forward of batch 0 on this rank's stage, `B0` its backward. That is all: which rank sends what to which follows from
 # it.
 
 # %%
@@ -49,12 +49,13 @@ print(to_text(naive))
 pipeline_schedule({"naive": simulate(naive).trace()}, unit="")
 
 # %% [markdown]
-# A forward takes 1 here, and a backward 2: it finds two things, the gradients of the weights (the strip below in each
-# cell) and those of the input. Three of four ranks idle at any time. White is called the *bubble*.
+# Here a forward takes 1, and a backward 2: it computes two things, the gradients of the weights (the lower strip of
+# each cell) and those of the input. At any time three of the four ranks are idle. The white space is called the
+# *bubble*.
 #
 # ## Micro-batches
 #
-# *GPipe* cuts the batch into *micro-batches*, and sends the next one in as soon as the first stage is free:
+# *GPipe* cuts the batch into *micro-batches*, and starts the next one as soon as the first stage is free:
 
 # %%
 filled = {name: simulate(schedule(name, stages=4, micro_batches=8)).trace() for name in ("gpipe", "1f1b")}
@@ -62,10 +63,10 @@ pipeline_schedule({"gpipe": filled["gpipe"]}, unit="")
 
 # %% [markdown]
 # The bubble is $p-1$ forwards and as many backwards, however many micro-batches there are, so with more of them it is a
-# smaller part: $\frac{p-1}{m+p-1}$. **Simulated** is the schedule above, carried out in time.
+# smaller share: $\frac{p-1}{m+p-1}$. **Simulated** is the timing of the schedule above.
 
 # %%
-print("micro-batches    bubble simulated     formula    micro-batches kept")
+print("micro-batches    simulated bubble     formula    micro-batches kept")
 for m in (1, 2, 4, 8, 16, 32):
     one = schedule("gpipe", stages=4, micro_batches=m)
     simulated, formula = simulate(one).own_bubble_rate, 3 / (m + 3)
@@ -74,25 +75,26 @@ for m in (1, 2, 4, 8, 16, 32):
 
 # %% [markdown]
 # A small bubble needs many micro-batches, and GPipe keeps the activations of all of them until their backwards, which
-# come at the end.
+# come last.
 #
 # ## One forward, one backward
 #
-# Nothing asks for all forwards first. *1F1B* begins a backward as soon as one is possible. The same bubble, but rank r
-# keeps no more than $p-r$ micro-batches, however many there are. Below each schedule is what its ranks keep:
+# Nothing requires all forwards to come first. *1F1B* starts a backward as soon as one is possible. The bubble is the
+# same, but rank r keeps at most $p-r$ micro-batches, however many there are. Below each schedule is what its ranks
+# keep:
 
 # %%
 pipeline_schedule(filled, memory=Memory(), unit="")
 
 # %% [markdown]
-# ## Smaller pieces, and halves
+# ## Smaller stages, and half backwards
 #
 # Two ideas make the bubble itself smaller.
 #
-# * **Interleaving**: give each rank two stages, one from the front of the model and one from the back (paler cells). A
-#   rank waits for half a piece only. The price is twice as many messages.
-# * **Halving backward**: only the gradient of the *input* (I) is waited for by somebody. That of the *weights* (W)
-#   can be found at any time before the update, for example when there is nothing else to do. *Zero bubble* schedules
+# * **Interleaving**: give each rank two stages, one from the front half of the model and one from the back half (paler
+#   cells). A rank then waits for only half as long a stage. The price is twice as many messages.
+# * **Splitting backward**: another stage waits only for the gradient of the *input* (I). That of the *weights* (W) can
+#   be computed at any time before the update, for example when the rank would otherwise idle. *Zero bubble* schedules
 #   do that.
 
 # %%
@@ -103,14 +105,13 @@ few = {
 pipeline_schedule(few, unit="")
 
 # %% [markdown]
-# ZB-H2 has no bubble within a rank's own row: a late rank starts late, and ends late, while the others could be at
-# their next step already. ZB-V gives each rank an early stage and a late one, so that what it keeps is the same on
-# all ranks.
+# ZB-H2 has no bubble within a rank's own row: a late rank starts late and ends late, while the others could already
+# begin their next step. ZB-V gives each rank an early stage and a late one, so that all ranks keep the same amount.
 #
-# ## All of them
+# ## All schedules
 #
-# What a schedule is worth are two numbers: its bubble, and the most that a rank keeps. Here are both for all that there
-# are, on 4 ranks with 8 micro-batches, where F, I and W take 1 each. **Simulated** and **validated** beside the papers'
+# Two numbers describe a schedule: its bubble, and the most that a rank keeps. Here are both for all schedules, on 4
+# ranks with 8 micro-batches, where F, I and W take 1 each: **simulated** and **validated**, beside the papers'
 # **formulas**:
 
 # %%
@@ -127,8 +128,8 @@ for name in schedules():
     print(f"{name:26}{found[name][0]:10.3f}{told[0]}{found[name][1]:17.3f}{told[1]}")
 
 # %% [markdown]
-# (The papers' formulas hold where there are micro-batches enough to fill the pipeline, and messages take no time.) In a
-# picture:
+# (The papers' formulas hold when there are enough micro-batches to fill the pipeline and messages take no time; for the
+# bubbles of v-half and v-min, to within half an action.) As a picture:
 
 # %%
 shown = {}
@@ -141,19 +142,19 @@ with style.styled():
     for i, ((rate, kept), names) in enumerate(sorted(shown.items())):
         ax.plot([kept], [rate], linestyle="none", **style.series(i))
         ax.annotate(", ".join(names), (kept, rate), xytext=(5, 3), textcoords="offset points")
-    ax.set(xlabel="micro-batches that a rank keeps, at most", ylabel="bubble, share of the time", xlim=(0, 9.5))
+    ax.set(xlabel="most micro-batches kept by a rank", ylabel="bubble (share of time)", xlim=(0, 9.5))
     within = {name: rate for name, (rate, kept) in found.items() if kept <= 4 and not name.startswith("pipedream")}
     best = min(within, key=within.get)
     style.title(fig, f"Within the memory of 1F1B, {best} has the smallest bubble: {within[best]:.1%}")
 fig
 
 # %% [markdown]
-# What is below and to the left of another is better in both.
+# A schedule below and to the left of another is better in both respects.
 #
 # ## Build your own
 #
-# A schedule is text, too. `validate` checks it before anything runs: is every micro-batch forwarded and backwarded on
-# every stage; do ranks wait for each other in a circle? It says what is wrong, and where.
+# A schedule is also text. `validate` checks it before anything runs: does every micro-batch go forward and backward on
+# every stage? Do ranks wait for each other in a cycle? It says what is wrong, and where.
 
 
 # %%
@@ -174,8 +175,9 @@ judged("F0 B0 F1 B1\nF1 B1 F0 B0")
 judged("F0 F1 B0 B1\nF0 B0 F1 B1")
 
 # %% [markdown]
-# Your turn. This one, on three ranks, is legal and lazy. Three micro-batches, and no rank may keep more than 3: how
-# small does the bubble get? (Split a `B` into an `I` and a `W`.) The first line is what 1F1B makes of it.
+# Your turn. The schedule below, on three ranks, is valid but slow. With three micro-batches, of which no rank may keep
+# more than 3, how small can you make the bubble? (Split a `B` into an `I` and a `W`.) The first line is the bubble of
+# 1F1B.
 
 # %%
 print(f"1F1B: bubble {simulate(schedule('1f1b', stages=3, micro_batches=3), unit).own_bubble_rate:.3f}")
@@ -186,8 +188,8 @@ F0 B0 F1 B1 F2 B2
 """)
 
 # %% [markdown]
-# A machine can do it: with one stage on each rank, `zb-auto` searches for the smallest bubble within a memory. More
-# memory, less bubble, until there is none:
+# An algorithm can do it: with one stage on each rank, `zb-auto` searches for the smallest bubble within a memory limit.
+# With more memory the bubble shrinks, until there is none:
 
 # %%
 limits = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0]
@@ -202,7 +204,7 @@ with style.styled():
         one = schedule(name, stages=4, micro_batches=8)
         kept = max(validate(one, Memory(1, 0.5)).memory)
         ax.plot([kept], [simulate(one, unit).own_bubble_rate], linestyle="none", label=name, **style.series(i))
-    ax.set(xlabel="memory limit, of one micro-batch each", ylabel="bubble, share of the time")
+    ax.set(xlabel="memory limit (micro-batches)", ylabel="bubble (share of time)")
     ax.legend()
     least = min(rates)
     enough = next(m for m, rate in zip(limits, rates, strict=True) if rate < least + 1e-9)
@@ -211,11 +213,11 @@ with style.styled():
 fig
 
 # %% [markdown]
-# ## Carried out
+# ## Executed
 #
-# So far nothing was computed. Now a GPT of 16 blocks on four modelled H100s, phantom arrays at true size, executed
-# action by action by the schedule's own rows. **Measured** is read back from the record, **predicted** is the
-# simulation with each stage's modelled time, and the **formula** is the paper's.
+# So far nothing was computed. Now a GPT of 16 blocks on four simulated H100s, with phantom arrays of true size,
+# executed action by action from the schedule's own rows. **Measured** is read back from the trace, **predicted** is the
+# simulation with each stage's modelled time, and **formula** is the paper's.
 
 # %%
 H100 = preset("h100")
@@ -227,7 +229,7 @@ M = 8
 
 def carry_out(comm, name):
     one, ledger = schedule(name, stages=comm.size, micro_batches=M), Ledger(comm.clock)
-    weight = [layer.total for layer in costs]  # so that stages take about the same
+    weight = [layer.total for layer in costs]  # so that stages take about the same time
     with recorded(ledger):
         method = Pipeline(gpt(shape), Mesh(comm, pp=comm.size), adam, 0, one, costs=weight, memory=phantom)
         ledger.begin()
@@ -256,12 +258,12 @@ for name in ("gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-v"):
 pipeline_schedule({f"{name}, executed": runs[name].trace() for name in ("1f1b", "zb-v")})
 
 # %% [markdown]
-# What the formulas leave out is what a message takes; here, over NVLink, that is little.
+# The formulas ignore the time of messages; here, over NVLink, that is short.
 #
 # ## The same gradient
 #
-# Whatever the order, a step has the gradient of the whole batch on one rank. With numbers, in float64: the largest
-# difference of any weight's gradient.
+# Whatever the order, a step gets the same gradient as the whole batch on one rank. With real arrays, in float64, here
+# is the largest difference in any weight's gradient.
 
 # %%
 tiny = Shape(layers=6, width=8, heads=2, context=5)
@@ -301,9 +303,9 @@ else:
 # %% [markdown]
 # ## Without a flush
 #
-# *PipeDream* updates a stage's weights after every backward, and never waits for the pipeline to empty. Then a
-# micro-batch would meet other weights in its backward than in its forward, so ranks keep *versions* of them. How
-# many, by `validate` and by the papers, on ranks 0 to 3:
+# *PipeDream* updates a stage's weights after every backward, and never waits for the pipeline to drain. A micro-batch
+# would then use other weights in its backward than in its forward, so ranks keep several *versions* of them. How many,
+# according to `validate` and to the papers, on ranks 0 to 3:
 
 # %%
 for name in ("1f1b", "pipedream", "pipedream-2bw"):
@@ -314,17 +316,17 @@ for name in ("1f1b", "pipedream", "pipedream-2bw"):
 # %% [markdown]
 # ## To take along
 #
-# * A pipeline's bubble is the filling and emptying: a fixed time, a smaller part with more micro-batches.
-# * 1F1B has GPipe's bubble with $p$ micro-batches in memory instead of all; interleaving cuts the bubble by the
-#   number of pieces; halving backward fills what is left.
-# * Bubble and memory can be traded for each other, and a validator knows what a schedule costs before it runs.
+# * A pipeline's bubble is the time to fill and drain it: a fixed time, and a smaller share with more micro-batches.
+# * 1F1B has GPipe's bubble with only $p$ micro-batches in memory instead of all; interleaving divides the bubble by the
+#   number of stages per rank; splitting backward lets W fill what is left.
+# * You can trade bubble for memory, and a validator tells what a schedule costs before it runs.
 #
-# **Try:** `unit = Times(1, 1, 0.5)`: which schedule wins when weights' gradients are cheap?
-# `unit = Times(communication=0.5)`, messages that take half as long as a forward: who minds? Puzzles 23 and 24.
+# **Try:** `unit = Times(1, 1, 0.5)`: which schedule wins when weight gradients are cheap? With messages that take half
+# as long as a forward, `unit = Times(communication=0.5)`, which schedules suffer? Puzzles 23 and 24.
 #
 # **Read:** [`simdist/parallel/pipeline/formulas.py`](../simdist/parallel/pipeline/formulas.py), a table of all
-# schedules with their papers; [`schedules/`](../simdist/parallel/pipeline/schedules/), each as it is written;
+# schedules with their papers; [`schedules/`](../simdist/parallel/pipeline/schedules/), the schedules themselves;
 # [`validate.py`](../simdist/parallel/pipeline/validate.py) and
 # [`executor.py`](../simdist/parallel/pipeline/executor.py).
 #
-# **Next:** [all together](09_all_together.ipynb).
+# **Next:** [all together](09_all_together.ipynb): which combination suits a model and a cluster.

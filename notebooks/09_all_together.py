@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 9. All together
 #
-# Data, tensor, sequence, expert, pipeline: each of them cuts something else, and sends something else. Given a model
-# and a cluster, which *mesh* of them trains it fastest, and what limits it?
+# Data, tensor, sequence, expert and pipeline parallelism each split something different, and send something different.
+# Given a model and a cluster, which *mesh* of them trains it fastest, and what limits it?
 #
-# You need Python and NumPy, and the notebooks before this one. Nothing here is estimated by hand: every mesh is
-# executed, on phantom arrays of true size, on eight virtual ranks.
+# You need Python and NumPy, and the notebooks before this one. The first meshes are executed, with phantom arrays of
+# true size on eight virtual ranks; the later ones are predicted from their parts.
 
 # %%
 from dataclasses import replace
@@ -33,8 +33,8 @@ GIB = 2**30
 # %% [markdown]
 # ## A model and a cluster
 #
-# The model: a GPT of eight wide blocks, as large as GPT-3 6.7B. The cluster: two nodes of four H100s each, NVLink
-# inside the nodes, InfiniBand between them. The batch: eight texts of 2,048 tokens.
+# The model: a GPT of eight wide blocks, with about as many weights as GPT-3 6.7B. The cluster: two nodes of four H100s
+# each, with NVLink inside the nodes and InfiniBand between them. The batch: eight texts (sequences) of 2,048 tokens.
 
 # %%
 cluster = preset("h100").with_(devices_per_node=4)
@@ -45,32 +45,31 @@ RANKS, BATCH = 8, 8
 weights = gpt(shape).parameters.size
 costs = [c.total for c in modelled_costs(gpt(shape), 1, shape.context + 1, cluster.device, adam.precision.dtype)]
 ideal_s = BATCH * sum(costs) / RANKS
-print(f"{weights:,} weights; at 16 bytes each {16 * weights / GIB:.0f} GiB")
+print(f"{weights:,} weights: {16 * weights / GIB:.0f} GiB at 16 bytes each")
 print(f"a device has {cluster.device.memory_bytes / GIB:.0f} GiB")
-print(f"forward and backward of the batch, shared evenly and for nothing: {ideal_s * 1e3:.0f} ms")
+print(f"ideal: forward and backward split evenly, messages free: {ideal_s * 1e3:.0f} ms")
 
 # %% [markdown]
-# The whole state of the model does not fit on one device, so that plain data parallelism is out before it begins. What
-# else is there?
+# The model's whole state does not fit on one device, which rules out plain data parallelism from the start. What else
+# is there?
 #
-# | axis | what it cuts | what it sends | when |
+# | axis | what it splits | what it sends | when |
 # |---|---|---|---|
-# | `dp` | the batch; with ZeRO state, gradients, weights | gradients, weights | once a step, beneath backward |
-# | `tp` | each layer, and what lies between | activations | four times a block, beneath nothing |
-# | `pp` | between layers | activations, at the cuts | once a cut; and there are bubbles |
-# | `sp` | each text | keys and values, or heads | in each block |
-# | `ep` | the experts | tokens | four times a block |
+# | `dp` | the batch; with ZeRO state, gradients, weights | gradients, weights | once per step, overlapping backward |
+# | `tp` | each layer, and the tokens between layers | activations | four times per block, without overlap |
+# | `pp` | between layers | activations between stages | once per micro-batch and stage; bubbles |
+# | `sp` | each text (sequence) | keys and values, or heads | in each block |
+# | `ep` | the experts | tokens | four times per block |
 #
 # ## What each axis sends
 #
-# First each axis by itself, on the four devices of a node. A step of the model, and the bytes that rank 0 sends:
-# measured on the record, and by formula. ($\Psi$ weights and activations have 2 bytes; $b$ texts of $s$ tokens and a
-# width of $h$.)
+# First `dp`, `tp` and `pp` by themselves, on the four devices of one node: one step of the model, and the bytes that
+# rank 0 sends, measured from the trace and by formula. (Weights and activations have 2 bytes each.)
 
 
 # %%
 def method_of(comm, sizes, zero=0, order="1f1b"):
-    """The model on a mesh; and how many micro-batches of one text a rank has."""
+    """The model on a mesh; and each rank's number of micro-batches, of one text each."""
     mesh = Mesh(comm, **sizes)
     parts = MeshParts(mesh, sequence_parallel=True)
     model, count = gpt(shape, parts), BATCH // mesh.sizes["dp"]
@@ -84,7 +83,7 @@ def method_of(comm, sizes, zero=0, order="1f1b"):
 
 
 def step(comm, *how):
-    """One step; returns the most bytes that this rank held."""
+    """One step; returns the peak bytes of this rank's memory."""
     ledger = Ledger(comm.clock)
     with recorded(ledger):
         method, count = method_of(comm, *how)
@@ -113,13 +112,14 @@ for axis in ("dp", "tp", "pp"):
 
 # %% [markdown]
 # In `tp`, a block takes four all-gathers and reduce-scatters forward and six backward (notebook 6), and the embedding
-# and the logits five more. The second term of `pp` is the embedding, which is also the matrix of the logits: the
-# first and the last rank both have it, and add its gradients up. A pipeline sends least by far. It pays with bubbles.
+# and the logits take five more. The second term of `pp` is the embedding, which is also the matrix of the logits: the
+# first and the last rank both hold it, and sum its gradients. A pipeline sends by far the least. Its price is the
+# bubble.
 #
 # ## The race
 #
-# Now all eight ranks, and meshes of two and three axes. The ranks of `tp` are neighbours, then those of `dp`, then
-# those of `pp`: what talks most stays inside a node.
+# Now all eight ranks, and meshes of two and three axes. Ranks along `tp` are neighbours, then those along `dp`, then
+# those along `pp`: what communicates most stays inside a node.
 
 # %%
 ways = {
@@ -138,7 +138,7 @@ ways = {
 
 
 class Outcome:
-    """What a way of training took, the mean over all ranks."""
+    """What a step took: times are means over all ranks."""
 
     def __init__(self, run):
         begin_s = next(s.start_s for s in run.trace if s.name == "step")
@@ -169,11 +169,11 @@ for name, out in found.items():
 
 # %%
 def bars(found, words):
-    """Each way's step, and what it went into."""
+    """Each way's step, and how its time was spent."""
     with style.styled():
         fig = style.figure(style.PAGE, 1.0 + 0.2 * len(found))
         ax = fig.subplots()
-        parts = {"computing": "compute", "communicating": "send", "standing still": "wait"}
+        parts = {"computing": "compute", "communicating": "send", "idle": "wait"}
         for y, out in enumerate(found.values()):
             idle = out.seconds - out.computing - out.sending
             left = 0.0
@@ -184,7 +184,7 @@ def bars(found, words):
                 ax.text(left, y, " does not fit", va="center", color=style.ACCENT)
         ax.set_yticks(range(len(found)), list(found))
         ax.axvline(ideal_s * 1e3, color=style.INK, linewidth=0.8, linestyle="--", label="ideal")
-        ax.set(xlabel="a step, mean over the ranks (ms)")
+        ax.set(xlabel="time of a step, mean over the ranks (ms)")
         ax.invert_yaxis()
         style.legend(fig, ax.get_legend_handles_labels()[0], letters=18)
         style.title(fig, words)
@@ -197,47 +197,48 @@ ratio = found[slowest].seconds / found[best].seconds
 bars(found, f"On nodes of {cluster.devices_per_node}, {best} is fastest; {slowest} takes {ratio:.1f} times as long")
 
 # %% [markdown]
-# Read the bars from the left. *Computing* is more than the ideal, which leaves the update out, and most where every
-# rank updates all weights. *Communicating* is what hides beneath nothing. The rest is standing still: a pipeline's
-# bubbles, or until another rank is there.
+# Read the bars from the left. *Computing* is more than the ideal, which leaves out the update, and most where every
+# rank updates all weights. *Communicating* is what nothing overlaps. The rest is idle time: a pipeline's bubbles, or
+# waiting for another rank.
 #
 # ## What limits the best one?
 #
-# Its timeline, of one rank in each node:
+# Its timeline, with one rank of each node:
 
 # %%
 timeline(found[best].trace, ranks=[0, RANKS - 1])
 
 # %% [markdown]
-# The same of the slowest that fits:
+# The same for the slowest mesh that fits:
 
 # %%
 timeline(found[slowest].trace, ranks=[0, RANKS - 1])
 
 # %% [markdown]
-# ## Another cluster, another order
+# ## Another cluster, another ranking
 #
-# Let the wire between the nodes be ten times slower, as an ordinary network is. Who loses most?
+# Make the link between the nodes ten times slower, like an ordinary network. Which mesh suffers most?
 
 # %%
 slow = cluster.with_(between=Link(cluster.between.latency_s, cluster.between.bytes_per_s / 10))
 again = race(slow, ("dp 8, ZeRO 1", "dp 2, tp 4, ZeRO 1", "pp 2, tp 4", "pp 2, dp 4, ZeRO 1", "tp 8"))
-print(f"{'':27}{'fast wire':>12}{'slow wire':>12}{'slower by':>11}")
+print(f"{'':27}{'fast link':>12}{'slow link':>12}{'slowdown':>11}")
 for name, out in again.items():
     before = found[name].seconds
     print(f"{name:27}{before * 1e3:9.0f} ms{out.seconds * 1e3:9.0f} ms{out.seconds / before:10.1f}x")
 first, *_, last = again
 ratio = again[last].seconds / again[first].seconds
-bars(again, f"With a wire ten times slower, {first} is fastest, and {last} takes {ratio:.0f} times as long")
+bars(again, f"With a link ten times slower, {first} is fastest, and {last} takes {ratio:.0f} times as long")
 
 # %% [markdown]
-# Only what crosses the wire rarely can bear a slow one: a pipeline's activations cross it once a micro-batch.
+# Only what crosses a slow link rarely can tolerate it: a pipeline's activations cross it once per micro-batch.
 #
-# ## The ways that nobody ran
+# ## Hundreds of ways, without running them
 #
-# Eleven ways were run, and there are hundreds: schedules, stages of ZeRO, sizes of micro-batches, recomputation. But a
-# step need not be run as a whole to be known. All blocks are alike: one of them, on the ranks that share it, tells what
-# all take; the schedule is simulated with these times; and collectives have their formulas. How good is that?
+# Eleven ways were run, but there are hundreds: schedules, ZeRO stages, micro-batch sizes, recomputation. A step need
+# not be run as a whole to be predicted. All blocks are alike, so one of them, run on the ranks that share it, gives the
+# time of all; the schedule is simulated with these times; and collectives take the time of their formulas. How accurate
+# is that?
 
 # %%
 given = {"model": "gpt", "layers": 8, "width": 8192, "heads": 64, "context_bytes": 2048, "vocabulary": 51200}
@@ -246,7 +247,7 @@ bench = Workbench(cluster, RANKS)
 
 
 def config_of(sizes, zero=0, order="1f1b"):
-    """The same way, as the settings of a training run."""
+    """The same mesh and method, as the settings of a training run."""
     way = {"schedule": order} if "pp" in sizes else {"bucket_bytes": 1 << 26} if zero < 3 else {}
     way |= {"sequence_parallel": True} if "tp" in sizes else {}
     way |= {"recompute": shape.recompute, "zero": zero}
@@ -260,7 +261,7 @@ for name, out in found.items():
     assert abs(predicted_s / out.seconds - 1) < 0.1
 
 # %% [markdown]
-# So all ways can be looked at, of which this lists the fastest of each mesh:
+# So all ways can be compared. This lists the fastest of each mesh:
 
 # %%
 plans = search(given, bench)
@@ -270,18 +271,18 @@ print(*overview(plans, bench, top=9), sep="\n")
 plan_bars(plans.best, bench)
 
 # %% [markdown]
-# The best is faster than all that were run. What it has that they had not stands in its line: another schedule, and
+# The best is faster than all those that were run. Its line shows what it has that they did not: another schedule, and
 # micro-batches of two texts.
 #
 # The command line does the same: `simdist plan --cluster h100 --ranks 64 --layers 48 --width 8192 --heads 64 …`.
 #
 # ## How far from real machines?
 #
-# The devices so far have their makers' rates, which no program reaches: so fast it could be. How fast it was, for four
-# models on A100s, tp 8 in each, stands in table 5 of Korthikanti et al. 2022, arXiv 2205.05198; once with all
-# activations made again, and once with sequence parallelism and those of attention made again. Beside it what is
-# predicted: at the makers' rates; and with two numbers for all, the shares of the rates of arithmetic and of memory
-# that programs reach.
+# The devices so far run at their makers' peak rates, which no program reaches: this is the shortest time possible. The
+# real times for four models on A100s, with tp 8 in each, are in table 5 of Korthikanti et al. 2022, arXiv 2205.05198:
+# once with full recomputation, and once with sequence parallelism and selective recomputation. Beside them are two
+# predictions: at the peak rates; and with two numbers for all models, the efficiencies that programs reach in
+# arithmetic and in memory bandwidth.
 
 # %%
 a100 = preset("a100")
@@ -294,7 +295,7 @@ published = [
     ("1T", 94.42, 71.49, {"layers": 128, "width": 25600, "heads": 160}, 512, {"pp": 64}),
 ]
 
-print("                         measured  at the makers' rates       as reached")
+print("                         measured   at peak rates     with efficiencies")
 for name, full_s, selective_s, size, batch, line in published:
     how = given | size | {"global_batch_size": batch, "clip_norm": 1.0, "tp": 8, "device": "phantom"} | line
     how |= {"micro_batches": batch} if line else {}
@@ -307,25 +308,25 @@ for name, full_s, selective_s, size, batch, line in published:
         assert abs(does_s / measured_s - 1) < 0.07
 
 # %% [markdown]
-# The two numbers were chosen for these eight times. That two will do, from 22 billion weights on 8 devices to a
-# trillion on 512, is what the model has to show for itself. Larger models have wider matrices, to which memory matters
-# less, and come closer to the makers' rates, in the model as there. For a cluster of your own such numbers go into a
-# file, and `simdist plan --cluster ours.toml` goes by them.
+# The two efficiencies were fitted to these eight times. That two are enough, from 22 billion weights on 8 devices to a
+# trillion on 512, is the evidence for the model. Larger models have wider matrices, for which memory matters less, and
+# come closer to the peak rates, both predicted and measured. For your own cluster put such numbers into a file, which
+# `simdist plan --cluster ours.toml` reads.
 #
 # ## Blocks of another kind
 #
-# So far blocks were GPT-2's. With `block="llama"` they are Llama's: RMSNorm, a perceptron with a gate, queries and keys
-# that are turned by where their tokens stand, no biases; and there may be fewer heads of keys and values, which groups
-# of heads share. What such models weigh is known:
+# So far blocks were GPT-2's. With `block="llama"` they are Llama's: RMSNorm, an MLP with a gate (SwiGLU), rotary
+# position embeddings of queries and keys, no biases; and there may be fewer key and value heads, each shared by a group
+# of query heads. The weight counts of such models are published:
 
 # %%
-llamas = [  # layers, width, heads, of keys and values, inside a perceptron, vocabulary
+llamas = [  # layers, width, heads, key and value heads, MLP width, vocabulary
     ("Llama 2 7B", (32, 4096, 32, 32, 11_008, 32_000), {}, 6_738_415_616),
     ("Llama 3 8B", (32, 4096, 32, 8, 14_336, 128_256), {}, 8_030_261_248),
     ("Llama 3 70B", (80, 8192, 64, 8, 28_672, 128_256), {}, 70_553_706_496),
     ("Mixtral 8x7B", (32, 4096, 32, 8, 14_336, 32_000), {"experts": 8, "top_k": 2}, 46_702_792_704),
 ]
-print(f"{'':14}{'weights':>18}{'GFLOP a token':>16}")
+print(f"{'':14}{'weights':>18}{'GFLOP/token':>16}")
 for name, (layers, width, heads, kv_heads, inside, vocabulary), more, published_weights in llamas:
     more |= {"kv_heads": kv_heads, "ffn_width": inside, "block": "llama", "tied": False}
     model = Shape(layers, width, heads, 8192, vocabulary, **more)
@@ -333,47 +334,47 @@ for name, (layers, width, heads, kv_heads, inside, vocabulary), more, published_
     assert num_parameters(model) == published_weights
 
 # %% [markdown]
-# What does it save that heads share keys and values? The 70B on 64 H100s, tp 8, its state shared by ZeRO 3, with and
-# without; then on 512, with texts of twice as many tokens, of which eight ranks have a part each, so that keys and
-# values go round (notebook 6):
+# What does sharing keys and values save? Here is the 70B on 64 H100s, tp 8, sharded by ZeRO 3, with and without it;
+# then on 512, with texts of twice as many tokens, each split over eight ranks, so that keys and values go round a ring
+# (notebook 6):
 
 # %%
 llama = given | {"block": "llama", "layers": 80, "ffn_width": 28_672, "vocabulary": 128_256, "logits": "untied"}
 llama |= {"tp": 8, "sequence_parallel": True, "zero": 3, "recompute": "full", "device": "phantom"}
 llama |= {"global_batch_size": 8}  # a text a rank of dp
-print(f"{'':10}{'kv_heads':>9}{'weights':>18}{'step':>10}{'memory':>12}{'a block of keys and values':>29}")
+print(f"{'':10}{'kv_heads':>9}{'weights':>18}{'step':>10}{'memory':>12}{'block of keys and values':>29}")
 for ranks, more in ((64, {"context_bytes": 8192}), (512, {"context_bytes": 16_384, "sp": 8})):
     for kv_heads in (64, 8):
         config = Config(**llama | more, kv_heads=kv_heads)
         plan = planned(config, Workbench(preset("h100"), ranks))
         sp, llama_weights = more.get("sp", 1), num_parameters(shape_of(config))
         each = 2 * 2 * (more["context_bytes"] // sp) * (kv_heads // 8) * 128  # heads of 128 features, on tp 8
-        told = f"{plan.num_bytes / GIB:8.1f} GiB" + (f"{each / 2**20:22.0f} MiB a hop" if sp > 1 else "")
+        told = f"{plan.num_bytes / GIB:8.1f} GiB" + (f"{each / 2**20:17.0f} MiB per hop" if sp > 1 else "")
         print(f"{f'sp {sp}':10}{kv_heads:9}{llama_weights:18,}{plan.step.seconds:8.2f} s{told}")
         assert plan.num_bytes < 80e9 and plan.sizes["dp"] == config.global_batch_size
 
 # %% [markdown]
-# An eighth of the weights of attention's keys and values is left, and an eighth of what goes round; where nothing goes
-# round, the step gains little.
+# Sharing leaves an eighth of the key and value weights, and an eighth of what goes round the ring; where nothing goes
+# round, the step gains less.
 #
-# ## A run that was done
+# ## A real run: Llama 3 405B
 #
-# Llama 3 405B was trained on 8,192 and on 16,384 H100s of 80 GB, tp 8, pp 16, all else dp, 2,048 texts of 8,192
-# tokens a step, without recomputation. Could it be? And how far was it from what these devices can do? Here each
-# operation takes what the data sheet says, at its peak; ranks of tp share the sequence, too, those of dp the optimizer:
+# Llama 3 405B was trained on 8,192 and on 16,384 H100s of 80 GB, with tp 8, pp 16 and the rest dp, 2,048 texts of 8,192
+# tokens per step, without recomputation. Does that fit? And how far was it from what these devices can do? Here each
+# operation runs at the data sheet's peak; ranks of tp also share the sequence, and those of dp the optimizer state:
 
 # %%
 run = {"block": "llama", "layers": 126, "width": 16_384, "heads": 128, "kv_heads": 8, "ffn_width": 53_248}
 run |= {"vocabulary": 128_256, "logits": "untied", "context_bytes": 8192, "global_batch_size": 2048, "model": "gpt"}
 run |= {"tp": 8, "sequence_parallel": True, "pp": 16, "zero": 1, "precision": "bf16", "device": "phantom"}
 interleaved = {"schedule": "interleaved-1f1b", "chunks": 8}
-tries = [  # ranks, attention, schedule, TFLOP/s a device that were reported
+tries = [  # ranks, attention, schedule, reported TFLOP/s per device
     (8192, "all scores", {"schedule": "1f1b"}, None),
     (8192, "flash", {"schedule": "1f1b"}, None),
     (8192, "flash", interleaved, 430),
     (16_384, "flash", interleaved, 400),
 ]
-print(f"{'ranks':>6} {'attention':12}{'schedule':18}{'memory':>10}{'bubble':>8}{'step':>9}  TFLOP/s a device, reported")
+print(f"{'ranks':>6} {'attention':12}{'schedule':18}{'memory':>10}{'bubble':>8}{'step':>9}  TFLOP/s/GPU, reported")
 could = {}
 for ranks, way, order, reported in tries:
     dp = ranks // 128
@@ -385,20 +386,20 @@ for ranks, way, order, reported in tries:
     print(f"{plan.step.bubble_s / seconds:8.0%}{seconds:7.2f} s{could[ranks]:18.0f}{reported or '':10}")
 
 # %% [markdown]
-# With all probabilities kept it could not; with flash (notebook 5) it could, just so. An interleaved schedule, which
-# they had, fills most of the bubble, and has more in flight than there is room for: theirs could be set to have less,
-# and their first and last stage were a block shorter. Two thirds of what the data sheet allows was reached. And twice
-# as many ranks are less efficient by as much as they should be, because half as many micro-batches pass through the
-# same pipeline:
+# With all attention probabilities stored it does not fit; with flash (notebook 5) it just does. An interleaved
+# schedule, which they used, fills most of the bubble, but keeps more in flight than there is memory for: they could
+# limit how much, and their first and last stages were one block shorter. They reached two thirds of what the data sheet
+# allows. On twice as many ranks efficiency drops about as much as predicted, because half as many micro-batches pass
+# through the same pipeline:
 
 # %%
-print(f"16,384 ranks beside 8,192: {could[16_384] / could[8192]:.2f} predicted, {400 / 430:.2f} reported")
+print(f"efficiency, 16,384 ranks / 8,192: {could[16_384] / could[8192]:.2f} predicted, {400 / 430:.2f} reported")
 
 # %% [markdown]
 # ## Is it right?
 #
-# A mesh of three axes, with numbers: dp 2 x pp 2 x tp 2 on eight virtual ranks against one rank, float64. The loss
-# and the norm of the gradient in each of five steps:
+# A mesh of three axes, with real arrays: dp 2 x pp 2 x tp 2 on eight virtual ranks against one rank, in float64. The
+# loss and the gradient norm in each of five steps:
 
 # %%
 tiny = Shape(layers=3, width=16, heads=4, context=8)
@@ -431,30 +432,32 @@ for i, (loss, norm) in enumerate(one):
 # %% [markdown]
 # ## Rules of thumb, and where they come from
 #
-# 1. **Does it fit?** 16 bytes a weight, by `dp` with ZeRO, by `tp` and by `pp`; then activations. Before anything runs:
+# 1. **Does it fit?** 16 bytes per weight, divided by `dp` (with ZeRO), by `tp` and by `pp`; plus activations. Before
+#    anything runs:
 
 # %%
 for name, (sizes, *more) in ways.items():
     cut = sizes.get("tp", 1) * sizes.get("pp", 1)
     state = paper_bytes(weights / cut, sizes.get("dp", 1), more[0] if more else 0) / GIB
-    print(f"{name:27} state by the formula {state:6.1f} GiB, measured with all else {found[name].gib:6.1f} GiB")
+    print(f"{name:27} state by formula {state:6.1f} GiB, measured with everything else {found[name].gib:6.1f} GiB")
     assert state < found[name].gib
 
 # %% [markdown]
-# 2. **`tp` no further than the node.** It talks in every block, beneath nothing.
-# 3. **`pp` over the slow wires**, with several micro-batches a stage; or `dp`, if backward is long enough to hide it.
-# 4. **`dp` for the rest**, with ZeRO 1, which costs no more bytes than none.
-# 5. Then **measure**: what limits it is on the timeline, not in a rule.
+# 2. **`tp` only inside a node.** It communicates in every block, without overlap.
+# 3. **`pp` over the slow links**, with several micro-batches per stage; or `dp`, if backward is long enough to hide it.
+# 4. **`dp` for the rest**, with ZeRO 1, which sends no more bytes than plain data parallelism.
+# 5. Then **measure**: the timeline shows what limits a step; a rule of thumb does not.
 #
 # ## To take along
 #
-# * The five axes are five answers to the question what to cut. They compose, because each has ranks of its own: a mesh.
-# * Which mesh is best depends on the wires as much as on the model.
-# * What a run would take in bytes, time and memory can be known before anybody has paid for it. The command line says
-#   it too: `simdist train --world virtual --cluster h100 --ranks 8 --device phantom --model gpt --tp 4 …`.
+# * The five axes are five answers to the question of what to split. They compose into a mesh, because each has its own
+#   groups of ranks.
+# * Which mesh is best depends on the links as much as on the model.
+# * You can know what a run takes in bytes, time and memory before paying for it. The command line tells you too:
+#   `simdist train --world virtual --cluster h100 --ranks 8 --device phantom --model gpt --tp 4 …`.
 #
-# **Try:** eight texts more (`BATCH = 16`): who gains most? `recompute="full"` in `shape`: does `dp 8` fit then? Nodes
-# of eight, `devices_per_node=8`: which order then, and what does the slow wire cost?
+# **Try:** twice the batch (`BATCH = 16`): which mesh gains most? `recompute="full"` in `shape`: does `dp 8` fit then?
+# Nodes of eight, `devices_per_node=8`: what is the order then, and what does the slow link cost?
 #
 # **Read:** [`simdist/comm/mesh.py`](../simdist/comm/mesh.py),
 # [`simdist/parallel/parts.py`](../simdist/parallel/parts.py),

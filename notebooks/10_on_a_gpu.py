@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 10. On a real GPU
 #
-# The devices of the other notebooks were models: a rate of arithmetic, a rate of memory. What does such a model say of
-# a card before anybody has one, what does it leave out, and what does a real card say to it?
+# The devices of the other notebooks were models with two rates: arithmetic and memory bandwidth. What does such a model
+# predict for a card that you do not have yet, what does it leave out, and does a real card agree?
 #
-# You need Python and NumPy, and the fifth notebook. No GPU: what was measured on cards lies in
-# [`benchmarks/results`](../benchmarks/results/README.md), and the cells read it from there. Where there is a card, one
+# You need Python and NumPy, and notebook 5. You need no GPU: measurements of cards are in
+# [`benchmarks/results`](../benchmarks/results/README.md), and the cells read them from there. If there is a card, one
 # cell uses it.
 
 # %%
@@ -43,29 +43,30 @@ if not results:
 # %% [markdown]
 # ## Two rates and a ridge
 #
-# A card multiplies at one rate and reads and writes its memory at another. An operation of $f$ floating-point
-# operations on $b$ bytes takes $\max(f / \text{arithmetic}, b / \text{memory})$: this is the *roofline*. Its
-# *intensity* is $f/b$. Where both terms are equal is the *ridge*: left of it memory decides, right of it arithmetic.
+# A card computes at one rate and reads and writes its memory at another. An operation of $f$ floating-point operations
+# on $b$ bytes takes $\max(f / \text{arithmetic}, b / \text{memory})$: this is the *roofline* model. Its *intensity* is
+# $f/b$. The intensity at which both terms are equal is the *ridge*: left of it an operation is bandwidth-bound, right
+# of it compute-bound.
 
 # %%
-print("          TFLOP/s    TB/s   ridge, FLOP a byte")
+print("          TFLOP/s    TB/s   ridge, FLOP/byte")
 for name in presets()[1:]:
     d = preset(name).device
     ridge = d.flops_per_s / d.memory_bytes_per_s
     print(f"{d.name:8}{d.flops_per_s / 1e12:9.0f}{d.memory_bytes_per_s / 1e12:8.2f}{ridge:13.0f}")
 
 # %% [markdown]
-# These are data sheets: the rate of matrix products of 16 bits, and of memory. A number that is read once must take
-# part in hundreds of operations, or else the arithmetic stands still.
+# These are data sheet values: the rate of 16-bit matrix products, and of memory. A number that is read once must take
+# part in hundreds of operations, or the arithmetic units are idle.
 #
-# Which operations of a GPT do that? Every layer tells the *meter* how many operations it does on how many bytes. The
-# meter below also asks who speaks, and what the card would need for it. The model has the size of GPT-2's smallest,
-# and phantom arrays; the batch has eight texts.
+# Which operations of a GPT do that? Every layer reports to the *meter* how many operations it does on how many bytes.
+# The meter below also records which function reports, and how long the card would take for it. The model has the size
+# of the smallest GPT-2, with phantom arrays; the batch has eight texts (sequences).
 
 # %%
 SHAPE, BATCH = Shape(layers=12, width=768, heads=12, context=1024, vocabulary=50304), 8
 KINDS = {
-    "linear maps": ("linear product",),
+    "linear layers": ("linear product",),
     "attention's products": ("attention product", "tile_backward product"),
     "attention's softmax": ("_softmax", "tile_backward", "attention_backward"),
     "bias, residual": ("linear", "linear_backward_weight", "add"),
@@ -90,7 +91,7 @@ class Listener(Meter):
         super().charge(flops, bytes)
         frame = sys._getframe(1)
         while frame.f_code.co_name == "charge":
-            frame = frame.f_back  # until who called simdist.arrays.charge
+            frame = frame.f_back  # up to the caller of simdist.arrays.charge
         name = who = frame.f_code.co_name
         while who in ("product", "call"):
             frame = frame.f_back
@@ -102,7 +103,7 @@ class Listener(Meter):
 
 # %%
 def step(comm, batch, name):
-    """A training step without numbers: what took how long by kind, and all of it by the rank's clock."""
+    """A training step of phantom arrays: its work by kind, and its time on the rank's clock."""
     recipe = Recipe("adamw", weight_decay=0.1, precision=precision(name))
     method = DataParallel(gpt(SHAPE), comm, recipe, 0, memory=phantom)
     listener, start_s = Listener(comm.cluster.device), comm.clock()
@@ -141,24 +142,24 @@ with style.styled():
         )
     ax.axvline(ridge, color=style.INK, linewidth=0.6, linestyle="--")
     ax.text(ridge * 1.15, 0.1, "the ridge")
-    ax.set(xlabel="intensity (operations a byte)", ylabel="TFLOP/s")
+    ax.set(xlabel="intensity (FLOP/byte)", ylabel="TFLOP/s")
     style.legend(fig, ax.get_legend_handles_labels()[0][: len(kinds)], letters=16)
     left = [kind for kind, (flops, num_bytes, _) in kinds.items() if flops / num_bytes < ridge]
     share = sum(kinds[kind][2] for kind in left) / step_s
-    words = f"{len(left)} of {len(kinds)} kinds of work lie left of the {card.name}'s ridge"
+    words = f"{len(left)} of {len(kinds)} kinds of work are bandwidth-bound on the {card.name}"
     style.title(fig, f"{words}, and take {share:.0%} of the step")
 fig
 
 # %% [markdown]
-# Only the linear maps are right of the ridge. Attention's products are left of it: each head's matrices are narrow.
-# All else does a few operations on each number, so that its time is its bytes. Look at the table of cards again: from
-# the H100 to the H200 only the memory became faster. For this work that is all that counts.
+# Only the linear layers are right of the ridge. Attention's products are left of it, because each head's matrices are
+# narrow. Everything else does only a few operations per number, so its time is that of its bytes. Look at the table of
+# cards again: from the H100 to the H200 only the memory got faster. For bandwidth-bound work that is all that counts.
 #
 # ## One pass instead of many
 #
-# What is limited by memory is as fast as its bytes are few. Layer normalization in NumPy is a chain of calls: subtract
-# the mean, square, add up, divide, multiply, add. On a card each call is a *kernel*, a program for the card that reads
-# its arguments from memory and writes its result back. How many bytes is that? An array that counts:
+# Bandwidth-bound work gets faster only by moving fewer bytes. Layer normalization in NumPy is a chain of calls:
+# subtract the mean, square, sum, divide, multiply, add. On a card each call is a *kernel*, a program for the card that
+# reads its arguments from memory and writes its result back. How many bytes is that? Here is an array that counts them:
 
 
 # %%
@@ -184,7 +185,7 @@ def numbers(*shape):
 # %%
 x, gain, logits, flat = numbers(64, 768), numbers(768), numbers(64, 8192), numbers(1 << 16)
 rule, tokens = AdamW(flat), SHAPE.context * BATCH
-work = {  # and how many numbers a step of the GPT has of it at a time
+work = {  # size here, size in a step of the GPT, and what to call
     "layer norm": (x.size, tokens * SHAPE.width, lambda: functional.layer_norm(x, gain, gain)),
     "gelu": (x.size, 4 * tokens * SHAPE.width, lambda: functional.gelu(x)),
     "softmax and loss": (
@@ -197,7 +198,7 @@ work = {  # and how many numbers a step of the GPT has of it at a time
 
 # %%
 passes = {}
-print("float32             calls   bytes a number        on an H200: each call    one")
+print("float32             calls  bytes per number       on an H200: each call    one")
 print("                          each call    one          a kernel            kernel")
 for name, (size, true_size, do) in work.items():
     Counting.calls = Counting.moved = 0
@@ -227,20 +228,20 @@ with style.styled():
     style.legend(fig, ax.get_legend_handles_labels()[0], letters=18)
     ratios = [many / one for many, one, _ in passes.values()]
     few, most = min(ratios), max(ratios)
-    style.title(fig, f"A kernel that goes over the numbers once moves {few:.1f} to {most:.1f} times fewer bytes")
+    style.title(fig, f"A kernel that reads its inputs only once moves {few:.1f} to {most:.1f} times fewer bytes")
 fig
 
 # %% [markdown]
-# The kernels are in [`simdist/arrays/kernels`](../simdist/arrays/kernels/norm.py), a page each: where arrays lie on a
-# card, `layer_norm` and its like call them, and charge the meter the same. NumPy on a processor has another way out: it
-# takes a block of rows that fits into a cache through the whole chain of calls.
+# The kernels are in [`simdist/arrays/kernels`](../simdist/arrays/kernels/norm.py), a page each: when arrays are on a
+# card, `layer_norm` and the like call them, and charge the meter the same. NumPy on a CPU does something else: it takes
+# one block of rows that fits into a cache through the whole chain of calls.
 #
 # ## A step, predicted
 #
-# So what would a step take, and what share of the card's peak would that be? The share is the time that the matrix
-# products need at peak over the time of the step. Three *precisions*: bf16 has numbers of 16 bits; float32 of 32 bits;
-# TF32 keeps 32, but lets the matrix units round factors to 19. Their rates are from NVIDIA's data sheet of the H200,
-# dense.
+# So how long would a step take, and at what share of the card's peak? That share is the time that the matrix products
+# would need at peak, divided by the time of the step. There are three *precisions*: bf16 has 16-bit numbers; float32
+# has 32-bit ones; TF32 keeps 32 bits, but lets the matrix units round factors to 19. Their rates are from NVIDIA's data
+# sheet of the H200, without sparsity.
 
 # %%
 RATES = {"bf16": H200.device.flops_per_s, "tf32": H200.device.flops_per_s / 2, "float32": 67e12}
@@ -248,7 +249,7 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 
 
 def stepped(device, batch, name):
-    """Kinds and time of a step, and its share of the peak."""
+    """A step's work by kind, its time, and its share of the peak."""
     kinds, step_s = on(device, batch, "bf16" if name == "bf16" else "float32")
     return kinds, step_s, matmul_flops(SHAPE, batch) / device.flops_per_s / step_s
 
@@ -289,32 +290,32 @@ with style.styled():
 fig
 
 # %% [markdown]
-# From float32 to TF32 only products become faster. So more of the step is left to memory, and the share of the peak
-# falls. From TF32 to bf16 products become faster again, but numbers are also half as long: all that is left of the
-# ridge moves half of the bytes, and the share stays about where it was. A larger batch helps as far as the update
-# weighs, which is the same for every batch; then no more.
+# From float32 to TF32 only products become faster. So memory takes a larger share of the step, and the share of the
+# peak falls. From TF32 to bf16 products become faster again, but numbers are also half as long: everything left of the
+# ridge moves half the bytes, and the share of the peak stays about the same. A larger batch helps as long as the update
+# matters, which takes the same time for every batch; after that it does not.
 #
-# What the model leaves out: that a kernel has to be launched, which a small batch feels most; that no product reaches
-# the peak, and no copy the memory's rate; that on a card attention multiplies also the pairs of tokens that the mask
-# hides. So a prediction is a bound. How far is a card from it?
+# What the model leaves out: launching kernels takes time, which matters most for small batches; no product reaches the
+# peak rate, and no copy the memory's; and attention on a card also multiplies the token pairs that the mask hides. So a
+# prediction is a lower bound on the time. How far from it is a card?
 #
 # ## Several ranks on one card
 #
-# Ranks may share a card: then an all-reduce needs no network, only memory. There are three ways.
+# Ranks can share a card: then an all-reduce needs no network, only memory. There are three ways.
 #
-# * **ipc**: each process opens the others' arrays. All $p$ arrays of $n$ bytes are read, and the sum is written to
-#   all of them: $2pn$ bytes at the rate of the card's memory, and no fewer are possible.
-# * **staged**, for an MPI that knows nothing of cards: every message goes over PCIe to the host and back up. In a ring,
-#   ranks send $2n(p-1)$ bytes together, all of them through the one link that the card has.
-# * **on the host**, what a program does whose collectives know nothing of cards: all arrays go down, are summed there,
-#   and go up again, one after the other: $2pn$ bytes through the link, and the summing besides.
+# * **ipc**: each process maps the others' arrays. All $p$ arrays of $n$ bytes are read, and the sum is written to all
+#   of them: $2pn$ bytes at the rate of the card's memory, the minimum.
+# * **staged**, for an MPI without GPU support: every message goes over PCIe to the host and back. In a ring, ranks send
+#   $2n(p-1)$ bytes together, all of them through the card's one link.
+# * **on the host**, for a program whose collectives have no GPU support: all arrays go to the host, are summed there,
+#   and go back, one after the other: $2pn$ bytes through the link, plus the time of the sums.
 
 # %%
-RANKS, SIZE = 4, 256 << 20  # as benchmarks.gpu has them
+RANKS, SIZE = 4, 256 << 20  # as in benchmarks.gpu
 direct = formula("all_reduce", "direct", ranks=RANKS, num_bytes=SIZE)
 ring = formula("all_reduce", "ring", ranks=RANKS, num_bytes=SIZE)
 link = H200.host.link_bytes_per_s
-ways = {  # bytes of all ranks together, the rate that they share, and where a result has it
+ways = {  # bytes of all ranks together, the rate that they share, and where the measurement is in a file
     "ipc": (3 * direct.reduced_bytes * RANKS, H200.device.memory_bytes_per_s, "ipc", "all_reduce_s"),
     "staged": (ring.bytes * RANKS, link, "staged", "all_reduce_s"),
     "on the host": (2 * RANKS * SIZE, link, "staged", "host_all_reduce_s"),
@@ -324,7 +325,7 @@ assert np.isclose(ways["ipc"][0], 2 * RANKS * SIZE) and np.isclose(ways["staged"
 
 # %%
 def look(found, *path):
-    """What lies there in a file of results; None where nothing does."""
+    """The value at this path in a file of results, or None."""
     for key in path:
         found = found.get(key) if isinstance(found, dict) else None
     return found
@@ -344,13 +345,13 @@ for way, (num_bytes, rate, *place) in ways.items():
     print(f"{way:11}{row}" + "".join(f"{ms(seconds):>22}" for seconds in seen))
 
 # %% [markdown]
-# The link to the host is far slower than the card's own memory. That is why `simdist` tries every path, takes the best
-# that works, and says which and why.
+# The link to the host is far slower than the card's own memory. That is why `simdist` tries all paths, takes the best
+# one that works, and says which and why.
 #
-# ## On the card at hand
+# ## On your own card
 #
-# A small program on two virtual ranks that share a card: five steps of a little GPT, on the processor, and on the card,
-# if there is one. The code is the same; only what `comm.empty` gives is not.
+# A small program on two virtual ranks that share a card: five steps of a small GPT, on the CPU, and on the card, if
+# there is one. The code is the same; only where `comm.empty` allocates differs.
 
 
 # %%
@@ -366,27 +367,27 @@ def learn(comm, device):
 
 
 _, losses, weights = sd.run(learn, ranks=2, args=("cpu",)).results[0]
-print("loss, on the processor", " ".join(f"{loss:.5f}" for loss in losses))
+print("loss, on the CPU ", " ".join(f"{loss:.5f}" for loss in losses))
 try:
     words, found, other = sd.run(learn, ranks=2, args=("cuda",)).results[0]
 except sd.WorldUnavailable as missing:
     print(f"Passed over: {missing}")
 else:
-    print("loss, on the card     ", " ".join(f"{loss:.5f}" for loss in found))
+    print("loss, on the card", " ".join(f"{loss:.5f}" for loss in found))
     print(f"largest difference of a weight {np.abs(weights - other).max():.1e}, on {words}")
     assert np.allclose(losses, found, rtol=1e-3)
 
 # %% [markdown]
-# ## Measured beside predicted
+# ## Measured and predicted
 #
-# Every file in `benchmarks/results` is one card. There are two predictions. One is from the data sheet, before anybody
-# has touched the card. The other is from the card's own rates of copies and of products, as measured: what then
-# remains between it and a step is what the model has no word for.
+# Every file in `benchmarks/results` is one card. There are two predictions. One uses the data sheet, before the card
+# has run anything. The other uses the card's own measured rates of copies and products: what remains between it and a
+# measured step is what the model leaves out.
 
 
 # %%
 def predicted(memory, rates, link):
-    """What the model says of a card with these rates."""
+    """What the model predicts for a card with these rates."""
     found = {"copies, TB/s": memory / 1e12}
     found |= {f"products in {name}, TFLOP/s": rate / 1e12 for name, rate in rates.items()}
     found["all-reduce by ipc, ms"] = 2 * RANKS * SIZE / memory * 1e3
@@ -399,7 +400,7 @@ def predicted(memory, rates, link):
 
 
 def measured(found):
-    """The same of a file of results, None where it has nothing."""
+    """The same from a file of results; None for what it lacks."""
     places = {"copies, TB/s": (1e-12, "card", "copy_bytes_per_s")}
     for name in ("bf16", "tf32"):
         places[f"products in {name}, TFLOP/s"] = 1e-12, "card", "matmul_flops_per_s", name
@@ -414,7 +415,7 @@ def measured(found):
 
 # %%
 def compare(found):
-    """Three columns for a card: by its data sheet, by its own rates, measured."""
+    """Three columns for a card: predicted from its data sheet, from its own rates, and measured."""
     called = look(found, "card", "card") or "H200"
     sheet = preset(next((p for p in presets() if p.upper() in called.upper()), "h200"))
     peak, link = sheet.device.flops_per_s, sheet.host.link_bytes_per_s
@@ -445,7 +446,7 @@ def timed(what):
 
 
 def bars(tables):
-    """Times that a card took, as multiples of what its data sheet says."""
+    """Measured times, as multiples of those predicted from the data sheet."""
     with style.styled():
         fig = style.figure(style.PAGE, 2.4)
         ax = fig.subplots()
@@ -457,7 +458,7 @@ def bars(tables):
             ax.barh(at, ratio, height, color=style.series(i)["color"], label=name)
         ax.axvline(1, color=style.INK, linewidth=0.8, linestyle="--")
         ax.set_yticks(range(len(whats)), [what.removesuffix(", ms") for what in whats])
-        ax.set(xlabel="measured over predicted by the data sheet")
+        ax.set(xlabel="measured / predicted from the data sheet")
         ax.invert_yaxis()
         style.legend(fig, ax.get_legend_handles_labels()[0], letters=24)
         far = [r for ratio in ratios.values() for r in ratio if not np.isnan(r)]
@@ -471,8 +472,9 @@ bars(have) if have else print("No card has been measured yet: there is nothing t
 # %% [markdown]
 # ## Train on it, and measure it
 #
-# With `pip install 'simdist[cuda13]'` (or `cuda12`, by the driver), `--device cuda` puts a run's arrays on a card. It
-# says first which card it is, which way they go to other ranks, and why; and without one, what is missing:
+# With `pip install 'simdist[cuda13]'` (or `cuda12`, depending on the driver), `--device cuda` puts a run's arrays on a
+# card. It first prints which card that is, which path arrays take to other ranks, and why; or, without a card, what is
+# missing:
 
 # %%
 with TemporaryDirectory() as folder:
@@ -483,28 +485,28 @@ with TemporaryDirectory() as folder:
 print(f"$ {words}\n{(done.stdout + done.stderr).replace(folder, '…')}\nends with code {done.returncode}")
 
 # %% [markdown]
-# `--ranks 4` starts four that share the card, or have one each where there are four. To add a card to this notebook,
-# run from the root of the repository, on a machine that has it,
+# `--ranks 4` starts four ranks that share the card, or have one each if there are four. To add a card to this notebook,
+# run this in the root of the repository, on a machine with that card:
 #
 # ```sh
 # python -m benchmarks.gpu --out benchmarks/results/<card>.json
 # ```
 #
-# It checks first: kernels, paths between ranks and training, against what the processor computes. Then it measures
-# copies, products, all-reduces by each path and steps, beside PyTorch where that is installed. Run this notebook again
-# after it, and the empty columns fill.
+# It first checks kernels, paths between ranks and training against results of the CPU. Then it measures copies,
+# products, all-reduces by each path and steps, next to PyTorch if that is installed. Run this notebook again
+# afterwards, and the empty columns are filled.
 #
 # ## To take along
 #
-# * An operation is limited by arithmetic or by memory, and its intensity says by which. In a GPT it is memory, except
-#   for the large products.
-# * What memory limits is made faster by moving fewer bytes: fewer passes, fewer bits.
+# * An operation is compute-bound or bandwidth-bound, and its intensity tells which. In a GPT everything except the
+#   linear layers is bandwidth-bound.
+# * Bandwidth-bound work gets faster by moving fewer bytes: fewer passes, fewer bits.
 # * The share of the peak tells how far a step is from what a card could do, and the kinds of work tell why.
-# * Arrays on one card should not leave it: the way over the host is slower by the ratio of the two rates.
+# * Arrays on one card should stay there: the path through the host is slower by the ratio of the two rates.
 #
-# **Try:** `SHAPE` of twice the width: what happens to the share of the peak? `card = preset("a100").device` above the
-# roofline: does any kind of work change its side? `functional.gelu_backward(x, x)` in `work`: is a kernel worth its
-# lines there?
+# **Try:** `SHAPE` with twice the width: what happens to the share of the peak? `card = preset("a100").device` above the
+# roofline: does any kind of work change sides? `functional.gelu_backward(x, x)` in `work`: is a kernel worth writing
+# for it?
 #
 # **Read:** [`simdist/arrays/meter.py`](../simdist/arrays/meter.py) and
 # [`simdist/cluster/device.py`](../simdist/cluster/device.py) (Williams, Waterman, Patterson 2009, *Roofline: an

@@ -1,13 +1,13 @@
-"""Puzzles: write it yourself, and be told at once what it does, against what it should.
+"""Puzzles: write it yourself, and see at once what it does, and what it should do.
 
     from simdist.puzzles import puzzle, puzzles
 
-    puzzles()                       # what there is
+    puzzles()                       # the list
     puzzle(5)                       # the task
     puzzle(5).check(my_function)    # the verdict: result, traffic, time, memory
-    puzzle(5).hint()                # on demand, and hint(2) for more
+    puzzle(5).hint()                # a hint; hint(2) says more
 
-No answers are in here. All runs on virtual ranks, in this process.
+No answers are in here. Everything runs on virtual ranks, in this process.
 """
 
 # Importing a subject registers its puzzles.

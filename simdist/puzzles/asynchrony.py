@@ -1,4 +1,4 @@
-"""Asynchrony: who may go on, and whose weights are averaged with whose."""
+"""Asynchrony: which worker may continue, and which weights are averaged."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -16,17 +16,18 @@ __all__: list[str] = []
 
 @judges(
     21,
-    "who may go on",
+    "who may continue",
     """
-Bounded staleness: workers count the steps that they have finished, their *clocks*. A worker may begin a step while the
-slowest is at most s steps behind it; with s = 0 all go in step, as in synchronous training. Who may begin?
+Bounded staleness: each worker counts the steps that it has finished, its *clock*. A worker may begin a step if the
+slowest is at most s steps behind it; with s = 0 all run in lockstep, as in synchronous training. Which workers may
+begin?
 
 ```python
 def may_begin(worker, clocks, s):        # clocks: of all workers, before this step
     return True
 ```
 """,
-    "s = 0 is bulk-synchronous: who has finished step 3 waits until all others have.",
+    "s = 0 is bulk-synchronous: a worker that has finished step 3 waits until all others have.",
     "Only the slowest matters: how far ahead of it is this worker now?",
 )
 def _may_begin(answer: Any) -> Iterator[Finding]:
@@ -40,7 +41,7 @@ def _may_begin(answer: Any) -> Iterator[Finding]:
                 if bool(found) != right:
                     why = f"it would end its step {clock + 1 - min(clocks)} ahead of the slowest"
                     if right:
-                        why = "it would wait without need"
+                        why = "it would wait needlessly"
                     what = f"worker {worker} of clocks {list(clocks)}, s = {s}, may begin"
                     raise Failed(Finding(False, what, str(found), str(right), why))
         yield Finding(True, f"all clocks of three workers, s = {s}", "right", "")
@@ -58,10 +59,10 @@ _GRAPHS = {
     22,
     "weights for gossip",
     """
-Each worker averages its weights with those of its neighbours on a graph: x_i becomes the sum of W[i, j] x_j. For all to
-come to the mean of what they began with, W must be symmetric, its rows sum to 1, none of its entries be negative, and
-zero where there is no edge. Find such a W for any connected graph, by which disagreement shrinks as fast as the
-expected value below, or almost.
+Each worker averages its weights with those of its neighbours on a graph: x_i becomes the sum over j of W[i, j] x_j. For
+all to converge to the mean of their initial weights, W must be symmetric, its rows must sum to 1, and its entries must
+be nonnegative, and zero where there is no edge. Find such a W for any connected graph that shrinks disagreement as fast
+as the expected value below, or nearly.
 
 ```python
 def mixing(neighbours):                  # neighbours[i]: a list of those of worker i; returns W, shape (n, n)
@@ -74,8 +75,8 @@ def mixing(neighbours):                  # neighbours[i]: a list of those of wor
 ```
 """,
     "As it stands its rows sum to 1. Is it symmetric where neighbours have different numbers of neighbours?",
-    "W[i, j] = 1 / (1 + max(degree i, degree j)) for an edge; what is left of a row goes on the diagonal (Metropolis "
-    "and Hastings).",
+    "W[i, j] = 1 / (1 + max(degree i, degree j)) for an edge; the rest of each row goes on the diagonal "
+    "(Metropolis-Hastings).",
 )
 def _mixing(answer: Any) -> Iterator[Finding]:
     for name, neighbours in _GRAPHS.items():
@@ -89,14 +90,14 @@ def _mixing(answer: Any) -> Iterator[Finding]:
         for good, what in (
             (bool(np.allclose(w, w.T)), "symmetric"),
             (bool(np.allclose(w.sum(axis=1), 1)), "rows that sum to 1"),
-            (bool((w >= -1e-12).all()), "nothing negative"),
+            (bool((w >= -1e-12).all()), "no negative entries"),
             (not (np.abs(w[~edge]) > 1e-12).any(), "zero where there is no edge"),
         ):
             if not good:
                 with np.printoptions(precision=2):
                     raise Failed(Finding(False, name, f"W =\n{w}", what))
         limit = 1 - 0.9 * (1 - _slem(_reference(neighbours)))
-        yield at_most(f"{name}: what is left of a disagreement after a round", _slem(w), limit)
+        yield at_most(f"{name}: share of the disagreement left after a round", _slem(w), limit)
 
 
 def _slem(w: Array) -> float:

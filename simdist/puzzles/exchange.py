@@ -30,7 +30,7 @@ __all__ = [
 Runs = Mapping[int, Run]
 """By the number of ranks."""
 
-_AS_IT_WAS = "x is as it was: x[:] = y changes it, x = y only gives another array the name"
+_AS_IT_WAS = "x is as it was: x[:] = y changes it, x = y only rebinds the name"
 
 Case = Callable[[int], tuple[Sequence[Array], Sequence[Array]]]
 """For so many ranks what each starts with, and what each must end with."""
@@ -51,9 +51,9 @@ def exchanged(
 
     Args:
         returns: whether the result is what it returns; else it is what it leaves in x.
-        sums: whether rank r puts in 10**r, so that the digits of a wrong sum tell what it comes from.
-        why: what a wrong result may come from.
-        of: what is to be said of x, such as ", of 23 items".
+        sums: whether rank r contributes 10**r, so that the digits of a wrong sum show its cause.
+        why: a possible cause of a wrong result.
+        of: what to add about x, such as ", of 23 items".
 
     Raises:
         Failed: it raised or hung, or a result is wrong.
@@ -78,12 +78,12 @@ def exchanged(
 def compare(what: str, found: Any, wanted: Array, why: str = "", sums: bool = False) -> None:
     """Raise Failed unless these are equal, with the items where they first differ."""
     if not isinstance(found, np.ndarray):
-        why = "your function has to return the array" if found is None else ""
+        why = "your function must return the array" if found is None else ""
         raise Failed(Finding(False, what, repr(found), "an array", why))
     if found.shape != wanted.shape:
         raise Failed(Finding(False, what, f"an array of shape {found.shape}", f"shape {wanted.shape}"))
     if found.dtype != wanted.dtype:
-        why = "np.empty_like(x), or dtype=x.dtype, makes an array for numbers like those of x"
+        why = "np.empty_like(x), or dtype=x.dtype, makes an array of the same type as x"
         raise Failed(Finding(False, what, f"an array of {found.dtype}", f"{wanted.dtype}", why))
     wrong = np.flatnonzero(~np.isclose(found, wanted, rtol=1e-9, atol=1e-12))
     if len(wrong):
@@ -109,7 +109,7 @@ def digits(found: Array, wanted: Array, place: int) -> str:
         for n, whose in sorted(times.items())
         if n != 1
     ]
-    return f"item {place} has in it {' and '.join(told)}, where each is to go in once" if told else ""
+    return f"item {place} contains {' and '.join(told)}, where each should be added once" if told else ""
 
 
 def ones(p: int) -> int:
@@ -153,7 +153,7 @@ def right(runs: Runs, what: str) -> Iterator[Finding]:
     yield Finding(True, what, "right", f"on {', '.join(map(str, runs))} ranks")
     used = sorted({s.name for run in runs.values() for s in run.trace if s.name.partition(" ")[0] in COLLECTIVES})
     found = ", ".join(used) or "send, recv and the like"
-    why = "these are what is to be written: use comm.send, recv, sendrecv"
+    why = "these are what you are to write yourself: use comm.send, recv, sendrecv"
     yield Finding(not used, "written with", found, "", why)
 
 
@@ -162,8 +162,8 @@ def carried(runs: Runs, least: Callable[[int], float], first: int = 0) -> Findin
     for p, run in runs.items():
         received = min(rank.received.num_bytes for rank in run.trace.statistics()[first:])
         if received < least(p) * (1 - 1e-9):
-            why = "something else than messages has carried data: a variable that all ranks share, perhaps?\n"
-            why += "or an irecv, whose wait() tells when its array is there"
+            why = "something else than messages has carried data: perhaps a variable that all ranks share?\n"
+            why += "or an irecv without its wait(), which tells when the array is there?"
             what = f"bytes that each rank receives, on {number(p, 'rank')}"
             return Finding(False, what, str(received), f"at least {least(p):g}: it cannot know them itself", why)
-    return Finding(True, "carried by", "messages alone", "")
+    return Finding(True, "carried by", "only messages", "")

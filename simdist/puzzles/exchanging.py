@@ -25,24 +25,24 @@ def _matrix(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
 
 
 def _parcels(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
-    """An all-to-all: p parcels on each rank."""
+    """An all-to-all: p blocks on each rank."""
     whole = np.arange(p * p * _BLOCK).reshape(p, p, _BLOCK)
     return list(whole), list(whole.transpose(1, 0, 2))
 
 
 @judges(
     12,
-    "turn a matrix",
+    "transpose a matrix",
     """
-A square matrix is spread over the ranks by rows, as many on each. Transpose it: rank r is to end with its share of the
-rows of the transpose. Send each rank what it needs, and nothing else: p-1 messages of a p-th of your rows.
+A square matrix is split over the ranks by rows, equally many on each. Transpose it: rank r ends with its share of the
+rows of the transpose. Send each rank what it needs, and nothing else: p-1 messages, each with 1/p of your rows.
 
 ```python
 def transpose(rows, comm):               # rows: shape (n / p, n); returns the same shape
     ...
 ```
 """,
-    "Your columns r n/p to (r+1) n/p are what rank r needs of your rows.",
+    "Rank r needs the columns r n/p to (r+1) n/p of your rows.",
     "Messages must be contiguous: np.ascontiguousarray(block.T). In step k send to rank r + k, receive from rank r - "
     "k.",
 )
@@ -57,24 +57,24 @@ def _transpose(answer: Any) -> Iterator[Finding]:
 
 @judges(
     13,
-    "parcels for everybody, in few messages",
+    "all-to-all in few messages",
     """
-An *all-to-all*: `x[j]` is rank r's parcel for rank j. Parcels are small and messages dear: let each rank send and
-receive no more than ceil(lg p) messages, on any number of ranks. A parcel may travel by way of others.
+An *all-to-all*: on rank r, `x[j]` is the block for rank j. Blocks are small and messages expensive: let each rank send
+and receive at most ceil(lg p) messages, on any number of ranks. A block may travel via other ranks.
 
 ```python
 def deliver(x, comm):                    # x: shape (p, b); returns y of that shape: y[i] came from rank i
     ...
 ```
 """,
-    "A parcel has to travel j - r places round the ring. Write this number in binary.",
-    "In round k every rank sends on, 2**k places, all parcels that it holds whose distance has bit k set, in one "
-    "message.",
-    "Begin with parcels ordered by distance: np.roll(x, -r, axis=0). After all rounds the parcel at place d has come "
+    "A block has to travel j - r places round the ring. Write this number in binary.",
+    "In round k every rank sends all blocks that it holds whose distance has bit k set, in one message, 2**k "
+    "places on.",
+    "Begin with blocks ordered by distance: np.roll(x, -r, axis=0). After all rounds the block at place d has come "
     "from rank r - d.",
 )
 def _deliver(answer: Any) -> Iterator[Finding]:
     runs = exchanged(answer, RANKS, _parcels, returns=True)
-    yield from right(runs, "the parcels")
+    yield from right(runs, "the blocks")
     yield bounded(runs, "messages of a rank", busiest_messages, lambda p: ceil(log2(p)))
     yield carried(runs, lambda p: 8 * _BLOCK * (p - 1))

@@ -28,16 +28,16 @@ def _chunks(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
     5,
     "all-gather between neighbours",
     """
-Each rank has a chunk; all are to have all of them, in the order of the ranks. Each rank may talk to the two beside it
-on the ring only, receives p-1 messages and sends p-1.
+Each rank has a chunk; at the end every rank has all chunks, in rank order. A rank may exchange messages only with its
+two neighbours on the ring, and receives and sends p-1 messages.
 
 ```python
 def gather_all(chunk, comm):             # returns a new array: the chunks of ranks 0, 1, … one after the other
     ...
 ```
 """,
-    "What you have just received is what your neighbour does not have yet.",
-    "In step k send to the rank after you the chunk of rank r - k, and receive that of rank r - k - 1 (all modulo p).",
+    "What you have just received is what your next neighbour does not have yet.",
+    "In step k send the chunk of rank r - k to the next rank, and receive that of rank r - k - 1 (all modulo p).",
 )
 def _ring(answer: Any) -> Iterator[Finding]:
     runs = exchanged(answer, RANKS, _chunks, returns=True)
@@ -50,7 +50,7 @@ def _ring(answer: Any) -> Iterator[Finding]:
     }
     strangers = next(iter(pairs[0] for pairs in far.values() if pairs), None)
     found = "neighbours" if strangers is None else f"rank {strangers[0]} to rank {strangers[1]}"
-    yield Finding(strangers is None, "messages go to", found, "the two beside on the ring")
+    yield Finding(strangers is None, "messages go to", found, "the two neighbours on the ring")
     yield carried(runs, lambda p: 8 * _ITEMS * (p - 1))
 
 
@@ -58,8 +58,8 @@ def _ring(answer: Any) -> Iterator[Finding]:
     6,
     "all-gather in a few messages",
     """
-The same, between any two ranks, in ceil(lg p) messages sent and received by each, whatever p is, and no more bytes than
-round the ring.
+The same, now between any two ranks, with ceil(lg p) messages sent and received by each rank, for any p, and no more
+bytes than round the ring.
 
 ```python
 def gather_all(chunk, comm):             # returns a new array: the chunks of ranks 0, 1, … one after the other
@@ -70,35 +70,35 @@ def gather_all(chunk, comm):             # returns a new array: the chunks of ra
     "Collect chunks in the order r, r+1, r+2, … modulo p: after k messages you have the first 2**k of these. Whose "
     "first 2**k are your next 2**k?",
     "In round k send your first min(2**k, p - 2**k) chunks to rank r - 2**k, and receive as many from r + 2**k. At "
-    "the end turn the array so that chunk 0 comes first (np.roll). This is Bruck's algorithm.",
+    "the end rotate the array so that chunk 0 comes first (np.roll). This is Bruck's algorithm.",
 )
 def _bruck(answer: Any) -> Iterator[Finding]:
     runs = exchanged(answer, RANKS, _chunks, returns=True)
     yield from right(runs, "the chunks")
     why = "a message may hold several chunks"
     yield bounded(runs, "messages of a rank", busiest_messages, lambda p: ceil(log2(p)), why=why)
-    why = "in the last round not all you have is news"
+    why = "in the last round the receiver lacks only some of your chunks"
     yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 8 * _ITEMS * (p - 1), why=why)
     yield carried(runs, lambda p: 8 * _ITEMS * (p - 1))
 
 
 @judges(
     7,
-    "a long way, in pieces",
+    "a long broadcast, in pieces",
     """
-Rank 0 has a long array for all of 8 ranks: sent whole, it takes a second from rank to rank, and 3 s by a tree. Be done
-in 1.9 s.
+Rank 0 broadcasts a long array to all 8 ranks: sent whole, it takes one second from rank to rank, and 3 s by a tree.
+Finish within 1.9 s.
 
 ```python
 def tell(x, comm):                       # in place; x is right on rank 0 only
     ...
 ```
 """,
-    "A rank that waits for the end of the array before it passes on the beginning wastes its port out.",
-    "Either cut the array in pieces that follow each other down a chain of ranks (how many pieces?), or give each rank "
+    "A rank that waits for the end of the array before it passes on the beginning wastes its outgoing port.",
+    "Either cut the array into pieces that follow each other down a chain of ranks (how many?), or give each rank "
     "an eighth and let them all-gather those.",
-    "A chain of p ranks and m pieces takes (p - 2 + m) / m seconds. With isend the next piece can come in while one "
-    "goes out.",
+    "A chain of p ranks and m pieces takes (p - 2 + m) / m seconds. With isend, one piece can go out while the next "
+    "comes in.",
 )
 def _long(answer: Any) -> Iterator[Finding]:
     n = SECOND // 8

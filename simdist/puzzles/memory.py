@@ -19,16 +19,16 @@ _ON = f"on {', '.join(map(str, RANKS))} ranks"
 
 @judges(
     18,
-    "a share of the state",
+    "shard the optimizer state",
     """
-Momentum keeps a velocity for each weight, on every rank the same one. Keep no more than n/p of it on a rank (rounded
-up), and send no more than plain data parallelism does: 2n(p-1)/p in each step. This is ZeRO's first stage.
+Momentum keeps a velocity for each weight, the same on every rank. Keep at most n/p of it on a rank (rounded up), and
+send no more than plain data parallelism does: 2n(p-1)/p in each step. This is ZeRO's first stage.
 
 ```python
 from simdist.arrays import partition
 from simdist.collectives import all_gather, all_reduce, reduce_scatter
 
-def train(w, gradients, comm):           # gradients: this rank's, one for each step; they are to be summed over ranks
+def train(w, gradients, comm):           # gradients: this rank's, one per step; they must be summed over the ranks
     velocity = np.zeros_like(w)
     for g in gradients:
         all_reduce(g, comm)
@@ -61,7 +61,7 @@ def _state(answer: Any) -> Iterator[Finding]:
                 raise Failed(Finding(False, "what is returned", repr(found)[:60], "weights and velocity"))
             compare(f"the weights of rank {rank} of {p}", found[0], w)
         yield at_most(
-            f"numbers of state that a rank of {p} keeps",
+            f"numbers of optimizer state on a rank, of {p}",
             max(np.size(kept) for _, kept in runs[p].results),
             ceil(n / p),
         )
@@ -74,9 +74,9 @@ def _state(answer: Any) -> Iterator[Finding]:
     19,
     "which activations to keep",
     """
-A network has L layers, and backward needs the input of each. Keep the inputs of some layers only; in backward the
-others are computed again, segment by segment: from a kept input up to the next. Then a segment's inputs are given
-back. Choose which to keep (layer 0 among them) so that never more than 2 sqrt(L) - 1 inputs are held at once.
+A network has L layers, and backward needs the input of each. Keep the inputs of only some layers; backward recomputes
+the others segment by segment, from one kept input to the next. After a segment's backward its inputs are freed. Choose
+which to keep (including layer 0) so that at most 2 sqrt(L) - 1 inputs are held at once.
 
 ```python
 def keep(layers):                        # returns the layers whose inputs are kept, such as [0, 4, 8]
@@ -84,8 +84,8 @@ def keep(layers):                        # returns the layers whose inputs are k
 ```
 """,
     "With k segments of L/k layers, at the beginning of backward you hold k kept inputs and L/k - 1 computed ones.",
-    "k = sqrt(L). (Segments need not be equal: when the first is done again, nothing else is held. For 36 layers the "
-    "least is 8.)",
+    "k = sqrt(L). (Segments need not be equal: while the first is recomputed, nothing else is held. For 36 layers the "
+    "minimum is 8.)",
 )
 def _keep(answer: Any) -> Iterator[Finding]:
     for layers in (4, 16, 36, 100):
@@ -104,10 +104,11 @@ def _keep(answer: Any) -> Iterator[Finding]:
 
 @judges(
     20,
-    "cut a layer in p",
+    "split a layer p ways",
     """
-A transformer's MLP computes y = relu(x A) B. Cut A and B so that rank r, with its parts alone and the whole x, computes
-relu(x A_r) B_r, and these *sum up* to y: then one all-reduce is all the communication. No number on two ranks.
+A transformer's MLP computes y = relu(x A) B. Split A and B so that rank r, with only its parts and the whole x,
+computes relu(x A_r) B_r, and these *sum* to y: then one all-reduce is all the communication. No number may be on two
+ranks.
 
 ```python
 def cut(A, B, p, r):                     # returns A_r, B_r
@@ -115,12 +116,12 @@ def cut(A, B, p, r):                     # returns A_r, B_r
 ```
 """,
     "relu of a sum is not the sum of relus: each rank must have whole columns of x A.",
-    "Columns of A, and the rows of B that belong to them.",
+    "Columns of A, and the matching rows of B.",
 )
 def _cut(answer: Any) -> Iterator[Finding]:
     random = np.random.default_rng(0)
     x, a, b = random.normal(size=(3, 8)), random.normal(size=(8, 24)), random.normal(size=(24, 8))
-    for p in (1, 2, 3, 4, 5):  # 5 do not divide the columns
+    for p in (1, 2, 3, 4, 5):  # 5 does not divide the columns
         parts = [call(answer, a.copy(), b.copy(), p, r) for r in range(p)]
         try:
             y = sum(np.maximum(x @ a_r, 0) @ b_r for a_r, b_r in parts)

@@ -1,4 +1,4 @@
-"""Messages: who sends first, who is told when, and what must not be touched."""
+"""Messages: which rank sends first, when data arrives, and what must not be overwritten."""
 
 from collections.abc import Iterator, Sequence
 from math import ceil, log2
@@ -21,8 +21,8 @@ RANKS = (2, 3, 4, 5, 8)
     1,
     "pass it on",
     """
-Every rank gives its array to the next one round the ring, rank p-1 to rank 0: afterwards rank r holds in `x` what rank
-r-1 had. In the time of one message, and without an end to wait for: here a send waits until its receiver asks.
+Every rank sends its array to the next one round the ring, rank p-1 to rank 0: afterwards `x` on rank r holds what rank
+r-1 had. Do it in the time of one message, and without a deadlock: here a send waits until its receiver is ready.
 
 ```python
 def shift(x, comm):                      # x: an array, the same length everywhere; change it in place
@@ -30,10 +30,10 @@ def shift(x, comm):                      # x: an array, the same length everywhe
     comm.recv(x, src=(comm.rank - 1) % comm.size)
 ```
 """,
-    "As it stands all ranks send, and nobody receives. Run it through the check and read who waits for whom.",
+    "As it stands all ranks send, and none receives. Run it through the check and read who waits for whom.",
     "If the even ranks send first and the odd ones receive first, it ends, but takes the time of two messages or "
     "three. Which call of the communicator does both at the same time?",
-    "comm.sendrecv(x, dst, y, src), with a second array for what comes in.",
+    "comm.sendrecv(x, dst, y, src), with a second array for the incoming data.",
 )
 def _shift(answer: Any) -> Iterator[Finding]:
     n = SECOND // 8
@@ -41,19 +41,18 @@ def _shift(answer: Any) -> Iterator[Finding]:
     def case(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
         return [np.full(n, r) for r in range(p)], [np.full(n, (r - 1) % p) for r in range(p)]
 
-    runs = exchanged(answer, RANKS, case, why="it is the rank before's; of an irecv it is there after its wait()")
+    runs = exchanged(answer, RANKS, case, why="it should be the previous rank's; an irecv ends with its wait()")
     yield from right(runs, "what each rank holds")
-    yield bounded(runs, "time", elapsed, lambda p: 1.001, "s", "who waits for whom before it begins?")
+    yield bounded(runs, "time", elapsed, lambda p: 1.001, "s", "which rank waits for which before its message starts?")
     yield carried(runs, lambda p: 8 * n)
 
 
 @judges(
     2,
-    "everybody is told",
+    "broadcast in few steps",
     """
-Rank 0 has an array and all others are to have it: a *broadcast*. Rank 0 can send to one rank at a time, and telling
-all p-1 others itself takes p-1 times the time of one message. Do it in ceil(lg p) times, where lg
-is the logarithm to base 2.
+Rank 0 has an array that all others need: a *broadcast*. Rank 0 can send to only one rank at a time, and sending to all
+p-1 others itself takes the time of p-1 messages. Do it in the time of ceil(lg p), where lg is the logarithm to base 2.
 
 ```python
 def tell(x, comm):                       # in place; x is right on rank 0 only
@@ -64,14 +63,14 @@ def tell(x, comm):                       # in place; x is right on rank 0 only
         comm.recv(x, src=0)
 ```
 """,
-    "Who has been told can tell others. How many know it after one message, after two, after three?",
-    "In round k, the ranks below 2**k know it, and rank r tells rank r + 2**k, if there is one.",
+    "A rank that has the array can send it on. How many have it after one message, after two, after three?",
+    "In round k, the ranks below 2**k have it, and rank r sends it to rank r + 2**k, if there is one.",
 )
 def _tell(answer: Any) -> Iterator[Finding]:
     n = SECOND // 8
     runs = exchanged(answer, RANKS, lambda p: ([np.full(n, 7 if r == 0 else 0) for r in range(p)], [np.full(n, 7)] * p))
     yield from right(runs, "what each rank holds")
-    why = "who knows it, and has nothing to do?"
+    why = "which ranks have it already, but are idle?"
     yield bounded(runs, "time", elapsed, lambda p: 1.001 * ceil(log2(p)), "s", why)
     yield carried(runs, lambda p: 8 * n, first=1)
 
@@ -80,7 +79,7 @@ def _tell(answer: Any) -> Iterator[Finding]:
     3,
     "which chunk?",
     """
-A ring all-reduce, with one mistake. Find it by what it does: `collective_steps(watched("all_reduce", broken, 4))`
+A ring all-reduce with one mistake. Find it from what it does: `collective_steps(watched("all_reduce", broken, 4))`
 draws it, with `from simdist.collectives.watch import watched` and `from simdist.plots import collective_steps`.
 
 ```python
@@ -119,8 +118,9 @@ def _chunk(answer: Any) -> Iterator[Finding]:
     4,
     "find the missing wait",
     """
-Each rank sends three rows to the next one, and prepares a row while the one before is under way. Rows arrive wrong.
-Mend it; the rank must still prepare the next row (`comm.compute`) while one is under way, so it may take 4.2 s, not 6.
+Each rank sends three rows to the next one, and prepares a row while the previous one is in flight. The rows arrive
+wrong. Fix it; the rank must still prepare the next row (`comm.compute`) while one is in flight, so it may take 4.2 s,
+not 6.
 
 ```python
 def rows(x, comm):                       # returns a new array of three rows: those of the rank before
@@ -135,8 +135,8 @@ def rows(x, comm):                       # returns a new array of three rows: th
     return y
 ```
 """,
-    "`isend` returns at once. What does the communicator's `isend` say of its array, until when?",
-    "`row` is written again while it may not have left yet. Wait at the right place, or do not use one array for all.",
+    "`isend` returns at once. What does its docstring say about the array, and until when?",
+    "`row` is overwritten before it may have been sent. Wait in the right place, or use more than one array.",
 )
 def _wait(answer: Any) -> Iterator[Finding]:
     n = SECOND // 8
@@ -145,10 +145,10 @@ def _wait(answer: Any) -> Iterator[Finding]:
         rows = [np.repeat([[10 * r], [10 * r + 1], [10 * r + 2]], n, axis=1) for r in range(p)]
         return rows, [rows[r - 1] for r in range(p)]
 
-    why = "tens are the rank whose row it is, units which row: has a row gone out that was not to go yet?"
+    why = "tens say whose row it is, units which row: was a row overwritten before it was sent?"
     runs = exchanged(answer, (2, 3, 4), case, returns=True, why=why)
     yield from right(runs, "the rows")
-    yield bounded(runs, "time", elapsed, lambda p: 4.2, "s", "a row is prepared only when the one before has arrived")
+    yield bounded(runs, "time", elapsed, lambda p: 4.2, "s", "is a row prepared only after the previous one arrives?")
     worked = min(rank.computing_s for run in runs.values() for rank in run.trace.statistics())
     yield Finding(worked > 2.999, "seconds spent preparing", f"{worked:g}", "3, one for each row")
     yield carried(runs, lambda p: 3 * 8 * n)

@@ -16,25 +16,25 @@ _PROFILES: dict[str, tuple[list[float], list[float], float, float]] = {
     "large layers last": ([0.5] * 12 + [2.0] * 4, [1.0] * 12 + [20.0] * 4, 1.0, 0.1),
     "a slow network": ([1.0] * 16, [8.0] * 16, 3.0, 0.2),
 }
-"""name -> seconds of each layer's backward, megabytes of its gradient, alpha, beta a megabyte."""
+"""name -> seconds of each layer's backward, megabytes of its gradient, alpha, beta per megabyte."""
 
 
 @judges(
     17,
     "buckets",
     """
-Backward computes the gradients of the layers one after the other: layer 0 first, for `seconds[0]`, and so on. A
-*bucket* of neighbouring layers is all-reduced as soon as all its gradients are there and the bucket before has been
-sent; that takes `alpha + beta * megabytes`. Choose the buckets so that the last is through no later than 2% after the
-best time.
+Backward computes the layers' gradients one after another: layer 0 first, which takes `seconds[0]`, and so on. A
+*bucket* of neighbouring layers is all-reduced as soon as all its gradients are ready and the previous bucket is done;
+that takes `alpha + beta * megabytes`. Choose the buckets so that the last one finishes within 2% of the best possible
+time.
 
 ```python
 def buckets(seconds, megabytes, alpha, beta):    # returns a list of lists: [[0, 1, 2], [3, 4], …]
     return [[i] for i in range(len(seconds))]
 ```
 """,
-    "Small buckets pay alpha too often; a large one is ready too late. What is the last bucket to be like?",
-    "What is the least time in which layers 0 to i are through, if the last bucket is j to i? It needs only the least "
+    "Small buckets pay alpha too often; a large one is ready too late. What should the last bucket be like?",
+    "What is the least time to finish layers 0 to i, if the last bucket is j to i? It depends only on the least "
     "times for fewer layers.",
     "best[i] = min over j of max(best[j], ready[i]) + alpha + beta * sum(megabytes[j:i]): a table of L numbers.",
 )

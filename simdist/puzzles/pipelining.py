@@ -19,7 +19,7 @@ def _schedule(answer: Any, stages: int, micro_batches: int) -> Schedule:
     what = f"the schedule for {stages} stages and {micro_batches} micro-batches"
     rows = call(answer, stages, micro_batches)
     if not isinstance(rows, (list, tuple)) or len(rows) != stages or not all(isinstance(row, str) for row in rows):
-        raise Failed(Finding(False, what, repr(rows)[:80], f"a list of {stages} texts, a row for each rank"))
+        raise Failed(Finding(False, what, repr(rows)[:80], f"a list of {stages} strings, one row per rank"))
     try:
         schedule = parse("\n".join(row or "-" for row in rows), "yours")
         if schedule.num_micro_batches != micro_batches:
@@ -32,22 +32,21 @@ def _schedule(answer: Any, stages: int, micro_batches: int) -> Schedule:
 
 @judges(
     23,
-    "a pipeline that gives memory back",
+    "a pipeline that frees memory early",
     """
-Stage r of a model is on rank r. A rank's row says in which order it does the forward (`F0`, one unit of time) and the
-backward (`B0`, two units) of each micro-batch; each begins as soon as what it needs is there. All forwards first, as
-below, keeps all m micro-batches in memory. Keep at most p - r on rank r, and take no longer.
+Stage r of a model is on rank r. A rank's row gives the order of its forwards (`F0`, one unit of time each) and
+backwards (`B0`, two units each) of the micro-batches; each starts as soon as its inputs are there. All forwards first,
+as below, keeps all m micro-batches in memory. Keep at most p - r on rank r, and take no longer.
 
 ```python
-def rows(p, m):                          # returns a text for each rank
+def rows(p, m):                          # returns a string for each rank
     forwards = " ".join(f"F{i}" for i in range(m))
     backwards = " ".join(f"B{i}" for i in range(m))
     return [f"{forwards} {backwards}" for r in range(p)]
 ```
 """,
     "The last rank can do B0 as soon as it has done F0. What about the one before?",
-    "Rank r begins with p - r - 1 forwards, then does one forward and one backward in turn, and ends with what is "
-    "left.",
+    "Rank r begins with p - r - 1 forwards, then alternates one forward and one backward, and ends with the rest.",
 )
 def _one_f_one_b(answer: Any) -> Iterator[Finding]:
     for p, m in (*_SHAPES, (4, 2)):  # the last with fewer micro-batches than stages
@@ -60,21 +59,21 @@ def _one_f_one_b(answer: Any) -> Iterator[Finding]:
 
 @judges(
     24,
-    "half a backward",
+    "split the backward",
     """
-A backward is two things: `I0`, the gradient of the input, for which the stage before waits, and `W0`, that of the
-weights, for which nobody does. Let F, I and W take a unit of time each. With both at once ranks idle for 3(p-1) units;
-idle for p - 1 at most, and keep no more in memory than rank 0 did before: p. A micro-batch counts 1 from its F to its
-I, and a half from there to its W.
+A backward has two parts: `I0`, the gradient of the input, for which the previous stage waits, and `W0`, that of the
+weights, for which no stage waits. Let F, I and W take one unit of time each. With I and W always together, ranks idle
+for 3(p-1) units; idle for at most p - 1, and keep no more in memory than rank 0 did before: p. A micro-batch counts as
+1 from its F to its I, and as a half from there to its W.
 
 ```python
-def rows(p, m):                          # returns a text for each rank, such as "F0 F1 I0 W0 I1 W1"
+def rows(p, m):                          # returns a string for each rank, such as "F0 F1 I0 W0 I1 W1"
     ...
 ```
 """,
-    "Begin with the schedule of the puzzle before, B written as I W. Where do ranks wait, and which W could be done "
+    "Begin with the schedule of the previous puzzle, B written as I W. Where do ranks wait, and which W could run "
     "then?",
-    "In the end ranks wait for I after I from the stage behind. Save W for these gaps: how many may rank r put off?",
+    "At the end ranks wait for one I after another from the next stage. Save W for these gaps: how many on rank r?",
     "On rank r let each W lag r micro-batches behind its I (ZB-H1).",
 )
 def _zero_bubble(answer: Any) -> Iterator[Finding]:
@@ -84,4 +83,4 @@ def _zero_bubble(answer: Any) -> Iterator[Finding]:
         run = simulate(schedule, Times())
         name = f"{p} stages, {m} micro-batches"
         yield at_most(f"memory, {name}", max(validate(schedule, memory).memory), p)
-        yield at_most(f"time that a rank idles between its first and its last, {name}", run.own_bubble, p - 1)
+        yield at_most(f"idle time of a rank between its first and last action, {name}", run.own_bubble, p - 1)

@@ -49,7 +49,7 @@ class Puzzle:
             findings.append(failed.finding)
         except (TypeError, ValueError, ArithmeticError) as error:  # the answer has returned what nobody can look at
             why = f"{type(error).__name__}: {error}"
-            findings.append(Finding(False, "what your function returns", "something else", "what the task says", why))
+            findings.append(Finding(False, "what your function returns", "not usable", "what the task asks for", why))
         return Verdict(f"Puzzle {self.number}, {self.title}", tuple(findings))
 
     def hint(self, number: int = 1) -> None:

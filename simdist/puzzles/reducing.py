@@ -26,8 +26,8 @@ __all__: list[str] = []
 
 RANKS = (1, 2, 3, 4, 5, 8)
 _ITEMS = 840  # whole chunks for all of RANKS
-_UNEVEN = 23  # whole chunks for none but one
-_PLACED = "no two items of this sum are the same: is a chunk in another's place, or left out, as by n // p?"
+_UNEVEN = 23  # whole chunks only on one rank
+_PLACED = "all items of this sum differ: is a chunk in another's place, or are items left out, as with n // p?"
 
 
 def _powers(items: int) -> Any:
@@ -51,9 +51,9 @@ def _places(items: int) -> Any:
 
 @judges(
     8,
-    "everybody sums a part",
+    "every rank sums a part",
     """
-A *reduce-scatter*: each rank has an array of n items; rank r is to end with chunk r of their sum. No rank may send more
+A *reduce-scatter*: each rank has an array of n items; rank r must end with chunk r of their sum. No rank may send more
 than n(p-1)/p items.
 
 ```python
@@ -63,9 +63,9 @@ def sum_a_part(x, comm):                 # returns a new array: partition(len(x)
     ...
 ```
 """,
-    "A rank has something to say to each other rank about that one's chunk, and to nobody about its own.",
-    "In step k send rank r + k its chunk of your x, and receive from rank r - k yours of its. Each message is n/p "
-    "items.",
+    "Each rank sends every other rank the part for that rank's chunk, and sends its own chunk to none.",
+    "In step k send rank r + k its chunk of your x, and receive your chunk of its x from rank r - k. Each message "
+    "has n/p items.",
 )
 def _reduce_scatter(answer: Any) -> Iterator[Finding]:
     def case(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
@@ -76,7 +76,7 @@ def _reduce_scatter(answer: Any) -> Iterator[Finding]:
         given, sums = _places(_UNEVEN)(p)
         return given, [sums[0][chunk] for chunk in partition(_UNEVEN, p)]
 
-    why = "item i is (1 + i % 3) times 10**r on rank r: is it another chunk's, or does a rank's digit differ?"
+    why = "item i is (1 + i % 3) times 10**r on rank r: is it from another chunk, or is a rank's digit wrong?"
     runs = exchanged(answer, RANKS, case, returns=True, why=why)
     exchanged(answer, RANKS, uneven, returns=True, why=_PLACED, of=f", of {_UNEVEN} items")
     yield from right(runs, "the sums")
@@ -88,17 +88,17 @@ def _reduce_scatter(answer: Any) -> Iterator[Finding]:
     9,
     "beat the star",
     """
-An *all-reduce*: all ranks are to end with the sum. If one rank adds up for all, it sends (p-1)n items. Write one in
-which no rank sends more than 2n(p-1)/p, and that on 8 ranks takes no longer than 1.76 times the time in which a rank
-sends n.
+An *all-reduce*: all ranks must end with the sum. If one rank does all the adding, it sends (p-1)n items. Write an
+all-reduce in which no rank sends more than 2n(p-1)/p items, and which on 8 ranks takes at most 1.76 times as long as a
+rank needs to send n.
 
 ```python
 def sum_all(x, comm):                    # in place
     ...
 ```
 """,
-    "Sum a part each (the puzzle before), then tell the others.",
-    "A reduce-scatter and an all-gather, each with n(p-1)/p items sent by a rank, in p-1 steps of n/p.",
+    "Let each rank sum a part (the previous puzzle), then share the parts.",
+    "A reduce-scatter and an all-gather: in each, a rank sends n(p-1)/p items, in p-1 steps of n/p.",
 )
 def _all_reduce(answer: Any) -> Iterator[Finding]:
     n = 8 * _ITEMS
@@ -115,15 +115,15 @@ def _all_reduce(answer: Any) -> Iterator[Finding]:
     10,
     "a short sum",
     """
-An all-reduce of a handful of items: bytes hardly matter, each message costs a second. On p = 2**k ranks be done in
-k seconds, with k messages sent and received by each rank.
+An all-reduce of a few items: bytes hardly matter, but each message costs a second. On p = 2**k ranks finish in k
+seconds, with k messages sent and received by each rank.
 
 ```python
 def sum_all(x, comm):                    # in place; comm.size is a power of two
     ...
 ```
 """,
-    "A tree to rank 0 and back takes 2k seconds: half of the ranks wait half of the time. What if both of a pair send?",
+    "A tree to rank 0 and back takes 2k seconds; half of the ranks are busy in 2 of them. What if pairs exchange?",
     "In round k exchange all of x with rank r ^ 2**k, and add. After it x holds the sum over 2**(k+1) ranks.",
 )
 def _short(answer: Any) -> Iterator[Finding]:
@@ -147,20 +147,20 @@ _TWO_NODES = Cluster(
 
 @judges(
     11,
-    "a thin wire between two nodes",
+    "a slow link between two nodes",
     """
-Eight ranks, 0 to 3 on one node and 4 to 7 on another (`comm.nodes` says who is where). Inside a node a message takes a
-sixteenth of the time that it takes between them, and all ranks of a node share one network card. Let the array cross
-once in each direction, 2n bytes in all, and be done in 1.2 s where n bytes take a second to cross.
+Eight ranks, 0 to 3 on one node and 4 to 7 on another (`comm.nodes` says which rank is where). Inside a node a message
+takes a sixteenth of the time that it takes between nodes, and all ranks of a node share one network card. Let the array
+cross only once in each direction, 2n bytes in all, and finish in 1.2 s, where n bytes take a second to cross.
 
 ```python
 def sum_all(x, comm):                    # in place, on these 8 ranks
     ...
 ```
 """,
-    "First let each node sum up among its own ranks.",
-    "If only one rank of each node crosses, it has to add up n bytes for all and tell all. It is quicker if each of "
-    "the four has a quarter of its node's sum, and crosses with that.",
+    "First sum inside each node.",
+    "If only one rank of each node sends across, it must first collect and then spread all n bytes. It is faster if "
+    "each of the four has a quarter of its node's sum, and sends that across.",
     "Reduce-scatter inside each node; exchange quarters with the rank of the other node that has the same quarter, and "
     "add; all-gather inside.",
 )
@@ -173,6 +173,6 @@ def _nodes(answer: Any) -> Iterator[Finding]:
     def crossed(run: Any) -> int:
         return int(sum(s.bytes for s in run.trace.sends() if s.rank // _PER_NODE != s.peer // _PER_NODE))
 
-    yield bounded(runs, "bytes that cross", crossed, lambda p: 2 * n, why="what crosses is to be a node's sum already")
-    yield bounded(runs, "time", elapsed, lambda p: 1.2, "s", "while some cross, what do the others do?")
+    yield bounded(runs, "bytes that cross", crossed, lambda p: 2 * n, why="sum inside the node before anything crosses")
+    yield bounded(runs, "time", elapsed, lambda p: 1.2, "s", "while some ranks send across, are the others idle?")
     yield carried(runs, lambda p: n)

@@ -25,16 +25,16 @@ def _attend(scores: Array, values: Array) -> tuple[Array, Array]:
     25,
     "attention in two halves",
     """
-A query's attention over a block of keys is known as two things: `o`, the output, softmax(scores) @ values, and `z`, the
-logarithm of the sum of exp(scores), for each query. Given these for two blocks, find them for both blocks together.
-That is all that ring attention needs. Scores may be as large as 1000: exp(1000) is not a number to compute.
+A query's attention over a block of keys is given by two things per query: `o`, the output, softmax(scores) @ values,
+and `z`, the logarithm of the sum of exp(scores). Given these for two blocks, compute them for both blocks together.
+That is all that ring attention needs. Scores may be as large as 1000, and exp(1000) overflows.
 
 ```python
 def merge(o1, z1, o2, z2):               # o: shape (queries, width), z: (queries,); returns o, z of both
     return (o1 + o2) / 2, z1 + z2
 ```
 """,
-    "z of both is log(exp(z1) + exp(z2)); each output counts by its block's share of that sum.",
+    "z of both is log(exp(z1) + exp(z2)); each output is weighted by its block's share of that sum.",
     "np.logaddexp(z1, z2) does not overflow, and exp(z1 - z) is at most 1.",
 )
 def _merge(answer: Any) -> Iterator[Finding]:
@@ -63,16 +63,16 @@ def _pair(found: Any) -> tuple[Array, Array]:
     26,
     "fair shares of a causal sequence",
     """
-With causal attention the token at place i looks at i + 1 tokens. Cut into p consecutive parts, the last rank of 4 has
-seven times the work of the first. Spread the tokens so that all ranks have as many tokens and the same work, each rank
-having no more than two runs of consecutive tokens.
+With causal attention the token at position i attends to i + 1 tokens. Split into p consecutive parts, the last rank of
+4 has seven times the work of the first. Spread the tokens so that all ranks have equally many tokens and the same work,
+and each rank has at most two runs of consecutive tokens.
 
 ```python
-def share(tokens, p, r):                 # returns the places of rank r's tokens; tokens is a multiple of 2p
+def share(tokens, p, r):                 # returns the positions of rank r's tokens; tokens is a multiple of 2p
     return range(r * tokens // p, (r + 1) * tokens // p)
 ```
 """,
-    "Early tokens are cheap and late ones dear: give each rank some of both.",
+    "Early tokens are cheap and late ones expensive: give each rank some of both.",
     "Cut into 2p pieces; rank r has the r-th from the front and the r-th from the back.",
 )
 def _share(answer: Any) -> Iterator[Finding]:
@@ -83,6 +83,6 @@ def _share(answer: Any) -> Iterator[Finding]:
         name = f"{tokens} tokens on {p} ranks"
         yield at_most(f"tokens of a rank, {name}", max(map(len, places)), tokens // p)
         work = [sum(i + 1 for i in own) for own in places]
-        yield at_most(f"most work of a rank by the least, {name}", max(work) / max(1, min(work)), 1.0)
+        yield at_most(f"most work of a rank / least, {name}", max(work) / max(1, min(work)), 1.0)
         runs = max(sum(b - a != 1 for a, b in zip(sorted(own), sorted(own)[1:], strict=False)) + 1 for own in places)
         yield at_most(f"runs of tokens, {name}", runs, 2)

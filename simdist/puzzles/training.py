@@ -37,8 +37,8 @@ def _close(what: str, found: Any, wanted: Array, why: str = "") -> Finding:
     14,
     "the mean of means",
     """
-Each rank knows the *mean* gradient over its own examples, and how many these were; the numbers differ, and may be 0
-(its gradient is then all zeros). Return the mean over the examples of all ranks, with a single collective.
+Each rank knows the *mean* gradient over its own examples, and how many examples it has; the numbers differ, and may be
+0 (the gradient is then all zeros). Return the mean over the examples of all ranks, with a single collective.
 
 ```python
 from simdist.collectives import all_reduce
@@ -48,8 +48,8 @@ def mean_gradient(gradient, examples, comm):     # gradient: shape (n,), float64
     return gradient / comm.size
 ```
 """,
-    "The mean of means is the mean only where all means are over equally many.",
-    "Sum up the sums, and the examples. Can both be in one array?",
+    "The mean of means is the overall mean only if every rank has equally many examples.",
+    "Sum the sums, and the numbers of examples. Can both be in one array?",
 )
 def _mean(answer: Any) -> Iterator[Finding]:
     runs = {}
@@ -74,10 +74,10 @@ def _mean(answer: Any) -> Iterator[Finding]:
 
 @judges(
     15,
-    "clip what nobody has whole",
+    "clip a sharded gradient",
     """
-A gradient is sharded: each rank has a part of it, and no rank the whole. Scale it so that the norm of the *whole* is at
-most `limit`; where it is not beyond, leave it as it is. Moving the gradient would cost far too much: nobody may send
+A gradient is sharded: each rank has a part of it, and none has the whole. Scale it so that the norm of the *whole* is
+at most `limit`; if it already is, leave it unchanged. Moving the gradient would cost far too much: no rank may send
 more than 64 bytes.
 
 ```python
@@ -85,7 +85,7 @@ def clip(shard, limit, comm):            # returns the scaled shard
     return shard * min(1, limit / np.linalg.norm(shard))
 ```
 """,
-    "The square of a norm is a sum, and sums can be summed.",
+    "The square of a norm is a sum, and partial sums can be added.",
     "all_reduce an array of one number: the sum of this shard's squares.",
 )
 def _clip(answer: Any) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ def _clip(answer: Any) -> Iterator[Finding]:
 
             runs[p] = trial(program, p)
             for rank, found in enumerate(runs[p].results):
-                why = "are all shards scaled by the same?" if norm > limit else f"its norm is {norm:.3g}: leave it"
+                why = "do all ranks scale by the same factor?" if norm > limit else f"its norm is {norm:.3g}: leave it"
                 finding = _close(f"the shard of rank {rank} of {p}, limit {limit:g}", found, wanted[chunks[rank]], why)
                 if not finding.good:
                     raise Failed(finding)
@@ -114,14 +114,14 @@ def _clip(answer: Any) -> Iterator[Finding]:
     16,
     "find the missing sync",
     """
-Data parallel, with momentum. Two things are wrong, and the ranks' weights drift apart, and away from what one rank
-alone would find. Mend it: all are to begin with rank 0's weights.
+Data parallel training with momentum. Two things are wrong: the ranks' weights drift apart, and away from those of one
+rank alone. Fix both: all ranks must begin with rank 0's weights.
 
 ```python
 from simdist.collectives import all_reduce, broadcast
 
-def train(w, gradient, comm):            # w: drawn on each rank by itself; gradient(w, step): of this rank's part
-    velocity = np.zeros_like(w)          # of the loss; the loss of all is the sum of the parts
+def train(w, gradient, comm):            # w: initialized by each rank itself; gradient(w, step): of this
+    velocity = np.zeros_like(w)          # rank's part of the loss; the whole loss is the sum of the parts
     for step in range(5):
         velocity = 0.9 * velocity + gradient(w, step)
         all_reduce(velocity, comm)
@@ -129,8 +129,8 @@ def train(w, gradient, comm):            # w: drawn on each rank by itself; grad
     return w
 ```
 """,
-    "What do two ranks agree on before the first step? Nothing has been sent yet.",
-    "The velocity that comes out of the all-reduce is everybody's already. What happens to it in the next one?",
+    "Do two ranks have the same weights before the first step? Nothing has been sent yet.",
+    "After the all-reduce the velocity is already the sum over all ranks. What does the next all-reduce do to it?",
     "Broadcast w from rank 0 first; all_reduce the gradient, not the velocity.",
 )
 def _sync(answer: Any) -> Iterator[Finding]:

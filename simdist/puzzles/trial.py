@@ -78,11 +78,11 @@ def _caught(where: str) -> Iterator[None]:
     except _TooLong:
         stopped = f"stopped after {_MOST_CPU_SECONDS:g} s of work, or {_MOST_SECONDS:g} s"
         raise Failed(
-            Finding(False, f"your function, {where}", stopped, "an end", "is there a loop that never ends?")
+            Finding(False, f"your function, {where}", stopped, "that it ends", "is there a loop that never ends?")
         ) from None
     except DeadlockError as error:
-        why = f"{error}\nA send ends only when its receive has begun: who sends first, and who receives?"
-        raise Failed(Finding(False, f"your function, {where}", "it hangs", "an end", why)) from None
+        why = f"{error}\nA send ends only after its receive has begun: which rank sends first, which receives?"
+        raise Failed(Finding(False, f"your function, {where}", "it hangs", "that it ends", why)) from None
     except Exception as error:
         why = f"{type(error).__name__}: {error}{_place(error)}"
         raise Failed(Finding(False, f"your function, {where}", "it raises", "no exception", why)) from None
