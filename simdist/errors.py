@@ -1,7 +1,7 @@
 """Every exception that simdist raises on purpose.
 
-Each names the value, the limit and, where ranks take part, the rank. Each takes one message, so that
-it survives the way back from a rank's process to the one that started it.
+Each names the value, the limit and, where ranks take part, the rank. Each takes a single message, so that
+it can be pickled from a rank's process to the one that started it.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ _MANY = 30  # names that nobody would read
 
 
 class SimdistError(Exception):
-    """Anything that simdist raises on purpose."""
+    """The base class of all errors that simdist raises on purpose."""
 
 
 class ArgumentError(SimdistError, ValueError):
@@ -49,7 +49,7 @@ class ArrayError(ArgumentError):
 
 
 class ScheduleError(ArgumentError):
-    """A pipeline schedule that cannot be carried out; the message shows its rows, the place marked."""
+    """A pipeline schedule that cannot be executed; the message shows its rows with the fault marked."""
 
 
 class DataError(SimdistError, OSError):
@@ -57,15 +57,15 @@ class DataError(SimdistError, OSError):
 
 
 class CheckpointError(SimdistError, OSError):
-    """A checkpoint that cannot be written or read; raised on all ranks alike, and those written before are intact."""
+    """A checkpoint cannot be written or read; raised on all ranks alike; earlier checkpoints stay intact."""
 
 
 class CorruptCheckpoint(CheckpointError):
-    """A checkpoint that is not as it was written: cut, changed, incomplete or forged; nothing was loaded from it."""
+    """A corrupt checkpoint: truncated, changed, incomplete or forged; nothing was loaded from it."""
 
 
 class CheckpointMismatch(CheckpointError):
-    """A sound checkpoint of something else: other names, shapes or dtypes than asked for; nothing was loaded."""
+    """A valid checkpoint of something else: other names, shapes or dtypes than asked for; nothing was loaded."""
 
 
 class CollectiveMismatch(SimdistError):
@@ -77,35 +77,35 @@ class MessageMismatch(SimdistError):
 
 
 class DeadlockError(SimdistError):
-    """No rank can go on; the message gives the cycle of who waits for whom."""
+    """No rank can continue; the message gives the cycle of ranks that wait for each other."""
 
 
 class DeadlineError(SimdistError, TimeoutError):
-    """A wait outlasted its deadline."""
+    """A wait exceeded its deadline."""
 
 
 class ReplicaDrift(SimdistError):
-    """Copies of a model that should be the same are not; raised on all ranks, naming those that drifted."""
+    """Replicas of a model that should be equal differ; raised on all ranks, naming those that drifted."""
 
 
 class RankFailed(SimdistError):
-    """A rank ended without a result: killed, exited, or raised something that cannot travel."""
+    """A rank ended without a result: it was killed, exited, or raised an error that cannot be pickled."""
 
 
 class PeerLost(RankFailed):
-    """A rank that a message was to come from, or go to, has died, and the job may go on without it."""
+    """The source or destination of a message has died, and the job may continue without it."""
 
 
 class SharedMemoryFull(SimdistError, MemoryError):
-    """A node's ranks want to share more memory than it has for that."""
+    """A node's ranks ask for more shared memory than the node has."""
 
 
 class WorldUnavailable(SimdistError):
-    """The MPI world was asked for where there is no MPI, or one inside another."""
+    """The MPI world is not available: no MPI is installed, or this is already a rank of an MPI job."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """The error for `name`, which is no known `kind`: guesses which was meant, or lists them; both if they are few."""
+    """The error for `name`, which is no known `kind`: suggests the nearest, or lists all; both if they are few."""
     names = sorted(known)
     folded = {each.casefold(): each for each in names}
     near = [folded[each] for each in get_close_matches(str(name).casefold(), folded, n=1)]

@@ -1,4 +1,4 @@
-"""What an array is, what is done with arrays, and what that costs."""
+"""Arrays of all kinds, the operations on them, and their costs."""
 
 from typing import Any, TypeAlias
 
@@ -41,4 +41,4 @@ __all__ = [
 ]
 
 Array: TypeAlias = Any
-"""An array of any of the three kinds: whatever has a shape and a dtype and obeys NumPy's protocols."""
+"""An array of any of the three kinds: anything with a shape and a dtype that implements NumPy's protocols."""

@@ -1,4 +1,4 @@
-"""Blocks: rows a few at a time, so that one operation finds them in the cache where the last one left them."""
+"""Blocks: a few rows at a time, so that each operation finds them in the cache, where the previous one left them."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ def blocks(rows: int, row_bytes: int, like: Any, block_bytes: int = BLOCK_BYTES)
     """Cut `rows` rows of `row_bytes` bytes each into slices of about `block_bytes`, in order.
 
     Memory is then passed over once for a chain of operations, and not once for each of them. Only arrays in
-    a processor's memory gain by it; one slice is returned for any other kind.
+    a processor's memory benefit; one slice is returned for any other kind.
 
     Args:
-        like: an array of the kind that is to be cut.
+        like: an array of the kind to be cut.
     """
     if kind_of(like) != "numpy":
         return [slice(0, rows)]

@@ -12,7 +12,7 @@ __all__ = ["on_disk"]
 
 
 def on_disk(x: Any, folder: Path | None) -> Any:
-    """A copy of x in a memory-mapped file that nobody else can open, and that is gone when the array is.
+    """A copy of x in a memory-mapped file that no other process can open, deleted along with the array.
 
     The system reads and writes the file as the array is used, and gives its memory to others in between. The
     file has no name, so nothing of it is left, however the process ends.

@@ -1,4 +1,4 @@
-"""Kind: which of the sorts of array one is, by a name that can travel to other ranks; and the way between them."""
+"""Kind: the kind of an array, as a name that can be sent to other ranks; and conversion between kinds."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -85,14 +85,14 @@ def on_host(x: Any) -> Any:
 
 
 def owner(x: Any) -> Any:
-    """The array that the memory of x belongs to: x itself, or the one that it looks into in the end."""
+    """The array that owns the memory of x: x itself, or the one that it is ultimately a view of."""
     while hasattr(base := getattr(x, "base", None), "dtype"):
         x = base
     return x
 
 
 def address(x: Any) -> int:
-    """Where x begins in the memory that it lies in; a phantom lies nowhere."""
+    """The address of x in its memory; a phantom has none."""
     if kind_of(x) == "cupy":
         return int(x.data.ptr)
     start: int = x.__array_interface__["data"][0]

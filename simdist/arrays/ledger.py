@@ -1,7 +1,7 @@
-"""Ledger: how many bytes are alive at each moment, and what for.
+"""Ledger: how many bytes are alive at each moment, by category.
 
-Like the meter it is ambient: whoever makes an array that stays says so by `hold`, and whoever runs it may keep a
-ledger. An array counts until it is gone, whoever let go of it last.
+Like the meter it is ambient: code that makes a lasting array reports it with `hold`, and the caller may keep a
+ledger. An array counts until its last reference is gone.
 """
 
 import time
@@ -33,7 +33,7 @@ class Moment(NamedTuple):
     Attributes:
         time_s: by the ledger's clock.
         live: bytes, in the order of CATEGORIES.
-        at: what was at work, such as a layer; that of the last arrival where an array went.
+        at: what was running, such as a layer; when an array was freed, that of the last allocation.
     """
 
     time_s: float
@@ -58,16 +58,16 @@ class Moment(NamedTuple):
 class Ledger:
     """Counts the arrays that are held, each piece of memory once, however many views of it there are.
 
-    What an operation allocates and frees before it returns is nobody's to hold, and is not counted; but a collective
-    says what it takes. Threads may share a ledger.
+    What an operation allocates and frees before it returns is not counted, but a collective reports its buffers.
+    Threads may share a ledger.
 
     Args:
         clock: gives seconds, a communicator's for example.
-        keep: how many of the latest moments stay.
+        keep: how many of the latest moments to keep.
 
     Attributes:
         peak: the first moment of the largest total.
-        peaks: by category, the most that it ever took.
+        peaks: by category, the most that it ever held.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter, keep: int = 1 << 16) -> None:

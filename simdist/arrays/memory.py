@@ -1,4 +1,4 @@
-"""Memory: how this process holds on to it."""
+"""Memory: how this process reuses freed memory."""
 
 import ctypes
 
@@ -10,14 +10,14 @@ _PAD = 64 << 20
 
 
 def keep_freed_memory() -> bool:
-    """Let arrays reuse the memory of those before them, where the C library can be told so.
+    """Let arrays reuse the memory of earlier ones, if the C library supports it.
 
     By default glibc gives a large array's memory back to the system when it is freed, and the next one of
     that size, which a training step makes at once, is mapped and zeroed anew, page by page. The process then
     keeps the most memory that it ever had.
 
     Returns:
-        Whether it could be told.
+        Whether it is supported.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

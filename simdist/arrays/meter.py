@@ -1,7 +1,7 @@
-"""Meter: what the arithmetic at hand costs, in operations and bytes.
+"""Meter: the cost of arithmetic, in operations and bytes.
 
-The one ambient thing in simdist: a layer or a reduction says what it does by `charge`, and whoever runs
-it may listen. A virtual rank listens with its clock, a training step with a counter.
+It is ambient: a layer or a reduction reports its work with `charge`, and the code that runs it may install a
+meter: a virtual rank its clock, a training step a counter.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ __all__ = ["Chargeable", "Meter", "charge", "clear", "current_meter", "in_one_pa
 
 
 class Chargeable(Protocol):
-    """Whatever can be told of arithmetic."""
+    """Anything that can be charged for arithmetic."""
 
     def charge(self, flops: int, bytes: int) -> None:
-        """Hear of so many floating-point operations on so many bytes."""
+        """Charge this many floating-point operations on this many bytes."""
 
 
 class Meter:

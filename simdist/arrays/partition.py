@@ -1,4 +1,4 @@
-"""Partition: n items over p ranks, in runs as equal as can be."""
+"""Partition: n items over p ranks, in slices as equal as possible."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -75,11 +75,11 @@ class Partition:
 
 @lru_cache(maxsize=256)
 def partition(n: int, p: int) -> Partition:
-    """Cut n items into p runs as equal as can be: `partition(n, p)[i]` is the slice of rank i."""
+    """Cut n items into p slices as equal as possible: `partition(n, p)[i]` is the slice of rank i."""
     return Partition(n, p)
 
 
 @lru_cache(maxsize=16)
 def slices(n: int, p: int) -> tuple[slice, ...]:
-    """All runs of `partition(n, p)`, for whoever goes through them all; ranks of one process share them."""
+    """All slices of `partition(n, p)`, to iterate over; shared by the ranks of one process."""
     return tuple(partition(n, p))

@@ -1,4 +1,4 @@
-"""Phantom: an array with a shape and a dtype and no numbers, for what is too big to hold.
+"""Phantom: an array with a shape and a dtype but no data, for what is too big to hold.
 
 It answers to NumPy's own functions (`np.add(x, y, out=x)`, `np.matmul(x, w)`, `np.empty_like(x)`), to
 arithmetic, slicing and `reshape`, so the code above cannot tell, and need not, that nothing is computed.
@@ -24,11 +24,11 @@ _blank = object.__new__  # past __init__, which would look at what is known to b
 
 
 class Phantom(NDArrayOperatorsMixin):
-    """The shape and the dtype of an array that is not there.
+    """The shape and the dtype of an array without data.
 
     Args:
         shape: as of any array.
-        dtype: as of any array; gives `nbytes`, which messages and meters charge.
+        dtype: as of any array; determines `nbytes`, which messages and meters charge.
 
     Attributes:
         base: as of NumPy, the array whose memory this one looks into; None if it would have its own.

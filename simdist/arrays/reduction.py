@@ -1,4 +1,4 @@
-"""Reduction: the operations that a collective can fold arrays with."""
+"""Reduction: the operations with which a collective can reduce arrays."""
 
 from collections.abc import Callable
 from typing import Any, final
@@ -17,16 +17,16 @@ __all__ = ["Reduction", "reduction", "reductions"]
 class Reduction:
     """An associative, commutative operation on arrays: `op(x, y)` leaves x op y in x.
 
-    Works on whatever obeys NumPy's ufunc protocol. On float16 and bfloat16 it reckons in float32, and rounds
-    what it leaves: a sum over p arrays rounds p - 1 times. What is then too large is Inf, without a warning: it is
-    for a loss scale to find. Cost: x.size operations; x and y are read and x is written, 3 * x.nbytes.
+    Works on whatever obeys NumPy's ufunc protocol. On float16 and bfloat16 it computes in float32, and rounds
+    each result: a sum over p arrays rounds p - 1 times. Overflow gives Inf, without a warning: a loss scale detects
+    it. Cost: x.size operations; x and y are read and x is written, 3 * x.nbytes.
 
-    One of your own is made of a ufunc, or of a function that has the same effect, and given as op=:
+    Make your own from a ufunc, or from a function with the same effect, and pass it as op=:
 
         all_reduce(x, comm, op=Reduction("gcd", np.gcd))
 
     Args:
-        name: the same on all ranks, who compare it.
+        name: the same on all ranks, which compare it.
         ufunc: f(x, y, out=None) -> x op y, item by item, written to `out` where that is given; this may be x.
     """
 

@@ -1,7 +1,7 @@
 """Working: the dtype in which arithmetic is done on numbers that are kept in another, and the way there and back.
 
-Numbers of 16 bits are for keeping and for sending. What is made of them is worked out in float32 and rounded
-once, as a matrix unit does it: factors of 16 bits, sums of 32.
+16-bit numbers are for storing and sending. Results are computed in float32 and rounded once, as a matrix
+unit does it: factors of 16 bits, sums of 32.
 
     kept       16 bits    x                                    y
                           | widened                            ^ settle: rounded

@@ -1,9 +1,9 @@
-"""Ranks that need not wait for each other: who waits for whom, and what it costs and gains.
+"""Ranks that need not wait for each other: who waits for whom, what that costs, and what it gains.
 
-Without a server: `d_psgd` and `ad_psgd` (averaging with neighbours), `Hogwild` (one vector in memory in common),
-`local_sgd`, `diloco` and `Federation` (steps of one's own between averages). With one: `parameter_server`.
+Without a server: `d_psgd` and `ad_psgd` (averaging with neighbours), `Hogwild` (one vector in shared memory),
+`local_sgd`, `diloco` and `Federation` (local steps between averages). With one: `parameter_server`.
 
-The six strategies of TensorFlow's tf.distribute, and what is the same thing here:
+The six strategies of TensorFlow's tf.distribute, and their equivalents here:
 
     strategy             where weights are, and what a step waits for         here
     -------------------  ---------------------------------------------------  -----------------------------------------

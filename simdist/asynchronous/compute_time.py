@@ -1,7 +1,7 @@
-"""Compute time: how long each rank works on each step, drawn so that every run of a seed draws the same.
+"""Compute time: how long each rank works on each step, drawn so that runs with the same seed draw the same.
 
 A time depends on (seed, rank, step) alone, never on which rank asked first. So ranks may run ahead of each
-other, or do a step again, and a run with other rules for who waits for whom draws the very same times.
+other, or repeat a step, and a run with other rules for who waits for whom draws exactly the same times.
 """
 
 import math
@@ -24,23 +24,23 @@ class ComputeTime(ABC):
 
     @abstractmethod
     def seconds(self, rank: int, step: int) -> float:
-        """The time that this rank's step takes besides what it really computes."""
+        """The time that this rank's step takes in addition to its actual computation."""
 
     def slowness(self, rank: int) -> float:
-        """The factor by which this rank takes longer for what it really computes; 1 for a rank at full speed."""
+        """The factor by which this rank's actual computation is slower; 1 for a rank at full speed."""
         return 1.0
 
     def more_s(self, rank: int, step: int, worked_s: float = 0.0) -> float:
-        """How much longer a step takes for which this rank has really computed for worked_s."""
+        """The extra time of a step whose actual computation on this rank took worked_s."""
         return self.seconds(rank, step) + (self.slowness(rank) - 1) * worked_s
 
     def spend(self, comm: Communicator, step: int, worked_s: float = 0.0, rank: int | None = None) -> None:
-        """Let this rank be busy for as long as it is to be: on a virtual clock, or asleep under a real one.
+        """Let the extra time of this rank pass: on a virtual clock, or asleep under a real one.
 
         Args:
             step: which step it works on.
-            worked_s: how long it has really computed for this step.
-            rank: whose times to take; the communicator's own rank where not given.
+            worked_s: how long its actual computation for this step took.
+            rank: whose times to take; the communicator's own rank if not given.
         """
         more_s = self.more_s(comm.rank if rank is None else rank, step, worked_s)
         if more_s > 0:
@@ -49,7 +49,7 @@ class ComputeTime(ABC):
 
 @dataclass(frozen=True)
 class Constant(ComputeTime):
-    """The same time always; with 0 a step takes what it really computes.
+    """Always the same time; with 0 a step takes only its actual computation.
 
     Args:
         step_s: at least 0.
@@ -67,7 +67,7 @@ class Constant(ComputeTime):
 
 @dataclass(frozen=True)
 class Exponential(ComputeTime):
-    """Times with P(T > t) = exp(-t / mean_s): the textbooks' stragglers, without memory.
+    """Times with P(T > t) = exp(-t / mean_s): the textbook model of stragglers, memoryless.
 
     Args:
         mean_s, seed: at least 0.
@@ -85,7 +85,7 @@ class Exponential(ComputeTime):
         return -self.mean_s * math.log(_uniform(self.seed, rank, step))
 
     def first_s(self, k: int, ranks: int) -> float:
-        """How long it takes on average until the first k of so many ranks are done with a step.
+        """The mean time until the first k of this many ranks are done with a step.
 
         (1/n + 1/(n-1) + … + 1/(n-k+1)) mean_s, or H_n - H_{n-k}, n being the ranks: as long as i of them are at work,
         one of these is done after mean_s / i.
@@ -124,7 +124,7 @@ class LogNormal(ComputeTime):
 
 @dataclass(frozen=True)
 class Slowed(ComputeTime):
-    """Another's times, with some ranks slower by a factor: in what they draw and in what they really compute.
+    """Another's times, with some ranks slower by a factor: both in what they draw and in their actual computation.
 
     Args:
         base: the times at full speed.
@@ -153,13 +153,13 @@ class Slowed(ComputeTime):
 
 @dataclass(frozen=True)
 class Pausing(ComputeTime):
-    """Another's times, but one rank stands still for a while in one step, as in a collection of garbage.
+    """Another's times, but one rank pauses for a while in one step, as in a garbage collection.
 
     Args:
         base: the times of all other steps.
         rank: which.
         step: in which.
-        pause_s: for how much longer than that step would take.
+        pause_s: how much longer that step takes.
     """
 
     base: ComputeTime = field(default_factory=Constant)

@@ -1,14 +1,14 @@
-"""Consensus: how far apart the ranks' weights are, measured without taking part.
+"""Consensus: how far apart the ranks' weights are, measured without disturbing the method.
 
 The error at an instant is Σ_i ‖x_i - x̄‖², over the ranks, around their mean x̄. To measure it while a method runs,
-ranks would have to talk, and so change what is measured: the traffic, and who waits for whom. So each rank only keeps
-copies of its weights, with the time of each; and when the method has ended, the ranks go through these together.
+ranks would have to communicate, and so change what is measured: the traffic, and who waits for whom. So each rank only
+keeps copies of its weights, with the time of each; when the method has ended, the ranks evaluate these together.
 
     rank 0     x₀ --- x₀' ------ x₀'' -- end --+
     rank 1     x₁ ----- x₁' ---- x₁'' -- end --+-- errors of each instant, from the last copy of each rank before it
     rank 2     x₂ - x₂' -- x₂'' -------- end --+
 
-Their messages come after the method's last, and on the communicator's shadow, so no count of the method's has them.
+These messages come after the method's last, on the communicator's twin, so the method's counts exclude them.
 """
 
 import threading
@@ -36,12 +36,12 @@ def consensus_error(iterates: Array) -> float:
 
 
 class Snapshots:
-    """Copies of one rank's weights as they were, each with its time: `Worker(…, observe=snapshots.take)`.
+    """Snapshots of one rank's weights, each with its time: `Worker(…, observe=snapshots.take)`.
 
     Args:
         comm: the ranks that train together.
-        weights: as they are before the first step, the first copy; None to begin without.
-        every: keep one copy in so many calls.
+        weights: those before the first step, as the first copy; None for no such copy.
+        every: keep a copy at every so-many-th call.
 
     Attributes:
         times_s: of the copies, on the communicator's clock.
@@ -63,14 +63,14 @@ class Snapshots:
             self._keep(weights)
 
     def take(self, step: int, weights: Array) -> None:
-        """Keep a copy, if it is its turn."""
+        """Keep a copy, if one is due."""
         with self._lock:
             self._calls += 1
             if self._calls % self.every == 0:
                 self._keep(weights)
 
     def pop(self, count: int) -> "Snapshots":
-        """The first so many copies, which are no longer kept here."""
+        """Remove and return this many of the first copies."""
         first = Snapshots(self.comm)
         with self._lock:
             first.times_s, self.times_s = self.times_s[:count], self.times_s[count:]
@@ -82,10 +82,10 @@ class Snapshots:
         self.iterates.append(weights.copy())
 
     def errors(self, times_s: Sequence[float] | None = None) -> list[tuple[float, float]]:
-        """(time, consensus error) at each of these instants; where none are given, after each rank's k-th copy.
+        """(time, consensus error) at each of these instants; if none are given, after each rank's k-th copy.
 
-        All ranks must call it, after the method, with the same times; rank 0 puts the errors on the record, as
-        spans named CONSENSUS that last for no time, with the error as detail.
+        All ranks must call it, after the method, with the same times; rank 0 adds the errors to the record, as
+        spans named CONSENSUS of zero duration, with the error as detail.
 
         An instant before the first copy of a rank counts as the time of that copy.
 

@@ -1,4 +1,4 @@
-"""DiLoCo: many steps by oneself, then one step of all by how far they came.
+"""DiLoCo: many local steps on each rank, then one common step by the mean of what they changed.
 
     θ    the weights that all ranks hold        θ_i   rank i's, after H inner steps from θ
     Δ    the outer gradient: the mean of θ - θ_i over the ranks
@@ -7,9 +7,9 @@
         rank 1     θ --AdamW-- … --AdamW-- θ₁ --+-- Δ -- Nesterov by Δ ---+--> θ
         rank 2     θ --AdamW-- … --AdamW-- θ₂ --+                         +--> θ
 
-An outer step of plain SGD at rate 1 leaves θ at the mean of all θ_i, and this is local SGD. The outer momentum goes on
-in the direction in which round after round has led. The paper's inner optimizer is AdamW, whose moments stay on their
-rank from round to round; its rounds have H = 500 steps.
+An outer step of plain SGD at rate 1 leaves θ at the mean of all θ_i, and this is local SGD. Outer momentum adds up
+the directions of successive rounds. The paper's inner optimizer is AdamW, whose moments stay on their rank from round
+to round; its rounds have H = 500 steps.
 
 Source: Douillard et al. 2023, arXiv 2311.08105, algorithm 1.
 """
@@ -51,7 +51,7 @@ def diloco(
     Cost per rank and round: one all-reduce of the weights. Besides, θ is kept: n bytes, and the outer state.
 
     Raises:
-        ArgumentError: local_steps is below 1, rounds below 0, or the worker amid a round; on every rank.
+        ArgumentError: local_steps is below 1, rounds below 0, or the worker is in the middle of a round; on every rank.
     """
     _require_rounds(worker, rounds, local_steps)
     x, comm, outer = worker.weights, worker.comm, outer or nesterov(worker.weights)

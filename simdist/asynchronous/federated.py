@@ -8,9 +8,9 @@
                        +--> client 3 --> w₃ --+                          |
         rank 1     w -----> client 4 --> w₄ --+  uplink                  +--> downlink
 
-Client k lives on rank k mod p, so there may be more clients than ranks. Rank 0 is the server too: every sampled client
-sends it its weights, also those that live there, so the bytes on the record are those of as many machines as there are
-clients. The server adds up in the order of the sample, so any number of ranks gives the same bits.
+Client k runs on rank k mod p, so there may be more clients than ranks. Rank 0 is also the server: every sampled client
+sends it its weights, also those that run there, so the bytes on the record are those of as many machines as there are
+clients. The server sums in the order of the sample, so any number of ranks gives the same bits.
 
 FedAvg with E = 1 and all samples in one batch is FedSGD: the mean of w - γ g_k is w - γ times the mean of g_k. FedProx
 holds clients back: each descends on its loss + μ/2 ‖w_k - w‖².
@@ -36,11 +36,11 @@ __all__ = ["Federation", "Round", "uplink_bytes"]
 
 
 class Round(NamedTuple):
-    """What one rank saw of a round.
+    """One rank's view of a round.
 
     Attributes:
         clients: that were sampled, on whichever rank.
-        losses: of those of them that live here, by client: the mean over its steps.
+        losses: of those clients that run here, by client: the mean over its steps.
     """
 
     clients: list[int]
@@ -48,25 +48,25 @@ class Round(NamedTuple):
 
 
 def uplink_bytes(clients: int, fraction: float, rounds: int, num_bytes: int) -> int:
-    """What the clients send in so many rounds: max(1, C·K) times the weights a round, K the clients with data."""
+    """What the clients send in this many rounds: max(1, C·K) times the weights a round, K the clients with data."""
     return rounds * _sample_size(clients, fraction) * num_bytes
 
 
 class Federation:
-    """Clients with data of their own, on the ranks of a communicator, and the weights that they train together.
+    """Clients with private data, on the ranks of a communicator, and the weights that they train together.
 
     Args:
-        comm: the ranks; all of them must make it, with the same arguments.
+        comm: the ranks; all of them must construct it, with the same arguments.
         gradient: gradient(weights, samples) -> (mean loss, its gradient) over samples of these numbers.
-        splits: the numbers of each client's samples; a client without any is never sampled. A rank asks for
-            the gradients of its own clients' samples alone.
+        splits: the numbers of each client's samples; a client without any is never sampled. A rank computes
+            only the gradients of its own clients' samples.
         learning_rate: of the clients' SGD.
-        fraction: C, of the clients with data that take part in a round; 1 at most, and by 0 a single one does.
+        fraction: C, of the clients with data that take part in a round; at most 1; with 0 a single one does.
         epochs: E, how often a client goes through its samples in a round.
-        batch_size: B, of a client's steps; all its samples where not given.
+        batch_size: B, of a client's steps; all its samples if not given.
         mu: μ of FedProx; 0 is FedAvg.
         seed: of the samples of clients, and of the order in which a client goes through its own.
-        compute_time: how long a client takes for a round besides what it really computes, by client and round.
+        compute_time: extra time of a client's round, in addition to its actual computation, by client and round.
 
     Cost a round, n bytes of weights, m clients in the sample: uplink, m messages of n bytes to rank 0; downlink, one
     broadcast of n bytes.
@@ -107,7 +107,7 @@ class Federation:
         self._gradient = gradient
 
     def home(self, client: int) -> int:
-        """The rank that a client lives on."""
+        """The rank that a client runs on."""
         return client % self.comm.size
 
     def sample(self, t: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Gossip: decentralised SGD, in which each rank averages with its neighbours alone (D-PSGD).
+"""Gossip: decentralised SGD, in which each rank averages only with its neighbours (D-PSGD).
 
     n   ranks                  x_i   rank i's weights           X   all of them, one a column
     W   mixing weights         g_i   rank i's gradient at x_i   G   all of them
@@ -11,14 +11,14 @@
         rank 2     x₂ …                                       neighbours, each rank finds its gradient
         rank 3     x₃ …
 
-Ranks that are to stop before the last step all have to do so after the same one, though none talks to all. The news
+Ranks that stop before the last step must all do so after the same one, though none talks to all. The news
 spreads with the weights, like a rumour: a rank that is asked to stop names the step by which its furthest peer will
 know, and every rank passes on the earliest step that it has heard of.
 
     rank 0, asked in step 7, 3 steps from the furthest      "stop at 10"
     its neighbours know it after step 7, theirs after step 8, the furthest after step 9: all stop at 10
 
-The mean x̄ of the ranks' weights moves as in SGD with the mean of all gradients, for W leaves the mean alone; but no
+The mean x̄ of the ranks' weights moves as in SGD with the mean of all gradients, as W preserves the mean; but no
 rank ever holds it. How far they are from it is the consensus error, ‖x_i - x̄‖² summed over the ranks (see consensus).
 
 Source: Lian et al. 2017, arXiv 1705.09056, algorithm 1.
@@ -41,7 +41,7 @@ class Neighbourhood:
     """The averaging of one rank with its neighbours.
 
         rounds = Neighbourhood(mixing, comm, weights)
-        rounds.begin(weights)                       # they must stay as they are until …
+        rounds.begin(weights)                       # they must not change until …
         …                                           # something else in the meantime
         rounds.finish(weights)                      # … here: now weights are the average
 
@@ -67,12 +67,12 @@ class Neighbourhood:
         self._under_way: list[Request] = []
 
     def begin(self, x: Array, word: int = 0) -> None:
-        """Send x to the neighbours, and be ready for theirs. The word goes along as the messages' tag."""
+        """Send x to the neighbours, and post receives for theirs. The stop notice is the messages' tag."""
         self._under_way = [self._comm.irecv(y, j, ANY) for j, y in self._heard.items()]
         self._under_way += [self._comm.isend(x, j, word) for j in self._heard]
 
     def finish(self, x: Array) -> list[int]:
-        """Replace x by Σ_j W_ij x_j when all have come; the words that came along."""
+        """Replace x by Σ_j W_ij x_j when all have arrived; returns the stop notices received with them."""
         words = [request.wait().tag for request in self._under_way][: len(self._heard)]
         with self._comm.span("update (mix)"):
             np.multiply(x, self._weights[self._comm.rank], out=x)
@@ -88,7 +88,7 @@ class _Rumour:
 
     Args:
         steps: the last one, if nobody stops before.
-        reach: in how many steps this rank's word comes to all.
+        reach: in how many steps this rank's notice reaches all.
         asked: whether this rank is asked to stop.
 
     Attributes:
@@ -102,25 +102,25 @@ class _Rumour:
         self._asked = asked
 
     def word(self, step: int) -> int:
-        """To be told in this step: how many steps are left; 0 where all go on to the last."""
+        """The notice to send in this step: how many steps are left; 0 if all continue to the last."""
         if self.end == self._steps and self._asked():
             self.end = min(self.end, step + self._reach())
         return self.end - step if self.end < self._steps else 0
 
     def hear(self, step: int, words: list[int]) -> None:
-        """What neighbours have told in this step."""
+        """Take in the neighbours' notices of this step."""
         self.end = min([self.end, *(step + word for word in words if word)])
 
 
 def d_psgd(worker: Worker, mixing: Mixing, steps: int, asked: Asked = lambda: False) -> None:
-    """Train by gossip: each step averages the weights of before the step, and then descends.
+    """Train by gossip: each step averages the weights from before the step, then descends.
 
     Args:
-        worker: of this rank; workers may start apart.
-        mixing: who takes over how much from whom; the same on all ranks, all of which must call.
+        worker: of this rank; workers may start from different weights.
+        mixing: the mixing weights; the same on all ranks, all of which must call.
         steps: the step to stop at, counted from the first ever.
-        asked: whether to stop before; all ranks stop at the same step, soon after one of them is asked. (In a graph
-            that falls apart, those do to whom the word comes.)
+        asked: whether to stop before; all ranks stop at the same step, soon after one of them is asked. (In a
+            disconnected graph, those that the notice reaches.)
 
     Cost per rank and step, d neighbours, n bytes of weights: d messages, d·n bytes sent, and as many received.
 

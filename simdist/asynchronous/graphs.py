@@ -1,4 +1,4 @@
-"""Graph: who may talk to whom, where nobody talks to all.
+"""Graph: which ranks may talk to each other in decentralised methods.
 
     ring(6)          torus(3, 3)        exponential(8)               bipartite(5)
 
@@ -47,7 +47,7 @@ class Graph:
         neighbours: of each rank, in ascending order.
 
     Raises:
-        ArgumentError: a rank's neighbour has not that rank for a neighbour, is the rank itself, or is not there.
+        ArgumentError: the neighbours are not symmetric, or a neighbour is the rank itself or does not exist.
     """
 
     neighbours: tuple[tuple[int, ...], ...]
@@ -64,10 +64,10 @@ class Graph:
 
     @classmethod
     def of(cls, ranks: int, edges: Iterable[tuple[int, int]]) -> "Graph":
-        """The graph with these edges, each between two of `ranks` ranks; one that is named twice counts once.
+        """The graph with these edges, each between two of `ranks` ranks; duplicates count once.
 
         Raises:
-            ArgumentError: an edge joins a rank to itself, or leads to a rank that there is not.
+            ArgumentError: an edge joins a rank to itself, or leads to a rank that does not exist.
         """
         if ranks < 1:
             raise ArgumentError(f"a graph of {ranks} ranks; needs at least 1")
@@ -94,18 +94,18 @@ class Graph:
 
     @property
     def connected(self) -> bool:
-        """Whether news from rank 0 comes to all."""
+        """Whether the graph is connected."""
         return len(self._distances(0)) == self.size
 
     def reach(self, rank: int) -> int:
-        """In how many steps news from this rank comes to all that it comes to, told by each to its neighbours."""
+        """The eccentricity: in how many steps news from this rank reaches all ranks connected to it."""
         return max(self._distances(rank).values())
 
     def sides(self) -> list[int]:
-        """0 or 1 for each rank, so that every edge joins a 0 to a 1; of each connected part the lowest rank is 0.
+        """0 or 1 for each rank, so that every edge joins a 0 to a 1; the lowest rank of each component is 0.
 
         Raises:
-            ArgumentError: there are no such sides: some edge closes a cycle of odd length.
+            ArgumentError: the graph is not bipartite: some edge closes a cycle of odd length.
         """
         side: dict[int, int] = {}
         for first in range(self.size):
@@ -119,7 +119,7 @@ class Graph:
         return [side[rank] for rank in range(self.size)]
 
     def _distances(self, start: int) -> dict[int, int]:
-        """How many edges away each rank is that can be reached at all."""
+        """The distance in edges to each rank that can be reached."""
         distance, queue = {start: 0}, deque([start])
         while queue:
             i = queue.popleft()
@@ -144,13 +144,13 @@ _MAKERS: dict[str, Callable[[int], Graph]] = {}
 
 
 def named(name: str) -> Callable[[Maker], Maker]:
-    """Register the function below, which makes a graph of so many ranks; `simdist train --graph` knows it then.
+    """Register the function below, which makes a graph of a number of ranks, also for `simdist train --graph`.
 
         @named("ladder")
         def ladder(ranks):
             return Graph.of(ranks, [(r, r + k) for k in (1, 2) for r in range(ranks - k)])
 
-    It has to return a `Graph`, of any number of ranks from one on, in which news from each comes to all.
+    It must return a connected `Graph`, for any number of ranks from one on.
     """
 
     def register(maker: Maker) -> Maker:
@@ -166,11 +166,11 @@ def graphs() -> list[str]:
 
 
 def graph(name: str, ranks: int) -> Graph:
-    """The graph of this name on so many ranks.
+    """The graph of this name on this many ranks.
 
     Raises:
         UnknownNameError: there is none; the message lists those there are.
-        ArgumentError: ranks is below 1; or what makes it makes no graph, one of other size, or one that falls apart.
+        ArgumentError: ranks is below 1; or its function returns no graph, one of another size, or a disconnected one.
     """
     if name not in _MAKERS:
         raise unknown_name("graph", name, _MAKERS)
@@ -191,12 +191,12 @@ def graph(name: str, ranks: int) -> Graph:
 
 @named("ring")
 def ring(ranks: int) -> Graph:
-    """Each rank beside the next, the last beside the first; bipartite where the number is even."""
+    """Each rank is connected to the next, the last to the first; bipartite if their number is even."""
     return _around(ranks, [1])
 
 
 def torus(rows: int, columns: int) -> Graph:
-    """A grid whose lines and columns are closed to rings; rank i sits in line i // columns."""
+    """A grid whose rows and columns are closed to rings; rank i is in row i // columns."""
     if rows < 1 or columns < 1:
         raise ArgumentError(f"a torus of {rows} x {columns} ranks; needs at least 1 x 1")
     grid = [divmod(i, columns) for i in range(rows * columns)]
@@ -219,16 +219,16 @@ def _most_rows(ranks: int) -> int:
 
 @named("exponential")
 def exponential(ranks: int) -> Graph:
-    """Each rank beside those 1, 2, 4, 8, … places away, both ways round, so that the weights can be symmetric.
+    """Each rank is connected to those 1, 2, 4, 8, … places away in both directions, so weights can be symmetric.
 
-    Source: Ying et al. 2021, arXiv 2110.13363, whose edges lead one way, and whose spectral gap is another for it.
+    Source: Ying et al. 2021, arXiv 2110.13363, where edges are directed, which gives another spectral gap.
     """
     return _around(ranks, [1 << k for k in range(max(0, ranks - 1).bit_length())])
 
 
 @named("hypercube")
 def hypercube(ranks: int) -> Graph:
-    """Each rank beside those whose numbers differ from its own in one binary digit.
+    """Each rank is connected to those whose numbers differ from its own in one bit.
 
     Raises:
         ArgumentError: ranks is no power of two.
@@ -241,12 +241,12 @@ def hypercube(ranks: int) -> Graph:
 
 @named("line")
 def line(ranks: int) -> Graph:
-    """Each rank beside the next."""
+    """Each rank is connected to the next."""
     return Graph.of(ranks, [(i, i + 1) for i in range(ranks - 1)])
 
 
 def grid(rows: int, columns: int) -> Graph:
-    """Lines and columns that are not closed; rank i sits in line i // columns."""
+    """Rows and columns that are not closed; rank i is in row i // columns."""
     if rows < 1 or columns < 1:
         raise ArgumentError(f"a grid of {rows} x {columns} ranks; needs at least 1 x 1")
     places = range(rows * columns)
@@ -263,22 +263,22 @@ def _most_square_grid(ranks: int) -> Graph:
 
 @named("star")
 def star(ranks: int) -> Graph:
-    """Rank 0 beside all others, as a server is."""
+    """Rank 0 is connected to all others, like a server."""
     return Graph.of(ranks, [(0, i) for i in range(1, ranks)])
 
 
 @named("complete")
 def complete(ranks: int) -> Graph:
-    """Each rank beside all others."""
+    """Each rank is connected to all others."""
     return _around(ranks, range(1, ranks))
 
 
 @named("bipartite")
 def bipartite(ranks: int) -> Graph:
-    """Every even rank beside every odd one."""
+    """Every even rank is connected to every odd one."""
     return Graph.of(ranks, [(i, j) for i in range(0, ranks, 2) for j in range(1, ranks, 2)])
 
 
 def _around(ranks: int, distances: Iterable[int]) -> Graph:
-    """Each rank beside those so many places before and after it on a circle."""
+    """Each rank is connected to those at these distances before and after it on a circle."""
     return Graph.of(ranks, [(i, (i + d) % ranks) for i in range(ranks) for d in distances if d % ranks])

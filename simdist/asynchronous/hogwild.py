@@ -1,16 +1,16 @@
-"""Hogwild: ranks of a node step on one vector in common, at once and without a lock.
+"""Hogwild: ranks of a node update one shared vector concurrently and without a lock.
 
-    x     one vector in memory that all ranks of the node see
+    x     one vector in shared memory
     e     the keys that an example touches: few of many, so two ranks seldom touch the same at the same time
 
         rank 0     read x[e] |---- gradient ----| x[e] -= γ g
         rank 1            read x[e'] |---- gradient ----| x[e'] -= γ g'
                                                 ^
-                      rank 0 writes in between: if e and e' have keys in common, rank 1's gradient is of weights
-                      that are no more, and each such key is a conflict
+                      rank 0 writes in between: if e and e' have keys in common, rank 1's gradient is of stale
+                      weights, and each such key is a conflict
 
-Where no two ranks touch the same keys, the result is that of one rank that does all steps one after another, to the
-last bit. Where they do, it is near, and the nearer the sparser the problem. How near is what conflicts tell.
+If no two ranks touch the same keys, the result is bit-identical to that of one rank that does all steps in sequence.
+If they do, it is close, and the closer the sparser the problem. The number of conflicts tells how close.
 
 Source: Niu, Recht, Ré, Wright 2011, arXiv 1106.5730, algorithm 1.
 """
@@ -40,12 +40,12 @@ class SparseObjective(Protocol):
 
 
 class Touches(NamedTuple):
-    """What one rank did to the vector in common.
+    """What one rank did to the shared vector.
 
     Attributes:
         losses: one a step, at the weights that it read.
-        num_keys: how many keys it wrote, each as often as it did.
-        conflicts: how often another rank wrote a key that this rank had read and was yet to write.
+        num_keys: how many keys it wrote, repetitions included.
+        conflicts: how often another rank wrote a key that this rank had read but not yet written.
     """
 
     losses: list[float]
@@ -54,17 +54,17 @@ class Touches(NamedTuple):
 
 
 class Hogwild:
-    """One vector of weights for all ranks of a node, and what one rank does to it.
+    """One vector of weights shared by all ranks of a node, and one rank's updates of it.
 
     Args:
         comm: ranks of one node; all of them must make it.
         weights: at the start, shape (n,), floats; those of rank 0 count.
-        count_conflicts: whether to count them, which takes 8·n bytes a rank in memory in common.
+        count_conflicts: whether to count them, which takes 8·n bytes of shared memory per rank.
 
     Attributes:
-        weights: the vector in common; every rank's changes are in it.
+        weights: the shared vector; it includes every rank's changes.
 
-    Cost: no messages. A step touches the keys of its term alone.
+    Cost: no messages. A step touches only the keys of its term.
 
     Raises:
         ArgumentError: the ranks are on more than one node; on every rank.
@@ -73,7 +73,7 @@ class Hogwild:
     def __init__(self, comm: Communicator, weights: Array, count_conflicts: bool = True) -> None:
         if comm.num_nodes > 1:
             raise ArgumentError(
-                f"Hogwild on rank {comm.rank}: {comm.size} ranks on {comm.num_nodes} nodes have no memory in common"
+                f"Hogwild on rank {comm.rank}: {comm.size} ranks on {comm.num_nodes} nodes have no shared memory"
             )
         self.comm = comm
         self.weights = comm.shared(weights.shape, weights.dtype)
@@ -84,7 +84,7 @@ class Hogwild:
         self.meet()
 
     def meet(self) -> None:
-        """Return when all ranks are here, and what they wrote before can be read."""
+        """A barrier, after which all that the ranks wrote before can be read."""
         self.comm.fence()
         self.comm.barrier()
         self.comm.fence()
@@ -98,23 +98,23 @@ class Hogwild:
         compute_time: ComputeTime | None = None,
         observe: Callable[[int, Array], None] | None = None,
     ) -> Touches:
-        """Make so many steps, while the others make theirs; returns when all have made them.
+        """Make this many steps, while the others make theirs; returns when all are done.
 
         On virtual ranks the order of reads and writes is that of virtual time, so conflicts are exact: two steps
-        conflict in each key that both touch, where they overlap in time. On real ones they are those that counts of
-        writes, one read before and one after, let a rank see. There a write reads its keys, adds and writes them
-        back: of two at the very same moment one may be lost in a key, for NumPy's additions are not atomic, as the
-        paper's are.
+        conflict in each key that both touch, where they overlap in time. On real ranks they are those that
+        a rank detects from counts of writes, read before and after. There a write reads its keys, adds, and writes
+        them back: of two simultaneous writes to a key one may be lost, as NumPy's additions, unlike the paper's, are
+        not atomic.
 
         Args:
             objective: this rank's terms.
             steps: of this rank.
             learning_rate: of plain SGD.
-            compute_time: how long a step takes besides what it really computes.
+            compute_time: extra time of a step, in addition to its actual computation.
             observe: called with (step, all weights) after each step.
 
         Raises:
-            ArgumentError: keys do not ascend, or are not those of weights.
+            ArgumentError: keys do not ascend, or lie outside the weights.
         """
         require_steps("steps", steps)
         times = compute_time or Constant()

@@ -1,4 +1,4 @@
-"""Local SGD: ranks step by themselves, and average their weights every H steps.
+"""Local SGD: ranks make steps independently, and average their weights every H steps.
 
     H   steps between two averages             γ g   a step of the rank's own
 
@@ -29,7 +29,7 @@ LocalSteps = int | Callable[[int], int]
 
 
 def post_local(switch_step: int, local_steps: int) -> Callable[[int], int]:
-    """For `local_sgd`: 1 local step before step `switch_step`, `local_steps` from there on."""
+    """A schedule for `local_sgd`: 1 local step before step `switch_step`, `local_steps` from then on."""
     return lambda step: 1 if step < switch_step else local_steps
 
 
@@ -42,7 +42,7 @@ def average(x: Array, comm: Communicator, algorithm: str = "auto") -> None:
 
 
 def any_asked(asked: Asked | None, comm: Communicator) -> bool:
-    """Whether any rank is asked to stop. All must call, at an average, where they wait for each other anyway."""
+    """Whether any rank is asked to stop. All must call, at an average, when they wait for each other anyway."""
     return asked is not None and any(comm.exchange("stop" if asked() else ""))
 
 
@@ -52,11 +52,11 @@ def local_sgd(
     """Train by local steps; all ranks have the same weights at the end.
 
     Args:
-        worker: of this rank, with the same weights on all at the start. What its optimizer remembers stays at home.
+        worker: of this rank, with the same weights on all at the start. Its optimizer state stays on this rank.
         steps: the step that each rank stops at, counted from the first ever; an average follows the last in any case.
-        local_steps: H, at least 1; or H by the step that has just been made, the same on all ranks.
+        local_steps: H, at least 1; or H as a function of the step just made, the same on all ranks.
         algorithm: of the all-reduce.
-        asked: whether to stop at the next average, if any rank is asked; the same on all whether it is given.
+        asked: whether to stop at the next average, if any rank is asked to; given on all ranks or on none.
 
     Returns:
         How many averages there were: ceil(steps / H) for a fixed H.

@@ -1,11 +1,11 @@
-"""Mixing: how much each rank takes over from whom when ranks average with their neighbours.
+"""Mixing: the weights with which ranks average with their neighbours.
 
     n   ranks                       W   shape (n, n); row i holds the weights with which rank i averages
     λ   the eigenvalues of W        1 = λ₁ ≥ λ₂ ≥ … ≥ λ_n ≥ -1
 
                  from 0   1   2   3
-        rank 0  |    ⅓   ⅓   .   ⅓ |        every row sums to 1: averaging leaves alone what is the same on all
-        rank 1  |    ⅓   ⅓   ⅓   . |        every column sums to 1: nobody counts for more, the mean stays
+        rank 0  |    ⅓   ⅓   .   ⅓ |        every row sums to 1: averaging preserves what is equal on all
+        rank 1  |    ⅓   ⅓   ⅓   . |        every column sums to 1: all count equally, the mean is preserved
         rank 2  |    .   ⅓   ⅓   ⅓ |        W = Wᵀ: the eigenvalues are real, and tell how fast ranks agree
         rank 3  |    ⅓   .   ⅓   ⅓ |
 
@@ -64,38 +64,38 @@ class Mixing:
         self.size = len(w)
 
     def neighbours(self, rank: int) -> Sequence[int]:
-        """The other ranks that this one takes anything from, in ascending order."""
+        """The other ranks with a nonzero weight in this rank's average, in ascending order."""
         return [int(j) for j in np.flatnonzero(self.weights[rank]) if j != rank]
 
     @cached_property
     def graph(self) -> Graph:
-        """Who takes anything from whom."""
+        """The graph of nonzero weights."""
         return Graph(tuple(tuple(self.neighbours(rank)) for rank in range(self.size)))
 
     @cached_property
     def eigenvalues(self) -> npt.NDArray[np.float64]:
-        """Of W, the largest first: λ₁ = 1, …, λ_n."""
+        """The eigenvalues of W, largest first: λ₁ = 1, …, λ_n."""
         return np.linalg.eigvalsh(self.weights)[::-1].astype(np.float64)
 
     @property
     def contraction(self) -> float:
-        """max(λ₂, -λ_n)²: what at most remains of Σ_i ‖x_i - x̄‖² after one averaging; 0 for one rank.
+        """max(λ₂, -λ_n)²: the largest share of Σ_i ‖x_i - x̄‖² that remains after one averaging; 0 for one rank.
 
-        The bound is met by ranks that hold the coordinates of the eigenvector of that eigenvalue.
+        The bound is attained if the ranks hold the components of that eigenvalue's eigenvector.
         """
         rest = self.eigenvalues[1:]
         return float(max(rest[0], -rest[-1], 0.0) ** 2) if len(rest) else 0.0
 
     @property
     def spectral_gap(self) -> float:
-        """1 - max(λ₂, -λ_n): 0 where ranks never agree, as in a graph that falls apart; 1 where they do at once."""
+        """1 - max(λ₂, -λ_n): 0 if ranks never agree, as in a disconnected graph; 1 if they do at once."""
         return 1.0 - float(self.contraction**0.5)
 
 
 def metropolis(graph: Graph) -> Mixing:
-    """The weights W_ij = 1 / (1 + max(d_i, d_j)) for neighbours i and j of degrees d; the rest stays at home.
+    """Metropolis weights: W_ij = 1 / (1 + max(d_i, d_j)) for neighbours i, j of degrees d; W_ii is the rest.
 
-    Each rank needs to know no more than its neighbours' degrees. Where all degrees are d, all weights are
+    Each rank only needs to know its neighbours' degrees. Where all degrees are d, all weights are
     1 / (d + 1): a third each on a ring, a fifth on a torus, and on a complete graph W = 11ᵀ/n, the mean.
 
     Source: Xiao, Boyd, Lall 2005, IPSN, "A scheme for robust distributed sensor fusion based on average consensus".

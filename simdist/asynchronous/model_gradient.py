@@ -18,15 +18,15 @@ def first_weights(model: Model, dtype: str = "float32", seed: int = 0, kind: str
 
 
 class ModelGradient:
-    """What one worker finds in its part of each batch: gradient(weights, step) -> (loss, gradient).
+    """One worker's gradient on its part of each batch: gradient(weights, step) -> (loss, gradient).
 
-    The mean of all workers' gradients is that of the whole batch, however it is cut. A worker's loss is the mean over
-    its own windows; nan where there are fewer windows than workers, and it has none.
+    The mean of all workers' gradients is that of the whole batch, however it is split. A worker's loss is the mean
+    over its own windows; nan if it has none, as when there are fewer windows than workers.
 
     Args:
         model: this rank's own; it is bound to whatever weights it is called with. Nothing is dropped.
         batches: of all workers together.
-        worker, workers: which one this is, of how many.
+        worker, workers: the index of this one, and their number.
     """
 
     def __init__(self, model: Model, batches: Batches, worker: int, workers: int) -> None:
@@ -36,7 +36,7 @@ class ModelGradient:
         self._weights: Array | None = None
 
     def __call__(self, weights: Array, step: int) -> tuple[float, Array]:
-        """The loss in nats a target, and its gradient, in an array that the next call uses again."""
+        """The loss in nats a target, and its gradient, in an array that the next call reuses."""
         model, parameters = self._model, self._model.parameters
         if weights is not self._weights:
             parameters.bind(weights, np.zeros_like(weights))

@@ -1,20 +1,20 @@
-"""Pairwise averaging: asynchronous decentralised SGD (AD-PSGD). Nobody waits for a step of anybody else's.
+"""Pairwise averaging: asynchronous decentralised SGD (AD-PSGD). No rank waits for another's step.
 
-    active ranks     find a gradient, average with one neighbour drawn at random, descend; and again
-    passive ranks    find a gradient, descend; and again. A second stream answers those who want to average
+    active ranks     repeat: compute a gradient, average with one neighbour drawn at random, descend
+    passive ranks    repeat: compute a gradient, descend. A second stream answers requests to average
 
         active  i             | gradient g_i at x_i |--x_i--.       .--m--> x_i ← m - γ g_i | gradient …
                                                             v       |
         passive j, averaging                             m = (x_i + x_j) / 2;  x_j ← m
         passive j             | gradient g_j at x_j as it was before … | x_j ← x_j - γ g_j | gradient …
 
-Edges join only active to passive ranks: the graph is bipartite. If two ranks could each ask the other, or several in
-a circle, each would wait for an answer and none would give it; here those who ask are never asked. What a passive rank
-descends by may be old: x_j has been averaged since. That is the price, and the mean of all x stays what it was under
-each averaging.
+Edges join only active to passive ranks: the graph is bipartite. If two ranks could ask each other, or several in a
+cycle, each would wait for an answer and none would give it; here ranks that ask are never asked. A passive rank's
+gradient may be stale, because x_j has been averaged since. That is the price; each averaging preserves the mean of
+all x.
 
-A rank that is asked to stop makes the step that it is at, and says so with its next weights; whoever hears it does the
-same. So all stop within a few steps, each after a step of its own; and when all have, nothing is under way.
+A rank that is asked to stop finishes its current step, and says so with its next weights; every rank that hears it
+does the same. So all stop within a few steps, each after its own step; and when all have, nothing is in flight.
 
 Source: Lian et al. 2018, arXiv 1710.06952, algorithm 1, and the bipartite graph of its implementation.
 """
@@ -37,7 +37,7 @@ _HALT = 2  # added to either by a rank that knows that all are to stop
 
 
 def ad_psgd(worker: Worker, graph: Graph, steps: int, seed: int = 0, asked: Asked = lambda: False) -> int:
-    """Train by pairwise averaging: each rank makes so many steps, at its own pace.
+    """Train by pairwise averaging: each rank makes its steps at its own pace.
 
     Args:
         worker: of this rank; `observe` is called after each step, and on passive ranks after each averaging.
@@ -45,8 +45,8 @@ def ad_psgd(worker: Worker, graph: Graph, steps: int, seed: int = 0, asked: Aske
             side of rank 0 is active.
         steps: the step that each rank stops at, counted from the first ever.
         seed: of the choice of neighbours, the same on all ranks.
-        asked: whether to stop before. Soon after one rank is asked all have stopped, each at a step of its own, which
-            its worker tells.
+        asked: whether to stop before. Soon after one rank is asked, all have stopped, each at its own step, which
+            is its worker's `done`.
 
     Returns:
         How often this rank's weights have been averaged with another's.

@@ -1,9 +1,9 @@
-"""Splits: whose samples are whose, when clients hold data that differ from one another's.
+"""Splits: which client holds which samples, when clients' data are not identically distributed.
 
     labels        0 0 0 0 0 0 1 1 1 1 1 1 2 2 2 2 2 2
 
     even          each client has some of each label, at random
-    by label      |  a  |  b  |  c  |  a  |  b  |  c  |       sorted by label, cut in pieces, dealt out at random
+    by label      |  a  |  b  |  c  |  a  |  b  |  c  |       sorted by label, cut in pieces, assigned at random
     Dirichlet     of each label a client's share is drawn from Dir(α): α → ∞ is even, α → 0 one label to one client
 
 Every sample belongs to one client. Splits depend on the seed alone, so every rank works out the same.
@@ -21,14 +21,14 @@ Indices = npt.NDArray[np.int64]
 
 
 def even(num_samples: int, clients: int, seed: int) -> list[Indices]:
-    """The numbers of each client's samples, dealt out at random, in parts that differ by one at most."""
+    """The numbers of each client's samples, assigned at random, in parts that differ by at most one."""
     _check(num_samples, clients)
     order = np.random.default_rng(seed).permutation(num_samples)
     return [np.sort(order[part]) for part in partition(num_samples, clients)]
 
 
 def by_label(labels: Array, clients: int, seed: int, pieces: int = 2) -> list[Indices]:
-    """The numbers of each client's samples, so that most clients have `pieces` labels at most.
+    """The numbers of each client's samples, such that most clients have at most `pieces` labels.
 
     Args:
         labels: shape (n,), of any integer dtype.
@@ -54,7 +54,7 @@ def by_label(labels: Array, clients: int, seed: int, pieces: int = 2) -> list[In
 
 
 def dirichlet(labels: Array, clients: int, alpha: float, seed: int) -> list[Indices]:
-    """The numbers of each client's samples, each label shared out by Dir(α, …, α); a client may get none at all.
+    """The numbers of each client's samples, each label divided by Dir(α, …, α); a client may get no samples.
 
     Args:
         labels: shape (n,), of any integer dtype.

@@ -1,6 +1,6 @@
-"""Worker: one rank's own copy of the weights, and how it steps by its own gradient.
+"""Worker: one rank's own copy of the weights, and its steps by its own gradient.
 
-What ranks do apart is the same in every method without a server; the methods differ in how workers come together.
+What ranks do independently is the same in every method without a server; the methods differ in how workers average.
 """
 
 from collections.abc import Callable
@@ -15,32 +15,32 @@ from simdist.optim import SGD, Optimizer
 __all__ = ["Asked", "Gradient", "Rate", "Worker"]
 
 Gradient: TypeAlias = Callable[[Array, int], tuple[float, Array]]
-"""gradient(weights, step) -> (loss, gradient), of this rank's own data; it leaves the weights alone."""
+"""gradient(weights, step) -> (loss, gradient), of this rank's own data; it does not change the weights."""
 
 Rate: TypeAlias = float | Callable[[int], float]
 """A learning rate, or the learning rate as a function of the step."""
 
 Asked: TypeAlias = Callable[[], bool]
-"""asked() -> whether this rank has been asked to come to a halt with all others; asked before or after a step."""
+"""asked() -> whether this rank has been asked to stop along with all others; called before or after a step."""
 
 
 class Worker:
-    """The weights of one rank, and what it does with them by itself.
+    """The weights of one rank, and its local steps.
 
     Args:
         comm: the ranks that train together, as this one sees them.
         weights: shape (n,), floats, contiguous; changed in place.
         gradient: of this rank's data; see `Gradient`.
         learning_rate: of `optimizer`.
-        optimizer: made for these weights; plain SGD where not given.
-        compute_time: how long each step's gradient takes besides what it really computes.
+        optimizer: made for these weights; plain SGD if not given.
+        compute_time: extra time of each step's gradient, in addition to its actual computation.
         observe: called with (step, weights) when the weights have changed.
-        done: how many steps have been made with these weights before.
+        done: how many steps these weights have already made.
 
     Attributes:
-        done: how many steps have been made by now; where a method begins, and where it has come to.
-        losses: one a gradient, in nats or whatever `gradient` gives.
-        times_s: when each gradient was there, on the communicator's clock.
+        done: how many steps have been made so far.
+        losses: one per gradient, in the unit that `gradient` returns.
+        times_s: when each gradient was ready, on the communicator's clock.
 
     Raises:
         ArrayError: the weights are no flat contiguous vector.
@@ -72,7 +72,7 @@ class Worker:
         self._rate = learning_rate
 
     def find_gradient(self, step: int, weights: Array | None = None) -> Array:
-        """The gradient at the weights, or at others that are given; its time passes, and its loss is kept."""
+        """The gradient at the weights, or at others if given; its extra time passes, and its loss is recorded."""
         comm = self.comm
         start_s = comm.clock()
         with comm.span("compute"):
@@ -83,7 +83,7 @@ class Worker:
         return gradient
 
     def descend(self, gradient: Array, step: int) -> None:
-        """Step by a gradient."""
+        """Make one step with this gradient."""
         rate = self._rate(step) if callable(self._rate) else self._rate
         with self.comm.span("update"):
             self.optimizer.step(self.weights, gradient, rate)

@@ -1,4 +1,4 @@
-"""Jobs: the same program on so many ranks, wherever this process is."""
+"""Jobs: the same program on a number of ranks, inside an mpirun job or outside of one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,21 +16,21 @@ __all__ = ["check_ranks", "given_ranks", "per_rank"]
 
 
 def given_ranks(where: str) -> list[int]:
-    """How many ranks the job at hand has, if it is to do the work; nothing where jobs are started as needed."""
+    """How many ranks the current mpirun job has, if it does the work; None if jobs are started as needed."""
     return [world().size] if where == "mpi" and in_job() else []
 
 
 def check_ranks(ranks: int, where: str) -> None:
-    """See that there can be so many ranks.
+    """Check that this many ranks are possible.
 
     Raises:
-        ArgumentError: the job at hand, or this machine, has fewer.
+        ArgumentError: the current job has, or this machine can hold, only fewer.
     """
     if where == "virtual" or not in_job():
         check_room(ranks, where)
     elif ranks > world().size:
         raise ArgumentError(
-            f"asked for {ranks} ranks in a job of {world().size}: start one with more, or this without mpirun"
+            f"asked for {ranks} ranks in a job of {world().size}: start it with more, or without mpirun"
         )
 
 
@@ -39,15 +39,15 @@ def per_rank(
 ) -> Array | None:
     """What program(comm, *args), an array of the same shape on all ranks, returns on each: shape (ranks, …).
 
-    Starts a job of its own; but in a process that mpirun started, the job at hand does the work, on its first
-    `ranks` ranks, and rank 0 alone gets the result; the others None.
+    Starts a job of its own; but inside an mpirun job that job does the work, on its first `ranks` ranks, and only
+    rank 0 gets the result; the others get None.
 
     Args:
         where: "mpi" or "virtual".
         options: as of `sd.run`.
 
     Raises:
-        ArgumentError: the job at hand has fewer ranks.
+        ArgumentError: the current job has fewer ranks.
     """
     if where == "virtual" or not in_job():
         return np.stack(run(program, ranks, world=where, args=args, **options).results)

@@ -23,13 +23,13 @@ _PING_PONG_SIZES = tuple(8**k for k in range(1, 8))
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One algorithm at one size on so many ranks.
+    """One algorithm at one size on one number of ranks.
 
     Attributes:
-        measured_s: wall-clock time, the median of the repeats; None where only the virtual world was asked.
+        measured_s: wall-clock time, the median of the repeats; None if only the virtual world was run.
         predicted_s: by the virtual world, on a model of the cluster.
         formula_s: by the published formula, with the same alpha, beta and gamma.
-        bus_bytes_per_s: of the measured time, or where there is none of the predicted one.
+        bus_bytes_per_s: from the measured time, or from the predicted one if there is none.
     """
 
     operation: str
@@ -47,7 +47,7 @@ class Row:
 
 
 def measure_machine(ranks: int) -> Cluster | None:
-    """This machine as `ranks` real ranks find it by ping-pong; None on ranks other than 0 of a job at hand."""
+    """This machine as `ranks` real ranks measure it by ping-pong; None on other ranks than 0 of an mpirun job."""
     found = per_rank(_ping_pong, max(ranks, 2), (), "mpi", record=False, check=False)
     if found is None:
         return None
@@ -71,12 +71,12 @@ def rows(
     cluster: Cluster,
     repeats: int = 20,
 ) -> list[Row] | None:
-    """A row for every size and algorithm; None on ranks other than 0 of a job at hand.
+    """A row for every size and algorithm; None on ranks other than 0 of an mpirun job.
 
     Args:
         sizes: bytes of the whole array; rounded up to whole float32 items, and for all_to_all to whole rows.
         where: "mpi" measures; "virtual" does not.
-        cluster: what predictions and formulas take for granted.
+        cluster: the machine that predictions and formulas assume.
     """
     lengths = [-(-size // 4) for size in sizes]
     if operation == "all_to_all":
@@ -114,12 +114,12 @@ def _time(
 ) -> Array:
     """When this rank began and ended, shape (lengths, names, repeats, 2).
 
-    The algorithms take turns, so that all get the same noise. The time is that of a call from Python; of
-    all_gather, scatter and gather also that of telling each other the lengths.
+    The algorithms take turns, so that all get the same noise. The time is that of a call from Python; for
+    all_gather, scatter and gather it includes the exchange of the lengths.
 
     Args:
-        repeats: after one round that does not count, unless the arrays are hollow.
-        hollow: with phantom arrays.
+        repeats: after one warm-up round, unless the arrays are hollow.
+        hollow: use phantom arrays.
     """
     warm_up = 0 if hollow else 1
     times_s = np.zeros((len(lengths), len(names), repeats + warm_up, 2))
@@ -146,7 +146,7 @@ def median_seconds(found: Array) -> Array:
 
 
 def bus_bytes_per_s(operation: str, ranks: int, num_bytes: int, seconds: float) -> float:
-    """The rate at which an ideal algorithm would have to drive every link, by the convention of nccl-tests.
+    """The bus bandwidth: the rate at which an ideal algorithm would have to use every link, as defined by nccl-tests.
 
     num_bytes / seconds times 2(p-1)/p for all_reduce; (p-1)/p for reduce_scatter, all_gather, all_to_all, scatter and
     gather, of the whole array; 1 for broadcast and reduce.

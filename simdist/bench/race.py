@@ -1,8 +1,8 @@
-"""Race: contenders take turns at one collective, so that whatever else the machine does strikes all of them alike.
+"""Race: contenders take turns at one collective, so that whatever else the machine does affects all of them alike.
 
-round 0    meet b meet c meet a        each turn begins when all ranks have met, and ends on the slowest
-round 1    meet a meet c meet b        each round has another order, the same on all ranks, so that nobody always
-round 2    meet c meet b meet a        comes after the same one, and finds the caches as that one leaves them
+round 0    meet b meet c meet a        each turn begins when all ranks have met, and ends with the slowest
+round 1    meet a meet c meet b        each round has another order, the same on all ranks, so that none always
+round 2    meet c meet b meet a        comes after the same one, and finds the caches as that one left them
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ __all__ = ["COPY", "OWN", "Arrays", "Lane", "Times", "contenders", "lane_of", "r
 COPY = "copy"
 """The limit: every rank copies as many bytes, all at once."""
 OWN = ", own memory"
-"""What is said of a contender whose arrays lie in memory of its rank's own, and not where all reach them."""
+"""Suffix of a contender whose arrays lie in its rank's private memory, and not in shared memory."""
 
 _LEAST = 3  # rounds
 _SPARE_ITEMS = 1 << 10  # by which lengths may be rounded up
@@ -30,11 +30,11 @@ _POOL_BYTES = 1 << 26  # among which cold arrays take turns: more than last-leve
 
 
 class Lane(NamedTuple):
-    """How the ranks of a job start together, whatever they talk by.
+    """How the ranks of a job start together, whatever library they communicate with.
 
     Attributes:
-        meet: returns when all ranks have come.
-        largest: the largest of all ranks' values, item by item, of an array of float64.
+        meet: a barrier: returns when all ranks have arrived.
+        largest: the elementwise maximum of an array of float64 over all ranks.
     """
 
     meet: Callable[[], Any]
@@ -42,7 +42,7 @@ class Lane(NamedTuple):
 
 
 class Times(NamedTuple):
-    """How long turns took, in seconds, as medians and tenths."""
+    """How long turns took, in seconds, as medians and deciles."""
 
     median: float
     p10: float
@@ -58,17 +58,17 @@ class Times(NamedTuple):
 def race(
     calls: Mapping[str, Callable[[int], Any]], lane: Lane, budget_s: float, most: int = 200, warm: bool = True
 ) -> dict[str, Times]:
-    """Let all take turns. All ranks must call this alike.
+    """Let all take turns. All ranks must call this with the same arguments.
 
     Args:
         calls: what each contender does in its turn in round k.
-        budget_s: about how long all of them together may take, which says how many rounds there are.
-        most: rounds, after one that does not count.
-        warm: whether each does it twice in its turn, and the second time counts: then caches hold what it has used,
-            and not what the one before it has.
+        budget_s: about how long all of them together may take; it determines the number of rounds.
+        most: the most rounds, after a warm-up round.
+        warm: whether each runs twice in its turn and the second run counts: then caches hold what it has used
+            itself, and not what the previous contender has.
 
     Returns:
-        of each contender, how long the slowest rank took. To count from when the last rank began would leave out what
+        for each contender, how long the slowest rank took. Counting from when the last rank began would leave out what
         the others had done by then: nearly half of it, where two ranks share a core and one runs after the other.
     """
     names, start_s = list(calls), perf_counter()
@@ -96,10 +96,10 @@ def race(
 
 
 class Arrays:
-    """Three pools of a rank, and in each the array of a round: always the same one, or one after the other.
+    """Three pools of a rank, each of which gives the array of a round: always the same one, or each in turn.
 
     Args:
-        empty: where the first comes from: `comm.empty`.
+        empty: what allocates the first: `comm.empty`.
         num_bytes: of the longest array.
     """
 
@@ -112,11 +112,11 @@ class Arrays:
         self._cut: dict[tuple[int, int, int], Array] = {}  # so that no contender's time holds that of cutting
 
     def turns(self, items: int) -> int:
-        """How many arrays of so many items there are."""
+        """How many arrays of this many items there are."""
         return max(1, self._items // items)
 
     def of(self, pool: Array, items: int, k: int, cold: bool) -> Array:
-        """The array of so many items of round k; cold, it has not been touched for as long as the pool is."""
+        """The array of this many items for round k; if cold, the whole pool has been used since it was last touched."""
         turn = k % self.turns(items) if cold else 0
         found = self._cut.get((id(pool), items, turn))
         if found is None:
@@ -125,7 +125,7 @@ class Arrays:
 
 
 def lane_of(comm: Communicator) -> Lane:
-    """How the ranks of a node meet in their memory."""
+    """How the ranks of a node meet in shared memory."""
 
     def largest(x: Array) -> Array:
         all_reduce(x, comm, "max", "ring")
@@ -137,11 +137,11 @@ def lane_of(comm: Communicator) -> Lane:
 def contenders(
     comm: Communicator, operation: str, names: Sequence[str], items: int, arrays: Arrays, cold: bool
 ) -> dict[str, Callable[[int], Any]]:
-    """What to call of simdist, by algorithm: those without messages on arrays in shared memory, and, under another
-    name, in own; those by messages in own, which has larger pages and suits them better.
+    """simdist's contenders, by algorithm: those without messages on arrays in shared memory and, under another name,
+    in private memory; those with messages in private memory, whose larger pages suit them better.
 
     Args:
-        items: of the whole array; for all_to_all a multiple of the ranks.
+        items: of the whole array; for all_to_all a multiple of the number of ranks.
     """
 
     def turn(name: str, pool: Array) -> Callable[[int], Any]:
@@ -158,7 +158,7 @@ def contenders(
 def _call(
     comm: Communicator, operation: str, name: str, x: Callable[[int], Array], y: Callable[[int], Array]
 ) -> Callable[[int], Any]:
-    """Calls a collective in round k, on x(k) and where it has an array for the result on y(k)."""
+    """Calls a collective in round k, on x(k) and, if it takes an array for the result, y(k)."""
     run = getattr(collectives, operation)
 
     def mine(k: int) -> Array:

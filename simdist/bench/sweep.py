@@ -34,19 +34,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.description = "Time a collective: measured, predicted by the virtual world, and by its formula."
     add = parser.add_argument
     add("operation", nargs="?", default="all_reduce", help="all_reduce, broadcast, … (all_reduce)")
-    add("--ranks", type=int, nargs="+", metavar="P", help="how many (2 4; under mpirun all)")
+    add("--ranks", type=int, nargs="+", metavar="P", help="numbers of ranks (2 4; under mpirun all)")
     add("--sizes", type=_size, nargs="+", default=_SIZES, metavar="BYTES", help="such as 512 64K 4M 1e8 (1K to 4M)")
     add("--algorithms", nargs="+", metavar="NAME", help="which of them (all)")
     add("--world", choices=["mpi", "virtual"], default="mpi", help="mpi measures; virtual predicts only (mpi)")
-    machine = f"what to predict for: {_MEASURED}, by ping-pong (mpi); {', '.join(presets())} (this-machine); a .toml"
+    machine = f"machine to predict for: {_MEASURED}, by ping-pong (mpi); {', '.join(presets())} (this-machine); a .toml"
     add("--cluster", metavar="NAME", help=machine)
-    add("--repeats", type=int, default=20, metavar="N", help="of N measurements the median counts (20)")
-    add("--out", type=Path, metavar="FILE", help="write all figures there, as JSON")
-    add("--picture", type=Path, metavar="FILE", help="draw them there: .png, .svg or .pdf")
+    add("--repeats", type=int, default=20, metavar="N", help="measurements, of which the median counts (20)")
+    add("--out", type=Path, metavar="FILE", help="write all figures to FILE, as JSON")
+    add("--picture", type=Path, metavar="FILE", help="draw them to FILE: .png, .svg or .pdf")
     add(
         "--tune",
         action="store_true",
-        help="find the fastest algorithms, all collectives, for `auto` to go by from now on",
+        help="find the fastest algorithms of all collectives, for `auto` to use from now on",
     )
 
 
@@ -102,28 +102,28 @@ def execute(args: Namespace) -> int:
 
 
 def _check_files(args: Namespace) -> None:
-    """See, before anything is measured, that there is a place for what is to be written."""
+    """Check, before anything is measured, that the output files can be written."""
     if args.picture is not None:
         check_format(args.picture)
     for path in (args.out, args.picture):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise ArgumentError(f"cannot write {path}: needs the name of a file in a folder that is there")
+            raise ArgumentError(f"cannot write {path}: needs the name of a file in an existing folder")
 
 
 def _tune(args: Namespace) -> int:
     """Measure, write the table for this user, and print it."""
     if args.world != "mpi" or in_job():
-        raise ArgumentError("--tune starts jobs of real ranks by itself: leave out --world and mpirun")
+        raise ArgumentError("--tune starts jobs of real ranks itself: leave out --world and mpirun")
     counts = args.ranks or [2, 4]
     if min(counts) < 2:
-        raise ArgumentError(f"--ranks {counts}: to tune takes at least 2")
+        raise ArgumentError(f"--ranks {counts}: tuning needs at least 2")
     path = args.out or Tuned.path()
     table = tune(counts, args.sizes if args.sizes is not _SIZES else SIZES)
     table.save(path)
     for (operation, ranks), picks in sorted(table.picks.items()):
         told = [f"{size(a.num_bytes)} {a.shared}{'' if a.own == a.shared else f' ({a.own})'}" for a in picks]
         print(f"{operation:<15} {ranks:>3} ranks  {', '.join(told)}")
-    print(f"in brackets what is faster for arrays in a rank's own memory; written to {path}")
+    print(f"in brackets the fastest for arrays in a rank's private memory; written to {path}")
     return 0
 
 
@@ -132,7 +132,7 @@ def _seconds(row: Row, source: str) -> float | None:
 
 
 def fastest(table: Sequence[Row], source: str) -> list[Crossover]:
-    """Which algorithm is the fastest from which size on, as "measured", "predicted" or by "formula"."""
+    """Which algorithm is fastest from which size on: "measured", "predicted" or by "formula"."""
     lines: dict[str, dict[int, float]] = {}
     for row in table:
         time_s = _seconds(row, source)

@@ -1,6 +1,6 @@
-"""Trial: one call of a collective, with what NumPy says of its result and `cost` of its traffic.
+"""Trial: one call of a collective, with its result checked against NumPy and its traffic against `cost`.
 
-What rank r puts in follows from the trial and r alone, so every rank can work out what it must get.
+Rank r's input follows from the trial and r alone, so every rank can compute what it must get.
 """
 
 import hashlib
@@ -40,8 +40,8 @@ class Trial(NamedTuple):
 
     Attributes:
         operation, algorithm: "all_reduce", "ring".
-        length: items of the whole array; for all_to_all of a row, one for each rank.
-        dtype, op, root: as of the collectives; where the operation has no op or root they are not looked at.
+        length: items of the whole array; for all_to_all of one row, of which there is one per rank.
+        dtype, op, root: as for the collectives; ignored if the operation has no op or root.
     """
 
     operation: str
@@ -52,7 +52,7 @@ class Trial(NamedTuple):
     root: int = 0
 
     def told(self) -> str:
-        """What tells it from the others of its algorithm: "length 2, int64, sum, root 1"."""
+        """What distinguishes it from the other trials of its algorithm: "length 2, int64, sum, root 1"."""
         op = [self.op] if self.operation in REDUCING else []
         root = [f"root {self.root}"] if self.operation in ROOTED else []
         return ", ".join([f"length {self.length}", self.dtype, *op, *root])
@@ -72,11 +72,11 @@ class Outcome(NamedTuple):
     """What one rank found.
 
     Attributes:
-        error: the largest difference from NumPy, relative to NumPy's value for floats; infinite where shape
-            or dtype are not right.
-        limit: how large it may be: 0, but for rounding in sums and products of floats.
-        counted, promised: the traffic on the record, and by `cost`.
-        digest: a fingerprint of the result; empty where this rank gets none.
+        error: the largest difference from NumPy, relative to NumPy's value for floats; infinite if shape
+            or dtype is wrong.
+        limit: how large it may be: 0, except for rounding in sums and products of floats.
+        counted, promised: the traffic on the record, and as given by `cost`.
+        digest: a fingerprint of the result; empty if this rank gets none.
     """
 
     error: float
@@ -87,12 +87,12 @@ class Outcome(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """Whether result and traffic are as they must be."""
+        """Whether result and traffic are correct."""
         return self.error <= self.limit and self.counted == self.promised
 
 
 def contribution(trial: Trial, ranks: int, rank: int) -> Array:
-    """What `rank` puts in: random, with a share of zeros for the logical operations."""
+    """The input of `rank`: random, with a share of zeros for the logical operations."""
     return _drawn(_shape(trial, ranks), trial.dtype, trial.op in ("lor", "land"), ranks, rank).copy()
 
 
@@ -132,7 +132,7 @@ def expected(trial: Trial, ranks: int, rank: int) -> Array | None:
 
 @lru_cache(maxsize=128)  # ranks ask for the same, and so do algorithms
 def _whole(trial: Trial, ranks: int) -> Array:
-    """What the ranks get, together; of all_to_all what each has put in, by rows."""
+    """What the ranks get, together; for all_to_all the input of each, by rows."""
     puts = [contribution(trial, ranks, r) for r in range(ranks)]
     whole: Array
     match trial.operation:
@@ -150,10 +150,10 @@ def _whole(trial: Trial, ranks: int) -> Array:
 
 
 def perform(trial: Trial, comm: Communicator, x: Array, out: Array | None = None) -> Array | None:
-    """Call the collective on x, which is overwritten; what this rank gets.
+    """Call the collective on x, which is overwritten; returns what this rank gets.
 
     Args:
-        out: where all_gather and all_to_all put it; memory of their own where not given.
+        out: where all_gather and all_to_all put it; new memory if not given.
     """
     call: Any = getattr(collectives, trial.operation)
     mine = partition(trial.length, comm.size)[comm.rank]
@@ -178,8 +178,8 @@ def perform(trial: Trial, comm: Communicator, x: Array, out: Array | None = None
 
 
 def _poisoned(trial: Trial, ranks: int) -> Array | None:
-    """Where the result goes, if the caller says where: full of what is in no result, lest memory that an earlier
-    trial has left passes for what an algorithm has forgotten to write.
+    """Where the result goes, if the caller provides it: filled with values that occur in no result, so that what an
+    earlier trial left there cannot hide that an algorithm forgot to write.
     """
     if trial.operation not in ("all_gather", "all_to_all"):
         return None
@@ -191,7 +191,7 @@ def _poisoned(trial: Trial, ranks: int) -> Array | None:
 def outcome(trial: Trial, comm: Communicator) -> Outcome:
     """Perform the trial, on the communicator's device, and compare. All ranks of comm must call it.
 
-    Where ranks share a GPU one works for all, so there what each of them moves is no matter of its own.
+    Where ranks share a GPU one works for all, so the bytes that each of them moves are not compared.
     """
     x = moved(contribution(trial, comm.size, comm.rank), comm.device.kind)
     out = _poisoned(trial, comm.size)

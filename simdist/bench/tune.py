@@ -1,4 +1,4 @@
-"""Tune: find the fastest algorithm of each collective on this machine, for `auto` to go by."""
+"""Tune: find the fastest algorithm of each collective on this machine, for `auto` to use."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from simdist.trace.kind import COLLECTIVES
 __all__ = ["SIZES", "tune"]
 
 SIZES = tuple(4**k * 1024 for k in range(8))
-"""1 KiB to 16 MiB: beyond it is memory that counts, and what is the fastest does not change."""
+"""1 KiB to 16 MiB: beyond that memory bandwidth dominates, and the fastest does not change."""
 
 _ENOUGH = 1.05  # an algorithm must be faster by this factor to be preferred to `direct`
 
@@ -54,7 +54,7 @@ def _measure(comm: Communicator, sizes: Sequence[int], budget_s: float) -> dict[
 
 
 def _fastest(operation: str, medians: dict[str, float]) -> tuple[str, str]:
-    """The names for arrays in shared memory, and in own."""
+    """The names for arrays in shared memory, and in private memory."""
     by_messages = {
         name: s for name, s in medians.items() if not name.endswith(OWN) and find(operation, name).by_messages
     }

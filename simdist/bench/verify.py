@@ -27,29 +27,29 @@ _HEAD = (
     f"{'messages (cost)':>19}  {'bytes (cost)':>25}"
 )
 _LONG = 100_003
-"""Items of the longest array: more than leave at once in one message, and no multiple of anything."""
+"""Items of the longest array: more than fit one eager message, and a multiple of nothing in use."""
 _DURING = "while verify tried "
-"""How the note begins that tells in which trial an error arose."""
+"""How the note begins that says in which trial an error occurred."""
 _SAME_BITS = ("all_reduce", "broadcast")
-"""What promises the same bits on all ranks."""
+"""The operations that promise the same bits on all ranks."""
 
 Found: TypeAlias = Array | Exception | None
-"""Of one algorithm the figures of each rank, what it raised instead, or None where another rank tells."""
+"""The figures of one algorithm on each rank, what it raised instead, or None where another rank reports."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of `simdist verify`."""
     parser.description = "Perform every collective by every algorithm and compare with NumPy and with its cost."
     parser.add_argument("operation", nargs="?", help="all_reduce, broadcast, … (all)")
-    parser.add_argument("--algorithms", nargs="+", metavar="NAME", help="which of the operation's (all)")
+    parser.add_argument("--algorithms", nargs="+", metavar="NAME", help="which algorithms of the operation (all)")
     parser.add_argument("--max-ranks", type=int, metavar="P", help="1 to P ranks (9; mpi: 4, under mpirun all)")
-    parser.add_argument("--ranks", type=int, nargs="+", metavar="P", help="these numbers of ranks instead")
+    parser.add_argument("--ranks", type=int, nargs="+", metavar="P", help="exactly these numbers of ranks instead")
     worlds = "virtual ranks or real ones (virtual; under mpirun mpi)"
     parser.add_argument("--world", choices=["virtual", "mpi"], help=worlds)
 
 
 def execute(args: Namespace) -> int:
-    """Print the table; 1 where a line has a fault."""
+    """Print the table; returns 1 if a line has a fault."""
     _check(args)
     world = args.world or ("mpi" if in_job() else "virtual")
     most = args.max_ranks
@@ -73,9 +73,9 @@ def execute(args: Namespace) -> int:
 
 
 def _check(args: Namespace) -> None:
-    """Refuse operations and algorithms that there are not."""
+    """Refuse operations and algorithms that do not exist."""
     if args.operation is None and args.algorithms:
-        raise ArgumentError(f"--algorithms {' '.join(args.algorithms)}: needs the operation that they perform")
+        raise ArgumentError(f"--algorithms {' '.join(args.algorithms)}: needs the operation that they belong to")
     if args.operation not in (None, *OPERATIONS):
         raise unknown_name("collective with a result", args.operation, OPERATIONS)
     for name in args.algorithms or ():
@@ -89,7 +89,7 @@ def table(
 
     Args:
         operation: all where not given.
-        names: of its algorithms; all that are for so many ranks where not given.
+        names: of its algorithms; if not given all that support this number of ranks.
     """
     operations = OPERATIONS if operation is None else [operation]
     for p in ranks:
@@ -102,7 +102,7 @@ def table(
 
 
 def _is_for(operation: str, name: str, p: int) -> bool:
-    """Whether the algorithm is for so many ranks; also where its formula cannot say, for its line to tell that."""
+    """Whether the algorithm supports this many ranks; also if its formula fails, so that its line reports that."""
     try:
         return find(operation, name).formula(Case(p, 0)).latencies < inf
     except Exception:
@@ -110,7 +110,7 @@ def _is_for(operation: str, name: str, p: int) -> bool:
 
 
 def _trials(operation: str, name: str, p: int) -> list[Trial]:
-    """None, one and fewer items than ranks, and an awkward number; the dtypes and ops in turn; three roots; once many
+    """No items, one, fewer than ranks, and an awkward number; dtypes and ops in turn; three roots; and once many
     items.
     """
     lengths = sorted({0, 1, p - 1, 10 * p + 3})
@@ -126,9 +126,9 @@ def _trials(operation: str, name: str, p: int) -> list[Trial]:
 
 
 def _found(every: list[list[Trial]], p: int, where: str) -> Iterator[Found]:
-    """What came of the trials of each algorithm, in turn.
+    """The outcome of the trials of each algorithm, in turn.
 
-    A job of real ranks takes a while to start: one does them all, and only if it fails each gets one of its own.
+    A job of real ranks takes a while to start: one job does all, and only if it fails each gets its own job.
     """
     if where == "mpi" and not in_job() and len(every) > 1:
         try:
@@ -147,7 +147,7 @@ def _found(every: list[list[Trial]], p: int, where: str) -> Iterator[Found]:
 
 
 def _tried(trials: list[Trial], p: int, where: str) -> Found:
-    """What came of one algorithm's trials."""
+    """The outcome of one algorithm's trials."""
     try:
         _check_paper(trials[0], p)
         return _figures_of(trials, p, where)
@@ -172,7 +172,7 @@ def _check_paper(of: Trial, p: int) -> None:
 
 
 def _figures_of(trials: list[Trial], p: int, where: str) -> Array | None:
-    """The figures of each rank, shape (p, trials, 8); None on ranks other than 0 of a job at hand.
+    """The figures of each rank, shape (p, trials, 8); None on ranks other than 0 of an mpirun job.
 
     On virtual ranks every send waits for its receive, as long ones do under MPI.
     """
@@ -181,7 +181,7 @@ def _figures_of(trials: list[Trial], p: int, where: str) -> Array | None:
 
 
 def _figures(comm: Communicator, trials: list[tuple[Any, ...]]) -> Array:
-    """Of each trial: error, whether it is too large, messages, bytes, those of `cost`, whether any traffic differs,
+    """For each trial: error, whether it is too large, messages, bytes, those of `cost`, whether any traffic differs,
     a fingerprint of the result.
     """
     rows = []
@@ -217,7 +217,7 @@ def _first(where: Array, trials: list[Trial]) -> str:
 
 
 def _failure(of: Trial, p: int, error: Exception) -> tuple[str, bool]:
-    """The line of an algorithm that did not come to an end."""
+    """The line of an algorithm that did not finish."""
     what = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith(_DURING)]
     trial = f" ({notes[0].rpartition(': ')[2]})" if notes else ""

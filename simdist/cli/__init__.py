@@ -29,20 +29,20 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "train": Verb("train a model on text, its batches shared by all ranks", "simdist.cli.train"),
-    "plan": Verb("find the fastest ways to train a model on a cluster that fit", "simdist.cli.plan"),
-    "predict": Verb("say how long a step of one way to train takes on a cluster, and why", "simdist.cli.predict"),
-    "run": Verb("start a script on so many ranks", "simdist.cli.run"),
+    "train": Verb("train a model on text, its batches split over all ranks", "simdist.cli.train"),
+    "plan": Verb("find the fastest ways to train a model on a cluster that fit in memory", "simdist.cli.plan"),
+    "predict": Verb("predict how long a step takes on a cluster, for one way to train, and why", "simdist.cli.predict"),
+    "run": Verb("start a script on n ranks", "simdist.cli.run"),
     "bench": Verb("time the collectives: measured, predicted, formula", "simdist.bench.sweep"),
     "verify": Verb("check every collective against NumPy, and its traffic against its cost", "simdist.bench.verify"),
-    "doctor": Verb("see what works on this machine, and what to do about what does not", "simdist.cli.doctor"),
+    "doctor": Verb("check what works on this machine, and say how to fix what does not", "simdist.cli.doctor"),
     "plot": Verb("draw a recorded run, a collective, a schedule, a model's shards, or losses", "simdist.cli.plot"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the command line says; returns the exit code: 2 for a command that cannot be carried out, 130 after
-    Ctrl-C, 141 where nobody reads what it prints any more.
+    """Execute the command line; returns the exit code: 2 for a command that cannot be carried out, 130 after
+    Ctrl-C, 141 if nothing reads its output any more.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             print(end="", flush=True)  # here, where it can be told that this fails
     except (ArgumentError, CheckpointError, DataError, MemoryError, WorldUnavailable) as error:
-        # These are the user's to mend; the rest shows where it arose.
+        # These the user can fix; all others show a traceback.
         code, what = 2, f"out of memory: {error}" if isinstance(error, MemoryError) else error
     except KeyboardInterrupt:
         code, what = 130, "interrupted"
@@ -73,13 +73,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_anything() -> None:
-    """Let what a terminal has no letters for, such as a model's, appear as "?", and not end the program."""
+    """Print characters that the terminal cannot show, such as a model's, as "?", instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _perform(*words: str) -> int:
-    """Do what a verb does; returns the exit code."""
+    """Execute a verb; returns the exit code."""
     if not words or words[0].startswith("-"):
         overview = _overview()
         overview.parse_args(words)
@@ -104,7 +104,7 @@ def _overview() -> argparse.ArgumentParser:
         "simdist",
         usage="simdist VERB …",
         description="Distributed training written out by hand, on real MPI ranks and on simulated clusters.",
-        epilog=f"verbs:\n{verbs}\n\n`simdist VERB --help` tells what a verb takes.",
+        epilog=f"verbs:\n{verbs}\n\n`simdist VERB --help` lists the options of a verb.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"simdist {__version__}")

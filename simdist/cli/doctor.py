@@ -15,13 +15,13 @@ _COLUMN = 15
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """None."""
-    parser.epilog = "The exit code is 1 where something does not work; what to do about it stands beside it."
+    parser.epilog = "The exit code is 1 if something does not work; how to fix it is printed below it."
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Tell each finding as soon as it is there."""
+    """Print each finding as soon as it is made."""
     if in_job():
-        raise ArgumentError("doctor inside a job of mpirun; it starts ranks by itself")
+        raise ArgumentError("doctor inside a job of mpirun; run it without mpirun, it starts ranks itself")
     ill = False
     for what, words, remedy in checkup():
         print(_aligned(f"{what:{_COLUMN}}", words), flush=True)

@@ -1,4 +1,4 @@
-"""Modelled: what the verbs share that tell of runs on a cluster without running them."""
+"""Modelled: what the verbs share that predict runs on a cluster without running them."""
 
 import argparse
 import shlex
@@ -16,25 +16,25 @@ __all__ = ["add_where", "bench_of", "command", "given_of"]
 
 _OPEN: dict[str, Any] = {"dp": 0, "tp": 1, "pp": 1, "micro_batches": 1, "zero": 0, "shards": 0}
 _OPEN |= {"sequence_parallel": False, "schedule": None, "recompute": "none"}
-"""What a search may choose, and what goes without saying."""
+"""What a search may choose, and the values that need not be printed."""
 _OF_NUMBERS = ("device", "device_path", "validation_windows", "sample_bytes", "checkpoint_every", "check_every")
-"""What the file of a run that had numbers may tell, and phantoms have no use for."""
+"""Settings that the config file of a run with data may have, but phantoms do not use."""
 
 
 def add_where(parser: argparse.ArgumentParser) -> Any:
-    """The group of options that says where a run is to be."""
+    """The group of options that says what a run is planned for."""
     where = parser.add_argument_group("where")
     where.add_argument("--cluster", required=True, metavar="NAME", help=f"{', '.join(presets())}; a .toml")
-    where.add_argument("--ranks", type=int, required=True, metavar="N", help="how many of its devices")
+    where.add_argument("--ranks", type=int, required=True, metavar="N", help="number of its devices to use")
     where.add_argument("--config", metavar="FILE", help="TOML of the options below")
     where.add_argument(
-        "--execute", action="store_true", help="carry it out on virtual ranks, too; of many layers that takes minutes"
+        "--execute", action="store_true", help="also execute it on virtual ranks; with many layers this takes minutes"
     )
     return where
 
 
 def given_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings that were given of the run."""
+    """The settings of the run that were given."""
     told = {} if args.config is None else read_toml(args.config)
     told = {name: value for name, value in told.items() if name not in _OF_NUMBERS}
     given = {"model": "gpt"} | merged(told, given_options(args))
@@ -44,17 +44,17 @@ def given_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def bench_of(args: argparse.Namespace) -> Workbench:
-    """Where the run is to be."""
+    """The cluster, and the number of ranks on it."""
     if args.ranks < 1:
         raise ArgumentError(f"ranks is {args.ranks}; needs at least 1")
     return Workbench(find_cluster(args.cluster), args.ranks)
 
 
 def command(args: argparse.Namespace, given: Mapping[str, Any], config: Config) -> str:
-    """What carries a way out, as one types it.
+    """The shell command that executes a plan.
 
     Args:
-        given: the settings that it was found with.
+        given: the settings that the plan was found with.
     """
     found = {name: getattr(config, name) for name in _OPEN}
     chosen = {name: value for name, value in found.items() if value not in (None, _OPEN[name])}

@@ -1,4 +1,4 @@
-"""Pictures: what a training run leaves in its folder to look at."""
+"""Pictures: the figures that a training run writes to its folder."""
 
 from collections.abc import Mapping, Sequence
 from math import inf, isfinite
@@ -24,8 +24,8 @@ _DRAWN_STEPS = 3
 
 
 def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer, cluster: Cluster) -> None:
-    """Loss by steps and by time, the timeline of the last few steps, and the memory of rank 0 in them; of a pipeline
-    a step as it went, over the same as it is predicted on this cluster.
+    """Loss over steps and over time, the timeline of the last few steps, and the memory of rank 0 in them; for a
+    pipeline its last step as executed, above the same step as predicted on this cluster.
     """
     points = [plots.Point(x.step, x.seconds, x.train_loss) for x in lines]
     figures = _losses(lines, points, trainer.text, trainer.config.method)
@@ -47,10 +47,10 @@ def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer, cl
 
 
 def draw_asynchronous(folder: Path, lines: Sequence[Line], begun: int, story: Story, text: Text) -> None:
-    """Loss by steps and by time, who waited, the timeline of a few steps, staleness or consensus error.
+    """Loss over steps and over time, who waited, the timeline of a few steps, staleness or consensus error.
 
     Args:
-        begun: after which step the run went on; of what was before it there are lines alone.
+        begun: the step after which the run resumed; for those before it there are only log lines.
     """
     method, trace = story.config.method, story.trace
     points, before = list[plots.Point](), 0
@@ -72,7 +72,7 @@ def draw_asynchronous(folder: Path, lines: Sequence[Line], begun: int, story: St
 
 
 def _losses(lines: Sequence[Line], points: Sequence[plots.Point], text: Text, method: str) -> dict[str, Figure]:
-    """The loss curve, and the losses against steps and time; nothing of what is not finite."""
+    """The loss curve, and the losses over steps and time; values that are not finite are left out."""
     levels = {"unigram entropy": text.unigram_entropy, "bigram entropy": text.bigram_entropy}
     train, validation = [x.train_loss for x in lines], [x.validation_loss for x in lines]
     figures = dict[str, Figure]()
@@ -84,7 +84,7 @@ def _losses(lines: Sequence[Line], points: Sequence[plots.Point], text: Text, me
 
 
 def _save(folder: Path, figures: Mapping[str, Figure]) -> None:
-    """Write them, in the place of those of an earlier run."""
+    """Write them, replacing those of an earlier run."""
     for name in _NAMES:
         (folder / f"{name}.png").unlink(missing_ok=True)
     for name, figure in figures.items():

@@ -18,22 +18,22 @@ __all__ = ["add_arguments", "execute"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The cluster, and what is given of the run."""
+    """The cluster, and the settings of the run that are fixed."""
     parser.usage = "simdist plan --cluster NAME --ranks N [OPTION …]"
     parser.epilog = (
-        "What is given is fixed. What is left open of dp, tp, pp, zero, shards, schedule, micro_batches, "
-        "sequence_parallel and recompute is tried in all combinations; each step is put together from what its parts "
-        "take on the modelled cluster. The model is a GPT unless --model says mlp. The last line is the command that "
-        "carries the best plan out there, without numbers."
+        "Options that you give are fixed. Those of dp, tp, pp, zero, shards, schedule, micro_batches, "
+        "sequence_parallel and recompute that you leave open are searched in all combinations; the time of a step is "
+        "composed of those of its parts on the modelled cluster. The model is a GPT unless --model says mlp. The last "
+        "line is the command that executes the best plan on that cluster, without data."
     )
     where = add_where(parser)
     where.add_argument("--top", type=int, default=12, metavar="N", help="how many meshes to list (12)")
-    where.add_argument("--picture", type=Path, metavar="FILE", help="draw them there: .png, .svg or .pdf")
+    where.add_argument("--picture", type=Path, metavar="FILE", help="draw them to FILE: .png, .svg or .pdf")
     add_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Search, and tell."""
+    """Search, and print what was found."""
     given, bench = given_of(args), bench_of(args)
     if args.top < 1:
         raise ArgumentError(f"top is {args.top}; needs at least 1")
@@ -43,12 +43,12 @@ def execute(args: argparse.Namespace) -> int:
         plans = search(given, bench, bar.update)
     shown = (plans.best or plans.too_large)[0]
     print(headline(shown.config, bench), *overview(plans, bench, args.top), "", sep="\n")
-    print("the first of these:" if plans.best else "the smallest of these:")
+    print("the fastest of these:" if plans.best else "the smallest of these:")
     print(*details(shown, bench, carried_out(shown.config, bench) if args.execute else None), "", sep="\n")
     print(command(args, given, shown.config))
     if args.picture is not None and plans.best:
         save(plan_bars(plans.best[: args.top], bench), args.picture)
         print(f"drawn: {args.picture}")
     elif args.picture is not None:
-        print(f"not drawn: {args.picture}, for nothing fits")
+        print(f"not drawn: {args.picture}, because nothing fits")
     return 0

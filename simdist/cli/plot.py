@@ -36,28 +36,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "[-o FILE] [options]"
     )
     parser.epilog = (
-        "Draws a recorded run: simdist plot trace.json -o run.png; with --html as a page to be explored in a browser. "
+        "Draws a recorded run: simdist plot trace.json -o run.png; with --html as an interactive page for a browser. "
         "Or a collective, step by step, as it is executed on virtual ranks: "
         "simdist plot collective all_reduce ring --ranks 4 -o ring.png. "
         "Or a pipeline's schedule, simulated: simdist plot schedule zb-h1 --stages 4 --micro-batches 8. "
         f"Schedules: {', '.join(pipeline.schedules())}, or a text file with one. "
-        "Or what each rank has of a GPT: simdist plot shards --tp 2 --dp 2. "
-        "Or the losses of training runs over each other, and how far they are from the first's: "
+        "Or which part of a GPT each rank holds: simdist plot shards --tp 2 --dp 2. "
+        "Or the losses of training runs in one picture, and their differences from the first run's: "
         "simdist plot runs runs/gpt-1rank runs/gpt-4ranks -o losses.png."
     )
     parser.add_argument(
         "subject",
         nargs="+",
         metavar="WHAT",
-        help="a file that Trace.save wrote, or the word collective, schedule, shards or runs",
+        help="a file written by Trace.save, or the word collective, schedule, shards or runs",
     )
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="ends in .png, .svg or .pdf, or .html (named after WHAT)"
+        "-o", "--out", type=Path, metavar="FILE", help="named .png, .svg or .pdf, or .html (default: after WHAT)"
     )
-    parser.add_argument("--width", type=float, default=PAGE, metavar="INCHES", help=f"of the picture ({PAGE:g})")
-    parser.add_argument("--arrows", action="store_true", help="of a trace or a schedule: from each send to its receive")
+    parser.add_argument("--width", type=float, default=PAGE, metavar="INCHES", help=f"picture width ({PAGE:g})")
+    parser.add_argument("--arrows", action="store_true", help="draw an arrow for each message (trace, schedule)")
     groups = {
-        name: parser.add_argument_group(f"of {name}") for name in ("a trace", "a collective", "a schedule", "shards")
+        name: parser.add_argument_group(f"for {name}") for name in ("a trace", "a collective", "a schedule", "shards")
     }
     _add_trace_arguments(groups["a trace"])
     _add_collective_arguments(groups["a collective"])
@@ -67,10 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_collective_arguments(collective: Any) -> None:
-    collective.add_argument("--ranks", type=int, default=4, metavar="N", help="1 to 16 (4)")
-    collective.add_argument("--root", type=int, default=0, metavar="RANK", help="of a rooted one (0)")
-    collective.add_argument("--steps", type=int, nargs="+", metavar="K", help="0 is the start (all, or 16 of more)")
-    collective.add_argument("--ranks-per-node", type=int, default=0, metavar="N", help="0 for all on one (0)")
+    collective.add_argument("--ranks", type=int, default=4, metavar="N", help="number of ranks, 1 to 16 (4)")
+    collective.add_argument("--root", type=int, default=0, metavar="RANK", help="root of a rooted collective (0)")
+    collective.add_argument("--steps", type=int, nargs="+", metavar="K", help="0 is the start (all, at most 16)")
+    collective.add_argument("--ranks-per-node", type=int, default=0, metavar="N", help="0: all on one node (0)")
 
 
 def _add_trace_arguments(trace: Any) -> None:
@@ -78,36 +78,36 @@ def _add_trace_arguments(trace: Any) -> None:
         "--kind",
         choices=["timeline", "traffic", "attention", "experts"],
         default="timeline",
-        help="the work of ring attention's ranks, or the load of experts, among others (timeline)",
+        help="attention: the work of ring attention's ranks; experts: the load of each (timeline)",
     )
-    trace.add_argument("--html", action="store_true", help="as one page that needs no network: zoom, move, ask")
-    trace.add_argument("--start", type=float, metavar="SECONDS", help="leave out what was before")
-    trace.add_argument("--end", type=float, metavar="SECONDS", help="leave out what came after")
+    trace.add_argument("--html", action="store_true", help="as a self-contained page: zoom, pan, hover")
+    trace.add_argument("--start", type=float, metavar="SECONDS", help="leave out everything before")
+    trace.add_argument("--end", type=float, metavar="SECONDS", help="leave out everything after")
 
 
 def _add_schedule_arguments(schedule: Any) -> None:
-    schedule.add_argument("--stages", type=int, metavar="P", help="ranks in line (4, or as in a file)")
-    schedule.add_argument("--micro-batches", type=int, metavar="M", help="(8, or as in a file)")
+    schedule.add_argument("--stages", type=int, metavar="P", help="number of pipeline ranks (4, or as in the file)")
+    schedule.add_argument("--micro-batches", type=int, metavar="M", help="number of them (8, or as in the file)")
     schedule.add_argument(
-        "--chunks", type=int, metavar="V", help="stages a rank, where the schedule leaves it open (2)"
+        "--chunks", type=int, metavar="V", help="stages per rank, where the schedule leaves it open (2)"
     )
     schedule.add_argument("--times", type=float, nargs=3, default=[1.0, 1.0, 1.0], metavar=("TF", "TB", "TW"))
-    schedule.add_argument("--communication", type=float, default=0.0, metavar="T", help="of a message (0)")
+    schedule.add_argument("--communication", type=float, default=0.0, metavar="T", help="time of a message (0)")
     schedule.add_argument(
-        "--overlapped", type=float, metavar="T", help="of a forward and a backward at once (their sum)"
+        "--overlapped", type=float, metavar="T", help="time of an overlapped forward and backward (their sum)"
     )
     schedule.add_argument(
-        "--memory-limit", type=float, metavar="M", help="within which zb-auto searches, in the unit of M_B (2p M_B)"
+        "--memory-limit", type=float, metavar="M", help="memory limit for zb-auto's search, in units of M_B (2p M_B)"
     )
     schedule.add_argument(
         "--memory-of",
         type=float,
         nargs=2,
         metavar=("M_B", "M_W"),
-        help="what a micro-batch takes until its B, and from then until its W (1 1; for zb-auto 1 0.5)",
+        help="memory of a micro-batch until its B, and from then until its W (1 1; for zb-auto 1 0.5)",
     )
-    schedule.add_argument("--against", metavar="NAME", help="draw this one too, below, on the same axis")
-    schedule.add_argument("--memory", action="store_true", help="draw what ranks keep over time")
+    schedule.add_argument("--against", metavar="NAME", help="draw this schedule too, below, on the same axis")
+    schedule.add_argument("--memory", action="store_true", help="draw each rank's memory over time")
     schedule.add_argument("--text", action="store_true", help="print the schedule; draw it only if -o says where")
 
 
@@ -144,7 +144,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Raises ArgumentError if something is said that only another subject listens to."""
+    """Raises ArgumentError if an option is given that only another subject takes."""
     subject = {"collective": "a collective", "schedule": "a schedule"}.get(args.subject[0], args.subject[0])
     if subject not in ("runs", *args.groups):
         if len(args.subject) > 1:
@@ -175,7 +175,7 @@ def _write(figure: Any, out: Path) -> None:
 
 
 def _schedule(args: argparse.Namespace) -> int:
-    """Simulate schedules, print what they take, and draw them."""
+    """Simulate schedules, print their figures, and draw them."""
     if len(args.subject) != 2:
         raise ArgumentError(f"plot schedule takes the name of one schedule, not {args.subject[1:]}")
     names = [args.subject[1], *([args.against] if args.against else [])]
@@ -207,7 +207,7 @@ def _schedule(args: argparse.Namespace) -> int:
 
 
 def _sizes(names: list[str], args: argparse.Namespace) -> tuple[int, int]:
-    """How many stages and micro-batches all that is compared has: what is said, or those of a file."""
+    """The number of stages and micro-batches of all schedules compared: as given, or as in a file."""
     files = [pipeline.load(name) for name in names if name.endswith(FILES)]
     stages, micro_batches = (files[0].num_ranks, files[0].num_micro_batches) if files else (4, 8)
     return (
@@ -217,7 +217,7 @@ def _sizes(names: list[str], args: argparse.Namespace) -> tuple[int, int]:
 
 
 def _memory_of(names: list[str], args: argparse.Namespace) -> pipeline.Memory:
-    """What a micro-batch takes, the same for all that is compared."""
+    """The memory of a micro-batch, the same for all schedules compared."""
     if args.memory_of:
         return pipeline.Memory(*args.memory_of)
     return ZB_MEMORY if "zb-auto" in names else pipeline.Memory()
@@ -242,7 +242,7 @@ def _schedule_of(
 def _print_figures(
     run: pipeline.Simulation, report: pipeline.Report, args: argparse.Namespace, memory: pipeline.Memory
 ) -> None:
-    """What a schedule takes, simulated beside what its paper says, or beside the bounds within which it was sought."""
+    """A schedule's bubble and memory, simulated beside its paper's formula, or beside the bounds of its search."""
     schedule, beside = run.schedule, "formula"
     own = [run.own_bubble, run.own_bubble_rate, *report.memory]
     said: list[float | None] = [None] * len(own)
@@ -258,9 +258,9 @@ def _print_figures(
         said = [*idle, *found.memory]
     print(f"{schedule.name}: makespan {run.makespan:.6g}, idle {run.bubble_rate:.4f} of it")
     print(f"  {'':40} {'simulated':>10} {beside:>10}")
-    what = "micro-batches" if memory == pipeline.Memory() else f"of {memory.backward:g} and {memory.weight:g}"
-    words = ["bubble of the longest rank's own span", "the same as a part of it"]
-    words += [f"{what} that rank {rank} keeps at most" for rank in range(schedule.num_ranks)]
+    what = "micro-batches" if memory == pipeline.Memory() else f"memory ({memory.backward:g}, then {memory.weight:g})"
+    words = ["bubble of the longest rank's own span", "bubble rate of that span"]
+    words += [f"peak {what} of rank {rank}" for rank in range(schedule.num_ranks)]
     for word, value, formula_says in zip(words, own, said, strict=True):
         print(f"  {word:40} {value:10.4f} {'-' if formula_says is None else f'{formula_says:.4f}':>10}")
 

@@ -1,4 +1,4 @@
-"""Runs: what `simdist plot runs` draws of the folders that `simdist train` leaves."""
+"""Runs: what `simdist plot runs` draws from the folders that `simdist train` writes."""
 
 import sys
 from pathlib import Path
@@ -13,10 +13,10 @@ __all__ = ["draw_runs"]
 
 
 def draw_runs(folders: list[str], width: float) -> Figure:
-    """The losses of these runs over each other, and what each differs from the first.
+    """The losses of these runs in one picture, and the difference of each from the first.
 
     Raises:
-        ArgumentError: there is no folder, or one twice.
+        ArgumentError: no folder is given, or one is given twice.
         DataError: a folder has no losses.
     """
     if not folders or len(set(folders)) < len(folders):

@@ -1,4 +1,4 @@
-"""Shards: what `simdist plot shards` draws: which rank has what of a GPT, from the model that training makes."""
+"""Shards: what `simdist plot shards` draws: which part of a GPT each rank holds, from the model used in training."""
 
 import argparse
 from math import prod
@@ -18,15 +18,15 @@ from simdist.training.layout import Layout
 
 __all__ = ["add_arguments", "draw"]
 
-_AXES = {"dp": "copies", "pp": "ranks in line, with some layers each", "ep": "ranks that share the experts"}
-_AXES |= {"sp": "ranks that share the tokens", "tp": "ranks that share each layer"}
+_AXES = {"dp": "replicas", "pp": "pipeline stages, with some layers each", "ep": "ranks that split the experts"}
+_AXES |= {"sp": "ranks that split the tokens", "tp": "ranks that split each layer"}
 _SIZES = {"layers": (2, "blocks"), "model_width": (32, "numbers a token"), "heads": (8, "of attention")}
 _SIZES |= {"context": (32, "tokens of a text"), "experts": (0, "in each block")}
-_WAYS = {"sequence_parallel": "of tp, between the layers that are cut", "ulysses": "on sp; else a ring"}
+_WAYS = {"sequence_parallel": "with tp: split tokens between split layers", "ulysses": "with sp: else a ring"}
 
 
 def add_arguments(group: Any) -> None:
-    """A mesh, and a small GPT, all as of `simdist train`."""
+    """A mesh, and a small GPT, with the options of `simdist train`."""
     for axis, words in _AXES.items():
         group.add_argument(f"--{axis}", type=int, default=1, metavar="N", help=f"{words} (1)")
     for name, (size, words) in _SIZES.items():
@@ -39,7 +39,7 @@ def draw(args: argparse.Namespace) -> Figure:
     """The shards of this GPT on as many virtual ranks as the axes have.
 
     Raises:
-        ArgumentError: there is more to the subject than its name; or as of `Config`.
+        ArgumentError: the subject has more words than its name; or as for `Config`.
     """
     if len(args.subject) > 1:
         raise ArgumentError(f"plot shards takes options, and not {args.subject[1:]}")
@@ -55,7 +55,7 @@ def draw(args: argparse.Namespace) -> Figure:
 
 
 def _held(comm: Communicator, config: Config) -> tuple[dict[str, Place], Array]:
-    """What this rank has of each parameter, and which tokens of a text it works on."""
+    """The part of each parameter that this rank holds, and the tokens of a text that it works on."""
     layout = Layout(comm, config)
     parameters = layout.method(layout.model()).model.parameters
     between = config.context_bytes // config.sp // (config.tp if config.sequence_parallel else 1)

@@ -16,10 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The cluster, and the run."""
     parser.usage = "simdist predict --cluster NAME --ranks N [OPTION …]"
     parser.epilog = (
-        "What is not given is as `simdist train` has it, where `simdist plan` tries all that there is; the model is a "
-        "GPT unless --model says mlp. The step is put together from what its parts take on the modelled cluster, each "
-        "beside the papers' formula, and with --execute beside what they took. The last line is the command that "
-        "carries the run out there, without numbers."
+        "Options that you leave out have the defaults of `simdist train` (`simdist plan` searches them); the model is "
+        "a GPT unless --model says mlp. The time of a step is composed of those of its parts on the modelled cluster, "
+        "each beside the papers' formula, and with --execute beside the executed time. The last line is the command "
+        "that executes the run on that cluster, without data."
     )
     add_where(parser)
     add_options(parser)

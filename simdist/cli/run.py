@@ -12,9 +12,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """How many ranks, and the script with its own arguments."""
     parser.usage = "simdist run [-n N] [--survive] (SCRIPT | -m MODULE) [ARGUMENT …]"
     parser.epilog = (
-        "It is mpirun with what a script needs to run anywhere: as root, with more ranks than cores, and "
-        "with the cores shared out among the ranks. If one rank fails, the job ends. With --survive a script that "
-        "can do without a rank goes on when it dies; that takes Open MPI from 5 on."
+        "Runs mpirun with the options that let a script run anywhere: as root, with more ranks than cores, and "
+        "with the cores divided among the ranks. If one rank fails, the job ends. With --survive a script that "
+        "supports it continues when a rank dies; this requires Open MPI 5 or later."
     )
     parser.add_argument("-n", "--ranks", type=int, default=4, metavar="N", help="how many ranks to start (4)")
     add_survive(parser)
@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_survive(parser: Any) -> None:
-    """The option that both verbs have which start ranks."""
+    """The option of both verbs that start ranks."""
     parser.add_argument(
-        "--survive", action="store_true", help="go on without ranks that die, if the rest can (Open MPI from 5 on)"
+        "--survive", action="store_true", help="go on without ranks that die, if others can (Open MPI 5 or later)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Session: a training run on one rank of its job; rank 0 talks and writes."""
+"""Session: a training run on one rank of its job; rank 0 prints and writes files."""
 
 import json
 import shlex
@@ -37,10 +37,10 @@ class Session:
     Args:
         config: of the run.
         out: the folder for it; a new one where not given.
-        resume: the folder of the run that it goes on with.
+        resume: the folder of the run to continue.
         text: the config's, if it has been read already.
-        cluster: the machine that times are of and are predicted for, where ranks are virtual; this machine's is
-            measured otherwise.
+        cluster: for virtual ranks, the machine that they run on and that times are predicted for; otherwise this
+            machine is measured.
     """
 
     config: Config
@@ -80,7 +80,7 @@ class Session:
         return (made[0] if made else None), path / CHECKPOINTS
 
     def _made(self, p: int, done: int) -> RunFolder:
-        """The folder of the run that this one goes on with, or a new one, unless told otherwise."""
+        """The folder of the run that this one continues, or a new one, unless one is given."""
         config = self.config
         if self.resume is not None:
             path = self.out or self.resume
@@ -91,7 +91,7 @@ class Session:
         return RunFolder(self.out, config) if self.out else RunFolder.fresh(name, config)
 
     def _show(self, trainer: Trainer, asked: Interrupts | None, folder: RunFolder, changes: list[str]) -> None:
-        """Train, and tell how it goes."""
+        """Train, and print the progress."""
         with Progress(trainer.config.steps, trainer.done, folder.say) as progress:
             for text in _goes_on(trainer.done, changes):
                 progress.say(text)
@@ -112,7 +112,7 @@ class Session:
         return f"{world} --ranks {comm.size}" if self.cluster or comm.size > 1 else ""
 
     def _finish(self, trainer: Trainer, folder: RunFolder | None) -> None:
-        """Write and say what came of it; of a run that was stopped without samples, for somebody waits for its end."""
+        """Write and print the results; without samples if the run was stopped, as somebody is waiting for its end."""
         comm, config = trainer.comm, trainer.config
         trace, took = trainer.trace(), taken_by_all(trainer)
         peaks = [int(told) for told in comm.exchange(str(trainer.ledger.peak.total))]
@@ -141,7 +141,7 @@ class Session:
             _say(folder, told, samples)
 
     def _add_circumstances(self, told: Report, comm: Communicator) -> None:
-        """What times are to be read by."""
+        """How to interpret the times."""
         ranks_here, cores = len(comm.nodes.neighbours(comm.rank)), num_cores()
         if comm.device.words:
             told.summary.append(f"on {comm.device.words}")
@@ -153,7 +153,7 @@ class Session:
     # -- without a common step ------------------------------------------------------------------------
 
     def _train_asynchronously(self, comm: Communicator) -> int:
-        """The same for an asynchronous method, whose log is put together when all have come to a stop."""
+        """The same for an asynchronous method, whose log is assembled when all ranks have stopped."""
         config = self.config
 
         def tell(step: int, loss: float) -> None:
@@ -179,7 +179,7 @@ class Session:
         return _exit_code(run.stopped, run.comm)
 
     def _finish_asynchronously(self, run: AsynchronousRun, folder: RunFolder | None, begun: int) -> None:
-        """Write and say what came of it; see `_finish`."""
+        """Write and print the results; see `_finish`."""
         story = run.story()
         samples = _samples(run, folder)
         if folder and story:
@@ -195,16 +195,16 @@ class Session:
 
 
 def _samples(run: Trainer | AsynchronousRun, folder: RunFolder | None) -> list[tuple[bytes, bytes]]:
-    """What the model writes at the end of a run that was not stopped, if it is to; all ranks must call."""
+    """What the model writes at the end of a run that was not stopped, if asked to; all ranks must call."""
     if not run.config.sample_bytes or run.stopped:
         return []
     if folder:
-        print(f"sampling texts of {run.config.sample_bytes} bytes, a byte at a time", flush=True)
+        print(f"sampling texts of {run.config.sample_bytes} bytes, one byte at a time", flush=True)
     return run.samples()
 
 
 def _room(peaks: Sequence[int], cluster: Cluster) -> str:
-    """Whether what the ranks held at most has room on a device."""
+    """Whether the peak memory of each rank fits a device."""
     most, room = max(peaks), cluster.device.memory_bytes
     fits = "fits" if most <= room else "does not fit"
     who = f"rank {peaks.index(most)}, which needs most memory,"
@@ -213,9 +213,9 @@ def _room(peaks: Sequence[int], cluster: Cluster) -> str:
 
 
 def _exit_code(stopped: signal.Signals | None, comm: Communicator) -> int:
-    """As of a process that the signal has ended: rank 0's alone, which is the last to leave.
+    """As of a process ended by the signal: for rank 0 only, which is the last to exit.
 
-    One that left like that while rank 0 still draws would end the job.
+    Another rank that exited like that while rank 0 is still drawing would end the job.
     """
     return 0 if stopped is None or comm.rank else 128 + stopped
 
@@ -234,7 +234,7 @@ def _stopped(by: signal.Signals, done: int, folder: RunFolder, where: str) -> st
 def _entropies(text: Text) -> str:
     return (
         f"bytes of the validation text: entropy {text.unigram_entropy:.4f} nats, "
-        f"after the byte before {text.bigram_entropy:.4f}"
+        f"given the previous byte {text.bigram_entropy:.4f}"
     )
 
 

@@ -37,7 +37,7 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def as_words(given: Mapping[str, Any]) -> list[str]:
-    """The same as words of a command line."""
+    """The same as command-line arguments."""
     words = []
     for name, value in given.items():
         flag = name.replace("_", "-")

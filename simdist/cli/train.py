@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Equal seeds and batches give equal runs on any number of ranks. "
         "Options on the command line override those of the config file. "
         "SIGUSR1 writes a checkpoint at the end of the step; Ctrl-C does so too, and ends the run. "
-        "Asynchronous methods, which have no common step, do so as soon as all ranks have come to a stop."
+        "Asynchronous methods, which have no common step, do so as soon as all ranks have stopped."
     )
     parser.usage = "simdist train [--ranks N] [OPTION …]"
     _add_where(parser)
@@ -54,7 +54,7 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--cluster",
         metavar="NAME",
-        help=f"what virtual ranks run on: {', '.join(presets())}; a .toml (this-machine, or what --resume was on)",
+        help=f"what virtual ranks run on: {', '.join(presets())}; a .toml (this-machine, or that of the resumed run)",
     )
     where.add_argument("--config", metavar="FILE", help="TOML of the options below, such as `hidden_width = 128`")
     where.add_argument("--out", metavar="FOLDER", help="where results go (a new folder under runs/)")
@@ -63,12 +63,12 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=_LATEST,
         metavar="FOLDER",
-        help="continue the run in this folder, or the latest under runs/, with its settings but for those given here",
+        help="continue the run in this folder, or the latest under runs/, with its settings except those given here",
     )
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Train, on the ranks that there are or on new ones."""
+    """Train, on the ranks of this job or on new ones."""
     with deaf_to(signal.SIGUSR1):  # until somebody listens: it asks for a checkpoint, and not for the end
         return _execute(args)
 
@@ -95,7 +95,7 @@ def _execute(args: argparse.Namespace) -> int:
     if args.cluster:
         raise ArgumentError(f"cluster is {args.cluster}; that is for --world virtual")
     if args.ranks is not None and not in_job():
-        # What cannot be is told of once, and not by each rank.
+        # Report what is impossible once, and not from each rank.
         split(config)
         build(config)
         _check_ranks(config, args.ranks)
@@ -109,10 +109,10 @@ def _execute(args: argparse.Namespace) -> int:
 
 
 def _train_virtually(session: Session, ranks: int, name: str) -> int:
-    """On virtual ranks of this process, which read the text once for all."""
+    """On virtual ranks of this process, which read the text once for all of them."""
     cluster, config = find_cluster(name), session.config
     if in_job():
-        raise ArgumentError("--world virtual inside a job of mpirun; it needs none")
+        raise ArgumentError("--world virtual inside an mpirun job; start it without mpirun")
     _check_ranks(config, ranks)
     text = Text(config)
     machine = cluster.computing_in(precision(config.precision).dtype)
@@ -121,7 +121,7 @@ def _train_virtually(session: Session, ranks: int, name: str) -> int:
 
 
 def _cluster(resume: str | None) -> str:
-    """What virtual ranks are on where nothing is said: what the run was on that they go on with."""
+    """The default cluster of virtual ranks: that of the run that they resume."""
     told = None if resume is None else Path(resume) / CLUSTER
     return str(told) if told and told.exists() else "this-machine"
 

@@ -1,4 +1,4 @@
-"""What a machine is: devices, links, clusters, and when a message arrives."""
+"""Models of machines: devices, links, clusters, and the arrival times of messages."""
 
 from simdist.cluster.calibration import calibrated
 from simdist.cluster.cluster import Cluster

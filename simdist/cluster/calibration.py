@@ -17,10 +17,10 @@ _MOST_BYTES_PER_S = 1e13
 
 
 def fit_link(messages: Iterable[tuple[int, float]]) -> Link:
-    """The link whose alpha + n * beta lies nearest to what messages of n bytes took.
+    """The link whose alpha + n * beta best fits the times of messages of n bytes.
 
-    Least squares of the relative error, because a fit of the absolute one would hear the longest messages
-    only and leave alpha to chance. Neither comes out below what could be measured.
+    Least squares of the relative error, because a fit of the absolute one would be dominated by the longest
+    messages and leave alpha to chance. Neither value is below what could be measured.
 
     Args:
         messages: (bytes, seconds) of at least two sizes.

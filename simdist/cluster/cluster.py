@@ -26,24 +26,24 @@ class Cluster:
          nic  nic  nic  nic          nic  nic  nic  nic       |   nics_per_node, shared by the node's devices
           +====+====+====+============+====+====+====+        =   between: latency and bandwidth of one NIC
 
-    Ranks fill the nodes in order. A device's traffic between nodes passes NIC number
-    (local rank) mod nics_per_node, so nics_per_node=1 is one NIC that all of a node's devices share.
+    Ranks fill the nodes in order. A device's traffic between nodes goes through NIC number
+    (local rank) mod nics_per_node, so with nics_per_node=1 all devices of a node share one NIC.
 
     Args:
         inside: the link between two devices of a node.
         between: the link between two nodes, of one NIC.
         eager_bytes: a message up to this size leaves its sender at once; a larger one waits until its
-            receiver has posted a receive, as in MPI. 0 makes all sends wait but empty ones and those to oneself.
-        jitter: each message's latency is stretched by a seeded factor between 1 and 1 + jitter.
-        slow: rank -> factor by which its computing takes longer.
+            receiver has posted a receive, as in MPI. 0 makes all sends wait, except empty ones and those to oneself.
+        jitter: each message's latency is multiplied by a seeded random factor between 1 and 1 + jitter.
+        slow: rank -> factor by which its computation is slower.
         seed: of the jitter.
-        host: a device's share of its node's memory and disks; if not given, moving things there takes no time.
-        one_memory: whether the devices of a node share one memory, as cores do: then a peer's bytes are as near as
-            a device's own. Otherwise they come over the link inside.
-        tuned: which algorithms were found fastest, where that has been measured.
+        host: a device's share of its node's memory and disks; if not given, transfers to it take no time.
+        one_memory: whether the devices of a node share one memory, as cores do: then a peer's data are read as fast
+            as a device's own. Otherwise they come over the link `inside`.
+        tuned: which algorithms were measured to be fastest, if known.
 
     Raises:
-        ArgumentError: a number outside its limits, by name.
+        ArgumentError: a number lies outside its limits; the message names it.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Cluster:
             raise ArgumentError(f"slow is {self.slow!r}; needs a factor by rank, such as {{2: 4.0}}")
         for rank, factor in self.slow.items():
             if not 0 < factor < inf:
-                raise ArgumentError(f"rank {rank} cannot be slow by the factor {factor}; needs more than 0, and an end")
+                raise ArgumentError(f"rank {rank} cannot be slow by the factor {factor}; needs more than 0, and finite")
 
     def node_of(self, rank: int) -> int:
         """The node that a global rank lives on."""
@@ -79,7 +79,7 @@ class Cluster:
         return self.inside if ranks <= self.devices_per_node else self.between
 
     def link_between(self, senders: int) -> Link:
-        """What is one rank's of the link between nodes while so many ranks of its node send at once."""
+        """One rank's share of the link between nodes while this many ranks of its node send at once."""
         return self.between.among(senders, self.nics_per_node)
 
     def seconds(self, rank: int, flops: float, num_bytes: float) -> float:
@@ -87,7 +87,7 @@ class Cluster:
         return self.device.seconds(flops, num_bytes) * self.slow.get(rank, 1.0)
 
     def computing_in(self, dtype: Any) -> "Cluster":
-        """This cluster as a program finds it that multiplies matrices of this dtype."""
+        """This cluster as seen by a program that multiplies matrices of this dtype."""
         return self.with_(device=self.device.computing_in(dtype))
 
     def with_(self, **changes: Any) -> "Cluster":

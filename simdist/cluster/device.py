@@ -12,19 +12,19 @@ __all__ = ["Device"]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A processor by its roofline: the rate of its arithmetic and of its memory, whichever is slower.
+    """A processor by its roofline model: limited by its arithmetic or by its memory, whichever is slower.
 
     Args:
-        name: as its maker calls it.
+        name: the maker's name for it.
         flops_per_s: floating-point operations a second, dense, of 16-bit numbers: its peak.
         memory_bytes_per_s: bytes a second between memory and arithmetic, reads and writes together: its peak.
         memory_bytes: how much it holds.
-        flops_efficiency, memory_efficiency: the shares of these rates that programs reach.
-        float32_flops_per_s, float64_flops_per_s: operations a second of longer numbers; 0 for as many. For float32 on
+        flops_efficiency, memory_efficiency: the shares of these peak rates that programs reach.
+        float32_flops_per_s, float64_flops_per_s: operations a second on these; 0 for the same rate. For float32 on
             matrix units that round it (TF32), give theirs.
 
     Raises:
-        ArgumentError: one of these is not above 0, but for the last two, or an efficiency is above 1.
+        ArgumentError: one of these, except the last two, is not above 0, or an efficiency is above 1.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Device:
         check_least(self, 0, "float32_flops_per_s", "float64_flops_per_s")
 
     def computing_in(self, dtype: Any) -> "Device":
-        """This device, with the rate that it has for numbers of this dtype as its rate."""
+        """This device, with its rate for numbers of this dtype as its rate."""
         longer = {"float32": self.float32_flops_per_s, "float64": self.float64_flops_per_s}
         rate = longer.get(np.dtype(dtype).name)
         return replace(self, flops_per_s=rate) if rate else self

@@ -1,4 +1,4 @@
-"""File: a cluster of one's own, described in TOML."""
+"""File: a user's own cluster, described in TOML."""
 
 import json
 from dataclasses import MISSING, fields, replace
@@ -23,7 +23,7 @@ _PLAIN = (str, int, float, bool)
 
 
 def find_cluster(source: str) -> Cluster:
-    """The preset of this name; or the cluster in a file, where it ends in .toml.
+    """The preset of this name or, if it ends in .toml, the cluster described in that file.
 
     Raises:
         UnknownNameError: there is no such preset.
@@ -35,25 +35,25 @@ def find_cluster(source: str) -> Cluster:
 def read_cluster(path: str | Path) -> Cluster:
     """The cluster that a TOML file describes: keys are the arguments of `Cluster`, tables those of its parts.
 
-        like = "a100"                       # a preset, which gives all that is not said here
-        devices_per_node = 4                # so are nics_per_node, eager_bytes, jitter, seed, one_memory
+        like = "a100"                       # a preset, for everything not given here
+        devices_per_node = 4                # also nics_per_node, eager_bytes, jitter, seed, one_memory
         slow = { 3 = 2.0 }                  # rank 3 takes twice as long to compute
 
         [device]                            # see `Device`
-        flops_efficiency = 0.85             # the maker's rates are peaks, of which programs reach so much
+        flops_efficiency = 0.85             # the share of the maker's peak rate that programs reach
         memory_efficiency = 0.5
 
         [between]                           # and [inside], see `Link`; [host], see `Host`
         latency_s = 8e-6
         bytes_per_s = 20e9
 
-    Its name, where it has none of its own, is the file's.
+    If no name is given, it is the file's.
 
     Raises:
         DataError: the file cannot be read.
         UnknownNameError: a key is no argument, or there is no such preset; the message names the nearest one.
-        ArgumentError: the file is not TOML, a value is of the wrong kind or outside its limits, or something is not
-            given that nothing else gives.
+        ArgumentError: the file is not TOML, a value is of the wrong type or outside its limits, or a required
+            value is missing.
     """
     path = Path(path)
     kinds = {field.name: field.type for field in fields(Cluster) if field.type in _PLAIN}
@@ -78,7 +78,7 @@ def _made(kind: type[T], base: T | None, told: dict[str, Any], where: str) -> T:
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
     missing = [name for name in needed if name not in told]
     if base is None and missing:
-        raise ArgumentError(f'{where} needs {" and ".join(missing)}, or else a cluster that it is like = "…"')
+        raise ArgumentError(f'{where} needs {" and ".join(missing)}, or else a preset to start from: like = "…"')
     try:
         return kind(**told) if base is None else replace(base, **told)
     except ArgumentError as error:
@@ -94,7 +94,7 @@ def _slow(told: dict[str, Any], path: Path) -> dict[int, float]:
 
 
 def as_toml(cluster: Cluster) -> str:
-    """The file that `read_cluster` makes this cluster of; but for what was tuned, which no file tells."""
+    """The file that `read_cluster` reads this cluster from, except `tuned`, which is not stored in it."""
     lines = _lines(cluster)
     if cluster.slow:
         lines.append(f"slow = {{ {', '.join(f'{rank} = {float(x)!r}' for rank, x in cluster.slow.items())} }}")

@@ -12,14 +12,14 @@ _PLACES = ("device", "host", "disk")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A device's share of the memory and the disks of its node, and the way there.
+    """A device's share of the memory and the disks of its node, and the links to them.
 
         device  ==== link ====  host memory  ==== disk link ====  disk
 
     Args:
         link_bytes_per_s: between the device and the host's memory, each way.
-        memory_bytes_per_s: between the host's memory and its processors, reads and writes together: how fast an
-            update runs there.
+        memory_bytes_per_s: between the host's memory and its processors, reads and writes together: it determines
+            how fast an update runs there.
         disk_bytes_per_s: between the host's memory and the disks, each way.
     """
 
@@ -31,7 +31,7 @@ class Host:
         check_positive(self, "link_bytes_per_s", "memory_bytes_per_s", "disk_bytes_per_s")
 
     def seconds(self, num_bytes: float, start: str, end: str) -> float:
-        """How long so much is on its way between two of "device", "host" and "disk", piece after piece.
+        """The time to move this many bytes between two of "device", "host" and "disk", piece by piece.
 
         Raises:
             UnknownNameError: there is no such place.

@@ -10,7 +10,7 @@ __all__ = ["Link"]
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A wire by latency and bandwidth: n bytes arrive latency_s + n / bytes_per_s after they set out.
+    """A wire by latency and bandwidth: n bytes arrive latency_s + n / bytes_per_s after they are sent.
 
     The papers' alpha is `latency_s`, their beta 1 / `bytes_per_s`. Each direction has this bandwidth.
 
@@ -30,5 +30,5 @@ class Link:
         return self.latency_s + num_bytes / self.bytes_per_s
 
     def among(self, senders: int, wires: float) -> "Link":
-        """What one of so many senders has who send at once and share so many of these wires."""
+        """The share of one of several senders that send at once over a number of such wires."""
         return replace(self, bytes_per_s=self.bytes_per_s / max(1, ceil(senders / wires)))

@@ -13,7 +13,7 @@ class Port:
     """One end of a wire, in one direction: busy with one message at a time.
 
     Attributes:
-        free_s: when it has done with all that it was given.
+        free_s: when it is free again.
     """
 
     __slots__ = ("free_s",)
@@ -23,7 +23,7 @@ class Port:
 
 
 class Path:
-    """The way from one device to another: a port out, a wire, a port in.
+    """The path from one device to another: an output port, a wire, an input port.
 
     A message of n bytes holds the sender's port for n * beta seconds from the moment it is free; its head
     arrives alpha later and holds the receiver's port for n * beta more:
@@ -37,7 +37,7 @@ class Path:
     Args:
         out, into: the ports.
         alpha_s, beta_s: seconds a message and seconds a byte.
-        stretch: gives the factor by which the next message's latency is longer; None for 1.
+        stretch: returns the factor for the next message's latency; None for 1.
     """
 
     __slots__ = ("_into", "_out", "_stretch", "alpha_s", "beta_s")
@@ -52,7 +52,7 @@ class Path:
         self.beta_s = beta_s
 
     def carry(self, num_bytes: int, ready_s: float) -> tuple[float, float]:
-        """Send so many bytes, ready at ready_s: (when the port out is free again, when they are there).
+        """Send this many bytes, ready at ready_s; returns (when the output port is free again, when they have arrived).
 
         Messages book their ports in the order of the calls; the virtual world calls in the order of time.
         """
@@ -92,7 +92,7 @@ class Network:
         self._sent = [0] * ranks
 
     def path(self, src: int, dst: int) -> Path:
-        """The way from global rank src to dst; to oneself it is a copy in the device's memory."""
+        """The path from global rank src to dst; from a rank to itself it is a copy in the device's memory."""
         jitter, per_node = self.cluster.jitter, self._per_node
         stretch = (lambda: 1 + jitter * self._noise(src)) if jitter else None
         if src // per_node != dst // per_node:

@@ -79,7 +79,7 @@ _PRESETS = {
 
 
 def add_preset(cluster: Cluster) -> Cluster:
-    """Let `preset(cluster.name)` find a cluster of one's own, and so `--cluster` of the command line."""
+    """Register your own cluster, so that `preset(cluster.name)` and `--cluster` on the command line find it."""
     _PRESETS[cluster.name] = cluster
     return cluster
 
@@ -91,7 +91,7 @@ def presets() -> list[str]:
 
 def preset(name: str) -> Cluster:
     """The cluster of this name: 'this-machine'; nodes of eight V100, A100 (of 80 or 40 GB), H100, H800, H200 or
-    B200, in small letters or capitals; or one of `add_preset`.
+    B200, in lower or upper case; or one registered with `add_preset`.
 
     Raises:
         UnknownNameError: there is no such preset.

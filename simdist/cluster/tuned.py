@@ -20,7 +20,7 @@ class Pick(NamedTuple):
 
     Attributes:
         num_bytes: the size.
-        shared, own: its name, where all arrays lie in memory that the ranks of the node share, and where not.
+        shared, own: its name, for arrays in memory shared by the ranks of the node, and for others.
     """
 
     num_bytes: int
@@ -30,7 +30,7 @@ class Pick(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was measured on one machine, on one node.
+    """The fastest algorithms measured on one machine, on one node.
 
     Args:
         picks: for (operation, ranks) the picks, by ascending size.
@@ -39,7 +39,7 @@ class Tuned:
     picks: Mapping[tuple[str, int], tuple[Pick, ...]]
 
     def pick(self, operation: str, ranks: int, num_bytes: int) -> Pick | None:
-        """What was the fastest at the nearest size, by ratio; None for a number of ranks that was not measured."""
+        """The fastest at the nearest size, by ratio; None for a number of ranks that was not measured."""
         of = self.picks.get((operation, ranks))
         if not of:
             return None
@@ -52,13 +52,13 @@ class Tuned:
         """Where this user's table is kept: in simdist's folder under XDG_CACHE_HOME, or ~/.cache.
 
         Raises:
-            DataError: this user has no home, as in some containers.
+            DataError: this user has no home folder, as in some containers.
         """
         cache = os.environ.get("XDG_CACHE_HOME", "")
         try:
             folder = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
         except RuntimeError as error:
-            raise DataError("no home for the table of `simdist bench --tune`: set XDG_CACHE_HOME or HOME") from error
+            raise DataError("no home for the table of `bench --tune`: set XDG_CACHE_HOME or HOME") from error
         return folder / "simdist" / "tuned.json"
 
     def as_text(self) -> str:
@@ -71,7 +71,7 @@ class Tuned:
         return json.dumps({"format": _FORMAT, "picks": rows}, indent=1)
 
     def save(self, path: Path) -> None:
-        """Write it, in place of what was there.
+        """Write it, replacing an existing one.
 
         Raises:
             DataError: it cannot be written there.

@@ -93,4 +93,4 @@ class Checks(ABC):
             possible = False
         if not possible:
             what = f"{flops!r} operations on {bytes!r} bytes" if seconds is None else f"{seconds!r} seconds"
-            raise ArgumentError(f"rank {self.rank} cannot compute for {what}: needs 0 or more, and an end")
+            raise ArgumentError(f"rank {self.rank} cannot compute for {what}: needs 0 or more, and finite")

@@ -1,4 +1,4 @@
-"""Text as bytes, and batches of it that every rank works out for itself."""
+"""Text as bytes, and batches of it that every rank computes independently."""
 
 from simdist.data.batches import ORDERS, Batches, Part
 from simdist.data.corpus import PYTHON, Corpus, Split, load

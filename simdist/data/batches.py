@@ -1,4 +1,4 @@
-"""Batches: which windows each step trains on, worked out by every rank for itself."""
+"""Batches: which windows each step trains on, computed by every rank independently."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +17,7 @@ ORDERS = ("random", "passes")
 
 
 class Part(NamedTuple):
-    """What one rank trains on in a step, or a part of that.
+    """What one rank trains on in a step, or a part of it.
 
     Attributes:
         windows: shape (n, length), uint8; n may be 0.
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     batch_size: int
 
     def micro_batches(self, count: int) -> "list[Part]":
-        """Cut into so many, of which some may be empty."""
+        """Split into this many parts, some perhaps empty."""
         runs = partition(len(self.windows), count)
         return [Part(self.windows[run], self.samples[run], self.batch_size) for run in runs]
 
@@ -40,20 +40,20 @@ class Batches:
     """The global batch of any step, and each rank's part of it.
 
     A batch depends on the seed and the step alone, through a counter-based generator: no rank has to keep
-    count or to ask another, any number of ranks trains on the same batches, and a run can go on anywhere.
+    count or ask another, any number of ranks trains on the same batches, and a run can resume anywhere.
 
     Args:
         split: the windows to draw from.
         global_batch_size: how many windows all ranks together train on in a step; at least 1.
         seed: at least 0.
-        order: "random": each window is as likely as another, with replacement. "passes": the windows that begin
-            `stride` bytes apart, all of them once before any comes again, in another order each time; the last
-            batch of a pass has what is left.
+        order: "random": windows drawn uniformly, with replacement. "passes": the windows that begin
+            `stride` bytes apart, each once per epoch, in another order each time; the last batch of an
+            epoch has the remainder.
         stride: with order "passes"; at least 1.
 
     Raises:
         UnknownNameError: there is no such order.
-        ArgumentError: a number is less than it must be.
+        ArgumentError: a number is below its minimum.
     """
 
     split: Split
@@ -89,9 +89,9 @@ class Batches:
         return min(size, count - step % -(-count // size) * size)
 
     def part(self, step: int, rank: int, ranks: int) -> Part:
-        """What `rank` of `ranks` trains on: its run of the global batch, which may be empty.
+        """What `rank` of `ranks` trains on: its slice of the global batch, which may be empty.
 
-        Runs differ by one window at most, so a rank's gradient must weigh as many windows as it has.
+        Slices differ by one window at most, so a rank's gradient must be weighted by its number of windows.
         """
         numbers = self.numbers(step)
         run = partition(len(numbers), ranks)[rank]
@@ -100,5 +100,5 @@ class Batches:
 
 @lru_cache(maxsize=1)
 def _shuffled(seed: int, turn: int, count: int) -> npt.NDArray[np.int64]:
-    """0 … count-1 in the order of this pass."""
+    """0 … count-1 in the order of this epoch."""
     return np.random.Generator(np.random.Philox(key=[seed, 1], counter=[0, 0, 0, turn])).permutation(count)

@@ -1,4 +1,4 @@
-"""Corpus: a text as bytes, and its division into a part to train on and a part to be judged by."""
+"""Corpus: a text as bytes, split into a training and a validation part."""
 
 import math
 import sysconfig
@@ -31,7 +31,7 @@ class Split:
 
     Args:
         text: shape (n,), uint8.
-        block_bytes: the text is cut every so many bytes.
+        block_bytes: the text is cut into blocks of this many bytes.
         blocks: which of the pieces belong here, shape (num_blocks,).
         length: of a window. None crosses from one block into the next, which may belong elsewhere.
     """
@@ -72,17 +72,17 @@ class Split:
         return (self.block_bytes - self.length) // stride + 1
 
     def unigram_entropy(self) -> float:
-        """Nats a byte that the best guess from the bytes' frequencies alone would lose here: Σ f ln 1/f.
+        """The unigram entropy, the loss of predicting from the bytes' frequencies alone: Σ f ln 1/f nats a byte.
 
-        A model that has learned anything about what follows what must lose less.
+        A model that has learned anything about the order of bytes must have a lower loss.
         """
         return _entropy(np.bincount(self._rows().ravel(), minlength=256))
 
     def bigram_entropy(self) -> float:
-        """Nats a byte that the best guess from the byte before it alone would lose here.
+        """The bigram entropy, the loss of predicting from the previous byte alone, in nats a byte.
 
         With f(a, b) the frequency of b after a: -Σ f(a, b) ln (f(a, b) / Σ f(a, ·)). A model that has learned
-        anything from what lies further back must lose less.
+        anything from bytes further back must have a lower loss.
         """
         rows = self._rows()
         pairs = rows[:, :-1].astype(np.int64) * 256 + rows[:, 1:]
@@ -115,11 +115,11 @@ class Corpus:
 
     @property
     def digest(self) -> str:
-        """The text's SHA-256, by which ranks can tell that they read the same."""
+        """The text's SHA-256, by which ranks check that they read the same."""
         return sha256(self.text.data).hexdigest()
 
     def split(self, length: int, validation_share: float, seed: int) -> tuple[Split, Split]:
-        """Blocks to train on and blocks to be judged by, drawn at random, for windows of `length` bytes.
+        """Training and validation blocks, drawn at random, for windows of `length` bytes.
 
         Raises:
             DataError: the text is too short to have twenty blocks that hold a window each.
@@ -136,7 +136,7 @@ class Corpus:
 
 
 def load(source: str | Path) -> Corpus:
-    """The text of a file, or with "python" Python's own documentation and library sources.
+    """The text of a file or, for "python", Python's own documentation and library sources.
 
     Raises:
         DataError: the file cannot be read.

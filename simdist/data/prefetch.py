@@ -20,7 +20,7 @@ _Orders: TypeAlias = "SimpleQueue[tuple[int, Future[Any]] | None]"
 
 
 class Prefetcher(Iterator[T]):
-    """Calls make(i) for each i in order, on a thread of its own, and keeps a few results for who takes them.
+    """Calls make(i) for each i in order, on its own thread, and keeps a few results until they are taken.
 
         with Prefetcher(batch_of, range(steps)) as batches:
             for batch in batches:               # an error in batch_of is raised here
@@ -29,12 +29,12 @@ class Prefetcher(Iterator[T]):
         thread      | make 0 | make 1 | make 2 |          | make 3 |       at most `depth` ahead
         main                 | train 0         | train 1  | train 2 |
 
-    However the block ends, what was not taken is forgotten, and the thread ends with the call it is in.
+    However the block ends, results not taken are dropped, and the thread ends after its current call.
 
     Args:
-        make: has the thread to itself; it must not communicate.
-        numbers: what to call it with.
-        depth: how many results it may be ahead; at least 1.
+        make: called on that thread; it must not communicate.
+        numbers: the values of i.
+        depth: how many results the thread may be ahead; at least 1.
 
     Raises:
         ArgumentError: depth is less than 1.

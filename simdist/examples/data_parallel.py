@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 
 def main(comm: Communicator, steps: int = 100, global_batch_size: int = 256) -> float:
-    """Train a small model to guess the next byte of Python's own sources; returns this rank's last loss."""
+    """Train a small model to predict the next byte of Python's own sources; returns this rank's last loss."""
     text, _ = load(PYTHON).split(length=17, validation_share=0.1, seed=0)
     batches = Batches(text, global_batch_size, seed=0)
     model = mlp(context_bytes=16, embedding_width=16, hidden_width=128, hidden_layers=1)

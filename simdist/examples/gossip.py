@@ -1,4 +1,4 @@
-"""Gossip, written out in a program of its own: each rank averages with two neighbours, and all come to agree.
+"""Gossip, written out as a program: each rank averages with two neighbours, and all reach consensus.
 
 mpirun -n 4 python -m simdist.examples.gossip
 """
@@ -14,8 +14,8 @@ __all__ = ["main"]
 def main(comm: Communicator, steps: int = 200) -> float:
     """Find the point whose squared distances to all ranks' targets sum to the least: the mean of the targets.
 
-    No rank learns another's target, and none talks to more than its two neighbours. Returns how far this rank ends
-    from that mean: with a rate that falls as 1/step, so does this.
+    No rank learns another's target, and each talks only to its two neighbours. Returns this rank's final distance
+    from that mean: with a learning rate that falls as 1/step, so does the distance.
     """
     p, r = comm.size, comm.rank
     after, before = (r + 1) % p, (r - 1) % p

@@ -1,4 +1,4 @@
-"""An all-reduce of one's own, and with it the whole of simdist: what is registered before `main`, all verbs know.
+"""Your own all-reduce in the whole of simdist: all verbs know what is registered before `main`.
 
 python -m simdist.examples.own_algorithm verify all_reduce --algorithms swing --ranks 1 2 4 8
 python -m simdist.examples.own_algorithm plot collective all_reduce swing --ranks 8
@@ -30,13 +30,13 @@ def _steps(p: int) -> int:
 
 
 def _peer(rank: int, step: int, p: int) -> int:
-    """With whom a rank talks in a step: now to one side and now to the other, even ranks that way and odd ones back."""
+    """A rank's partner in a step: alternately to either side, odd ranks opposite to even ones."""
     distance: int = (1 - (-2) ** (step + 1)) // 3
     return (rank + distance if rank % 2 == 0 else rank - distance) % p
 
 
 def _reached(rank: int, step: int, p: int) -> list[int]:
-    """Whom a rank reaches from this step on, by way of others: all in step 0, in the end itself alone."""
+    """The ranks that a rank reaches from this step on, through others: all in step 0, only itself in the end."""
     if step == _steps(p):
         return [rank]
     return sorted(_reached(rank, step + 1, p) + _reached(_peer(rank, step, p), step + 1, p))
@@ -57,16 +57,16 @@ def _formula(case: Case) -> Formula:
 
 @algorithm("all_reduce", "swing", cost=_cost, formula=_formula)
 def swing(x: Array, comm: Communicator, op: Reduction) -> None:
-    """Replace x by its reduction over all ranks: halved in steps, each with another rank, and doubled on the way back.
+    """Replace x by its reduction over all ranks: halved in steps, each with another rank, then doubled again.
 
         rank        0  1  2  3  4  5  6  7        distance of step s: 1, -1, 3, -5, 11, … = (1 - (-2)**(s+1)) / 3, whose
         step 0      0--1  2--3  4--5  6--7        sign swings; even ranks go that way, odd ones the other
         step 1      --0  1--2  3--4  5--6  7--
         step 2      0--3  1--6  2--5  4--7
 
-    In each step a rank gives away the chunks of those whom its partner will reach, and folds those of whom it will
-    reach itself. Recursive halving with other partners: on a ring or a torus of links they are nearer. Every chunk is
-    folded on its way to one rank, so all ranks get the same bits.
+    In each step a rank sends the chunks of the ranks that its partner will reach, and reduces those of the ranks that
+    it will reach itself. It is recursive halving with other partners, which are nearer on a ring or torus of links.
+    Every chunk is reduced on its way to one rank, so all ranks get the same bits.
 
     Cost per rank: 2 lg p messages, 2n(p-1)/p bytes sent, n(p-1)/p reduced.
 
@@ -76,7 +76,7 @@ def swing(x: Array, comm: Communicator, op: Reduction) -> None:
     chunks = partition(len(x), p)
 
     def swap(peer: int, give: list[int], take: list[int]) -> Iterator[tuple[Array, Array]]:
-        """Chunks of x, each beside what has come for it."""
+        """Chunks of x, each with what was received for it."""
         incoming = np.empty_like(x, shape=sum(chunks.size(i) for i in take))
         comm.sendrecv(np.concatenate([x[chunks[i]] for i in give]), peer, incoming, peer)
         ends = accumulate(chunks.size(i) for i in take)

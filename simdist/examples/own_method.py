@@ -1,4 +1,4 @@
-"""A way to train of one's own, and with it the whole of simdist: what is registered before `main`, all verbs know.
+"""Your own training method in the whole of simdist: all verbs know what is registered before `main`.
 
 python -m simdist.examples.own_method train --ranks 4 --method majority-vote --learning-rate 0.001 --momentum 0
 mpirun -n 4 python -m simdist.examples.own_method train --method majority-vote --learning-rate 0.001 --momentum 0
@@ -21,16 +21,16 @@ __all__ = ["MajorityVote"]
 
 
 class MajorityVote(DataParallel):
-    """Data parallelism in which ranks vote on the way each weight is to go, by one bit each: signSGD.
+    """Data parallelism in which ranks vote on the direction of each weight, with one bit each: signSGD.
 
         gradient of rank 0     0.1  -2.0   0.3        ballot   1 0 1
         gradient of rank 1    -0.2  -0.1   0.1        ballot   0 0 1
         gradient of rank 2     0.5   0.4   0.2        ballot   1 1 1
                                                       all do   + - +       a tie leaves a weight as it is
 
-    Nothing but the reduction differs from `DataParallel`. The update goes by the learning rate alone, whatever the
-    gradient's size, and is not that of one rank with the whole batch; one of zero votes as a negative one does, so
-    that the embeddings of bytes that did not come drift.
+    Only the reduction differs from `DataParallel`. The size of an update is the learning rate, whatever the
+    gradient's size, and it is not that of one rank with the whole batch; a zero gradient votes as a negative one
+    does, so that the embeddings of bytes that did not occur drift.
 
     Cost per rank, n weights on p ranks: an all-gather, (p-1) n/8 bytes, where an all-reduce takes 8n(p-1)/p of float32.
 
@@ -40,7 +40,7 @@ class MajorityVote(DataParallel):
 
     @property
     def item_bytes(self) -> int:
-        """A ballot's bytes hang together by eight weights."""
+        """A ballot packs eight weights into a byte."""
         return 1
 
     def reduce(self) -> None:

@@ -1,4 +1,4 @@
-"""A parameter server with a slow worker: who waits for whom, under three rules.
+"""A parameter server with a slow worker: who waits for whom, under three consistency rules.
 
 mpirun -n 4 python -m simdist.examples.parameter_server
 """

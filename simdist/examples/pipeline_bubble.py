@@ -1,4 +1,4 @@
-"""A pipeline schedule of one's own: written in a line, checked, simulated, carried out, and its bubble seen.
+"""Your own pipeline schedule: written in a line, checked, simulated and executed, and its bubble measured.
 
 mpirun -n 2 python -m simdist.examples.pipeline_bubble
 """
@@ -28,8 +28,8 @@ __all__ = ["main", "schedules"]
 
 
 def schedules(stages: int, micro_batches: int) -> list[Schedule]:
-    """GPipe: all forwards, then all backwards. And the same with one line changed: where the gradients of inputs,
-    which other stages wait for, come before those of weights, which nobody waits for.
+    """GPipe: all forwards, then all backwards. And the same with one line changed: the gradients of inputs,
+    which other stages wait for, come before those of weights, which no stage waits for.
     """
     m = range(micro_batches)
     forwards: list[Action] = [Forward(i) for i in m]
@@ -42,11 +42,11 @@ def schedules(stages: int, micro_batches: int) -> list[Schedule]:
 
 
 def main(comm: Communicator, micro_batches: int = 4, rest_s: float = 0.02) -> list[tuple[str, float, float]]:
-    """Carry both out, with a GPT cut into as many stages as there are ranks.
+    """Execute both, with a GPT split into as many stages as there are ranks.
 
-    Its layers take next to no time, so each rank rests beside every action for rest_s, TF = TB = TW, as one does
-    whose accelerator is at work. Returns on rank 0 for each schedule the part of the time that ranks were idle, and
-    what the simulation says of it.
+    Its layers take almost no time, so each rank sleeps for rest_s in every action, TF = TB = TW, as if an
+    accelerator were computing. Returns on rank 0 for each schedule the share of the time that ranks were idle, as
+    measured and as simulated.
     """
     times = Times(rest_s, rest_s, rest_s)
     mesh = Mesh(comm, pp=comm.size)

@@ -1,4 +1,4 @@
-"""The ring all-reduce, written out in a program of its own: each rank talks to its two neighbours alone.
+"""The ring all-reduce, written out as a program: each rank talks only to its two neighbours.
 
 mpirun -n 4 python -m simdist.examples.ring_all_reduce
 """
@@ -13,14 +13,14 @@ __all__ = ["main"]
 
 
 def main(comm: Communicator) -> np.ndarray:
-    """Sum 10**rank over all ranks: digit r of the result counts how often rank r's contribution is in it."""
+    """Sum 10**rank over all ranks: digit r of the result counts the contributions of rank r."""
     p, r = comm.size, comm.rank
     after, before = (r + 1) % p, (r - 1) % p
     x = np.full(8, 10**r, dtype=np.int64)
     chunk = partition(len(x), p)
     incoming = np.empty_like(x)
 
-    # Reduce-scatter: chunk r sets out at rank r + 1 and comes home complete after p - 1 steps.
+    # Reduce-scatter: chunk r starts at rank r + 1 and arrives at rank r complete after p - 1 steps.
     for step in range(1, p):
         give, take = chunk[(r - step) % p], chunk[(r - step - 1) % p]
         y = incoming[take]

@@ -1,4 +1,4 @@
-"""How a program gets its ranks: virtual ones in this process, or processes under mpirun."""
+"""How a program is started on ranks: virtual ones in this process, or processes under mpirun."""
 
 from simdist.comm.world import world
 from simdist.launch.mpirun import in_job

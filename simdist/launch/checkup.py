@@ -1,4 +1,4 @@
-"""Checkup: what of simdist works on this machine, tried out, and what to do about what does not."""
+"""Checkup: tests what works on this machine, and says how to fix what does not."""
 
 import platform
 import shutil
@@ -30,12 +30,12 @@ _RING_RANKS = 64
 
 
 class Finding(NamedTuple):
-    """What was looked at, and how it is.
+    """The result of one check.
 
     Attributes:
         what: the subject.
-        words: how it is.
-        remedy: what to do about it; "" where all is well.
+        words: its state.
+        remedy: how to fix it; "" if all is well.
     """
 
     what: str
@@ -44,7 +44,7 @@ class Finding(NamedTuple):
 
 
 def checkup() -> Iterator[Finding]:
-    """Look at one thing after the other; whatever goes wrong is a finding."""
+    """Check one thing after the other; whatever fails is a finding."""
     looks: dict[str, Callable[[], Finding]] = {
         "Python": _python,
         "machine": _machine,
@@ -76,7 +76,7 @@ def _machine() -> Finding:
 
 
 def _count(comm: Communicator, device: str) -> tuple[list[int], str]:
-    """How many ranks there are, counted by messages and in memory that they have in common; and what they are on."""
+    """The number of ranks, counted by messages and in shared memory; and the device that they are on."""
     words, counts = use_device(comm, device).words, []
     for algorithm in ("ring", "direct"):
         x = comm.empty(1000, np.int64)
@@ -87,15 +87,15 @@ def _count(comm: Communicator, device: str) -> tuple[list[int], str]:
 
 
 def _tried(what: str, ranks: int, world: str, device: str = "cpu") -> Finding:
-    """Ranks of a world, at work."""
+    """A trial run on ranks of a world."""
     start_s = perf_counter()
     counts, words = zip(*run(_count, ranks, world=world, args=(device,), timeout_s=timeout_s()).results, strict=True)
     took_s = perf_counter() - start_s
     if counts != ([ranks, ranks],) * ranks:
         return Finding(
-            what, "count wrong", f"{ranks} ranks, each of which counts as one, are {counts}: please report it"
+            what, "count wrong", f"{ranks} ranks, each counted as one, gave a count of {counts}: please report it"
         )
-    told = f"{ranks} have added up, by messages and in common memory, in {took_s:.1f} s"
+    told = f"{ranks} ranks, counted by messages and in shared memory, in {took_s:.1f} s"
     return Finding(what, f"{told}; {words[0]}" if words[0] else told)
 
 
@@ -109,16 +109,16 @@ def _real_ranks() -> Finding:
     try:
         found = _tried("real ranks", 2, "mpi")
     except SimdistError as error:
-        return Finding("real ranks", f"do not work, by {library}", str(error))
+        return Finding("real ranks", f"do not work, with {library}", str(error))
     return found._replace(words=f"{found.words}; {library}")
 
 
 def _shared_memory() -> Finding:
     if not SHARED.is_dir():
-        return Finding("shared memory", f"no {SHARED}: MPI takes its own way")
+        return Finding("shared memory", f"no {SHARED}: MPI uses its own mechanism")
     with tempfile.TemporaryFile(dir=SHARED):  # it can be written to
         free = room().free
-    remedy = f"arrays that a node's ranks share lie there, or are slower to add up: {REMEDY}"
+    remedy = f"arrays shared by a node's ranks are allocated there; without it reductions are slower: {REMEDY}"
     return Finding("shared memory", f"{free / 1e6:,.0f} MB free", "" if free >= _LEAST_SHARED_BYTES else remedy)
 
 
@@ -127,20 +127,20 @@ def _gpu() -> Finding:
         count = device_library().num_devices()
     except WorldUnavailable as error:
         return Finding("GPU", f"none: {error}")
-    return _tried("GPU", 2, "mpi", "cuda") if count else Finding("GPU", "none that this process sees")
+    return _tried("GPU", 2, "mpi", "cuda") if count else Finding("GPU", "none visible to this process")
 
 
 def _algorithms() -> Finding:
-    """Which of them `auto` goes by."""
+    """What `auto` chooses algorithms by."""
     tuned = Tuned.load(Tuned.path())
     by = "the model of this machine; `simdist bench --tune` measures" if tuned is None else f"{Tuned.path()}, measured"
-    return Finding("algorithms", f"auto goes by {by}")
+    return Finding("algorithms", f"auto uses {by}")
 
 
 def _folders() -> Finding:
-    """Whether there is room for what jobs write until they end."""
+    """Whether there is room for the temporary files of jobs."""
     with tempfile.TemporaryDirectory(prefix="simdist-") as folder:
         free = shutil.disk_usage(folder).free
     place = tempfile.gettempdir()
-    remedy = f"{place} holds what ranks tell their launcher: make room, or set TMPDIR to another folder"
+    remedy = f"{place} holds the jobs' temporary files: free some space, or set TMPDIR to another folder"
     return Finding("folders", f"{place} has {free / 1e9:,.1f} GB free", "" if free >= _LEAST_DISK_BYTES else remedy)

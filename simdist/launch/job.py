@@ -1,4 +1,4 @@
-"""Job: ranks under mpirun on this machine, from their start until nothing is left of them."""
+"""Job: ranks under mpirun on this machine, from their start until all of them are cleaned up."""
 
 import os
 import re
@@ -34,7 +34,7 @@ class Death(NamedTuple):
     Attributes:
         rank, pid: which.
         at_s: when, on the monotonic clock.
-        how: in words, as far as is known.
+        how: in words, as far as known.
     """
 
     rank: int
@@ -44,18 +44,18 @@ class Death(NamedTuple):
 
 
 class Job:
-    """A job; a context manager, at whose end the ranks are gone, and so are its folder and their shared memory.
+    """A job; a context manager, at whose end its ranks, its folder and their shared memory are gone.
 
     Args:
         ranks: how many.
-        timeout_s: after which silence of all ranks the job is ended.
-        survive: whether it goes on when a rank dies.
+        timeout_s: how long all ranks may be silent before the job is ended.
+        survive: whether it continues when a rank dies.
 
     Attributes:
         folder: private to this user; the job's own.
-        board: what the ranks say they do.
+        board: what each rank reports to be doing.
         deaths: the ranks that ended in the middle of their programs, the first one first.
-        overdue: why the job had to be ended from here, or that its launcher was killed; empty where neither was so.
+        overdue: why the job had to be ended from here, or that its launcher was killed; otherwise empty.
     """
 
     def __init__(self, ranks: int, timeout_s: float, survive: bool = False) -> None:
@@ -105,13 +105,13 @@ class Job:
         """Run `words` on every rank.
 
         Args:
-            output: where the launcher writes, and the ranks unless they choose otherwise; None for where this
-                process does.
-            timeout_s: how long a rank may wait; as the environment says where it is not given.
-            told: more variables of the ranks' environment.
+            output: where the launcher writes, and the ranks unless they redirect it; None for this process's
+                own output.
+            timeout_s: how long a rank may wait; if not given, as set in the environment.
+            told: additional environment variables for the ranks.
 
         Raises:
-            WorldUnavailable: it is to survive a death, and this MPI cannot.
+            WorldUnavailable: survival of a death was asked for, and this MPI does not support it.
         """
         command = self._mpirun.command(self.ranks, words, self.survive)
         variables = self._mpirun.variables(self.ranks, self.folder)
@@ -165,9 +165,9 @@ class Job:
         return launcher.returncode
 
     def signal(self, number: int) -> bool:
-        """Send a signal to all ranks that are at work and listen for it; whether there are any.
+        """Send a signal to all running ranks that handle it; returns whether there are any.
 
-        One that has not come so far yet would die of it.
+        A rank that has not installed its handler yet would die of it.
         """
         pids = [slot.pid for slot in self._rest() if slot.state == AT_WORK and _listens(slot.pid, number)]
         for pid in pids:
@@ -176,7 +176,7 @@ class Job:
         return bool(pids)
 
     def _failure_code(self) -> int:
-        """Not 0 where a rank failed: a launcher's own word is not always to be relied on."""
+        """Not 0 if a rank failed: a launcher's own exit code is not always reliable."""
         if self.deaths and not self.survive:
             return 1
         return max((slot.code for slot in self.board.slots() if slot.state in (LEFT, FAILED)), default=0)
@@ -184,7 +184,7 @@ class Job:
     # -- the ranks' processes ------------------------------------------------------------------------------
 
     def _befriend(self) -> None:
-        """Hear of it when a rank's process ends."""
+        """Notice when a rank's process ends."""
         if len(self._ends) < self.ranks:
             for slot in self.board.slots():
                 if slot.pid and slot.rank not in self._ends and not self._ends.add(slot.rank, slot.pid):
@@ -204,7 +204,7 @@ class Job:
         self.deaths.append(Death(rank, slot.pid, now_s, how_ended(slot.pid)))
 
     def _why_overdue(self) -> str:
-        """Why the job ought to have ended by itself by now; empty where it ought not."""
+        """Why the job should have ended by itself by now; empty if it should not."""
         slots, now_s = self.board.slots(), time.monotonic()
         if now_s - self._looked_s > 1.0:  # this process was stopped, and the ranks with it, perhaps
             self._resumed_s = now_s
@@ -226,7 +226,7 @@ class Job:
         return f"{absent} had not come after {_START_S:g} s" if now_s - self._started_s > _START_S else ""
 
     def _ended(self, slots: Sequence[Slot]) -> bool:
-        """Whether the programs of all ranks have, but of those that died where the others go on."""
+        """Whether the programs of all ranks have ended, except of those that died where the others continue."""
         dead = {death.rank for death in self.deaths} if self.survive else set()
         states = [s.state for i, s in enumerate(slots) if i not in dead]
         return bool(states) and all(state in (LEFT, FAILED) for state in states)
@@ -234,7 +234,7 @@ class Job:
     # -- the end -------------------------------------------------------------------------------------------
 
     def _stop(self) -> None:
-        """Let no process of the job be left."""
+        """End every process of the job that is left."""
         if (process := self._process) is None:
             return
         files = [name for slot in self._rest() for name in shared_files(slot.pid)]  # of an MPI that still starts, say

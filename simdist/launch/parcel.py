@@ -1,4 +1,4 @@
-"""Parcel: a program and its arguments as bytes, for processes that can import less than this one.
+"""Parcel: a program and its arguments as bytes, for processes that cannot import all that this one can.
 
 Its bytes are written to a file in a private folder and read there by the same user, never sent.
 """
@@ -21,10 +21,10 @@ __all__ = ["packed", "unpacked"]
 
 
 def packed(content: Any) -> bytes:
-    """The bytes of anything: functions of a notebook, a script or a test travel with their code.
+    """Any object, pickled: functions of a notebook, a script or a test are pickled with their code.
 
     Raises:
-        ArgumentError: something in it cannot travel, such as an open file.
+        ArgumentError: something in it cannot be pickled, such as an open file.
     """
     file = io.BytesIO()
     with _by_value(_strangers()):

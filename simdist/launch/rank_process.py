@@ -28,7 +28,7 @@ __all__ = ["main"]
 
 
 def main(argv: list[str]) -> None:
-    """Be one rank: of a script, if there is one, and of the folder's task otherwise."""
+    """Run as one rank: of a script, if one is given, and of the folder's task otherwise."""
     if DEAF in os.environ:
         signal.signal(int(os.environ[DEAF]), signal.SIG_IGN)
     keeper = guard()
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
 
 
 def run_script(keeper: Guard, argv: list[str]) -> None:
-    """Run a script or a module as `python` would, under guard from its first line on."""
+    """Run a script or a module as `python` would, monitored from its first line on."""
     try:
         load_program()
         if argv[0] == "-m":
@@ -101,7 +101,7 @@ class Task:
         return facts, packed(result)
 
     def _write_to_files(self) -> None:
-        """Let this rank's output, also that of libraries, go to files of its own, which the parent passes on."""
+        """Redirect this rank's output, also that of libraries, to files that the parent forwards."""
         for stream, name in ((sys.stdout, "out"), (sys.stderr, "err")):
             stream.flush()
             file = os.open(self._folder / f"rank-{self._rank}.{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -131,7 +131,7 @@ class Task:
         self._leave("failure.json", json.dumps(failure).encode())
 
     def _leave(self, name: str, data: bytes) -> None:
-        """Write a file that is either not there or whole."""
+        """Write a file atomically: it is either absent or complete."""
         path = self._folder / f"rank-{self._rank}.{name}"
         part = path.with_suffix(".part")
         try:

@@ -13,10 +13,10 @@ channels; a process with NumPy and MPI in it."""
 
 
 def check_room(ranks: int, world: str) -> None:
-    """See that so many ranks fit this machine's memory and, where they are processes, its number of processes.
+    """Check that this many ranks fit this machine's memory and, if they are processes, its process limit.
 
     Raises:
-        ArgumentError: they do not, with the estimate and the limit; or it is no whole number from 1 on.
+        ArgumentError: they do not fit (with the estimate and the limit), or it is not a whole number of at least 1.
     """
     if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
         raise ArgumentError(f"ranks is {ranks!r}; needs a whole number of at least 1")
@@ -32,7 +32,7 @@ def check_room(ranks: int, world: str) -> None:
 
 
 def available_bytes() -> int | None:
-    """The memory that is free, by the kernel and by the limit of the container; None where nobody says."""
+    """The free memory, by the kernel and by the container's limit; None if unknown."""
     found = []
     for line in _lines("/proc/meminfo"):
         if line.startswith("MemAvailable:"):
@@ -44,7 +44,7 @@ def available_bytes() -> int | None:
 
 
 def _most_processes() -> int | None:
-    """How many processes there may be; None where nobody says."""
+    """How many processes there may be; None if unknown."""
     found = [_number("/proc/sys/kernel/pid_max"), _number("/sys/fs/cgroup/pids.max")]
     if hasattr(os, "getuid") and os.getuid() != 0:  # root is not held to this one
         import resource

@@ -1,4 +1,4 @@
-"""Run: a program on so many ranks of a world, and what came of it."""
+"""Run: runs a program on ranks of a world, and returns its results."""
 
 import json
 import re
@@ -23,12 +23,12 @@ from simdist.trace import Span, Trace
 __all__ = ["Run", "run"]
 
 _HAS_DIED = re.compile(r"rank (\d+) of \d+ \(process (\d+)\) has died")
-"""What the ranks that live raise of one that does not."""
+"""What the surviving ranks raise about a dead one."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a run.
+    """The outcome of a run.
 
     Attributes:
         results: what the program returned, by rank.
@@ -56,22 +56,22 @@ def run(
     """Run program(comm, *args) once per rank.
 
     Args:
-        program: any function, also one defined in a notebook's cell; its first argument is the communicator.
-        world: "virtual": greenlets in this process, on a modelled cluster; "mpi": processes under mpirun.
-        cluster: the machine that a virtual run models, and by which `auto` chooses; 'this-machine' if not given.
+        program: any function, also one defined in a notebook cell; its first argument is the communicator.
+        world: "virtual": greenlets in this process, on a simulated cluster; "mpi": processes under mpirun.
+        cluster: the machine that a virtual run simulates, and that `auto` chooses for; 'this-machine' if not given.
         timeout_s: how long a rank of the MPI world may wait before the job ends; by default SIMDIST_TIMEOUT_S, or 30.
         record: whether to keep the spans of messages and operations.
-        check: whether collectives compare what the ranks ask for.
+        check: whether collectives check that all ranks pass matching arguments.
 
     Returns:
-        the results by rank, the trace, and how long it took.
+        the results by rank, the trace, and the elapsed time.
 
     Raises:
-        Exception: what the first rank to fail raised, with a note that says which and where.
-        RankFailed: a rank was killed or left in the middle of its program.
-        DeadlockError, DeadlineError: ranks waited in vain.
-        WorldUnavailable: no MPI, or this is already a rank of an MPI job.
-        ArgumentError: ranks below 1 or too many for this machine, an unknown world, no cluster, no function.
+        Exception: what the first rank to fail raised, with a note that names the rank and has its traceback.
+        RankFailed: a rank was killed or exited in the middle of its program.
+        DeadlockError, DeadlineError: ranks waited for messages that never came.
+        WorldUnavailable: no MPI is installed, or this is already a rank of an MPI job.
+        ArgumentError: ranks below 1 or too many for this machine, an unknown world, not a Cluster, not a function.
     """
     _check(program, world, cluster, timeout_s)
     check_room(ranks, world)
@@ -97,7 +97,7 @@ def _check(program: object, world: str, cluster: object, timeout_s: float | None
 
 
 def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float) -> Run:
-    """Start the ranks, hand them the task through a private folder, and fetch what they leave there."""
+    """Start the ranks, pass them the task through a private folder, and collect what they leave there."""
     with Job(ranks, timeout_s) as job:
         (job.folder / "task.pickle").write_bytes(packed(task))
         (job.folder / "path.json").write_text(json.dumps([str(Path(entry).absolute()) for entry in sys.path]))
@@ -123,7 +123,7 @@ def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float) -> Run:
 
 
 class _Relay:
-    """Passes on what a rank writes to a file.
+    """Forwards what a rank writes to a file.
 
     Args:
         path: the file, which may not exist yet.
@@ -136,7 +136,7 @@ class _Relay:
         self._position = 0
 
     def pass_on(self, last: bool = False) -> None:
-        """Whatever is new, in whole lines until the last time."""
+        """Whatever is new, in whole lines until the final call."""
         try:
             if self._path.stat().st_size == self._position:
                 return
@@ -159,7 +159,7 @@ def _failures(job: Job) -> list[Path]:
 
 
 def _heed_the_ranks(job: Job) -> None:
-    """Know of a death that another rank has seen, and has failed for, before this process did."""
+    """Take note of a death that another rank has noticed, and failed because of, before this process did."""
     for path in _failures(job):
         found = _HAS_DIED.search(json.loads(path.read_text())["summary"])
         if found and not job.deaths:
@@ -189,14 +189,14 @@ def _death(job: Job, death: Death) -> RankFailed:
     if not how:
         how = signal_words(number) if (number := signal_in(launcher)) else "has died"
     text = f"rank {death.rank} of {job.ranks} (process {death.pid}) {how} in the middle of its program"
-    text += _titled("the last that it wrote", _tail(job.folder / f"rank-{death.rank}.err"))
+    text += _titled("its last output", _tail(job.folder / f"rank-{death.rank}.err"))
     if death.how == signal_words(signal.SIGTERM):  # from outside, and the launcher may know whence
         text += _titled("its launcher says", launcher)
     return RankFailed(text)
 
 
 def _raised(job: Job, failure: dict[str, Any]) -> BaseException:
-    """A rank's own exception, as far as it could travel."""
+    """A rank's own exception, as far as it could be pickled."""
     rank = failure["rank"]
     path = job.folder / f"rank-{rank}.failure.pickle"
     error: BaseException

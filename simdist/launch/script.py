@@ -1,4 +1,4 @@
-"""Script: any script on real ranks, as `mpirun -n 4 python script.py` would, with an end that is sure."""
+"""Script: any script on real ranks, as `mpirun -n 4 python script.py` would, but guaranteed to end."""
 
 import signal
 import sys
@@ -23,7 +23,7 @@ _PATIENCE_S = 1.0  # what comes sooner after the first is the same Ctrl-C, passe
 
 
 class _Stopped(BaseException):
-    """A signal asked for the end."""
+    """A signal asked for the end of the job."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -38,15 +38,15 @@ def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals
 
     Args:
         argv: the script and its arguments, or "-m", a module and its arguments.
-        heed: signals that the script heeds: they go to its ranks. Of those that ask for an end a second one,
+        heed: signals that the script handles: they are forwarded to its ranks. A second one that asks for an end,
             a second or more after the first, ends the job as it would have done without this.
-        survive: let the death of a rank end the job only if the others cannot do without it.
+        survive: the death of a rank ends the job only if the others cannot continue without it.
 
     Returns:
         the exit code of the job: not 0 where any rank failed.
 
     Raises:
-        WorldUnavailable: no MPI, one that cannot survive, or this is already a rank of an MPI job.
+        WorldUnavailable: no MPI is installed, it does not support survival, or this is already a rank of an MPI job.
         ArgumentError: no such script or module, ranks below 1 or too many for this machine.
     """
     if not argv or (argv[0] != "-m" and not Path(argv[0]).is_file()) or list(argv) == ["-m"]:
@@ -74,7 +74,7 @@ def _is_module(name: str) -> bool:
 
 
 def _wait(job: Job) -> int:
-    """Wait for the job's end, and say what goes wrong; its exit code."""
+    """Wait for the job's end, and report what goes wrong; returns its exit code."""
     told = 0
     while (code := job.poll()) is None:
         told = _tell_deaths(job, told)
@@ -85,7 +85,7 @@ def _wait(job: Job) -> int:
 
 
 def _tell_deaths(job: Job, told: int) -> int:
-    """Say who has died, but for those that have been told of; how many these are now."""
+    """Report the deaths that have not been reported; returns how many have been by now."""
     deaths = job.deaths if job.survive else job.deaths[:1]  # of which the others die
     for death in deaths[told:]:
         _tell(f"rank {death.rank} of {job.ranks} (process {death.pid}) {death.how or 'has died'}")
@@ -93,7 +93,7 @@ def _tell_deaths(job: Job, told: int) -> int:
 
 
 def _tell(text: str) -> None:
-    """In one piece, for the ranks may be writing too."""
+    """In one write, because the ranks may be writing too."""
     sys.stderr.write(f"simdist: {text}\n")
     sys.stderr.flush()
 
@@ -102,7 +102,7 @@ def _tell(text: str) -> None:
 def _ending_on_signals(jobs: Sequence[Job], heed: Sequence[signal.Signals]) -> Iterator[None]:
     """Turn the signals that ask for an end into an exception inside this block, so that the ranks end too.
 
-    Those that the ranks heed are passed on to them instead.
+    Those that the ranks handle are forwarded to them instead.
     """
     first_s: dict[int, float] = {}
 

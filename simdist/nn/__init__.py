@@ -1,4 +1,4 @@
-"""Models of one process: forward and backward by hand, parameters in one flat vector."""
+"""Models in a single process: hand-written forward and backward, parameters in one flat vector."""
 
 from simdist.nn.gpt import gpt
 from simdist.nn.layers import Embedding, Gelu, Layer, Linear, Observer, Sequence

@@ -1,15 +1,15 @@
-"""Auxiliary: losses that layers inside a model have of their own, beside the one at its end.
+"""Auxiliary: losses of layers inside a model, in addition to the one at its end.
 
     with collected() as losses:            whoever wants to know them
         layers.forward(x)                      a layer calls add(value)
     with scaled(scale):                    whoever goes backward says what all losses are multiplied by
         layers.backward(context, dy)           a layer calls scale(), for its own part of the derivatives
 
-A model learns from both, but what it calls its loss is the one at its end alone, which says how well it guesses:
-so models with such losses and without can be compared, and one's training with its validation.
+A model learns from both, but its reported loss is only the one at its end, which measures its predictions: so models
+with and without such losses can be compared, and training with validation.
 
-Like the meter it is ambient, each rank and stream having its own, since no other layer should have to carry it.
-Where nobody asks for them they are forgotten, and where nobody says a scale they have no derivative.
+Like the meter it is ambient, separate for each rank and stream, so that no other layer has to pass it on. If they are
+not collected they are dropped, and without a scale they have no derivative.
 """
 
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def collected() -> Iterator[Losses]:
 
 
 def scale() -> float:
-    """What losses are multiplied by in the backward pass at hand; 0 where nobody said."""
+    """The factor for losses in the current backward pass; 0 if none was set."""
     return _scale.get()
 
 

@@ -1,4 +1,4 @@
-"""Loss: what a model's guesses are worth."""
+"""Loss: how good a model's predictions are."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -10,7 +10,7 @@ __all__ = ["CrossEntropy", "Loss"]
 
 
 class Loss(ABC):
-    """The end of a model: what its last layer gives, against what was to be guessed.
+    """The end of a model: compares the output of its last layer with the targets.
 
     total, context = loss.forward(logits, targets)      of a batch, in nats
     dlogits = loss.backward(context, scale)             of scale * total

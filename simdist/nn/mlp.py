@@ -1,4 +1,4 @@
-"""The multi-layer perceptron that guesses the next byte from the bytes before it."""
+"""The multi-layer perceptron that predicts the next byte from the bytes before it."""
 
 import math
 
@@ -13,7 +13,7 @@ _BYTES = 256
 
 
 def mlp(context_bytes: int, embedding_width: int, hidden_width: int, hidden_layers: int) -> Model:
-    r"""A neural language model: the window's bytes, embedded side by side, through hidden layers to 256 logits.
+    r"""A neural language model: the window's bytes, embedded and concatenated, through hidden layers to 256 logits.
 
         bytes    t h e _ r a n        context_bytes of them
                  | | | | | | |        one table for all places

@@ -28,7 +28,7 @@ class Model:
         examples: cuts windows of text, shape (n, length), uint8, into inputs and targets.
         targets_per_window: how many targets a window holds.
         loss: of the logits; cross-entropy, if not given.
-        padded: makes texts longer, at their end, where they are too short for the layers.
+        padded: pads texts at their end if they are too short for the layers.
 
     Attributes:
         parameters: all of them, in the order of forward.
@@ -62,12 +62,12 @@ class Model:
     ) -> tuple[float, Any]:
         """The sum of the losses of all targets in these windows, in nats, and the context for `backward`.
 
-        Losses that layers have of their own are not in it: see `simdist.nn.auxiliary`.
+        Auxiliary losses of layers are not included: see `simdist.nn.auxiliary`.
 
         Args:
             windows: shape (n, length), uint8.
             noise: which windows of the global batch these are, for dropout; without it nothing is dropped.
-            observer: is told of each of `layers`.
+            observer: notified of each of `layers`.
         """
         inputs, targets = self.examples(windows)
         with self._overflow():
@@ -76,7 +76,7 @@ class Model:
         return self.loss.total(total), (context, of_loss)
 
     def logits(self, tokens: Array, observer: Observer | None = None) -> Array:
-        """What may come next, shape (n, classes), after each row of tokens, shape (n, length), uint8."""
+        """The logits of the next token, shape (n, classes), after each row of tokens, shape (n, length), uint8."""
         padded = moved(self.padded(tokens), self.parameters.kind)
         with self._overflow():
             logits, _ = self.layers.forward(padded, None, observer)

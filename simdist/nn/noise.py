@@ -15,16 +15,16 @@ __all__ = ["Noise"]
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Which elements of a batch, among all that all ranks ever see, the ones at hand are.
+    """Identifies the elements at hand among all that any rank ever sees.
 
     A mask is a function of these and of the layer's name alone. So a batch, its micro-batches, and any part
-    of it by tokens or heads draw the same, wherever and in whatever order they are drawn.
+    of it by tokens or heads get the same masks, on any rank and in any order.
 
     Args:
         seed, step: of the run; at least 0.
         samples: the number of each sample at hand in the global batch, shape (samples,).
         first_token, first_head: what comes before the part at hand along each axis.
-        first_key: in attention, the same for the tokens looked at; `first_token` is for those that look.
+        first_key: in attention, the same for the keys; `first_token` is for the queries.
     """
 
     seed: int

@@ -15,7 +15,7 @@ __all__ = ["Parameter", "Parameters", "Place"]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a parameter lies in the one of the model that it is cut from.
+    """The place of a parameter in the whole model's parameter that it is a part of.
 
     Attributes:
         shape: of the parameter of the whole model.
@@ -27,7 +27,7 @@ class Place:
 
 
 class Parameter:
-    """A named tensor that training changes. It owns no memory: `Parameters.bind` lends it two views.
+    """A named trainable tensor. It owns no memory: `Parameters.bind` gives it two views.
 
     Args:
         name: unique in its model.
@@ -57,8 +57,8 @@ class Parameter:
     def draw(self, seed: int) -> Array:
         """Its first values, float64. They depend on the seed and the name alone.
 
-        So a rank that holds another part of the model, or is one of another number, draws the same; of a
-        parameter that is cut it draws the whole, and returns its part.
+        So a rank draws the same whatever part of the model it holds, and on any number of ranks; if the
+        parameter is split, it draws the whole and returns its part.
         """
         digest = hashlib.sha256(self.name.encode()).digest()
         noise = np.random.Generator(np.random.Philox(key=[seed, int.from_bytes(digest[:8], "little")]))
@@ -72,7 +72,7 @@ class Parameters:
         flat     |--- embedding.table ---|---- hidden0.w ----|- hidden0.b -|---- …
         spans    0                       8192                …
 
-    So a bucket of gradients, a shard or the whole model is one slice, and a reduction of it one message.
+    So a bucket of gradients, a shard or the whole model is one slice, and can be sent as one message.
 
     Attributes:
         spans: name -> the parameter's slice of the flat vector.
@@ -115,10 +115,10 @@ class Parameters:
         return dtype
 
     def bind(self, data: Array, gradient: Array) -> None:
-        """Let every parameter look into these two flat vectors, from now on.
+        """Make every parameter a view of these two flat vectors.
 
         Args:
-            data, gradient: shape (size,), one dtype, contiguous; the caller's, who may bind others later.
+            data, gradient: shape (size,), one dtype, contiguous; owned by the caller, which may bind others later.
 
         Raises:
             ArrayError: a vector is not as said.

@@ -1,4 +1,4 @@
-"""Parts: what a GPT is put together from."""
+"""Parts: the pieces that a GPT is built from."""
 
 from simdist.arrays import Array
 from simdist.nn.layers import (
@@ -28,9 +28,9 @@ __all__ = ["Parts", "attention_layer", "mixture"]
 class Parts:
     """Makes each piece of a GPT, here for a process that has the whole of it.
 
-    `gpt` says in what order pieces follow each other, and what they are called; whoever spreads a model over
-    ranks overrides what makes them, so a GPT is described once. Names are those of the whole model, and sizes,
-    too: a piece that is a part knows which (`Place`).
+    `gpt` determines the order and the names of the pieces; a subclass that distributes a model over ranks overrides
+    the methods that make them, so a GPT is described only once. Names and sizes are those of the whole model: a
+    piece that is a part knows which (`Place`).
 
         x           | embedding, norm, dropout                 the stream, which every block adds to
         inner       |     column -> attention or gelu -> row   what a block does aside: some of the heads, or

@@ -16,35 +16,35 @@ _MULTIPLE = 256  # of which the features inside a perceptron of Llama's are one,
 class Shape:
     """How large a GPT is, and how it is trained.
 
-        block     norm         perceptron    a token's place                    biases
-        gpt2      LayerNorm    GELU          a vector, learnt, for each         everywhere
-        llama     RMSNorm      SwiGLU        how far queries, keys are turned   nowhere, or by qkv_bias
+        block     norm         MLP           positions                          biases
+        gpt2      LayerNorm    GELU          learned embeddings                 everywhere
+        llama     RMSNorm      SwiGLU        rotations of queries, keys (RoPE)  none, or by qkv_bias
 
     Args:
-        layers: how many blocks of attention and perceptron.
-        width: numbers that stand for a token; a multiple of heads, unless these have a width of their own.
+        layers: how many blocks of attention and MLP.
+        width: size of a token's vector; a multiple of heads, unless head_width is given.
         heads: of the attention in each block.
-        context: the most tokens it sees.
+        context: the maximum number of tokens it sees.
         vocabulary: how many different tokens there are; 256 for bytes.
         dropout: the share of the embeddings, the attention probabilities and each block's two outputs
             that is dropped in training.
         tied: whether logits come from the embedding's own table.
-        recompute: which activations are made again in backward instead of kept: none of them; selective,
-            what attention makes of its queries, keys and values; full, all but each block's input.
-        flash: whether attention goes a tile at a time (FlashAttention): it keeps no probabilities, and selective
-            recomputation leaves it so. Ring attention goes so in any case.
+        recompute: which activations are recomputed in backward instead of kept: none; selective, what
+            attention computes from its queries, keys and values; full, all but each block's input.
+        flash: whether attention works tile by tile (FlashAttention): it keeps no probabilities, and selective
+            recomputation does not change it. Ring attention always works like this.
         block: what blocks are made of, see above.
-        kv_heads: how many of keys and values, a divisor of heads: groups of heads share these; if None, as many.
-        head_width: numbers of a head's query, and of its key and value; if None, the width divided among the heads.
+        kv_heads: the number of key/value heads, a divisor of heads, shared by groups of heads; None for as many.
+        head_width: size of a head's query, key and value; if None, width / heads.
         qkv_bias: whether queries, keys and values have biases in blocks of Llama's too, as Qwen2's have.
-        ffn_width: features inside of each perceptron; if None, 4 times the width, and in blocks of Llama's 8/3 of
-            it, up to a multiple of 256.
-        experts: how many perceptrons there are in each block, of which a token goes to some; 0 for one that all
-            go to. This and what follows is as of `Experts`.
-        top_k: to how many a token goes.
-        capacity_factor: how many slots they have, as a multiple of what is enough where all is even.
-        alpha: the weight of the auxiliary loss, which asks for that.
-        group: tokens that share slots, a divisor of the context; all of a text, if not given.
+        ffn_width: size inside each MLP; if None, 4 times the width, and in blocks of Llama's 8/3 of it, rounded
+            up to a multiple of 256.
+        experts: the number of expert MLPs in each block; 0 for one MLP for all tokens. This and the following
+            are as for `Experts`.
+        top_k: the number of experts per token.
+        capacity_factor: their slots, as a multiple of what suffices for even loads.
+        alpha: the weight of the auxiliary load-balancing loss.
+        group: tokens that share slots, a divisor of the context; all of a text if not given.
 
     Raises:
         ArgumentError: a size lies outside its limits.

@@ -1,4 +1,4 @@
-"""Adam: steps of about the same size for every weight, whatever the size of its gradient."""
+"""Adam: steps of about equal size for every weight, regardless of the size of its gradient."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ __all__ = ["Adam"]
 class Adam(Moments):
     """weights ← weights - learning_rate · m̂ / (√v̂ + ε), with the means m and v of `Moments`, and its arguments.
 
-    Weight decay is an L2 penalty here, a part of the gradient; AdamW keeps it apart.
+    Weight decay is an L2 penalty here, a part of the gradient; AdamW decouples it.
 
     Cost a step, per weight: 12 operations; weights, m and v are read and written, the gradient is read.
 

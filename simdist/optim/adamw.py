@@ -1,4 +1,4 @@
-"""AdamW: Adam with weight decay apart from the gradient."""
+"""AdamW: Adam with decoupled weight decay."""
 
 from collections.abc import Iterable
 
@@ -14,8 +14,8 @@ __all__ = ["AdamW"]
 class AdamW(Moments):
     """weights ← (1 - learning_rate · weight_decay) · weights - learning_rate · m̂ / (√v̂ + ε).
 
-    In Adam a penalty is divided by √v̂ as the rest of the gradient is, so weights with large gradients hardly
-    decay. Here all decay alike.
+    In Adam the penalty is divided by √v̂ like the rest of the gradient, so weights with large gradients hardly
+    decay. Here all decay at the same rate.
 
     Args:
         like, betas, epsilon, decay, start: as of `Moments`.

@@ -22,7 +22,7 @@ class AdamW8bit(Moments):
         scales    s                   s                   s      float32
 
     A step decodes a block, updates it as AdamW does, changes the weights, and codes it again: one outlier
-    blurs its own block alone. No v comes back as 0 but where its whole block is, because a step divides by its root.
+    blurs its own block alone. No v is decoded as 0 unless its whole block is, because a step divides by its root.
     Blocks are counted from the start of the whole vector, so a shard gives the bits of the whole where it begins
     and ends at multiples of `alignment`; elsewhere a block that is cut has a scale for each part.
 

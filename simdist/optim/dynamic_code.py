@@ -14,7 +14,7 @@ _DROPPED_BITS = 12  # of a float32's 23 bits of fraction; what is left, 20 bits,
 
 
 class DynamicCode:
-    """256 numbers, in decades of which each has twice as many as the one below.
+    """256 numbers, in decades each of which has twice as many as the one below.
 
         signed      10⁻⁷ … 10⁻⁶: 1   …   0.01 … 0.1: 32   0.1 … 1: 64,   the same below zero, 0 and 1
         unsigned    10⁻⁸ … 10⁻⁷: 1   …   0.01 … 0.1: 64   0.1 … 1: 128,  and 1
@@ -23,11 +23,11 @@ class DynamicCode:
     is -1 here, so that the largest number of a block comes back exactly, whatever its sign, and so that coding
     again what was decoded changes nothing.
 
-    There is no 0 among the unsigned ones, but one decade more. They are for what is divided by: were a small number
-    to come back as 0, its quotient would be without bounds.
+    The unsigned ones have no 0, but one more decade. They are for divisors: if a small number were decoded as 0, the
+    quotient would be unbounded.
 
     Attributes:
-        values: the numbers, float32, ascending; a number's code is its place.
+        values: the numbers, float32, ascending; a number's code is its index.
 
     Source: Dettmers et al. 2022, arXiv 2110.02861, section 2 (dynamic quantization), with the numbers of the
     library that came with it; Li, Chen, Zhu 2023, arXiv 2309.01507, where the 0 among numbers to divide by is found

@@ -1,4 +1,4 @@
-"""LAMB: Adam's direction with a learning rate of its own for every layer, for large batches."""
+"""LAMB: Adam's direction with a separate learning rate for every layer, for large batches."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ __all__ = ["LAMB"]
 
 
 class LAMB(Moments):
-    """A layer's weights w move by the learning rate's share of their norm, in the direction of AdamW.
+    """A layer's weights w move by the learning rate times their norm, in the direction of AdamW.
 
         u ← m̂ / (√v̂ + ε) + weight_decay · w
         w ← w - learning_rate · ‖w‖ / ‖u‖ · u
@@ -22,7 +22,7 @@ class LAMB(Moments):
 
     Args:
         like, decay, start: as of `Optimizer`.
-        layers: the slices of the whole vector that get a ratio each, such as `Parameters.spans.values()`; a
+        layers: the slices of the whole vector with a ratio each, such as `Parameters.spans.values()`; a
             shard is given all of them too.
         combine: how the shards of the whole vector add up what they hold of a norm, as of `norms`. It is called
             at every step on all ranks that hold a shard; the norms, and so the weights, are the same bits as

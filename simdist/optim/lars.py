@@ -1,4 +1,4 @@
-"""LARS: a learning rate of its own for every layer, for large batches."""
+"""LARS: a separate learning rate for every layer, for large batches."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Moments: the running means of a gradient and of its square, which Adam and its kin divide by each other."""
+"""Moments: the running means of a gradient and of its square, used by the Adam family."""
 
 import math
 from collections.abc import Iterable
@@ -15,8 +15,8 @@ __all__ = ["Moments"]
 class Moments(Optimizer):
     """m ← β₁ m + (1 - β₁) g,  v ← β₂ v + (1 - β₂) g²,  and the direction m̂ / (√v̂ + ε).
 
-    The hats take back that m and v began at zero: m̂ = m / (1 - β₁ᵗ), v̂ = v / (1 - β₂ᵗ) after step t. They are
-    numbers, not vectors, so they go to where they cost nothing:
+    The hats correct the bias of m and v towards their initial zeros: m̂ = m / (1 - β₁ᵗ), v̂ = v / (1 - β₂ᵗ) after
+    step t. The corrections are scalars, so they are applied where they cost nothing:
 
         m̂ / (√v̂ + ε)  =  correction · m / (√v + ε √(1 - β₂ᵗ)),   correction = √(1 - β₂ᵗ) / (1 - β₁ᵗ)
 

@@ -1,4 +1,4 @@
-"""Optimizer: a rule that changes weights by their gradient."""
+"""Optimizer: a rule that updates weights by their gradient."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -20,15 +20,15 @@ class Optimizer(ABC):
         whole    |------------------------------------------|
         shard               a |=============| b               Rule(weights[a:b], start=a, …)
 
-    A rule works in place, block after block, with a block or two of working space.
+    A rule works in place, block by block, with a block or two of scratch space.
 
     Args:
-        like: a vector of the length and dtype of the weights that it is to change.
+        like: a vector of the length and dtype of the weights to update.
         decay: where in the whole vector weight decay applies; everywhere if None.
         start: where in the whole vector `like` begins.
 
     Attributes:
-        state: name -> flat vector of what the rule remembers. Each may be replaced by another array of its
+        state: name -> flat vector of the rule's state. Each may be replaced by another array of its
             shape and dtype, one on disk for example.
         num_steps: how many steps have been made; a part of the state.
         start: as given.
@@ -60,8 +60,8 @@ class Optimizer(ABC):
             weights: shape and dtype of `like`.
             gradient: the same shape; of another dtype it is converted block by block.
             learning_rate: of this step.
-            gradient_scale: what the gradient is multiplied by as it is read: to clip it, or to take a loss
-                scale back, without a pass over memory of its own.
+            gradient_scale: a factor for the gradient, applied as it is read: to clip it or to undo a loss
+                scale without an extra pass over memory.
 
         Raises:
             ArrayError: a vector's shape is not that of `like`.
@@ -81,11 +81,11 @@ class Optimizer(ABC):
     # -- checkpoints ----------------------------------------------------------------------------------
 
     def vectors(self) -> dict[str, Array]:
-        """The state as vectors with one item a weight, which may be cut elsewhere and joined again."""
+        """The state as vectors with one item per weight, which can be split differently and joined again."""
         return self.state
 
     def restore(self, vectors: Mapping[str, Array], num_steps: int) -> None:
-        """Take over what `vectors` gave, on this rule or on one for another shard, after so many steps.
+        """Restore what `vectors` returned, from this rule or one for another shard, after this many steps.
 
         Raises:
             ArrayError: a vector is missing, unknown or of another length; nothing is changed then.

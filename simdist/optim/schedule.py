@@ -21,16 +21,16 @@ class Schedule:
 
         peak              .---.
                         /       `.
-                      /            `.               it climbs in a line, then falls in the shape that is asked for
+                      /            `.               it rises linearly, then falls in the given shape
         start       /                 `--
                    |  warmup  |
 
     Args:
         peak: the highest rate; above 0.
-        steps: of the whole run; later ones stay where the shape ends.
+        steps: of the whole run; later ones stay at the final rate.
         shape: after the warm-up "cosine" (half a wave), "linear" or "constant".
-        warmup_steps: after so many the rate is at its peak.
-        start: the rate of the first step; by 0 it is the first of `warmup_steps` equal increments from there.
+        warmup_steps: the number of steps after which the rate is at its peak.
+        start: the rate of the first step; if 0, that is the first of `warmup_steps` equal increments from 0.
         floor: what the rate falls to, as a share of peak.
 
     Raises:
@@ -72,13 +72,13 @@ class Schedule:
 def scaled_learning_rate(
     global_batch_size: int, learning_rate: float = 0.1, batch_size: int = 256, rule: str = "linear"
 ) -> float:
-    """The rate for a batch on k workers of n each, kn in all, from one that suits a batch of `batch_size`.
+    """The rate for a global batch of kn on k workers, from one that suits a batch of `batch_size`.
 
-    k times the batch is a step in the place of k steps, so it goes k times as far: 0.1 · kn/256 for ResNet-50.
+    With k times the batch one step replaces k steps, so it goes k times as far: 0.1 · kn/256 for ResNet-50.
     Early in training that is too far, so warm up: `Schedule(peak=…, start=learning_rate, warmup_steps=…)`.
 
     Args:
-        rule: "linear"; or "sqrt", which LAMB goes by: as the noise of a gradient does, with the root of k.
+        rule: "linear"; or "sqrt", used by LAMB: with the root of k, like the noise of a gradient.
 
     Raises:
         ArgumentError: a batch has no size.

@@ -1,4 +1,4 @@
-"""Where a model meets the ranks."""
+"""Methods that train one model on many ranks."""
 
 from simdist.parallel.centralized import Centralized
 from simdist.parallel.compressed import Compressed

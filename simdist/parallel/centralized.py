@@ -15,7 +15,7 @@ __all__ = ["Centralized"]
 
 
 class Centralized(Method):
-    """Every rank works on its part of the batch; rank 0, which does so too, is the server of all others.
+    """Every rank works on its part of the batch; rank 0 does so too, and is the server of all others.
 
         rank         0                      1          2          3
         gradients    g0                   g1 -> 0
@@ -72,6 +72,6 @@ class Centralized(Method):
         return self._replica.loss(windows)
 
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
-        """Rank 0 goes on from these, and sends the others its weights."""
+        """Rank 0 resumes from these, and sends the others its weights."""
         super().restore(vectors, numbers)
         self._root.send_weights()

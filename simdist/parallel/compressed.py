@@ -1,4 +1,4 @@
-"""Compressed data parallelism: gradients summed by fewer bytes than they have."""
+"""Compressed data parallelism: gradients summed with fewer bytes sent."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,28 +26,28 @@ class Compressed(Method):
         rank 1     gradient 1 + residual 1  -->  packet 1  --+--> sum  ---+--> the same
                                     residual 1 <-- what the packet leaves out, for the next step
 
-    The weights stay alike on all ranks, but are not those of one rank with the whole batch: a part of each
-    gradient comes some steps late. To SGD that makes little difference, because it adds gradients up; a rule of
-    Adam's family divides by their size, and loses more.
+    The weights stay equal on all ranks, but are not those of one rank with the whole batch: a part of each
+    gradient is applied some steps late. For SGD that makes little difference, because it sums gradients; a rule of
+    the Adam family divides by their size, and loses more.
 
     Args:
         model, comm, recipe: as of `Learner`; the precision is float32 or float64.
         seed: of the first weights, which rank 0 draws and broadcasts.
         compression: one of `compressions()`.
-        settings: its own: the share of the items that top-k sends, how many items in a block share a scale of 8 bits,
-            the rank of PowerSGD's matrices.
+        settings: of the compression: the share of items that top-k sends, the items per block that share a scale in
+            8-bit quantization, the rank of PowerSGD's matrices.
 
     Attributes:
         compressor: with its counts, `sent_bytes` against `plain_bytes`.
 
-    A checkpoint keeps the sum of what all ranks have put off, so that any number of ranks may go on from it and
-    nothing is lost; whose it was is not kept, nor where PowerSGD's search was. So a run that goes on from one is
-    as good as one that was not stopped, but has not its bits.
+    A checkpoint keeps the sum of all ranks' residuals, so that any number of ranks may resume from it and nothing is
+    lost; it does not keep whose they were, nor PowerSGD's Q. So a resumed run is as good as one that was not
+    stopped, but not bit-identical to it.
 
     Cost per rank and step: the compressor's. Memory: a residual of the length of the gradient.
 
     Raises:
-        ArrayError: the precision is a short one.
+        ArrayError: the precision has 16 bits.
         UnknownNameError: there is no such compression, or it has no such setting.
     """
 

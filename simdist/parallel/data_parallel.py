@@ -27,7 +27,7 @@ class DataParallel(Method):
         model, comm, recipe, spread: as of `Learner`. The model gets two flat vectors.
         seed: of the first weights, which rank 0 draws and broadcasts.
         algorithm: of the all-reduce of the gradient.
-        bucket_bytes: reduce so much at a time during backward, as `Buckets` does; None reduces all after it.
+        bucket_bytes: reduce this much at a time during backward, as `Buckets` does; None reduces all after it.
         memory: makes the vectors; `comm.empty` if not given.
 
     Cost per rank and step, n bytes of gradient on p ranks: that of the all-reduce, 2n(p-1)/p bytes at least.

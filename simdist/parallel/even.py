@@ -1,4 +1,4 @@
-"""Even: what ranks can share only in equal parts."""
+"""Even: checks that something can be divided equally over ranks."""
 
 from math import isqrt
 

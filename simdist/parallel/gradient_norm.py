@@ -1,4 +1,4 @@
-"""Gradient norm: of the gradient as a whole, wherever its parts are, and clipping by it."""
+"""Gradient norm: the norm of the whole gradient, wherever its parts are, and clipping by it."""
 
 import math
 
@@ -48,7 +48,7 @@ def global_norm(gradient: Array, comm: Communicator | None = None, algorithm: st
 def clip_factor(norm: float, max_norm: float) -> float:
     """What to multiply a gradient of this norm by, so that its norm is max_norm at most.
 
-    It is 1 where the norm is not finite: such a gradient cannot be mended, and its step should be skipped.
+    It is 1 if the norm is not finite: such a gradient cannot be repaired, and its step should be skipped.
 
     Raises:
         ArgumentError: max_norm is not above 0.

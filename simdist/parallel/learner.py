@@ -1,4 +1,4 @@
-"""Learner: a model that many ranks train, a batch at a time."""
+"""Learner: a model that many ranks train, one batch at a time."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,19 @@ __all__ = ["Learner"]
 
 
 class Learner(ABC):
-    """A model, and which rank holds and does what of its training.
+    """A model, and how its training is distributed over ranks.
 
         total = learner.train(micro_batches, scale, learning_rate, noise)     # this rank's part of a batch
 
     Args:
         model: not yet bound to memory.
         comm: the ranks that share each batch. All of them must call, here and in every method.
-        recipe: how weights change; equal on all ranks.
-        spread: how other axes cut the model, where they do: then comm is the data axis.
+        recipe: the update rule; equal on all ranks.
+        spread: how other axes split the model, if they do; then comm is the data axis.
 
     Attributes:
-        update: what changes this rank's weights.
-        num_updates: how many updates a batch brings.
+        update: updates this rank's weights.
+        num_updates: the number of updates per batch.
     """
 
     update: Update
@@ -63,10 +63,10 @@ class Learner(ABC):
 
     @abstractmethod
     def loss(self, windows: Array) -> float:
-        """The loss summed over these windows, in nats; nothing is dropped. All ranks must call as often."""
+        """The loss summed over these windows, in nats, without dropout. All ranks must call equally often."""
 
     def logits(self, tokens: Array) -> Array:
-        """What may come next after each row of tokens: see `Model.logits`. All ranks must call as often."""
+        """The logits of the next token after each row: see `Model.logits`. All ranks must call equally often."""
         return self.model.logits(tokens)
 
     def vectors(self) -> dict[str, list[Shard]]:
@@ -78,5 +78,5 @@ class Learner(ABC):
         return self.update.numbers()
 
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
-        """Go on from what `vectors` and `numbers` gave, maybe by another method on other ranks."""
+        """Resume from what `vectors` and `numbers` returned, perhaps from another method on other ranks."""
         self.update.restore(vectors, numbers)

@@ -1,4 +1,4 @@
-"""Loss scale: a factor that keeps small gradients above what float16 can hold, and large ones below."""
+"""Loss scale: a factor that keeps gradients within the range of float16."""
 
 import math
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ class LossScale:
             optimizer.step(weights, gradient, rate, gradient_scale=1 / scale.value)
         scale.update(finite)
 
-    It looks for the largest factor that works: an Inf or NaN on any rank makes all skip the step and halve it,
-    and after `interval` good steps in a row it doubles.
+    It searches for the largest factor that works: an Inf or NaN on any rank makes all ranks skip the step and halve
+    it; after `interval` good steps in a row it doubles.
 
         value     8  8  8  16  16   8  8  8  16        interval = 3
         finite    y  y  y  y   no   y  y  y  …
@@ -39,8 +39,8 @@ class LossScale:
         value: the factor now; the same on all ranks.
         good_steps: how many in a row since it last changed.
         skipped_steps: how many in all.
-        skipped_in_a_row: how many since the last good one. If this grows while value is at its least, the
-            numbers are at fault and not the scale.
+        skipped_in_a_row: how many since the last good one. If this grows while value is at its minimum,
+            the gradients are at fault, not the scale.
 
     Raises:
         ArgumentError: an argument is outside of its limits.

@@ -1,4 +1,4 @@
-"""MapReduce: gradient descent as a map over the parts of a batch and a reduction of what they give."""
+"""MapReduce: gradient descent as a map over the parts of a batch and a reduction of the results."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,14 +15,14 @@ __all__ = ["MapReduce"]
 
 
 class MapReduce(Method):
-    """Each step is a job of its own: mappers are told the weights, and what they find is reduced to one sum.
+    """Each step is a separate job: mappers get the weights, and their gradients are reduced to one sum.
 
                  broadcast            map                         reduce
         rank 0   weights ----+--> gradient of part 0 ---+--> sum, update: the next job's weights
         rank 1               +--> gradient of part 1 ---+
         rank 2               +--> gradient of part 2 ---+
 
-    Mappers remember nothing from one job to the next; between jobs only rank 0's weights are up to date. Any
+    Mappers keep no state from one job to the next; between jobs only rank 0's weights are up to date. Any
     algorithm whose statistics are sums over the examples fits this form.
 
     Args:
@@ -79,6 +79,6 @@ class MapReduce(Method):
         return super().logits(tokens)
 
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
-        """Rank 0 goes on from these; the others hear of it with the next job."""
+        """Rank 0 resumes from these; the others get them with the next job."""
         super().restore(vectors, numbers)
         self._told = False

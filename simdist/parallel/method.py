@@ -14,7 +14,7 @@ GRADIENTS = "synchronize gradients"
 
 
 class Method(Learner):
-    """A learner whose batches each bring one update, by the gradient of all of the batch.
+    """A learner that makes one update per batch, by the gradient of the whole batch.
 
         for windows in micro_batches:                                   # this rank's part of the batch
             total += method.backward(windows, scale, noise, last=…)     # gradients add up
@@ -29,12 +29,12 @@ class Method(Learner):
         """Forward and backward: add the derivatives of scale * the summed loss to the gradient of the batch.
 
         With scale = 1 / (targets in the global batch) that is the gradient of the batch's mean loss, however
-        the batch is cut: each window weighs the same, and a rank may have none.
+        the batch is split: each window weighs the same, and a rank may have none.
 
         Args:
             windows: this rank's micro-batch, shape (n, length), uint8.
             noise: which windows of the batch these are, for dropout; without it nothing is dropped.
-            last: whether it is this rank's last before `step`, so that ranks may begin to add gradients up.
+            last: whether it is this rank's last before `step`, so that the reduction of gradients may begin.
 
         Returns:
             The loss summed over these windows, in nats.
@@ -42,10 +42,10 @@ class Method(Learner):
 
     @abstractmethod
     def step(self, learning_rate: float) -> bool:
-        """Add up what is left of the gradients, change the weights by them, and forget them.
+        """Finish the reduction of gradients, update the weights by them, and reset them.
 
         Returns:
-            Whether the weights were changed: not if a scaled loss overflowed on any rank.
+            Whether the weights were updated: not if a scaled loss overflowed on any rank.
         """
 
     def train(

@@ -74,21 +74,21 @@ class MeshParts(Parts):
         model = gpt(shape, parts)
         method = DataParallel(model, mesh.dp, recipe, seed, spread=parts.spread())       # or ZeRO
 
-        tp    heads, hidden features, of experts, too, and the vocabulary: see `simdist.parallel.tensor`
+        tp    heads, hidden features, also of experts, and the vocabulary: see `simdist.parallel.tensor`
         sp    the tokens of each text: `simdist.parallel.sequence`
         ep    experts; for all else it is a second axis of data: `simdist.parallel.expert`
         dp    windows: what the method does
 
     Args:
         mesh: of all ranks that train together.
-        sequence_parallel: whether what lies between the layers that are cut over tp is shared out, too, along the
+        sequence_parallel: whether activations between the layers that are split over tp are sharded along the
             sequence.
-        attention: how texts that are cut along sp are attended to, one of `ATTENTIONS`.
+        attention: the attention over texts that are split along sp, one of `ATTENTIONS`.
         algorithm: of the collectives on tp: "ring", or "auto".
         all_to_all: the algorithm of the exchanges on ep and, of Ulysses, on sp.
 
     Attributes:
-        data: the ranks that have different windows of each batch: on dp and ep, of those that share windows one.
+        data: the ranks that have different windows of each batch: along dp and ep, one of each group sharing windows.
 
     Cost per rank and block, of b sequences of s tokens and a width of h, in items, with t the size of tp:
 
@@ -97,7 +97,7 @@ class MeshParts(Parts):
                                                             more all-gathers, of inputs kept only as shards
         both        8bsh(t-1)/t                             sharded: 10bsh(t-1)/t
 
-    Full recomputation goes forward once more: 4bsh(t-1)/t. Beside the blocks, the embedding takes an all-reduce
+    Full recomputation adds one more forward: 4bsh(t-1)/t. Beside the blocks, the embedding takes an all-reduce
     forward and the logits one backward, and the loss three numbers a token. Of a mixture of experts the slots at hand,
     full or empty, go through the region in place of a perceptron's bs tokens: half of the above is of these.
 

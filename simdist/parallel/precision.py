@@ -12,7 +12,7 @@ __all__ = ["Precision", "precision", "precisions"]
 
 @dataclass(frozen=True)
 class Precision:
-    """Two dtypes: of what is computed and sent, and of the weights that updates add up in.
+    """Two dtypes: that of computation and messages, and that of the master weights.
 
         precision    weights, activations, gradients, messages    master weights    loss scale
         float64      float64                                      the same          no
@@ -20,8 +20,8 @@ class Precision:
         bf16         bfloat16                                     float32           no
         fp16         float16                                      float32           yes
 
-    Small updates vanish when they are added to a short number: 1 + 0.001 is 1 in bfloat16. So masters keep
-    float32, and what is computed with is their rounding. float16 also has a short range, and needs a
+    Small updates vanish when they are added in low precision: 1 + 0.001 is 1 in bfloat16. So master weights
+    are float32, and computation uses their rounded values. float16 also has a small range, and needs a
     `LossScale`.
 
     Attributes:

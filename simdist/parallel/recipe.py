@@ -1,4 +1,4 @@
-"""Recipe: how weights are to change, whoever holds them."""
+"""Recipe: how weights are updated, whichever rank holds them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,15 +19,15 @@ __all__ = ["Make", "Recipe", "optimizer", "optimizer_defaults", "optimizers"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything about an update but the weights, the gradient and the learning rate. Equal on all ranks.
+    """Everything about an update except the weights, the gradient and the learning rate. Equal on all ranks.
 
     Args:
         optimizer: the rule's name, one of `optimizers()`.
         momentum: of SGD and LARS.
         betas: of the Adam family.
         weight_decay: on weights of two axes and more; biases and norms do not decay.
-        max_norm: gradients are clipped to this norm; None leaves them.
-        precision: what is computed in, and what masters are kept in.
+        max_norm: gradients are clipped to this norm; None for no clipping.
+        precision: the dtypes of computation and of master weights.
 
     Raises:
         UnknownNameError: there is no such rule.
@@ -97,8 +97,8 @@ _OPTIMIZERS: dict[str, _Known] = {}
 
 
 def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> Callable[[Make], Make]:
-    """Register the function below, which makes an update rule: `Recipe(name)` and `simdist train --optimizer` know it
-    then, and so does every method, on whole vectors and on shards.
+    """Register the function below, which makes an update rule, for `Recipe(name)`, `simdist train --optimizer` and all
+    methods, on whole vectors and on shards.
 
         @optimizer("lion", learning_rate=1e-4, weight_decay=0.1, beta1=0.9, beta2=0.99)
         def lion(recipe, like, matrices, combine):
@@ -109,14 +109,14 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
     is of its kind, and a phantom where memory is predicted.
 
     Args:
-        whole_matrices: whether a step of one weight depends on its whole matrix, as by LARS and LAMB: what cuts
-            matrices, or puts a model's layers on several ranks, then refuses the rule. Shards of ZeRO's it can have,
-            if it adds up by `combine` what it has to know of a matrix.
-        defaults: what a training run takes for it: learning_rate, weight_decay, momentum, beta1 with beta2. A run is
-            refused that gives one of these which is not named here; learning_rate has to be.
+        whole_matrices: whether the step of one weight depends on its whole matrix, as by LARS and LAMB: methods
+            that split matrices, or a model's layers over several ranks, then refuse the rule. It works on ZeRO's shards
+            if it sums with `combine` what it needs of a matrix.
+        defaults: its defaults in a training run: learning_rate (required), weight_decay, momentum, beta1 with beta2.
+            A run that gives one of these which is not named here is refused.
 
     Raises:
-        UnknownNameError: one of the defaults is none of these.
+        UnknownNameError: one of the defaults has another name.
         ArgumentError: learning_rate is missing, or one of beta1 and beta2.
     """
     for setting in defaults:

@@ -11,11 +11,11 @@ from simdist.nn import Model, Noise, Observer
 __all__ = ["Memory", "Replica"]
 
 Memory: TypeAlias = Callable[[int, Any], Array]
-"""memory(items, dtype) -> a new array: `comm.empty`, or `phantom` for a model that is too big to hold."""
+"""memory(items, dtype) -> a new array: `comm.empty`, or `phantom` for a model too big to hold."""
 
 
 class Replica:
-    """A model whose weights and gradients lie in two flat vectors of this rank's, at first the same on all ranks.
+    """A model whose weights and gradients are two flat vectors on this rank, initially equal on all ranks.
 
     Args:
         model: not yet bound to memory; it gets two flat vectors.

@@ -1,4 +1,4 @@
-"""Spread: how a model lies on the axes of a mesh that cut it, and what has to be put together again."""
+"""Spread: how a model is split over the axes of a mesh, and what has to be combined again."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ __all__ = ["Spread", "add_up"]
 
 @dataclass(frozen=True)
 class Spread:
-    """What an update has to know of a model of which each rank has a part, beside data parallelism.
+    """What an update must know about a model that is split over ranks, beyond data parallelism.
 
         tp 0   | w: its columns | norm.scale |       w is cut: each rank counts its own in a norm
         tp 1   | w: its columns | norm.scale |       the scale is the same on both: one counts it, and where each

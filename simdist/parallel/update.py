@@ -1,4 +1,4 @@
-"""Update: from the gradient of a batch to new weights, on all of a model or on what this rank holds of it."""
+"""Update: from the gradient of a batch to new weights, on a whole model or on this rank's part of it."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ __all__ = ["Update"]
 
 
 class Update:
-    """Changes weights by a gradient that is already summed over the ranks.
+    """Updates weights by a gradient that is already summed over the ranks.
 
         gradient --> completed --> finite everywhere? --> norm, clip --> rule --> masters --> weights
                      by Spread     no: nobody steps                               float32     rounded

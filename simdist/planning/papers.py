@@ -1,4 +1,4 @@
-"""Papers: what they say of a plan, on devices and links at their peak rates, and as if nothing went on beside it."""
+"""Papers: their formulas for a plan, with devices and links at peak rates, and nothing else running concurrently."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,16 +16,16 @@ __all__ = ["Said", "papers"]
 
 
 class Said(NamedTuple):
-    """Seconds of a step, and bytes of the rank that holds most; None where the papers say nothing.
+    """Seconds of a step, and bytes of the fullest rank; None where the papers have no formula.
 
     Attributes:
-        computing_s: a GPT's operations, shared evenly: Narayanan et al. 2021, arXiv 2104.04473, equation 3.
-        sharing_s: of tensor parallelism, four all-reduces a block of each micro-batch: Shoeybi et al. 2019, arXiv
+        computing_s: a GPT's operations, divided evenly: Narayanan et al. 2021, arXiv 2104.04473, equation 3.
+        sharing_s: of tensor parallelism, four all-reduces per block and micro-batch: Shoeybi et al. 2019, arXiv
             1909.08053, section 3.
         bubble_s: of the schedule, see `simdist.parallel.pipeline.formulas`.
-        sending_s: of gradients, and of weights where ZeRO's ranks send these, hidden or not: Rajbhandari et al. 2020,
+        sending_s: of gradients, and of weights if ZeRO's ranks send these, overlapped or not: Rajbhandari et al. 2020,
             arXiv 1910.02054, section 7.
-        memory: by category; activations of 2 bytes as in Korthikanti et al. 2022, arXiv 2205.05198, table 2.
+        memory: by category; with activations of 2 bytes as in Korthikanti et al. 2022, arXiv 2205.05198, table 2.
     """
 
     computing_s: float | None
@@ -36,11 +36,11 @@ class Said(NamedTuple):
 
 
 def papers(job: Job, step: Step, rank: int) -> Said:
-    """All that they say of this job.
+    """All formulas that apply to this job.
 
     Args:
-        step: as predicted, whose passes the bubble is a share of.
-        rank: of the line.
+        step: as predicted; the bubble is a share of its passes.
+        rank: the pipeline stage.
     """
     config, cluster, size = job.config, job.bench.machine(job.config), shape(job.config)
     computing_s = sharing_s = None
@@ -56,7 +56,7 @@ def papers(job: Job, step: Step, rank: int) -> Said:
 
 
 def _sending_s(job: Job, weights: int) -> float:
-    """What the holders of a model send each other, and what copies do."""
+    """What the holders of a model send each other, and what its replicas do."""
     holders, copies, zero = len(job.holders.ranks), len(job.copies.ranks), job.config.zero or 0
     k = job.config.micro_batches
     between_holders = paper_elements(weights, holders, zero, micro_batches=k)
@@ -66,7 +66,7 @@ def _sending_s(job: Job, weights: int) -> float:
 
 
 def _sharing_s(job: Job) -> float:
-    """2 all-reduces forward and 2 backward, each of 2bsh (t-1)/t numbers; forward twice where all is recomputed."""
+    """2 all-reduces forward and 2 backward, each of 2bsh (t-1)/t numbers; forward twice with full recomputation."""
     config, tp = job.config, job.group("tp")
     t, num_bytes = (
         len(tp.ranks),
@@ -87,7 +87,7 @@ def _bubble_s(job: Job, step: Step) -> float | None:
 
 
 def _memory(job: Job, rank: int) -> dict[str, float]:
-    """Weights, gradients and what the update remembers, as ZeRO's stages share them; activations, in a
+    """Weights, gradients and optimizer state, as ZeRO's stages shard them; activations, in a
     pipeline those of the blocks.
     """
     zero, n, size = job.config.zero or 0, job.parts[rank].size, shape(job.config)

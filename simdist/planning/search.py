@@ -14,13 +14,13 @@ __all__ = ["Plan", "Plans", "planned", "search"]
 
 
 class Plan(NamedTuple):
-    """A way to train, and what a step of it takes.
+    """A way to train, and what a step of it costs.
 
     Attributes:
         config: of the run.
         sizes: of the axes of its mesh.
-        rank: which of a line's holds most,
-        memory: and what, by category.
+        rank: which pipeline stage holds most.
+        memory: what that holds, by category.
         step: where the time goes.
     """
 
@@ -40,9 +40,9 @@ class Plans(NamedTuple):
     """What a search has found.
 
     Attributes:
-        best: for each mesh on which the model fits, the way that takes the least time; the fastest first.
-        too_large: for each of the others the way that takes the least memory; the smallest first.
-        tried: how many ways were looked at.
+        best: for each mesh on which the model fits, the fastest way; the fastest mesh first.
+        too_large: for each other mesh the way that needs the least memory; the smallest first.
+        tried: how many ways were tried.
     """
 
     best: list[Plan]
@@ -51,7 +51,7 @@ class Plans(NamedTuple):
 
 
 def planned(config: Config, bench: Workbench) -> Plan:
-    """What a run by this config takes, whether it fits or not.
+    """What a run with this config costs, whether it fits or not.
 
     Raises:
         ArgumentError: as of `Job`.
@@ -61,7 +61,7 @@ def planned(config: Config, bench: Workbench) -> Plan:
 
 
 def _fullest(job: Job) -> tuple[int, Mapping[str, float]]:
-    """The rank of the line that holds most, and what."""
+    """The pipeline stage that holds most, and what it holds."""
     held = [memory(job, rank) for rank in range(len(job.parts))]
     return max(enumerate(held), key=lambda pair: sum(pair[1].values()))
 
@@ -71,14 +71,14 @@ def _plan(job: Job, fullest: tuple[int, Mapping[str, float]]) -> Plan:
 
 
 def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object] = lambda: None) -> Plans:
-    """Look at all ways that leave the given settings as they are, each with the least recomputation that fits.
+    """Try all ways that keep the given settings, each with the least recomputation that fits.
 
     Args:
         given: settings of a `Config`: see `ways`.
-        seen: is called for each.
+        seen: called for each.
 
     Raises:
-        ArgumentError: there is no way.
+        ArgumentError: no way is possible.
     """
     best: dict[tuple[int, ...], Plan] = {}
     too_large: dict[tuple[int, ...], tuple[float, Job, tuple[int, Mapping[str, float]]]] = {}

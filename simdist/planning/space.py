@@ -1,4 +1,4 @@
-"""Space: the ways to train a model on so many ranks, as far as their settings were left open."""
+"""Space: all ways to train a model on a number of ranks that the given settings leave open."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -15,7 +15,7 @@ from simdist.training.methods import PIPELINE
 __all__ = ["SCHEDULES", "ways"]
 
 SCHEDULES = ("1f1b", "interleaved-1f1b", "zb-h1", "zb-v")
-"""The schedules that a pipeline is tried with, where none is asked for."""
+"""The schedules that a pipeline is tried with if none is given."""
 
 _MOST_REASONS = 3
 _IDLE = (("offload", "none"), ("shards", 0))  # what may be said of any way, and is a setting of some alone

@@ -17,15 +17,15 @@ __all__ = ["details", "headline", "mesh", "overview", "room", "table", "zero"]
 
 _UNSURE = 0.03  # of what is held at once: buffers are predicted an activation or so too small
 _LEGEND = (
-    "tp 4s: with sequence parallelism. zero 3/8: stage 3, in which every 8 ranks share a model (hybrid sharding).",
-    "8 of 2: eight micro-batches of two windows. Of a step, ranks wait for other stages (bubble), wait for gradients",
-    "and gathered weights that nothing hides, and change weights (update).",
-    "MFU: what the model needs of all devices' peak. Presets run at their peak: so fast it could be.",
+    "tp 4s: with sequence parallelism. zero 3/8: stage 3, each 8 ranks sharding one model (hybrid sharding).",
+    "8 of 2: eight micro-batches of two windows. Shares of a step: waiting for other stages (bubble), waiting for",
+    "gradients and gathered weights that is not overlapped (gradients), and updating weights (update).",
+    "MFU: model FLOPs as a share of all devices' peak. Presets run at their peak: a lower bound on the time.",
 )
 
 
 def headline(config: Config, bench: Workbench) -> str:
-    """What is to be trained, and where."""
+    """What to train, and on what."""
     size = shape(config)
     count = build(config).parameters.size if size is None else num_parameters(size)
     return (
@@ -39,7 +39,7 @@ def headline(config: Config, bench: Workbench) -> str:
 def overview(plans: Plans, bench: Workbench, top: int) -> list[str]:
     """A line for each mesh, the fastest first, and what does not fit."""
     most = _bytes(bench.cluster.device.memory_bytes)
-    lines = [f"{plans.tried:,} ways looked at; of each mesh the fastest that fits in {most} a rank:"]
+    lines = [f"{plans.tried:,} ways tried; for each mesh the fastest that fits in {most} a rank:"]
     if plans.best:
         more = len(plans.best) - top
         lines += ["", *table(plans.best[:top], bench, [f"and {more} more"] if more > 0 else [])]
@@ -68,13 +68,13 @@ def room(plan: Plan, bench: Workbench) -> str:
 
 
 def mesh(plan: Plan) -> str:
-    """The axes of a plan's mesh that have more than one rank."""
+    """The axes of a plan's mesh with more than one rank."""
     sizes = {axis: plan.sizes[axis] for axis in ("dp", "tp", "pp", "sp", "ep")}
     return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "one rank"
 
 
 def zero(config: Config) -> str:
-    """The stage, and how many ranks share a model, where that was said."""
+    """The stage, and how many ranks shard one model, if that was given."""
     return f"{config.zero or 0}{f'/{config.shards}' if config.shards else ''}"
 
 
@@ -111,22 +111,22 @@ def _mfu(config: Config, bench: Workbench, seconds: float) -> str:
 
 
 def details(plan: Plan, bench: Workbench, execution: Execution | None = None) -> list[str]:
-    """A plan's figures, each beside the papers', and beside what its execution took, where it was executed."""
+    """A plan's figures, each beside the papers' and, if it was executed, beside the executed ones."""
     job, step = Job(plan.config, bench), plan.step
     said, alone_s, rank = papers(job, step, plan.rank), computing_s(job), members(job.sizes, "pp")[plan.rank]
     rows: list[list[str]] = [
         ["computing", "", _time(alone_s), _told(said.computing_s, _time)],
-        ["between ranks that share layers", "", _time(step.passes_s - alone_s), _told(said.sharing_s, _time)],
+        ["communication within layers", "", _time(step.passes_s - alone_s), _told(said.sharing_s, _time)],
         ["bubble", "", _time(step.bubble_s), _told(said.bubble_s, _time)],
-        ["waiting for gradients, weights", "", _time(step.gradients_s), ""],
+        ["waiting for gradients, weights, not hidden", "", _time(step.gradients_s), ""],
         ["update", "", _time(step.update_s), ""],
         ["step", _told(execution and execution.seconds, _time), _time(step.seconds), ""],
-        ["sending these, hidden or not", "", _time(sending_s(job, plan.rank)), _time(said.sending_s)],
+        ["sending gradients, weights, hidden or not", "", _time(sending_s(job, plan.rank)), _time(said.sending_s)],
     ]
     for category, num_bytes in plan.memory.items():
         took, formula = execution and execution.memory[rank][category], said.memory.get(category)
         rows.append([f"bytes of {category}", _told(took, _count), _count(num_bytes), _told(formula, _count)])
-    rows.append(["all at once", _told(execution and execution.num_bytes[rank], _count), _count(plan.num_bytes), ""])
+    rows.append(["peak total", _told(execution and execution.num_bytes[rank], _count), _count(plan.num_bytes), ""])
     told = [["", "executed", "predicted", "formula"], *rows]
     return _aligned(told if execution else [[row[0], *row[2:]] for row in told], left=1)
 
@@ -135,7 +135,7 @@ def details(plan: Plan, bench: Workbench, execution: Execution | None = None) ->
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
-    """In columns, the first so many of them to the left."""
+    """In columns, the first `left` of them left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = (
         [
@@ -161,7 +161,7 @@ def _bytes(num_bytes: float) -> str:
 
 
 def _digits(value: float, count: int) -> str:
-    """So many of them, or all before the point, if there are more."""
+    """This many digits, or all before the point, if there are more."""
     return f"{value:.{count}g}" if value < 10**count else f"{value:,.0f}"
 
 

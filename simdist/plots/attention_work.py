@@ -1,4 +1,4 @@
-"""Attention work: how long each rank of a ring worked on the keys of each."""
+"""Attention work: how long each rank of a ring worked on the keys of each rank."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ _Work = list[dict[int, float]]
 
 
 def attention_work(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
-    """A bar for each rank, in the colours of those whose keys it worked on, and a panel for each run.
+    """A panel for each run with a bar for each rank, coloured by the ranks whose keys it worked on.
 
     Args:
         runs: name, such as that of a split of the sequence -> its record; spans `forward attention` and
@@ -46,7 +46,7 @@ def attention_work(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> F
         axes[0].set(ylabel="rank", xlim=(0, 1.12 * longest / length))
         axes[0].invert_yaxis()
         keys = [Patch(color=style.rank_colour(r), label=f"keys of {r}") for r in range(min(ranks, _MOST_COLOURS))]
-        style.legend(fig, keys, "Beside each bar how many times the shortest of its run it is.")
+        style.legend(fig, keys, "Beside each bar: its length relative to the shortest of its run.")
         style.title(fig, _finding(found))
     return fig
 

@@ -1,9 +1,9 @@
-"""Boxes: where each span of a timeline lies in the row of its stream, whatever then draws it.
+"""Boxes: where each span of a timeline lies in the row of its stream, for every renderer.
 
 full height     computing
 strip on top    a collective; paler below it, what belongs to it
-below it        sends, and below these receives, from when they are asked for; those under way at the
-                same time share the height; or what is moved in memory that ranks share
+below it        sends, and below these receives, from when they are posted; those in flight at the
+                same time share the height; or moves in shared memory
 outline         a frame around what it holds, such as a training step
 """
 

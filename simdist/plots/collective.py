@@ -1,11 +1,11 @@
 """Collective: the picture of a collective as it was executed, one panel a step.
 
     row      a rank
-    column   a chunk, as coarse as nothing is lost: what always travels together is one
-    cell     what the rank holds of the chunk: a stripe for each rank whose contribution has gone in;
+    column   a chunk, as coarse as possible: what always travels together is one
+    cell     what the rank holds of the chunk: a stripe for each rank whose contribution it includes;
              0+1 is a sum, 0, 1 are two pieces not added up
 
-Stripes have places, as well as colours, so the picture can be read without colour.
+Stripes differ in position as well as colour, so the picture can be read without colour.
 """
 
 from collections import defaultdict
@@ -124,11 +124,11 @@ def collective_steps(
     Args:
         trace: a record with states, as `simdist.collectives.watch.watched` makes it.
         width: of the figure, in inches.
-        steps: which to draw, 0 being the start; where not given all, or 16 of more.
+        steps: which to draw, 0 being the start; if not given all, but at most 16.
         arrows: whether to draw what is sent.
 
     Raises:
-        ArgumentError: the record has no states, or not this step.
+        ArgumentError: the record has no states, or no such step.
     """
     story = _Story.of(states(trace))
     last = len(story.cells) - 1

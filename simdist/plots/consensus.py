@@ -1,4 +1,4 @@
-"""Consensus: how fast ranks that average with their neighbours come to agree."""
+"""Consensus: how fast ranks that average with their neighbours converge to each other."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -21,18 +21,18 @@ _ROUNDING = 1e-28  # of the first error: what is smaller is how sums were rounde
 def consensus(
     traces: Mapping[str, Trace], contraction: Mapping[str, float] | None = None, *, width: float = style.COLUMN
 ) -> Figure:
-    """The consensus error over time, on a scale of powers of ten, and what the eigenvalues allow at most.
+    """The consensus error over time, on a log scale, and the upper bound by the eigenvalues.
 
     Args:
-        traces: of runs, by what they are to be called, whose records have consensus errors (see
+        traces: of runs, by name, whose records have consensus errors (see
             `simdist.asynchronous.Snapshots`).
-        contraction: of some of them, by the same names, what is left at most of the error from one recorded
-            instant to the next (see `Mixing.contraction`): a dashed line from the first error. It holds for
-            averaging alone; gradients pull ranks apart again.
+        contraction: for some of them, by the same names, the largest share of the error that remains from one
+            recorded instant to the next (see `Mixing.contraction`): a dashed line from the first error. It holds
+            for averaging only; gradients pull ranks apart again.
         width: of the figure, in inches.
 
     Raises:
-        ArgumentError: there is nothing to draw, a record has no consensus errors, or a bound is for no trace.
+        ArgumentError: there is nothing to draw, a record has no consensus errors, or a bound is for an unknown trace.
     """
     bounds = contraction or {}
     errors = {name: recorded(trace.spans) for name, trace in traces.items()}

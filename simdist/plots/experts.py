@@ -1,4 +1,4 @@
-"""Experts: how many tokens each was asked to take, how many it dropped, and which rank has it."""
+"""Experts: how many tokens were routed to each, how many it dropped, and which rank holds it."""
 
 from collections.abc import Iterable
 from math import isfinite
@@ -26,12 +26,12 @@ _NAMED = 4  # of those that have the same experts
 
 
 def expert_load(spans: Iterable[Span], layers: Iterable[str] | None = None, *, width: float = style.PAGE) -> Figure:
-    """Bars of the choices that fell on each expert, in the colour of the rank that has it; what it dropped on top.
+    """Bars of the choices of each expert, in the colour of the rank that holds it, with the dropped ones on top.
 
-    Lines are what an expert has slots for, and what it would be asked for if all were even.
+    Lines show an expert's capacity, and its load if all loads were even.
 
     Args:
-        spans: of a run; those are read that say where tokens went.
+        spans: of a run; those that say where tokens went are used.
         layers: whose experts to show, by name; the first few, if not given.
         width: of the figure, in inches.
 

@@ -1,4 +1,4 @@
-"""File: where a picture goes."""
+"""File: writes pictures to files."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ _FORMATS = (".png", ".svg", ".pdf")
 
 
 def check_format(path: Path) -> None:
-    """Raise ArgumentError unless the name ends in a format that pictures are written in."""
+    """Raise ArgumentError unless the name ends in a supported picture format."""
     if path.suffix.lower() not in _FORMATS:
         raise ArgumentError(f"cannot write {path}: its name must end in {', '.join(_FORMATS)}")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture; DataError where that fails, and then no part of it is left."""
+    """Write a picture; DataError if that fails, in which case no partial file is left."""
     new = not path.exists()
     try:
         figure.savefig(path)

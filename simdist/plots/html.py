@@ -1,7 +1,7 @@
-"""HTML: a timeline as one page that any browser opens: zoom, move, ask. It needs no network and no server.
+"""HTML: a timeline as one page for any browser: zoom, pan, hover. It needs no network and no server.
 
-What is drawn where is settled here, by the same rules as in the picture; the page's own program, in the folder
-`page`, draws what is in sight of it on a canvas.
+The layout is computed here, by the same rules as for the picture; the page's own program, in the folder `page`,
+draws the visible part of it on a canvas.
 """
 
 import json
@@ -29,14 +29,14 @@ from simdist.trace.memory import remembered
 __all__ = ["MOST_RANKS", "MOST_SPANS", "Page", "timeline_page"]
 
 MOST_RANKS, MOST_SPANS = 100_000, 500_000
-"""More than these make a page that is slow to open."""
+"""With more than these the page is slow to open."""
 
 _TEXTS = ("stream", "name", "context", "detail")
 _PROGRAM = ("record.js", "drawing.js", "reader.js")
 
 
 class Page:
-    """A page of HTML; a notebook shows it when it is a cell's last line.
+    """An HTML page; a notebook displays it when it is a cell's last line.
 
     Attributes:
         html: all of it.
@@ -69,11 +69,11 @@ class Page:
 def timeline_page(
     trace: Trace, *, ranks: Sequence[int] | None = None, start_s: float | None = None, end_s: float | None = None
 ) -> Page:
-    """The timeline of a run, to be explored; below each rank what its memory was for, if the record has it.
+    """The timeline of a run as an interactive page; below each rank its memory by category, if recorded.
 
     Args:
-        ranks: which to show, in this order; all where not given.
-        start_s, end_s: leaves out what was before and after, on the trace's clock.
+        ranks: which to show, in this order; all if not given.
+        start_s, end_s: leave out everything before and after, on the trace's clock.
 
     Raises:
         ArgumentError: there is no such rank, nothing to show, or more than MOST_RANKS ranks or MOST_SPANS spans.

@@ -1,4 +1,4 @@
-"""Loss: how training went."""
+"""Loss: the progress of training."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -26,8 +26,8 @@ def loss_curve(
 
     Args:
         steps: the step of each figure.
-        train, validation: as long as steps; nan or None where nothing was measured.
-        reference: what to compare with, such as {"unigram entropy": 3.1}; each becomes a level line.
+        train, validation: one for each step; nan or None where not measured.
+        reference: values to compare with, such as {"unigram entropy": 3.1}; each becomes a horizontal line.
         unit: of the loss.
         width: of the figure, in inches.
 

@@ -1,4 +1,4 @@
-"""Loss differences: the curves of several runs over each other, and how far they are from those of the first."""
+"""Loss differences: the curves of several runs in one picture, and their distance from the first run's."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil, floor, isfinite, log10, nan
@@ -32,13 +32,13 @@ _Curves = dict[str, _Curve]
 def loss_differences(
     runs: Mapping[str, Sequence[Losses]], *, unit: str = "nats a byte", width: float = style.PAGE
 ) -> Figure:
-    """Loss against steps, in training and in validation; below, the amount of its difference to the first run's.
+    """Loss over steps, in training and in validation; below, its absolute difference from the first run's.
 
-    The first run is a broad band, so that those upon it can be seen. Differences are on a logarithmic scale, which
-    has no place for none at all.
+    The first run is a broad band, so that curves on top of it can be seen. Differences are on a log scale, which
+    cannot show zero.
 
     Args:
-        runs: name -> its losses, the run that all others are compared with first.
+        runs: name -> its losses; the first is the one that all others are compared with.
         unit, width: of the loss; of the figure, in inches.
 
     Raises:
@@ -105,7 +105,7 @@ def _note(differences: Mapping[str, _Curves]) -> str:
     first, *others = differences["train"]
     found = {name: [d for curves in differences.values() for d in curves[name].values()] for name in others}
     same = [name for name, sizes in found.items() if sizes and not any(sizes)]
-    return f"To the last bit as {first}: {', '.join(same)}." if same else ""
+    return f"Bit-identical to {first}: {', '.join(same)}." if same else ""
 
 
 def _finding(names: Sequence[str], differences: Mapping[str, _Curves]) -> str:
@@ -124,4 +124,4 @@ def _finding(names: Sequence[str], differences: Mapping[str, _Curves]) -> str:
     if not found:
         return f"{words} are of no step that {first} has"
     size, where = max(found)
-    return f"{words} are up to {size:.2g} from {first}'s: {where}" if size else f"{words} are {first}'s to the last bit"
+    return f"{words} are up to {size:.2g} from {first}'s: {where}" if size else f"{words} equal {first}'s bit for bit"

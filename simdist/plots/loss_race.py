@@ -1,4 +1,4 @@
-"""Loss race: several ways to train, by steps and by the clock."""
+"""Loss race: several ways to train, over steps and over time."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class Point(NamedTuple):
 
 
 def loss_race(runs: Mapping[str, Sequence[Point]], *, unit: str = "", width: float = style.PAGE) -> Figure:
-    """Loss against steps and against time, so that a step's worth and its price can be told apart.
+    """Loss over steps and over time, so that the progress per step and the cost of a step can be told apart.
 
     Losses of many workers and steps are drawn as the means of at most 40 groups of neighbours.
 
@@ -68,13 +68,13 @@ def _means(points: Array, axis: int) -> Array:
 
 
 def _finding(by_step: Mapping[str, Array], by_time: Mapping[str, Array]) -> str:
-    """Of one run what it comes to; of several who comes first to a loss that all come to, by the clock and by steps."""
+    """For one run its final loss; for several which is first to reach a loss that all reach, in time and in steps."""
     if len(by_time) == 1:
         ((name, line),) = by_time.items()
         took = f"{style.number(round(by_step[name][-1, 0]), 'step')} and {style.seconds(line[-1, 1])}"
         return f"{name}: the loss goes from {line[0, 2]:.3g} to {line[-1, 2]:.3g} in {took}"
     lines = [*by_step.values(), *by_time.values()]
-    # What the worst comes to at its end, and a little more, since losses of few samples go up and down.
+    # The final loss of the worst, plus a margin, because losses of few samples fluctuate.
     end = max(max(line[:, 2].min(), np.median(line[-max(1, len(line) // 8) :, 2])) for line in lines)
     level = end + 0.05 * max(0.0, max(line[0, 2] for line in lines) - end)
     steps = {name: line[np.argmax(line[:, 2] <= level), 0] for name, line in by_step.items()}

@@ -1,4 +1,4 @@
-"""Memory: what a rank's memory was for, over time."""
+"""Memory: what a rank's memory held over time."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -33,13 +33,13 @@ def memory(
     end_s: float | None = None,
     width: float = style.PAGE,
 ) -> Figure:
-    """Bytes alive by category, one on the other, over time; the peak is marked, with what was at work.
+    """Bytes alive over time, stacked by category; the peak is marked, with the operation that was running.
 
-    What operations allocate and free before they return is not in a ledger, and so not in the picture.
+    What operations allocate and free before they return is not in the ledger, and so not in the picture.
 
     Args:
-        moments: of a ledger. Of very many, the largest of each few are drawn.
-        start_s, end_s: shows only this time.
+        moments: of a ledger. If there are very many, only the largest of each few are drawn.
+        start_s, end_s: show only this time.
         width: of the figure, in inches.
 
     Raises:

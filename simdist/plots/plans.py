@@ -1,4 +1,4 @@
-"""Plans: what a step goes into, and what memory is for, of several ways to train beside each other."""
+"""Plans: where the time of a step goes, and what fills memory, for several ways to train side by side."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ _PARTS = {
     "gradients, weights": "all_reduce",
     "update": "update",
 }
-"""What a step goes into, and whose colour it has."""
+"""The parts of a step, and the kinds whose colours they have."""
 
 _GB = 1e9
 
@@ -31,7 +31,7 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
 
     Args:
         plans: the fastest first.
-        bench: on which they were made.
+        bench: the one that they were made on.
         width: of the figure, in inches.
 
     Raises:
@@ -54,9 +54,9 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
         right.set(xlabel="memory (GB)")
         right.tick_params(left=False)
         times = [Patch(color=style.colour(kind), label=part) for part, kind in _PARTS.items()]
-        style.legend(fig, times, "a step: of the ranks on average", letters=20, side="left")
+        style.legend(fig, times, "step: average over the ranks", letters=20, side="left")
         held = [Patch(color=COLOURS[each], label=each) for each in CATEGORIES]
-        style.legend(fig, held, "memory: of the rank that holds most; dashed: what a device has", side="right")
+        style.legend(fig, held, "memory: of the fullest rank; dashed: a device's capacity", side="right")
         style.title(fig, _finding(plans))
     return fig
 

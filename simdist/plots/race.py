@@ -1,4 +1,4 @@
-"""Race: how fast contenders are at one collective, over sizes: bandwidth, and time beside what memory allows."""
+"""Race: how fast contenders are at one collective, over sizes: bandwidth, and time relative to a memory copy."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -39,9 +39,9 @@ _MESSAGES = "best by messages"
 
 
 def race_bandwidth(results: Iterable[Result], *, width: float = style.PAGE) -> Figure:
-    """Bus bandwidth over size, as nccl-tests counts it; a panel for each number of ranks, warm arrays over cold ones.
+    """Bus bandwidth over size, as defined by nccl-tests; a panel for each number of ranks, warm arrays above cold ones.
 
-    simdist's algorithms by messages are one line, the fastest of them at each size.
+    simdist's message-passing algorithms are one line: the fastest of them at each size.
 
     Args:
         results: of one operation.
@@ -54,7 +54,7 @@ def race_bandwidth(results: Iterable[Result], *, width: float = style.PAGE) -> F
 
 
 def race_over_limit(results: Iterable[Result], *, width: float = style.PAGE) -> Figure:
-    """Time over the time in which every rank copies as many bytes, all at once; as `race_bandwidth`."""
+    """Time relative to that in which all ranks at once copy as many bytes; as `race_bandwidth`."""
     title = "Time of {} as a multiple of the time in which all ranks copy as many bytes"
     return _draw(results, width, lambda r: r.over_limit, "time / time of a copy", title, min)
 
@@ -103,7 +103,7 @@ def _rank(name: str) -> tuple[int, str]:
 def _lines(
     rows: Sequence[Result], value: Callable[[Result], float], best: Callable[[Iterable[float]], float]
 ) -> dict[str, dict[int, float]]:
-    """By contender the values by size; all algorithms by messages are one contender."""
+    """By contender the values by size; all message-passing algorithms are one contender."""
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         if row.contender == _LIMIT:

@@ -1,11 +1,11 @@
 """Schedule: the picture of a pipeline, a row a rank, from the record of its run or of its simulation.
 
     cell     an action, true to scale, with its micro-batch; paler for later stages of the rank
-    strip    below in a cell: the weights' gradients, where they are found in one with those of the input
+    strip    at the bottom of a cell: the weights' gradients, if computed together with those of the input
     half     a cell: two actions at once
     white    idle
 
-Below it, if asked for, what each rank keeps over time.
+Below it, if asked for, each rank's memory over time.
 """
 
 from collections import defaultdict
@@ -45,13 +45,13 @@ def pipeline_schedule(
     unit: str = "s",
     width: float = style.PAGE,
 ) -> Figure:
-    """One or several pipelines, one above the other on the same axis.
+    """One or several pipelines, one above the other on the same time axis.
 
     Args:
         runs: name -> record, whose spans of pipeline actions are drawn: F0, 2B1, F3&B0.
-        memory: what a micro-batch takes; draws what each rank keeps over time.
-        arrows: whether to draw a line from where each message is made to where it is taken.
-        unit: of the time; seconds are written as ms or µs where that reads better.
+        memory: of a micro-batch; if given, each rank's memory over time is drawn too.
+        arrows: whether to draw a line from where each message is produced to where it is consumed.
+        unit: of the time; seconds are written as ms or µs if that reads better.
         width: of the figure, in inches.
 
     Raises:
@@ -101,7 +101,7 @@ class _Run:
 
     Attributes:
         schedule: the rows that the record has.
-        times: from when to when each action went, in the same places.
+        times: start and end of each action, in the same places.
         cells: rank -> its cells, in order.
         end: of the last action; the first of all begins at 0.
     """
@@ -138,7 +138,7 @@ class _Run:
 
     @property
     def bubble_rate(self) -> float:
-        """The part of the time that ranks are idle, from the first action of all to the last."""
+        """The share of the time that ranks are idle, from the first action of all to the last."""
         busy = sum(end - start for row in self.times for start, end in row)
         return 1 - busy / (self.end * len(self.times)) if self.end else 0.0
 
@@ -277,7 +277,7 @@ def _title(run: _Run, scale: _Scale) -> str:
 
 
 def _kept_title(memory: Memory) -> str:
-    return f"{'micro-batches' if memory == Memory() else 'memory'} that each rank keeps, and how much at most"
+    return f"{'micro-batches' if memory == Memory() else 'memory'} held by each rank, and its peak"
 
 
 def _finding(pictures: Sequence[_Run]) -> str:

@@ -1,4 +1,4 @@
-"""Server traffic: what a step costs at the busiest rank as workers grow, through a server and round a ring."""
+"""Server traffic: the busiest rank's bytes per step over the number of workers, through a server and in a ring."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,12 +14,12 @@ __all__ = ["ServerTraffic", "server_traffic"]
 
 
 class ServerTraffic(NamedTuple):
-    """What the busiest rank sent in a step of so many workers, by the record.
+    """What the busiest rank sent in a step of this many workers, by the record.
 
     Attributes:
-        workers: that share each step.
-        server_bytes: sent by the server, which has to take as much.
-        ring_bytes: sent by a rank of a ring all-reduce of as many ranks.
+        workers: how many share each step.
+        server_bytes: sent by the server, which receives as many.
+        ring_bytes: sent by each rank of a ring all-reduce on as many ranks.
     """
 
     workers: int
@@ -28,7 +28,7 @@ class ServerTraffic(NamedTuple):
 
 
 def server_traffic(measured: Sequence[ServerTraffic], num_bytes: int, *, width: float = style.COLUMN) -> Figure:
-    """Bytes a step over the number of workers: a server's grow with them, a ring's do not.
+    """Bytes per step over the number of workers: a server's grow with it, a ring's do not.
 
     Marks are what was measured, lines the formulas: p n through the server, 2n(p-1)/p round the ring.
 

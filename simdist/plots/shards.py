@@ -1,4 +1,4 @@
-"""Shards: which rank has what of a model's weights, and of a text."""
+"""Shards: which part of a model's weights, and of a text, each rank holds."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,16 +39,16 @@ class _Drawing(NamedTuple):
 
 
 def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *, width: float = style.PAGE) -> Figure:
-    """Every parameter as a rectangle, rows down and columns across, in the colours of the ranks that have its parts.
+    """Every parameter as a rectangle, rows down and columns across, in the colours of the ranks that hold its parts.
 
-    What all ranks have is grey. A parameter of more axes is as many matrices, side by side: a gate and what it is on,
-    of which there are two, and the experts of a mixture. Sides are to scale as far as they can be drawn.
+    What all ranks hold is grey. A parameter of more axes is drawn as several matrices side by side: two for a gated
+    map, and one for each expert of a mixture. Sides are to scale as far as they can be drawn.
 
     Args:
-        held: for each rank, by name, where what it has of a parameter lies in the whole one: of the actual
+        held: for each rank, by name, the place of its part of a parameter in the whole one: for an actual
             model, {p.name: p.place for p in model.parameters}.
         tokens: for each rank, the numbers of the tokens of a text that it works on between the layers that are
-            cut; without it no text is drawn.
+            split; without it no text is drawn.
         width: of the figure, in inches.
 
     Raises:
@@ -216,7 +216,7 @@ def _note(owners: _Owners, ranks: int) -> str:
     shared = any(1 < len(who) < ranks for _, boxes in owners.values() for who in boxes.values())
     words = ["Ranks side by side in one frame have the same."] if shared else []
     if ranks > _MOST_COLOURS:
-        words.append(f"Colours come again after {_MOST_COLOURS} ranks.")
+        words.append(f"Colours repeat after {_MOST_COLOURS} ranks.")
     return " ".join(words)
 
 

@@ -1,4 +1,4 @@
-"""Staleness: how old the weights were for which updates were made."""
+"""Staleness: how old the weights were that updates were computed from."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,10 +17,10 @@ _SHOWN = 0.995  # of each run's updates: the very stalest would leave little roo
 
 
 def staleness(runs: Mapping[str, Sequence[int]], *, width: float = style.COLUMN) -> Figure:
-    """How many updates were how stale, as a share of all updates of their run.
+    """The distribution of staleness, as shares of all updates of each run.
 
     Args:
-        runs: name -> the staleness of each update: how many others came between its read and its application.
+        runs: name -> the staleness of each update: how many others were applied between its read and its application.
         width: of the figure, in inches.
 
     Raises:

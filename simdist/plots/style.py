@@ -1,7 +1,7 @@
-"""Style: how all of simdist's pictures look: sizes, colours, units, words.
+"""Style: the look of all pictures of simdist: sizes, colours, units, words.
 
-One colour for one thing in every picture. The palette is safe for colour-blind readers (after Okabe and Ito,
-and Paul Tol), and what stands side by side differs in lightness too, so it survives a grey printer:
+The same colour means the same thing in every picture. The palette is safe for colour-blind readers (after Okabe
+and Ito, and Paul Tol), and neighbouring colours differ in lightness too, so it works in greyscale:
 computing is cool and goes from dark to light, messages and moves are warm, waiting is grey and hatched.
 """
 
@@ -114,7 +114,7 @@ _RC: Any = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw inside this block; settings of the user's are as before after it."""
+    """Draw inside this block; the user's settings are restored after it."""
     with rc_context(_RC):
         yield
 

@@ -16,7 +16,7 @@ __all__ = ["Crossover", "Measurement", "crossovers", "sweep"]
 
 
 class Measurement(Protocol):
-    """One algorithm at one size on so many ranks; a time that is not known is None."""
+    """One algorithm at one size on one number of ranks; an unknown time is None."""
 
     @property
     def operation(self) -> str: ...  # noqa: D102
@@ -55,13 +55,13 @@ _SAID = {"predicted": "as predicted", "formula": "by formula"}
 
 
 def crossovers(lines: dict[str, Line]) -> list[Crossover]:
-    """Which algorithm is the fastest from which size on; the first from the smallest size.
+    """Which algorithm is fastest from which size on; the first from the smallest size.
 
-    Between two sizes times are taken as straight lines over the bytes, as the formulas are. Of those that are equally
-    fast it is the one that stays so for longest: nobody overtakes an equal.
+    Between two sizes times are interpolated linearly in the bytes, as in the formulas. Of equally fast ones it is
+    the one that stays fastest for longest, so there is no change between equals.
 
     Args:
-        lines: the times of each algorithm; a size that one of them lacks is passed over.
+        lines: the times of each algorithm; a size that one of them lacks is skipped.
     """
     sizes = sorted(set.intersection(*(set(line) for line in lines.values()))) if lines else []
     runs: list[tuple[int, set[str]]] = []  # from which size on, and who is as fast as any at all sizes until the next
@@ -99,7 +99,7 @@ def sweep(
 
     Args:
         measurements: of one operation, in any order.
-        algorithms: which to draw; all where not given.
+        algorithms: which to draw; all if not given.
         width: of the figure, in inches.
 
     Raises:

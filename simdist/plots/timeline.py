@@ -40,11 +40,11 @@ def timeline(
     """The timeline of a run.
 
     Args:
-        ranks: which to show, in this order; where not given all, or 32 of more.
-        start_s, end_s: the part to show, on the trace's clock; all where not given.
+        ranks: which to show, in this order; if not given all, but at most 32.
+        start_s, end_s: the part to show, on the trace's clock; all if not given.
         arrows: whether to draw a line from each send to its receive.
         width: of the figure, in inches.
-        most_spans: of more than these no single one is drawn; rows then show how each moment was spent.
+        most_spans: with more spans than these none is drawn singly; rows then show how each moment was spent.
 
     Raises:
         ArgumentError: there is no such rank, or nothing to draw.
@@ -190,7 +190,7 @@ def _shares(ax: Axes, view: View) -> dict[str, str]:
     each = (edges[1] - edges[0]) / length
     view.notes.append(
         f"{len(view.indices):,} spans are too many to draw one by one: "
-        f"each column, {each:.3g} {sign} wide, shows how it was shared out."
+        f"each column, {each:.3g} {sign} wide, shows how its time was divided."
     )
     return {"compute": "computing", "send": "communicating", "wait": "waiting for a rank"}
 

@@ -1,4 +1,4 @@
-"""Traffic: who sent how many bytes to whom."""
+"""Traffic: how many bytes each rank sent to each."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ def traffic(trace: Trace, *, width: float = style.COLUMN) -> Figure:
     matrix = count(trace.spans, trace.ranks)
     messages = sum(s.name == "send" for s in trace)
     if not messages:
-        raise ArgumentError("this trace has no messages to draw: `direct` needs none in memory that ranks share")
+        raise ArgumentError("this trace has no messages to draw: `direct` uses shared memory and sends none")
     sent = np.ma.masked_equal(matrix, 0)
     p = trace.ranks
     with style.styled():

@@ -1,4 +1,4 @@
-"""View: what of a trace a timeline shows, where it lies, and what is to be said about it."""
+"""View: which part of a trace a timeline shows, its layout, and notes about it."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class View:
 
     Attributes:
         trace: all of it.
-        indices: which of its spans are of the shown ranks and in the shown time.
+        indices: of its spans that belong to the shown ranks and the shown time.
         activity: of every row, in the shown time.
         rows: (rank, stream) -> where its row lies, from the top.
         notes: what is left out.
@@ -47,7 +47,7 @@ class View:
     def of(
         cls, trace: Trace, ranks: Sequence[int] | None, start_s: float | None, end_s: float | None, width: float
     ) -> "View":
-        """These ranks in this time; where they are not given all of it, but no more than 32 ranks.
+        """These ranks in this time; if not given all of it, but at most 32 ranks.
 
         Raises:
             ArgumentError: there is no such rank, or nothing to show.
@@ -76,7 +76,7 @@ class View:
 
     @property
     def spans(self) -> list[Span]:
-        """What is shown, cut at the ends of the shown time."""
+        """What is shown, clipped to the shown time."""
         shown = (self.trace.spans[i] for i in self.indices)
         return [s._replace(start_s=max(s.start_s, self.start_s), end_s=min(s.end_s, self.end_s)) for s in shown]
 
@@ -125,4 +125,4 @@ def finding(view: View) -> str:
     if waiting >= 0.005:
         text += f" ({waiting:.0%} waiting for a rank that was not there yet)"
     hidden = sum(s.hidden_s for s in every) / elapsed_s
-    return text + (f"; {hidden:.0%} more is hidden beneath computing" if hidden >= 0.005 else "")
+    return text + (f"; {hidden:.0%} more overlapped with computing" if hidden >= 0.005 else "")

@@ -1,4 +1,4 @@
-"""Waiting: which share of its time each rank worked, and which it waited."""
+"""Waiting: the shares of its time that each rank worked and waited."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ _PARTS = {
 
 
 def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
-    """How each rank spent its time, a panel for each run: waiting apart from work.
+    """How each rank spent its time, with waiting apart from work; a panel for each run.
 
     Args:
         runs: name -> its record.
@@ -54,7 +54,7 @@ def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
 
 
 def _bars(ax: Axes, told: list[RankStatistics]) -> None:
-    """One bar a rank: what it computed, communicated with somebody who was there, and waited."""
+    """One bar per rank: computing, communicating with a rank that was ready, and waiting."""
     left = [0.0] * len(told)
     for part, (kind, hatch) in _PARTS.items():
         shares = [_share(rank, part) for rank in told]

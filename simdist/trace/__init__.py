@@ -1,4 +1,4 @@
-"""The record of a run: spans, and what is made of them."""
+"""The record of a run: its spans, and their analysis."""
 
 from simdist.trace.recorder import Recorder
 from simdist.trace.span import Span

@@ -33,9 +33,9 @@ def covered(intervals: Sequence[Interval], t: Array) -> Array:
 class Activity:
     """What one stream does when.
 
-    It communicates inside a collective, folding included, and while a message is on its way beneath which
-    it does not compute; and while it stands still for another stream: a forward that waits for parameters does not
-    compute meanwhile. It waits as long as other ranks are late. Reading and writing files is neither.
+    It communicates inside a collective, including its reductions, while a message is in flight that computation does
+    not overlap, and while it blocks on another stream: a forward that waits for parameters does not compute meanwhile.
+    It waits as long as other ranks are late. Reading and writing files counts as neither.
     """
 
     __slots__ = ("collectives", "computing", "late", "messages", "waits")
@@ -48,10 +48,10 @@ class Activity:
         self.late: list[Interval] = []
 
     def add(self, span: Span, encloses: bool, waited: Interval | None) -> None:
-        """Count a span in.
+        """Include a span.
 
         Args:
-            encloses: whether others lie inside it: if its name says nothing of what it is, it is a mere frame.
+            encloses: whether others lie inside it: if its name does not say what it is, it is only a frame.
             waited: when it waited for ranks that were not there.
         """
         what, interval = kind(span.name), (span.start_s, span.end_s)
@@ -72,7 +72,7 @@ class Activity:
         return [mark for intervals in lists for interval in intervals for mark in interval]
 
     def between(self, start_s: float, end_s: float) -> "Activity":
-        """What of it falls into this time."""
+        """The part of it that falls into this time."""
         part = Activity()
         for name in Activity.__slots__:
             inside = [(max(a, start_s), min(b, end_s)) for a, b in getattr(self, name) if a < end_s and b > start_s]

@@ -31,15 +31,15 @@ _LINE = '{{"name":{},"cat":{},"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"args"
 
 
 def write(spans: Sequence[Span], ranks: int, path: Path) -> None:
-    """Write the record to a file, which appears at once and whole, or not at all.
+    """Write the record to a file, atomically.
 
     Args:
-        spans: any order; of two with the same start and end a viewer takes the first for the outer one.
-        ranks: how many ranks took part, those without spans included.
+        spans: in any order; of two with the same start and end a viewer shows the first as the outer one.
+        ranks: how many ranks took part, including those without spans.
 
     Raises:
         DataError: it cannot be written there.
-        ArgumentError: a time is infinite or no number.
+        ArgumentError: a time is infinite or NaN.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -76,7 +76,7 @@ def _events(spans: Sequence[Span], ranks: int) -> Iterator[str]:
 
 
 def _threads(spans: Sequence[Span], lanes: Sequence[int], ranks: int) -> dict[tuple[int, str, int], int]:
-    """A number for each (rank, stream, lane): unlike any rank's and any other, because viewers mix them up."""
+    """A number for each (rank, stream, lane), distinct from all others and from all ranks, as viewers mix them up."""
     seen = {"main": 0}  # streams in the order of their appearance
     for s in spans:
         seen.setdefault(s.stream, len(seen))
@@ -121,7 +121,7 @@ def read(path: Path) -> tuple[list[Span], int]:
     """The spans that `write` put into a file, exactly and in its order, and the number of ranks.
 
     Raises:
-        DataError: it cannot be read, or is no trace of simdist's.
+        DataError: it cannot be read, or is not a simdist trace.
     """
     try:
         with path.open(encoding="utf-8") as file:

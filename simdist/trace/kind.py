@@ -1,4 +1,4 @@
-"""Kind: what sort of thing a span is, read from its name, so that counts and colours always agree."""
+"""Kind: the category of a span, derived from its name, so that counts and colours always agree."""
 
 import re
 from functools import lru_cache
@@ -20,7 +20,7 @@ COLLECTIVES = (
 )
 
 COMMUNICATING = (*COLLECTIVES, *MESSAGES, "move", "wait")
-"""What is not computing; a move is what a rank reads and writes in memory that ranks share."""
+"""What is not computing; a move is a read or write in shared memory."""
 
 COMPUTING = ("compute", "forward", "backward", "weight gradient", "update")
 

@@ -15,10 +15,10 @@ Interval: TypeAlias = tuple[float, float]
 
 
 def late(spans: Sequence[Span]) -> dict[int, Interval]:
-    """By the index of a message or of a direct collective: from when to when others were not there.
+    """By the index of a message or of a direct collective: the time during which others were not there.
 
-    A message waits until its other end has begun, or has left before. A direct collective begins without messages:
-    all ranks of a node meet in its memory, so that nothing can be done before the last of them has come.
+    A message waits until its other end has begun, or was sent earlier. A direct collective begins without messages:
+    all ranks of a node meet in shared memory, so nothing can be done before the last of them has arrived.
     """
     return dict([*_messages(spans), *_meetings(spans)])
 

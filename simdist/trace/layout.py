@@ -13,7 +13,7 @@ __all__ = ["Layout", "nanoseconds"]
 
 
 def nanoseconds(seconds: float) -> int:
-    """Whole nanoseconds: the grain of drawn time, in which what touches touches exactly."""
+    """Whole nanoseconds: the resolution of drawn time, in which adjacent spans touch exactly."""
     return round(seconds * 1e9)
 
 
@@ -22,14 +22,14 @@ class Layout:
     """The lane, the depth and the role of every span; the lists go by its index in the record.
 
     A stream's operations nest, and lie on its lane 0. A message lies there too where it fits between their
-    marks. What is in flight at the same time gets a lane of its own, the first that is free:
+    marks. Messages in flight at the same time get lanes of their own, each the first that is free:
 
         lane 0    [ all_reduce .................. ]
                     [ send ]    [ send ]   [ recv ]
         lane 1      [ recv  ]   [ recv   ]
 
     Attributes:
-        lane: 0 for the stream's own; on no lane do two spans overlap unless one encloses the other.
+        lane: 0 for the stream's own; spans on a lane overlap only if one encloses the other.
         depth: how many operations on lane 0 enclose it.
         encloses: whether anything lies inside it.
     """

@@ -12,8 +12,8 @@ def match(spans: Sequence[Span]) -> list[tuple[int, int]]:
     """Pairs (index of a send, index of the receive that took it), in the order of the sends.
 
     Messages between two ranks with the same context and tag do not overtake each other, so the k-th send
-    from a to b belongs to the k-th receive by b from a. Of sends begun at one moment the bytes tell which was asked
-    for first: a large one may leave after a small one that it is ahead of. A message without its other half (a record
+    from a to b belongs to the k-th receive by b from a. Of sends begun at one moment the bytes tell which was posted
+    first: a large one may leave after a small one that was posted later. A message without its other half (a record
     cut off by an error) is left out.
     """
     channels: dict[tuple[int, int, str, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))

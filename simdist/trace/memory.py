@@ -1,4 +1,4 @@
-"""Memory: a ledger's moments on the record, so that what memory was for stands beside what was done."""
+"""Memory: a ledger's moments on the record, so that the use of memory can be compared with the activity."""
 
 import json
 from collections import defaultdict
@@ -11,11 +11,11 @@ from simdist.trace.span import Span
 __all__ = ["MEMORY", "remember", "remembered"]
 
 MEMORY = "state memory"
-"""The name of a span that is a moment of a ledger: it lasts for no time, and its bytes are those alive."""
+"""The name of a span that is a moment of a ledger: its duration is zero, and its bytes are those alive."""
 
 
 def remember(moments: Iterable[Moment], recorder: Recorder) -> None:
-    """Put moments of this rank's ledger, whose clock is the communicator's, on its record."""
+    """Add the moments of this rank's ledger, whose clock is the communicator's, to its record."""
     for m in moments:
         recorder.add("states", MEMORY, m.time_s, m.time_s, m.total, detail=json.dumps([m.at, *m.live]))
 

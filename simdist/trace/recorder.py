@@ -10,7 +10,7 @@ __all__ = ["Recorder"]
 class Recorder:
     """The spans of one rank, in the order in which they ended.
 
-    All of a rank's communicators and streams write to the same one. Where `on` is false nothing is kept.
+    All of a rank's communicators and streams write to the same one. If `on` is false nothing is recorded.
     """
 
     __slots__ = ("on", "rank", "rows")
@@ -33,7 +33,7 @@ class Recorder:
         micro_batch: int = -1,
         detail: str = "",
     ) -> None:
-        """Keep one span; the arguments are Span's."""
+        """Record one span; the arguments are Span's."""
         if self.on:
             self.rows.append(
                 (self.rank, stream, name, start_s, end_s, num_bytes, peer, tag, context, micro_batch, detail)

@@ -15,12 +15,12 @@ class Span(NamedTuple):
         rank: the global rank whose span this is.
         stream: which of the rank's streams did it: "main" or a name given to `comm.stream`.
         name: "send", "recv", "compute", or an operation, such as "all_reduce ring".
-        start_s, end_s: on the world's clock. A receive starts when it is asked for, not when data flow.
+        start_s, end_s: on the world's clock. A receive starts when it is posted, not when data flow.
         bytes: of the message, or of the array that a collective works on.
-        peer: the global rank at the other end of a message; -1 where there is none.
+        peer: the global rank at the other end of a message; -1 if none.
         tag: of the message.
         context: which communicator a message travels on: those of different communicators never match.
-        micro_batch: the pipeline's unit this belongs to; -1 where there is none.
+        micro_batch: the pipeline micro-batch that this belongs to; -1 if none.
         detail: anything more, as text.
     """
 
@@ -38,5 +38,5 @@ class Span(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Its duration."""
         return self.end_s - self.start_s

@@ -16,7 +16,7 @@ __all__ = ["RankStatistics", "Shares", "Total", "hidden_share", "shares", "stati
 
 
 class Total(NamedTuple):
-    """All spans of one name together; spans that overlap count each for itself."""
+    """All spans of one name together; overlapping spans are counted separately."""
 
     num_spans: int = 0
     seconds: float = 0.0
@@ -24,15 +24,15 @@ class Total(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """How a rank's streams together spend their time.
+    """How all streams of a rank together spend their time.
 
     Attributes:
         computing_s: some stream computes.
         communicating_s: some stream communicates or waits, and none computes.
-        waiting_s: the part of communicating_s in which others were not there yet: see simdist.trace.late.
-        hidden_s: one stream communicates while another computes, or a message is on its way beneath computing.
-        hidden_share: by stream other than "main": how much of its communicating lies beneath the computing
-            of "main", from 0 to 1.
+        waiting_s: the part of communicating_s spent waiting for other ranks: see simdist.trace.late.
+        hidden_s: overlap: one stream communicates while another computes, or a message is in flight meanwhile.
+        hidden_share: by stream other than "main": the share of its communication that overlaps with
+            computation on "main", from 0 to 1.
     """
 
     computing_s: float
@@ -69,12 +69,12 @@ class RankStatistics:
 
     @property
     def waiting_s(self) -> float:
-        """The part of communicating_s in which others were not there yet."""
+        """The part of communicating_s spent waiting for other ranks."""
         return self.shares.waiting_s
 
     @property
     def other_s(self) -> float:
-        """It read or wrote files, or nothing on the record tells what it did."""
+        """It read or wrote files, or the record does not say what it did."""
         return max(0.0, self.elapsed_s - self.computing_s - self.communicating_s)
 
     @property
@@ -132,13 +132,13 @@ def shares(streams: Mapping[str, Activity]) -> Shares:
 
 
 def hidden_share(spans: Iterable[Span], rank: int, stream: str = "communication") -> float:
-    """How much of what a rank's second stream communicates lies beneath the computing of its main one.
+    """The share of a second stream's communication that overlaps with computation on the main stream.
 
     Args:
         spans: a whole record: a Trace, or a list.
 
     Returns:
-        From 0, all of it is waited for, to 1, none is; 0 where the stream did not communicate.
+        From 0 (fully exposed) to 1 (fully hidden); 0 if the stream did not communicate.
     """
     own = {name: activity for (r, name), activity in activities(list(spans)).items() if r == rank}
     return shares(own).hidden_share.get(stream, 0.0)

@@ -19,7 +19,7 @@ _start_s, _rank, _end_s = attrgetter("start_s"), attrgetter("rank"), attrgetter(
 
 
 class Trace:
-    """All spans of all ranks of a run, ordered by when they started; of one rank's the longest first.
+    """All spans of all ranks of a run, ordered by start time; of one rank's with equal start the longest first.
 
     Attributes:
         spans: the record.
@@ -39,7 +39,7 @@ class Trace:
         return len(self.spans)
 
     def sends(self, rank: int | None = None) -> list[Span]:
-        """The messages that a rank sent, or all ranks, in the order in which it began them."""
+        """The messages that a rank sent, or all ranks did, in the order of their start."""
         return [s for s in self.spans if s.name == "send" and rank in (None, s.rank)]
 
     def messages(self) -> list[tuple[Span, Span]]:
@@ -60,7 +60,7 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | Path) -> "Trace":
-        """Read what `save` wrote, exactly.
+        """Read back exactly what `save` wrote.
 
         Raises:
             DataError: it cannot be read, or is not a trace.

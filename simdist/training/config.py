@@ -26,7 +26,7 @@ from simdist.training.pipelines import chunked, is_updating
 __all__ = ["BRINGING", "Config", "options"]
 
 BRINGING = ("zero", "pp", "schedule", "chunks", "compress")
-"""Settings that bring their method along, where none is given."""
+"""Settings that imply their method, if none is given."""
 
 _SCHEDULES = ("cosine", "linear", "constant")
 _OTHER_NAMES = {"bfloat16": "bf16", "float16": "fp16"}
@@ -46,13 +46,13 @@ def _of_compression(setting: str) -> Per:
 
 @dataclass(frozen=True)
 class Config:
-    """One training run. Two runs of equal configs on any number of ranks train alike.
+    """The settings of one training run. Runs with equal configs train alike on any number of ranks.
 
-    A setting that is None gets its default, which may depend on others; one that has no use beside the others,
-    such as the heads of an MLP, stays None, and is refused where it is given.
+    A setting that is None gets its default, which may depend on others; one that is of no use
+    with the others, such as the heads of an MLP, stays None, and is refused if given.
 
     Raises:
-        ArgumentError: a value lies outside its limits, or does not go with the others.
+        ArgumentError: a value lies outside its limits, or is incompatible with the others.
         UnknownNameError: there is no such model, optimizer, method, …
     """
 
@@ -208,7 +208,7 @@ class Config:
         metavar="RANK:X,…",
     )
     compute_time: str = option(
-        "asynchronous", _per_method(ASYNCHRONOUS, "constant"), "how long a step is made to take longer", COMPUTE_TIMES
+        "asynchronous", _per_method(ASYNCHRONOUS, "constant"), "extra time added to each step", COMPUTE_TIMES
     )
     compute_seconds: float = option("asynchronous", _per_method(ASYNCHRONOUS, 0.0), "the mean of that")
 

@@ -1,4 +1,4 @@
-"""Folder: what a run leaves behind."""
+"""Folder: the output files of a run."""
 
 import json
 import math
@@ -25,36 +25,35 @@ __all__ = ["CHECKPOINTS", "CLUSTER", "RunFolder", "history", "newest_run"]
 CHECKPOINTS = "checkpoints"
 """Where in a run's folder they are."""
 CLUSTER = "cluster.toml"
-"""What of a run's folder says what virtual ranks were on."""
+"""The file in a run's folder that describes the cluster of its virtual ranks."""
 SCHEDULE = "schedule.txt"
-"""What of a run's folder has the rows of a schedule of one's own."""
+"""The file in a run's folder with the rows of a user's own schedule."""
 
 
 class RunFolder:
     """A folder with the files of one run.
 
-        config.toml      what it was told; `--config` takes it again
-        schedule.txt     of a pipeline by a schedule from a file its rows
-        cluster.toml     of virtual ranks what they were on; `--cluster` takes it again
+        config.toml      its settings; `--config` reads it
+        schedule.txt     the rows of a pipeline schedule that was given as a file
+        cluster.toml     the cluster of virtual ranks; `--cluster` reads it
         log.txt          what the user saw
-        metrics.jsonl    its lines, a JSON object each, written as it goes
-        checkpoints/     of its steps, if it was told to write any
+        metrics.jsonl    the log's lines as JSON objects, written during the run
+        checkpoints/     of its steps, if any were asked for
         samples.txt      what the model wrote at the end
-        report.txt       what it reached and cost
+        report.txt       the loss that it reached, and its cost
         trace.json       its last steps, for ui.perfetto.dev
-        *.png            pictures of the loss, by steps and by time, of the last steps and of what filled memory in
-                         them, of the loads of experts, of a pipeline's schedule as it went and as it is
-                         predicted; of an asynchronous run also of who waited, and of
-                         staleness or consensus error
+        *.png            pictures of the loss, over steps and over time, of the last steps and of what filled memory
+                         in them, of the loads of experts, of a pipeline's schedule as executed and as predicted;
+                         for an asynchronous run also of who waited, and of staleness or consensus error
 
     Args:
-        path: where; made if it is not there. Files of an earlier run in it are replaced.
-        lines, log: of the run that this one goes on with, as `history` gives them.
+        path: the folder; created if missing. Files of an earlier run in it are replaced.
+        lines, log: of the run that this one continues, as `history` gives them.
         again: whether that run's files are in this folder.
 
     Raises:
         DataError: it cannot be made or written to; from every method that writes.
-        ArgumentError: it has checkpoints of an earlier run, with which this one does not go on.
+        ArgumentError: it has checkpoints of an earlier run that this one does not continue.
     """
 
     def __init__(
@@ -77,25 +76,25 @@ class RunFolder:
 
     @classmethod
     def fresh(cls, name: str, config: Config) -> "RunFolder":
-        """The first of runs/name, runs/name-2, runs/name-3, … that is not there yet."""
+        """The first of runs/name, runs/name-2, runs/name-3, … that does not exist yet."""
         paths = (Path("runs") / (name if i == 1 else f"{name}-{i}") for i in count(1))
         return cls(next(path for path in paths if not path.exists()), config)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Around what writes to it: DataError where that fails, as on a full disk."""
+        """A context for writing to it: DataError if that fails, as on a full disk."""
         try:
             yield
         except OSError as error:
             raise DataError(f"cannot write to the output folder {self.path}: {error.strerror or error}") from error
 
     def write_cluster(self, cluster: Cluster) -> None:
-        """Say what virtual ranks are on."""
+        """Write the cluster of virtual ranks."""
         with self.writing():
             (self.path / CLUSTER).write_text(as_toml(cluster), encoding="utf-8")
 
     def say(self, text: str) -> None:
-        """Add to the log what the user was told."""
+        """Append to the log what was printed."""
         with self.writing(), (self.path / "log.txt").open("a", encoding="utf-8") as log:
             log.write(f"{text}\n")
 
@@ -105,7 +104,7 @@ class RunFolder:
             metrics.write(_json(line))
 
     def write_samples(self, samples: Sequence[tuple[bytes, bytes]]) -> None:
-        """Add texts of the model's, each after what it was given."""
+        """Append texts written by the model, each after its prompt."""
         told = [f"{_text(prompt)}\n--- goes on ---\n{_text(written)}\n" for prompt, written in samples]
         with self.writing():
             (self.path / "samples.txt").write_text("\n======\n".join(told), encoding="utf-8")
@@ -118,7 +117,7 @@ class RunFolder:
 
 
 def history(path: str | Path, step: int) -> tuple[list[Line], str]:
-    """The lines of a run up to a step, and its log; whatever of them there is."""
+    """The lines of a run up to a step, and its log, as far as they exist."""
     path, lines = Path(path), list[Line]()
     try:
         for text in (path / "metrics.jsonl").read_text().splitlines():
@@ -147,7 +146,7 @@ def newest_run(root: str | Path = "runs") -> Path:
 
 
 def _json(line: Line) -> str:
-    """A line as JSON, which knows no nan."""
+    """A line as JSON, which has no nan."""
     known = {name: x if math.isfinite(x) else None for name, x in line._asdict().items()}
     return json.dumps(known) + "\n"
 

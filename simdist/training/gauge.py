@@ -23,7 +23,7 @@ class Tally(NamedTuple):
         steps, seconds: how many, and the time inside them.
         targets: how many bytes all ranks together have predicted in them.
         communication_s: the part of the time in which the main stream communicated, or waited for another stream;
-            not what went on beside a pipeline's actions.
+            without what overlapped with a pipeline's actions.
         messages, sent_bytes: what this rank sent, on any stream.
         flops: floating-point operations.
     """
@@ -38,16 +38,16 @@ class Tally(NamedTuple):
 
     @property
     def communication_share(self) -> float:
-        """Of the time inside steps, between 0 and 1."""
+        """As a share of the time inside steps, between 0 and 1."""
         return self.communication_s / self.seconds if self.seconds else 0.0
 
     def per_second(self, count: float) -> float:
-        """The rate of something that happened so often; 0 where no clock moved."""
+        """The rate of something that happened this often; 0 if no time passed."""
         return count / self.seconds if self.seconds else 0.0
 
 
 class Gauge:
-    """Adds up this rank's steps, and keeps the record from growing without end.
+    """Adds up this rank's steps, and keeps the record from growing without bound.
 
     Args:
         comm: whose clock and record to read.
@@ -79,7 +79,7 @@ class Gauge:
         self._drop()
 
     def lap(self) -> Tally:
-        """What the steps since the last lap cost."""
+        """The cost of the steps since the last lap."""
         now, then = self.total, self._last
         self._last = now
         return Tally._make(a - b for a, b in zip(now, then, strict=True))
@@ -100,7 +100,7 @@ class Gauge:
         )
 
     def _drop(self) -> None:
-        """Forget the oldest steps, and what came between them, beyond those to keep."""
+        """Drop the oldest steps, and what lies between them, beyond those to keep."""
         surplus = len(self._begins) - self._keep_steps
         if surplus > 0:
             end = self._begins[surplus] if surplus < len(self._begins) else len(self._rows) - self._first

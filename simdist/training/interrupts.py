@@ -1,4 +1,4 @@
-"""Interrupts: signals that ask for an end, heard at the end of a step and by all ranks at once."""
+"""Interrupts: signals that ask for an end, acted on at the end of a step and by all ranks at once."""
 
 import os
 import signal
@@ -29,11 +29,11 @@ class Interrupts:
                     save(…)
                     break
 
-    A second Ctrl-C or SIGTERM, a second or more after the first and before the step is over, does at once
-    what it would have done without this. Outside the main thread, which alone hears signals, nothing is heard.
+    A second Ctrl-C or SIGTERM, a second or more after the first and before the step is over, takes effect at
+    once, as it would have done without this. Outside the main thread, which alone gets signals, none are caught.
 
     Args:
-        signals: which ones; SIGINT, SIGTERM and SIGUSR1 where none are given.
+        signals: which ones; SIGINT, SIGTERM and SIGUSR1 if none are given.
     """
 
     def __init__(self, *signals: signal.Signals) -> None:
@@ -56,7 +56,7 @@ class Interrupts:
 
     @property
     def rung(self) -> bool:
-        """Whether a signal has come to this rank that `agreed` has not told of yet."""
+        """Whether this rank got a signal that `agreed` has not returned yet."""
         return any(bell.rings > heeded for bell, heeded in zip(self._bells, self._heeded, strict=True))
 
     def agreed(self, comm: Communicator) -> list[signal.Signals]:

@@ -1,4 +1,4 @@
-"""Judge: how good a model is, by text that it was not trained on."""
+"""Judge: evaluates a model on text that it was not trained on."""
 
 from collections.abc import Callable
 from math import nan
@@ -19,12 +19,12 @@ _PROMPTS = 3
 
 
 class Judge:
-    """Has a model guess at the validation text, or go on with it; the ranks share the work.
+    """Evaluates a model on the validation text, or lets it continue that; the ranks share the work.
 
     Args:
         validation: the text.
         comm: all its ranks must call.
-        config: says how much of the text, and how much at a time.
+        config: determines how much of the text to use, and how much at a time.
         targets_per_window: of the model.
     """
 
@@ -38,7 +38,7 @@ class Judge:
         """The mean loss over the validation windows, in nats a byte; nan if there are none.
 
         Args:
-            of: the loss summed over some windows, none maybe; called as often on every rank.
+            of: the loss summed over some windows, perhaps none; called equally often on every rank.
         """
         if not self._config.validation_windows:
             return nan
@@ -57,7 +57,7 @@ class Judge:
         return [(prompt.tobytes(), text.tobytes()) for prompt, text in zip(prompts, written, strict=True)]
 
     def _portions(self, numbers: Array) -> list[Array]:
-        """This rank's part of these windows, in portions: as many on every rank, some of them maybe empty.
+        """This rank's part of these windows, in portions: equally many on every rank, some perhaps empty.
 
         As many windows at a time as in a step, so that their activations take no more memory than a step's.
         """

@@ -1,4 +1,4 @@
-"""Layout: which rank of a run has which part of the model, and which part of each batch."""
+"""Layout: which part of the model, and of each batch, each rank of a run has."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["Layout", "mesh_sizes"]
 
 
 def mesh_sizes(config: Config, ranks: int) -> dict[str, int] | None:
-    """The axes of the mesh that so many ranks make; None where all of them have a copy of the model each.
+    """The axes of the mesh that this many ranks form; None if each of them has a whole replica of the model.
 
     Raises:
-        ArgumentError: the axes do not multiply to the number of ranks, or copies are no multiple of shards.
+        ArgumentError: the axes do not multiply to the number of ranks, or the replicas are no multiple of shards.
     """
     axes = {axis: getattr(config, axis) or 1 for axis in ("pp", *CUTTING)}
     share = prod(axes.values())
@@ -37,14 +37,14 @@ def mesh_sizes(config: Config, ranks: int) -> dict[str, int] | None:
 
 
 class Layout:
-    """The ranks of a run as a config arranges them: copies of the model, and those that share each copy.
+    """The ranks of a run as a config arranges them: replicas of the model, and the ranks that share each.
 
     Args:
         comm: all ranks of the run; all must call.
 
     Attributes:
-        data: the ranks that have different windows of each batch: of those that share windows, one.
-        parts: the pieces of a model whose layers are cut, or of one with experts; None for another.
+        data: the ranks that have different windows of each batch: one of each group that shares windows.
+        parts: the pieces of a model whose layers are split, or of one with experts; otherwise None.
 
     Raises:
         ArgumentError: the axes do not multiply to the number of ranks.
@@ -64,11 +64,11 @@ class Layout:
                 self.parts, self.data = parts, parts.data
 
     def model(self) -> Model:
-        """This rank's part of the model, not yet bound to memory; all of its layers, which a pipeline cuts."""
+        """This rank's part of the model, not yet bound to memory; with all layers, before a pipeline splits them."""
         return build(self._config, self.parts)
 
     def method(self, model: Model) -> Learner:
-        """The way to train it that the config asks for; all ranks must call."""
+        """The training method that the config asks for; all ranks must call."""
         spread = self.parts.spread() if self.parts else None
         if self._mesh and self._config.method == PIPELINE:
             return pipeline(model, self._mesh, recipe(self._config), self._config, spread)

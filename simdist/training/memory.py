@@ -31,14 +31,14 @@ def predictions(
     step: Mapping[Call, int] | None = None,
     cluster: Cluster | None = None,
 ) -> dict[str, Prediction]:
-    """By category of the ledger, the most bytes of it on this rank's device: exactly, and by the paper.
+    """The peak bytes of each ledger category on this rank's device: exactly, and by the paper.
 
-    Of activations nothing is said for a model other than a GPT.
+    Activations are predicted for a GPT only.
 
     Args:
         data: the ranks that have different windows of each batch.
         step: the collectives of a step; without them only what stays is predicted of communication.
-        cluster: on whose model to count what they take; the communicator's if not given.
+        cluster: the one to count their memory for; the communicator's if not given.
     """
     if isinstance(method, Pipeline):  # of activations it says itself what there is to say
         method = method.data
@@ -66,7 +66,7 @@ def predictions(
 
 
 def _add(found: dict[str, Prediction], category: str, num_bytes: int) -> None:
-    """So many bytes more, of which papers say nothing."""
+    """This many bytes more, which the papers do not count."""
     before = found.get(category, Prediction(0, None))
     found[category] = before._replace(num_bytes=before.num_bytes + num_bytes)
 

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 OFFLOADS = ("none", "optimizer", "gradients", "parameters")
-"""What may lie outside of a rank's device, each with those before it."""
+"""What may be kept outside a rank's device, each together with those before it."""
 
 
 def _compressed(model: Model, comm: Communicator, config: Config, spread: Spread | None) -> Method:
@@ -88,9 +88,9 @@ def named(name: str) -> Callable[[Own], Own]:
         def majority_vote(model, comm, config):
             return MajorityVote(model, comm, recipe(config), config.seed)
 
-    The function takes a model that is not yet bound to memory, the ranks that share each batch, and what the run is
-    told; `recipe` has from that how weights are to change. Settings that are for other methods alone, such as
-    bucket_bytes, are refused with it; its model is whole on each rank, and --check-every compares its copies.
+    The function takes a model that is not yet bound to memory, the ranks that share each batch, and the config of the
+    run, from which `recipe` makes the update rule. Settings for other methods only, such as bucket_bytes, are refused
+    with it; each rank has a whole replica of the model, and --check-every compares the replicas.
     """
 
     def register(make: Own) -> Own:
@@ -119,12 +119,12 @@ def methods() -> list[str]:
 
 
 def whole() -> list[str]:
-    """Those by which every rank has a whole copy of its part of the model, which can be compared with others."""
+    """Those in which every rank has a whole replica of its part of the model, which can be compared with others."""
     return [name for name in [*_METHODS, PIPELINE] if name not in _LESS]
 
 
 def recipe(config: Config) -> Recipe:
-    """How weights are to change, by a config; what its optimizer has no use for stays as it is by default."""
+    """The update rule of a config; what its optimizer does not use keeps its default."""
     given: dict[str, Any] = {
         "momentum": config.momentum,
         "weight_decay": config.weight_decay,
@@ -155,7 +155,7 @@ def check(config: Config) -> None:
             f"check_every is {config.check_every}, and zero {config.zero}; needs whole copies, and zero 0"
         )
     if config.shards and not config.zero:
-        raise ArgumentError(f"shards is {config.shards}, and zero 0; needs zero 1 to 3, by which ranks share a model")
+        raise ArgumentError(f"shards is {config.shards}, and zero 0; needs zero 1 to 3, with which ranks shard a model")
     if method == "compressed" and precision(config.precision).dtype.itemsize < 4:
         raise ArgumentError(
             f"precision is {config.precision}, and compress {config.compress}; needs float32 or float64"
@@ -199,7 +199,7 @@ def _check_axes(config: Config) -> None:
 
 
 def _check_idle(config: Config) -> None:
-    """Raise ArgumentError if something is said of experts that are not there."""
+    """Raise ArgumentError if settings of experts are given without experts."""
     idle = {"top_k": Shape.top_k, "capacity_factor": Shape.capacity_factor, "balance": Shape.alpha, "group": 0, "ep": 1}
     for name, default in idle.items():
         if getattr(config, name) != default:
@@ -212,13 +212,13 @@ def attention(config: Config) -> str:
 
 
 def distribute(model: Model, comm: Communicator, config: Config, spread: Spread | None = None) -> Method:
-    """A model, trained by the ranks of `comm` in the way that a config asks for.
+    """A model, trained by the ranks of `comm` with the method of a config.
 
     Args:
-        spread: how other axes cut the model, where they do.
+        spread: how other axes split the model, if they do.
 
     Raises:
-        ArgumentError: that is an asynchronous one, which has its own loop; or what makes it makes something else.
+        ArgumentError: the method is asynchronous, which has its own loop; or its function returns something else.
     """
     if config.method not in _METHODS:
         raise ArgumentError(f"method {config.method} has no common step; see simdist.training.asynchronous")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Sample", "build", "models", "sample", "shape"]
 
 _DRAWN_BYTES = 8
-"""Of an initial weight: each matrix is drawn whole and in float64, whoever is to have which part of it."""
+"""Of an initial weight: each matrix is drawn whole and in float64, whichever part this rank has of it."""
 
 
 def _mlp(config: Config, parts: Parts | None) -> Model:
@@ -74,7 +74,7 @@ def build(config: Config, parts: Parts | None = None) -> Model:
 
     Raises:
         UnknownNameError: there is no such model.
-        ArgumentError: one of its parameters has no room in this machine's memory.
+        ArgumentError: one of its parameters does not fit this machine's memory.
     """
     if config.model not in _MODELS:
         raise unknown_name("model", config.model, _MODELS)
@@ -90,11 +90,11 @@ def build(config: Config, parts: Parts | None = None) -> Model:
 
 
 class Sample(NamedTuple):
-    """A model that has one of each kind of another's layers: what its layers take tells what those of the other do.
+    """A model with one of each kind of another's layers: their costs are those of the other's layers.
 
     Attributes:
         model: not bound to memory, and never to be trained.
-        like: for each layer of the other the number of the one here that takes as much.
+        like: for each layer of the other the index of the one here that costs as much.
     """
 
     model: Model

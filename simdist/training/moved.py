@@ -32,12 +32,12 @@ class Moved(NamedTuple):
     by_messages: float
 
     def figures(self) -> tuple[str, str, str]:
-        """As a report tells them."""
+        """As text for a report."""
         return f"{self.measured:,.0f}", f"{self.predicted:,.0f}", f"by messages {self.by_messages:,.0f}"
 
 
 def moved(trace: Trace, step: Mapping[Call, int], comm: Communicator, itemsize: int) -> Moved | None:
-    """Of rank 0; None where it has moved nothing that way.
+    """Of rank 0; None if it has moved nothing that way.
 
     Args:
         step: the collectives of the step.

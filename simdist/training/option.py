@@ -1,4 +1,4 @@
-"""Option: what a setting of a training run takes."""
+"""Option: the values that a setting of a training run accepts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ _MOST = 2**40
 
 
 class Per:
-    """A default that depends on another setting; with values of that one not named here, the setting has no use.
+    """A default that depends on another setting; with values of that one not named here, the setting is unused.
 
         learning_rate: Per("optimizer", sgd=0.3, adamw=0.001)     0.3, or 0.001, or refused
 
     Args:
-        setting: the other's name; it comes before.
-        known: the defaults by its values, looked up whenever they are asked for: programs may add values of their own.
-        defaults: the same, where they are always those.
+        setting: the other's name, which is declared before.
+        known: the defaults by its values, looked up at each use, as programs may add values of their own.
+        defaults: the same, if they are fixed.
     """
 
     def __init__(self, setting: str, known: Callable[[], Mapping[str, Any]] | None = None, /, **defaults: Any) -> None:
@@ -42,18 +42,18 @@ class Per:
 
 @dataclass(frozen=True)
 class Option:
-    """What a field of `Config` takes, for its check and for the command line's help.
+    """The values that a field of `Config` accepts, for its check and for the command line's help.
 
     Args:
         group: what part of the run it belongs to.
-        default: its value where none is given.
+        default: its value if none is given.
         help: what it means.
-        choices: the names that it may have; any where there are none. Those to which programs may add their own are
-            looked up whenever they are asked for.
+        choices: the names that it may have; any if there are none. Those to which programs may add their own are
+            looked up at each use.
         least, below: numbers must be at least `least` and less than `below`, 2^40 if it is not given,
         above: and more than `least`.
         alias: another name on the command line.
-        files: how the name of a file ends that will do for a choice.
+        files: the suffix of files that are accepted instead of a choice.
         metavar: what stands for the value in the help.
     """
 
@@ -74,13 +74,13 @@ class Option:
         return self.choices() if callable(self.choices) else self.choices
 
     def resolve(self, name: str, value: Any, others: Mapping[str, Any]) -> Any:
-        """The value that a setting has, where `value` was given, or None for its default.
+        """The value of a setting for which `value` was given, or None for its default.
 
         Args:
             others: the settings before it.
 
         Raises:
-            ArgumentError: it lies outside of its limits, or has no use beside the others.
+            ArgumentError: it lies outside its limits, or is unused with the others.
             UnknownNameError: it is none of the choices.
         """
         default = self.default

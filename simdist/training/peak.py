@@ -16,10 +16,10 @@ def matmul_flops_per_s(comm: Communicator, dtype: Any, size: int | None = None, 
     Args:
         dtype: of the factors, such as the matrix library of the ranks' device knows.
         size: of the square factors; if not given, large enough for the device.
-        repeats: products of which the median counts, after one that does not.
+        repeats: how many products to take the median of, after a warm-up.
 
     Returns:
-        0 where no clock moved.
+        0 if no time passed.
     """
     size = size or comm.device.large
     x, y = (empty(comm.device.kind, (size, size), dtype) for _ in range(2))

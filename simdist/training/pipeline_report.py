@@ -1,4 +1,4 @@
-"""Pipeline report: what the pipeline of a run took, measured beside predicted beside formula."""
+"""Pipeline report: the costs of a run's pipeline, as measured, as predicted and by formula."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,19 +41,19 @@ __all__ = ["Promise", "course", "figures", "legend", "memory", "promise", "taken
 
 
 _LEGEND = (
-    "pipeline: the middle one of the recorded steps, by its makespan; predicted by simulating the schedule with the",
+    "pipeline: the recorded step of median makespan; predicted by simulating the schedule with the",
     "mean times of that step's own actions; formula: the paper's, for stages that all take the mean of these times.",
 )
-_UPDATES = ("Here stages change their weights between actions, each at its own time: measured, and not simulated.",)
+_UPDATES = ("Here stages update their weights between actions, each at its own time: measured, and not simulated.",)
 
 
 class Promise(NamedTuple):
-    """What the pipeline of a run should take, for the first ranks of all other axes.
+    """The predicted cost of a run's pipeline, for the first ranks of all other axes.
 
     Attributes:
-        stages: what one micro-batch takes on each.
-        taken: of each rank of the pipeline.
-        messages: that each sends in a step.
+        stages: the cost of one micro-batch on each.
+        taken: the cost on each rank of the pipeline.
+        messages: how many each sends in a step.
     """
 
     stages: list[Footprint]

@@ -1,4 +1,4 @@
-"""Pipelines as a config asks for them: the schedule, the costs that balance stages, and what does not go with them."""
+"""Pipelines as a config asks for them: the schedule, the costs that balance stages, and incompatible settings."""
 
 from __future__ import annotations
 

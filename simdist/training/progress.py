@@ -1,4 +1,4 @@
-"""Progress: what a run shows while it runs."""
+"""Progress: what a run prints while it runs."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -18,9 +18,9 @@ class Progress:
     """The log's lines on standard output, and beneath them a bar where standard error is a terminal.
 
     Args:
-        steps: how many there will be.
-        done: how many of them there have been.
-        log: is told what is shown.
+        steps: how many there are in total.
+        done: how many of them are done.
+        log: called with what is shown.
     """
 
     def __init__(self, steps: int, done: int = 0, log: Callable[[str], None] = lambda text: None) -> None:
@@ -40,7 +40,7 @@ class Progress:
             self._bar.update()
 
     def say(self, text: str) -> None:
-        """Show a text, above the bar where there is one."""
+        """Show a text, above the bar if there is one."""
         self._log(text)
         if self._bar is not None:
             self._bar.write(text)

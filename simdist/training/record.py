@@ -1,4 +1,4 @@
-"""Record: the spans of all ranks brought together on one."""
+"""Record: gathers the spans of all ranks on one."""
 
 import json
 from typing import Any
@@ -13,9 +13,9 @@ __all__ = ["broadcast_json", "gather_json", "gather_trace"]
 
 
 def gather_trace(comm: Communicator, root: int = 0, first: int = 0) -> Trace | None:
-    """The record of all ranks up to here, on root; None elsewhere. All ranks must call.
+    """The record of all ranks so far, on root; None elsewhere. All ranks must call.
 
-    It travels as text: a line a rank, a JSON list of its spans.
+    It is sent as text: one line per rank, a JSON list of its spans.
 
     Args:
         first: how many of this rank's earliest spans to leave out.
@@ -27,7 +27,7 @@ def gather_trace(comm: Communicator, root: int = 0, first: int = 0) -> Trace | N
 
 
 def gather_json(comm: Communicator, value: Any, root: int = 0) -> list[Any] | None:
-    """What each rank has to tell, by rank, on root; None elsewhere. All ranks must call.
+    """Gather a value from each rank, by rank, on root; None elsewhere. All ranks must call.
 
     Args:
         value: made of numbers, text, lists and tuples, which arrive as lists.
@@ -39,7 +39,7 @@ def gather_json(comm: Communicator, value: Any, root: int = 0) -> list[Any] | No
 
 
 def broadcast_json(comm: Communicator, value: Any, root: int = 0) -> Any:
-    """What root has to tell, on all ranks, as `gather_json` would have it. All ranks must call."""
+    """Broadcast root's value, of the kinds that `gather_json` takes. All ranks must call."""
     text = np.frombuffer(json.dumps(value).encode(), np.uint8).copy()
     length = int(comm.exchange(str(len(text)))[root])
     if comm.rank != root:

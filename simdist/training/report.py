@@ -37,7 +37,7 @@ _LEGEND = (
 
 
 class Row(NamedTuple):
-    """One quantity three times: as it was, as the model has it, as the paper has it; already text."""
+    """One quantity three times: as measured, as predicted, and by the paper's formula; already text."""
 
     quantity: str
     measured: str
@@ -49,9 +49,9 @@ class Report(NamedTuple):
     """A run in a few lines.
 
     Attributes:
-        summary: sentences, a line each.
+        summary: sentences, one per line.
         rows: the table below them.
-        legend: what its columns are, below it.
+        legend: the meaning of its columns, below it.
     """
 
     summary: list[str]
@@ -77,14 +77,14 @@ def report(
     matmul_flops_per_s: float = 0.0,
     took: Sequence[Taken] = (),
 ) -> Report:
-    """What a finished run reached and cost, as rank 0 tells it.
+    """The results and costs of a finished run, as seen by rank 0.
 
     Args:
         line: the last of the log.
         trace: the record of all ranks, as far as it was kept.
         cluster: the machine that times are predicted for.
-        matmul_flops_per_s: the rate of matrix products on a rank of it, if that is known.
-        took: what `taken_by_all` says of a pipeline.
+        matmul_flops_per_s: the rate of matrix products on one of its ranks, if known.
+        took: what `taken_by_all` returns, for a pipeline.
     """
     config, step = trainer.config, calls(trace)
     summary = _summary(trainer, line, step, matmul_flops_per_s)
@@ -101,7 +101,7 @@ def report(
 
 
 def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flops_per_s: float) -> list[str]:
-    """What was trained how, how fast, and with what success."""
+    """What was trained, how, how fast, and to which loss."""
     config, total, method = trainer.config, trainer.gauge.total, trainer.method
     summary = [
         f"{config.model}, {build(config).parameters.size:,} parameters in {config.precision}, {config.optimizer}, "
@@ -120,7 +120,7 @@ def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flop
         summary.append(f"{method.compressor.name}: {than}")
     scale = method.update.loss_scale
     if scale:
-        summary.append(f"loss scale {scale.value:g}; {scale.skipped_steps} steps skipped for an overflow")
+        summary.append(f"loss scale {scale.value:g}; {scale.skipped_steps} steps skipped because of an overflow")
     return summary
 
 
@@ -130,10 +130,10 @@ def _judged(trainer: Trainer, line: Line) -> str:
 
 
 def judged(after: str, loss: float, text: Text) -> str:
-    """How well it guesses, and how well guesses without a model do.
+    """How well the model predicts, and how well unigrams and bigrams do.
 
     Args:
-        after: when that was, where it was not at the end.
+        after: when that was, if not at the end.
     """
     guesses = f"unigram entropy {text.unigram_entropy:.3f}, bigram entropy {text.bigram_entropy:.3f}"
     found = f"validation loss{after} {loss:.3f} nats a byte ({guesses})"
@@ -141,7 +141,7 @@ def judged(after: str, loss: float, text: Text) -> str:
 
 
 def _ranks(trainer: Trainer, step: Mapping[Call, int]) -> str:
-    """How many, what each axis of their mesh has of them, and what they do together."""
+    """The number of ranks, the axes of their mesh, and their method."""
     comm, config = trainer.comm, trainer.config
     if comm.size == 1:
         return "1 rank"
@@ -158,12 +158,12 @@ def _shards(count: int) -> str:
 
 
 def at_most(config: Config) -> str:
-    """Before the number of windows in a batch: the last one of a pass may have fewer."""
+    """Put before the number of windows in a batch: the last one of an epoch may have fewer."""
     return "at most " if config.order == "passes" else ""
 
 
 def since(begun: int) -> str:
-    """Of which steps the times are that follow, where a run went on."""
+    """Which steps the following times cover, if the run was resumed."""
     return f", those since step {begun}" if begun else ""
 
 
@@ -173,7 +173,7 @@ def duration(seconds: float) -> str:
 
 
 def peak_words(peak: Moment) -> str:
-    """Where the memory of rank 0 was at its most, and what for."""
+    """Where the memory of rank 0 peaked, and what used most of it."""
     where = f" in {peak.at}" if peak.at else ""
     share = peak.of(peak.largest) / peak.total if peak.total else 0
     return f"memory of rank 0 peaks at {peak.total:,} bytes{where}, {share:.0%} of them {peak.largest}"
@@ -203,7 +203,7 @@ def _rate(flops_per_s: float, matmul_flops_per_s: float) -> str:
 
 
 def _mfu(trainer: Trainer, matmul_flops_per_s: float) -> str:
-    """The share of that which goes into what a GPT needs, by the papers' count, and not into what is done besides."""
+    """The share of it that the model itself needs, by the papers' count: without recomputation and the like."""
     size, total = shape(trainer.config), trainer.gauge.total
     if size is None or not matmul_flops_per_s:
         return ""

@@ -15,7 +15,7 @@ _BYTES = 256
 
 
 class Writer(Protocol):
-    """What can go on with a text: a `Method`, for example."""
+    """What can continue a text: a `Method`, for example."""
 
     @property
     def comm(self) -> Communicator:
@@ -26,14 +26,14 @@ class Writer(Protocol):
 
 
 def sample(writer: Writer, prompts: Array, num_bytes: int, temperature: float, seed: int) -> Array:
-    """What the model writes after each prompt, a byte at a time, each from all that it sees before.
+    """What the model writes after each prompt, one byte at a time, each predicted from those before it.
 
-    Rank 0 draws, so that all ranks go on alike; but all must call, since a rank may have a part of the model.
+    Rank 0 draws, so that all ranks continue alike; but all must call, as each may have a part of the model.
 
     Args:
         prompts: shape (n, length), uint8; the model's context is `length`.
         num_bytes: how many to write.
-        temperature: logits are divided by it, so less of it is less daring; 0 takes the likeliest byte.
+        temperature: logits are divided by it, so a lower one is less random; 0 takes the likeliest byte.
         seed: of the draws.
 
     Returns:

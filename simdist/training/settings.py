@@ -17,10 +17,10 @@ _ELSEWHERE = ("ranks", "world", "cluster", "out", "resume", "survive")  # what e
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of base, with those of `over` in their place.
+    """The settings of base, overridden by those of `over`.
 
     What depends on one that is thereby changed, as the learning rate does on the optimizer, becomes its default
-    unless `over` gives it too; so does the method where `over` has something that brings one along.
+    unless `over` gives it too; so does the method if `over` has a setting that implies one.
     """
     settings: dict[str, Any] = {}
     changed = {name for name in over if name in base and base[name] != over[name]}

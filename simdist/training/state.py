@@ -24,7 +24,7 @@ _HARMLESS = ("checkpoint_every", "keep_checkpoints", "interval", "trace_steps", 
 
 
 class State(NamedTuple):
-    """All of a run that a checkpoint has beside the weights and what the method keeps.
+    """The state of a run that a checkpoint holds besides the weights and the method's own state.
 
     Attributes:
         config: as a dictionary; all but the name of the text.
@@ -48,7 +48,7 @@ class State(NamedTuple):
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON gives it back, which knows no nan and no infinity, as of a loss that diverged: None for these."""
+    """A value as JSON can hold it, which has no nan and no infinity, as of a loss that diverged: None for these."""
     return json.loads(json.dumps(value), parse_constant=lambda _: None)
 
 
@@ -64,10 +64,10 @@ def save_state(root: Path, comm: Communicator, step: int, method: Learner, state
 
 
 def restore_state(root: Path, comm: Communicator, method: Learner, step: int | None = None) -> tuple[int, State]:
-    """Set the method to what it was at a checkpoint, the latest where no step is given; all ranks must call.
+    """Restore the method from a checkpoint, the latest if no step is given; all ranks must call.
 
     Returns:
-        after how many steps that was, and the rest of it.
+        after how many steps it was written, and the rest of the state.
 
     Raises:
         CheckpointError: on all ranks, as of `load`.

@@ -1,4 +1,4 @@
-"""Text: what a run trains on, and what it is judged by."""
+"""Text: what a run trains on, and what it is validated on."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -28,9 +28,9 @@ class Text:
     """The text that a config names, read and divided. It only reads, so virtual ranks may share one.
 
     Attributes:
-        digest: its SHA-256, by which ranks can tell that they read the same.
+        digest: its SHA-256, by which ranks check that they read the same.
         train, validation: its two parts.
-        unigram_entropy, bigram_entropy: of the validation text, in nats a byte: what the loss must get below.
+        unigram_entropy, bigram_entropy: of the validation text, in nats a byte: the loss must fall below.
 
     Raises:
         DataError: it cannot be read or is too short.
@@ -46,10 +46,10 @@ class Text:
         """The text on every rank; all must call.
 
         Args:
-            known: it, if this rank has read it already.
+            known: the text, if this rank has read it already.
 
         Raises:
-            DataError: on all ranks, if one cannot read it.
+            DataError: on all ranks, if any of them cannot read it.
             CollectiveMismatch: on all ranks, if they have different texts or configs.
         """
         found = [known] if known else []

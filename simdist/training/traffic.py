@@ -1,4 +1,4 @@
-"""Traffic: the collectives of a training step, as they were and as their costs and papers have them."""
+"""Traffic: the collectives of a training step: as measured, by their costs, and by their papers."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -51,7 +51,7 @@ class Call(NamedTuple):
         num_bytes: of the array that all ranks together work on.
         members: the global ranks of its group, in order.
         group: the name of their communicator.
-        stream: on which the first rank called it.
+        stream: the one on which the first rank called it.
     """
 
     operation: str
@@ -63,7 +63,7 @@ class Call(NamedTuple):
 
     @property
     def ranks(self) -> int:
-        """How many work on it."""
+        """How many ranks take part."""
         return len(self.members)
 
     @property
@@ -72,11 +72,11 @@ class Call(NamedTuple):
         return f"{self.operation} {self.algorithm}"
 
     def itemsize(self, likely: int) -> int:
-        """The bytes of an item: the likely ones of a gradient's, unless it is of others, or cut into equal parts."""
+        """The bytes of an item: presumably a gradient's, unless it has others or is cut into equal parts."""
         return 1 if self.operation == "all_to_all" or self.num_bytes % likely else likely
 
     def seconds(self, formula: Formula, cluster: Cluster) -> float:
-        """The time of its paper's formula, each phase over the slowest link that its group has to cross in it."""
+        """The time of its paper's formula, each phase over the slowest link that its group crosses in it."""
         return formula.over(cluster, len({cluster.node_of(rank) for rank in self.members}) > 1)
 
 
@@ -108,13 +108,13 @@ def _last_step(trace: Trace, rank: int) -> list[Span]:
 
 
 def costs(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> list[tuple[Cost, int]]:
-    """What each of these costs the first rank of its group, and how often it is called."""
+    """The cost of each for the first rank of its group, and how often it is called."""
     cases = {call: case_of(call, comm, itemsize) for call in step}
     return [(find(*call[:2]).cost(cases[call]), count) for call, count in step.items()]
 
 
 def formulas(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> list[tuple[Formula, int]]:
-    """What the papers say of each, and how often it is called."""
+    """The papers' formula of each, and how often it is called."""
     cases = {call: case_of(call, comm, itemsize) for call in step}
     return [(find(*call[:2]).formula(cases[call]), count) for call, count in step.items()]
 
@@ -131,8 +131,8 @@ def case_of(call: Call, comm: Communicator, itemsize: int) -> Case:
 
 
 def transfer_seconds(trace: Trace, call: Call) -> float | None:
-    """How long a collective took from the last rank's coming to the last rank's leaving, in its group: the median
-    over all its calls in the trace; None where there are none.
+    """How long a collective took from the arrival of the last rank of its group until the last one left: the median
+    over all its calls in the trace; None if there are none.
     """
     spans: dict[int, list[Span]] = {}
     for span in trace:
@@ -144,7 +144,7 @@ def transfer_seconds(trace: Trace, call: Call) -> float | None:
 
 
 def predicted_seconds(cluster: Cluster, call: Call, itemsize: int) -> float:
-    """How long the same takes in the virtual world, on the same ranks of the model of this cluster, alone there."""
+    """How long the same takes in the virtual world, on the same ranks of this cluster, with no other traffic."""
 
     def program(group: Communicator) -> None:
         _perform(call, group, itemsize)
@@ -158,13 +158,13 @@ def scratch_bytes(
     """The most memory that collectives take beside the arrays they work on, on the first rank of their groups.
 
     It is counted by a ledger in the virtual world, for each group's calls one after the other. What a group keeps
-    from call to call adds up; what is only there during calls does so for streams, which may be at it at the same
-    time, while groups on one stream take turns.
+    from call to call adds up over all groups; what exists only during calls adds up over streams, which may run at
+    the same time, while the groups on one stream take turns.
 
     Args:
-        before: calls before the step, of which only counts what stays: rooms in memory that ranks share.
+        before: calls before the step, of which only lasting allocations count: buffers in shared memory.
         step: those of the step.
-        between: what the main stream takes between its collectives, to communicate without any.
+        between: what the main stream needs between its collectives, to communicate in other ways.
     """
     early, late = list(before), list(step)
     groups = {call.group: call.members for call in (*early, *late)}
@@ -203,7 +203,7 @@ def _run(program: Callable[[Communicator], _T], members: tuple[int, ...], cluste
 
 
 def _perform(call: Call, twin: Communicator, itemsize: int) -> None:
-    """Do the same again, with an array that is not there."""
+    """Repeat the call with a phantom array."""
     dtype = np.dtype(f"u{call.itemsize(itemsize)}")
     _PERFORM[call.operation](phantom(call.num_bytes // dtype.itemsize, dtype), twin, call.algorithm)
 

@@ -35,19 +35,19 @@ _LEDGER_STEPS = 3
 
 
 class Line(NamedTuple):
-    """What the log says at the end of an interval. Losses are of all ranks; times and bytes are this rank's.
+    """One line of the log, at the end of an interval. Losses are of all ranks; times and bytes are this rank's.
 
     Attributes:
         step: how many steps are done.
         train_loss: nats a byte, the mean over the interval's batches, each before its own update.
-        validation_loss: nats a byte, over the validation windows, now.
+        validation_loss: nats a byte, over the validation windows, after that step.
         learning_rate: of the last step.
-        gradient_norm: of the last step, before clipping; nan where nothing asks for it.
-        tokens_per_s: bytes predicted by all ranks together for each second inside training steps.
+        gradient_norm: of the last step, before clipping; nan if not computed.
+        tokens_per_s: bytes predicted by all ranks together per second inside training steps.
         communication_share: of that time, between 0 and 1.
-        sent_bytes: a step.
-        seconds: inside all training steps so far, those before a resumption too.
-        auxiliary_loss: what layers have of their own, which train_loss is without: nats a byte, the same mean.
+        sent_bytes: per step.
+        seconds: inside all training steps so far, including those before a resumption.
+        auxiliary_loss: of the layers themselves, not included in train_loss: nats a byte, the same mean.
     """
 
     step: int
@@ -66,27 +66,27 @@ class Trainer:
     """A training run, on this rank's part of every batch.
 
         trainer = Trainer(comm, config)
-        for line in trainer.run():        # all ranks must go through it
+        for line in trainer.run():        # all ranks must iterate over it
             ...
 
     Args:
         comm: all ranks of the run. All of them must call.
         config: the same on all ranks.
-        checkpoints: the folder for them; None where none are to be written.
+        checkpoints: the folder for them; None to write none.
         text: the config's, if it has been read already.
 
     Attributes:
         method: the model, and how the ranks train it together.
-        data: the ranks that have different windows of each batch: of those that share a copy of the model, one.
+        data: the ranks that have different windows of each batch: one of each group that shares a replica.
         done: how many steps are done.
         stopped: the signal that asked for the end of the run before its last step, if one did.
-        gauge: what the steps so far cost, those before a resumption not counted.
-        ledger: what this rank's memory was for in a few steps.
-        remembered: from when to when the last few of these steps took.
-        text: what it trains on and is judged by.
+        gauge: the cost of the steps so far, not counting those before a resumption.
+        ledger: what used this rank's memory in a few steps.
+        remembered: the start and end times of the last few of these steps.
+        text: the training and validation text.
 
     Raises:
-        DataError: the text cannot be read or is too short; on all ranks, if it is so on one.
+        DataError: the text cannot be read or is too short; on all ranks, if on one.
         CollectiveMismatch: on all ranks, if they were given different configs or read different texts.
     """
 
@@ -122,10 +122,10 @@ class Trainer:
         self.gauge = Gauge(comm, config.trace_steps)
 
     def run(self, asked: Interrupts | None = None) -> Iterator[Line | None]:
-        """Train: gives one item a step, a Line after the first and at the end of each interval, else None.
+        """Train: yields one item per step: a Line after the first and at the end of each interval, else None.
 
         Args:
-            asked: signals to heed at the end of each step. SIGUSR1 leaves a checkpoint; the others do so too, and
+            asked: signals to act on at the end of each step. SIGUSR1 writes a checkpoint; the others do so too, and
                 end the run.
         """
         steps = range(self.done, self.config.steps)
@@ -144,11 +144,11 @@ class Trainer:
                     return
 
     def resume(self, root: Path, step: int | None = None) -> list[str]:
-        """Go on from a checkpoint, the latest where no step is given; all ranks must call, before `run`.
+        """Resume from a checkpoint, the latest if no step is given; all ranks must call, before `run`.
 
         Returns:
-            in what the run goes on otherwise than it began, in words; nothing if the rest of it is as though it
-            had never stopped.
+            the settings that differ from the original run, in words; nothing if the rest of the run is as though
+            it had never stopped.
 
         Raises:
             CheckpointError: on all ranks: there is none, it is damaged, or it is of another model or optimizer.
@@ -159,7 +159,7 @@ class Trainer:
             own(kind, self.comm, apart=False, keeps=True)
         self.done, state = restore_state(root, self.comm, self.method, step)
         if self.done >= self.config.steps:
-            raise ArgumentError(f"steps is {self.config.steps}, and {self.done} are done; give more to go on")
+            raise ArgumentError(f"steps is {self.config.steps}, and {self.done} are done; give more to continue")
         self._targets = state.targets
         self._loss = state.loss if self.data.rank == 0 else 0.0
         self._restore_auxiliary_loss(state.auxiliary_loss)
@@ -167,7 +167,7 @@ class Trainer:
         return changes(self.config, self.text.digest, state)
 
     def save(self) -> None:
-        """Write a checkpoint; all ranks must call. Does nothing where there is no folder for it."""
+        """Write a checkpoint; all ranks must call. Does nothing if there is no folder for it."""
         if self.checkpoints is None:
             return
         loss = np.array([self._loss])
@@ -183,7 +183,7 @@ class Trainer:
     def trace(self) -> Trace | None:
         """The record of this run on all ranks, as far as it is kept, on rank 0; None elsewhere. All must call.
 
-        What the memory of each rank was for in the last few steps is on it too.
+        It includes what used each rank's memory in the last few steps.
         """
         if self.remembered:
             start_s, end_s = self.remembered[0][0], self.remembered[-1][1]
@@ -227,7 +227,7 @@ class Trainer:
             check_replicas(method.model.parameters, self.method.comm)
 
     def _heed(self, asked: Interrupts | None) -> None:
-        """At the end of a step: write a checkpoint if it is time, or if a signal asks for one."""
+        """At the end of a step: write a checkpoint if one is due, or if a signal asks for one."""
         config = self.config
         heard = asked.agreed(self.comm) if asked else []
         every = config.checkpoint_every

@@ -134,7 +134,7 @@ def test_without_counting(spmd):
 
 
 def test_ranks_of_two_nodes_are_refused():
-    with pytest.raises(ArgumentError, match="4 ranks on 2 nodes have no memory in common"):
+    with pytest.raises(ArgumentError, match="4 ranks on 2 nodes have no shared memory"):
         sd.run(lambda comm: Hogwild(comm, np.zeros(3)), 4, cluster=preset("this-machine").with_(devices_per_node=2))
 
 

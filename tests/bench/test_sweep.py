@@ -131,9 +131,9 @@ def test_refuses_what_it_cannot_time(words, error, message):
 @pytest.mark.parametrize(
     ("option", "name", "message"),
     [
-        ("--out", "nowhere/x.json", "nowhere/x.json: needs the name of a file in a folder that is there"),
+        ("--out", "nowhere/x.json", "nowhere/x.json: needs the name of a file in an existing folder"),
         ("--out", ".", "needs the name of a file"),
-        ("--picture", "nowhere/x.png", "nowhere/x.png: needs the name of a file in a folder that is there"),
+        ("--picture", "nowhere/x.png", "nowhere/x.png: needs the name of a file in an existing folder"),
         ("--picture", "x.gif", "x.gif: its name must end in .png, .svg, .pdf"),
     ],
 )

@@ -44,7 +44,7 @@ def test_all_is_well_here(monkeypatch, capsys):
         monkeypatch.setattr(checkup, limit, 0)
     found = told(capsys, 0)
     for what, ranks in (("virtual ranks", 64), ("real ranks", 2)):
-        assert found[what].startswith(f"{ranks} have added up, by messages and in common memory, in ")
+        assert found[what].startswith(f"{ranks} ranks, counted by messages and in shared memory, in ")
     assert "mpirun" in found["real ranks"] and "mpi4py" in found["real ranks"]
     assert "!" not in "".join(found.values())
 
@@ -58,7 +58,7 @@ def test_a_gpu_is_tried_out():
     )
     assert not done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("GPU")]
-    assert "2 have added up" in line
+    assert "2 ranks, counted by messages" in line
     assert "path ipc" in done.stdout
 
 
@@ -69,7 +69,7 @@ def test_without_mpi_all_the_rest_is_told(monkeypatch, capsys):
     monkeypatch.setattr(checkup, "find_mpirun", nothing)
     found = told(capsys, 1)
     assert found["real ranks"].split() == ["does", "not", "work", "!", "no", "MPI", "is", "installed"]
-    assert found["virtual ranks"].startswith("64 have added up")
+    assert found["virtual ranks"].startswith("64 ranks, counted by messages")
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_picture(capsys, tmp_path):
     large = [*SMALL, "--layers=64", "--width=16384", "--heads=64", "--recompute=none", "--micro-batches=1"]
     code, out, _ = printed(capsys, *large, "--tp=1", "--pp=1", "--zero=0", f"--picture={tmp_path / 'none.png'}")
     assert (code, list(tmp_path.iterdir())) == (0, [file])
-    assert out.endswith("none.png, for nothing fits\n")
+    assert out.endswith("none.png, because nothing fits\n")
     code, out, err = printed(capsys, *SMALL, "--picture=plans.xls")
     assert (code, out) == (2, "")
     assert "must end in" in err

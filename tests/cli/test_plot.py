@@ -157,7 +157,7 @@ def test_a_schedule_that_is_sought(tmp_path, monkeypatch, capsys):
     assert command("schedule", "zb-auto", "--text", "--times", 1, 1, 0.5) == 0
     out = capsys.readouterr().out
     assert "simulated      bound" in out
-    assert "of 1 and 0.5 that rank 3 keeps at most" in out
+    assert "peak memory (1, then 0.5) of rank 3" in out
 
 
 def test_a_schedule_as_text_and_from_text(tmp_path, monkeypatch, capsys):

@@ -21,7 +21,7 @@ def test_it_says_what_plan_says_where_nothing_is_left_open(capsys):
     code, told, _ = printed(capsys, "predict", *SMALL, *FIXED)
     assert code == 0
     _, planned, _ = printed(capsys, "plan", *SMALL, *FIXED)
-    for start in ("gpt, ", " 2   1   2     1     zb-h1", "step  ", "bytes of activations", "all at once"):
+    for start in ("gpt, ", " 2   1   2     1     zb-h1", "step  ", "bytes of activations", "peak total"):
         (line,) = [line for line in told.splitlines() if line.startswith(start)]
         assert line in planned.splitlines()
 

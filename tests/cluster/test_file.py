@@ -103,7 +103,7 @@ def test_a_name_is_that_of_a_preset():
             ArgumentError,
             r"\[inside\] in .*: latency_s is inf; needs at least 0",
         ),
-        ('like = "a100"\njitter = inf', ArgumentError, r"ours\.toml: jitter is inf; needs at least 0, and an end"),
+        ('like = "a100"\njitter = inf', ArgumentError, r"ours\.toml: jitter is inf; needs at least 0, and finite"),
         ('like = "a100"\nslow = { 1 = inf }', ArgumentError, "rank 1 cannot be slow by the factor inf"),
         ('like = "a100"\nslow = { 3 = 2.0, 03 = 4.0 }', ArgumentError, "needs a factor by rank"),
         (f'like = "a100"\nslow = {{ {"9" * 5000} = 2.0 }}', ArgumentError, "needs a factor by rank"),

@@ -20,7 +20,7 @@ def test_over_each_other_and_the_differences_below(draw, width):
         "The losses of 3 runs are up to 0.001 from one rank's: sp2's in validation at step "
     )
     assert picture.key == ["one rank", "tp2", "sp2", "again"]
-    assert picture.note == "To the last bit as one rank: again."
+    assert picture.note == "Bit-identical to one rank: again."
     train, validation, of_train, of_validation = picture.axes
     assert [list(line.get_ydata()) for line in train.lines] == [[x.train for x in run] for run in (ONE, NEAR, FAR, ONE)]
     assert list(validation.lines[2].get_xdata()) == [2, 4]
@@ -31,7 +31,7 @@ def test_over_each_other_and_the_differences_below(draw, width):
 
 
 def test_no_difference_at_all(draw):
-    assert draw(loss_differences, {"a": ONE, "b": ONE}).title == "The losses of b are a's to the last bit"
+    assert draw(loss_differences, {"a": ONE, "b": ONE}).title == "The losses of b equal a's bit for bit"
 
 
 def test_one_other_run_is_called_by_its_name(draw):

@@ -122,7 +122,7 @@ def test_tokens_in_two_runs(draw):
 
 def test_very_many_ranks(draw):
     places = [{"w": Place((24, 48), (slice(0, 24), slice(2 * r, 2 * r + 2)))} for r in range(24)]
-    assert draw(shards, places).note == "Colours come again after 8 ranks."
+    assert draw(shards, places).note == "Colours repeat after 8 ranks."
 
 
 def test_nothing_to_draw():

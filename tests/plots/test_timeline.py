@@ -115,7 +115,7 @@ def test_streams_have_rows_of_their_own(draw):
     picture = draw(timeline, Trace(spans, 2))
     (ax,) = picture.axes
     assert [t.get_text() for t in ax.get_yticklabels()] == ["rank 0", "communication", "rank 1"]
-    assert "hidden beneath computing" in picture.title
+    assert "overlapped with computing" in picture.title
 
 
 def test_a_silent_rank_keeps_its_row(draw):

@@ -85,7 +85,7 @@ def test_over_a_network_too(settings, mesh):
 @pytest.mark.parametrize(("schedule", "said"), [("pipedream", True), ("1f1b", False)])
 def test_updates_between_actions_are_told_of(settings, schedule, said):
     text = sd.run(told, 2, args=(settings | {"pp": 2, "schedule": schedule},)).results[0][2]
-    assert ("stages change their weights between actions" in text) == said
+    assert ("stages update their weights between actions" in text) == said
 
 
 def test_where_no_paper_says_anything_there_is_no_formula(settings):

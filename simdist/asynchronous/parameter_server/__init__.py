@@ -1,4 +1,4 @@
-"""Parameter server: ranks that keep the weights, and ranks that work on them and need not wait for each other."""
+"""Parameter server: server ranks that keep the weights, and workers that need not wait for each other."""
 
 from simdist.asynchronous.parameter_server.client import Client, Rows
 from simdist.asynchronous.parameter_server.consistency import (

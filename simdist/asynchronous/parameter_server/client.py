@@ -31,10 +31,10 @@ WAIT = "wait for weights"
 
 
 class Rows(NamedTuple):
-    """A gradient that is zero but in some rows of the flat vector.
+    """A gradient that is zero except in some rows of the flat vector.
 
     Attributes:
-        rows: whole numbers, shape (k,), the rows'; one that is named twice gets the sum.
+        rows: row numbers, integers of shape (k,); one that is named twice gets the sum.
         values: shape (k, row_width), of the weights' dtype.
     """
 
@@ -52,16 +52,16 @@ class Rows(NamedTuple):
 
 
 class Client:
-    """A worker's end. Weights are read into the caller's array; what is pushed is the caller's again on return.
+    """The worker's side. Weights are read into the caller's array; pushed arrays may be reused on return.
 
     Args:
         comm: all ranks, servers and workers.
-        layout: who holds which keys.
+        layout: which server holds which keys.
         dtype: of weights and gradients.
 
     Attributes:
-        waited_s: how long answers have been waited for.
-        ended: whether this worker has been let go, with the weights that it has read last.
+        waited_s: how long it has waited for answers.
+        ended: whether this worker has been released, with the weights that it read last.
 
     Cost of a step, push_pull of all n keys, per server j that holds n_j: two messages of 40 bytes + n_j items,
     one there and one back. Rows cost 8 bytes each besides their items.
@@ -78,16 +78,16 @@ class Client:
         self._dismissed: set[int] = set()  # the servers that go on without this worker
 
     def pull(self, weights: Array, clock: int = -1, keys: slice | None = None) -> int | None:
-        """Read weights for this clock into weights[keys]; blocks until the servers admit it.
+        """Read weights for this clock into weights[keys]; blocks until the servers allow it.
 
         Args:
             weights: shape (num_keys,); only these keys of it are changed.
-            clock: how many updates this worker has pushed; -1 if it does not know.
-            keys: all where not given.
+            clock: how many updates this worker has pushed; -1 if unknown.
+            keys: all if not given.
 
         Returns:
-            the clock that the weights are for: the one given, or a later one if it is over by now; None if a
-            server has taken this worker for dead, and goes on without it.
+            the clock that the weights are for: the one given, or a later one if that is over; None if a server
+            considers this worker dead, and continues without it.
         """
         asked = []
         for server, part in self.layout.parts(self._checked(weights, keys)):
@@ -97,7 +97,7 @@ class Client:
         return self._weights(asked, weights)
 
     def push(self, clock: int, gradient: Array | Rows, keys: slice | None = None) -> None:
-        """Send an update stamped `clock`; one for the same clock that was sent before makes it void.
+        """Send an update stamped `clock`; it is ignored if one for the same clock was sent before.
 
         Args:
             gradient: shape (keys,), or some rows.
@@ -116,7 +116,7 @@ class Client:
         return self._weights(asked, weights)
 
     def is_over(self, clock: int, until_s: float) -> int | None:
-        """Wait until then for the news that step `clock` is over; the step that is on by now, or None."""
+        """Wait until then for the notice that step `clock` is over; returns the current step, or None."""
         comm = self.comm
         while True:
             try:
@@ -132,11 +132,11 @@ class Client:
                 return news.clock
 
     def halt(self) -> None:
-        """Ask that all workers be let go, as soon as the rule allows it. Returns before they are."""
+        """Ask that all workers be released as soon as the rule allows it. Returns before they are."""
         self._ask(0, Message(HALT))
 
     def leave(self) -> None:
-        """Tell the servers that this worker has done its part; nothing of it is under way afterwards."""
+        """Tell the servers that this worker is done; none of its messages is in flight afterwards."""
         servers = [server for server in range(self.layout.num_servers) if server not in self._dismissed]
         for server in servers:
             self._ask(server, Message(LEAVE))

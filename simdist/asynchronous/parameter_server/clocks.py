@@ -1,4 +1,4 @@
-"""Clocks: how far each worker has come, as one server knows it."""
+"""Clocks: the progress of each worker, as known to one server."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,7 +10,7 @@ __all__ = ["Clocks", "Push"]
 
 
 class Push(NamedTuple):
-    """An update as it came: from which worker, stamped with its clock, and which version of the weights it is for."""
+    """A received update: its worker, its clock stamp, and the version of the weights that it was computed from."""
 
     worker: int
     clock: int
@@ -21,11 +21,11 @@ class Push(NamedTuple):
 
 
 class Clocks:
-    """What each worker has done, and the step that the server is at.
+    """What each worker has done, and the current step of the server.
 
     Attributes:
-        commits: how many updates of each worker came: those stamped 0 … commits - 1.
-        applied: the same of those that have been applied by now; of dropped ones nothing is told.
+        commits: how many updates of each worker arrived: those stamped 0 … commits - 1.
+        applied: how many of these have been applied so far; dropped ones do not count.
         reads: one more than the highest clock at which each has read, or can no longer read.
         step: how many steps have been closed, where the rule closes steps.
         present: the workers that have neither left nor died.
@@ -69,11 +69,11 @@ class Clocks:
     # -- checkpoints ----------------------------------------------------------------------------------
 
     def numbers(self) -> dict[str, int]:
-        """What is in the weights by now."""
+        """The updates included in the weights so far."""
         return {"clock": self.step} | {f"worker {worker}": applied for worker, applied in enumerate(self.applied)}
 
     def restore(self, numbers: Mapping[str, int]) -> None:
-        """Go on from there, before anybody has asked for anything.
+        """Resume from there, before any request.
 
         Raises:
             ArrayError: these are the numbers of other workers.

@@ -3,8 +3,8 @@
     c   the clock of a read: the step that its worker is about to make        s   the staleness allowed
     t   the stamp of an update: the clock at which its worker read            p   how many workers
 
-A worker at clock c has sent its updates 0 … c-1. Three questions make a rule: may a read be answered now,
-is an update that comes still wanted, and which of those at hand are to be applied now?
+A worker at clock c has sent its updates 0 … c-1. A rule answers three questions: may a read be answered now,
+is an arriving update still wanted, and which of the updates at hand are applied now?
 """
 
 import math
@@ -18,7 +18,7 @@ __all__ = ["BoundedStaleness", "Consistency", "Synchronous", "asynchronous", "sy
 
 
 class Consistency(ABC):
-    """A rule. It keeps nothing: what a server knows is in its `Clocks`.
+    """A consistency rule. It has no state: what a server knows is in its `Clocks`.
 
     Attributes:
         whole_steps: whether the mean of several updates makes a step; else each is applied by itself.
@@ -28,12 +28,12 @@ class Consistency(ABC):
 
     @property
     def announces(self) -> bool:
-        """Whether those still at work on a step are told when it is over, and give it up."""
+        """Whether workers still at work on a step are told when it is over, and abandon it."""
         return False
 
     @abstractmethod
     def check(self, num_workers: int) -> None:
-        """Raise ArgumentError if so many workers are too few."""
+        """Raise ArgumentError if there are too few workers."""
 
     @abstractmethod
     def admits(self, clocks: Clocks, c: int) -> bool:
@@ -41,19 +41,19 @@ class Consistency(ABC):
 
     @abstractmethod
     def wants(self, clocks: Clocks, t: int) -> bool:
-        """Whether an update stamped t, which is no duplicate, is to be applied, now or later."""
+        """Whether an update stamped t, not a duplicate, will be applied, now or later."""
 
     @abstractmethod
     def due(self, clocks: Clocks, held: list[Push]) -> list[list[Push]]:
-        """Take out of `held`, in order of arrival, what is to be applied now; each list in one step."""
+        """Take out of `held`, in order of arrival, the updates to apply now; each list in one step."""
 
     @abstractmethod
     def clock_of(self, clocks: Clocks, worker: int) -> int:
-        """The clock at which a worker goes on that does not know its own."""
+        """The clock at which a worker continues that does not know its own."""
 
     @abstractmethod
     def num_whole_steps(self, clocks: Clocks) -> int:
-        """How many steps are in the weights, with all that belongs to them."""
+        """How many complete steps the weights include."""
 
     @abstractmethod
     def end(self, clocks: Clocks) -> int:
@@ -61,12 +61,12 @@ class Consistency(ABC):
 
     @abstractmethod
     def num_spare(self, num_workers: int) -> int:
-        """How many workers may die before the rest cannot go on."""
+        """How many workers may die before the rest cannot continue."""
 
 
 @dataclass(frozen=True)
 class BoundedStaleness(Consistency):
-    """Clocks are at most `staleness` apart: the fast wait, the slow never do.
+    """Stale synchronous: clocks are at most `staleness` apart; fast workers wait, slow ones never do.
 
     A reader at clock c sees every update stamped up to c-s-1, some or none of the window, none beyond it, and
     always its own:
@@ -76,13 +76,13 @@ class BoundedStaleness(Consistency):
 
     Two waits make that so. A read at c waits until all workers have sent their updates c-s-1. And an update t
     waits, at the server, until all workers have read at clock t-s: without that, a reader who is late to
-    ask would see beyond the window, and s=0 would not be the synchronous run. An update has been let in by the
-    time that its own worker may read again, so nobody misses his own.
+    ask would see beyond the window, and s=0 would not be the synchronous run. An update has been applied by the
+    time that its own worker may read again, so no worker misses its own.
 
     Each update is applied by itself, as the p-th part of a step.
 
     Args:
-        staleness: s, at least 0; infinite for no bound at all, the asynchronous server.
+        staleness: s, at least 0; infinity for no bound, the asynchronous server.
 
     Source: Ho et al. 2013, NIPS, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
     Server".
@@ -135,9 +135,9 @@ class BoundedStaleness(Consistency):
 class Synchronous(Consistency):
     """Steps, each closed when enough workers have pushed: all of them, or the first N of N+b.
 
-    With b backup workers the first N updates of a step make it, and the b that come later are dropped: the
-    step has to wait for no straggler. Those still at work when a step is closed are told so and begin the
-    next one; where they are not, they finish what is dropped.
+    With b backup workers the first N updates of a step close it, and the b later ones are dropped: the step
+    does not wait for stragglers. Workers still at work when a step is closed are told so and begin the next
+    one; if they are not told, they finish an update that is dropped.
 
         E[time of a step] = H_{N+b} - H_b   for times drawn from Exp(1), H_n = 1 + 1/2 + … + 1/n
 
@@ -145,10 +145,10 @@ class Synchronous(Consistency):
 
     Args:
         backups: b, at least 0.
-        interrupts: whether those still at work on a step are told when it is over, and give it up.
+        interrupts: whether workers still at work on a step are told when it is over, and abandon it.
 
     Source: Chen, Pan, Monga, Bengio, Jozefowicz 2016, arXiv 1604.00981, "Revisiting Distributed Synchronous
-    SGD". That stragglers stop at once is what the formula supposes.
+    SGD". The formula assumes that stragglers stop at once.
     """
 
     backups: int = 0
@@ -167,7 +167,7 @@ class Synchronous(Consistency):
     def check(self, num_workers: int) -> None:
         """See Consistency."""
         if self.backups >= num_workers:
-            raise ArgumentError(f"{self.backups} backups of {num_workers} workers; needs at least 1 that is none")
+            raise ArgumentError(f"{self.backups} backups of {num_workers} workers; needs at least 1 that is no backup")
 
     def admits(self, clocks: Clocks, c: int) -> bool:
         """Step c-1 is closed."""
@@ -205,7 +205,7 @@ class Synchronous(Consistency):
 
 
 def asynchronous() -> BoundedStaleness:
-    """Nobody waits: each update is applied as it comes."""
+    """Nobody waits: each update is applied as it arrives."""
     return BoundedStaleness(math.inf)
 
 

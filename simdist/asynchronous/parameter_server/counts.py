@@ -13,9 +13,9 @@ class Counts:
         staleness: of each update applied, in the order of their application: how many times the weights
             were changed between its worker's read and its application.
         applied: (worker, clock) of each, in the same order.
-        num_late: updates that came after their step was closed, and were dropped.
-        num_duplicates: updates that had come before, and were ignored.
-        waited_s: how long nothing was asked.
+        num_late: updates that arrived after their step was closed, and were dropped.
+        num_duplicates: updates that had arrived before, and were ignored.
+        waited_s: how long the server waited for requests.
     """
 
     staleness: list[int] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Layout: which ranks serve, which work, and which server keeps which keys."""
+"""Layout: which ranks are servers, which are workers, and which server holds which keys."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ __all__ = ["Layout"]
 
 @dataclass(frozen=True)
 class Layout:
-    """The flat vector of weights over the first ranks, which serve; the others work.
+    """The flat vector of weights over the first ranks, the servers; the others are workers.
 
-    A key is a place in the flat vector. Servers hold runs of keys, as equal as whole rows allow:
+    A key is an index into the flat vector. Servers hold runs of keys, as equal as whole rows allow:
 
         rank        0            1            2      3      4
         keys     |--- 0 … ---|--- … n-1 ---|  worker worker worker
@@ -24,7 +24,7 @@ class Layout:
         ranks: of servers and workers together.
         num_servers: at least 1, and less than ranks.
         num_keys: the length of the flat vector.
-        row_width: keys that are never parted, such as a row of an embedding's table; num_keys is a multiple.
+        row_width: keys that are never split, such as a row of an embedding table; num_keys is a multiple of it.
 
     Raises:
         ArgumentError: a number lies outside its limits.
@@ -78,6 +78,6 @@ class Layout:
             yield server, slice(start, max(start, min(keys.stop, held.stop)))
 
     def check(self, keys: slice) -> None:
-        """Raise ArgumentError unless these are keys that there are."""
+        """Raise ArgumentError unless these keys exist."""
         if not 0 <= keys.start <= keys.stop <= self.num_keys or keys.step is not None:
             raise ArgumentError(f"keys {keys.start} to {keys.stop}; there are 0 to {self.num_keys}")

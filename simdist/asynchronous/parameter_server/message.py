@@ -1,10 +1,10 @@
-"""Message: what workers and servers say to each other, each as one flat array of bytes.
+"""Message: requests of workers and answers of servers, each as one flat array of bytes.
 
     header, int64          kind | clock | start | stop | rows
     row numbers, int64     so many, where only some rows of the keys start … stop are sent
     values                 of the weights' dtype
 
-Requests travel under one tag and answers under another, so that a server takes whatever comes first.
+Requests have one tag and answers another, so that a server takes whatever arrives first.
 """
 
 from typing import NamedTuple
@@ -49,7 +49,7 @@ class Message(NamedTuple):
 
     Attributes:
         kind: what it says.
-        clock: the step of the update, or that the weights are for; -1 where a worker does not know its own.
+        clock: the step of the update, or that the weights are for; -1 if a worker does not know its own.
         keys: of the flat vector, which it is about.
         values: flat, one a key; with row numbers, one a key of these rows.
         rows: int64, the only rows sent, counted from the vector's start; None where all keys are.

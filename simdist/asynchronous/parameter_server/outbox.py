@@ -11,15 +11,15 @@ __all__ = ["Outbox"]
 
 
 class Outbox:
-    """Sends answers, and keeps their memory until they have been taken.
+    """Sends answers, and keeps their memory until they have been received.
 
-    A worker asks one thing at a time. So when it asks again, what it was sent before has arrived, and to wait for
-    that takes no time; unasked news alone may still be under way.
+    A worker has one request at a time. So when it asks again, its previous answer has arrived, and waiting for that
+    takes no time; only unsolicited notices may still be in flight.
 
     Args:
         comm: all ranks, servers and workers.
         layout: who is who.
-        sent: told of each worker that is sent something.
+        sent: called with each worker that is sent something.
     """
 
     def __init__(self, comm: Communicator, layout: Layout, sent: Callable[[int], None]) -> None:
@@ -45,7 +45,7 @@ class Outbox:
         self._lost += self._sends.pop(worker, [])
 
     def finish(self) -> None:
-        """Return when all that was sent has been taken."""
+        """Return when all that was sent has been received."""
         for worker in list(self._sends):
             self._finish(worker)
 

@@ -1,4 +1,4 @@
-"""Server: one rank that keeps a shard of the weights, takes updates from workers and gives them weights."""
+"""Server: one rank that holds a shard of the weights, takes updates from workers and sends them weights."""
 
 from collections.abc import Callable
 from math import inf
@@ -37,30 +37,30 @@ WAIT = "wait for workers"
 class Server:
     """Answers workers until all have left.
 
-        take a request    PUSH, PULL, …       from any worker, whoever comes first
-        apply             what is due         by the rule of consistency
-        answer            what is admitted    to those that it has kept waiting
+        take a request    PUSH, PULL, …       from any worker, first come, first served
+        apply             what is due         by the consistency rule
+        answer            what is allowed     to workers that are waiting
 
-    It never waits in a send, so that servers and workers cannot wait for each other in a ring. In memory it has
-    its shard, and a copy for each update that it holds back and each answer under way, of one worker each at most.
+    It never waits in a send, so that servers and workers cannot wait for each other in a cycle. Its memory is its
+    shard, and a copy of each update held back and each answer in flight, at most one of either per worker.
 
     Args:
         comm: all ranks, servers and workers.
-        layout: who holds which keys.
+        layout: which server holds which keys.
         shard: this server's.
-        consistency: who waits for whom; equal on all servers.
+        consistency: the rule of who waits for whom; equal on all servers.
         learning_rate: of each step. The mean of the updates of all workers is a step; an update that is
             applied by itself weighs 1/p, p being the number of workers.
         staleness_aware: let it weigh 1/τ instead, τ being its staleness, at least 1.
-        deadline_s: a worker that this server waits for and that is silent for so long counts as dead.
-        checkpoint: is given the state whenever so many steps more are in the weights. It must be done with
-            the arrays when it returns.
-        checkpoint_every: how many; at least 1.
-        until: after so many whole steps all workers are let go, those ahead too.
-        asked: whether this server is asked to let them go.
+        deadline_s: a worker that this server waits for and that is silent for this long counts as dead.
+        checkpoint: called with the state every `checkpoint_every` steps. It must not keep the arrays after it
+            returns.
+        checkpoint_every: at least 1.
+        until: after this many whole steps all workers are released, also those ahead.
+        asked: whether this server is asked to release them.
 
     Raises:
-        RankFailed: more workers have died than the rule can do without.
+        RankFailed: more workers have died than the rule tolerates.
 
     Source of the staleness-aware rate: Zhang, Gupta, Lian, Liu 2016, IJCAI, "Staleness-aware Async-SGD for
     Distributed Deep Learning".
@@ -116,7 +116,7 @@ class Server:
         self._outbox.finish()
 
     def halt(self) -> None:
-        """Let all workers go, as soon as the rule allows it, each with the weights for a step that it will not make.
+        """Release all workers as soon as the rule allows it, each with the weights for a step that it will not make.
 
         In the end all servers have all updates of the steps before, though only one of them need do this.
         """
@@ -125,7 +125,7 @@ class Server:
     # -- requests ---------------------------------------------------------------------------------------
 
     def _receive(self) -> tuple[int, Message] | None:
-        """The next request and who asks; None where somebody has died instead."""
+        """The next request and its worker; None if a worker has died instead."""
         comm, start_s, limits_s = self.comm, self.comm.clock(), self._limits_s()
         try:
             with comm.span(WAIT):
@@ -161,7 +161,7 @@ class Server:
             self._waiting.setdefault(clock, {})[worker] = message.keys
 
     def _take_push(self, worker: int, message: Message) -> None:
-        """Keep an update, unless it has come before or comes too late."""
+        """Keep an update, unless it is a duplicate or too late."""
         clocks, clock = self.clocks, message.clock
         if clock < clocks.commits[worker]:
             self.counts.num_duplicates += 1
@@ -238,7 +238,7 @@ class Server:
         self._heard_s[worker] = self.comm.clock()
 
     def _limits_s(self) -> dict[int, float]:
-        """Until when each worker that owes a request must be heard of; nothing without a deadline."""
+        """When each worker that owes a request is overdue; empty without a deadline."""
         if self.deadline_s is None:
             return {}
         waiting = {worker for workers in self._waiting.values() for worker in workers}

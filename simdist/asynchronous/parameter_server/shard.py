@@ -1,4 +1,4 @@
-"""Shard: the weights that one server keeps, and how updates change them."""
+"""Shard: the weights that one server holds, and how updates change them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ __all__ = ["ServerState", "Shard"]
 
 @dataclass(frozen=True)
 class ServerState:
-    """What one server has to keep to go on later, as plain arrays and numbers.
+    """What one server needs in order to resume later, as plain arrays and numbers.
 
     Attributes:
-        keys: the run of the whole flat vector that it holds.
+        keys: its slice of the whole flat vector.
         vectors: name -> flat vector with one item a key: "weights", and "optimizer/velocity" and the like.
         numbers: name -> whole number: "steps" of the optimizer, the "clock", and "worker 0" and so on, how many
             updates of each have been applied.
@@ -30,16 +30,16 @@ class ServerState:
 
 
 class Shard:
-    """A run of the flat vector, and the rule that updates change it by.
+    """A slice of the flat vector, and the optimizer that updates it.
 
     Args:
-        weights: shape (keys,), flat; the shard's from now on.
+        weights: shape (keys,), flat; owned by the shard from now on.
         keys: where in the whole vector it lies.
         row_width: of the rows that sparse updates speak of.
         optimizer: made for these weights.
 
     Attributes:
-        version: how many times they have been changed.
+        version: how many times the weights have been changed.
     """
 
     def __init__(self, weights: Array, keys: slice, row_width: int, optimizer: Optimizer) -> None:
@@ -78,7 +78,7 @@ class Shard:
     # -- checkpoints ----------------------------------------------------------------------------------
 
     def vectors(self) -> dict[str, Array]:
-        """The weights and the optimizer's state, themselves and not copies."""
+        """The weights and the optimizer's state, not copied."""
         return {"weights": self.weights} | {f"optimizer/{name}": x for name, x in self.optimizer.vectors().items()}
 
     def restore(self, state: ServerState) -> None:

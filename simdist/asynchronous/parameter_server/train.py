@@ -6,9 +6,9 @@ server    | wait |update| wait |update|     wait     |update| …
                  |      v      |      v              |
 workers   compute --- wait --- | compute --- compute --- …
 
-Workers can be let go before the last step. The servers' states are then one cut of the run: each has in its weights
-the same updates, all that any worker has made. By a rule with a bound all workers are before the same step; without,
-each is before a step of its own. A run that goes on from there begins with the weights that workers have read last.
+Workers can be released before the last step. The servers' states are then one consistent cut of the run: each has
+applied the same updates, all that any worker has made. Under a rule with a bound all workers are before the same step;
+without, each is before its own. A run that resumes from there begins with the weights that workers read last.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ from simdist.optim import SGD, Optimizer
 __all__ = ["Gradient", "ParameterServer", "ServerReport", "WorkerReport", "plain_sgd", "train", "waited_shares"]
 
 Gradient: TypeAlias = Callable[[Array, int], tuple[float, Array | Rows]]
-"""gradient(weights, step) -> (loss, gradient), of this worker's own data; it leaves the weights alone."""
+"""gradient(weights, step) -> (loss, gradient), of this worker's own data; it does not change the weights."""
 
 
 def plain_sgd(weights: Array, start: int) -> Optimizer:
@@ -44,14 +44,14 @@ class ParameterServer:
     """How ranks train through servers; equal on all ranks.
 
     Args:
-        num_servers: the first ranks, each with its run of the weights; the others work.
-        consistency: who waits for whom.
-        optimizer: makes each server's rule from its weights and where they begin in the whole vector.
+        num_servers: the first ranks, each with its slice of the weights; the others are workers.
+        consistency: the rule of who waits for whom.
+        optimizer: makes each server's optimizer from its weights and their start in the whole vector.
         staleness_aware: whether an update weighs less the staler it is; see `Server`.
-        row_width: of the rows that sparse gradients speak of.
-        deadline_s: how long a worker may be silent before the rest goes on without it; for ever where None.
-        compute_time: how long each rank's step takes besides what it really computes.
-        stops: rank -> the step before which it falls silent for good, to see what the others do.
+        row_width: of the rows of sparse gradients.
+        deadline_s: how long a worker may be silent before the others continue without it; None for ever.
+        compute_time: extra time of each rank's step, in addition to its actual computation.
+        stops: rank -> the step before which it falls silent for good, to test what the others do.
 
     Raises:
         ArgumentError: deadline_s is not above 0.
@@ -71,7 +71,7 @@ class ParameterServer:
             raise ArgumentError(f"deadline_s is {self.deadline_s}; needs more than 0, or None for ever")
 
     def layout(self, comm: Communicator, num_keys: int) -> Layout:
-        """Who serves, who works, and who holds what.
+        """Which ranks are servers and workers, and which server holds what.
 
         Raises:
             ArgumentError: there are too few ranks for that.
@@ -83,10 +83,10 @@ class ParameterServer:
 
 @dataclass
 class ServerReport:
-    """What a server has to tell.
+    """A server's report.
 
     Attributes:
-        state: its weights, and what it takes to go on from them.
+        state: its weights, and all that is needed to resume.
         counts: of updates.
         elapsed_s, waited_s: how long it served, and how much of that it waited for requests.
     """
@@ -99,11 +99,11 @@ class ServerReport:
 
 @dataclass
 class WorkerReport:
-    """What a worker has to tell.
+    """A worker's report.
 
     Attributes:
         clocks, times_s, losses: of each step that it finished: its number, when, and the loss at its weights.
-        num_given_up: steps given up because they were over before this worker had done its part.
+        num_given_up: steps abandoned because they were over before this worker had finished.
         elapsed_s, waited_s: how long it took, and how much of that it waited for servers.
         ended: "done"; "let go", with all others; "stopped", as planned; or "dismissed", taken for dead.
     """
@@ -131,10 +131,10 @@ def train(
     until: int | None = None,
     asked: Asked = lambda: False,
 ) -> ServerReport | WorkerReport:
-    """Train through servers, each rank in its part.
+    """Train through parameter servers, each rank in its role.
 
     Args:
-        weights: shape (n,), the first values, equal on all ranks; a worker's end as it last read them.
+        weights: shape (n,), the initial values, equal on all ranks; a worker's end as it last read them.
         gradient, steps: of this worker's data; the clock at which training ends, counted from the first step ever.
         learning_rate: of a step, in which each worker has a part; or a function of the step.
         server, state: how; and for a server, what to go on from. Workers hear of it from the servers.
@@ -144,7 +144,7 @@ def train(
 
     Raises:
         ArgumentError, ArrayError, CollectiveMismatch: ranks are too few, or arrays do not fit, or ranks do not agree.
-        RankFailed: a worker has died without which the rest cannot go on.
+        RankFailed: a worker has died, and the rest cannot continue without it.
     """
     require_steps("steps", steps)
     how = server or ParameterServer()
@@ -190,7 +190,7 @@ def _serve(
 
 
 def waited_shares(comm: Communicator, report: ServerReport | WorkerReport) -> list[float]:
-    """Which share of its time each rank waited, by rank. All ranks must call it."""
+    """The share of its time that each rank waited, by rank. All ranks must call it."""
     share = report.waited_s / report.elapsed_s if report.elapsed_s else 0.0
     return [float(told) for told in comm.exchange(repr(share))]
 

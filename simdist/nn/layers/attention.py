@@ -1,4 +1,4 @@
-"""Attention: what lies between the projection to queries, keys and values and the projection of what they give."""
+"""Attention: the computation between the query-key-value projection and the output projection."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Experts: a mixture of perceptrons, of which each token is sent to a few."""
+"""Experts: a mixture of expert MLPs, a few of which each token is sent to."""
 
 from typing import Any, NamedTuple
 
@@ -32,39 +32,39 @@ class _Context(NamedTuple):
 
 
 class Experts(Layer):
-    r"""Each token goes to the top_k of some perceptrons that a router thinks best for it, and to no others.
+    r"""Each token goes only to the top_k experts (MLPs) that a router rates best for it.
 
         x  -+-> router -> softmax -> the best experts, and weights w
             |
             +-> dispatch -> slots -> to_experts -> hidden, gelu, thought -> to_tokens -> combine -> y = Σ w expert(x)
 
-    As many parameters as experts, at the operations of top_k. An expert has `capacity` slots for each group of
-    tokens; a token that finds them taken is dropped: what it gets from this expert is zero, so that around a
-    residual it passes unchanged.
+    It has the parameters of all experts, at the operations of top_k. An expert has `capacity` slots for each group
+    of tokens; a token that finds them full is dropped: its output from this expert is zero, so that only the
+    residual connection passes it on.
 
     A group is a run of tokens of one text. So what is dropped depends on this text alone, and not on how many others
     are in the batch, or on which rank: a model on many ranks drops the tokens that it drops on one. A text's last
     run may be shorter, and has the capacity of a full one, so that what comes later never takes anything from a
     first choice; second choices do give way to later tokens' first ones.
 
-    Choices are no continuous function of the weights. Where two experts are as good as each other the last bit of a
-    sum decides, so in short numbers runs that add up in another order, as on other numbers of ranks, may part.
+    Choices are not a continuous function of the weights. If two experts are rated equal, the last bit of a sum decides,
+    so in low precision runs that sum in another order, as on other numbers of ranks, may diverge.
 
     So that all experts are used, alpha · E Σ f P (see `balance`) of each group is added to the loss of every token
     in it: at least alpha a token, where all is even.
 
     Args:
         name: unique in its model.
-        width, hidden: h, and what a perceptron has inside.
+        width, hidden: h, and the hidden size of an expert.
         experts: E, of the whole model.
         top_k: 1, or 2; or more.
         capacity_factor: slots for a group: see `capacity`. 1 is enough where all is even.
         alpha: the weight of the auxiliary loss.
         group: tokens in a group.
         std, residual_std: of the first weights: of the router and the first linear map; of the second.
-        exchange: how slots come to their experts, where others have some of them.
-        perceptrons: what the experts at hand do with what is in their slots; two linear maps with a gelu between
-            them, if not given.
+        exchange: how slots are sent to experts, if other ranks have some of them.
+        perceptrons: what the experts at hand compute from their slots; two linear maps with a gelu between them,
+            if not given.
         gated: whether these have a gate instead, and no biases: see `SwiGLU`.
 
     Cost per forward: that of a perceptron on all slots, full or empty, and twice `to_experts` and `to_tokens` with

@@ -11,12 +11,12 @@ __all__ = ["Layer", "Weightless"]
 
 
 class Layer(ABC):
-    """One step of a model. Nothing of a batch is kept on it, so many batches may be in flight at once.
+    """One step of a model. It keeps no state of a batch, so many batches may be in flight at once.
 
         y, context = layer.forward(x)              context: whatever backward needs of this batch
         dx = layer.backward(context, dy)           adds to the parameters' gradients, uses the context up
 
-    Backward also comes in its two halves, so that the half that others wait for can go first:
+    Backward is also available in two halves, so that the half that others wait for can run first:
 
         dx, pending = layer.backward_input(context, dy)
         layer.backward_weight(context, pending)    at any time later; uses the context up
@@ -24,7 +24,7 @@ class Layer(ABC):
     No layer changes x or dy. What it returns is the caller's own, unless it is x or dy itself.
 
     Attributes:
-        parameters: those that it uses, in the order in which forward does.
+        parameters: those that it uses, in the order of forward.
     """
 
     parameters: tuple[Parameter, ...]

@@ -1,4 +1,4 @@
-"""Observer: who is told of what a model is about to do, and has done."""
+"""Observer: callbacks for what a model is about to do, and has done."""
 
 from simdist.nn.layers.layer import Layer
 from simdist.nn.parameters import Parameter
@@ -7,14 +7,14 @@ __all__ = ["Observer"]
 
 
 class Observer:
-    """Hears of each layer of a `Sequence`, and does nothing; others override what they want to hear.
+    """Notified of each layer of a `Sequence`; does nothing; subclasses override the callbacks that they need.
 
         forward     before_forward, layer.forward, after_forward             first layer to last
         backward    before_backward, layer.backward, after_backward          last layer to first
                     then gradients_complete
 
-    So a model knows nothing of ranks: whoever spreads its parameters brings them together before a layer and
-    lets go of them after it, and whoever averages gradients starts as soon as some are complete.
+    So a model knows nothing of ranks: a method that shards parameters gathers them before a layer and frees them
+    after it, and one that averages gradients starts as soon as some are complete.
     """
 
     def before_forward(self, layer: Layer) -> None:

@@ -1,4 +1,4 @@
-"""Rotary: queries and keys turned by where their tokens stand."""
+"""Rotary: queries and keys rotated by the positions of their tokens."""
 
 from collections.abc import Callable
 

@@ -39,7 +39,7 @@ class Residual(Layer):
 
 
 class Recompute(Layer):
-    """A layer that keeps nothing but its input, and runs forward again when backward comes.
+    """A layer that keeps only its input, and recomputes forward in backward (activation checkpointing).
 
     What is made again is held, for the ledger, as long as it is used.
 

@@ -1,4 +1,4 @@
-"""Compressor: a sum over ranks of which fewer bytes travel."""
+"""Compressor: a sum over ranks with fewer bytes sent."""
 
 import math
 from abc import ABC, abstractmethod
@@ -17,11 +17,11 @@ __all__ = ["Compressor"]
 
 
 class Compressor(ABC):
-    """Sums a gradient over ranks, approximately, and remembers what it left out.
+    """Sums a gradient over ranks, approximately, with error feedback: it keeps what it left out.
 
         gradient + residual  =  sent + residual for the next time
 
-    So nothing is lost, only late: over any number of steps, the sums applied and the residuals of all ranks
+    So nothing is lost, only delayed: over any number of steps, the sums applied and the residuals of all ranks
     add up to all gradients (up to rounding). The residual is of the gradient alone: divide by a loss scale
     first, and keep the learning rate out.
 
@@ -33,7 +33,7 @@ class Compressor(ABC):
             gradient or a bucket. One compressor serves one slice of the gradient.
 
     Attributes:
-        state: name -> what this rank remembers between steps; differs from rank to rank.
+        state: name -> this rank's state between steps; differs from rank to rank.
         sent_bytes: what this rank has sent so far, exactly as on the record.
         plain_bytes: what it would have sent by the ring all-reduce.
 
@@ -97,9 +97,9 @@ class Compressor(ABC):
         return left
 
     def take_up(self, left: Array) -> None:
-        """Go on as if this, a vector like the gradient, were all that this rank has left out.
+        """Set this rank's residual to this vector, which is like the gradient.
 
-        So what `put_off` gave may be shared out anew, among any number of ranks.
+        So what `put_off` returned can be redistributed over any number of ranks.
         """
         if "residual" in self.state:
             self.state["residual"][...] = left

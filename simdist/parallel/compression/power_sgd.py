@@ -1,4 +1,4 @@
-"""PowerSGD: each weight matrix's gradient travels as the product of two thin ones."""
+"""PowerSGD: each weight matrix's gradient is sent as the product of two thin matrices."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Quantized: every item travels as one byte."""
+"""Quantized: every item is sent as one byte."""
 
 import numpy as np
 

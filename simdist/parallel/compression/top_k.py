@@ -1,4 +1,4 @@
-"""Top-k: each rank sends the k largest of its items, and their places."""
+"""Top-k: each rank sends the k largest of its items, and their indices."""
 
 import math
 

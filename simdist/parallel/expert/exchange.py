@@ -1,4 +1,4 @@
-"""Exchange: tokens come to experts on other ranks, and back, by all-to-all."""
+"""Exchange: tokens are sent to experts on other ranks, and back, by all-to-all."""
 
 import json
 
@@ -34,7 +34,7 @@ def check_experts(shape: Shape, ep: int, runs: int = 1) -> None:
 
 
 class AllToAllExchange(Exchange):
-    """Each rank has tokens of its own, and some of the experts that any of them may go to.
+    """Each rank has its own tokens, and some of the experts that any token may go to.
 
         P  ranks      E  experts, E/P a rank      m  slots that each rank fills for each expert      h  width
 
@@ -43,8 +43,8 @@ class AllToAllExchange(Exchange):
         rank 0   a0   a1 | a2   a3     <--->    e0: a0 b0      e1: a1 b1
         rank 1   b0   b1 | b2   b3              e2: a2 b2      e3: a3 b3
 
-    Slots travel full or empty, as many from each rank to each other: m is capacity times the most groups of tokens
-    that a rank has. So loads may be as uneven as they are: it costs no bytes, but drops tokens.
+    Slots are sent full or empty, equally many between each pair of ranks: m is capacity times the most groups of tokens
+    that a rank has. So uneven loads cost no extra bytes, but drop tokens.
 
     Args:
         comm: the ranks that share the experts; the axis `ep` of a mesh.

@@ -1,4 +1,4 @@
-"""Routes: where tokens went, read from the record of a run."""
+"""Routes: which experts tokens went to, read from the record of a run."""
 
 import json
 from collections.abc import Iterable
@@ -14,15 +14,15 @@ ROUTE = "route"
 
 @dataclass
 class Routed:
-    """Where the tokens of all ranks went in one layer, all forward passes together.
+    """Which experts the tokens of all ranks went to in one layer, over all forward passes.
 
     Recomputation goes forward, and so counts, twice; ranks on tp with the same tokens each count them.
 
     Attributes:
         tokens: how many there were.
         asked: how often each expert was chosen.
-        dropped: how many of these it had no slot for.
-        slots: how many it had for them.
+        dropped: how many of these choices it had no slot for.
+        slots: how many slots it had.
         auxiliary: the auxiliary loss, in nats a token.
         holders: by expert, the global ranks that have it.
     """

@@ -1,4 +1,4 @@
-"""Pipelines: schedules as data, checked before they run, simulated in time, and carried out on ranks."""
+"""Pipelines: schedules as data, validated before they run, simulated in time, and executed on ranks."""
 
 from simdist.parallel.pipeline.action import (
     Action,

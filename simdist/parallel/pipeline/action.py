@@ -1,4 +1,4 @@
-"""Action: one thing that a rank of a pipeline does with a micro-batch, and what passes from one to another.
+"""Action: one operation of a pipeline rank on a micro-batch, and the values passed between them.
 
     F    Forward           activation in, activation out; what the backward needs of it is kept
     B    Backward          gradient in, gradient out, and the weights' gradients added up
@@ -82,15 +82,15 @@ class Part(Action):
 
     @abstractmethod
     def needs(self, stage: int) -> Value | None:
-        """What has to be there before it can begin on this stage; None if nothing."""
+        """What it needs before it can begin on this stage; None if nothing."""
 
     @abstractmethod
     def gives(self, stage: int, num_stages: int) -> tuple[Value, ...]:
-        """What is there when it has ended on this stage of so many."""
+        """What it produces on this stage, given the number of stages."""
 
 
 class Forward(Part):
-    """A stage's forward pass; on the last stage it ends with the loss, so the first gradient is there as well."""
+    """A stage's forward pass; on the last stage it ends with the loss, which gives the first gradient."""
 
     __slots__ = ()
     letter = "F"
@@ -154,7 +154,7 @@ class BackwardWeight(Part):
 
 @dataclass(frozen=True, slots=True)
 class Overlapped(Action):
-    """A forward and a backward at once, so that the messages of each hide behind the computing of the other.
+    """A forward and a backward at once, so that the messages of each overlap with the computation of the other.
 
     It begins when both can, and both end together.
     """

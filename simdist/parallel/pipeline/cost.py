@@ -1,4 +1,4 @@
-"""Cost: what each layer of a model takes, so that it can be cut into stages that take about the same."""
+"""Cost: the cost of each layer of a model, so that it can be split into stages of about equal cost."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise

@@ -68,8 +68,7 @@ class _Arrived(NamedTuple):
 
 
 class Executor:
-    """Performs the row of one rank, whichever the schedule: what to do when, what to send and what to wait for is
-    all in it.
+    """Executes the row of one rank of any schedule, which determines all actions, sends and receives.
 
         for each place of the row:
             receive what its action needs, if it is made on another rank
@@ -85,11 +84,11 @@ class Executor:
         stages: this rank's, by chunk.
         like: an array of the kind that activations are.
         dtype: of activations.
-        times: how long actions take; where they are given, what the layers compute takes no virtual time, and a real
-            rank rests for so long beside it.
+        times: how long actions take; if given, the layers' computation takes no virtual time, and a real rank
+            sleeps for this long in addition to it.
 
     Attributes:
-        in_flight: how many micro-batches of the p-th part of the model this rank kept at once, at most.
+        in_flight: the most micro-batches, of a p-th part of the model, that this rank kept at once.
         post: its messages.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Formulas: what the papers say of their schedules, to stand beside what is simulated and measured.
+"""Formulas: the papers' formulas for their schedules, to compare with simulation and measurement.
 
     p  ranks     m  micro-batches     v  chunks a rank     r  a rank, from 0; papers count workers i = r + 1
     F, B, W      TF, TB and TW: B is the gradient of the input alone
@@ -23,7 +23,7 @@
 | pipedream-vertical-sync        | none in the long run      | (p-r) M_B, p versions               | 1806.03377 |
 | pipedream-2bw                  | none in the long run      | (p-r) M_B, 2 versions               | 2006.09503 |
 
-A bubble as given holds from p micro-batches on where ranks are in chunks or backwards in halves, from 2p-1 on for zb-h2
+A bubble as given holds from p micro-batches on if ranks have chunks or backwards are split, from 2p-1 on for zb-h2
 and zb-v, from 2p on for the dualpipes; for interleaved-1f1b if p divides m, for dualpipe if m and p are even; those of
 zb-h1, zb-h2 and the dualpipes where W is at most F; that of chimera if p is even and m = p, and of more that p divides
 if F = B+W; those of v-half and v-min to within half an action; those of the dualpipes where besides B = F and F&B is
@@ -93,14 +93,14 @@ _Kept = Callable[[Case, int], tuple[float, float]]  # how many M_B, and how many
 
 
 def has_formula(name: str) -> bool:
-    """Whether a paper says something of a schedule of this name; nobody's does of those of one's own."""
+    """Whether a paper has formulas for a schedule of this name; none has for your own."""
     return first_name(name) in _FORMULAS
 
 
 def formula(
     name: str, *, stages: int, micro_batches: int, times: Times, memory: Memory | None = None, chunks: int = 2
 ) -> Formula:
-    """What the paper of a schedule says.
+    """The formulas of a schedule's paper.
 
     Args:
         stages, micro_batches, chunks: as of the schedule.

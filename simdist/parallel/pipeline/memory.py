@@ -25,7 +25,7 @@ __all__ = ["Level", "Memory", "levels"]
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a micro-batch takes on a rank: by default in micro-batches, each of which counts until nothing is left.
+    """The memory of a micro-batch on a rank: by default counted in micro-batches, each 1 until nothing of it is left.
 
     Args:
         backward: M_B of the p-th part of the model, whatever the schedule; in bytes, or any unit.

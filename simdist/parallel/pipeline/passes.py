@@ -1,4 +1,4 @@
-"""Passes: what goes forward through a pipeline alone, to be judged or to be gone on with."""
+"""Passes: forward passes alone through a pipeline, for validation or sampling."""
 
 from collections.abc import Sequence
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""PipeDream: pipelines that never empty, for stages update their weights while micro-batches are in flight."""
+"""PipeDream: pipelines that are never flushed, as stages update their weights while micro-batches are in flight."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ __all__ = ["PipeDream"]
 
 
 class PipeDream(Learner):
-    """A pipeline whose schedule updates weights in between: PipeDream and its kin.
+    """A pipeline whose schedule updates weights between micro-batches: PipeDream and its variants.
 
         stashing         w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+2), …, w_n(t))
         vertical sync    w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+1), …, w_n(t-n+1))

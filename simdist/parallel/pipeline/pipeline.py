@@ -1,4 +1,4 @@
-"""Pipeline: a model cut into stages, and a batch into micro-batches that follow each other through them."""
+"""Pipeline: a model split into stages, and a batch into micro-batches that pass through them one after the other."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,7 +23,7 @@ __all__ = ["Pipeline"]
 
 
 class Pipeline(Method):
-    """The ranks of `mesh.pp` have some stages of a model each; those of `mesh.dp` the same ones, for other windows.
+    """The ranks of `mesh.pp` have different stages of a model; those of `mesh.dp` the same ones, for other windows.
 
         method = Pipeline(gpt(shape), Mesh(comm, pp=4), recipe, seed, schedule("zb-h1", stages=4, micro_batches=8))
         for windows in micro_batches:           # the same on all ranks of pp
@@ -41,21 +41,21 @@ class Pipeline(Method):
         recipe, seed: as of `DataParallel`.
         schedule: the same on all ranks; its updates wait for the whole batch.
         costs: as of `Share`.
-        zero_stage: 1 where the ranks of dp share the optimizer's state, 0 where each has all of it.
+        zero_stage: 1 if the ranks of dp shard the optimizer's state, 0 if each has all of it.
         shards: with zero_stage, as of `ZeRO`.
         times: as of `Executor`.
-        spread: how an axis inside of a stage, such as tp, cuts the model given.
+        spread: how an axis inside a stage, such as tp, splits the given model.
         memory: makes weights and gradients; as of `ZeRO`, or `comm.empty`, if not given.
 
     Attributes:
         model: of this rank's layers alone.
         share: its stages.
-        executor: what performs the schedule.
-        data: what adds gradients up over dp, and changes the weights.
+        executor: executes the schedule.
+        data: sums gradients over dp, and updates the weights.
 
     Raises:
         ArgumentError: the schedule updates weights in between, or zero_stage is not 0 or 1; also as of `Share`.
-        ScheduleError: the schedule cannot be carried out.
+        ScheduleError: the schedule is invalid.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Schedule: who does what in which order; the data that validator, executor, simulator and picture all read."""
+"""Schedule: which rank does what in which order; read by validator, executor, simulator and picture."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ __all__ = ["Schedule"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """A pipeline's schedule: for each rank its row of actions, done in this order, each as soon as what it needs is
-    there. What is sent to whom follows from it (`simdist.parallel.pipeline.dataflow`).
+    """A pipeline's schedule: for each rank its row of actions, done in this order, each as soon as its inputs are
+    ready. All messages follow from it (`simdist.parallel.pipeline.dataflow`).
 
         mine = Schedule("mine", [[Forward(0), Forward(1), Backward(0), Backward(1)],
                                  [Forward(0), Backward(0), Forward(1), Backward(1)]])
-        validate(mine)                      # raises, or tells memory, weight versions, messages
+        validate(mine)                      # raises, or returns memory, weight versions, messages
         print(mine)                         # F0 F1 B0 B1
                                             # F0 B0 F1 B1
 
-    Whether it can be carried out is not checked here: `validate` does that, before anything runs.
+    Whether it can be executed is not checked here: `validate` does that, before anything runs.
 
     Args:
-        name: what it is called.
+        name: its name.
         rows: for each rank its actions.
-        placement: for each rank its stages, ascending; stage r on rank r where not given.
-        num_micro_batches: as many as the rows name where not given.
+        placement: for each rank its stages, ascending; if not given, stage r on rank r.
+        num_micro_batches: if not given, as many as the rows name.
         weights: when a stage updates its weights, and which version of them a micro-batch sees.
     """
 

@@ -1,4 +1,4 @@
-"""Share: what one rank of a pipeline has of a model."""
+"""Share: one rank's part of a model in a pipeline."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -34,8 +34,8 @@ class Share:
         model: the whole, not yet bound.
         comm: one rank for each of the schedule's; all must make it.
         schedule: the same on all ranks.
-        costs: of each of the model's layers; if not given, as many as it has weights, which is what most layers'
-            products cost for each row.
+        costs: of each of the model's layers; if not given, its number of weights, which is what the matrix
+            products of most layers cost per row.
         dtype: of weights and activations.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Simulate: a schedule in time, on ranks that do nothing else."""
+"""Simulate: the timing of a schedule, on ranks that do nothing else."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ def simulate(schedule: Schedule, times: Times | None = None, *, sends: str = "bu
     """When every action of a schedule begins and ends: in the order of its row, as soon as what it needs is there.
 
     Args:
-        schedule: a valid one: nothing but deadlock is noticed here.
+        schedule: a valid one: only deadlock is detected here.
         times: of the actions; where not given TF = TB = TW = 1, and messages take no time.
         sends: "buffered", which take no time of their rank, or "blocking", which wait for their receives.
 
@@ -35,7 +35,7 @@ def simulate(schedule: Schedule, times: Times | None = None, *, sends: str = "bu
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """How a schedule went, in the unit of the times that it was given.
+    """The timing of a schedule, in the unit of the given times.
 
     Attributes:
         schedule, times: what was simulated.
@@ -52,7 +52,7 @@ class Simulation:
         return max((end[-1] for end in self.course.end if end), default=0.0)
 
     def busy(self, rank: int) -> float:
-        """How long a rank is at work."""
+        """How long a rank is busy."""
         return sum(end - start for start, end in zip(self.course.start[rank], self.course.end[rank], strict=True))
 
     def span(self, rank: int) -> float:
@@ -66,7 +66,7 @@ class Simulation:
         return max(map(self.span, self._ranks))
 
     def utilisation(self, rank: int) -> float:
-        """The part of the makespan that a rank is at work."""
+        """The share of the makespan that a rank is busy."""
         return self.busy(rank) / self.makespan if self.makespan else 1.0
 
     @property

@@ -1,4 +1,4 @@
-"""Stage: neighbouring layers of a model, which one rank of a pipeline performs together."""
+"""Stage: consecutive layers of a model, which one rank of a pipeline executes together."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple

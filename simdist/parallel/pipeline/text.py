@@ -1,4 +1,4 @@
-"""Text: schedules written down and read back, and the grid that shows where one is wrong.
+"""Text: schedules as text, written and parsed, and the grid that shows where one is wrong.
 
     # zb-h1: 3 ranks, 3 micro-batches, flush
     F0 F1 F2 I0 W0 I1 W1 I2 W2

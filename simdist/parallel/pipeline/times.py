@@ -24,7 +24,7 @@ _MOST = 1e100  # so that sums and products of many stay finite
 @dataclass(frozen=True, slots=True)
 class Times:
     """How long actions take, in any one unit: the T of the papers. A backward twice as long as a forward is
-    Times(1, 1, 1): of its two halves each has a time of its own.
+    Times(1, 1, 1), because each of its two halves has its own time.
 
     Args:
         forward, backward_input, backward_weight: TF, TB, TW, of the p-th part of the model, whatever the schedule:

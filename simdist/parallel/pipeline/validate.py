@@ -1,4 +1,4 @@
-"""Validate: whether a schedule can be carried out, and what it takes, before anything runs."""
+"""Validate: whether a schedule can be executed, and what it costs, before anything runs."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ __all__ = ["Report", "refuse_deadlock", "validate"]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a valid schedule takes.
+    """The costs of a valid schedule.
 
     Attributes:
         in_flight: for each rank, how many micro-batches it keeps something of at once, at most; one that it keeps on
@@ -38,12 +38,12 @@ class Report:
 
 
 def validate(schedule: Schedule, memory: Memory | None = None, *, sends: str = "buffered") -> Report:
-    """Make sure that a schedule can be carried out: every micro-batch goes forward and backward once through every
-    stage, on one rank and in order, weights are there when they are asked for, and no rank waits for ever.
+    """Make sure that a schedule can be executed: every micro-batch goes forward and backward once through every stage,
+    on one rank and in order, weight versions exist when they are needed, and no rank waits for ever.
 
     Args:
         memory: what a micro-batch takes, for Report.memory.
-        sends: what it has to come through with: "buffered", or "blocking", where a send waits for its receive.
+        sends: the kind of sends it must work with: "buffered", or "blocking", where a send waits for its receive.
 
     Raises:
         ScheduleError: it cannot; the message says why, and shows the rows with the place marked.

@@ -1,6 +1,6 @@
 """Weights: which version of its weights a stage uses for which micro-batch.
 
-Version 0 are the first weights; version u is there when the stage has done its u-th update. A stage does one after
+Version 0 is the initial weights; version u exists when the stage has made its u-th update. A stage makes one after
 the last gradient of every group of micro-batches:
 
     flush            one group: all micro-batches see version 0, and the pipeline is empty before the update

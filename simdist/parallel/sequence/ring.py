@@ -1,4 +1,4 @@
-"""Ring: attention in which the keys and values of all ranks come by, a block at a time.
+"""Ring: attention in which the keys and values of all ranks pass by, one block at a time.
 
     p   ranks      N   tokens of all texts      h   width      k0 v0   keys and values of rank 0's tokens
 
@@ -8,8 +8,8 @@
     step 2    k2 v2 ->   k3 v3 ->   k0 v0 ->   k1 v1 ->
     step 3    k1 v1 ->   k2 v2 ->   k3 v3 ->   k0 v0 ->
 
-What none of a rank's queries may see is passed on, and not worked on. In backward the blocks come by once more, and
-the derivatives by each travel behind it, until they are home.
+A block that none of a rank's queries may see is passed on without being worked on. In backward the blocks pass by
+once more, followed by the derivatives with respect to them, until these are back on their own rank.
 """
 
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ class RingAttention(Weightless):
     Args:
         name: unique in its model; dropout's masks depend on it.
         heads: how many there are in its input.
-        split: which tokens are whose. With `Zigzag` all ranks have the same work, with `Even` 1 : 3 : 5 : 7.
+        split: which rank has which tokens. With `Zigzag` all have equal work, with `Even` 1 : 3 : 5 : 7.
         dropout: the share of the probabilities that is dropped.
         first_head: how many heads of the model come before these.
         groups: of heads that share keys and values; as many as heads, if not given. These go round as they are, so

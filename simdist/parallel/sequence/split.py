@@ -28,7 +28,7 @@ __all__ = ["Even", "Split", "Zigzag"]
 
 
 class Split(ABC):
-    """Gives each rank some runs of the tokens, all of the same length, in the order of the text.
+    """Gives each rank some runs of tokens, all of equal length, in the order of the text.
 
     Args:
         comm: the ranks.
@@ -112,7 +112,7 @@ class Split(ABC):
 
 
 class Even(Split):
-    """One run a rank, in the order of ranks.
+    """One run of tokens per rank, in the order of ranks.
 
     In causal attention rank r has 2r + 1 half squares of queries and keys to work on.
     """
@@ -125,7 +125,7 @@ class Even(Split):
 
 
 class Zigzag(Split):
-    """Two runs a rank, the r-th from the front and the r-th from the back: the same work for all.
+    """Two runs per rank, the r-th from the front and the r-th from the back: equal work for all.
 
     Source: Llama Team 2024, arXiv 2407.21783 (context parallelism); the imbalance of the even split,
     and another remedy, in Brandon et al. 2023, Striped Attention, arXiv 2311.09431.

@@ -1,4 +1,4 @@
-"""Tensor parallelism: layers whose weights are cut over ranks."""
+"""Tensor parallelism: layers whose weights are split over ranks."""
 
 from simdist.parallel.tensor.embedding import VocabularyParallelEmbedding, VocabularyParallelTiedLinear
 from simdist.parallel.tensor.experts import ColumnParallelExperts, RowParallelExperts

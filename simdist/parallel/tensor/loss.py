@@ -1,4 +1,4 @@
-"""Loss: cross-entropy of logits that no rank has all of."""
+"""Loss: cross-entropy of logits that are split over ranks."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class VocabularyParallelCrossEntropy(Loss):
         rank 0  | z z z z . . . . |  --+  all-reduce max: m   --+  all-reduce sum: S,
         rank 1  | . . . . z z z z |  --+                      --+  and z[target] - m from the one that has it
 
-    So of an example three numbers travel, and not its logits.
+    So three numbers are sent per example, instead of its logits.
 
     Args:
         comm: the ranks that share the vocabulary.

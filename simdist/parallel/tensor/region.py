@@ -30,7 +30,7 @@ __all__ = ["Region", "Replicated", "Sharded"]
 
 
 class Region(ABC):
-    """Ranks that share a layer, and how activations come to them and go from them.
+    """Ranks that share a layer, and how activations enter and leave it.
 
     Args:
         comm: the ranks.
@@ -81,8 +81,8 @@ class Sharded(Region):
         outside    rank 0  | # # . . . . . . |     enter: all-gather
                    rank 1  | . . # # . . . . |     leave: reduce-scatter
 
-    What works on each token by itself, norms and dropout, is done once and not on every rank, and its
-    activations are kept once.
+    Norms and dropout, which work on each token separately, are computed once instead of on every rank, and
+    their activations are kept once.
 
     Cost per rank of n bytes inside: n(t-1)/t bytes each way, so both together those of one all-reduce.
     """

@@ -1,4 +1,4 @@
-"""Offload: what of a rank's part lies outside of its device."""
+"""Offload: keeps parts of a rank's state outside its device."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,8 +23,8 @@ class Offload:
                      | 2 bytes    v 2 bytes          a weight of this rank's part and step, in 16 bits
         host      | update | masters | m | v |
 
-    With the optimizer's state the update goes to the host too, so what crosses the link is not the state but the
-    gradients on their way down and the weights on their way up. On a disk, the state is read for the update and
+    With the optimizer's state the update moves to the host too, so what crosses the link is not the state but the
+    gradients (to the host) and the weights (back). On a disk, the state is read for the update and
     written after it.
 
     Every way is on the record, as a span "offload …" with its bytes; on a modelled cluster it takes the time that

@@ -1,4 +1,4 @@
-"""Sharing: which ranks hold a model between them, and which hold the same of it."""
+"""Sharing: which ranks shard one model between them, and which hold the same shard."""
 
 from typing import NamedTuple, cast
 

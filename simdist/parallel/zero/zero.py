@@ -62,17 +62,17 @@ class ZeRO(Method):
         bucket_bytes: stages 1 and 2: gradients reduced at once, at least.
         algorithm: of reduce-scatter and all-gather: "ring", or "auto".
         prefetch: stage 3: whether weights are gathered a layer ahead.
-        offload: what of a rank's part lies elsewhere.
-        shards: into how many each model is cut, over so many neighbours; all such groups have the same model. 0 for
-            one of all ranks. See `Sharing`.
+        offload: which state of a rank is kept outside its device.
+        shards: the number of shards of each model, over as many neighbours; all such groups have the same model.
+            0 for one group of all ranks. See `Sharing`.
         memory: makes what others may reach; `empty` of the ranks that share a model if not given.
 
     Attributes:
-        units: how the model is cut.
-        sharing: over whom.
+        units: how the model is split.
+        sharing: the ranks that it is split over.
 
     Raises:
-        ArgumentError: there is no such stage, a bucket has no byte, what is offloaded is not cut in this stage, or
+        ArgumentError: there is no such stage, a bucket has no byte, what is offloaded is not sharded in this stage, or
             ranks are no multiple of shards.
         CollectiveMismatch: on all ranks, if they were given different stages, shards or seeds.
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what a run is at the end of a step, on disk; read again by any number of ranks, however split.
+"""Checkpoints: the state of a run at the end of a step, on disk; any number of ranks can read it, however split.
 
 tensors = flat_shard(weights, parameters) | flat_shard(m, parameters, prefix="adamw.m/") | …
 save("checkpoints", comm, step, tensors, extra)

@@ -25,8 +25,8 @@ def export(root: str | Path, path: str | Path, step: int | None = None, *, prefi
 
     Args:
         root: the folder of the checkpoints.
-        path: the new file, which replaces an old one at one stroke.
-        step: of which checkpoint; the latest where it is None.
+        path: the new file, which replaces an old one atomically.
+        step: which checkpoint; the latest if None.
         prefix: the tensors whose names are this and a parameter's name are written, by the parameter's name:
             "" is for the weights themselves.
 

@@ -1,4 +1,4 @@
-"""Load: all ranks read what each of them wants of one checkpoint, or none of them anything.
+"""Load: each rank reads what it wants of one checkpoint, or, if any rank fails, none reads anything.
 
     saved by 2     |------- shard 0 -------|------- shard 1 -------|
     wanted by 3    |--- rank 0 ---|--- rank 1 ----|---- rank 2 ----|     rank 1 reads from both shards
@@ -49,17 +49,17 @@ def load(
     Args:
         root: as of `save`.
         comm: all of its ranks must call.
-        tensors: by name, what this rank wants; other tensors of the checkpoint are left alone.
-        step: which one; the latest where it is None.
-        fallback: if a checkpoint is corrupt, try the one before.
+        tensors: by name, what this rank wants; other tensors of the checkpoint are ignored.
+        step: which one; the latest if None.
+        fallback: if a checkpoint is corrupt, try the previous one.
 
     Cost: each node reads the checkpoint once, and each rank once more what it wants, into memory of that size.
 
     Raises:
-        CorruptCheckpoint: on all ranks: a file is missing, cut, changed, of another checkpoint or no file.
+        CorruptCheckpoint: on all ranks: a file is missing, truncated, changed, not a file, or of another checkpoint.
         CheckpointMismatch: on all ranks: a tensor is not in it, or has another shape or dtype there.
         CheckpointError: on all ranks: there is no checkpoint, or a rank cannot read it.
-        ArrayError: on all ranks: a piece cannot be written to.
+        ArrayError: on all ranks: a piece's array is not writable.
         CollectiveMismatch: on all ranks, if they do not load the same step.
     """
     root = Path(root)

@@ -5,7 +5,7 @@
     all ranks     shard-00000.safetensors, shard-00001.safetensors, …       each synced
     rank 0        manifest.json, synced   ->  rename step-N.tmp to step-N   ->  remove the oldest
 
-A crash at any moment leaves the checkpoints that were there, and this one whole or not at all.
+A crash at any moment leaves all earlier checkpoints, and this one either complete or absent.
 """
 
 import hashlib
@@ -43,23 +43,23 @@ def save(
     keep: int | None = None,
     disk: Disk = DISK,
 ) -> None:
-    """Write what all ranks hold together as root/step-N; one that is there is replaced.
+    """Write what all ranks together hold as root/step-N, replacing an existing one.
 
     Args:
-        root: a folder that all ranks reach, for the checkpoints of one run at a time; made if it is not there.
+        root: a folder that all ranks can access, for the checkpoints of one run at a time; created if missing.
         comm: all of its ranks must call.
         step: how many steps are done.
         tensors: by name, what this rank holds; a rank that holds nothing of one need not name it. Names have
             no "[". Those of weights are the parameters'; state beside them has a "/" in its name.
-        extra: whatever else it takes to go on (the config, counters, the state of a generator), the same on
-            all ranks, made of what JSON gives back as it was.
-        keep: after that, only so many of the latest checkpoints stay, this one among them; all if None.
+        extra: whatever else is needed to resume (the config, counters, the state of a generator), the same on
+            all ranks, of types that survive a round trip through JSON.
+        keep: how many of the latest checkpoints to keep, including this one; all if None.
 
     Cost: each item is written once, by one of its holders, so that ranks write about the same number of bytes.
 
     Raises:
         ArgumentError: on all ranks: the pieces do not make up the tensors, or something cannot be saved.
-        CheckpointError: on all ranks: a rank could not write; what there is of it, unless complete, is removed.
+        CheckpointError: on all ranks: a rank could not write; an incomplete checkpoint is removed.
         CollectiveMismatch: on all ranks, if they do not save the same step.
     """
     root = Path(root)
@@ -121,7 +121,7 @@ def _digest(extra: Any) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError(f"extra cannot be saved as JSON: {error}") from error
     if not same:
-        raise ArgumentError("extra does not come back from JSON as it was: use lists for tuples and text for keys")
+        raise ArgumentError("extra does not survive a round trip through JSON: use lists for tuples and text for keys")
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -96,7 +96,7 @@ class Source(NamedTuple):
 
 
 def manifest_bytes(folder: Path, disk: Disk) -> bytes:
-    """The manifest's file, of which nothing is believed yet.
+    """The contents of the manifest's file, not yet verified.
 
     Raises:
         CorruptCheckpoint: there is none, or it is too large to be one.
@@ -114,7 +114,7 @@ def read_manifest(root: str | Path, step: int | None = None, disk: Disk = DISK) 
     """What the checkpoint of a step, or the latest, consists of, and its extra; for one process.
 
     Raises:
-        CorruptCheckpoint: it is not as it was written.
+        CorruptCheckpoint: it was changed since it was written.
         CheckpointError: there is none, or it cannot be read.
     """
     folder = folder_of(root, step, disk)

@@ -2,10 +2,10 @@
 
     step-100          a checkpoint
     step-200          another
-    step-300.tmp      one that is being written, or a removed one, or what a crash left of one
-    step-200.old      what step-200 was before it is written again; it counts while there is no step-200
+    step-300.tmp      one that is being written or removed, or what a crash left of one
+    step-200.old      the former step-200 while it is rewritten; it counts while there is no step-200
 
-Each change of a name is one stroke, so that at any moment a step is there whole or not at all.
+Each renaming is atomic, so that at any moment a step is either complete or absent.
 """
 
 import re
@@ -21,10 +21,10 @@ _LEFTOVER = re.compile(r"step-[0-9]+\.tmp")
 
 
 def steps(root: str | Path, disk: Disk = DISK) -> list[int]:
-    """The steps of which there are checkpoints, from first to last; none where there is no such folder.
+    """The steps that have checkpoints, from first to last; none if there is no such folder.
 
     Raises:
-        CheckpointError: the folder cannot be looked into.
+        CheckpointError: the folder cannot be read.
     """
     try:
         names = disk.folders(Path(root))
@@ -34,12 +34,12 @@ def steps(root: str | Path, disk: Disk = DISK) -> list[int]:
 
 
 def latest(root: str | Path, disk: Disk = DISK) -> int | None:
-    """The last step of which there is a checkpoint; None where there is none."""
+    """The last step that has a checkpoint; None if there is none."""
     return max(steps(root, disk), default=None)
 
 
 def folder_of(root: str | Path, step: int | None = None, disk: Disk = DISK) -> Path:
-    """Where the checkpoint of this step is, or the latest where none is given.
+    """Where the checkpoint of this step is, or the latest if no step is given.
 
     Raises:
         CheckpointError: there is none.

@@ -32,7 +32,7 @@ class ShardedTensor:
 
     Args:
         shape, dtype: of the whole tensor, the same on all ranks.
-        pieces: this rank's; their arrays are the caller's, views of his memory.
+        pieces: this rank's; their arrays are views of the caller's memory.
 
     Raises:
         ArrayError: a piece lies outside the tensor, or its array has another shape or dtype.
@@ -52,12 +52,12 @@ class ShardedTensor:
 
     @classmethod
     def whole(cls, data: Array) -> "ShardedTensor":
-        """One that this rank holds all of."""
+        """A tensor that this rank holds whole."""
         return cls(data.shape, data.dtype, (Piece(Box.whole(data.shape), data),))
 
     @classmethod
     def part(cls, data: Array, shape: tuple[int, ...], index: Iterable[slice]) -> "ShardedTensor":
-        """One of this shape of which this rank holds tensor[index], in `data`."""
+        """A tensor of this shape of which this rank holds tensor[index], in `data`."""
         return cls(shape, data.dtype, (Piece(Box.of(index, shape), data),))
 
 

@@ -1,4 +1,4 @@
-"""Together: what fails on one rank fails on all of them, alike."""
+"""Together: a failure on one rank raises the same error on all."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ _TEXT_BYTES = 900  # of a note's 1000
 
 
 def together(comm: Communicator, action: Callable[[], str]) -> list[str]:
-    """Do something on every rank, then tell each other how it went.
+    """Do something on every rank, then exchange the outcomes.
 
     Args:
         action: returns a note for the other ranks, of less than 1000 bytes. Where it raises one of simdist's
@@ -57,7 +57,7 @@ def together(comm: Communicator, action: Callable[[], str]) -> list[str]:
 
 
 def by_one(comm: Communicator, action: Callable[[], str | None]) -> str:
-    """Have rank 0 do something, on behalf of all; its note, if it has one. All ranks must call.
+    """Have rank 0 do something on behalf of all; returns its note, if any. All ranks must call.
 
     Raises:
         CheckpointError, DataError, ArgumentError: as of `together`.

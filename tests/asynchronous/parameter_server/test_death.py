@@ -72,4 +72,4 @@ def test_where_mpi_cannot_go_on_the_job_ends_and_says_why(script):
 def test_an_mpi_that_cannot_go_on_is_told_of_at_once(script):
     code, output = job(4, "--survive", script, 1, "bounded", timeout_s=60)
     assert code == 2
-    assert "to survive a rank's death takes Open MPI from 5 on" in output
+    assert "surviving a rank's death requires Open MPI 5 or later" in output
