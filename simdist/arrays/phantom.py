@@ -76,12 +76,8 @@ class Phantom(NDArrayOperatorsMixin):
         if type(key) is slice and len(self.shape) == 1:
             start, stop = key.start, key.stop
             if type(start) is int and type(stop) is int and 0 <= start <= stop <= self.size and key.step is None:
-                view = _blank(Phantom)  # as `_view`, without the detour: this is the case of every collective
-                view.size = size = stop - start
-                view.shape = (size,)
-                view.dtype = self.dtype
-                view.base = self if self.base is None else self.base
-                return view
+                size = stop - start  # the case of every collective, without a detour
+                return _made((size,), size, self.dtype, self if self.base is None else self.base)
             return self._view((len(range(*key.indices(self.size))),))
         keys = key if isinstance(key, tuple) else (key,)
         if any(hasattr(k, "dtype") for k in keys):
@@ -97,12 +93,7 @@ class Phantom(NDArrayOperatorsMixin):
 
     def _view(self, shape: Shape) -> "Phantom":
         """The same memory as an array of another shape."""
-        view = _blank(Phantom)
-        view.shape = shape
-        view.dtype = self.dtype
-        view.size = math.prod(shape)
-        view.base = self if self.base is None else self.base
-        return view
+        return _made(shape, math.prod(shape), self.dtype, self if self.base is None else self.base)
 
     def _picked(self, keys: tuple[Any, ...]) -> Shape:
         """The shape of what arrays of indices, one for each of the first axes, pick out."""
@@ -126,12 +117,7 @@ class Phantom(NDArrayOperatorsMixin):
 
     def copy(self) -> "Phantom":
         """As of NumPy."""
-        copy = _blank(Phantom)
-        copy.shape = self.shape
-        copy.dtype = self.dtype
-        copy.size = self.size
-        copy.base = None
-        return copy
+        return _made(self.shape, self.size, self.dtype, None)
 
     def astype(self, dtype: Any) -> "Phantom":
         """As of NumPy."""
@@ -175,6 +161,13 @@ class Phantom(NDArrayOperatorsMixin):
         if function not in _FUNCTIONS:
             return NotImplemented
         return _FUNCTIONS[function](*args, **kwargs)
+
+
+def _made(shape: Shape, size: int, dtype: Any, base: Phantom | None) -> Phantom:
+    """One of which all is known to be good."""
+    made = _blank(Phantom)
+    made.shape, made.size, made.dtype, made.base = shape, size, dtype, base
+    return made
 
 
 # -- universal functions ------------------------------------------------------------------------------

@@ -78,6 +78,9 @@ _PRESETS = {
 }
 
 
+_OTHER_NAMES = {"a100-80": "a100"}
+
+
 def add_preset(cluster: Cluster) -> Cluster:
     """Register your own cluster, so that `preset(cluster.name)` and `--cluster` on the command line find it."""
     _PRESETS[cluster.name] = cluster
@@ -96,7 +99,9 @@ def preset(name: str) -> Cluster:
     Raises:
         UnknownNameError: there is no such preset.
     """
-    found = _PRESETS.get(name) or _PRESETS.get(str(name).lower().removesuffix("-80"))  # A100-80, as some say
-    if found is None:
+    if name not in _PRESETS:
+        name = str(name).lower()
+        name = _OTHER_NAMES.get(name, name)
+    if name not in _PRESETS:
         raise unknown_name("cluster", name, _PRESETS)
-    return found
+    return _PRESETS[name]

@@ -48,25 +48,14 @@ def _reduce_to(
 ) -> None:
     """Leave in x on the ranks `to` the reduction over all ranks, which live on one node."""
     peers, n, p = comm.peers(), x.nbytes, comm.size
-    if is_short(n, p, peers.memory_of(x)) if one_shot is None else one_shot and n <= ROOM_BYTES:
+    memory = peers.memory_of(x)
+    if is_short(n, p, memory) if one_shot is None else one_shot and n <= ROOM_BYTES:
         _reduce_at_once(x, peers, op, to)
-    elif staged:
-        _reduce_copies(x, peers, op, to, one_shot)
-    else:
-        _reduce_shown(x, peers, op, to, one_shot)
-
-
-def _reduce_shown(x: Array, peers: Peers, op: Reduction, to: Sequence[int], one_shot: bool | None = None) -> None:
-    """In place, if all arrays can be reached."""
-    views = peers.show(x)
+        return
+    views = None if staged else peers.show(x)
     if views is not None:
         fold_in_place(views, peers, op, to)
-    else:
-        _reduce_copies(x, peers, op, to, one_shot)
-
-
-def _reduce_copies(x: Array, peers: Peers, op: Reduction, to: Sequence[int], one_shot: bool | None) -> None:
-    if one_shot is None and fits_one_shot(x.nbytes, peers.comm.size, peers.memory_of(x)):
+    elif one_shot is None and fits_one_shot(n, p, memory):
         _reduce_at_once(x, peers, op, to)
     else:
         _reduce_staged(x, peers, op, to)
@@ -190,10 +179,8 @@ def _prepare(x: Array, comm: Communicator, op: Reduction) -> Callable[[Array], N
     """On one node."""
     if comm.size == 1 or comm.num_nodes > 1:
         return None
-    peers, to = comm.peers(), range(comm.size)
-    if is_short(x.nbytes, comm.size):
-        return lambda x: _reduce_at_once(x, peers, op, to)
-    return lambda x: _reduce_shown(x, peers, op, to)
+    to = range(comm.size)
+    return lambda x: _reduce_to(x, comm, op, to, None, False)
 
 
 @algorithm(

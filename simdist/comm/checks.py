@@ -10,12 +10,20 @@ from simdist.arrays import Array
 from simdist.comm.placement import Placement
 from simdist.errors import ArgumentError, ArrayError
 
-__all__ = ["NOTE_BYTES", "Checks"]
+__all__ = ["NOTE_BYTES", "Checks", "check_bytes"]
 
 NOTE_BYTES = 1000
 """The most bytes of a note that ranks exchange (see `Communicator.exchange`)."""
 
 _MOST_TAG = (1 << 29) - 1  # what MPICH takes; Open MPI takes more
+
+
+def check_bytes(what: str, x: Array, rank: int) -> None:
+    """Raise ArrayError unless x can be sent and received as the bytes it is: of no objects, and contiguous."""
+    if x.dtype.hasobject:
+        raise ArrayError(f"{what} of dtype {x.dtype} on rank {rank}: objects have no bytes to send")
+    if not x.flags.c_contiguous:
+        raise ArrayError(f"{what} of shape {x.shape} with strides {x.strides} on rank {rank}: needs to be contiguous")
 
 
 class Checks(ABC):
@@ -25,11 +33,6 @@ class Checks(ABC):
     size: int
     nodes: Placement
     context: str
-
-    @property
-    def num_nodes(self) -> int:
-        """How many nodes the group's ranks live on."""
-        return self.nodes.num_nodes
 
     def check_peer(self, role: str, rank: int) -> None:
         """Raise ArgumentError unless it is a whole number, 0 <= rank < size; `role` says what it was given as."""
@@ -43,11 +46,7 @@ class Checks(ABC):
         for x in arrays:
             if not hasattr(x, "flags"):
                 raise ArrayError(f"{what} of {type(x).__name__} {x!r} on rank {self.rank}: needs an array")
-            if x.dtype.hasobject:
-                raise ArrayError(f"{what} of dtype {x.dtype} on rank {self.rank}: objects have no bytes to send")
-            if not x.flags.c_contiguous:
-                layout = f"shape {x.shape} with strides {x.strides}"
-                raise ArrayError(f"{what} of {layout} on rank {self.rank}: needs to be contiguous")
+            check_bytes(what, x, self.rank)
 
     def check_room(self, what: str, y: Array) -> None:
         """Raise ArrayError unless a message can be received into y: contiguous, and not read-only."""
@@ -82,8 +81,9 @@ class Checks(ABC):
 
     def check_one_node(self) -> None:
         """Raise ArgumentError if the ranks live on several nodes."""
-        if self.num_nodes > 1:
-            raise ArgumentError(f"the {self.size} ranks of {self.context!r} live on {self.num_nodes} nodes, not on one")
+        nodes = self.nodes.num_nodes
+        if nodes > 1:
+            raise ArgumentError(f"the {self.size} ranks of {self.context!r} live on {nodes} nodes, not on one")
 
     def check_work(self, seconds: float | None, flops: float = 0, bytes: float = 0) -> None:
         """Raise ArgumentError unless a rank can be busy for so many seconds; where None, with so much work."""

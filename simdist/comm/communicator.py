@@ -65,6 +65,11 @@ class Communicator(Checks):
         """The index of the node that this rank lives on."""
         return self.nodes[self.rank]
 
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes the group's ranks live on."""
+        return self.nodes.num_nodes
+
     # -- messages -------------------------------------------------------------------------------------
 
     @abstractmethod

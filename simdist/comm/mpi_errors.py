@@ -3,6 +3,7 @@
 import numpy as np
 
 from simdist.arrays import Array, kind_of
+from simdist.comm.checks import check_bytes
 from simdist.comm.communicator import ANY
 from simdist.errors import ArgumentError, ArrayError, MessageMismatch, PeerLost, RankFailed
 
@@ -21,10 +22,7 @@ def check_array(what: str, x: Array, rank: int) -> None:
         raise ArrayError(
             f"{what} of a {type(x).__name__} on rank {rank}: between real ranks travel NumPy's and CuPy's arrays alone"
         )
-    if x.dtype.hasobject:
-        raise ArrayError(f"{what} of dtype {x.dtype} on rank {rank}: objects have no bytes that could travel")
-    if not x.flags.c_contiguous:
-        raise ArrayError(f"{what} of shape {x.shape} with strides {x.strides} on rank {rank}: needs to be contiguous")
+    check_bytes(what, x, rank)
 
 
 def too_long(call: str, x: Array, peer: int) -> MessageMismatch:

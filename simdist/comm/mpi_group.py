@@ -18,7 +18,7 @@ class MpiGroup:
     """Some ranks of the job. Every member must make each of these calls, in the same order.
 
     Args:
-        library: mpi4py's MPI.
+        bindings: mpi4py's MPI.
         mpi: MPI's own communicator, which nobody else uses.
         context: the group's name.
         ranks, nodes: the global rank and the node of each member.
@@ -27,8 +27,8 @@ class MpiGroup:
         ends: what was made from this group, as functions that give it back: all members made it, in this order.
     """
 
-    def __init__(self, library: Any, mpi: Any, context: str, ranks: Sequence[int], nodes: Placement) -> None:
-        self.library = library
+    def __init__(self, bindings: Any, mpi: Any, context: str, ranks: Sequence[int], nodes: Placement) -> None:
+        self.bindings = bindings
         self.mpi = mpi
         self.context = context
         self.ranks = tuple(ranks)
@@ -40,7 +40,7 @@ class MpiGroup:
         self._splits = 0
         self._twins: dict[str, int] = {}  # how many, by name
         self._heard = bytearray(16)
-        self._hear = [self._heard, 2, library.INT64_T]
+        self._hear = [self._heard, 2, bindings.INT64_T]
 
     # -- agreeing ---------------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ class MpiGroup:
             CollectiveMismatch: on all members.
         """
         said = _fingerprint(what)
-        self.mpi.Allreduce((said, 2, self.library.INT64_T), self._hear, self.library.BAND)
+        self.mpi.Allreduce((said, 2, self.bindings.INT64_T), self._hear, self.bindings.BAND)
         if self._heard != said:
             raise mismatch(self.context, self.notes(what.encode()[:NOTE_BYTES]))
 
@@ -82,7 +82,7 @@ class MpiGroup:
         self.mpi.Allgather(np.array([color is not None, color or 0, key], np.int64), every)
         self._splits += 1
         if color is None:
-            self.mpi.Split(self.library.UNDEFINED, 0)
+            self.mpi.Split(self.bindings.UNDEFINED, 0)
             return None
         alike = [(k, r) for r, (colored, c, k) in enumerate(every.tolist()) if colored and c == color]
         members = [r for _, r in sorted(alike)]
@@ -96,12 +96,12 @@ class MpiGroup:
         if mpi.Get_size() == self.size:
             mpi.Free()
             return None
-        members = self.library.Group.Translate_ranks(mpi.Get_group(), None, self.mpi.Get_group())
+        members = self.bindings.Group.Translate_ranks(mpi.Get_group(), None, self.mpi.Get_group())
         self._splits += 1
         return self._kin(mpi, f"{self.context}/{self._splits}:alive", members)
 
     def _kin(self, mpi: Any, context: str, members: Sequence[int]) -> "MpiGroup":
-        group = MpiGroup(self.library, mpi, context, [self.ranks[m] for m in members], self.nodes.part(members))
+        group = MpiGroup(self.bindings, mpi, context, [self.ranks[m] for m in members], self.nodes.part(members))
         group._siblings = self.ends
         self.ends.append(group.free)
         return group
@@ -112,7 +112,7 @@ class MpiGroup:
             self.ends.pop()()
         if self.free in self._siblings:
             self._siblings.remove(self.free)
-        if self.mpi != self.library.COMM_NULL:
+        if self.mpi != self.bindings.COMM_NULL:
             self.mpi.Free()
 
 

@@ -28,7 +28,7 @@ class Window:
     """Memory in which each rank of a node has a part that all of them reach.
 
     Args:
-        library: mpi4py's MPI.
+        bindings: mpi4py's MPI.
         mpi: MPI's communicator of the ranks, all of which must call this.
         ranks: their global ranks.
         name: the same on all of them, and no other window's of theirs.
@@ -36,12 +36,12 @@ class Window:
             parts is a gap: a processor fetches ahead of what it reads, and would take what another is writing to.
     """
 
-    def __init__(self, library: Any, mpi: Any, ranks: list[int], name: str, num_bytes: int) -> None:
+    def __init__(self, bindings: Any, mpi: Any, ranks: list[int], name: str, num_bytes: int) -> None:
         self.name = name
         self._mpi = mpi
         whole = -(-num_bytes // _LINE_BYTES) * _LINE_BYTES
-        self._window = library.Win.Allocate_shared(whole + _GAP_BYTES if whole else 0, 1, comm=mpi)
-        self._window.Lock_all(library.MODE_NOCHECK)  # until it is freed: without it MPI lets nobody call Sync
+        self._window = bindings.Win.Allocate_shared(whole + _GAP_BYTES if whole else 0, 1, comm=mpi)
+        self._window.Lock_all(bindings.MODE_NOCHECK)  # until it is freed: without it MPI lets nobody call Sync
         self.sync = self._window.Sync
         self.parts = {rank: self._part(i) for i, rank in enumerate(ranks)}
         mine = self.parts[ranks[mpi.Get_rank()]]
@@ -86,14 +86,14 @@ class Windows:
     """The windows that this process has a part of, by address.
 
     Args:
-        library: mpi4py's MPI.
+        bindings: mpi4py's MPI.
 
     Attributes:
         num_bytes: of its parts, together.
     """
 
-    def __init__(self, library: Any) -> None:
-        self._address = library.Get_address  # a tenth of the time that it takes to ask the array
+    def __init__(self, bindings: Any) -> None:
+        self._address = bindings.Get_address  # a tenth of the time that it takes to ask the array
         self._starts: list[int] = []
         self._windows: list[Window | DeviceWindow] = []  # by address
         self._names: dict[str, int] = {}
@@ -182,7 +182,7 @@ class MpiMemory:
     def _window(self, num_bytes: int) -> Window:
         group, windows = self._group, self.windows
         name = windows.name(f"{group.context} on {group.nodes[group.rank]}")
-        window = Window(group.library, self._neighbours, self._ranks, name, num_bytes)
+        window = Window(group.bindings, self._neighbours, self._ranks, name, num_bytes)
         windows.add(window)
         self._guard.frees[name] = window.free
         group.ends.append(lambda: self._end(window))

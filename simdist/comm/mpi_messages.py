@@ -77,8 +77,7 @@ class MpiMessages(Communicator):
         start_s = perf_counter()
         if not 0 <= dst < self.size:
             self.check_peer("dst", dst)
-        if type(tag) is not int:
-            self.check_tag("send", tag)
+        self.check_tag("send", tag)
         if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
             check_array("send", x, self.rank)
             if self._staged(x):

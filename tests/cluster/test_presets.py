@@ -62,3 +62,8 @@ def test_an_unknown_name_lists_the_known_ones():
 )
 def test_names_as_makers_write_them(name, small):
     assert preset(name) is preset(small)
+
+
+def test_no_other_card_has_a_kind_of_80_gb():
+    with pytest.raises(UnknownNameError, match="unknown cluster 'v100-80'"):
+        preset("V100-80")

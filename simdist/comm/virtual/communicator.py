@@ -259,6 +259,7 @@ class VirtualCommunicator(Communicator):
         self.check_work(seconds, flops, bytes)
         lasts_s = cluster.seconds(rank, flops, bytes) if seconds is None else seconds * cluster.slow.get(rank, 1.0)
         end_s = start_s + float(lasts_s)  # of NumPy's short floats the clock would become one, too
+        self.check_work(end_s)  # sums of what is finite may not be
         fiber.clock_s = end_s
         self.recorder.add(self.stream_name, name, start_s, end_s)
 

@@ -63,3 +63,18 @@ def test_computing_for_a_short_float_leaves_the_clock_a_long_one():
     (clock_s,) = run(program, 1)[0]
     assert type(clock_s) is float
     assert clock_s == 1e6 + 0.25 + 1e6 / HERE.device.flops_per_s
+
+
+@pytest.mark.parametrize("work", [{"seconds": -1}, {"seconds": "a"}, {"flops": -1.0}, {"bytes": np.inf}])
+def test_work_that_cannot_be(work):
+    with pytest.raises(ArgumentError, match="rank 0 cannot compute for .*: needs 0 or more, and finite"):
+        run(lambda comm: comm.compute(**work), 1)
+
+
+def test_a_clock_has_an_end():
+    def program(comm):
+        for _ in range(2):
+            comm.compute(seconds=1.5e308)
+
+    with pytest.raises(ArgumentError, match="rank 0 cannot compute for inf seconds"):
+        run(program, 1)
