@@ -14,8 +14,8 @@ from simdist.training import Config, merged, read_toml
 
 __all__ = ["add_where", "bench_of", "command", "given_of"]
 
-_OPEN: dict[str, Any] = {"dp": 0, "tp": 1, "pp": 1, "micro_batches": 1, "zero": 0, "shards": 0}
-_OPEN |= {"sequence_parallel": False, "schedule": None, "recompute": "none"}
+_OPEN: dict[str, Any] = {"dp": 0, "tp": 1, "pp": 1, "sp": 1, "ep": 1, "micro_batches": 1, "zero": 0, "shards": 0}
+_OPEN |= {"sequence_parallel": False, "ulysses": False, "schedule": None, "recompute": "none"}
 """What a search may choose, and the values that need not be printed."""
 _OF_NUMBERS = ("device", "device_path", "validation_windows", "sample_bytes", "checkpoint_every", "check_every")
 """Settings that the config file of a run with data may have, but phantoms do not use."""

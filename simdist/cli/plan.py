@@ -11,6 +11,7 @@ from simdist.cli.settings import add_options
 from simdist.errors import ArgumentError
 from simdist.planning import details, headline, overview, search
 from simdist.planning import execute as carried_out
+from simdist.planning.space import LONG
 from simdist.plots import plan_bars
 from simdist.plots.file import check_format, save
 
@@ -22,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "simdist plan --cluster NAME --ranks N [OPTION …]"
     parser.epilog = (
         "Options that you give are fixed. Those of dp, tp, pp, zero, shards, schedule, micro_batches, "
-        "sequence_parallel and recompute that you leave open are searched in all combinations; the time of a step is "
+        "sequence_parallel and recompute that you leave open are searched in all combinations, with --experts also ep, "
+        f"and for windows of {LONG:,} tokens or more sp with ulysses or ring_attention. The time of a step is "
         "composed of those of its parts on the modelled cluster. The model is a GPT unless --model says mlp. The last "
         "line is the command that executes the best plan on that cluster, without data."
     )

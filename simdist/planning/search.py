@@ -70,6 +70,12 @@ def _plan(job: Job, fullest: tuple[int, Mapping[str, float]]) -> Plan:
     return Plan(job.config, job.sizes, *fullest, step(job))
 
 
+def _kind(config: Config) -> tuple[object, ...]:
+    """All that tells ways apart, except into how many micro-batches they cut a batch, and what they recompute."""
+    axes = config.dp, config.tp, config.pp, config.sp, config.ep, config.sequence_parallel, config.ulysses
+    return *axes, config.method, config.zero, config.shards, config.schedule, config.chunks
+
+
 def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object] = lambda: None) -> Plans:
     """Try all ways that keep the given settings, each with the least recomputation that fits.
 
@@ -82,8 +88,11 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
     """
     best: dict[tuple[int, ...], Plan] = {}
     too_large: dict[tuple[int, ...], tuple[float, Job, tuple[int, Mapping[str, float]]]] = {}
+    hopeless: dict[tuple[object, ...], int] = {}  # ways that do not fit with so many micro-batches, nor with fewer
     tried = 0
     for way in ways(given, bench.ranks, bench.cluster):
+        if way[0].micro_batches <= hopeless.get(kind := _kind(way[0]), 0):
+            continue
         for config in way:
             tried += 1
             seen()
@@ -99,6 +108,8 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
                 break
             if mesh not in too_large or num_bytes < too_large[mesh][0]:
                 too_large[mesh] = num_bytes, job, fullest
+        else:
+            hopeless[kind] = way[0].micro_batches
     nowhere = [_plan(job, fullest) for mesh, (_, job, fullest) in too_large.items() if mesh not in best]
     return Plans(
         sorted(best.values(), key=lambda plan: plan.step.seconds),

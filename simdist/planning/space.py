@@ -1,5 +1,6 @@
 """Space: all ways to train a model on a number of ranks that the given settings leave open."""
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
@@ -10,13 +11,17 @@ from simdist.errors import ArgumentError
 from simdist.nn.shape import RECOMPUTATIONS
 from simdist.planning.job import check_known
 from simdist.training.config import Config
-from simdist.training.methods import PIPELINE
+from simdist.training.methods import CUTTING, PIPELINE
 
-__all__ = ["SCHEDULES", "ways"]
+__all__ = ["LONG", "SCHEDULES", "ways"]
 
 SCHEDULES = ("1f1b", "interleaved-1f1b", "zb-h1", "zb-v")
 """The schedules that a pipeline is tried with if none is given."""
 
+LONG = 16384
+"""Tokens in a window from which on sp is tried: shorter ones fit whole."""
+
+_ATTENTION = {"ulysses", "ring_attention"}
 _MOST_REASONS = 3
 _IDLE = (("offload", "none"), ("shards", 0))  # what may be said of any way, and is a setting of some alone
 
@@ -26,6 +31,8 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
 
         given is fixed                      left open means tried
         dp, tp, pp                          all that multiply to the ranks, tp (with sp and ep) within a node
+        ep                                  with experts: as many as divide them
+        sp                                  windows of LONG tokens and more: by ring attention, and by Ulysses
         zero, schedule                      0 to 3 without a pipeline; 0 and 1, and SCHEDULES with one
         shards                              as many as dp, and as many as a node has room for
         micro_batches                       1, 2, 4, … of them, and micro-batches of 1, 2, 4, … windows
@@ -62,7 +69,7 @@ def _settings(
     """All combinations, possible or not; why others are left out is added to the reasons."""
     batch = given.get("global_batch_size") or Config(model=given["model"]).global_batch_size
     for mesh in _meshes(given, ranks, cluster, reasons):
-        copies = mesh["dp"] * (given.get("ep") or 1)
+        copies = mesh["dp"] * mesh["ep"]
         windows, uneven = divmod(batch, copies)
         if uneven or not windows:
             reasons[f"{batch} windows cannot be shared evenly by {copies} ranks"] = None
@@ -72,28 +79,34 @@ def _settings(
             continue
         axes = {axis: size for axis, size in mesh.items() if size > 1 or axis == "dp"}
         sharded = [{}, {"sequence_parallel": True}] if mesh["tp"] > 1 and "sequence_parallel" not in given else [{}]
+        attending = [{}, {"ulysses": True}] if mesh["sp"] > 1 and not given.keys() & _ATTENTION else [{}]
         for micro_batches in _micro_batches(given, windows, reasons):
             for method in _methods(given, mesh["pp"]):
                 shards = _shards(given, mesh, cluster) if {**given, **method}.get("zero") else [{}]
-                for way, cut in product(sharded, shards):
-                    yield {**axes, "micro_batches": micro_batches, **method, **way, **cut}
+                for parts in product(sharded, attending, shards):
+                    yield {**axes, "micro_batches": micro_batches, **method, **ChainMap(*parts)}
 
 
 def _meshes(
     given: Mapping[str, Any], ranks: int, cluster: Cluster, reasons: dict[str, None]
 ) -> Iterator[dict[str, int]]:
-    """The sizes of pp, dp and tp. What is next to each other in a node is so in every node, or else on several."""
-    beside, most = prod(given.get(axis) or 1 for axis in ("sp", "ep")), cluster.devices_per_node
+    """The sizes of all axes. What is next to each other in a node is so in every node, or else on several."""
+    most = cluster.devices_per_node
     divisors = [n for n in range(1, ranks + 1) if ranks % n == 0]
-    for tp in _open(given, "tp", [n for n in divisors if n * beside <= most]):
-        inside = tp * beside
+    near = [n for n in divisors if n <= most]
+    experts = [n for n in near if (given.get("experts") or 1) % n == 0]
+    long = near if given.get("context_bytes", 0) >= LONG else [1]
+    for tp, sp, ep in product(_open(given, "tp", near), _open(given, "sp", long), _open(given, "ep", experts)):
+        inside = tp * sp * ep
+        if inside > most and inside > prod(given.get(axis) or 1 for axis in CUTTING):
+            continue
         if ranks > most and most % inside and inside % most:
             reasons[f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"] = None
             continue
         for pp in _open(given, "pp", divisors):
             for dp in [given["dp"]] if given.get("dp") else [ranks // (inside * pp) or 1]:
                 if inside * pp * dp == ranks:
-                    yield {"pp": pp, "dp": dp, "tp": tp}
+                    yield {"pp": pp, "dp": dp, "ep": ep, "sp": sp, "tp": tp}
                 else:
                     reasons[f"dp {dp} x pp {pp} x {inside} that share layers are {dp * pp * inside} ranks"] = None
 
@@ -122,7 +135,7 @@ def _methods(given: Mapping[str, Any], pp: int) -> Iterator[dict[str, Any]]:
 
 def _shards(given: Mapping[str, Any], mesh: Mapping[str, int], cluster: Cluster) -> list[dict[str, int]]:
     """Into how many ZeRO cuts a model: one for each copy, or where these are on several nodes, for each in a node."""
-    in_node = cluster.devices_per_node // (mesh["tp"] * prod(given.get(axis) or 1 for axis in ("sp", "ep")))
+    in_node = cluster.devices_per_node // prod(mesh[axis] for axis in CUTTING)
     if "shards" in given or in_node < 2 or in_node >= mesh["dp"] or mesh["dp"] % in_node:
         return [{}]
     return [{}, {"shards": in_node}]

@@ -16,11 +16,13 @@ from simdist.training.models import build, shape
 __all__ = ["details", "headline", "mesh", "overview", "room", "table", "zero"]
 
 _UNSURE = 0.03  # of what is held at once: buffers are predicted an activation or so too small
+_LEGEND_OF_SP = "sp 4u: Ulysses; sp 4: ring attention."
 _LEGEND = (
     "tp 4s: with sequence parallelism. zero 3/8: stage 3, each 8 ranks sharding one model (hybrid sharding).",
     "8 of 2: eight micro-batches of two windows. Shares of a step: waiting for other stages (bubble), waiting for",
     "gradients and gathered weights that is not overlapped (gradients), and updating weights (update).",
-    "MFU: model FLOPs as a share of all devices' peak. Presets run at their peak: a lower bound on the time.",
+    "MFU: model FLOPs, with those of scores that a causal mask hides (PaLM's count), as a share of all devices' peak.",
+    "Presets run at their peak: a lower bound on the time.",
 )
 
 
@@ -54,8 +56,9 @@ def overview(plans: Plans, bench: Workbench, top: int) -> list[str]:
 
 def table(plans: Sequence[Plan], bench: Workbench, below: Sequence[str] = ()) -> list[str]:
     """A line for each plan, then lines below, then what the columns mean."""
-    axes = ["dp", "tp", "pp", *(axis for axis in ("sp", "ep") if plans[0].sizes[axis] > 1)]
-    return [*_aligned([_head(axes), *(_line(plan, bench, axes) for plan in plans)]), *below, *_LEGEND]
+    axes = ["dp", "tp", "pp", *(axis for axis in ("sp", "ep") if any(plan.sizes[axis] > 1 for plan in plans))]
+    legend = [*_LEGEND, *([_LEGEND_OF_SP] if "sp" in axes else [])]
+    return [*_aligned([_head(axes), *(_line(plan, bench, axes) for plan in plans)]), *below, *legend]
 
 
 def room(plan: Plan, bench: Workbench) -> str:
@@ -88,8 +91,9 @@ def _line(plan: Plan, bench: Workbench, axes: Sequence[str]) -> list[str]:
     config, sizes, step = plan.config, plan.sizes, plan.step
     windows = config.global_batch_size // (sizes["dp"] * sizes["ep"] * config.micro_batches)
     tokens = config.global_batch_size * (config.context_bytes if config.model == "gpt" else 1)
+    marks = {"tp": "s" if config.sequence_parallel else "", "sp": "u" if config.ulysses else ""}
     return [
-        *(f"{sizes[axis]}{'s' if axis == 'tp' and config.sequence_parallel else ''}" for axis in axes),
+        *(f"{sizes[axis]}{marks.get(axis, '')}" for axis in axes),
         zero(config),
         f"{config.schedule or '-'}{f' of {config.chunks}' if config.chunks else ''}",
         f"{config.micro_batches} of {windows}",

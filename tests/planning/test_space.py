@@ -7,6 +7,7 @@ import pytest
 from simdist.cluster import preset
 from simdist.errors import ArgumentError
 from simdist.planning import SCHEDULES, ways
+from simdist.planning.space import LONG
 
 H100 = preset("h100")
 GPT = {"model": "gpt", "layers": 6, "width": 64, "heads": 8, "context_bytes": 32, "global_batch_size": 16}
@@ -94,6 +95,23 @@ def test_tensor_parallelism_stays_within_a_node():
     small = H100.with_(devices_per_node=2)
     assert {way[0].tp for way in ways(GPT, 8, small)} == {1, 2}
     assert {way[0].tp for way in ways(GPT | {"tp": 4}, 8, small)} == {4}
+
+
+def test_experts_are_split_by_all_that_divides_them():
+    found_ep = {(c.ep, c.tp) for c in found(8, experts=6, zero=0)}
+    assert found_ep == {(ep, tp) for ep in (1, 2) for tp in (1, 2, 4, 8) if ep * tp <= 8}
+    assert {c.ep for c in found(16, experts=64, tp=1, pp=1, zero=0)} == {1, 2, 4, 8}, "within a node"
+    assert {c.ep for c in found(16, experts=64, tp=1, pp=1, zero=0, ep=16)} == {16}
+    assert {c.ep for c in found(8, zero=0)} == {1}
+
+
+def test_long_windows_are_split_both_ways():
+    long = {"context_bytes": LONG, "pp": 1, "zero": 0, "micro_batches": 1}
+    ways_of_sp = {(c.sp, c.ulysses) for c in found(8, tp=1, **long)}
+    assert ways_of_sp == {(1, False), *((sp, ulysses) for sp in (2, 4, 8) for ulysses in (False, True))}
+    assert {c.tp * c.sp for c in found(16, **long)} == {1, 2, 4, 8}, "within a node"
+    assert {(c.sp, c.ulysses) for c in found(8, tp=1, ulysses=True, **long)} == {(2, True), (4, True), (8, True)}
+    assert {c.sp for c in found(8, tp=1, **long | {"context_bytes": LONG // 2})} == {1}
 
 
 def test_an_mlp_has_fewer_ways():

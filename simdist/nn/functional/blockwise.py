@@ -85,14 +85,25 @@ def attend(
             qs, (ks, vs) = widened(q[part]), (each_head(widened(x[part]), q.shape[1]) for x in (k, v))
             there = Running(*(x[part] for x in found))
             for queries, keys in _tiles(q, k, causal):
-                w = _scores(qs[:, :, queries], ks[:, :, keys], causal)
-                fade = _follow(w, there.of(queries))
-                if keep is not None:
-                    w = dropped(w, keep(part, keys, queries), share, q.itemsize)
-                y = there.y[:, :, queries]
-                y *= fade[..., None]
-                product(w.swapaxes(-1, -2), vs[:, :, keys], out=y, plus=y)
-                charge(2 * y.size)
+                kept = None if keep is None else keep(part, keys, queries)
+                tile = qs[:, :, queries], ks[:, :, keys], vs[:, :, keys]
+                _attend_tile(tile, there.of(queries), causal, kept, share, q.itemsize)
+
+
+@by_shape
+def _attend_tile(
+    tile: tuple[Array, Array, Array], found: Running, causal: bool, kept: Array | None, share: float, itemsize: int
+) -> None:
+    """Some queries look at some keys; kept, share and itemsize are as of `dropped`."""
+    q, k, v = tile
+    w = _scores(q, k, causal)
+    fade = _follow(w, found)
+    if kept is not None:
+        w = dropped(w, kept, share, itemsize)
+    y = found.y
+    y *= fade[..., None]
+    product(w.swapaxes(-1, -2), v, out=y, plus=y)
+    charge(2 * y.size)
 
 
 def _follow(s: Array, found: Running) -> Array:
@@ -154,17 +165,31 @@ def attend_backward(
             ks, vs = (each_head(widened(x[part]), q.shape[1]) for x in (k, v))
             dks, dvs = (np.zeros_like(ks, dtype=dk.dtype) if shared else x[part] for x in (dk, dv))
             for queries, keys in _tiles(q, k, causal):
-                p = _scores(qs[:, :, queries], ks[:, :, keys], causal)
-                p -= lse[part][:, :, None, queries]
-                np.exp(p, out=p)
-                charge(2 * p.size)
                 own = qs[:, :, queries], dq[part][:, :, queries], dys[:, :, queries], sums[part][:, :, None, queries]
                 others = ks[:, :, keys], dks[:, :, keys], vs[:, :, keys], dvs[:, :, keys]
                 kept = None if keep is None else keep(part, keys, queries)
-                tile_backward(own, others, p, kept, share, q.itemsize, add_looked=True)
+                _backward_tile((*own, lse[part][:, :, None, queries]), others, causal, kept, share, q.itemsize)
             if shared:
                 for x, found in ((dk, dks), (dv, dvs)):
                     x[part] += of_groups(found, x.shape[1])
+
+
+@by_shape
+def _backward_tile(
+    looked: tuple[Array, ...],
+    seen: tuple[Array, ...],
+    causal: bool,
+    kept: Array | None,
+    share: float,
+    itemsize: int,
+) -> None:
+    """Backward of `_attend_tile`: see `tile_backward`; looked has lse, too."""
+    *own, lse = looked
+    p = _scores(own[0], seen[0], causal)
+    p -= lse
+    np.exp(p, out=p)
+    charge(2 * p.size)
+    tile_backward(tuple(own), seen, p, kept, share, itemsize, add_looked=True)
 
 
 def _scores(q: Array, k: Array, causal: bool) -> Array:
