@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from numbers import Integral
 from typing import Protocol
 
 from simdist.errors import ArgumentError
@@ -34,8 +35,8 @@ class Partition:
     _longer: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.n < 0 or self.p < 1:
-            raise ArgumentError(f"cannot cut {self.n} items into {self.p} parts: needs n >= 0 and p >= 1")
+        if not (isinstance(self.n, Integral) and isinstance(self.p, Integral) and self.n >= 0 and self.p >= 1):
+            raise ArgumentError(f"cannot cut {self.n} items into {self.p} parts: needs whole n >= 0 and p >= 1")
         object.__setattr__(self, "_base", self.n // self.p)
         object.__setattr__(self, "_longer", self.n % self.p)
 

@@ -32,10 +32,17 @@ def test_the_example_of_the_docstring():
     assert [[*range(10)][cut] for cut in partition(10, 4)] == [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
 
 
-@pytest.mark.parametrize(("n", "p"), [(-1, 2), (3, 0), (3, -1)])
+@pytest.mark.parametrize(("n", "p"), [(-1, 2), (3, 0), (3, -1), (2.5, 2), (30011.0, 7), (30011, 7.0)])
 def test_refuses_what_cannot_be_cut(n, p):
     with pytest.raises(ArgumentError, match=f"cannot cut {n} items into {p} parts"):
         partition(n, p)
+
+
+def test_one_that_is_refused_leaves_nothing_behind():
+    """Numbers that are equal are one key of the cache: 10,007 items got the slices of 10,007.0."""
+    with pytest.raises(ArgumentError):
+        partition(10_007.0, 3)
+    assert np.zeros(10_007)[partition(10_007, 3)[2]].size == 3335
 
 
 @pytest.mark.parametrize("i", [-1, 4])
