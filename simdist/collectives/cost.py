@@ -152,7 +152,7 @@ class Case:
     one_memory: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("ranks", "num_bytes"):
+        for name in ("ranks", "num_bytes", "rank", "root", "itemsize", "ranks_per_node"):
             value = getattr(self, name)
             if type(value) is not int:  # 1e8, as people write it
                 if value % 1:

@@ -22,6 +22,10 @@ both = pytest.mark.parametrize("count", [cost, formula])
         ({"num_bytes": float("nan")}, "num_bytes is nan; needs a whole number"),
         ({"num_bytes": float("inf")}, "num_bytes is inf; needs a whole number"),
         ({"rank": 4}, "rank 4 is not one of ranks 0 to 3"),
+        ({"rank": 1.5}, "rank is 1.5; needs a whole number"),
+        ({"root": 1.5}, "root is 1.5; needs a whole number"),
+        ({"itemsize": 2.5}, "itemsize is 2.5; needs a whole number"),
+        ({"ranks_per_node": 2.5}, "ranks_per_node is 2.5; needs a whole number"),
         ({"root": -1}, "root -1 is not one of ranks 0 to 3"),
         ({"itemsize": 3}, "8 bytes are no whole number of items of 3 bytes"),
         ({"num_bytes": -8}, "-8 bytes are no whole number"),
@@ -43,6 +47,13 @@ def test_sizes_may_be_written_as_people_do(operation, name):
         assert found == cost(operation, name, ranks=8, num_bytes=10**8)
         assert {type(count) for count in found} == {int}
         assert formula(operation, name, **given) == formula(operation, name, ranks=8, num_bytes=10**8)
+
+
+def test_all_numbers_of_a_case_may_be_written_so():
+    floats = {"rank": 1.0, "root": 2.0, "itemsize": 4.0, "ranks_per_node": 2.0}
+    found = cost("all_reduce", "multi_ring", ranks=5, num_bytes=44, **floats)
+    assert found == cost("all_reduce", "multi_ring", ranks=5, num_bytes=44, **{k: int(v) for k, v in floats.items()})
+    assert {type(count) for count in found} == {int}
 
 
 @both
