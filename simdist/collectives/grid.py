@@ -11,6 +11,7 @@ A row and a column together have fewer ranks than the whole, so that there are f
 ring over all; the bytes are the same. What a row is, the caller says: a node, or a row of a torus.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from simdist.arrays import Array, Reduction, partition
@@ -65,20 +66,28 @@ class Phases(NamedTuple):
         """What one rank does, where each row_size ranks are a row; options as of `run`."""
         row, place = divmod(case.rank, row_size)
         whole = Case(row_size, case.num_bytes, place, itemsize=case.itemsize)
-        part = Case(case.ranks // row_size, whole.chunk_bytes(place), row, itemsize=case.itemsize)
-        return in_turn(
+        phases = in_turn(
             find("reduce_scatter", self.reduce_scatter).cost(whole, **along_rows),
-            find("all_reduce", self.all_reduce).cost(part),
+            find("all_reduce", self.all_reduce).cost(_column(case, row_size, whole.chunk_bytes(place), row)),
             find("all_gather", self.all_gather).cost(whole, **along_rows),
         )
+        if place == 0:
+            return phases
+        first = self.cost(replace(case, rank=case.rank - place), row_size, **along_rows)
+        return phases._replace(steps=first.steps)  # chunk 0 is the longest
 
     def formula(self, case: Case, row_size: int) -> Formula:
         """The sum of the three published times; those of rows are spent inside nodes that are whole rows."""
         whole = Case(row_size, case.num_bytes, itemsize=case.itemsize, one_memory=case.one_memory)
-        part = Case(case.ranks // row_size, whole.chunk_bytes(0), itemsize=case.itemsize)
         rows = in_turn(
             find("reduce_scatter", self.reduce_scatter).formula(whole),
             find("all_gather", self.all_gather).formula(whole),
         )
-        columns = find("all_reduce", self.all_reduce).formula(part)
+        columns = find("all_reduce", self.all_reduce).formula(_column(case, row_size, whole.chunk_bytes(0)))
         return in_turn(rows, columns) if case.ranks_per_node % row_size else over_nodes(case, rows, columns)
+
+
+def _column(case: Case, row_size: int, num_bytes: int, rank: int = 0) -> Case:
+    """The case of one column; a node that holds several rows holds as many ranks of each column."""
+    rows = case.ranks // row_size
+    return Case(rows, num_bytes, rank, itemsize=case.itemsize, ranks_per_node=-(-case.ranks_per_node // row_size))

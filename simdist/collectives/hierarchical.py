@@ -50,7 +50,7 @@ class Leaders(NamedTuple):
         node, place = divmod(case.rank, per_node)
         ranks = min(per_node, case.ranks - node * per_node)
         own = Case(ranks, case.num_bytes, place, itemsize=case.itemsize)
-        between = Case(-(-case.ranks // per_node), case.num_bytes, node, itemsize=case.itemsize)
+        between = _between(case, per_node, node)
         phases = [find(each, name).cost(own, **inside) for each, name in self._asdict().items() if each != "all_reduce"]
         if place == 0:
             phases.append(find("all_reduce", self.all_reduce).cost(between))
@@ -62,9 +62,14 @@ class Leaders(NamedTuple):
     def formula(self, case: Case, per_node: int) -> Formula:
         """The sum of the three published times."""
         inside = Case(per_node, case.num_bytes, itemsize=case.itemsize, one_memory=case.one_memory)
-        between = Case(-(-case.ranks // per_node), case.num_bytes, itemsize=case.itemsize)
         first, last = find("reduce", self.reduce).formula(inside), find("broadcast", self.broadcast).formula(inside)
-        return over_nodes(case, in_turn(first, last), find("all_reduce", self.all_reduce).formula(between), senders=1)
+        between = find("all_reduce", self.all_reduce).formula(_between(case, per_node))
+        return over_nodes(case, in_turn(first, last), between, senders=1)
+
+
+def _between(case: Case, per_node: int, node: int = 0) -> Case:
+    """The case of the leaders, one on each node."""
+    return Case(-(-case.ranks // per_node), case.num_bytes, node, itemsize=case.itemsize, ranks_per_node=1)
 
 
 def _plan(equal: bool, leaders: bool | None, inner: dict[str, str]) -> Phases | Leaders:

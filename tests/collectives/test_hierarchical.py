@@ -8,6 +8,7 @@ from simdist.arrays import reduction
 from simdist.cluster import Link, preset
 from simdist.collectives import Case
 from simdist.collectives.registry import find
+from simdist.collectives.segments import SEGMENT_BYTES
 from simdist.comm.virtual.communicator import VirtualCommunicator
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, UnknownNameError
@@ -35,6 +36,34 @@ def test_other_algorithms_inside():
     hold("all_reduce", "hierarchical", 8, **case, **inner)
     inner = {"reduce": "linear", "all_reduce": "recursive_doubling", "broadcast": "chain"}
     hold("all_reduce", "hierarchical", 7, **case, **inner, early=None)  # linear: all steps at once
+
+
+@pytest.mark.parametrize(("p", "leaders"), [(8, None), (8, True), (7, None)])
+def test_direct_between_nodes_sends_messages(p, leaders):
+    """Leaders, and ranks that share a place, are on different nodes: they were counted as ranks of one."""
+    hold(
+        *("all_reduce", "hierarchical", p),
+        cluster=UNIT.with_(devices_per_node=2),
+        ranks_per_node=2,
+        early=None,
+        leaders=leaders,
+        all_reduce="direct",
+    )
+    found = [
+        find("all_reduce", "hierarchical").formula(
+            Case(p, 8_000_000, ranks_per_node=2), leaders=leaders, all_reduce=name
+        )
+        for name in ("direct", "rabenseifner")
+    ]
+    assert found[0] == found[1]
+    assert found[0].on(PAPER, 2 * PAPER.devices_per_node) == found[1].on(PAPER, 2 * PAPER.devices_per_node)
+
+
+def test_all_ranks_tell_the_same_steps():
+    """Where p does not divide the items, and the first chunk of a row takes one segment more than the others."""
+    n = 4 * SEGMENT_BYTES + 1
+    each = costs("all_reduce", "hierarchical", 4, n, ranks_per_node=2, all_reduce="double_tree")
+    assert len({cost.steps for cost in each}) == 1
 
 
 def test_inside_then_between_then_inside():
