@@ -31,6 +31,7 @@ from simdist.collectives.direct_nodes import (
     all_reduce_over_nodes,
     all_reduce_phases,
     leaders_cost,
+    leaders_formula,
     reduce_over_nodes,
 )
 from simdist.collectives.registry import algorithm, find
@@ -238,7 +239,7 @@ def _reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False)
 def _reduce_formula(case: Case, one_shot: bool | None = None, staged: bool = False) -> Formula:
     if on_one_node(case):
         return _one_rank(replace(case, rank=case.root), one_shot, staged).formula(case)
-    return find("reduce", "binomial").formula(case)
+    return leaders_formula(case, "reduce", staged)
 
 
 @algorithm("reduce", "direct", cost=_reduce_cost, formula=_reduce_formula, by_messages=False)

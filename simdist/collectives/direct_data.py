@@ -15,7 +15,9 @@ from simdist.collectives.direct_nodes import (
     all_gather_over_nodes,
     broadcast_over_nodes,
     gather_cost,
+    gather_formula,
     leaders_cost,
+    leaders_formula,
 )
 from simdist.collectives.registry import algorithm, find
 from simdist.collectives.segments import piece, segments
@@ -44,8 +46,10 @@ def _broadcast_cost(case: Case, staged: bool = False) -> Cost:
 
 
 def _broadcast_formula(case: Case, staged: bool = False) -> Formula:
-    if not on_one_node(case) or case.ranks == 1:
-        return find("broadcast", "binomial").formula(case)
+    if not on_one_node(case):
+        return leaders_formula(case, "broadcast", staged)
+    if case.ranks == 1:
+        return Formula(0, 0)
     n, moves = case.num_bytes, _broadcast_moves(replace(case, rank=case.root), staged)
     if not (staged or is_short(n, case.ranks)):
         return moves.formula(case)
@@ -124,7 +128,7 @@ def _gather_cost(case: Case, staged: bool = False) -> Cost:
 
 
 def _gather_formula(case: Case, staged: bool = False) -> Formula:
-    return _gather_moves(case, staged).formula(case) if on_one_node(case) else find("all_gather", "ring").formula(case)
+    return _gather_moves(case, staged).formula(case) if on_one_node(case) else gather_formula(case, staged)
 
 
 @algorithm("all_gather", "direct", cost=_gather_cost, formula=_gather_formula, by_messages=False)

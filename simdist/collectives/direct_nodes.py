@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from simdist.arrays import Array, Chunks, Reduction
-from simdist.collectives.cost import Case, Cost, in_turn
+from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
 from simdist.collectives.grid import Phases, rows_and_columns
 from simdist.collectives.hierarchical import Leaders
 from simdist.collectives.registry import find
@@ -25,7 +25,9 @@ __all__ = [
     "all_reduce_phases",
     "broadcast_over_nodes",
     "gather_cost",
+    "gather_formula",
     "leaders_cost",
+    "leaders_formula",
     "reduce_over_nodes",
 ]
 
@@ -113,7 +115,8 @@ def _levels(case: Case) -> tuple[Case, Case, _Seat]:
     per_node = case.ranks_per_node
     node, place = divmod(case.rank, per_node)
     root = _Seat(case.root % per_node, case.root // per_node)
-    inside = Case(min(per_node, case.ranks - node * per_node), case.num_bytes, place, itemsize=case.itemsize)
+    ranks = min(per_node, case.ranks - node * per_node)
+    inside = Case(ranks, case.num_bytes, place, itemsize=case.itemsize, one_memory=case.one_memory)
     between = Case(-(-case.ranks // per_node), case.num_bytes, node, root.node, itemsize=case.itemsize)
     return inside, between, root
 
@@ -184,3 +187,26 @@ def _gather_inside(case: Case, inside: Case, node: int, staged: bool) -> tuple[C
     own = replace(inside, num_bytes=_node_bytes(case, node))
     gather, broadcast = (find(each, "direct") for each in ("all_gather", "broadcast"))
     return gather.cost(own, staged=staged), broadcast.cost(inside, staged=staged)
+
+
+# -- formulas: one phase after the other, on nodes that are full ------------------------------------------
+
+
+def leaders_formula(case: Case, operation: str, staged: bool) -> Formula:
+    """Of the broadcast or the reduction over nodes."""
+    inside, between, root = _levels(replace(case, rank=0))
+    phase = find(operation, "direct").formula(inside, staged=staged)
+    if operation == "broadcast":
+        phase = in_turn(phase, phase)  # on root's node, then on the others
+    elif root.place:
+        phase = in_turn(phase, Formula(1, case.num_bytes))
+    return over_nodes(case, phase, find(operation, "binomial").formula(between), senders=1)
+
+
+def gather_formula(case: Case, staged: bool) -> Formula:
+    """Of the all-gather over nodes."""
+    inside, between, _ = _levels(replace(case, rank=0))
+    own, steps = replace(inside, num_bytes=_node_bytes(case, 0)), between.ranks - 1
+    gather, broadcast = (find(each, "direct").formula for each in ("all_gather", "broadcast"))
+    phases = in_turn(gather(own, staged=staged), broadcast(inside, staged=staged))
+    return over_nodes(case, phases, Formula(steps, steps * own.num_bytes), senders=1)  # the ring, by its longest chunk

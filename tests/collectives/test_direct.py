@@ -7,7 +7,7 @@ from oracle import DTYPES, OPS
 
 import simdist as sd
 from simdist.arrays import Meter, metered, partition, phantom, reduction
-from simdist.cluster import preset
+from simdist.cluster import Link, preset
 from simdist.collectives import cost, formula
 from simdist.collectives.direct_cost import is_short
 from simdist.collectives.registry import find
@@ -288,6 +288,30 @@ def test_on_several_nodes_all_ranks_tell_the_same_steps(operation, p, per_node):
         took_s = run_virtual(lambda comm, n=n: call(comm, operation, phantom(n, np.float64)), p, cluster)[2]
         case = {"ranks": p, "num_bytes": 8 * n, "itemsize": 8, "ranks_per_node": per_node}
         assert {cost(operation, "direct", **case, rank=rank).steps for rank in range(p)} == {round(took_s, 6)}
+
+
+@pytest.mark.parametrize("num_bytes", [240, 240 * 100_003])
+@pytest.mark.parametrize(("p", "per_node"), [(4, 1), (8, 4), (12, 4), (9, 4), (5, 3)])
+@pytest.mark.parametrize(
+    "operation", ["all_reduce", "reduce_scatter", "reduce", "all_gather", "all_to_all", "broadcast"]
+)
+def test_on_several_nodes_takes_as_long_as_the_formula_says(operation, p, per_node, num_bytes):
+    cluster = PAPER.with_(
+        devices_per_node=per_node, nics_per_node=per_node, one_memory=True, between=Link(2e-5, 5e9), eager_bytes=0
+    )
+    n = num_bytes // p * p
+    shape = (p, n // p) if operation == "all_to_all" else n
+    roots = {0, p // 2} if operation == "reduce" else {0}
+    for root in roots:
+        took_s = run_virtual(lambda comm, r=root: call(comm, operation, phantom(shape, np.uint8), root=r), p, cluster)[
+            2
+        ]
+        case = {"ranks": p, "num_bytes": n, "ranks_per_node": per_node, "root": root}
+        told_s = formula(operation, "direct", **case).on(cluster, p)
+        if p % per_node == 0 and p // per_node != 3:
+            assert took_s == pytest.approx(told_s, rel=0.01)
+        else:  # it takes all nodes as full, and the trees between them as full
+            assert 0.6 * told_s <= took_s <= 1.01 * told_s
 
 
 # -- memory -----------------------------------------------------------------------------------------------
