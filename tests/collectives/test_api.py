@@ -376,6 +376,10 @@ DISAGREEMENTS = {
     "root": lambda comm: broadcast(np.zeros(4), comm, root=comm.rank, algorithm="binomial"),
     "scatter's root": lambda comm: scatter(np.zeros(4), comm, root=comm.rank),
     "gather's root": lambda comm: gather(np.zeros(4), comm, root=comm.rank, algorithm="binomial"),
+    "all_gather's out": lambda comm: all_gather(np.zeros(2), comm, out=np.zeros(6) if comm.rank else None),
+    "all_gather or all_reduce": lambda comm: (all_gather if comm.rank else all_reduce)(np.zeros(4), comm),
+    "gather or scatter": lambda comm: (gather if comm.rank else scatter)(np.zeros(4), comm),
+    "all_gather or split": lambda comm: all_gather(np.zeros(4), comm) if comm.rank else comm.split(0),
     "gathered dtype": lambda comm: all_gather(np.zeros(4, np.float32 if comm.rank else np.float64), comm, "ring"),
 }
 

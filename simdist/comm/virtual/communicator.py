@@ -199,6 +199,7 @@ class VirtualCommunicator(Communicator):
     def split(self, color: int | None, key: int = 0) -> "VirtualCommunicator | None":
         """See Communicator. The call itself takes no time, but all leave it at the time of the last to come."""
         self.check_split(color, key)
+        self.agree("split")
         notes = self.exchange("" if color is None else f"{int(color)} {int(key)}")
         number = self._count("split")
         if color is None:
@@ -238,6 +239,7 @@ class VirtualCommunicator(Communicator):
     def exchange(self, note: str) -> list[str]:
         """See Communicator. Takes no time, but all leave it at the time of the last to come."""
         self.check_note(note)
+        self.agree("an exchange of notes")
         self.scheduler.turn()
         return self.group.meet("set-up call", self._count("exchange"), self.rank, note, self.doing)
 
