@@ -147,7 +147,7 @@ def linear_gather(shard: Array, comm: Communicator, chunks: Chunks, root: int) -
     if comm.rank != root:
         comm.send(shard, root)
         return None
-    full = np.empty_like(shard, shape=chunks[-1].stop)
+    full = np.empty_like(shard, shape=chunks[comm.size - 1].stop)
     full[chunks[root]] = shard
     for src in _others(comm):
         comm.recv(full[chunks[src]], src)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from one_port import RANKS, hold, perform, predicted, seconds, steps
 
-from simdist.arrays import reduction
+from simdist.arrays import partition, reduction
 from simdist.collectives import formula
 
 ALGORITHMS = [(operation, "linear") for operation in ("broadcast", "reduce", "scatter", "gather")]
@@ -30,6 +30,12 @@ def test_root_folds_in_the_order_of_ranks():
     x = np.array([[1.0], [1e16], [-1e16], [2.0]])
     run = perform("reduce", "linear", 4, x, [reduction("sum")] * 4, [3] * 4)
     assert run.results[3].item() == ((2.0 + 1.0) + 1e16) - 1e16 == 4.0  # near 1e16 only even numbers exist
+
+
+def test_gathers_chunks_of_a_partition():
+    shards, chunks = [np.full(n, n) for n in (4, 3, 3)], partition(10, 3)
+    run = perform("gather", "linear", 3, shards, [chunks] * 3, [1] * 3)
+    assert run.results[1].tolist() == [4] * 4 + [3] * 6
 
 
 def test_everyone_sends_to_everyone():
