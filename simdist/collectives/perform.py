@@ -66,7 +66,7 @@ def _way(
         path: of arrays on devices, how they come to other ranks: see `Device`.
     """
     apart = path in _BY_MESSAGES
-    words = _words(told) + "".join(f", {name} {value!r}" for name, value in options.items())
+    words = _words(told) + "".join(f", {name} {value!r}" for name, value in sorted(options.items()))
     words += f", on a device by path {path}" if path else ""
 
     def by(found: Algorithm, other: Way | None = None) -> Way:

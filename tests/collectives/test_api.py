@@ -399,6 +399,18 @@ def test_ranks_that_disagree_all_hear_of_it(spmd, what):
     assert "rank" in told[0]
 
 
+def test_options_may_come_in_any_order(spmd):
+    options = {"one_shot": False, "staged": True}
+
+    def program(comm):
+        x = np.full(5, 10**comm.rank)
+        mine = options if comm.rank else dict(reversed(options.items()))
+        all_reduce(x, comm, algorithm="direct", **mine)
+        return x
+
+    assert [x.tolist() for x in spmd(program, 2)] == [[11] * 5] * 2
+
+
 def test_auto_takes_what_is_fastest_for_where_the_arrays_lie(spmd):
     """By a table that says: ring, unless all arrays lie in memory that the ranks share."""
     table = Tuned({("all_reduce", 3): (Pick(1, "direct", "ring"),)})
