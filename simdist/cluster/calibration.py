@@ -30,8 +30,8 @@ def fit_link(messages: Iterable[tuple[int, float]]) -> Link:
     """
     size, seconds = np.array(sorted(messages), dtype=float).reshape(-1, 2).T
     if len(set(size)) < 2:
-        raise ArgumentError(f"a link is fitted to messages of at least two sizes; got {sorted(set(size))}")
-    if seconds.min() <= 0:
+        raise ArgumentError(f"a link is fitted to messages of at least two sizes; got {sorted(set(size.tolist()))}")
+    if not seconds.min() > 0:  # NaN, too
         raise ArgumentError(f"a message took {seconds.min()} s; needs more than 0")
     terms = np.stack([1 / seconds, size / seconds], axis=1)
     alpha_s, beta_s = np.linalg.lstsq(terms, np.ones(len(size)), rcond=None)[0]

@@ -36,7 +36,12 @@ def test_gamma_becomes_the_rate_of_memory():
 
 @pytest.mark.parametrize(
     ("messages", "message"),
-    [([(8, 1.0), (8, 2.0)], "at least two sizes"), ([], "at least two sizes"), ([(0, 0.0), (8, 1.0)], "took 0.0 s")],
+    [
+        ([(8, 1.0), (8, 2.0)], r"at least two sizes; got \[8.0\]"),
+        ([], "at least two sizes"),
+        ([(0, 0.0), (8, 1.0)], "took 0.0 s"),
+        ([(0, float("nan")), (8, 1.0)], "took nan s"),
+    ],
 )
 def test_refuses_what_cannot_be_fitted(messages, message):
     with pytest.raises(ArgumentError, match=message):
