@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,6 +83,8 @@ class Tuned:
             new.write_text(self.as_text() + "\n")
             new.replace(path)
         except OSError as error:
+            with suppress(OSError):
+                new.unlink()
             raise DataError(f"{path} cannot be written: {error}") from error
 
     @classmethod

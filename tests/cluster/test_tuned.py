@@ -73,6 +73,11 @@ def test_where_it_cannot_be_is_told(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="tuned.json cannot be written"):
         TABLE.save(tmp_path / "file" / "tuned.json")
 
+    (tmp_path / "tuned.json").mkdir()
+    with pytest.raises(DataError, match="tuned.json cannot be written"):
+        TABLE.save(tmp_path / "tuned.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "tuned.json"]
+
     def homeless():
         raise RuntimeError("Could not determine home directory.")
 
