@@ -15,6 +15,7 @@ import numpy as np
 from simdist.arrays import Array, Partition, partition, reduction
 from simdist.cluster import Cluster, Device, Link
 from simdist.collectives.contributions import MOST_RANKS, Code, Pieces
+from simdist.collectives.cost import Case
 from simdist.collectives.perform import IN_PLACE
 from simdist.collectives.registry import find
 from simdist.collectives.watched import Watch, Watched
@@ -51,18 +52,17 @@ def watched(
 
     Raises:
         UnknownNameError: no such collective, algorithm or option.
-        ArgumentError: too many ranks, or a barrier.
+        ArgumentError: no such case, too many ranks, or a barrier.
     """
     name, run = _named(operation, algorithm, options)
     if operation == "barrier":
         raise ArgumentError("a barrier moves no data: there is nothing to watch")
     if not 1 <= ranks <= MOST_RANKS:
         raise ArgumentError(f"cannot watch {ranks} ranks; 1 to {MOST_RANKS} can be told apart")
-    if not 0 <= root < ranks:
-        raise ArgumentError(f"root {root} is not one of ranks 0 to {ranks - 1}")
-    cluster = _CLUSTER.with_(devices_per_node=ranks_per_node or ranks)
-    _, spans, _ = run_virtual(_program, ranks, cluster, (operation, name, run, root, options))
-    return Trace(spans, ranks)
+    case = Case(ranks, 0, root=root, ranks_per_node=ranks_per_node)
+    cluster = _CLUSTER.with_(devices_per_node=case.ranks_per_node or case.ranks)
+    _, spans, _ = run_virtual(_program, case.ranks, cluster, (operation, name, run, case.root, options))
+    return Trace(spans, case.ranks)
 
 
 def _program(
@@ -116,7 +116,7 @@ def _named(
         return algorithm, found.run
     if operation not in IN_PLACE:
         raise unknown_name("collective that works in place", operation, IN_PLACE)
-    return algorithm.__name__, lambda x, comm, *_, **options: algorithm(x, comm, **options)
+    return getattr(algorithm, "__name__", "of your own"), lambda x, comm, *_, **options: algorithm(x, comm, **options)
 
 
 def _goal(operation: str, places: Partition, root: int) -> tuple[Pieces, ...]:

@@ -1,6 +1,7 @@
 """Watching: what is seen must be what the collectives promise."""
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -153,6 +154,9 @@ def test_a_deadlock_is_found_as_without_watching():
         (("all_reduce", "ring", 0), {}, ArgumentError, "0 ranks"),
         (("broadcast", "binomial", 4), {"root": 4}, ArgumentError, "root 4"),
         (("broadcast", "binomial", 4), {"root": -1}, ArgumentError, "root -1"),
+        (("broadcast", "binomial", 4), {"root": 1.5}, ArgumentError, "root is 1.5"),
+        (("broadcast", "binomial", 4.5), {}, ArgumentError, "ranks is 4.5"),
+        (("broadcast", "binomial", 4), {"ranks_per_node": -1}, ArgumentError, "ranks_per_node is -1"),
     ],
 )
 def test_what_cannot_be_watched(arguments, options, error, text):
@@ -174,5 +178,6 @@ def test_a_function_of_ones_own_is_watched_as_the_registered_ones_are():
     assert [s.holds for s in last(states(watched("all_reduce", ring_and_more, 5)))] == [
         s.holds for s in last(states(watched("all_reduce", "ring", 5)))
     ]
+    assert states(watched("all_reduce", partial(ring), 5))[0].title == "all_reduce of your own"
     with pytest.raises(UnknownNameError, match="all_to_all"):
         watched("all_to_all", ring, 4)
