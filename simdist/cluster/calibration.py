@@ -1,11 +1,11 @@
 """Calibration: a cluster whose alpha, beta and gamma were measured."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from simdist.cluster.cluster import Cluster
-from simdist.cluster.device import Device
 from simdist.cluster.link import Link
 from simdist.cluster.presets import preset
 from simdist.errors import ArgumentError
@@ -47,6 +47,5 @@ def calibrated(messages: Iterable[tuple[int, float]], reductions: Iterable[tuple
     """
     guess = preset("this-machine")
     link = fit_link(messages)
-    gamma_s = 1 / fit_link(reductions).bytes_per_s
-    device = Device(guess.device.name, guess.device.flops_per_s, 3 / gamma_s, guess.device.memory_bytes)
+    device = replace(guess.device, memory_bytes_per_s=3 * fit_link(reductions).bytes_per_s)
     return guess.with_(name="this-machine (measured)", device=device, inside=link, between=link)

@@ -7,7 +7,7 @@ from simdist.arrays import Partition, partition
 from simdist.cluster import Cluster, Link
 from simdist.errors import ArgumentError
 
-__all__ = ["Case", "Cost", "Formula", "OverNodes", "in_turn", "over_nodes"]
+__all__ = ["Case", "Cost", "Formula", "OverNodes", "chunk_each_step", "in_turn", "over_nodes"]
 
 
 class Cost(NamedTuple):
@@ -29,22 +29,6 @@ class Cost(NamedTuple):
     reduced_bytes: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
-
-    def memory_bytes(self, copies: int = 1) -> int:
-        """What this rank loads and stores on a node whose ranks share a memory.
-
-            a message    1 copy: read where it lies, written where it goes      2 copies: by way of a room in common
-            x += y       x and y read, x written
-
-        Of algorithms without messages what they read and write, counted. Over all p ranks, an all-reduce of n bytes by
-        the ring is 7n(p-1), with two copies a message 11n(p-1); `direct`, in place, 2pn, the least there can be.
-
-        Args:
-            copies: of each message.
-        """
-        if self.read_bytes or self.written_bytes:
-            return self.read_bytes + self.written_bytes
-        return 2 * copies * self.sent_bytes + 3 * self.reduced_bytes
 
 
 class Formula(NamedTuple):
@@ -116,6 +100,12 @@ class OverNodes(Formula):
         inside_s = self.inside.seconds(inside or link, reduced_bytes_per_s)
         between_s = self.between.seconds(link, reduced_bytes_per_s)
         return max(inside_s, between_s) if self._at_once else inside_s + between_s
+
+
+def chunk_each_step(case: "Case", reduces: bool = False) -> Formula:
+    """The Formula of p-1 steps in each of which a rank passes on one chunk of p, and folds one if it `reduces`."""
+    bytes = case.num_bytes * (case.ranks - 1) / case.ranks
+    return Formula(case.ranks - 1, bytes, bytes if reduces else 0)
 
 
 Counts = TypeVar("Counts", Cost, Formula)

@@ -66,19 +66,13 @@ def hierarchical_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
         pairwise_all_to_all(x, y, comm)
         return
     node, column = rows_and_columns(comm, "nodes", comm.node)
-    width = x.shape[1]
-    order = np.array(members).reshape(-1)  # node after node
-    by_place = _turned(x[order].reshape(m, k, width))
+    width, order = x.shape[1], np.array(members)  # order[a, b]: rank b of node a
+    by_place = scratch(x, (k, m * width))
+    by_place[...] = x[order.T.reshape(-1)].reshape(k, m * width)
     inside = scratch(by_place)  # row b: what rank b of this node has for my place, node after node
-    pairwise_all_to_all(by_place.reshape(k, m * width), inside.reshape(k, m * width), node)
-    by_node = _turned(inside)
+    pairwise_all_to_all(by_place, inside, node)
+    by_node = scratch(x, (m, k * width))
+    by_node.reshape(m, k, width)[...] = inside.reshape(k, m, width).swapaxes(0, 1)
     between = scratch(by_node)
-    pairwise_all_to_all(by_node.reshape(m, k * width), between.reshape(m, k * width), column)
-    y[order] = between.reshape(m * k, width)
-
-
-def _turned(x: Array) -> Array:
-    """The first two axes in the opposite order, in memory, too."""
-    y = scratch(x, (x.shape[1], x.shape[0], *x.shape[2:]))
-    y[...] = x.swapaxes(0, 1)
-    return y
+    pairwise_all_to_all(by_node, between, column)
+    y[order.reshape(-1)] = between.reshape(m * k, width)

@@ -11,7 +11,7 @@ import numpy as np
 
 from simdist.arrays import Array, Chunks, Reduction
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.cost import Case, Cost, Formula, chunk_each_step
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 
@@ -97,12 +97,7 @@ def _scatter_cost(case: Case) -> Cost:
     return Cost(steps, steps, case.num_bytes - case.chunk_bytes(case.root))
 
 
-def _share_formula(case: Case) -> Formula:
-    p = case.ranks
-    return Formula(p - 1, case.num_bytes * (p - 1) / p)
-
-
-@algorithm("scatter", "linear", cost=_scatter_cost, formula=_share_formula)
+@algorithm("scatter", "linear", cost=_scatter_cost, formula=chunk_each_step)
 def linear_scatter(x: Array, comm: Communicator, chunks: Chunks, root: int) -> Array:
     """Give each rank its chunk of root's x: root sends each its own.
 
@@ -132,7 +127,7 @@ def _gather_cost(case: Case) -> Cost:
     return Cost(steps, 0, 0) if case.rank == case.root else Cost(steps, 1, case.chunk_bytes(case.rank))
 
 
-@algorithm("gather", "linear", cost=_gather_cost, formula=_share_formula)
+@algorithm("gather", "linear", cost=_gather_cost, formula=chunk_each_step)
 def linear_gather(shard: Array, comm: Communicator, chunks: Chunks, root: int) -> Array | None:
     """Join the shards of all ranks on root, which receives each where it belongs.
 

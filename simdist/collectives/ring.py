@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from simdist.arrays import Array, Chunks, Reduction, partition, slices
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, in_turn
+from simdist.collectives.cost import Case, Cost, Formula, chunk_each_step, in_turn
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
@@ -64,14 +64,8 @@ def _reduce_scatter_cost(case: Case, order: Sequence[int] | None = None) -> Cost
     )
 
 
-def _half_formula(case: Case, reduces: bool) -> Formula:
-    p = case.ranks
-    share = case.num_bytes * (p - 1) / p
-    return Formula(p - 1, share, share if reduces else 0)
-
-
 @algorithm(
-    "reduce_scatter", "ring", cost=_reduce_scatter_cost, formula=lambda case, **_: _half_formula(case, reduces=True)
+    "reduce_scatter", "ring", cost=_reduce_scatter_cost, formula=lambda case, **_: chunk_each_step(case, reduces=True)
 )
 def ring_reduce_scatter(x: Array, comm: Communicator, op: Reduction, order: Sequence[int] | None = None) -> None:
     """Leave in chunk r of x the reduction over all ranks; the other chunks are working space.
@@ -109,7 +103,7 @@ def _all_gather_cost(case: Case, order: Sequence[int] | None = None) -> Cost:
     return Cost(steps=p - 1, messages=p - 1, sent_bytes=case.num_bytes - case.chunk_bytes(last))
 
 
-@algorithm("all_gather", "ring", cost=_all_gather_cost, formula=lambda case, **_: _half_formula(case, reduces=False))
+@algorithm("all_gather", "ring", cost=_all_gather_cost, formula=lambda case, **_: chunk_each_step(case))
 def ring_all_gather(x: Array, comm: Communicator, chunks: Chunks, order: Sequence[int] | None = None) -> None:
     """Fill x, of which each rank holds its own chunk, with the chunks of all.
 
@@ -138,8 +132,7 @@ def _all_reduce_cost(case: Case, order: Sequence[int] | None = None) -> Cost:
 
 
 def _all_reduce_formula(case: Case, **_: object) -> Formula:
-    p, n = case.ranks, case.num_bytes
-    return Formula(2 * (p - 1), 2 * n * (p - 1) / p, n * (p - 1) / p)
+    return in_turn(chunk_each_step(case, reduces=True), chunk_each_step(case))
 
 
 @algorithm("all_reduce", "ring", cost=_all_reduce_cost, formula=_all_reduce_formula)
