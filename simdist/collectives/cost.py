@@ -159,6 +159,11 @@ class Case:
             raise ArgumentError(f"ranks_per_node is {self.ranks_per_node}; needs at least 0")
 
     @property
+    def per_node(self) -> int:
+        """How many ranks a full node has."""
+        return min(self.ranks_per_node or self.ranks, self.ranks)
+
+    @property
     def chunks(self) -> Partition:
         """How the array's elements are cut, one chunk a rank."""
         return partition(self.num_bytes // self.itemsize, self.ranks)
@@ -178,10 +183,10 @@ def over_nodes(
         at_once: whether both go on at the same time, so that the longer one counts, and not one after the other.
     """
     both = in_turn(inside, between)
-    if not 0 < case.ranks_per_node < case.ranks:
+    if case.per_node == case.ranks:
         return both
     found = OverNodes(*both)
     found.inside, found.between = inside, between
-    found._senders = case.ranks_per_node if senders is None else senders
+    found._senders = case.per_node if senders is None else senders
     found._at_once = at_once
     return found

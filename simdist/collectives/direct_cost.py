@@ -75,4 +75,4 @@ def fits_one_shot(num_bytes: int, ranks: int, memory: str = "host") -> bool:
 
 def on_one_node(case: Case) -> bool:
     """Whether all ranks of this case share a node."""
-    return not 0 < case.ranks_per_node < case.ranks
+    return case.per_node == case.ranks

@@ -87,19 +87,12 @@ def _plan(equal: bool, leaders: bool | None, inner: dict[str, str]) -> Phases | 
     return kind(**inner)
 
 
-def _planned(case: Case, leaders: bool | None, inner: dict[str, str]) -> tuple[Phases | Leaders, int]:
-    per_node = min(case.ranks_per_node or case.ranks, case.ranks)
-    return _plan(case.ranks % per_node == 0, leaders, inner), per_node
-
-
 def _cost(case: Case, leaders: bool | None = None, **inner: str) -> Cost:
-    plan, per_node = _planned(case, leaders, inner)
-    return plan.cost(case, per_node)
+    return _plan(case.ranks % case.per_node == 0, leaders, inner).cost(case, case.per_node)
 
 
 def _formula(case: Case, leaders: bool | None = None, **inner: str) -> Formula:
-    plan, per_node = _planned(case, leaders, inner)
-    return plan.formula(case, per_node)
+    return _plan(case.ranks % case.per_node == 0, leaders, inner).formula(case, case.per_node)
 
 
 @algorithm("all_reduce", "hierarchical", cost=_cost, formula=_formula)

@@ -21,7 +21,7 @@ __all__ = ["hierarchical_all_to_all"]
 
 def _cases(case: Case) -> list[Case]:
     """The all-to-alls that it is made of: two, or where nodes are unequal one of all."""
-    k = min(case.ranks_per_node or case.ranks, case.ranks)
+    k = case.per_node
     if case.ranks % k:
         return [case]
     node, place = divmod(case.rank, k)

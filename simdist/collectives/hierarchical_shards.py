@@ -33,7 +33,7 @@ __all__ = ["hierarchical_all_gather", "hierarchical_reduce_scatter"]
 
 def _seats(case: Case) -> tuple[int, int]:
     """How many nodes, and how many ranks each has; one node where they are not equal."""
-    k = min(case.ranks_per_node or case.ranks, case.ranks)
+    k = case.per_node
     return (1, case.ranks) if case.ranks % k else (case.ranks // k, k)
 
 

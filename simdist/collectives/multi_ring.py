@@ -70,13 +70,13 @@ def _orders(nodes: Sequence[Sequence[int]]) -> Orders:
 
 
 def _cost(case: Case) -> Cost:
-    p, k = case.ranks, case.ranks_per_node or case.ranks
+    p, k = case.ranks, case.per_node
     return rings_cost(case, _orders([range(first, min(first + k, p)) for first in range(0, p, k)]))
 
 
 def _formula(case: Case) -> Formula:
-    p, n, k = case.ranks, case.num_bytes, case.ranks_per_node or case.ranks
-    if k >= p:
+    p, n, k = case.ranks, case.num_bytes, case.per_node
+    if k == p:
         return find("all_reduce", "ring").formula(case)
     most = -(-k // (p % k or k))  # rings that go by one card of the node that has the fewest ranks
     share = 2 * n * (p - 1) / p

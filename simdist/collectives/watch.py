@@ -60,7 +60,7 @@ def watched(
     if not 1 <= ranks <= MOST_RANKS:
         raise ArgumentError(f"cannot watch {ranks} ranks; 1 to {MOST_RANKS} can be told apart")
     case = Case(ranks, 0, root=root, ranks_per_node=ranks_per_node)
-    cluster = _CLUSTER.with_(devices_per_node=case.ranks_per_node or case.ranks)
+    cluster = _CLUSTER.with_(devices_per_node=case.per_node)
     _, spans, _ = run_virtual(_program, case.ranks, cluster, (operation, name, run, case.root, options))
     return Trace(spans, case.ranks)
 
