@@ -20,7 +20,7 @@ def fit_link(messages: Iterable[tuple[int, float]]) -> Link:
     """The link whose alpha + n * beta best fits the times of messages of n bytes.
 
     Least squares of the relative error, because a fit of the absolute one would be dominated by the longest
-    messages and leave alpha to chance. Neither value is below what could be measured.
+    messages and leave alpha to chance. Neither alpha nor beta is below what can be measured.
 
     Args:
         messages: (bytes, seconds) of at least two sizes.

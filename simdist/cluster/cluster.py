@@ -36,14 +36,14 @@ class Cluster:
             receiver has posted a receive, as in MPI. 0 makes all sends wait, except empty ones and those to oneself.
         jitter: each message's latency is multiplied by a seeded random factor between 1 and 1 + jitter.
         slow: rank -> factor by which its computation is slower.
-        seed: of the jitter.
+        seed: of the jitter, a whole number.
         host: a device's share of its node's memory and disks; if not given, transfers to it take no time.
         one_memory: whether the devices of a node share one memory, as cores do: then a peer's data are read as fast
             as a device's own. Otherwise they come over the link `inside`.
         tuned: which algorithms were measured to be fastest, if known.
 
     Raises:
-        ArgumentError: a number lies outside its limits; the message names it.
+        ArgumentError: a number is outside its limits; the message names it.
     """
 
     name: str

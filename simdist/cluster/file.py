@@ -74,7 +74,7 @@ def read_cluster(path: str | Path) -> Cluster:
 
 
 def _made(kind: type[T], base: T | None, told: dict[str, Any], where: str) -> T:
-    """Something of this kind: as it is told, and else as the base is."""
+    """An object of this kind with these values; the others are those of the base."""
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
     missing = [name for name in needed if name not in told]
     if base is None and missing:
@@ -86,7 +86,7 @@ def _made(kind: type[T], base: T | None, told: dict[str, Any], where: str) -> T:
 
 
 def _slow(told: dict[str, Any], path: Path) -> dict[int, float]:
-    """Factors by rank; TOML's keys are words."""
+    """Factors by rank; TOML's keys are strings."""
     if not all(fullmatch("0|[1-9][0-9]{0,8}", rank) for rank in told):
         raise ArgumentError(f"slow in {path} is {told}; needs a factor by rank, such as {{ 2 = 4.0 }}")
     factors = toml.check_kinds(told, dict.fromkeys(told, float), f"slow in {path}")
@@ -104,10 +104,10 @@ def as_toml(cluster: Cluster) -> str:
 
 
 def _lines(of: Cluster | Device | Host | Link) -> list[str]:
-    """What is no table in it."""
+    """The values that are not tables."""
     return [f"{f.name} = {_value(f.type(getattr(of, f.name)))}" for f in fields(of) if f.type in _PLAIN]
 
 
 def _value(x: str | int | float | bool) -> str:
-    """JSON's are TOML's, but for infinity; and only DEL may stand in JSON unescaped."""
+    """TOML writes values as JSON does, except infinity, and DEL, which JSON leaves unescaped."""
     return repr(x) if isinstance(x, float) else json.dumps(x, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -89,10 +89,10 @@ class Tuned:
 
     @classmethod
     def of_text(cls, text: str, where: str = "the text") -> "Tuned":
-        """What `as_text` gave.
+        """The table that `as_text` wrote.
 
         Raises:
-            DataError: it is none of this.
+            DataError: it is not such a table.
         """
         found: dict[tuple[str, int], list[Pick]] = {}
         try:

@@ -1,10 +1,10 @@
-"""Collectives by hand, over send and receive: every algorithm by name, its cost beside it.
+"""Hand-written collectives over send and receive: every algorithm by name, with its cost.
 
-In the symbols of these files n counts the items of the whole array, and in costs its bytes.
+In these files n is the number of items of the whole array, and in costs its number of bytes.
 """
 
-# Importing a family registers its algorithms. They are listed in this order, and of two that would take as
-# long `auto` takes the first: so the simplest, which need the most memory, come last.
+# Importing a family registers its algorithms. They are listed in this order, and `auto` takes the first of those
+# with equal predicted times. So the simplest, which need the most memory, come last.
 from simdist.collectives import (  # noqa: F401, I001
     tree,
     chain,

@@ -123,12 +123,12 @@ def all_to_all(
 
     Raises:
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`; ArrayError also if x's first axis is not
-            p long, or `out` has not x's shape and dtype, or shares memory with x.
+            p long, or `out` does not have x's shape and dtype, or shares memory with x.
     """
     items = flat(x, comm, writable=False)
     if x.ndim == 0 or x.shape[0] != comm.size:
         raise ArrayError(
-            f"rank {comm.rank} gave an array of shape {x.shape}; all_to_all over {comm.size} ranks needs as many rows"
+            f"rank {comm.rank} gave an array of shape {x.shape}; all_to_all over {comm.size} ranks needs one row each"
         )
     y = np.empty_like(x) if out is None else out
     if flat(y, comm).dtype != x.dtype or y.shape != x.shape:
@@ -152,7 +152,7 @@ def broadcast(x: Array, comm: Communicator, root: int = 0, algorithm: str = "aut
 
     Raises:
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
-        ArgumentError: root is no rank of comm.
+        ArgumentError: root is not a rank of comm.
     """
     root = root_of(comm, root)
     items = flat(x, comm, writable=comm.rank != root)
@@ -173,7 +173,7 @@ def reduce(
 
     Raises:
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
-        ArgumentError: root is no rank of comm.
+        ArgumentError: root is not a rank of comm.
     """
     root = root_of(comm, root)
     items, fold = flat(x, comm), reduction(op)
@@ -195,7 +195,7 @@ def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str =
 
     Raises:
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
-        ArgumentError: root is no rank of comm.
+        ArgumentError: root is not a rank of comm.
     """
     root = root_of(comm, root)
     comm.agree(f"scatter from root {root}")
@@ -226,7 +226,7 @@ def gather(shard: Array, comm: Communicator, root: int = 0, algorithm: str = "au
 
     Raises:
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
-        ArgumentError: root is no rank of comm.
+        ArgumentError: root is not a rank of comm.
     """
     root = root_of(comm, root)
     mine = flat(shard, comm, writable=False)

@@ -1,4 +1,4 @@
-"""Ring in both directions at once: each half of the array goes round its own way.
+"""Ring in both directions at once: each half of the array goes in its own direction.
 
     p   ranks            half 0    goes right: each rank sends to the next
     n   items            half 1    goes left: each rank sends to the one before

@@ -15,8 +15,8 @@ with k trailing zeros has up to k children, each with one of those bits set.
            |
            7                               7 = 111
 
-Below a place are the consecutive numbers from its own on. Where p is no power of two, those from p on are
-missing, and nothing else changes.
+The subtree of a place consists of consecutive numbers, its own first. Where p is not a power of two, those from p on
+are missing, and nothing else changes.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ __all__ = ["Binomial", "Branch"]
 
 
 class Branch(NamedTuple):
-    """A rank and its subtree: the places first, which is its own, to end - 1."""
+    """A rank and its subtree: the places from first, its own, to end - 1."""
 
     rank: int
     first: int

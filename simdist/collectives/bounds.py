@@ -1,4 +1,4 @@
-"""Bounds: what no algorithm by messages can do without."""
+"""Bounds: the least that any algorithm by messages needs."""
 
 from simdist.collectives.cost import Case, Formula
 from simdist.errors import unknown_name
@@ -20,7 +20,7 @@ _SHARES = {  # bytes sent or received, and bytes reduced: (of n, of n (p-1)/p) e
 
 def lower_bound(operation: str, *, ranks: int, num_bytes: int) -> Formula:
     """The least latencies, bytes and reduced bytes of a collective, where a rank sends and receives one message at a
-    time. Each by itself: to reach one may cost more of another.
+    time. Each bound holds by itself: an algorithm that reaches one may exceed another.
 
         p ranks, n bytes           latencies    bytes         reduced bytes
         broadcast                  ⌈lg p⌉       n
@@ -38,8 +38,8 @@ def lower_bound(operation: str, *, ranks: int, num_bytes: int) -> Formula:
         UnknownNameError: there is no such collective.
         ArgumentError: no such case.
 
-    Source: Chan, Heimlich, Purkayastha, van de Geijn 2007, Concurrency and Computation 19(13), its table of lower
-    bounds, which says nothing of all_to_all (each rank has so much to give away) and of barriers.
+    Source: Chan, Heimlich, Purkayastha, van de Geijn 2007, Concurrency and Computation 19(13), table of lower bounds.
+    It has no all_to_all, in which each rank has this much to send, and no barrier.
     """
     if operation not in _SHARES:
         raise unknown_name("collective", operation, _SHARES)

@@ -1,9 +1,9 @@
-"""Bruck: ceil(lg p) rounds for every p, a power of two or not, by a turned view of the ranks.
+"""Bruck: ceil(lg p) rounds for every p, a power of two or not, by a rotated view of the ranks.
 
     p   ranks         r   this rank         d   the distance of a round: 1, 2, 4, … below p
     n   items         Each rank counts from itself: place i of its buffer belongs to rank r + i, round the ring.
 
-So all ranks look alike, and none is left over. The price is a turn of the buffer at the beginning or the end.
+So all ranks do the same, and none is left over. The price is a rotation of the buffer, at the beginning or the end.
 
 Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997, IEEE Trans. Parallel Distrib. Syst. 8(11), 1143-1156.
 """
@@ -62,7 +62,7 @@ def bruck_all_gather(x: Array, comm: Communicator, chunks: Chunks) -> None:
         starts    0          1          2          3          4
         d = 1     0 1        1 2        2 3        3 4        4 0
         d = 2     0 1 2 3    1 2 3 4    2 3 4 0    3 4 0 1    4 0 1 2
-        d = 4     0 1 2 3 4  1 2 3 4 0  2 3 4 0 1  3 4 0 1 2  4 0 1 2 3     the last round sends only what lacks
+        d = 4     0 1 2 3 4  1 2 3 4 0  2 3 4 0 1  3 4 0 1 2  4 0 1 2 3     the last round sends only what is missing
         turned    0 1 2 3 4  0 1 2 3 4  0 1 2 3 4  0 1 2 3 4  0 1 2 3 4
 
     Cost per rank: ceil(lg p) messages, n(p-1)/p bytes sent.

@@ -21,8 +21,8 @@ def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
     if type(x) is np.ndarray:
         flags, dtype = x.flags, x.dtype
         if (flags.carray or (flags.c_contiguous and not writable)) and dtype.isbuiltin and not dtype.hasobject:
-            return x if x.ndim == 1 else x.reshape(-1)  # as nearly always
-    if isinstance(x, np.ndarray):  # of a class of its own, as np.matrix, whose rows may not be what an array's are
+            return x if x.ndim == 1 else x.reshape(-1)  # the usual case
+    if isinstance(x, np.ndarray):  # a subclass such as np.matrix, whose rows may differ from an array's
         x = np.asarray(x)
     if not hasattr(x, "dtype") or not hasattr(x, "reshape"):
         raise ArrayError(f"rank {comm.rank} gave {type(x).__name__} {x!r:.60}; a collective needs an array")
@@ -37,12 +37,12 @@ def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
 
 
 def _native(dtype: Any) -> bool:
-    """Whether it is one of numbers or bools as this machine has them; one that was unpickled is not built in."""
+    """Whether it is a dtype of numbers or bools in native byte order; `isbuiltin` is false for an unpickled one."""
     return bool(dtype.isbuiltin) or (dtype.isnative and dtype.kind in "biufc")
 
 
 def scratch(like: Array, shape: int | tuple[int, ...] | None = None) -> Array:
-    """An empty array of this one's kind and dtype to work in: in a ledger it is memory of communication."""
+    """An empty working array of this one's kind and dtype; a ledger counts it as communication memory."""
     x = np.empty_like(like, shape=shape)
     hold("communication", x)
     return x

@@ -1,12 +1,11 @@
-"""Contributions: numbers that tell where they belong and who has gone into them.
+"""Contributions: numbers that encode their place and their contributors.
 
 Rank r's item at place i of an array starts as
 
     8**p * i + 8**r            p   ranks, up to 16
 
-and sums keep this readable: the digits to base 8 count the contributions, what is above them is i times
-their number. So wherever such a number turns up, in the array, in a message or in working space, it explains
-itself.
+and sums can still be decoded: the low p digits in base 8 count the contributions of each rank, and the rest is i times
+their number. So such a number can be read wherever it turns up, in the array, in a message or in working space.
 """
 
 import json
@@ -93,7 +92,7 @@ class Code:
         return self._base * np.arange(self.places, dtype=np.int64) + 8**rank
 
     def read(self, values: Array) -> list[tuple[int, Contributors]]:
-        """The (place, contributors) of each of these numbers; what is none of the code's is left out."""
+        """The (place, contributors) of each of these numbers; values that this code did not make are left out."""
         if values.dtype != np.int64:  # such as a barrier's messages
             return []
         digits = values[:, None] % self._base // 8 ** np.arange(self.ranks) % 8
@@ -104,7 +103,7 @@ class Code:
         return [(int(i), tuple(np.repeat(ranks, d).tolist())) for i, d in zip(place[good], digits[good], strict=True)]
 
     def holdings(self, arrays: Iterable[Array]) -> tuple[Pieces, ...]:
-        """The pieces of each place that somebody holds who has these arrays."""
+        """The pieces of each place that these arrays hold."""
         found: list[set[Contributors]] = [set() for _ in range(self.places)]
         for values in arrays:
             for place, who in self.read(values):

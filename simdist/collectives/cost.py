@@ -1,4 +1,4 @@
-"""Cost: what a collective moves, counted, and what its paper says it takes."""
+"""Cost: exact counts of what a collective moves, and its running time by the papers."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -19,8 +19,8 @@ class Cost(NamedTuple):
         messages: how many messages this rank sends, empty ones included.
         sent_bytes: how many bytes this rank sends.
         reduced_bytes: how many bytes this rank folds into others (bytes of one operand).
-        read_bytes, written_bytes: how much it reads from memory that ranks of the node have in common, and writes to
-            it, where they need no messages.
+        read_bytes, written_bytes: how much it reads from and writes to memory shared by the ranks of the node, in
+            algorithms without messages.
     """
 
     steps: int
@@ -36,11 +36,11 @@ class Formula(NamedTuple):
 
         formula("all_reduce", "ring", ranks=64, num_bytes=1e8).at(alpha=5e-6, beta=1 / 25e9, gamma=1 / 200e9)    # s
 
-    gamma is the time to fold a byte: two bytes are read for it and one written. So a byte that is read or written in
-    memory that ranks share, without a message, counts as a third of one reduced.
+    gamma is the time to fold a byte, which reads two bytes and writes one. So a byte read from or written to shared
+    memory, without a message, counts as a third of a reduced byte.
 
-    It follows the slowest rank and takes chunks as equal, so it may differ from any one rank's Cost. Where papers round
-    for numbers of ranks that are no powers of two (recursive halving, Bruck's all-to-all), it is the exact count.
+    It follows the slowest rank and assumes equal chunks, so it may differ from any one rank's Cost. Where papers round
+    for numbers of ranks that are not powers of two (recursive halving, Bruck's all-to-all), it is the exact count.
     """
 
     latencies: float
@@ -49,14 +49,14 @@ class Formula(NamedTuple):
 
     @property
     def senders(self) -> int:
-        """How many ranks of a node send to other nodes at once, by network cards that they may have to share."""
+        """How many ranks of a node send to other nodes at once, and may have to share its network cards."""
         return 1
 
     def seconds(self, link: Link, reduced_bytes_per_s: float, inside: Link | None = None) -> float:
         """The time with alpha and beta of this link and gamma = 1 / reduced_bytes_per_s.
 
         Args:
-            inside: the link of phases that stay inside nodes, if the algorithm has such: see `OverNodes`.
+            inside: the link of phases that stay inside nodes, if the algorithm has any: see `OverNodes`.
         """
         return self.at(link.latency_s, 1 / link.bytes_per_s, 1 / reduced_bytes_per_s)
 
@@ -79,10 +79,10 @@ class Formula(NamedTuple):
 
 
 class OverNodes(Formula):
-    """The Formula of an algorithm some of whose phases stay inside nodes, made by `over_nodes`; it counts all phases.
+    """The Formula of an algorithm with phases inside nodes and between them, made by `over_nodes`; it counts both.
 
     Attributes:
-        inside, between: the counts of these phases, and of the others.
+        inside, between: the counts of the phases inside nodes, and of those between.
     """
 
     inside: Formula
@@ -125,12 +125,12 @@ class Case:
         ranks: how many take part, p.
         num_bytes: of the whole array, n: what is reduced or broadcast; for all_gather, reduce_scatter,
             scatter and gather the array of all chunks together; for all_to_all what each rank puts in.
-        rank: whose cost is asked for.
+        rank: the rank that the cost is for.
         root: of a rooted collective.
-        itemsize: bytes an element; chunks hold whole elements.
+        itemsize: bytes per item; chunks hold whole items.
         ranks_per_node: how many ranks share a node; 0 for all of them.
-        one_memory: whether those of a node share one memory: what is read or written in a peer's crosses the link
-            where they do not.
+        one_memory: whether the ranks of a node share one memory. If not, what they read and write in a peer's memory
+            crosses the link.
     """
 
     ranks: int
@@ -165,7 +165,7 @@ class Case:
 
     @property
     def chunks(self) -> Partition:
-        """How the array's elements are cut, one chunk a rank."""
+        """How the array's items are cut, one chunk per rank."""
         return partition(self.num_bytes // self.itemsize, self.ranks)
 
     def chunk_bytes(self, i: int) -> int:
@@ -176,11 +176,11 @@ class Case:
 def over_nodes(
     case: Case, inside: Formula, between: Formula, senders: int | None = None, at_once: bool = False
 ) -> Formula:
-    """The Formula of phases inside nodes and of others between them: of a case of one node just their sum.
+    """The Formula of phases inside nodes and of phases between them; on a single node, just their sum.
 
     Args:
-        senders: how many ranks of a node take part in those between; all, where not given.
-        at_once: whether both go on at the same time, so that the longer one counts, and not one after the other.
+        senders: how many ranks of a node take part in the phases between nodes; by default all.
+        at_once: whether both run at the same time, so that only the longer one counts.
     """
     both = in_turn(inside, between)
     if case.per_node == case.ranks:

@@ -1,25 +1,25 @@
-"""Cube: who meets whom when partners are 1, 2, 4, … places apart, so that what a rank knows doubles each round.
+"""Cube: which ranks meet when partners are 1, 2, 4, … places apart, so that what a rank holds doubles each round.
 
     p   ranks         q   the largest power of two in p: how many places the cube has
-    r   this rank     d   the distance of a round: places meet whose numbers differ in the bit d alone
+    r   this rank     d   the distance of a round: places meet whose numbers differ only in bit d
 
     place      0   1   2   3   4   5   6   7
     d = 1      1   0   3   2   5   4   7   6      meets
     d = 2      2   3   0   1   6   7   4   5
     d = 4      4   5   6   7   0   1   2   3
 
-Before the round of distance d a place stands for the run of d places that its number lies in, after it for
-2d. Doubling goes through the rounds forwards and joins the two runs; halving goes backwards and splits them.
+Before the round of distance d a place stands for the aligned run of d places that contains it, afterwards for the run
+of 2d. Doubling goes through the rounds forwards and joins the two runs; halving goes backwards and splits them.
 
-Where p is no power of two, the first p - q places seat two ranks: a host, who takes part, and a guest, who
-hands what it has to its host beforehand and is told the result afterwards.
+Where p is not a power of two, the first p - q places seat two ranks: a host, which takes part, and a guest, which
+gives its data to the host beforehand and gets the result afterwards.
 
     rank       0     1     2     3     4     5        p = 6, q = 4
     place      0 <-- '     1 <-- '     2     3        1 is the guest of 0, 3 is the guest of 2
 
-Formulas count these two as rounds of their own. They are upper bounds where messages wait for their receives: a
-place without a guest need not wait for the others' to begin. Small ones do not wait, and then one from such a place
-may come a round early, and hold the port of a place for which another is due: about one message more.
+Formulas count these two as separate rounds. They are upper bounds where messages wait for their receives, because a
+place without a guest starts earlier. Small messages do not wait. One from such a place may then come a round early and
+occupy a port for which another message is due, which costs about one message more.
 
 Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19(1), 49-66.
 """
@@ -47,7 +47,7 @@ class Round(NamedTuple):
 
 
 class Cube:
-    """A rank's place among the q that meet, and whom it shares it with.
+    """A rank's place among the q that meet, and the rank that shares it.
 
     Attributes:
         size: q.
@@ -63,7 +63,7 @@ class Cube:
         self.size = 1 << bits
         self.place = max(rank // 2, rank - (ranks - self.size))
         self._seats = partition(ranks, self.size)
-        self._all_alone = ranks == self.size  # at their places, so that these are their ranks
+        self._all_alone = ranks == self.size  # each at its place, so that places are ranks
         self.host, self.guest = self._seats.start(self.place), self._seats.start(self.place + 1) - 1
         self.is_guest = rank != self.host
         self.has_guest = rank != self.guest
@@ -76,7 +76,7 @@ class Cube:
         return [self._round(d) for d in self.distances]
 
     def partner(self, d: int) -> int:
-        """Whom this rank meets at this distance."""
+        """The rank that this one meets at this distance."""
         other = self.place ^ d
         return other if self._all_alone else self._seats.start(other)
 
@@ -86,12 +86,12 @@ class Cube:
         return Round(self.partner(d), (mine, mine + d), (theirs, theirs + d))
 
     def of_ranks(self, chunks: Chunks) -> Block:
-        """What places stand for where each rank stands for its own chunk."""
+        """What places stand for, if each rank stands for its own chunk."""
         start = self._seats.start
         return lambda i, j: slice(chunks[start(i)].start, chunks[start(j) - 1].stop)
 
     def widest(self) -> int:
-        """The ranks that the widest run of each round seats, all rounds together: p-1 where p is a power of two.
+        """The number of ranks in the widest run of each round, summed over rounds: p-1 where p is a power of two.
 
         It is the first run, places 0 … d-1, and what it stands for is the longest message of the round.
         """

@@ -1,19 +1,19 @@
-"""Direct: the ranks of a node read and write each other's arrays where they lie, and send no messages.
+"""Direct: the ranks of a node read and write each other's arrays in shared memory, and send no messages.
 
     p   ranks            r    this rank           c2   slice, or chunk, 2 of p
     n   items            x1   rank 1's array      s    the sum of x0, x1, …, in the order of ranks
 
-Three ways, and all ranks go the same:
+There are three ways, and all ranks use the same:
 
-    in place    the arrays lie in memory from `comm.empty`. Rank r sums slice r of all p arrays, block by block, and
-                writes the sum to all of them; two meetings, 2n bytes a rank read and written: the least there can be.
-    staged      the arrays lie anywhere. Each leaves a copy where all reach it, a room at a time: rooms stay in cache.
-    one shot    the arrays are short. Each leaves a copy, and reads everybody's: one meeting.
+    in place    the arrays are in memory from `comm.empty`. Rank r sums slice r of all p arrays, block by block, and
+                writes the sum to all of them. Two meetings; each rank reads n bytes and writes n, the minimum.
+    staged      the arrays are anywhere. Each rank leaves a copy in shared memory, room by room: rooms stay in cache.
+    one shot    the arrays are short. Each rank leaves a copy, and reads the copies of all: one meeting.
 
-On every way sums are folded in the order of ranks, so they are the same bits.
+All ways fold in the order of ranks, so they give the same bits.
 
-On GPUs the ways are the same, each a kernel or two. Where ranks have one each, rank r folds slice r, and one shot goes
-further. Where ranks share one, the first of them folds the slices of all by one kernel: `Peers.led`.
+On GPUs the ways are the same, each a kernel or two. Where ranks have one each, rank r folds slice r, and one shot is
+used for longer arrays, too. Where ranks share one, the first folds the slices of all by one kernel: see `Peers.led`.
 
 Source: Peng, Fang, Liu, Xie, Dai, Yang, Li, Wang 2023, Optimizing MPI Collectives on Shared Memory Multi-Cores, SC'23:
 what a reduction in shared memory has to move.
@@ -66,7 +66,7 @@ def _reduce_at_once(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) ->
     """Each of the ranks `to` folds what all have left."""
     comm, n, items = peers.comm, x.nbytes, len(x)
     p, copies = comm.size, peers.post(x)
-    start_s = comm.clock()  # to wait for the others is no move
+    start_s = comm.clock()  # waiting for the others is not part of the move
     if comm.rank in to:
         fold_all(op, [copy[:items] for copy in copies], x, x)
         peers.moved(start_s, p * n, n, (p - 1) * n, 2 * n, (p - 1) * items, n)
@@ -75,10 +75,10 @@ def _reduce_at_once(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) ->
 
 
 def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> None:
-    """Each leaves a copy of a part of x; then as in place; then the ranks `to` take their own copies back.
+    """Each rank leaves a copy of a part of x; the copies are folded as in place; the ranks `to` take theirs back.
 
-    A slice that one rank alone folds stays with it: it is not left, and its sum need not be taken back. The meeting at
-    which the next parts are left is also the one at which the sums of these are written:
+    A rank does not leave the slice that it alone folds, so it need not take that sum back. At the meeting at which the
+    next parts are left, the sums of the last ones are complete:
 
         post a    fold a    post b    take a    fold b    post c    take b    fold c    meet    take c
     """
@@ -177,7 +177,7 @@ def _all_reduce_formula(case: Case, one_shot: bool | None = None, staged: bool =
 
 
 def _prepare(x: Array, comm: Communicator, op: Reduction) -> Callable[[Array], None] | None:
-    """On one node."""
+    """See Algorithm; only on one node."""
     if comm.size == 1 or comm.num_nodes > 1:
         return None
     to = range(comm.size)
@@ -205,15 +205,16 @@ def direct_all_reduce(
         write     c0 to all           c1 to all           c2 to all           c3 to all
         meet                         all sums are written
 
-    Nobody else touches slice r of any array between the meetings, so nobody needs to be waited for. Rank r folds
-    into x0 and copies from there, a block at a time.
+    Between the meetings only rank r touches slice r of any array, so no rank waits for another. Rank r folds into x0
+    and copies from there, a block at a time.
 
     On several nodes it is the hierarchical all-reduce, direct inside each node.
 
     Args:
         x: shape (n,), contiguous, the same length and dtype on every rank; overwritten.
-        one_shot: whether each rank of a single node sums all copies by itself; by default where arrays are short.
-        staged: whether to copy arrays that need not be, unless they are short.
+        one_shot: whether each rank of a single node sums all copies by itself, if they fit a room; by default where
+            arrays are short.
+        staged: whether to copy arrays even if they are in shared memory; short ones are copied anyway.
 
     Cost per rank: no messages; in place 2 meetings, n bytes read, n written; in one shot 1, pn read, n written;
     staged one for each room full and 1, 2n(p-1)/p read and as many written. n(p-1)/p reduced, in one shot n(p-1).

@@ -7,10 +7,10 @@ from simdist.comm.peers import ROOM_BYTES
 
 __all__ = ["Moves", "fits_one_shot", "in_memory", "is_short", "on_one_node", "rooms"]
 
-_SHORT = {  # by whose memory arrays lie in, see `Peers.memory_of`: bytes of one array, and of all ranks' together
+_SHORT = {  # by `Peers.memory_of`: the most bytes of one array, and of all ranks' arrays together
     "host": (1 << 12, 1 << 14),
     "devices": (1 << 20, 1 << 21),  # about vLLM's, csrc/custom_all_reduce.cuh: 512 KiB on 4 ranks, 256 KiB on 8
-    "device": (0, 0),  # they take turns there: that one folds for all takes fewest of them
+    "device": (0, 0),  # ranks take turns there; one that folds for all takes the fewest
 }
 _ONE_SHOT = {"host": (1 << 14, 1 << 16), "devices": _SHORT["devices"], "device": (1 << 16, 1 << 18)}
 
@@ -19,12 +19,12 @@ class Moves(NamedTuple):
     """What one rank does on one node.
 
     Attributes:
-        meetings: to which all ranks come.
-        read_bytes, written_bytes: in memory that the ranks have in common.
-        private_bytes: read from and written to memory of its own.
+        meetings: of all ranks.
+        read_bytes, written_bytes: in shared memory.
+        private_bytes: read from and written to private memory.
         reduced_bytes: of one operand.
-        peer_bytes: how much of what is read and written lies in the parts of other ranks.
-        crowd_bytes: what others move over the same link, and is in its way: see `Peers.moved`.
+        peer_bytes: how much of what is read and written belongs to other ranks.
+        crowd_bytes: what other ranks move over the same link at that time: see `Peers.moved`.
     """
 
     meetings: int
@@ -50,25 +50,25 @@ class Moves(NamedTuple):
 
 
 def in_memory(case: Case, meetings: int, num_bytes: float, peer_bytes: float, crowd_bytes: float) -> Formula:
-    """Of so many bytes that are read and written, some of them in the parts of other ranks, others in the way."""
+    """The Formula of num_bytes read and written, peer_bytes of them in the memory of other ranks."""
     if case.one_memory:
         return Formula(meetings, 0, num_bytes / 3)
     return Formula(meetings, peer_bytes + crowd_bytes, (num_bytes - peer_bytes) / 3)
 
 
 def rooms(items: int, itemsize: int, chunks: int = 1) -> int:
-    """How many rooms full it takes to post so many chunks, the largest of so many items."""
+    """How many rooms it takes to post this many chunks, the largest of `items` items."""
     return max(1, -(-items // max(1, ROOM_BYTES // (chunks * itemsize))))
 
 
 def is_short(num_bytes: int, ranks: int, memory: str = "host") -> bool:
-    """Whether an array of so many bytes is copied at once, wherever it lies: quicker than to ask, and to meet again."""
+    """Whether an array is copied at once, wherever it is: faster than to find out and to meet again."""
     most, together = _SHORT[memory]
     return num_bytes <= most and num_bytes * ranks <= together
 
 
 def fits_one_shot(num_bytes: int, ranks: int, memory: str = "host") -> bool:
-    """Whether an array that is to be copied anyhow is reduced in one shot: each rank reads what all have copied."""
+    """Whether a staged array is reduced in one shot: each rank reads the copies of all."""
     most, together = _ONE_SHOT[memory]
     return num_bytes <= most and num_bytes * ranks <= together
 

@@ -1,4 +1,4 @@
-"""Direct, where nothing is reduced: each rank fetches what it wants from where it lies, or hands out its share of it.
+"""Direct, where nothing is reduced: each rank reads what it needs in place, or writes its share to the others.
 
 p   ranks            root   the rank that has it           r   this rank
 n   items            c1     chunk 1, of rank 1             ab  rank a's part for rank b
@@ -67,13 +67,13 @@ def direct_broadcast(x: Array, comm: Communicator, root: int, staged: bool = Fal
         write     x1 x2 x3      x1 x2 x3      x1 x2 x3      x1 x2 x3
         meet                 all slices are written
 
-    So root's array is read once and not by each, and no rank has nothing to do.
+    So root's array is read once, not by every rank, and no rank is idle.
 
     Staged, root leaves a copy, a room at a time; it fills the next room while the others empty the last.
     On several nodes: inside root's node, from its first rank to those of the others by a binomial tree, inside those.
 
     Args:
-        staged: whether to copy arrays that need not be.
+        staged: whether to copy arrays even if they are in shared memory.
 
     Cost: no messages; in place 2 meetings, n/p bytes read and n(p-1)/p written; staged one meeting for each
     room full, root writes n and the others read n.
@@ -144,7 +144,7 @@ def direct_all_gather(x: Array, comm: Communicator, chunks: Chunks, staged: bool
     On several nodes: inside each node, between their first ranks round a ring, inside again.
 
     Args:
-        staged: whether to copy arrays that need not be.
+        staged: whether to copy arrays even if they are in shared memory.
 
     Cost per rank: no messages; in place 2 meetings, n(p-1)/p bytes read and as many written; staged one meeting for
     each room full, n(p-1)/p read and n/p written.
@@ -162,7 +162,7 @@ def direct_all_gather(x: Array, comm: Communicator, chunks: Chunks, staged: bool
         return
     start_s, led = comm.clock(), peers.led(x)
     read = written = 0
-    for i in [(r + k) % p for k in range(p)]:  # each begins with another, so that not all read from one
+    for i in [(r + k) % p for k in range(p)]:  # each starts with a different one, so that not all read from one
         chunk, outs = views[i][chunks[i]], [views[rank][chunks[i]] for rank in led if rank != i]
         copy_to(chunk, outs)
         read += chunk.nbytes if outs else 0
@@ -226,7 +226,7 @@ def direct_all_to_all(x: Array, y: Array, comm: Communicator, staged: bool = Fal
 
     Args:
         x, y: shape (p, m), contiguous.
-        staged: whether to copy x though it need not be.
+        staged: whether to copy x even if it is in shared memory.
 
     Cost per rank: no messages; in place 2 meetings, n(p-1)/p bytes read; staged one meeting for each room full,
     n(p-1)/p read and as many written.
@@ -245,7 +245,7 @@ def direct_all_to_all(x: Array, y: Array, comm: Communicator, staged: bool = Fal
         _exchange_staged(x, y, peers)
         return
     start_s, m = comm.clock(), x.shape[1]
-    for i in [(r + k) % p for k in range(1, p)]:  # each begins with another, so that not all read from one
+    for i in [(r + k) % p for k in range(1, p)]:  # each starts with a different one, so that not all read from one
         y[i] = views[i][r * m : (r + 1) * m]
     away = (p - 1) * row
     peers.moved(start_s, away, 0, away, away + 2 * row)

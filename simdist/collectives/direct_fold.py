@@ -1,8 +1,8 @@
-"""Fold: the same slice of all ranks' arrays, reduced where they lie, block by block.
+"""Fold: the same slice of all ranks' arrays, reduced in place, block by block.
 
 blocks   b0 b1 b2 b3         of the arrays of ranks 0 to 3: short enough to be in a core's own cache together
 t        b0 + b1 + b2        in the order of ranks, so that the bits are always the same
-total    t + b3              goes to the first of those who are to have it, and from there to the others
+total    t + b3              goes to the first rank that gets it, and from there to the others
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,13 +39,13 @@ def _chain(arrays: Sequence[Array], total: Array, spare: Array) -> Iterator[tupl
 
 
 def fold(combine: Callable[..., Any], arrays: Sequence[Array], total: Array, spare: Array) -> None:
-    """Take the steps of `_chain`, which see."""
+    """Take the steps of `_chain`."""
     for x, y, out in _chain(arrays, total, spare):
         combine(x, y, out=out)
 
 
 def fold_all(op: Reduction, arrays: Sequence[Array], total: Array, spare: Array) -> None:
-    """Leave in `total` the reduction of the arrays in order: `fold`, which see; on a device one kernel does it."""
+    """Leave in `total` the reduction of the arrays in order, as `fold` does; on a device, by one kernel."""
     fold_to = kernel("fold", "fold_to", total)
     if fold_to is not None and op.known:
         fold_to(op.name, arrays, [total])
@@ -71,7 +71,7 @@ class Slice:
         part: the slice.
 
     Attributes:
-        blocks: what it is cut into: of each block one part of each array.
+        blocks: the blocks of the slice, each with its part of every array.
         items, num_bytes: of the slice of one array.
     """
 
@@ -119,12 +119,12 @@ _Plan: TypeAlias = tuple[list[tuple[Array, Array, Array]], Array, list[Array]]
 
 
 def led_slices(views: Views, peers: Peers, apart: bool = False) -> list[tuple[int, Slice]]:
-    """The slices of the arrays that this rank does, for itself and for others, each with the rank whose it is.
+    """The slices that this rank reduces, its own and those of others, each with its rank.
 
-    They are kept with the arrays, for whoever asks they are always the same.
+    They are always the same for these arrays, and kept with them.
 
     Args:
-        apart: whether slices of ranks that follow each other are to be one each, and not one with the first's rank.
+        apart: whether the slices of consecutive ranks stay separate; if not, they are joined, with the first's rank.
     """
     found: list[tuple[int, Slice]] | None = views.kept.get(("slices", apart))
     if found is None:
@@ -137,7 +137,7 @@ def led_slices(views: Views, peers: Peers, apart: bool = False) -> list[tuple[in
 
 
 def runs(ranks: Sequence[int]) -> list[tuple[int, int]]:
-    """The first and the last of ranks that follow each other: (0, 1) and (3, 3) of 0, 1 and 3."""
+    """The first and the last of each run of consecutive ranks: (0, 1) and (3, 3) of 0, 1 and 3."""
     if len(ranks) == 1:
         return [(ranks[0], ranks[0])]
     firsts, lasts = ([rank for rank in ranks if rank + step not in ranks] for step in (-1, 1))
@@ -148,7 +148,7 @@ def fold_in_place(views: Views, peers: Peers, op: Reduction, to: Sequence[int] |
     """Fold this rank's slice of all arrays, or those that it is to fold for others, and meet.
 
     Args:
-        to: the ranks to whose arrays it is written, a range or a tuple; None for that rank alone whose slice it is.
+        to: the ranks to whose arrays it is written, a range or a tuple; None for only the rank whose slice it is.
     """
     comm = peers.comm
     for part, heirs, moves in views.kept.get(("folds", to)) or _folds(views, peers, to):
@@ -172,7 +172,7 @@ def _folds(views: Views, peers: Peers, to: Sequence[int] | None) -> list[_Fold]:
         heirs: Sequence[int] = (rank,) if to is None else to
         share = part.num_bytes
         far = (p - 1 + len(heirs) - (peers.comm.rank in heirs)) * share
-        # Others write to it what they have folded.
+        # Others write their sums to this rank.
         crowd = max(0, views[0].nbytes - len(to) * share) if to is not None and peers.comm.rank in to else 0
         found.append((part, heirs, (p * share, len(heirs) * share, far, 0, (p - 1) * part.items, 0, crowd)))
     if ("slices", to is None) in views.kept:  # so are the slices

@@ -40,7 +40,7 @@ class _Seat(NamedTuple):
 
 
 def _seat(comm: Communicator, rank: int) -> _Seat:
-    """Where a rank of comm sits, and at which place among the leaders its node's is."""
+    """Where a rank of comm sits."""
     return _Seat(comm.nodes.neighbours(rank).index(rank), list(comm.nodes.members).index(comm.nodes[rank]))
 
 
@@ -91,7 +91,7 @@ def broadcast_over_nodes(x: Array, comm: Communicator, root: int, staged: bool) 
 
 def all_gather_over_nodes(x: Array, comm: Communicator, chunks: Chunks, staged: bool) -> None:
     """Fill x, of which each rank holds its own chunk, with the chunks of all."""
-    if not comm.nodes.in_turn:  # the chunks of a node do not lie side by side
+    if not comm.nodes.in_turn:  # the chunks of a node are not adjacent
         find("all_gather", "ring").run(x, comm, chunks)
         return
     node, leaders = rows_and_columns(comm, "nodes", comm.node)
@@ -145,7 +145,7 @@ def leaders_cost(case: Case, operation: str, staged: bool) -> Cost:
 
 
 def _longest_way(case: Case, operation: str, root: _Seat, staged: bool) -> int:
-    """The steps of the broadcast or the reduction over nodes, where that between leaders keeps all of them."""
+    """The steps of the broadcast or the reduction over nodes, all of those between leaders counted."""
     m = -(-case.ranks // case.ranks_per_node)
     sizes = [case.ranks_per_node] * (m - 1) + [case.ranks - (m - 1) * case.ranks_per_node]
     cases = [Case(k, case.num_bytes, itemsize=case.itemsize) for k in sizes]

@@ -3,7 +3,7 @@
     p   ranks            r    this rank           c2   chunk 2 of p
     n   items            x1   rank 1's array
 
-As `direct`, which see.
+See `direct`.
 """
 
 from simdist.arrays import Array, Reduction, slices
@@ -47,12 +47,12 @@ def direct_reduce_scatter(x: Array, comm: Communicator, op: Reduction, staged: b
         fold      x0 x1 x2 x3: c0     x0 x1 x2 x3: c1     x0 x1 x2 x3: c2     x0 x1 x2 x3: c3
         into      x0                  x1                  x2                  x3
 
-    Staged, or where arrays are short, each leaves a copy of a piece of every chunk but its own, and folds the pieces of
-    that.
+    Staged, or where arrays are short, each rank leaves a copy of a piece of every chunk but its own, and folds the
+    pieces of its own.
     On several nodes it is the all-reduce.
 
     Args:
-        staged: whether to copy arrays that need not be.
+        staged: whether to copy arrays even if they are in shared memory.
 
     Cost per rank: in place 2 meetings, n bytes read, n/p written; staged one meeting for each room full, n(p-1)/p
     read and as many written. n(p-1)/p reduced.
@@ -72,7 +72,7 @@ def direct_reduce_scatter(x: Array, comm: Communicator, op: Reduction, staged: b
 
 
 def _staged(x: Array, peers: Peers, op: Reduction) -> None:
-    """Each leaves a piece of every chunk but its own, and folds all pieces of that into x."""
+    """Each rank leaves a piece of every chunk but its own, and folds all pieces of its own into x."""
     comm, itemsize = peers.comm, x.dtype.itemsize
     p, r = comm.size, comm.rank
     chunks = slices(len(x), p)

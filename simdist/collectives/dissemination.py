@@ -1,4 +1,4 @@
-"""Barrier: nobody goes on before everybody has come.
+"""Barrier: no rank goes on before all have come.
 
 Source: Hensgen, Finkel, Manber 1988, Int. J. Parallel Programming 17(1), 1-17: dissemination.
 """
@@ -24,7 +24,7 @@ def _formula(case: Case) -> Formula:
 
 @algorithm("barrier", "dissemination", cost=_cost, formula=_formula)
 def dissemination_barrier(comm: Communicator) -> None:
-    """Return when all ranks have called this: what a rank has heard of doubles each round.
+    """Return when all ranks have called this: the number of ranks that a rank has heard of doubles each round.
 
         rank        0        1        2        3
         step 1     -> 1     -> 2     -> 3     -> 0          0 knows of 3 0

@@ -79,14 +79,14 @@ def double_tree_all_reduce(x: Array, comm: Communicator, op: Reduction, segment_
         _exchange(comm, x[give], parent, incoming, child)
         if child >= 0:
             op(x[take], incoming)
-    for step in reversed(range(trees.steps(s))):  # down: who has sent receives, and who has received sends
+    for step in reversed(range(trees.steps(s))):  # down: the senders receive, and the receivers send
         parent, take = _due(above, step, parts)
         child, give = _due(below, step, parts)
         _exchange(comm, x[give], child, x[take], parent)
 
 
 def _due(edges: Sequence[Edge], step: int, parts: list[list[slice]]) -> tuple[int, slice]:
-    """Of these edges the one in use in a step: who is at its other end, and which part it carries; else -1, nothing."""
+    """Which of these edges is used in a step: the rank at its other end and the part that it carries; -1 if none is."""
     for tree, peer, first in edges:
         i, odd = divmod(step - first, 2)
         if not odd and 0 <= i < len(parts[tree]):
@@ -95,7 +95,7 @@ def _due(edges: Sequence[Edge], step: int, parts: list[list[slice]]) -> tuple[in
 
 
 def _exchange(comm: Communicator, x: Array, dst: int, y: Array, src: int) -> None:
-    """Send x to dst while receiving y from src; a rank of -1 stands for nobody."""
+    """Send x to dst while receiving y from src; a rank of -1 means none."""
     if dst >= 0 and src >= 0:
         comm.sendrecv(x, dst, y, src)
     elif dst >= 0:

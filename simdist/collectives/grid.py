@@ -7,8 +7,8 @@
     all-reduce along the columns      each rank holds everybody's sum of that part
     all-gather along the rows         each rank holds everybody's sum of the whole
 
-A row and a column together have fewer ranks than the whole, so that there are fewer latencies than in one
-ring over all; the bytes are the same. What a row is, the caller says: a node, or a row of a torus.
+A row and a column together have fewer ranks than one ring over all, so there are fewer latencies; the bytes are
+the same. The caller says what a row is: a node, or a row of a torus.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ class Grid(NamedTuple):
 
 
 def rows_and_columns(comm: Communicator, name: str, row: int) -> Grid:
-    """This rank's row, and the column of those who sit at its place in the other rows.
+    """This rank's row, and the column of the ranks at its place in the rows.
 
     Split once and kept with the communicator, under `name`.
 
@@ -44,7 +44,7 @@ def rows_and_columns(comm: Communicator, name: str, row: int) -> Grid:
 
 
 class Phases(NamedTuple):
-    """The names of the three algorithms that an all-reduce on a grid is put together from."""
+    """The names of the three algorithms that make up an all-reduce on a grid."""
 
     reduce_scatter: str = "ring"
     all_reduce: str = "ring"
@@ -63,7 +63,7 @@ class Phases(NamedTuple):
         find("all_gather", self.all_gather).run(x, row, chunks, **along_rows)
 
     def cost(self, case: Case, row_size: int, **along_rows: Any) -> Cost:
-        """What one rank does, where each row_size ranks are a row; options as of `run`."""
+        """What one rank does, where a row is row_size consecutive ranks; options as of `run`."""
         row, place = divmod(case.rank, row_size)
         whole = Case(row_size, case.num_bytes, place, itemsize=case.itemsize)
         phases = in_turn(
@@ -77,7 +77,7 @@ class Phases(NamedTuple):
         return phases._replace(steps=first.steps)  # chunk 0 is the longest
 
     def formula(self, case: Case, row_size: int) -> Formula:
-        """The sum of the three published times; those of rows are spent inside nodes that are whole rows."""
+        """The sum of the three published times; rows stay inside nodes that consist of whole rows."""
         whole = Case(row_size, case.num_bytes, itemsize=case.itemsize, one_memory=case.one_memory)
         rows = in_turn(
             find("reduce_scatter", self.reduce_scatter).formula(whole),

@@ -20,9 +20,9 @@ __all__ = ["Leaders", "hierarchical_all_reduce"]
 
 
 class Leaders(NamedTuple):
-    """The names of the three algorithms where one rank of each node, the first, speaks for all.
+    """The names of the three algorithms where the first rank of each node acts for all of them.
 
-    It stands in for `Phases` where nodes have different numbers of ranks.
+    Used instead of `Phases` where nodes have different numbers of ranks.
     """
 
     reduce: str = "binomial"
@@ -73,9 +73,9 @@ def _between(case: Case, per_node: int, node: int = 0) -> Case:
 
 
 def _plan(equal: bool, leaders: bool | None, inner: dict[str, str]) -> Phases | Leaders:
-    """The three phases: by leaders if that is asked for or the nodes are unequal.
+    """The three phases: by leaders if requested, or if the nodes are unequal.
 
-    Their algorithms are looked up at once: later some ranks would not hear that there is none of this name.
+    All names are looked up here, so that every rank raises for an unknown one, even of a phase that it skips.
     """
     if leaders is False and not equal:
         raise ArgumentError("leaders=False needs the same number of ranks on every node")
@@ -111,7 +111,7 @@ def hierarchical_all_reduce(
                     +-----|-----------------------+     |      3.  all-gather inside: all hold all
                           +-----------------------------+
 
-    By leaders, which is what nodes of unequal size get, 1 is a reduce to the first rank of the node, 2 an
+    By leaders, as always on nodes of unequal size, 1 is a reduce to the first rank of the node, 2 an
     all-reduce of the whole array among these, and 3 a broadcast.
 
     Args:

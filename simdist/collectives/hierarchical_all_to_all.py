@@ -20,7 +20,7 @@ __all__ = ["hierarchical_all_to_all"]
 
 
 def _cases(case: Case) -> list[Case]:
-    """The all-to-alls that it is made of: two, or where nodes are unequal one of all."""
+    """The all-to-alls that make it up: two, or on unequal nodes one over all ranks."""
     k = case.per_node
     if case.ranks % k:
         return [case]
@@ -39,7 +39,7 @@ def _formula(case: Case) -> Formula:
 
 @algorithm("all_to_all", "hierarchical", cost=_cost, formula=_formula)
 def hierarchical_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
-    """Fill row i of y with row r of rank i's x: first to whoever on the node sits where the row is to go.
+    """Fill row i of y with row r of rank i's x: first to the rank of this node at the destination's place.
 
     Rank b of each node gathers all that its node has for ranks b of all nodes. On four ranks of two nodes:
 
@@ -52,8 +52,8 @@ def hierarchical_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
                                  00:11 01:11 -------------------------------> 01
         …
 
-    What crosses between nodes are the same bytes as in a pairwise all-to-all, in m-1 messages a rank instead of
-    p-k. Unequal nodes have no ranks that sit alike, and get the pairwise one.
+    The same bytes cross between nodes as in a pairwise all-to-all, in m-1 messages per rank instead of p-k. On unequal
+    nodes it is the pairwise one.
 
     Args:
         x, y: shape (p, w), contiguous.

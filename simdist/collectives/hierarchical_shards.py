@@ -1,7 +1,7 @@
 """Hierarchical reduce-scatter and all-gather: most of the way inside the nodes, so that the slow links carry little.
 
     p   ranks         k   ranks on a node         m   nodes         n   bytes
-    ab  rank b of node a, and its chunk           bundle b          the chunks 0b, 1b, … of all ranks that sit alike
+    ab  rank b of node a, and its chunk           bundle b          the chunks 0b, 1b, … of rank b of every node
 
 On four ranks of two nodes:
 
@@ -11,8 +11,8 @@ On four ranks of two nodes:
     00 <--------------------->  10                     between   2. each chunk home      1. bundle b is made
                01 <--------------------->  11
 
-Each is half of the hierarchical all-reduce. A bundle's chunks do not lie together, so they are copied first, or at
-last. Unequal nodes have no ranks that sit alike, and get one ring of all.
+Each is half of the hierarchical all-reduce. The chunks of a bundle are not adjacent, so they are packed first, or
+unpacked last. On unequal nodes it is one ring over all ranks.
 
 Source: Jia et al. 2018, arXiv 1807.11205 (phases inside nodes and between); Wang et al. 2023, ZeRO++, arXiv 2306.10209,
 section 3.3 (the order of chunks that makes them those of a flat reduce-scatter).
@@ -61,7 +61,7 @@ def hierarchical_reduce_scatter(x: Array, comm: Communicator, op: Reduction) -> 
     """Leave in chunk r of x the reduction over all ranks: inside each node, then between nodes.
 
     Cost per rank, where p divides the items: k-1 messages and n(k-1)/k bytes inside the node, m-1 messages and
-    n/k (m-1)/m bytes between; as many bytes reduced. Otherwise shorter chunks are filled up to the longest.
+    n/k (m-1)/m bytes between; as many bytes reduced. Otherwise shorter chunks are padded to the longest.
     """
     members = list(comm.nodes.members.values())
     if len(members) == 1 or not comm.nodes.equal:

@@ -1,6 +1,6 @@
-"""Linear: one rank talks to all others, one after the other; in the naive all-reduce everybody does.
+"""Linear: one rank talks to all others, one after another; in the naive all-reduce every rank does.
 
-    p   ranks            root   the rank that has it all, or is to have it
+    p   ranks            root   the rank that has the whole array, or gets it
     n   items            r      this rank
 
 The plainest way, against which the others are measured. What the root sends or receives grows with p, and
@@ -159,7 +159,7 @@ def _naive_cost(case: Case) -> Cost:
 
 @algorithm("all_reduce", "naive", cost=_naive_cost, formula=_reduce_formula)
 def naive_all_reduce(x: Array, comm: Communicator, op: Reduction) -> None:
-    """Replace x by its reduction over all ranks: everyone sends its whole x to everyone.
+    """Replace x by its reduction over all ranks: every rank sends its whole x to every other.
 
     Each rank then folds what all put in, in the order of ranks, and so all get the same bits.
 

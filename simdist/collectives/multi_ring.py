@@ -4,7 +4,7 @@
     n   items
 
 A single ring enters a node by one rank and leaves it by another, so of a node's network cards two are busy and the
-rest idle. Of k rings each takes another rank's card.
+rest idle. Each of k rings uses the card of a different rank.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,15 +28,15 @@ def all_reduce_round(x: Array, comm: Communicator, op: Reduction, orders: Orders
     parts = partition(len(x), len(orders))
     rings = (Ring(comm.size, comm.rank, order) for order in orders)
     ways = [_go_round(x[parts[i]], comm, op, ring, tag=i) for i, ring in enumerate(rings)]
-    for _ in zip_longest(*ways):  # takes a step of each in turn, until all are round
+    for _ in zip_longest(*ways):  # one step of each ring in turn, until all are done
         pass
 
 
 def _go_round(x: Array, comm: Communicator, op: Reduction, ring: Ring, tag: int) -> Iterator[None]:
-    """A ring all-reduce that rests, at each yield, while its messages are under way.
+    """A ring all-reduce that yields while its messages are in flight.
 
-    In step k a rank passes on the chunk of the rank k places back, and takes that of k + 1 places back: for
-    p-1 steps to fold it into its own, for p-1 more to keep it.
+    In step k a rank passes on the chunk of the rank k places back, and receives that of k + 1 places back. In the first
+    p-1 steps it folds the chunk into its own, in the other p-1 it keeps it.
     """
     p = comm.size
     chunks = partition(len(x), p)
@@ -64,7 +64,7 @@ def rings_cost(case: Case, orders: Orders) -> Cost:
 
 
 def _orders(nodes: Sequence[Sequence[int]]) -> Orders:
-    """Ring i goes through every node from the node's rank i on; one ring will do for a single node."""
+    """Ring i goes through every node from the node's rank i on; a single node needs only one ring."""
     rings = max(map(len, nodes)) if len(nodes) > 1 else 1
     return [[node[(i + j) % len(node)] for node in nodes for j in range(len(node))] for i in range(rings)]
 
@@ -78,7 +78,7 @@ def _formula(case: Case) -> Formula:
     p, n, k = case.ranks, case.num_bytes, case.per_node
     if k == p:
         return find("all_reduce", "ring").formula(case)
-    most = -(-k // (p % k or k))  # rings that go by one card of the node that has the fewest ranks
+    most = -(-k // (p % k or k))  # rings that share a card on the node with the fewest ranks
     share = 2 * n * (p - 1) / p
     between = Formula(2 * (p - 1), most * share / k, share / 2)
     return over_nodes(case, Formula(0, share * (k - 1) / k), between, at_once=True)
@@ -96,10 +96,10 @@ def multi_ring_all_reduce(x: Array, comm: Communicator, op: Reduction) -> None:
         ring 2    2 -- 3 -- 0 -- 1 -- 6 -- 7 -- 4 -- 5 -- 2                        1 to 6 and 5 to 2
         ring 3    3 -- 0 -- 1 -- 2 -- 7 -- 4 -- 5 -- 6 -- 3                        2 to 7 and 6 to 3
 
-    So in each step every rank sends 1/k of what it does to another node, and the rest to its neighbour: all network
-    cards are busy all the time, and so are the links inside. It is how NCCL's rings lie, its channels.
+    So in each step every rank sends 1/k of its bytes to another node, and the rest to its neighbour: all network
+    cards are busy all the time, and so are the links inside. NCCL's channels are rings laid out like this.
 
     Cost per rank: 2k(p-1) messages, k a step; 2n(p-1)/p bytes sent, of which 1/k to another node; n(p-1)/p reduced.
-    In the formula the longer of these two ways takes its time. On one node it is the plain ring.
+    The formula takes the slower of the two. On one node it is the plain ring.
     """
     all_reduce_round(x, comm, op, _orders(list(comm.nodes.members.values())))

@@ -32,7 +32,7 @@ def _reduce_scatter_cost(case: Case) -> Cost:
 def pairwise_reduce_scatter(x: Array, comm: Communicator, op: Reduction) -> None:
     """Leave in chunk r of x the reduction over all ranks; the other chunks stay as they were.
 
-    Each chunk goes from each rank straight to its owner, who folds it. On four ranks, 01 meaning rank 0's
+    Each chunk goes from each rank straight to its owner, which folds it. On four ranks, 01 meaning rank 0's
     part of chunk 1:
 
         rank        0         1         2         3
@@ -97,15 +97,15 @@ def pairwise_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     formula=chunk_each_step,
 )
 def linear_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
-    """Fill row i of y with row r of rank i's x: all messages set out at once, and arrive as they can.
+    """Fill row i of y with row r of rank i's x: all messages start at once, and arrive in any order.
 
         rank        0         1         2         3
         at once   01 -> 1   12 -> 2   23 -> 3   30 -> 0
                   02 -> 2   13 -> 3   20 -> 0   31 -> 1
                   03 -> 3   10 -> 0   21 -> 1   32 -> 2
 
-    One step where the network carries them all together: short rows are there after one latency. Long rows
-    crowd the ports of those who get several at once. The formula is that of one message at a time.
+    It takes one step if the network carries all messages together: short rows arrive after one latency. Long rows
+    compete for the ports of ranks that receive several at once. The formula is that of one message at a time.
 
     Args:
         x, y: shape (p, m), contiguous.
@@ -114,7 +114,7 @@ def linear_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     """
     p, r = comm.size, comm.rank
     y[r] = x[r]
-    away = [(r + k) % p for k in range(1, p)]  # each begins with another, so that no rank gets all at once
+    away = [(r + k) % p for k in range(1, p)]  # each rank starts with a different one, so that none gets all at once
     requests = [comm.irecv(y[src], src) for src in reversed(away)]
     requests += [comm.isend(x[dst], dst) for dst in away]
     for request in requests:

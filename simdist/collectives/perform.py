@@ -1,6 +1,6 @@
-"""Perform: a collective as it is called: all ranks are known to ask for the same, an algorithm does it, one span tells.
+"""Perform: one call of a collective: check that all ranks ask for the same, run an algorithm, record a span.
 
-What becomes of a call depends on its arguments, but not on what the arrays hold: so it is worked out once.
+How a call is carried out depends on its arguments, but not on the values in the arrays, so it is worked out only once.
 """
 
 from collections.abc import Callable
@@ -20,20 +20,20 @@ __all__ = ["IN_PLACE", "Options", "Told", "Way", "carry_out", "perform", "way_of
 Options = dict[str, Any]
 """An algorithm's own options, by name."""
 Told = tuple[Any, ...]
-"""Dtype and shape, then pairs of what else the ranks have to agree on: its name, its value. May be empty."""
+"""Dtype and shape, then a pair (name, value) for each other thing that the ranks must agree on. May be empty."""
 
 
 @dataclass(slots=True)
 class Way:
-    """What becomes of a call: the same for all calls of a communicator with the same arguments.
+    """How a call is carried out: the same for all calls of a communicator with the same arguments.
 
     Attributes:
         run: the algorithm, with its options.
         title: of the span.
-        words: what is done, to compare with what the others say.
-        later: whether that can wait until the ranks meet.
-        asks: to be said before the ranks show each other where their arrays lie, if they have to.
-        other: the way to go if these do not all lie in memory that the ranks share.
+        words: the call in words, which the ranks compare.
+        later: whether the comparison can wait until the ranks meet.
+        asks: the words to compare before the ranks show each other their arrays; empty if they do not.
+        other: the way to use if not all of these arrays are in shared memory.
         prepare: see Algorithm; None also where there are options.
     """
 
@@ -50,20 +50,20 @@ _MOST_WAYS = 4096
 _BY_MESSAGES = ("cuda-aware", "staged")
 """Device paths on which ranks do not open each other's memory."""
 IN_PLACE = ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather")
-"""What leaves a rank that is alone with what it has: no algorithm needs to take memory for that."""
+"""Operations that change nothing on a single rank: no algorithm needs to run, or to take memory, for that."""
 
 
 def _nothing(*_: Any) -> None:
-    """There is nothing to do."""
+    """Do nothing."""
 
 
 def _way(
     operation: str, algorithm: str, comm: Communicator, num_bytes: int, told: Told, options: Options, path: str
 ) -> Way:
-    """Work it out.
+    """Work out how to carry out a call.
 
     Args:
-        path: of arrays on devices, how they come to other ranks: see `Device`.
+        path: for arrays on devices, how they reach other ranks: see `Device`.
     """
     apart = path in _BY_MESSAGES
     words = _words(told) + "".join(f", {name} {value!r}" for name, value in sorted(options.items()))
@@ -87,7 +87,7 @@ def _way(
 
     if algorithm != "auto":
         return by(find(operation, algorithm))
-    if path == "ipc" and "direct" in algorithms(operation):  # what was measured on the host says nothing of it
+    if path == "ipc" and "direct" in algorithms(operation):  # measurements on the host do not apply
         return by(find(operation, "direct"))
     shared, own = choose(operation, comm, num_bytes, by_messages=apart)
     return by(shared) if shared is own else by(shared, by(own))
@@ -95,7 +95,7 @@ def _way(
 
 @lru_cache(maxsize=4096)
 def _words(told: Told) -> str:
-    """As all ranks say it."""
+    """The arguments in words."""
     array = f"{told[0]}{list(told[1])}" if told else "nothing"
     return array + "".join(f", {name} {value}" for name, value in told[2:])
 
@@ -105,7 +105,7 @@ def way_of(operation: str, algorithm: str, options: Options, comm: Communicator,
 
     Args:
         x: the whole array, or a stand-in with its bytes.
-        told: its dtype and shape, and by name what else is to be compared with what the others say.
+        told: its dtype and shape, and by name what else the ranks compare.
     """
     ways: dict[Any, Way] | None = comm.attached.get("ways")
     if ways is None:
@@ -114,7 +114,7 @@ def way_of(operation: str, algorithm: str, options: Options, comm: Communicator,
     key = (operation, algorithm, told, path, *options.items()) if options else (operation, algorithm, told, path)
     try:
         way = ways.get(key)
-    except TypeError:  # an option such as a list, which may be another one the next time
+    except TypeError:  # an unhashable option such as a list, which may have changed since
         way = _way(operation, algorithm, comm, x.nbytes, told, options, path)
     if way is None:
         if len(ways) == _MOST_WAYS:
@@ -137,19 +137,19 @@ def perform(
     told: Told,
     call: Callable[[Callable[..., Any], Communicator], Any],
 ) -> Any:
-    """Find the way and go it: the arguments are those of `way_of` and `carry_out`."""
+    """Find the way and carry it out: the arguments are those of `way_of` and `carry_out`."""
     return carry_out(way_of(operation, algorithm, options, comm, x, told), comm, x, call)
 
 
 def carry_out(way: Way, comm: Communicator, x: Array, call: Callable[[Callable[..., Any], Communicator], Any]) -> Any:
-    """Do it, on the communicator's shadow, once all ranks are known to ask for the same.
+    """Run the algorithm on the communicator's shadow, once all ranks are known to ask for the same.
 
     What `auto` picked shows in the name of the span, and the group's name in its detail.
 
     Args:
         x: the whole array, or a stand-in with its bytes.
-        call: calls the algorithm with its arguments and the communicator. Plain calls take nothing of C's stack,
-            which virtual ranks copy whenever they switch; run(*arguments) would.
+        call: calls the algorithm with its arguments and the communicator. Plain calls use no C stack, which virtual
+            ranks copy at every switch; run(*arguments) would.
     """
     shadow = comm.shadow
     recording = shadow.recorder.on

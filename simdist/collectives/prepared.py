@@ -1,7 +1,7 @@
-"""Prepared: all-reduces of an array that has been reduced before, for which nothing is worked out anew.
+"""Prepared: all-reduces of an array that has been reduced before, for which nothing is worked out again.
 
-Training reduces the same few arrays step after step. So it does not pay to ask each time what they are, where they lie
-and which algorithm is for them: a seventh of what one of 16 KiB takes. MPI 4 has persistent collectives for that
+Training reduces the same few arrays in every step. To check each time what and where they are, and which algorithm to
+use, takes a seventh of the time of an all-reduce of 16 KiB. MPI 4 has persistent collectives for this
 (MPI_Allreduce_init), which a program sets up; here the first call does.
 """
 
@@ -17,26 +17,27 @@ from simdist.comm import Communicator
 
 __all__ = ["prepare", "prepared"]
 
-_MOST = 4096  # of a communicator; most of them may be of arrays that are no more
+_MOST = 4096  # per communicator; most of them may be of arrays that no longer exist
 
 
 def prepared(comm: Communicator, x: Any, algorithm: str, op: Any) -> Way | None:
-    """The way of a call that has been prepared for x, this very array; None where there is none."""
+    """The way that was prepared for this very array; None if there is none."""
     known = comm.attached.get("prepared")
     try:
         found = known.get((id(x), algorithm, op)) if known else None
-    except TypeError:  # an op that is none, such as a list
+    except TypeError:  # an invalid op, such as a list
         return None
     if found is None:
         return None
-    array, dtype, way = found  # another array may have the number of one that is no more
+    array, dtype, way = found  # an array may have the id of one that no longer exists
     return way if array() is x and x.dtype is dtype and x.flags.carray else None
 
 
 def prepare(way: Way, comm: Communicator, x: Array, algorithm: str, op: Any, fold: Reduction) -> None:
-    """Let the next call for x go by `prepared`, where its algorithm can be prepared.
+    """Let `prepared` find the way of the next call for x, if its algorithm can be prepared.
 
-    Arrays that own their memory are left alone: NumPy would not let them grow any more. Those of `comm.empty` do not.
+    Arrays that own their memory are skipped, because NumPy could not resize them any more. Those of `comm.empty` do not
+    own theirs.
 
     Args:
         x: shape (n,).

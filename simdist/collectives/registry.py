@@ -34,18 +34,17 @@ class Algorithm:
         all_to_all                   run(x, y, comm)             both shape (p, m): y[i] becomes rank i's x[this rank]
         barrier                      run(comm)
 
-    and with options of its own by name. reduce_scatter leaves its result in chunk r of partition(n, p). Working space
-    is made as np.empty_like(x, shape=…), so that it is what x is: on a GPU, or a phantom.
+    and options by name. reduce_scatter leaves its result in chunk r of partition(n, p). Allocate working space by
+    np.empty_like(x, shape=…), so that it is of x's kind: on a GPU, or a phantom.
 
     Attributes:
         operation, name: "all_reduce", "ring".
         run: the function that does it, on a flat array and a communicator.
         cost: what one rank does, exactly.
         formula: the published time.
-        by_messages: whether ranks of a node send each other messages; else they meet in memory that they share, first
-            of all.
-        prepare: prepare(x, comm, op) -> what `run` comes to for x whenever it is called again, as a function of x; or
-            None where that is not always the same. Worth it where microseconds count, of an all_reduce alone.
+        by_messages: whether ranks of a node send each other messages. If not, they first meet in shared memory.
+        prepare: prepare(x, comm, op) -> a function of x that does what `run` does for this x, without working it out
+            again; None where calls may differ. Only for an all_reduce, where microseconds count.
         title: what spans are called: "all_reduce ring".
     """
 
@@ -84,13 +83,15 @@ def algorithm(
     by_messages: bool = True,
     prepare: Callable[..., Callable[[Array], None] | None] | None = None,
 ) -> Callable[[Run], Run]:
-    """Register the function below as one way to perform `operation`. Everything that takes an algorithm's name knows
-    it then, `auto` and the command line too: see `Algorithm`, and `simdist.examples.own_algorithm`.
+    """Register the function below as one way to perform `operation`. Everything that takes the name of
+    an algorithm then knows it, including `auto` and the command line.
+
+    See `Algorithm`, and `simdist.examples.own_algorithm`.
 
     Args:
         cost: cost(case, **options) -> Cost of rank case.rank; the options are those of the function.
-        formula: formula(case, **options) -> Formula; where the algorithm is not for so many ranks Formula(inf, inf),
-            which neither `auto` nor `verify` takes, and the function raises ArgumentError.
+        formula: formula(case, **options) -> Formula. If the algorithm does not support this number of ranks, it
+            returns Formula(inf, inf), so that `auto` and `verify` skip it, and the function raises ArgumentError.
         by_messages, prepare: see Algorithm.
 
     Raises:
@@ -112,7 +113,7 @@ def algorithms(operation: str, ranks: int | None = None) -> list[str]:
     """The names of all algorithms for a collective, such as "all_reduce".
 
     Args:
-        ranks: of those alone that are for so many, as all are of simdist's own.
+        ranks: list only algorithms that support this number; all of simdist's own support any.
 
     Raises:
         UnknownNameError: there is no such collective.
@@ -131,7 +132,7 @@ def find(operation: str, name: str) -> Algorithm:
     """
     found = _ALGORITHMS.get(operation, {}).get(name)
     if found is None:
-        others = algorithms(operation)  # and "auto", but who comes here with it is where none is picked
+        others = algorithms(operation)  # "auto" itself comes only from callers that cannot use it
         raise unknown_name(f"{operation} algorithm", name, others if name == "auto" else ["auto", *others])
     return found
 
@@ -184,8 +185,8 @@ class Choice(NamedTuple):
     """What `auto` stands for.
 
     Attributes:
-        shared: the algorithm for arrays all of which lie in memory that ranks share, from `comm.empty`.
-        own: the algorithm for others.
+        shared: the algorithm if the arrays of all ranks are in shared memory, from `comm.empty`.
+        own: the algorithm otherwise.
     """
 
     shared: Algorithm
@@ -193,14 +194,14 @@ class Choice(NamedTuple):
 
 
 def choose(operation: str, comm: Placed, num_bytes: int, by_messages: bool = False) -> Choice:
-    """What `auto` stands for: what has been measured to be the fastest on this machine at about this size; where
-    nothing has, for ranks that share one memory `direct`, or what was measured on another machine to be faster than
-    that; and else the algorithm whose formula gives the least time.
+    """What `auto` stands for: the algorithm measured to be fastest on this machine at about this size. Without such a
+    measurement, `direct` for ranks that share one memory, or what was measured to be faster on another machine; for
+    other ranks, the algorithm whose formula gives the least time.
 
-    All ranks choose alike, because they ask the same table, or the same model, with the same numbers.
+    All ranks choose alike, because they consult the same table, or the same model, with the same numbers.
 
     Args:
-        by_messages: choose by the model, and among algorithms by messages alone.
+        by_messages: choose by the model, and only among algorithms by messages.
     """
     known, cluster, nodes, ranks = _ALGORITHMS[operation], comm.cluster, comm.nodes, len(comm.nodes)
     if nodes.num_nodes == 1 and not by_messages:
@@ -208,7 +209,7 @@ def choose(operation: str, comm: Placed, num_bytes: int, by_messages: bool = Fal
         if pick is not None and {pick.shared, pick.own} <= known.keys():
             return Choice(known[pick.shared], known[pick.own])
         if cluster.one_memory and 1 < ranks <= _MOST_IN_ONE_MEMORY:
-            # Measured wherever there was no table: to meet takes less than to send a message from Python.
+            # On all machines measured, a meeting takes less time than a message sent from Python.
             without = [a for a in known.values() if not a.by_messages]
             if without:
                 name, least = _LONG.get((operation, ranks), ("", 0))
@@ -228,11 +229,11 @@ _LONG = {
     ("all_to_all", 4): ("pairwise", 1 << 20),
     ("broadcast", 2): ("linear", 1 << 16),
 }
-"""For how many ranks, and from how many bytes, messages are faster than `direct` for arrays in ranks' own memory: with
-MPICH 5 and Open MPI 5 on two cores, where nothing is reduced. A message copies once what is copied twice if staged."""
+"""By collective and number of ranks: an algorithm by messages, and from how many bytes on it beats `direct` for arrays
+in private memory. Measured with MPICH 5 and Open MPI 5 on two cores. A message copies once, staging twice."""
 
 _MOST_IN_ONE_MEMORY = 256
-"""How many ranks may share one memory for `auto` to think of it: each of them reads what all others wrote."""
+"""Up to how many ranks per memory `auto` considers algorithms without messages: each reads what all others wrote."""
 
 
 @lru_cache(maxsize=4096)

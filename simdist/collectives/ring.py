@@ -1,4 +1,4 @@
-"""Ring: every rank talks to its two neighbours alone, and every link is busy all the time.
+"""Ring: every rank talks only to its two neighbours, and every link is busy all the time.
 
     p   ranks            r   this rank           order   which rank sits at which place of the ring
     n   items (bytes, in costs)                  c3      chunk 3: the items that rank 3 ends up with
@@ -21,7 +21,7 @@ __all__ = ["Ring", "ring_all_gather", "ring_all_reduce", "ring_reduce_scatter"]
 
 
 class Ring:
-    """A rank's position in a ring: which rank comes after it, which before, and whose chunk is how far back.
+    """A rank's position in a ring, and the ranks after and before it.
 
     Args:
         ranks: how many there are.
@@ -142,7 +142,7 @@ def ring_all_reduce(x: Array, comm: Communicator, op: Reduction, order: Sequence
 
     Args:
         x: shape (n,), contiguous, the same length and dtype on every rank; overwritten.
-        order: the ranks as they sit round the ring; a ring that follows the wires keeps them uncrowded.
+        order: the ranks as they sit round the ring; a ring that follows the wires avoids congestion.
 
     Cost per rank: 2(p-1) messages, 2n(p-1)/p bytes sent, n(p-1)/p reduced.
     """

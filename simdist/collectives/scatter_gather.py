@@ -1,10 +1,10 @@
 """Scatter and gather in place of a tree: a broadcast and a reduction of long arrays, in which all ranks work.
 
-    p   ranks            root   the rank that has it, or is to have it
+    p   ranks            root   the rank that has the array, or gets it
     n   items            c1     chunk 1 of p
 
 A binomial tree sends the whole array in every round. Here it is cut first, and each piece goes its own way:
-about 2n bytes in all, whatever p is.
+about 2n bytes in all, for any p.
 
 Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19(1), 49-66: the broadcast of
 long messages, after van de Geijn, and the reduce of long messages, after Rabenseifner.
@@ -55,7 +55,7 @@ def scatter_all_gather(x: Array, comm: Communicator, root: int, all_gather: str 
         UnknownNameError: no such algorithm; on every rank.
     """
     chunks, gather = partition(len(x), comm.size), find("all_gather", all_gather)
-    if not getattr(x.flags, "writeable", True):  # root's may be: the ring brings back to it what it has
+    if not getattr(x.flags, "writeable", True):  # root's may be read-only, and the all-gather writes to it
         x = x.copy()
     x[chunks[comm.rank]] = binomial_scatter(x, comm, chunks, root)
     gather.run(x, comm, chunks)
@@ -88,8 +88,8 @@ def reduce_scatter_gather(x: Array, comm: Communicator, op: Reduction, root: int
         holds     all
 
     Args:
-        reduce_scatter: which algorithm does the first part. The papers' is "recursive_halving"; the ring moves as many
-            bytes, in p-1 rounds instead of lg p, and does so for every p.
+        reduce_scatter: which algorithm does the first part. The papers' is "recursive_halving"; the ring moves the same
+            bytes for any p, in p-1 rounds instead of lg p.
 
     Cost, with the ring: p - 1 messages, n(p-1)/p bytes sent and as many reduced; and, but for root, one message more
     with the chunks of a branch of the tree.

@@ -11,13 +11,13 @@ from simdist.errors import ArgumentError
 __all__ = ["SEGMENT_BYTES", "piece", "segments"]
 
 SEGMENT_BYTES = 1 << 18
-"""The size of a segment where none is given: long enough that a call costs little beside the transfer."""
+"""The default size of a segment: long enough that a call costs little compared with the transfer."""
 
 
 def segments(length: int, itemsize: int, segment_bytes: int = SEGMENT_BYTES) -> Partition:
-    """Cut `length` items into the fewest runs, as equal as can be, of at most `segment_bytes` each.
+    """Cut `length` items into the fewest runs, as equal as possible, of at most `segment_bytes` each.
 
-    There is always one run, of no items where there are none, and no run of more than one item is too long.
+    There is always at least one run, even of no items. Only a run of a single item may be longer.
 
     Raises:
         ArgumentError: segment_bytes is less than 1.
@@ -29,6 +29,6 @@ def segments(length: int, itemsize: int, segment_bytes: int = SEGMENT_BYTES) -> 
 
 
 def piece(chunk: slice, pieces: int, k: int) -> slice:
-    """Piece k of a chunk that is cut into so many."""
+    """Piece k of a chunk that is cut into this many pieces."""
     part = slices(chunk.stop - chunk.start, pieces)[k]
     return slice(chunk.start + part.start, chunk.start + part.stop)

@@ -45,7 +45,7 @@ def torus_all_reduce(x: Array, comm: Communicator, op: Reduction, rows: int | No
     On eight ranks, two rows of four:
 
         +-> 0 --> 1 --> 2 --> 3 --+     1.  rows: 0 and 4 hold their row's sum of chunk 0, 1 and 5 of chunk 1, …
-        |   |     |     |     |   |     2.  columns: 0 and 4 hold everybody's sum of chunk 0, …
+        |   |     |     |     |   |     2.  columns: 0 and 4 hold the sum of all of chunk 0, …
         +---|-----|-----|-----|---+     3.  rows: all hold all
         +-> 4 --> 5 --> 6 --> 7 --+
         |   |     |     |     |   |
@@ -55,7 +55,7 @@ def torus_all_reduce(x: Array, comm: Communicator, op: Reduction, rows: int | No
 
     Args:
         x: shape (n,), contiguous, the same length and dtype on every rank; overwritten.
-        rows: how many rows; by default as many as make the torus most square, never more than columns.
+        rows: how many rows; by default those of the most square torus, with no more rows than columns.
 
     Cost per rank: 2(columns-1) + 2(rows-1) messages, 2n(p-1)/p bytes sent, n(p-1)/p reduced.
 

@@ -1,6 +1,6 @@
 r"""Binomial trees: all ranks that have the array already help to pass it on.
 
-    p   ranks            root   where the tree starts or ends; `binomial` says whose parent is who
+    p   ranks            root   where the tree starts or ends; `binomial` says which rank is whose parent
     n   items            c23    chunks 2 and 3
 
 About lg p rounds instead of p - 1. The pictures are of eight ranks and root 0:
@@ -141,7 +141,7 @@ def binomial_scatter(x: Array, comm: Communicator, chunks: Chunks, root: int) ->
 
 
 def _rolled(x: Array, k: int) -> Array:
-    """The items of x moved on by k places, the last ones round to the front: a new array, or x itself."""
+    """x rotated by k places, the last items to the front: a new array, or x itself."""
     k %= max(1, len(x))
     if k == 0:
         return x

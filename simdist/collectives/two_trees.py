@@ -31,7 +31,7 @@ __all__ = ["Edge", "TwoTrees", "two_trees"]
 
 
 class Edge(NamedTuple):
-    """Between a rank's child and its parent: in which tree, who sits at the other end, when it is first used."""
+    """Between a rank's child and its parent: in which tree, which rank is at the other end, when it is first used."""
 
     tree: int
     peer: int
@@ -66,8 +66,7 @@ class TwoTrees:
         """The colour, 0 or 1, of the edge above each rank in each tree.
 
         An edge differs from the one above the same rank in the other tree, and from the one above its sibling.
-        Going from edge to edge by these two rules in turn one comes back after an even number of edges, if at
-        all: so two colours are enough.
+        A cycle along which these two rules alternate has an even number of edges, so two colours are enough.
         """
         colour = [[-1] * ranks, [-1] * ranks]
         for start in product(range(2), range(ranks)):
@@ -107,5 +106,5 @@ def _place_above(place: int, places: int) -> int:
 
 @lru_cache(maxsize=64)
 def two_trees(ranks: int) -> TwoTrees:
-    """The two trees over so many ranks; worked out once."""
+    """The two trees over this many ranks; built once."""
     return TwoTrees(ranks)

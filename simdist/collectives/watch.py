@@ -1,10 +1,9 @@
 """Watch: a collective as it is executed, step by step: which rank holds whose contributions to what.
 
-The ranks work with numbers that explain themselves (see Contributions), so an algorithm need not be known to
-be watched.
+The ranks work with numbers that encode their contributors (see Contributions), so that any algorithm can be watched.
 
-Time goes in steps. On this cluster a message arrives one second after it has been sent, however long it is;
-a send keeps its rank for that second, and so does a receive. So step k ends at second k.
+Time advances in steps. On this cluster a message of any length arrives one second after it has been sent; a send
+occupies its rank for that second, and so does a receive. So step k ends at second k.
 """
 
 from collections.abc import Callable
@@ -43,7 +42,7 @@ def watched(
     """Perform a collective on virtual ranks, step by step; the record has spans "state" (see State).
 
     Args:
-        operation, algorithm: "all_reduce", "ring"; any but barrier, which moves nothing. In the place of a name a
+        operation, algorithm: "all_reduce", "ring"; any but barrier, which moves nothing. Instead of a name, a
             function of your own: own(x, comm) does with x what this operation does in place, such as an all_reduce.
         ranks: 1 to 16.
         root: of a rooted collective.
@@ -109,7 +108,7 @@ def _program(
 def _named(
     operation: str, algorithm: str | Callable[[Array, Communicator], object], options: dict[str, Any]
 ) -> tuple[str, Callable[..., Any]]:
-    """The algorithm and its name; of the caller's own, too, which takes no more than the array and the communicator."""
+    """The name and the function of an algorithm; the caller's own takes only the array and the communicator."""
     if isinstance(algorithm, str):
         found = find(operation, algorithm)
         found.check_options(options)

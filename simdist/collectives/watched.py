@@ -1,6 +1,6 @@
 """Watched: a communicator that records what its rank holds, whenever it sends, receives or meets the others.
 
-It is made for a cluster on which a message arrives one second after it has been sent: a send keeps its rank for that
+It is made for a cluster on which a message arrives one second after it has been sent. A send occupies its rank for that
 second, and so does a receive.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["Watch", "Watched"]
 
 
 class Watch:
-    """Sees all memory that one rank is known to have filled, and records what it holds."""
+    """Tracks all memory that one rank is known to have filled, and records what it holds."""
 
     def __init__(self, comm: Communicator, code: Code, goal: tuple[Pieces, ...], title: str) -> None:
         self._comm, self._code, self._goal, self._title = comm, code, goal, title
@@ -54,7 +54,7 @@ def _rest(comm: Communicator, until_s: float) -> None:
 
 
 class _Sending(Request):
-    """A send that keeps its sender for a whole step."""
+    """A send that occupies its sender for a whole step."""
 
     def __init__(self, request: Request, comm: Communicator) -> None:
         self._request, self._comm = request, comm
@@ -93,7 +93,7 @@ class Watched(Communicator):
 
     Args:
         comm: does the work.
-        watch: looks on.
+        watch: records.
     """
 
     def __init__(self, comm: Communicator, watch: Watch) -> None:
@@ -108,7 +108,7 @@ class Watched(Communicator):
         self.isend(x, dst, tag).wait()
 
     def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
-        """See Communicator. It keeps its rank for a whole step, as a send does."""
+        """See Communicator. It occupies its rank for a whole step, as a send does."""
         self._watch.look()
         return _Receiving(self._comm, self._watch, x, src, tag, self._comm.clock() + 1).wait()
 

@@ -200,8 +200,7 @@ class VirtualCommunicator(Communicator):
         """See Communicator. The call itself takes no time, but all leave it at the time of the last to come."""
         self.check_split(color, key)
         self.agree("split")
-        notes = self.exchange("" if color is None else f"{int(color)} {int(key)}")
-        number = self._count("split")
+        notes, number = self.exchange("" if color is None else f"{int(color)} {int(key)}"), self._count("split")
         if color is None:
             return None
         group, rank = self.group.part(number, notes, int(color), self.rank)
