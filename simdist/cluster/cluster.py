@@ -64,7 +64,7 @@ class Cluster:
         check_least(self, 1, "devices_per_node", "nics_per_node")
         check_whole(self, "devices_per_node", "nics_per_node", "seed")
         check_least(self, 0, "eager_bytes", "jitter")
-        if not isinstance(self.slow, Mapping) or not all(isinstance(rank, Integral) for rank in self.slow):
+        if not isinstance(self.slow, Mapping) or not all(isinstance(r, Integral) and r >= 0 for r in self.slow):
             raise ArgumentError(f"slow is {self.slow!r}; needs a factor by rank, such as {{2: 4.0}}")
         for rank, factor in self.slow.items():
             if not 0 < factor < inf:

@@ -42,6 +42,7 @@ def test_with_changes_a_copy():
         ({"eager_bytes": -1}, "eager_bytes is -1; needs at least 0"),
         ({"jitter": -0.1}, "jitter is -0.1; needs at least 0"),
         ({"jitter": float("nan")}, "jitter is nan; needs at least 0"),
+        ({"slow": {-1: 2.0}}, "slow is {-1: 2.0}; needs a factor by rank"),
         ({"slow": {3: 0.0}}, "rank 3 cannot be slow by the factor 0.0"),
         ({"slow": 2.0}, "slow is 2.0; needs a factor by rank"),
         ({"slow": {"3": 2.0}}, "needs a factor by rank, such as {2: 4.0}"),
