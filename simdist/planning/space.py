@@ -24,6 +24,7 @@ LONG = 16384
 _ATTENTION = {"ulysses", "ring_attention"}
 _MOST_REASONS = 3
 _IDLE = (("offload", "none"), ("shards", 0))  # what may be said of any way, and is a setting of some alone
+_DIVISORS = ("tp", "pp", "sp", "ep", "micro_batches")
 
 
 def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[list[Config]]:
@@ -46,6 +47,9 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
             which nothing is predicted.
     """
     check_known(given)
+    for name in _DIVISORS:
+        if given.get(name, 1) < 1:
+            raise ArgumentError(f"{name} is {given[name]}; needs at least 1")
     fixed = {name: value for name, value in given.items() if (name, value) not in _IDLE}
     fixed |= {"device": "phantom"}
     reasons: dict[str, None] = {}

@@ -133,6 +133,10 @@ def test_an_mlp_has_fewer_ways():
         (4, {"dp": 4, "micro_batches": 3}, "4 windows of a rank are not cut evenly into 3 micro-batches"),
         (8, {"schedule": "pipedream"}, "schedule is pipedream; plans are of those that update after"),
         (8, {"method": "async"}, "method is async; plans are of method ddp, dp, zero, fsdp, pipeline"),
+        (8, {"tp": 0}, "tp is 0; needs at least 1"),
+        (8, {"pp": 0}, "pp is 0; needs at least 1"),
+        (8, {"tp": -2}, "tp is -2; needs at least 1"),
+        (8, {"micro_batches": 0}, "micro_batches is 0; needs at least 1"),
         (8, {"width": 60}, "no way to train on 8 ranks: width is 60 and heads is 8"),
     ],
 )
