@@ -34,7 +34,7 @@ class Mixing:
         weights: W, shape (n, n); converted to float64.
 
     Attributes:
-        weights: W.
+        weights: W, exactly symmetric.
         size: n.
 
     Raises:
@@ -60,7 +60,7 @@ class Mixing:
                 f"the mixing matrix is not symmetric: row {i} has {w[i, j]:g} in column {j}, row {j} has {w[j, i]:g} "
                 f"in column {i}"
             )
-        self.weights: npt.NDArray[np.float64] = w
+        self.weights: npt.NDArray[np.float64] = (w + w.T) / 2  # exactly symmetric, so that every message has a receiver
         self.size = len(w)
 
     def neighbours(self, rank: int) -> Sequence[int]:

@@ -43,6 +43,14 @@ def test_a_graph_that_falls_apart_never_agrees():
     assert Mixing(np.eye(1)).spectral_gap == 1
 
 
+def test_rounding_leaves_no_neighbour_that_knows_nothing_of_it():
+    rounded = np.eye(3)
+    rounded[0, 1] = 1e-13
+    mixing = Mixing(rounded)
+    assert [mixing.neighbours(rank) for rank in range(3)] == [[1], [0], []]
+    assert (mixing.weights == mixing.weights.T).all()
+
+
 EDGES = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambda e: e[0] != e[1]), max_size=20)
 
 
