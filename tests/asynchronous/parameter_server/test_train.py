@@ -384,6 +384,11 @@ def test_what_cannot_be(how, steps, fault):
         sd.run(worked, 3, args=(how, steps))
 
 
+def test_checkpoints_less_than_a_step_apart():
+    with pytest.raises(ArgumentError, match="checkpoint_every is 0; needs at least 1"):
+        sd.run(lambda comm: train(comm, np.zeros(KEYS), gradient_of(0, 1), 1, RATE, checkpoint_every=0), 2)
+
+
 def test_ranks_that_disagree(spmd):
     def program(comm):
         reports(comm, ParameterServer(1, BoundedStaleness(comm.rank)), 3)
