@@ -156,7 +156,8 @@ def _told(value: float | None, written: Callable[[float], str]) -> str:
 
 
 def _time(seconds: float) -> str:
-    """In seconds, or less than one in milliseconds."""
+    """In seconds, or less than one in milliseconds; to the picosecond, below which there is only rounding."""
+    seconds = round(seconds, 12)
     return f"{_digits(seconds, 4)} s" if seconds >= 1 else f"{_digits(seconds * 1e3, 4)} ms"
 
 
@@ -166,7 +167,7 @@ def _bytes(num_bytes: float) -> str:
 
 def _digits(value: float, count: int) -> str:
     """This many digits, or all before the point, if there are more."""
-    return f"{value:.{count}g}" if value < 10**count else f"{value:,.0f}"
+    return f"{value:.{count}g}" if round(value) < 10**count else f"{value:,.0f}"
 
 
 def _count(num_bytes: float) -> str:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from simdist.planning.told import room
+from simdist.planning.told import _bytes, _time, room
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,18 @@ from simdist.planning.told import room
 def test_whether_a_plan_fits(held, words):
     bench = SimpleNamespace(cluster=SimpleNamespace(device=SimpleNamespace(memory_bytes=100e9)))
     assert room(SimpleNamespace(num_bytes=held), bench).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (_bytes(999.4e6), "999 MB"),
+        (_bytes(999.6e6), "1,000 MB"),
+        (_bytes(999.7e9), "1,000 GB"),
+        (_time(9999.6), "10,000 s"),
+        (_time(0.0123456), "12.35 ms"),
+        (_time(1.7e-21), "0 ms"),
+    ],
+)
+def test_figures_have_no_exponents(told, words):
+    assert told == words
