@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--out", type=Path, metavar="FILE", help="named .png, .svg or .pdf, or .html (default: after WHAT)"
     )
     parser.add_argument("--width", type=float, default=PAGE, metavar="INCHES", help=f"picture width ({PAGE:g})")
-    parser.add_argument("--arrows", action="store_true", help="draw an arrow for each message (trace, schedule)")
+    parser.add_argument("--arrows", action="store_true", help="draw an arrow for each message (timeline, schedule)")
     groups = {
         name: parser.add_argument_group(f"for {name}") for name in ("a trace", "a collective", "a schedule", "shards")
     }
@@ -154,6 +154,8 @@ def _check_options(args: argparse.Namespace) -> None:
         for option in group._group_actions:
             if name != subject and getattr(args, option.dest) != option.default:
                 raise ArgumentError(f"{option.option_strings[0]} is for {name}, and this is {subject}")
+    if args.arrows and (subject not in ("a trace", "a schedule") or args.html or args.kind != "timeline"):
+        raise ArgumentError("--arrows is for the picture of a timeline or a schedule, and this is none")
 
 
 def _page(args: argparse.Namespace) -> int:
