@@ -94,7 +94,7 @@ class Client:
             if keys is None or part.start < part.stop:
                 self._ask(server, Message(PULL, clock, part))
                 asked.append(server)
-        return self._weights(asked, weights)
+        return self._weights(asked, weights) if asked else clock
 
     def push(self, clock: int, gradient: Array | Rows, keys: slice | None = None) -> None:
         """Send an update stamped `clock`; it is ignored if one for the same clock was sent before.
@@ -174,7 +174,7 @@ class Client:
                 else:
                     self._dismissed.add(server)
         self.waited_s += self.comm.clock() - start_s
-        return None if self._dismissed else min(clocks, default=0)
+        return None if self._dismissed else min(clocks)
 
     def _updates(self, kind: int, clock: int, gradient: Array | Rows, keys: slice | None) -> list[tuple[int, Message]]:
         """An update, cut up for the servers; those that it does not concern hear of its clock."""
