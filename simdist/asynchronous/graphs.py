@@ -47,12 +47,14 @@ class Graph:
         neighbours: of each rank, in ascending order.
 
     Raises:
-        ArgumentError: the neighbours are not symmetric, or a neighbour is the rank itself or does not exist.
+        ArgumentError: there are no ranks, the neighbours are not symmetric, or a neighbour is the rank itself or does not exist.
     """
 
     neighbours: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
+        if not self.neighbours:
+            raise ArgumentError("a graph of 0 ranks; needs at least 1")
         back: list[list[int]] = [[] for _ in self.neighbours]  # whose neighbour each is, in ascending order, too
         for i, others in enumerate(self.neighbours):
             for j in others:
@@ -69,8 +71,6 @@ class Graph:
         Raises:
             ArgumentError: an edge joins a rank to itself, or leads to a rank that does not exist.
         """
-        if ranks < 1:
-            raise ArgumentError(f"a graph of {ranks} ranks; needs at least 1")
         found: list[set[int]] = [set() for _ in range(ranks)]
         for i, j in edges:
             _check_edge(i, j, ranks)

@@ -129,7 +129,8 @@ def test_any_graph_is_as_networkx_finds_it(drawn):
     [
         (lambda: Graph.of(3, [(0, 0)]), r"edge \(0, 0\)"),
         (lambda: Graph.of(3, [(0, 3)]), r"edge \(0, 3\): needs two different ranks of 0 to 2"),
-        (lambda: Graph.of(0, []), "0 ranks"),
+        (lambda: Graph.of(0, []), "a graph of 0 ranks"),
+        (lambda: Graph(()), "a graph of 0 ranks"),
         (lambda: torus(0, 3), "0 x 3"),
         (lambda: graph("torus", 0), "a graph of 0 ranks; needs at least 1"),
         (lambda: graph("torus", -1), "a graph of -1 ranks"),
