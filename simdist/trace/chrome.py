@@ -41,7 +41,7 @@ def write(spans: Sequence[Span], ranks: int, path: Path) -> None:
         DataError: it cannot be written there.
         ArgumentError: a time is infinite or NaN.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
         with temporary.open("x", encoding="utf-8") as file:
             head = json.dumps({"format": _FORMAT, "ranks": ranks})

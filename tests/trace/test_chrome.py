@@ -173,6 +173,14 @@ def test_the_file_appears_whole_or_not_at_all(tmp_path):
     assert os.listdir(tmp_path) == ["t.json"]  # noqa: PTH208
 
 
+@pytest.mark.parametrize("path", ["", "/"])
+def test_a_path_without_a_name(path, trace, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="cannot write the trace"):
+        trace.save(path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match=r"cannot write the trace .*nowhere.*No such file"):
         Trace([], 1).save(tmp_path / "nowhere" / "t.json")
