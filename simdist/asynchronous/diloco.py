@@ -75,7 +75,6 @@ def diloco(
 def _require_rounds(worker: Worker, rounds: int, local_steps: int) -> None:
     """Raise ArgumentError unless there can be such rounds, and the worker is at the end of one."""
     require_steps("rounds", rounds)
-    if local_steps < 1:
-        raise ArgumentError(f"local_steps is {local_steps} on rank {worker.comm.rank}; needs at least 1")
+    require_steps("local_steps", local_steps, 1)
     if worker.done % local_steps:
         raise ArgumentError(f"{worker.done} steps are done, and local_steps is {local_steps}; needs whole rounds")

@@ -147,8 +147,7 @@ def train(
         RankFailed: a worker has died, and the rest cannot continue without it.
     """
     require_steps("steps", steps)
-    if checkpoint_every < 1:
-        raise ArgumentError(f"checkpoint_every is {checkpoint_every}; needs at least 1")
+    require_steps("checkpoint_every", checkpoint_every, 1)
     how = server or ParameterServer()
     layout = how.layout(comm, len(weights))
     comm.agree(f"parameter server: {layout} of {weights.dtype}, {how.consistency}, {steps} steps")
