@@ -1,4 +1,4 @@
-"""Ranks that need not wait for each other: who waits for whom, what that costs, and what it gains.
+"""Asynchronous and loosely synchronized training: which ranks wait for which, what that costs and what it gains.
 
 Without a server: `d_psgd` and `ad_psgd` (averaging with neighbours), `Hogwild` (one vector in shared memory),
 `local_sgd`, `diloco` and `Federation` (local steps between averages). With one: `parameter_server`.
@@ -12,13 +12,13 @@ The six strategies of TensorFlow's tf.distribute, and their equivalents here:
                          for the sum of all gradients
     MultiWorkerMirrored  a copy on each device of several machines; as above  the same over nodes, --algorithm
                                                                               hierarchical (or ring)
-    TPU                  a copy on each core; as above, the sum round the     simdist train --ranks 16 --algorithm torus
+    TPU                  a copy on each core; as above, the sum around the    simdist train --ranks 16 --algorithm torus
                          rows and columns of a 2D torus of links
     CentralStorage       on one device of a machine; the others compute, and  simdist train --ranks 4 --method bsp, on
                          a step waits for all of them                         one node: ParameterServer(1,
                                                                               synchronous())
-    ParameterServer      cut over server tasks; workers compute, each at its  simdist train --ranks 6 --method async
-                         own pace, and a step waits for nobody                --servers 2: ParameterServer(2,
+    ParameterServer      split over servers; workers compute, each at its     simdist train --ranks 6 --method async
+                         own pace, and no step waits for others               --servers 2: ParameterServer(2,
                                                                               asynchronous())
 """
 

@@ -1,7 +1,7 @@
-"""Compute time: how long each rank works on each step, drawn so that runs with the same seed draw the same.
+"""Compute time: how long each rank works on each step, reproducible from a seed.
 
-A time depends on (seed, rank, step) alone, never on which rank asked first. So ranks may run ahead of each
-other, or repeat a step, and a run with other rules for who waits for whom draws exactly the same times.
+A time depends only on (seed, rank, step), not on the order of the calls. So ranks may run ahead of each other or
+repeat a step, and runs under different consistency rules draw exactly the same times.
 """
 
 import math
@@ -85,13 +85,13 @@ class Exponential(ComputeTime):
         return -self.mean_s * math.log(_uniform(self.seed, rank, step))
 
     def first_s(self, k: int, ranks: int) -> float:
-        """The mean time until the first k of this many ranks are done with a step.
+        """The mean time until the first k of this many ranks have finished a step.
 
-        (1/n + 1/(n-1) + … + 1/(n-k+1)) mean_s, or H_n - H_{n-k}, n being the ranks: as long as i of them are at work,
-        one of these is done after mean_s / i.
+        (1/n + 1/(n-1) + … + 1/(n-k+1)) mean_s, or (H_n - H_{n-k}) mean_s, for n ranks: while i of them are working, the
+        next finishes after mean_s / i on average.
 
         Raises:
-            ArgumentError: there are fewer ranks than k, or k is below 0.
+            ArgumentError: k is below 0 or above the number of ranks.
         """
         if not 0 <= k <= ranks:
             raise ArgumentError(f"the first {k} of {ranks} ranks; needs 0 to {ranks}")
@@ -100,12 +100,12 @@ class Exponential(ComputeTime):
 
 @dataclass(frozen=True)
 class LogNormal(ComputeTime):
-    """Times whose logarithm is normal: most near the median, few very long.
+    """Times whose logarithm is normal: most are near the median, a few are very long.
 
     Args:
-        mean_s: of the times themselves.
+        mean_s: the mean of the times themselves.
         sigma: the standard deviation of their logarithm.
-        seed: at least 0, like the others.
+        seed: at least 0, as are the others.
     """
 
     mean_s: float = 1.0
@@ -124,11 +124,11 @@ class LogNormal(ComputeTime):
 
 @dataclass(frozen=True)
 class Slowed(ComputeTime):
-    """Another's times, with some ranks slower by a factor: both in what they draw and in their actual computation.
+    """The times of `base`, with some ranks slower by a factor, in both the extra time and the actual computation.
 
     Args:
         base: the times at full speed.
-        factors: rank -> its factor, above 0 and below 1e12; {2: 4.0} makes rank 2 four times slower.
+        factors: rank -> its factor, above 0 and below 1e12; {2: 4.0} makes rank 2 take four times as long.
     """
 
     base: ComputeTime = field(default_factory=Constant)
@@ -153,12 +153,12 @@ class Slowed(ComputeTime):
 
 @dataclass(frozen=True)
 class Pausing(ComputeTime):
-    """Another's times, but one rank pauses for a while in one step, as in a garbage collection.
+    """The times of `base`, except that one rank pauses in one step, as for garbage collection.
 
     Args:
         base: the times of all other steps.
-        rank: which.
-        step: in which.
+        rank: the rank that pauses.
+        step: the step in which it pauses.
         pause_s: how much longer that step takes.
     """
 
@@ -184,7 +184,7 @@ _NORMAL = NormalDist()
 
 
 def _uniform(seed: int, rank: int, step: int) -> float:
-    """A number inside 0 … 1, never at an end, from a hash of these three."""
+    """A number strictly between 0 and 1, from a hash of these three."""
     digest = blake2b(b"%d %d %d" % (seed, rank, step), digest_size=8).digest()
     return ((int.from_bytes(digest, "little") >> 11) + 0.5) / (1 << 53)
 

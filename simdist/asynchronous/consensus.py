@@ -1,14 +1,14 @@
 """Consensus: how far apart the ranks' weights are, measured without disturbing the method.
 
-The error at an instant is Σ_i ‖x_i - x̄‖², over the ranks, around their mean x̄. To measure it while a method runs,
-ranks would have to communicate, and so change what is measured: the traffic, and who waits for whom. So each rank only
-keeps copies of its weights, with the time of each; when the method has ended, the ranks evaluate these together.
+The error at an instant is Σ_i ‖x_i - x̄‖², over the ranks, around their mean x̄. Measuring it while a method runs would
+take messages, which would change the traffic and the waiting times. So each rank only keeps timestamped copies of its
+weights; when the method has ended, the ranks evaluate these together.
 
     rank 0     x₀ --- x₀' ------ x₀'' -- end --+
     rank 1     x₁ ----- x₁' ---- x₁'' -- end --+-- errors of each instant, from the last copy of each rank before it
     rank 2     x₂ - x₂' -- x₂'' -------- end --+
 
-These messages come after the method's last, on the communicator's twin, so the method's counts exclude them.
+These messages follow the method's last, on the communicator's twin, so the method's counts exclude them.
 """
 
 import threading
@@ -30,7 +30,7 @@ CONSENSUS = "state consensus"
 
 
 def consensus_error(iterates: Array) -> float:
-    """Σ_i ‖x_i - x̄‖² of these weights, shape (ranks, n): one rank's a row."""
+    """Σ_i ‖x_i - x̄‖² of these weights, shape (ranks, n), one row per rank."""
     x = np.asarray(iterates, np.float64)
     return float(((x - x.mean(axis=0)) ** 2).sum())
 
@@ -40,14 +40,14 @@ class Snapshots:
 
     Args:
         comm: the ranks that train together.
-        weights: those before the first step, as the first copy; None for no such copy.
-        every: keep a copy at every so-many-th call.
+        weights: those before the first step, kept as the first copy; None for no such copy.
+        every: the number of calls per copy kept.
 
     Attributes:
-        times_s: of the copies, on the communicator's clock.
+        times_s: when each copy was made, on the communicator's clock.
         iterates: the copies.
 
-    Cost: n bytes of memory a copy; no messages before `errors`.
+    Cost: the memory of the weights for each copy; no messages before `errors`.
     """
 
     def __init__(self, comm: Communicator, weights: Array | None = None, every: int = 1) -> None:
@@ -58,7 +58,7 @@ class Snapshots:
         self.times_s: list[float] = []
         self.iterates: list[Array] = []
         self._calls = 0
-        self._lock = threading.Lock()  # a rank's streams may both take
+        self._lock = threading.Lock()  # two streams of a rank may both call take
         if weights is not None:
             self._keep(weights)
 
@@ -82,18 +82,17 @@ class Snapshots:
         self.iterates.append(weights.copy())
 
     def errors(self, times_s: Sequence[float] | None = None) -> list[tuple[float, float]]:
-        """(time, consensus error) at each of these instants; if none are given, after each rank's k-th copy.
+        """(time, consensus error) at each of these instants; by default after each rank's k-th copy, for all k.
 
-        All ranks must call it, after the method, with the same times; rank 0 adds the errors to the record, as
+        All ranks must call it after the method has ended, with the same times. Rank 0 adds the errors to the record as
         spans named CONSENSUS of zero duration, with the error as detail.
 
-        An instant before the first copy of a rank counts as the time of that copy.
+        For an instant before a rank's first copy, that first copy is used.
 
-        Cost: an all-reduce of n float64 an instant, and two of as many float64 as there are instants.
+        Cost: one all-reduce of n float64 per instant, and two all-reduces of k float64 for k instants.
 
         Raises:
-            ArgumentError: without times, where ranks have different numbers of copies; with, where one has none; on
-                every rank.
+            ArgumentError: without times, ranks have different numbers of copies; or some rank has none; on every rank.
         """
         comm = self.comm
         counts = [int(note) for note in comm.exchange(str(len(self.iterates)))]
@@ -120,5 +119,5 @@ class Snapshots:
 
 
 def recorded(spans: Iterable[Span]) -> list[tuple[float, float]]:
-    """The (time, consensus error) that a record has, in the order of time."""
+    """The (time, consensus error) pairs of a record, by time."""
     return sorted((s.start_s, float(s.detail)) for s in spans if s.name == CONSENSUS)

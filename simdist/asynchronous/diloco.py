@@ -1,4 +1,4 @@
-"""DiLoCo: many local steps on each rank, then one common step by the mean of what they changed.
+"""DiLoCo: many local steps on each rank, then one common step by the mean of their changes.
 
     θ    the weights that all ranks hold        θ_i   rank i's, after H inner steps from θ
     Δ    the outer gradient: the mean of θ - θ_i over the ranks
@@ -7,9 +7,9 @@
         rank 1     θ --AdamW-- … --AdamW-- θ₁ --+-- Δ -- Nesterov by Δ ---+--> θ
         rank 2     θ --AdamW-- … --AdamW-- θ₂ --+                         +--> θ
 
-An outer step of plain SGD at rate 1 leaves θ at the mean of all θ_i, and this is local SGD. Outer momentum adds up
-the directions of successive rounds. The paper's inner optimizer is AdamW, whose moments stay on their rank from round
-to round; its rounds have H = 500 steps.
+An outer step of plain SGD at rate 1 sets θ to the mean of all θ_i: this is local SGD. Outer momentum accumulates the
+directions of successive rounds. The paper's inner optimizer is AdamW, whose moments stay on their rank across rounds;
+its rounds have H = 500 steps.
 
 Source: Douillard et al. 2023, arXiv 2311.08105, algorithm 1.
 """
@@ -43,15 +43,15 @@ def diloco(
     """Train in rounds of H inner steps and one outer step; all ranks have the same weights after each.
 
     Args:
-        worker: of this rank, with the same weights on all at the start.
-        rounds, local_steps: the round to stop after, counted from the first ever; H, inner steps in each, at least 1.
-        outer, outer_rate: the optimizer that steps by Δ, alike on all ranks, `nesterov` if None; its learning rate.
-        algorithm, asked: of the all-reduce; whether to stop after a round, if any rank is asked; given on all or none.
+        worker: this rank's; all start from the same weights.
+        rounds, local_steps: the total, including rounds already done; H, the inner steps of each, at least 1.
+        outer, outer_rate: the optimizer that steps by Δ, equal on all ranks, `nesterov` if None; its learning rate.
+        algorithm, asked: of the all-reduce; whether to stop after this round, if any rank is asked; on all or none.
 
-    Cost per rank and round: one all-reduce of the weights. Besides, θ is kept: n bytes, and the outer state.
+    Cost per rank and round: one all-reduce of the weights. Memory: θ and Δ, n bytes each, and the outer state.
 
     Raises:
-        ArgumentError: local_steps is below 1, rounds below 0, or the worker is in the middle of a round; on every rank.
+        ArgumentError: local_steps is below 1, rounds below 0, or the worker is in the middle of a round.
     """
     _require_rounds(worker, rounds, local_steps)
     x, comm, outer = worker.weights, worker.comm, outer or nesterov(worker.weights)

@@ -1,19 +1,19 @@
-"""Federated averaging: data stay with the clients that have them, and weights travel.
+"""Federated averaging: data stay with their clients, and weights travel.
 
     w      the weights of all            n_k   how many samples client k has
-    S_t    the clients of round t        n     how many those of S_t have together
-    w_k    what client k makes of w: E epochs of SGD over its own samples
+    S_t    the clients of round t        n     how many samples the clients of S_t have in total
+    w_k    the result of client k: E epochs of SGD from w, over its own samples
 
         rank 0     w --+--> client 0 --> w₀ --+--> w ← Σ (n_k / n) w_k --+--> …
                        +--> client 3 --> w₃ --+                          |
         rank 1     w -----> client 4 --> w₄ --+  uplink                  +--> downlink
 
-Client k runs on rank k mod p, so there may be more clients than ranks. Rank 0 is also the server: every sampled client
-sends it its weights, also those that run there, so the bytes on the record are those of as many machines as there are
-clients. The server sums in the order of the sample, so any number of ranks gives the same bits.
+Client k runs on rank k mod p, so there may be more clients than ranks. Rank 0 is also the server. Every sampled client
+sends it its weights, even a client on rank 0, so the recorded bytes are those of one machine per client. The server
+sums in the order of the sample, so any number of ranks gives the same bits.
 
 FedAvg with E = 1 and all samples in one batch is FedSGD: the mean of w - γ g_k is w - γ times the mean of g_k. FedProx
-holds clients back: each descends on its loss + μ/2 ‖w_k - w‖².
+keeps clients near w: each minimizes its loss + μ/2 ‖w_k - w‖².
 
 Source: McMahan et al. 2017, arXiv 1602.05629, algorithm 1; Li et al. 2020, arXiv 1812.06127, algorithm 2 (FedProx).
 """
@@ -39,8 +39,8 @@ class Round(NamedTuple):
     """One rank's view of a round.
 
     Attributes:
-        clients: that were sampled, on whichever rank.
-        losses: of those clients that run here, by client: the mean over its steps.
+        clients: all that were sampled, on any rank.
+        losses: by client that runs on this rank, the mean over its steps.
     """
 
     clients: list[int]
@@ -48,28 +48,28 @@ class Round(NamedTuple):
 
 
 def uplink_bytes(clients: int, fraction: float, rounds: int, num_bytes: int) -> int:
-    """What the clients send in this many rounds: max(1, C·K) times the weights a round, K the clients with data."""
+    """The bytes that K clients with data send in this many rounds: max(1, C·K) times the weights per round."""
     return rounds * _sample_size(clients, fraction) * num_bytes
 
 
 class Federation:
-    """Clients with private data, on the ranks of a communicator, and the weights that they train together.
+    """Clients with private data on the ranks of a communicator, which train one set of weights.
 
     Args:
         comm: the ranks; all of them must construct it, with the same arguments.
-        gradient: gradient(weights, samples) -> (mean loss, its gradient) over samples of these numbers.
-        splits: the numbers of each client's samples; a client without any is never sampled. A rank computes
-            only the gradients of its own clients' samples.
+        gradient: gradient(weights, samples) -> (mean loss, its gradient) over the samples with these indices.
+        splits: the indices of each client's samples; a client without any is never sampled. A rank computes
+            gradients only for its own clients.
         learning_rate: of the clients' SGD.
-        fraction: C, of the clients with data that take part in a round; at most 1; with 0 a single one does.
-        epochs: E, how often a client goes through its samples in a round.
-        batch_size: B, of a client's steps; all its samples if not given.
+        fraction: C, the share of the clients with data that take part in a round, 0 to 1; at least one does.
+        epochs: E, passes of a client over its samples in a round.
+        batch_size: B, of a client's steps; None for all its samples.
         mu: μ of FedProx; 0 is FedAvg.
-        seed: of the samples of clients, and of the order in which a client goes through its own.
+        seed: of the choice of clients, and of the order of each client's samples.
         compute_time: extra time of a client's round, in addition to its actual computation, by client and round.
 
-    Cost a round, n bytes of weights, m clients in the sample: uplink, m messages of n bytes to rank 0; downlink, one
-    broadcast of n bytes.
+    Cost per round, with n bytes of weights and m sampled clients: uplink, m messages of n bytes to rank 0; downlink,
+    one broadcast of n bytes.
 
     Raises:
         ArgumentError: an argument is outside of its limits, or no client has data; on every rank.
@@ -94,7 +94,7 @@ class Federation:
                 f"epochs is {epochs}, batch_size {batch_size}, mu {mu}; needs at least 1, 1 and 0, and mu finite"
             )
         self.able = [k for k, samples in enumerate(splits) if len(samples)]
-        _sample_size(len(self.able), fraction)  # refuses what cannot be
+        _sample_size(len(self.able), fraction)  # raises if the fraction is out of range
         self.comm = comm
         self.splits = splits
         self.fraction = fraction
@@ -111,16 +111,16 @@ class Federation:
         return client % self.comm.size
 
     def sample(self, t: int) -> list[int]:
-        """S_t: max(1, C·K) different ones of the K clients with data, the same on every rank."""
+        """S_t: max(1, C·K) distinct clients of the K with data, the same on every rank."""
         choice = np.random.default_rng([self.seed, 0, t])
         size = _sample_size(len(self.able), self.fraction)
         return [self.able[i] for i in choice.choice(len(self.able), size, replace=False).tolist()]
 
     def train(self, weights: Array, rounds: int, observe: Callable[[int, Array], None] | None = None) -> list[Round]:
-        """Train for so many rounds; all ranks must call.
+        """Train for a number of rounds; all ranks must call.
 
         Args:
-            weights: shape (n,), floats; those of rank 0 count at the start. Changed in place, alike on all ranks.
+            weights: shape (n,), floats; all ranks start from those of rank 0. Changed in place, equally on all ranks.
             rounds: how many.
             observe: called with (round, weights) after each.
         """
@@ -135,7 +135,7 @@ class Federation:
 
     def _round(self, w: Array, t: int) -> Round:
         comm, clients, losses = self.comm, self.sample(t), {}
-        # Posted before rank 0 trains its own clients, so that nobody waits for it before it has to add up.
+        # Posted before rank 0 trains its own clients, so that the uploads of others need not wait for it.
         serving = comm.rank == 0
         uploads = [np.empty_like(w) for _ in clients] if serving else []
         coming = [comm.irecv(upload, self.home(k)) for k, upload in zip(clients, uploads, strict=False)]
@@ -154,7 +154,7 @@ class Federation:
         return Round(clients, losses)
 
     def _client(self, w: Array, k: int, t: int) -> tuple[Array, float]:
-        """What client k makes of w in round t, and its mean loss."""
+        """The weights that client k trains from w in round t, and its mean loss."""
         comm, start_s = self.comm, self.comm.clock()
         mine, sgd, losses = w.copy(), SGD(w, momentum=0.0), []
         for samples in self._batches(k, t):
@@ -168,7 +168,7 @@ class Federation:
         return mine, math.fsum(losses) / len(losses)
 
     def _batches(self, k: int, t: int) -> Iterator[Array]:
-        """The samples of each step of client k in round t."""
+        """The sample indices of each step of client k in round t."""
         samples = self.splits[k]
         order = np.random.default_rng([self.seed, 1, t, k])
         for _ in range(self.epochs):
@@ -189,7 +189,7 @@ class Federation:
 
 
 def _sample_size(clients: int, fraction: float) -> int:
-    """How many of so many clients take part in a round."""
+    """How many of these clients take part in a round."""
     if clients < 1 or not 0 <= fraction <= 1:
         raise ArgumentError(f"fraction is {fraction}, of {clients} clients with data; needs 0 to 1, of some")
     return max(1, round(clients * fraction))

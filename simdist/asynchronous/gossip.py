@@ -11,15 +11,15 @@
         rank 2     x₂ …                                       neighbours, each rank finds its gradient
         rank 3     x₃ …
 
-Ranks that stop before the last step must all do so after the same one, though none talks to all. The news
-spreads with the weights, like a rumour: a rank that is asked to stop names the step by which its furthest peer will
-know, and every rank passes on the earliest step that it has heard of.
+Ranks that stop early must all stop after the same step, although no rank talks to all. The stop notice spreads with
+the weights: a rank that is asked to stop names the step by which the furthest rank will know, and every rank passes on
+the earliest step that it has received.
 
     rank 0, asked in step 7, 3 steps from the furthest      "stop at 10"
     its neighbours know it after step 7, theirs after step 8, the furthest after step 9: all stop at 10
 
-The mean x̄ of the ranks' weights moves as in SGD with the mean of all gradients, as W preserves the mean; but no
-rank ever holds it. How far they are from it is the consensus error, ‖x_i - x̄‖² summed over the ranks (see consensus).
+W preserves the mean x̄ of the ranks' weights, so x̄ moves as in SGD with the mean of all gradients; but no rank ever
+holds it. The distance from it is the consensus error, ‖x_i - x̄‖² summed over the ranks (see `consensus`).
 
 Source: Lian et al. 2017, arXiv 1705.09056, algorithm 1.
 """
@@ -41,16 +41,16 @@ class Neighbourhood:
     """The averaging of one rank with its neighbours.
 
         rounds = Neighbourhood(mixing, comm, weights)
-        rounds.begin(weights)                       # they must not change until …
-        …                                           # something else in the meantime
-        rounds.finish(weights)                      # … here: now weights are the average
+        rounds.begin(weights)                       # from here on they must not change …
+        …                                           # … while this rank computes …
+        rounds.finish(weights)                      # … until here: now they are the average
 
     Args:
         mixing: over the ranks of comm; the same on all of them.
         comm: the ranks; all of them must begin and finish each round.
-        like: a vector of the length and dtype of what is averaged.
+        like: a vector of the same length and dtype as the weights.
 
-    Cost per rank and round, d neighbours, n bytes: d messages, d·n bytes sent.
+    Cost per rank and round, with d neighbours and n bytes: d messages, d·n bytes sent.
 
     Raises:
         ArgumentError: mixing is for another number of ranks; on every rank.
@@ -59,7 +59,7 @@ class Neighbourhood:
     def __init__(self, mixing: Mixing, comm: Communicator, like: Array) -> None:
         if mixing.size != comm.size:
             raise ArgumentError(
-                f"a mixing matrix for {mixing.size} ranks on rank {comm.rank} of {comm.size}; needs one row a rank"
+                f"a mixing matrix for {mixing.size} ranks on rank {comm.rank} of {comm.size}; needs one row per rank"
             )
         self._comm = comm
         self._weights = mixing.weights[comm.rank]
@@ -72,7 +72,7 @@ class Neighbourhood:
         self._under_way += [self._comm.isend(x, j, word) for j in self._heard]
 
     def finish(self, x: Array) -> list[int]:
-        """Replace x by Σ_j W_ij x_j when all have arrived; returns the stop notices received with them."""
+        """Replace x by Σ_j W_ij x_j when all x_j have arrived; returns the stop notices received with them."""
         words = [request.wait().tag for request in self._under_way][: len(self._heard)]
         with self._comm.span("update (mix)"):
             np.multiply(x, self._weights[self._comm.rank], out=x)
@@ -84,15 +84,15 @@ class Neighbourhood:
 
 
 class _Rumour:
-    """What a rank knows of the step at which all stop.
+    """The step at which all ranks stop, as far as this rank knows.
 
     Args:
-        steps: the last one, if nobody stops before.
-        reach: in how many steps this rank's notice reaches all.
+        steps: the number of steps without a stop notice.
+        reach: the number of steps after which this rank's notice has reached all.
         asked: whether this rank is asked to stop.
 
     Attributes:
-        end: the step, as far as is known.
+        end: the step before which this rank will stop.
     """
 
     def __init__(self, steps: int, reach: Callable[[], int], asked: Asked) -> None:
@@ -108,7 +108,7 @@ class _Rumour:
         return self.end - step if self.end < self._steps else 0
 
     def hear(self, step: int, words: list[int]) -> None:
-        """Take in the neighbours' notices of this step."""
+        """Process the neighbours' notices of this step."""
         self.end = min([self.end, *(step + word for word in words if word)])
 
 
@@ -118,11 +118,11 @@ def d_psgd(worker: Worker, mixing: Mixing, steps: int, asked: Asked = lambda: Fa
     Args:
         worker: of this rank; workers may start from different weights.
         mixing: the mixing weights; the same on all ranks, all of which must call.
-        steps: the step to stop at, counted from the first ever.
-        asked: whether to stop before; all ranks stop at the same step, soon after one of them is asked. (In a
+        steps: the total number of steps, including those that the worker has already done.
+        asked: whether to stop early; all ranks stop at the same step, soon after one of them is asked. (In a
             disconnected graph, those that the notice reaches.)
 
-    Cost per rank and step, d neighbours, n bytes of weights: d messages, d·n bytes sent, and as many received.
+    Cost per rank and step, with d neighbours and n bytes of weights: d messages and d·n bytes, both sent and received.
 
     Raises:
         ArgumentError: mixing is for another number of ranks, or steps is below 0; on every rank.

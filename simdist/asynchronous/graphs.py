@@ -1,17 +1,17 @@
-"""Graph: which ranks may talk to each other in decentralised methods.
+"""Graph: which ranks exchange messages in decentralised methods.
 
     ring(6)          torus(3, 3)        exponential(8)               bipartite(5)
 
     0 - 1 - 2        0 - 1 - 2 -        0 - 1                        0 - 1   0 - 3
     |       |        |   |   |          0 - - 2                      2 - 1   2 - 3
     5 - 4 - 3        3 - 4 - 5 -        0 - - - - 4                  4 - 1   4 - 3
-                     |   |   |          and back: 7, 6, 4;
-                     6 - 7 - 8 -        the others alike
+                     |   |   |          and back to 7, 6, 4;
+                     6 - 7 - 8 -        likewise for all others
                      |   |   |
 
-The further a graph spreads news in one step, the more messages a step costs: a ring's ranks have 2 neighbours and
-need about 3p²/(4π²) steps to be e times closer to each other, those of an exponential graph have about 2 lg p and need
-about (lg p)/2.
+The faster a graph spreads information, the more messages a step costs. With Metropolis weights (see `mixing`), ranks of
+a ring have 2 neighbours and need about 3p²/(4π²) steps to come closer to each other by a factor of e; those of an
+exponential graph have about 2 lg p neighbours and need about (lg p)/2 steps.
 """
 
 from collections import deque
@@ -47,7 +47,7 @@ class Graph:
         neighbours: of each rank, in ascending order.
 
     Raises:
-        ArgumentError: there are no ranks, the neighbours are not symmetric, or a neighbour is the rank itself or does not exist.
+        ArgumentError: there are no ranks; or neighbours are not symmetric, do not exist, or are the rank itself.
     """
 
     neighbours: tuple[tuple[int, ...], ...]
@@ -55,14 +55,16 @@ class Graph:
     def __post_init__(self) -> None:
         if not self.neighbours:
             raise ArgumentError("a graph of 0 ranks; needs at least 1")
-        back: list[list[int]] = [[] for _ in self.neighbours]  # whose neighbour each is, in ascending order, too
+        back: list[list[int]] = [[] for _ in self.neighbours]  # of which ranks each is a neighbour, also ascending
         for i, others in enumerate(self.neighbours):
             for j in others:
                 _check_edge(i, j, self.size)
                 back[j].append(i)
         for i, others in enumerate(self.neighbours):
             if list(others) != back[i]:
-                raise ArgumentError(f"rank {i} has neighbours {list(others)}, and is one of {back[i]}; needs the same")
+                raise ArgumentError(
+                    f"rank {i} has neighbours {list(others)}, and is a neighbour of {back[i]}; needs the same"
+                )
 
     @classmethod
     def of(cls, ranks: int, edges: Iterable[tuple[int, int]]) -> "Graph":
@@ -98,7 +100,7 @@ class Graph:
         return len(self._distances(0)) == self.size
 
     def reach(self, rank: int) -> int:
-        """The eccentricity: in how many steps news from this rank reaches all ranks connected to it."""
+        """The eccentricity: the number of steps in which a message from this rank reaches all ranks connected to it."""
         return max(self._distances(rank).values())
 
     def sides(self) -> list[int]:
@@ -131,7 +133,7 @@ class Graph:
 
 
 def _check_edge(i: int, j: int, ranks: int) -> None:
-    """Raise ArgumentError if an edge joins a rank to itself, or leads to a rank that there is not."""
+    """Raise ArgumentError if an edge joins a rank to itself, or leads to a rank that does not exist."""
     if i == j or not (0 <= i < ranks and 0 <= j < ranks):
         raise ArgumentError(f"edge ({i}, {j}): needs two different ranks of 0 to {ranks - 1}")
 
@@ -144,13 +146,13 @@ _MAKERS: dict[str, Callable[[int], Graph]] = {}
 
 
 def named(name: str) -> Callable[[Maker], Maker]:
-    """Register the function below, which makes a graph of a number of ranks, also for `simdist train --graph`.
+    """Decorator: register a function that makes a graph for a number of ranks, also for `simdist train --graph`.
 
         @named("ladder")
         def ladder(ranks):
             return Graph.of(ranks, [(r, r + k) for k in (1, 2) for r in range(ranks - k)])
 
-    It must return a connected `Graph`, for any number of ranks from one on.
+    It must return a connected `Graph`, or raise ArgumentError if there is none for this number of ranks.
     """
 
     def register(maker: Maker) -> Maker:
@@ -169,8 +171,8 @@ def graph(name: str, ranks: int) -> Graph:
     """The graph of this name on this many ranks.
 
     Raises:
-        UnknownNameError: there is none; the message lists those there are.
-        ArgumentError: ranks is below 1; or its function returns no graph, one of another size, or a disconnected one.
+        UnknownNameError: there is none; the message lists the known names.
+        ArgumentError: ranks is below 1; or the function returns no graph, one of another size, or a disconnected one.
     """
     if name not in _MAKERS:
         raise unknown_name("graph", name, _MAKERS)
@@ -178,11 +180,11 @@ def graph(name: str, ranks: int) -> Graph:
         raise ArgumentError(f"a graph of {ranks} ranks; needs at least 1")
     made = _MAKERS[name](ranks)
     if not isinstance(made, Graph):
-        raise ArgumentError(f"what makes {name} returns a {type(made).__name__}; needs a Graph")
+        raise ArgumentError(f"the function for graph {name} returns a {type(made).__name__}; needs a Graph")
     if made.size != ranks:
-        raise ArgumentError(f"{name} is a graph of {made.size} ranks; asked for are {ranks}")
+        raise ArgumentError(f"graph {name} has {made.size} ranks; needs {ranks}")
     if not made.connected:
-        raise ArgumentError(f"{name} on {ranks} ranks falls apart; needs a way from each rank to all others")
+        raise ArgumentError(f"graph {name} on {ranks} ranks is disconnected; needs a path between any two ranks")
     return made
 
 
@@ -196,7 +198,7 @@ def ring(ranks: int) -> Graph:
 
 
 def torus(rows: int, columns: int) -> Graph:
-    """A grid whose rows and columns are closed to rings; rank i is in row i // columns."""
+    """A grid whose rows and columns are closed into rings; rank i is in row i // columns."""
     if rows < 1 or columns < 1:
         raise ArgumentError(f"a torus of {rows} x {columns} ranks; needs at least 1 x 1")
     grid = [divmod(i, columns) for i in range(rows * columns)]
@@ -207,19 +209,19 @@ def torus(rows: int, columns: int) -> Graph:
 
 @named("torus")
 def _most_square(ranks: int) -> Graph:
-    """A torus as square as it can be."""
+    """The most nearly square torus."""
     rows = _most_rows(ranks)
     return torus(rows, ranks // rows)
 
 
 def _most_rows(ranks: int) -> int:
-    """Of a rectangle of so many ranks that has at least as many columns."""
+    """The number of rows of the most nearly square rectangle of this many ranks, with at least as many columns."""
     return next(rows for rows in range(isqrt(ranks), 0, -1) if ranks % rows == 0)
 
 
 @named("exponential")
 def exponential(ranks: int) -> Graph:
-    """Each rank is connected to those 1, 2, 4, 8, … places away in both directions, so weights can be symmetric.
+    """Each rank is connected to those 1, 2, 4, 8, … places away, in both directions so that weights can be symmetric.
 
     Source: Ying et al. 2021, arXiv 2110.13363, where edges are directed, which gives another spectral gap.
     """
@@ -256,7 +258,7 @@ def grid(rows: int, columns: int) -> Graph:
 
 @named("grid")
 def _most_square_grid(ranks: int) -> Graph:
-    """A grid as square as it can be."""
+    """The most nearly square grid."""
     rows = _most_rows(ranks)
     return grid(rows, ranks // rows)
 

@@ -1,7 +1,7 @@
 """Hogwild: ranks of a node update one shared vector concurrently and without a lock.
 
     x     one vector in shared memory
-    e     the keys that an example touches: few of many, so two ranks seldom touch the same at the same time
+    e     the keys that an example touches: few of many, so two ranks seldom touch the same key at the same time
 
         rank 0     read x[e] |---- gradient ----| x[e] -= γ g
         rank 1            read x[e'] |---- gradient ----| x[e'] -= γ g'
@@ -9,8 +9,8 @@
                       rank 0 writes in between: if e and e' have keys in common, rank 1's gradient is of stale
                       weights, and each such key is a conflict
 
-If no two ranks touch the same keys, the result is bit-identical to that of one rank that does all steps in sequence.
-If they do, it is close, and the closer the sparser the problem. The number of conflicts tells how close.
+If no two ranks touch the same keys, the result is bit-identical to that of one rank that makes all steps in sequence.
+Otherwise it is close, and closer for sparser problems. The number of conflicts indicates how close.
 
 Source: Niu, Recht, Ré, Wright 2011, arXiv 1106.5730, algorithm 1.
 """
@@ -30,20 +30,20 @@ __all__ = ["Hogwild", "SparseObjective", "Touches"]
 
 
 class SparseObjective(Protocol):
-    """A sum of terms of which each depends on few of the weights, as one rank goes through its terms."""
+    """One rank's terms of a sum in which each term depends on few of the weights."""
 
     def keys(self, step: int) -> Array:
         """The keys of the weights that this step's term depends on: int64, ascending, each once."""
 
     def gradient(self, weights: Array, step: int) -> tuple[float, Array]:
-        """(loss, gradient) of this step's term, from the weights of `keys(step)` and by them: same shape."""
+        """(loss, gradient) of this step's term, at the weights of `keys(step)` and with respect to them: same shape."""
 
 
 class Touches(NamedTuple):
-    """What one rank did to the shared vector.
+    """One rank's accesses to the shared vector.
 
     Attributes:
-        losses: one a step, at the weights that it read.
+        losses: one per step, at the weights that it read.
         num_keys: how many keys it wrote, repetitions included.
         conflicts: how often another rank wrote a key that this rank had read but not yet written.
     """
@@ -57,9 +57,9 @@ class Hogwild:
     """One vector of weights shared by all ranks of a node, and one rank's updates of it.
 
     Args:
-        comm: ranks of one node; all of them must make it.
-        weights: at the start, shape (n,), floats; those of rank 0 count.
-        count_conflicts: whether to count them, which takes 8·n bytes of shared memory per rank.
+        comm: ranks of one node; all of them must construct it.
+        weights: initial values, shape (n,), floats; those of rank 0 are used.
+        count_conflicts: whether to count conflicts, which takes 8·n bytes of shared memory per rank.
 
     Attributes:
         weights: the shared vector; it includes every rank's changes.
@@ -77,14 +77,14 @@ class Hogwild:
             )
         self.comm = comm
         self.weights = comm.shared(weights.shape, weights.dtype)
-        # A line a rank, which nobody else writes to: so no count is lost, whoever writes at the same time.
+        # One row per rank, which no other rank writes to: so concurrent writes lose no count.
         self._writes = comm.shared((comm.size, len(weights)), np.int64) if count_conflicts else None
         if comm.rank == 0:
             self.weights[...] = weights
         self.meet()
 
     def meet(self) -> None:
-        """A barrier, after which all that the ranks wrote before can be read."""
+        """A barrier, after which all earlier writes of all ranks can be read."""
         self.comm.fence()
         self.comm.barrier()
         self.comm.fence()
@@ -98,13 +98,12 @@ class Hogwild:
         compute_time: ComputeTime | None = None,
         observe: Callable[[int, Array], None] | None = None,
     ) -> Touches:
-        """Make this many steps, while the others make theirs; returns when all are done.
+        """Make this many steps, concurrently with the other ranks; returns when all are done.
 
-        On virtual ranks the order of reads and writes is that of virtual time, so conflicts are exact: two steps
-        conflict in each key that both touch, where they overlap in time. On real ranks they are those that
-        a rank detects from counts of writes, read before and after. There a write reads its keys, adds, and writes
-        them back: of two simultaneous writes to a key one may be lost, as NumPy's additions, unlike the paper's, are
-        not atomic.
+        On virtual ranks reads and writes happen in the order of virtual time, so conflicts are exact: two steps
+        that overlap in time conflict in each key that both touch. On real ranks they are those that a rank detects
+        from counts of writes, read before and after. There one of two simultaneous updates of a key may be lost,
+        because NumPy's additions, unlike the paper's, are not atomic.
 
         Args:
             objective: this rank's terms.
@@ -114,7 +113,7 @@ class Hogwild:
             observe: called with (step, all weights) after each step.
 
         Raises:
-            ArgumentError: keys do not ascend, or lie outside the weights.
+            ArgumentError: keys are not ascending, or out of range.
         """
         require_steps("steps", steps)
         times = compute_time or Constant()
@@ -130,7 +129,7 @@ class Hogwild:
     def _step(
         self, objective: SparseObjective, step: int, rate: float, compute_time: ComputeTime
     ) -> tuple[float, int, int]:
-        """One step: its loss, how many keys it wrote, and how many of their weights were others' by then."""
+        """One step: its loss, the number of keys that it wrote, and the number of its conflicts."""
         comm = self.comm
         e = self._checked(objective.keys(step))
         with comm.span("hogwild step", e.size * self.weights.itemsize):
@@ -148,11 +147,11 @@ class Hogwild:
         return float(loss), e.size, conflicts
 
     def _num_writes(self, e: Array) -> int:
-        """How often ranks have written these keys; between this rank's reading and writing, only others do."""
+        """How often ranks have written these keys; between this rank's read and write only others do."""
         return 0 if self._writes is None else int(self._writes[:, e].sum())
 
     def _checked(self, e: Array) -> Array:
-        """The keys, if they can be used: a key that came twice would be written once."""
+        """The keys, checked: of a key that came twice only one update would be written."""
         if len(e) and (e[0] < 0 or e[-1] >= len(self.weights) or (e[1:] <= e[:-1]).any()):
             raise ArgumentError(
                 f"keys {e[:8].tolist()}… on rank {self.comm.rank}: need to ascend, from 0 to {len(self.weights) - 1}"

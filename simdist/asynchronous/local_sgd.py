@@ -1,14 +1,14 @@
 """Local SGD: ranks make steps independently, and average their weights every H steps.
 
-    H   steps between two averages             γ g   a step of the rank's own
+    H   steps between two averages             γ g   a rank's local step
 
         rank 0     x - γg - γg - γg --+             +--> x̄ - γg - γg - γg --+
         rank 1     x - γg - γg - γg --+-- average --+--> x̄ - γg - γg - γg --+-- …
         rank 2     x - γg - γg - γg --+             +--> x̄ - γg - γg - γg --+
 
-With H = 1 and plain SGD that is data parallelism: the mean of x - γ g_i is x - γ times the mean of g_i. With H steps it
-sends an H-th of the bytes, and ranks drift apart in between. Post-local SGD averages every step at first, while the
-weights move far, and every H steps from then on.
+With H = 1 and plain SGD this is data parallelism: the mean of x - γ g_i is x - γ times the mean of g_i. With larger H
+it sends 1/H of the bytes, and ranks drift apart in between. Post-local SGD averages after every step at first, while
+weights change fast, and then every H steps.
 
 Source: Stich 2019, arXiv 1805.09767, algorithm 1; Lin et al. 2020, arXiv 1808.07217 (post-local SGD).
 """
@@ -42,7 +42,7 @@ def average(x: Array, comm: Communicator, algorithm: str = "auto") -> None:
 
 
 def any_asked(asked: Asked | None, comm: Communicator) -> bool:
-    """Whether any rank is asked to stop. All must call, at an average, when they wait for each other anyway."""
+    """Whether any rank is asked to stop. All must call it, at an average, where they wait for each other anyway."""
     return asked is not None and any(comm.exchange("stop" if asked() else ""))
 
 
@@ -52,16 +52,16 @@ def local_sgd(
     """Train by local steps; all ranks have the same weights at the end.
 
     Args:
-        worker: of this rank, with the same weights on all at the start. Its optimizer state stays on this rank.
-        steps: the step that each rank stops at, counted from the first ever; an average follows the last in any case.
+        worker: this rank's; all start from the same weights. Its optimizer state stays on this rank.
+        steps: the total number of steps, including those that the worker has already done; the last is always averaged.
         local_steps: H, at least 1; or H as a function of the step just made, the same on all ranks.
         algorithm: of the all-reduce.
-        asked: whether to stop at the next average, if any rank is asked to; given on all ranks or on none.
+        asked: whether to stop; all stop at the next average if any rank is asked. Given on all ranks or on none.
 
     Returns:
-        How many averages there were: ceil(steps / H) for a fixed H.
+        The number of averages: ceil(steps / H) for a fixed H.
 
-    Cost per rank: one all-reduce of the weights an average.
+    Cost per rank: one all-reduce of the weights per average.
 
     Raises:
         ArgumentError: local_steps is below 1, or steps below 0; on every rank.

@@ -6,7 +6,7 @@
                  from 0   1   2   3
         rank 0  |    ⅓   ⅓   .   ⅓ |        every row sums to 1: averaging preserves what is equal on all
         rank 1  |    ⅓   ⅓   ⅓   . |        every column sums to 1: all count equally, the mean is preserved
-        rank 2  |    .   ⅓   ⅓   ⅓ |        W = Wᵀ: the eigenvalues are real, and tell how fast ranks agree
+        rank 2  |    .   ⅓   ⅓   ⅓ |        W = Wᵀ: the eigenvalues are real, and give the rate of convergence
         rank 3  |    ⅓   .   ⅓   ⅓ |
 
 Source: Lian et al. 2017, arXiv 1705.09056, assumption 1.
@@ -28,7 +28,7 @@ _TOLERANCE = 1e-12
 
 
 class Mixing:
-    """A symmetric, doubly stochastic matrix W, as each rank uses its own row of it.
+    """A symmetric, doubly stochastic matrix W; each rank uses its own row.
 
     Args:
         weights: W, shape (n, n); converted to float64.
@@ -39,13 +39,13 @@ class Mixing:
 
     Raises:
         ArgumentError: W is not square, has an entry that is negative or not finite, a row or a column that does not
-            sum to 1 (within 1e-12), or is not symmetric; the message names the row and what is wrong with it.
+            sum to 1 (within 1e-12), or is not symmetric; the message names the row and the fault.
     """
 
     def __init__(self, weights: Any) -> None:
         w = np.array(weights, dtype=np.float64)
         if w.ndim != 2 or w.shape[0] != w.shape[1] or not w.size:
-            raise ArgumentError(f"a mixing matrix of shape {w.shape}; needs to be square, of 1 x 1 at least")
+            raise ArgumentError(f"a mixing matrix of shape {w.shape}; needs to be square, at least 1 x 1")
         wrong = np.argwhere(~np.isfinite(w) | (w < 0))
         if len(wrong):
             i, j = map(int, wrong[0])
@@ -79,24 +79,24 @@ class Mixing:
 
     @property
     def contraction(self) -> float:
-        """max(λ₂, -λ_n)²: the largest share of Σ_i ‖x_i - x̄‖² that remains after one averaging; 0 for one rank.
+        """max(λ₂, -λ_n)²: an averaging leaves at most this share of Σ_i ‖x_i - x̄‖²; 0 for one rank.
 
-        The bound is attained if the ranks hold the components of that eigenvalue's eigenvector.
+        It leaves exactly this share if the ranks' weights are the components of that eigenvalue's eigenvector.
         """
         rest = self.eigenvalues[1:]
         return float(max(rest[0], -rest[-1], 0.0) ** 2) if len(rest) else 0.0
 
     @property
     def spectral_gap(self) -> float:
-        """1 - max(λ₂, -λ_n): 0 if ranks never agree, as in a disconnected graph; 1 if they do at once."""
+        """1 - max(λ₂, -λ_n): 0 if ranks never agree, as in a disconnected graph; 1 if they agree after one step."""
         return 1.0 - float(self.contraction**0.5)
 
 
 def metropolis(graph: Graph) -> Mixing:
     """Metropolis weights: W_ij = 1 / (1 + max(d_i, d_j)) for neighbours i, j of degrees d; W_ii is the rest.
 
-    Each rank only needs to know its neighbours' degrees. Where all degrees are d, all weights are
-    1 / (d + 1): a third each on a ring, a fifth on a torus, and on a complete graph W = 11ᵀ/n, the mean.
+    Each rank needs only its neighbours' degrees. If all degrees are d, all weights are 1 / (d + 1): a third
+    each on a ring, a fifth on a torus, and on a complete graph W = 11ᵀ/n, the mean.
 
     Source: Xiao, Boyd, Lall 2005, IPSN, "A scheme for robust distributed sensor fusion based on average consensus".
     """
@@ -104,6 +104,6 @@ def metropolis(graph: Graph) -> Mixing:
     for i, j in graph.edges:
         w[i, j] = w[j, i] = 1 / (1 + max(graph.degree(i), graph.degree(j)))
     for i in range(graph.size):
-        # Rounding may bring the others' sum above 1 by a bit.
+        # Rounding may bring the sum of the others slightly above 1.
         w[i, i] = max(0.0, 1 - float(w[i].sum()))
     return Mixing(w)

@@ -10,7 +10,7 @@ __all__ = ["ModelGradient", "first_weights"]
 
 
 def first_weights(model: Model, dtype: str = "float32", seed: int = 0, kind: str = "numpy") -> Array:
-    """A flat vector of the model's first values, which depend on the seed alone; the model is bound to it."""
+    """A flat vector of the model's initial values, which depend only on the seed; the model is bound to it."""
     weights = empty(kind, model.parameters.size, dtype)
     model.parameters.bind(weights, np.zeros_like(weights))
     model.parameters.initialize(seed)
@@ -20,13 +20,13 @@ def first_weights(model: Model, dtype: str = "float32", seed: int = 0, kind: str
 class ModelGradient:
     """One worker's gradient on its part of each batch: gradient(weights, step) -> (loss, gradient).
 
-    The mean of all workers' gradients is that of the whole batch, however it is split. A worker's loss is the mean
-    over its own windows; nan if it has none, as when there are fewer windows than workers.
+    The mean of all workers' gradients is that of the whole batch, even if its parts differ in size. A worker's loss is
+    the mean over its own windows; nan if it has none, as when there are fewer windows than workers.
 
     Args:
-        model: this rank's own; it is bound to whatever weights it is called with. Nothing is dropped.
+        model: this rank's own; it is bound to the weights of each call. There is no dropout.
         batches: of all workers together.
-        worker, workers: the index of this one, and their number.
+        worker, workers: the index of this worker, and the number of workers.
     """
 
     def __init__(self, model: Model, batches: Batches, worker: int, workers: int) -> None:
@@ -36,7 +36,7 @@ class ModelGradient:
         self._weights: Array | None = None
 
     def __call__(self, weights: Array, step: int) -> tuple[float, Array]:
-        """The loss in nats a target, and its gradient, in an array that the next call reuses."""
+        """The loss in nats per target, and its gradient, in an array that the next call reuses."""
         model, parameters = self._model, self._model.parameters
         if weights is not self._weights:
             parameters.bind(weights, np.zeros_like(weights))

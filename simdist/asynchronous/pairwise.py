@@ -1,20 +1,19 @@
-"""Pairwise averaging: asynchronous decentralised SGD (AD-PSGD). No rank waits for another's step.
+"""Pairwise averaging: asynchronous decentralised SGD (AD-PSGD). No rank waits for another's gradient.
 
     active ranks     repeat: compute a gradient, average with one neighbour drawn at random, descend
-    passive ranks    repeat: compute a gradient, descend. A second stream answers requests to average
+    passive ranks    repeat: compute a gradient, descend; a second stream answers requests to average
 
         active  i             | gradient g_i at x_i |--x_i--.       .--m--> x_i ← m - γ g_i | gradient …
                                                             v       |
         passive j, averaging                             m = (x_i + x_j) / 2;  x_j ← m
         passive j             | gradient g_j at x_j as it was before … | x_j ← x_j - γ g_j | gradient …
 
-Edges join only active to passive ranks: the graph is bipartite. If two ranks could ask each other, or several in a
-cycle, each would wait for an answer and none would give it; here ranks that ask are never asked. A passive rank's
-gradient may be stale, because x_j has been averaged since. That is the price; each averaging preserves the mean of
-all x.
+The graph is bipartite: edges join only active to passive ranks. If ranks could request averages in a cycle, each would
+wait for an answer and none would give it: a deadlock. Here ranks that send requests never receive any. Each averaging
+preserves the mean of all x. The price is staleness: x_j may have been averaged since a passive rank began its gradient.
 
-A rank that is asked to stop finishes its current step, and says so with its next weights; every rank that hears it
-does the same. So all stop within a few steps, each after its own step; and when all have, nothing is in flight.
+A rank that is asked to stop finishes its current step and attaches a stop notice to its next weights; every rank that
+receives one does the same. So all stop within a few steps, each after its own step, and then no message is in flight.
 
 Source: Lian et al. 2018, arXiv 1710.06952, algorithm 1, and the bipartite graph of its implementation.
 """
@@ -32,27 +31,26 @@ from simdist.errors import ArgumentError
 __all__ = ["ad_psgd"]
 
 _STREAM = "averaging"
-_AVERAGE, _LEAVE = 0, 1  # tags: average with me, I shall not ask again;
-_HALT = 2  # added to either by a rank that knows that all are to stop
+_AVERAGE, _LEAVE = 0, 1  # tags: a request to average; no more requests from this rank
+_HALT = 2  # added to either as the stop notice
 
 
 def ad_psgd(worker: Worker, graph: Graph, steps: int, seed: int = 0, asked: Asked = lambda: False) -> int:
-    """Train by pairwise averaging: each rank makes its steps at its own pace.
+    """Train by pairwise averaging: each rank steps at its own pace.
 
     Args:
-        worker: of this rank; `observe` is called after each step, and on passive ranks after each averaging.
-        graph: who may average with whom, the same on all ranks, all of which must call; it must be bipartite. The
-            side of rank 0 is active.
-        steps: the step that each rank stops at, counted from the first ever.
+        worker: this rank's; `observe` is called after each step, and on passive ranks also after each averaging.
+        graph: which ranks may average, the same on all ranks, all of which must call; it must be bipartite. The side
+            of rank 0 is active.
+        steps: the total number of steps of each rank, including those that its worker has already done.
         seed: of the choice of neighbours, the same on all ranks.
-        asked: whether to stop before. Soon after one rank is asked, all have stopped, each at its own step, which
-            is its worker's `done`.
+        asked: whether to stop early. Soon after one rank is asked, all stop, each at its own step: its worker's `done`.
 
     Returns:
-        How often this rank's weights have been averaged with another's.
+        The number of times that this rank's weights have been averaged with another's.
 
-    Cost: n bytes of weights sent by both ranks of each averaging; an active rank asks for one a step, and sends each
-    neighbour one empty message at its end. A passive rank has a second stream.
+    Cost: for each averaging, n bytes of weights sent by both ranks. An active rank averages once per step, and finally
+    sends each neighbour one empty message. A passive rank has a second stream.
 
     Raises:
         ArgumentError: the graph is for another number of ranks or not bipartite, or steps is below 0; on every rank.
@@ -62,12 +60,12 @@ def ad_psgd(worker: Worker, graph: Graph, steps: int, seed: int = 0, asked: Aske
     comm = worker.comm
     require_steps("steps", steps)
     if graph.size != comm.size:
-        raise ArgumentError(f"a graph of {graph.size} ranks on rank {comm.rank} of {comm.size}; needs as many")
+        raise ArgumentError(f"a graph of {graph.size} ranks on rank {comm.rank} of {comm.size}; needs the same number")
     passive = graph.sides()[comm.rank] == 1
     if _STREAM in comm.attached:
-        comm.barrier()  # nobody is still being asked by those who have begun again
+        comm.barrier()  # so that no rank is still in the previous run when the first requests of this one arrive
     else:
-        comm.attached[_STREAM] = comm.stream(_STREAM)  # all ranks of a communicator have to ask for it
+        comm.attached[_STREAM] = comm.stream(_STREAM)  # a collective call
     side = comm.attached[_STREAM]
     if not passive:
         return _lead(worker, side.comm, graph.neighbours[comm.rank], steps, seed, asked)
@@ -79,11 +77,11 @@ def ad_psgd(worker: Worker, graph: Graph, steps: int, seed: int = 0, asked: Aske
 
 
 def _lead(worker: Worker, comm: Communicator, neighbours: tuple[int, ...], steps: int, seed: int, asked: Asked) -> int:
-    """What an active rank does. Without neighbours this is SGD."""
+    """The part of an active rank. Without neighbours this is SGD."""
     x, first, halting = worker.weights, worker.done, False
     choice = np.random.default_rng([seed, worker.comm.rank])
     for _ in range(first if neighbours else 0):
-        choice.integers(len(neighbours))  # as they were chosen before
+        choice.integers(len(neighbours))  # the choices of the steps already done
     while (step := worker.done) < steps and not halting:
         with worker.comm.span("pairwise step", x.nbytes):
             g = worker.find_gradient(step)
@@ -100,11 +98,11 @@ def _lead(worker: Worker, comm: Communicator, neighbours: tuple[int, ...], steps
 
 
 class _Answers:
-    """What a passive rank does, on two streams that share its weights.
+    """The part of a passive rank, on two streams that share its weights.
 
     Args:
         comm: the communicator of the stream that answers.
-        askers: how many active neighbours there are.
+        askers: the number of active neighbours.
         asked: whether this rank is asked to stop.
     """
 
@@ -115,12 +113,12 @@ class _Answers:
         self._worker = worker
         self._comm = comm
         self._askers = askers
-        # Held for arithmetic alone, never while waiting for a message: so nobody is blocked for long by it, and two
-        # fibers of a virtual rank never meet at it.
+        # Held only during arithmetic, never while waiting for a message: so it never blocks for long, and the two
+        # fibers of a virtual rank never contend for it.
         self._lock = threading.Lock()
 
     def serve(self) -> None:
-        """Average with whoever asks, until none of them will ask again."""
+        """Average with each rank that requests it, until all have sent their last request."""
         x = self._worker.weights
         theirs, left = np.empty_like(x), 0
         while left < self._askers:
@@ -141,7 +139,7 @@ class _Answers:
             self._comm.send(theirs, status.src, _AVERAGE + _HALT * self._halting)
 
     def train(self, steps: int) -> None:
-        """Descend by gradients at the weights as they were when each was begun."""
+        """Descend by gradients, each at a copy of the weights from before it was begun."""
         comm, x = self._worker.comm, self._worker.weights
         before = np.empty_like(x)
         while (step := self._worker.done) < steps and not self._halting:

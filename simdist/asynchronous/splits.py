@@ -1,12 +1,12 @@
-"""Splits: which client holds which samples, when clients' data are not identically distributed.
+"""Splits: which client holds which samples, for clients with non-IID data.
 
     labels        0 0 0 0 0 0 1 1 1 1 1 1 2 2 2 2 2 2
 
     even          each client has some of each label, at random
     by label      |  a  |  b  |  c  |  a  |  b  |  c  |       sorted by label, cut in pieces, assigned at random
-    Dirichlet     of each label a client's share is drawn from Dir(α): α → ∞ is even, α → 0 one label to one client
+    Dirichlet     the clients' shares of each label are drawn from Dir(α): α → ∞ is even, α → 0 one label to one client
 
-Every sample belongs to one client. Splits depend on the seed alone, so every rank works out the same.
+Every sample belongs to one client. A split depends only on its arguments, so every rank finds the same.
 """
 
 import numpy as np
@@ -21,29 +21,31 @@ Indices = npt.NDArray[np.int64]
 
 
 def even(num_samples: int, clients: int, seed: int) -> list[Indices]:
-    """The numbers of each client's samples, assigned at random, in parts that differ by at most one."""
+    """The indices of each client's samples, assigned at random; numbers of samples differ by at most one."""
     _check(num_samples, clients)
     order = np.random.default_rng(seed).permutation(num_samples)
     return [np.sort(order[part]) for part in partition(num_samples, clients)]
 
 
 def by_label(labels: Array, clients: int, seed: int, pieces: int = 2) -> list[Indices]:
-    """The numbers of each client's samples, such that most clients have at most `pieces` labels.
+    """The indices of each client's samples, such that most clients have at most `pieces` labels.
 
     Args:
         labels: shape (n,), of any integer dtype.
-        clients: how many.
+        clients: how many clients.
         seed: at least 0.
-        pieces: of the sorted samples, for each client.
+        pieces: the number of pieces of the sorted samples per client.
 
     Raises:
-        ArgumentError: clients or pieces is below 1, or there are fewer samples than pieces in all.
+        ArgumentError: clients or pieces is below 1, or there are fewer samples than pieces in total.
 
     Source: McMahan et al. 2017, arXiv 1602.05629, section 3 (the pathological non-IID partition).
     """
     _check(len(labels), clients)
     if pieces < 1 or clients * pieces > len(labels):
-        raise ArgumentError(f"{clients} clients with {pieces} pieces of {len(labels)} samples; needs 1 sample a piece")
+        raise ArgumentError(
+            f"{clients} clients with {pieces} pieces of {len(labels)} samples; needs 1 sample per piece"
+        )
     in_order = np.argsort(labels, kind="stable")
     dealt = np.random.default_rng(seed).permutation(clients * pieces)
     cut = partition(len(labels), clients * pieces)
@@ -54,12 +56,12 @@ def by_label(labels: Array, clients: int, seed: int, pieces: int = 2) -> list[In
 
 
 def dirichlet(labels: Array, clients: int, alpha: float, seed: int) -> list[Indices]:
-    """The numbers of each client's samples, each label divided by Dir(α, …, α); a client may get no samples.
+    """The indices of each client's samples, each label divided by Dir(α, …, α); a client may get no samples.
 
     Args:
         labels: shape (n,), of any integer dtype.
-        clients: how many.
-        alpha: above 0; the smaller, the more clients differ.
+        clients: how many clients.
+        alpha: above 0; the smaller it is, the more the clients differ.
         seed: at least 0.
 
     Raises:
@@ -76,7 +78,7 @@ def dirichlet(labels: Array, clients: int, alpha: float, seed: int) -> list[Indi
         samples = generator.permutation(np.flatnonzero(labels == label))
         shares = generator.dirichlet(np.full(clients, alpha))
         ends = np.rint(np.cumsum(shares) * len(samples)).astype(np.int64)
-        ends[-1] = len(samples)  # whatever the shares' sum was rounded to
+        ends[-1] = len(samples)  # even if the shares' sum was rounded
         for part, mine in zip(parts, np.split(samples, ends[:-1]), strict=True):
             part.append(mine)
     return [np.sort(np.concatenate(part)) if part else np.empty(0, np.int64) for part in parts]

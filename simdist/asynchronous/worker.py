@@ -1,6 +1,6 @@
 """Worker: one rank's own copy of the weights, and its steps by its own gradient.
 
-What ranks do independently is the same in every method without a server; the methods differ in how workers average.
+The local steps are the same in every method without a server; the methods differ in how workers average.
 """
 
 from collections.abc import Callable
@@ -21,29 +21,29 @@ Rate: TypeAlias = float | Callable[[int], float]
 """A learning rate, or the learning rate as a function of the step."""
 
 Asked: TypeAlias = Callable[[], bool]
-"""asked() -> whether this rank has been asked to stop along with all others; called before or after a step."""
+"""asked() -> whether this rank has been asked to stop all ranks; called before or after a step."""
 
 
 class Worker:
     """The weights of one rank, and its local steps.
 
     Args:
-        comm: the ranks that train together, as this one sees them.
+        comm: the ranks that train together.
         weights: shape (n,), floats, contiguous; changed in place.
         gradient: of this rank's data; see `Gradient`.
         learning_rate: of `optimizer`.
-        optimizer: made for these weights; plain SGD if not given.
+        optimizer: made for these weights; plain SGD if None.
         compute_time: extra time of each step's gradient, in addition to its actual computation.
         observe: called with (step, weights) when the weights have changed.
-        done: how many steps these weights have already made.
+        done: the number of steps already made with these weights.
 
     Attributes:
-        done: how many steps have been made so far.
-        losses: one per gradient, in the unit that `gradient` returns.
+        done: the number of steps made so far.
+        losses: one per gradient, as `gradient` returns them.
         times_s: when each gradient was ready, on the communicator's clock.
 
     Raises:
-        ArrayError: the weights are no flat contiguous vector.
+        ArrayError: the weights are not a flat contiguous vector.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Worker:
         self._rate = learning_rate
 
     def find_gradient(self, step: int, weights: Array | None = None) -> Array:
-        """The gradient at the weights, or at others if given; its extra time passes, and its loss is recorded."""
+        """The gradient at the own weights, or at those given; spends the extra time, and records the loss."""
         comm = self.comm
         start_s = comm.clock()
         with comm.span("compute"):

@@ -134,8 +134,11 @@ def test_any_graph_is_as_networkx_finds_it(drawn):
         (lambda: torus(0, 3), "0 x 3"),
         (lambda: graph("torus", 0), "a graph of 0 ranks; needs at least 1"),
         (lambda: graph("torus", -1), "a graph of -1 ranks"),
-        (lambda: Graph(((1,), (2,), (0,))), r"rank 0 has neighbours \[1\], and is one of \[2\]; needs the same"),
-        (lambda: Graph(((2, 1), (0,), (0,))), r"rank 0 has neighbours \[2, 1\], and is one of \[1, 2\]"),
+        (
+            lambda: Graph(((1,), (2,), (0,))),
+            r"rank 0 has neighbours \[1\], and is a neighbour of \[2\]; needs the same",
+        ),
+        (lambda: Graph(((2, 1), (0,), (0,))), r"rank 0 has neighbours \[2, 1\], and is a neighbour of \[1, 2\]"),
         (lambda: Graph(((1,), (0, -1))), r"edge \(1, -1\)"),
         (lambda: Graph(((0,),)), r"edge \(0, 0\)"),
     ],
@@ -168,9 +171,9 @@ def test_a_graph_of_ones_own(monkeypatch):
 @pytest.mark.parametrize(
     ("make", "fault"),
     [
-        (lambda ranks: [(0, 1)], "what makes mine returns a list; needs a Graph"),
-        (lambda ranks: ring(ranks + 1), "mine is a graph of 5 ranks; asked for are 4"),
-        (lambda ranks: Graph.of(ranks, [(0, 1), (2, 3)]), "mine on 4 ranks falls apart; needs a way from each"),
+        (lambda ranks: [(0, 1)], "the function for graph mine returns a list; needs a Graph"),
+        (lambda ranks: ring(ranks + 1), "graph mine has 5 ranks; needs 4"),
+        (lambda ranks: Graph.of(ranks, [(0, 1), (2, 3)]), "graph mine on 4 ranks is disconnected; needs a path"),
     ],
 )
 def test_what_is_none_of_ones_own(make, fault, monkeypatch):

@@ -1,4 +1,4 @@
-"""Parameter server: server ranks that keep the weights, and workers that need not wait for each other."""
+"""Parameter server: server ranks keep the weights, and workers need not wait for each other."""
 
 from simdist.asynchronous.parameter_server.client import Client, Rows
 from simdist.asynchronous.parameter_server.consistency import (

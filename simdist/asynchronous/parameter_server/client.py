@@ -31,10 +31,10 @@ WAIT = "wait for weights"
 
 
 class Rows(NamedTuple):
-    """A gradient that is zero except in some rows of the flat vector.
+    """A gradient that is zero outside some rows of the flat vector.
 
     Attributes:
-        rows: row numbers, integers of shape (k,); one that is named twice gets the sum.
+        rows: row numbers, integers of shape (k,); values of a repeated row are added.
         values: shape (k, row_width), of the weights' dtype.
     """
 
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
     values: Array
 
     def once(self) -> "Rows":
-        """The same with each row named once, in ascending order."""
+        """The same gradient with each row once, in ascending order."""
         rows, places = np.unique(self.rows, return_inverse=True)
         if len(rows) == len(self.rows):
             return Rows(rows, self.values[np.argsort(self.rows)])
@@ -52,7 +52,7 @@ class Rows(NamedTuple):
 
 
 class Client:
-    """The worker's side. Weights are read into the caller's array; pushed arrays may be reused on return.
+    """The worker's side. Weights are read into the caller's array; pushed arrays may be reused after the call.
 
     Args:
         comm: all ranks, servers and workers.
@@ -60,11 +60,11 @@ class Client:
         dtype: of weights and gradients.
 
     Attributes:
-        waited_s: how long it has waited for answers.
-        ended: whether this worker has been released, with the weights that it read last.
+        waited_s: the time that it has waited for answers.
+        ended: whether the servers have released this worker.
 
-    Cost of a step, push_pull of all n keys, per server j that holds n_j: two messages of 40 bytes + n_j items,
-    one there and one back. Rows cost 8 bytes each besides their items.
+    Cost of a step, a push_pull of all keys, per server j with n_j keys: two messages of 40 bytes + n_j items, one in
+    each direction. A row costs 8 bytes besides its items.
     """
 
     def __init__(self, comm: Communicator, layout: Layout, dtype: np.dtype) -> None:
@@ -75,19 +75,19 @@ class Client:
         self.ended = False
         self._news = np.empty(HEADER_BYTES, np.uint8)
         self._answers: dict[int, Array] = {}
-        self._dismissed: set[int] = set()  # the servers that go on without this worker
+        self._dismissed: set[int] = set()  # the servers that continue without this worker
 
     def pull(self, weights: Array, clock: int = -1, keys: slice | None = None) -> int | None:
-        """Read weights for this clock into weights[keys]; blocks until the servers allow it.
+        """Read the weights for this clock into weights[keys]; blocks until the servers allow it.
 
         Args:
-            weights: shape (num_keys,); only these keys of it are changed.
-            clock: how many updates this worker has pushed; -1 if unknown.
-            keys: all if not given.
+            weights: shape (num_keys,); only these keys are changed.
+            clock: the number of updates that this worker has pushed; -1 if unknown.
+            keys: all if None.
 
         Returns:
-            the clock that the weights are for: the one given, or a later one if that is over; None if a server
-            considers this worker dead, and continues without it.
+            The clock of the weights: the one given, or a later one if that step is over; None if a server considers
+            this worker dead and continues without it.
         """
         asked = []
         for server, part in self.layout.parts(self._checked(weights, keys)):
@@ -97,17 +97,17 @@ class Client:
         return self._weights(asked, weights) if asked else clock
 
     def push(self, clock: int, gradient: Array | Rows, keys: slice | None = None) -> None:
-        """Send an update stamped `clock`; it is ignored if one for the same clock was sent before.
+        """Send an update stamped `clock`; the servers ignore a second one with the same stamp.
 
         Args:
             gradient: shape (keys,), or some rows.
-            keys: all where not given; the gradient counts as zero elsewhere.
+            keys: all if None; the gradient counts as zero elsewhere.
         """
         for server, message in self._updates(PUSH, clock, gradient, keys):
             self._ask(server, message)
 
     def push_pull(self, clock: int, gradient: Array | Rows, weights: Array) -> int | None:
-        """Push an update stamped `clock` and pull the weights for the next one, in one message each way."""
+        """Push an update stamped `clock` and pull the weights for the next clock, in one message each way."""
         self._checked(weights, None)
         asked = []
         for server, message in self._updates(PUSH_PULL, clock, gradient, None):
@@ -116,27 +116,27 @@ class Client:
         return self._weights(asked, weights)
 
     def is_over(self, clock: int, until_s: float) -> int | None:
-        """Wait until then for the notice that step `clock` is over; returns the current step, or None."""
+        """Wait until until_s for the notice that step `clock` is over; returns the current step, or None."""
         comm = self.comm
         while True:
             try:
                 if not comm.probe(ANSWER, until_s):
                     return None
-                comm.recv(self._news, tag=ANSWER)  # nothing was asked, so nothing else can come
+                comm.recv(self._news, tag=ANSWER)  # no request is open, so it is a notice
             except PeerLost:
                 if any(rank < self.layout.num_servers for rank in comm.lost()):
                     raise
-                continue  # another worker's death is the servers' business
+                continue  # another worker died; the servers handle that
             news = Message.unpacked(self._news, self.dtype)
             if news.clock > clock:
                 return news.clock
 
     def halt(self) -> None:
-        """Ask that all workers be released as soon as the rule allows it. Returns before they are."""
+        """Request the release of all workers as soon as the rule allows it. Returns before they are released."""
         self._ask(0, Message(HALT))
 
     def leave(self) -> None:
-        """Tell the servers that this worker is done; none of its messages is in flight afterwards."""
+        """Tell the servers that this worker is done; afterwards none of its messages is in flight."""
         servers = [server for server in range(self.layout.num_servers) if server not in self._dismissed]
         for server in servers:
             self._ask(server, Message(LEAVE))
@@ -160,12 +160,12 @@ class Client:
         return Message.unpacked(packet[: status.num_bytes], self.dtype)
 
     def _weights(self, servers: list[int], weights: Array) -> int | None:
-        """Await the weights from all of these servers; the earliest clock that they are for."""
+        """Wait for the weights from all of these servers; returns the earliest of their clocks."""
         clocks, start_s = [], self.comm.clock()
         with self.comm.span(WAIT):
             for server in servers:
                 answer = self._answer(server)
-                while answer.kind == OVER:  # that was of the update before
+                while answer.kind == OVER:  # a notice about the previous update
                     answer = self._answer(server)
                 if answer.kind in (WEIGHTS, END):
                     weights[answer.keys] = moved(answer.values, weights)
@@ -177,7 +177,7 @@ class Client:
         return None if self._dismissed else min(clocks)
 
     def _updates(self, kind: int, clock: int, gradient: Array | Rows, keys: slice | None) -> list[tuple[int, Message]]:
-        """An update, cut up for the servers; those that it does not concern hear of its clock."""
+        """An update, split among the servers; servers without any of its keys get only its clock."""
         if isinstance(gradient, Rows):
             return self._row_updates(kind, clock, gradient)
         whole = self._checked(gradient, keys, exactly=True)
@@ -195,8 +195,8 @@ class Client:
                 f"{gradient.values.dtype} on rank {self.comm.rank}; needs width {width} and {self.dtype}"
             )
         if gradient.rows.dtype.kind not in "iu":
-            raise ArrayError(f"rows of dtype {gradient.rows.dtype} on rank {self.comm.rank}; needs whole numbers")
-        rows, values = gradient._replace(rows=gradient.rows.astype(np.int64)).once()  # as they travel
+            raise ArrayError(f"rows of dtype {gradient.rows.dtype} on rank {self.comm.rank}; needs integers")
+        rows, values = gradient._replace(rows=gradient.rows.astype(np.int64)).once()  # as they are sent
         count = layout.num_keys // width
         if len(rows) and not 0 <= rows[0] <= rows[-1] < count:
             raise ArgumentError(f"rows {rows[0]} to {rows[-1]} on rank {self.comm.rank}; there are 0 to {count - 1}")
@@ -209,13 +209,13 @@ class Client:
         return found
 
     def _checked(self, x: Array, keys: slice | None, exactly: bool = False) -> slice:
-        """The keys that are meant, after a look at the array that goes with them."""
-        meant = slice(0, self.layout.num_keys) if keys is None else keys
-        self.layout.check(meant)
-        needed = meant.stop - meant.start if exactly else self.layout.num_keys
+        """The keys, all if None, after checks of them and of the array that goes with them."""
+        keys = slice(0, self.layout.num_keys) if keys is None else keys
+        self.layout.check(keys)
+        needed = keys.stop - keys.start if exactly else self.layout.num_keys
         if x.shape != (needed,) or x.dtype != self.dtype:
             raise ArrayError(
                 f"an array of shape {x.shape} and dtype {x.dtype} for {needed} keys on rank {self.comm.rank}; "
                 f"needs shape ({needed},) and dtype {self.dtype}"
             )
-        return meant
+        return keys

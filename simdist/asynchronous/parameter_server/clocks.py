@@ -1,4 +1,4 @@
-"""Clocks: the progress of each worker, as known to one server."""
+"""Clocks: the progress of each worker, as one server knows it."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,7 +10,7 @@ __all__ = ["Clocks", "Push"]
 
 
 class Push(NamedTuple):
-    """A received update: its worker, its clock stamp, and the version of the weights that it was computed from."""
+    """A received update, with its worker, its clock stamp, and the version of the weights that it was computed from."""
 
     worker: int
     clock: int
@@ -21,15 +21,15 @@ class Push(NamedTuple):
 
 
 class Clocks:
-    """What each worker has done, and the current step of the server.
+    """The progress of each worker, and the current step of the server.
 
     Attributes:
-        commits: how many updates of each worker arrived: those stamped 0 … commits - 1.
-        applied: how many of these have been applied so far; dropped ones do not count.
-        reads: one more than the highest clock at which each has read, or can no longer read.
-        step: how many steps have been closed, where the rule closes steps.
+        commits: by worker, one more than the stamp of its last update received.
+        applied: by worker, one more than the stamp of its last update applied.
+        reads: by worker, one more than the highest clock at which it has read, or can no longer read.
+        step: the number of steps closed, where the rule closes steps.
         present: the workers that have neither left nor died.
-        dead: those that died.
+        dead: the workers that died.
     """
 
     def __init__(self, num_workers: int) -> None:
@@ -42,25 +42,25 @@ class Clocks:
 
     @property
     def num_alive(self) -> int:
-        """How many workers there are whose updates count, whether they have left or not."""
+        """The number of workers that have not died, including those that have left."""
         return len(self.commits) - len(self.dead)
 
     @property
     def unread(self) -> int:
-        """A clock at which nobody has read yet; one that never comes, if somebody has left and no longer reads."""
+        """The lowest clock above all reads so far; one that is never reached if a worker has left."""
         return max(read for worker, read in enumerate(self.reads) if worker not in self.dead)
 
     def commit(self, worker: int, clock: int) -> None:
-        """An update of this stamp came; its worker will not read at this clock again."""
+        """An update of this stamp arrived; its worker will not read at this clock again."""
         self.commits[worker] = clock + 1
         self.read(worker, clock)
 
     def read(self, worker: int, clock: int) -> None:
-        """The worker has been given the weights for this clock."""
+        """The worker has received the weights for this clock."""
         self.reads[worker] = max(self.reads[worker], clock + 1)
 
     def leave(self, worker: int, died: bool = False) -> None:
-        """Nobody waits for this worker any more."""
+        """From now on nothing waits for this worker."""
         self.present.discard(worker)
         if died:
             self.dead.add(worker)
@@ -69,14 +69,14 @@ class Clocks:
     # -- checkpoints ----------------------------------------------------------------------------------
 
     def numbers(self) -> dict[str, int]:
-        """The updates included in the weights so far."""
+        """The progress included in the weights so far."""
         return {"clock": self.step} | {f"worker {worker}": applied for worker, applied in enumerate(self.applied)}
 
     def restore(self, numbers: Mapping[str, int]) -> None:
-        """Resume from there, before any request.
+        """Resume from these numbers, before any request.
 
         Raises:
-            ArrayError: these are the numbers of other workers.
+            ArrayError: they are of another number of workers.
         """
         if set(numbers) != set(self.numbers()):
             raise ArrayError(

@@ -1,10 +1,10 @@
-"""Consistency: who waits for whom at a parameter server.
+"""Consistency: which reads and updates wait at a parameter server.
 
     c   the clock of a read: the step that its worker is about to make        s   the staleness allowed
-    t   the stamp of an update: the clock at which its worker read            p   how many workers
+    t   the stamp of an update: the clock at which its worker read            p   the number of workers
 
 A worker at clock c has sent its updates 0 … c-1. A rule answers three questions: may a read be answered now,
-is an arriving update still wanted, and which of the updates at hand are applied now?
+is an arriving update still wanted, and which of the updates held are applied now?
 """
 
 import math
@@ -18,17 +18,17 @@ __all__ = ["BoundedStaleness", "Consistency", "Synchronous", "asynchronous", "sy
 
 
 class Consistency(ABC):
-    """A consistency rule. It has no state: what a server knows is in its `Clocks`.
+    """A consistency rule. It has no state: the state of a server is in its `Clocks`.
 
     Attributes:
-        whole_steps: whether the mean of several updates makes a step; else each is applied by itself.
+        whole_steps: whether a step applies the mean of several updates; otherwise each is applied separately.
     """
 
     whole_steps = False
 
     @property
     def announces(self) -> bool:
-        """Whether workers still at work on a step are told when it is over, and abandon it."""
+        """Whether workers still computing for a step are told when it is over, and abandon it."""
         return False
 
     @abstractmethod
@@ -45,44 +45,44 @@ class Consistency(ABC):
 
     @abstractmethod
     def due(self, clocks: Clocks, held: list[Push]) -> list[list[Push]]:
-        """Take out of `held`, in order of arrival, the updates to apply now; each list in one step."""
+        """Remove from `held`, which is in order of arrival, the updates to apply now; each list in one step."""
 
     @abstractmethod
     def clock_of(self, clocks: Clocks, worker: int) -> int:
-        """The clock at which a worker continues that does not know its own."""
+        """The clock at which a worker that does not know its clock continues."""
 
     @abstractmethod
     def num_whole_steps(self, clocks: Clocks) -> int:
-        """How many complete steps the weights include."""
+        """The number of complete steps included in the weights."""
 
     @abstractmethod
     def end(self, clocks: Clocks) -> int:
-        """The earliest clock before which all workers can stop, each at its own next one or later."""
+        """The lowest clock from which on workers can be released, such that all can stop."""
 
     @abstractmethod
     def num_spare(self, num_workers: int) -> int:
-        """How many workers may die before the rest cannot continue."""
+        """The number of workers that may die before the rest cannot continue."""
 
 
 @dataclass(frozen=True)
 class BoundedStaleness(Consistency):
     """Stale synchronous: clocks are at most `staleness` apart; fast workers wait, slow ones never do.
 
-    A reader at clock c sees every update stamped up to c-s-1, some or none of the window, none beyond it, and
-    always its own:
+    A reader at clock c sees every update stamped up to c-s-1, some or none of the window after those, none beyond it,
+    and always its own:
 
         stamps    … c-s-2   c-s-1 | c-s   …   c+s-1 | c+s   …
                   all             | some or none    | none                  s = 0: an empty window
 
-    Two waits make that so. A read at c waits until all workers have sent their updates c-s-1. And an update t
-    waits, at the server, until all workers have read at clock t-s: without that, a reader who is late to
-    ask would see beyond the window, and s=0 would not be the synchronous run. An update has been applied by the
-    time that its own worker may read again, so no worker misses its own.
+    Two waits ensure this. A read at c waits until all workers have sent their updates c-s-1. And an update t waits,
+    at the server, until all workers have read at clock t-s: otherwise a late reader would see beyond the window, and
+    s=0 would differ from the synchronous run. An update has been applied before its own worker may read again, so
+    every worker sees its own updates.
 
-    Each update is applied by itself, as the p-th part of a step.
+    Each update is applied separately, as 1/p of a step.
 
     Args:
-        staleness: s, at least 0; infinity for no bound, the asynchronous server.
+        staleness: s, at least 0; infinity for no bound: the asynchronous server.
 
     Source: Ho et al. 2013, NIPS, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
     Server".
@@ -98,15 +98,15 @@ class BoundedStaleness(Consistency):
         """See Consistency."""
 
     def admits(self, clocks: Clocks, c: int) -> bool:
-        """All updates stamped up to c-s-1 have come."""
+        """All updates stamped up to c-s-1 have arrived."""
         return min(clocks.commits) >= c - self.staleness
 
     def wants(self, clocks: Clocks, t: int) -> bool:
-        """See Consistency. However late."""
+        """See Consistency. Always."""
         return True
 
     def due(self, clocks: Clocks, held: list[Push]) -> list[list[Push]]:
-        """Those that no reader is too early for."""
+        """Those inside the windows of all future reads."""
         if not held:
             return []
         t_end = min(clocks.reads) + self.staleness
@@ -123,11 +123,11 @@ class BoundedStaleness(Consistency):
         return min(applied for worker, applied in enumerate(clocks.applied) if worker not in clocks.dead)
 
     def end(self, clocks: Clocks) -> int:
-        """See Consistency. Without a bound nobody waits; with one the slow have to come to where the fast are."""
+        """See Consistency. Without a bound at once; with one the slow workers have to catch up with the fast ones."""
         return 0 if self.staleness == math.inf else clocks.unread
 
     def num_spare(self, num_workers: int) -> int:
-        """See Consistency. The last one can go on."""
+        """See Consistency. The last one can continue."""
         return num_workers - 1
 
 
@@ -136,16 +136,16 @@ class Synchronous(Consistency):
     """Steps, each closed when enough workers have pushed: all of them, or the first N of N+b.
 
     With b backup workers the first N updates of a step close it, and the b later ones are dropped: the step
-    does not wait for stragglers. Workers still at work when a step is closed are told so and begin the next
-    one; if they are not told, they finish an update that is dropped.
+    does not wait for stragglers. Workers still computing when a step is closed are told so and begin the next
+    one; without such notices, they finish an update that is dropped.
 
         E[time of a step] = H_{N+b} - H_b   for times drawn from Exp(1), H_n = 1 + 1/2 + … + 1/n
 
-    The mean of the kept updates is applied, added up in the order of the workers.
+    The mean of the kept updates is applied; they are added in the order of the workers.
 
     Args:
         backups: b, at least 0.
-        interrupts: whether workers still at work on a step are told when it is over, and abandon it.
+        interrupts: whether workers still computing for a step are told when it is over, and abandon it.
 
     Source: Chen, Pan, Monga, Bengio, Jozefowicz 2016, arXiv 1604.00981, "Revisiting Distributed Synchronous
     SGD". The formula assumes that stragglers stop at once.
@@ -167,7 +167,9 @@ class Synchronous(Consistency):
     def check(self, num_workers: int) -> None:
         """See Consistency."""
         if self.backups >= num_workers:
-            raise ArgumentError(f"{self.backups} backups of {num_workers} workers; needs at least 1 that is no backup")
+            raise ArgumentError(
+                f"{self.backups} backups of {num_workers} workers; needs at least 1 that is not a backup"
+            )
 
     def admits(self, clocks: Clocks, c: int) -> bool:
         """Step c-1 is closed."""
@@ -196,7 +198,7 @@ class Synchronous(Consistency):
         return clocks.step
 
     def end(self, clocks: Clocks) -> int:
-        """See Consistency. A step that anybody has begun has to be closed."""
+        """See Consistency. A step that any worker has begun has to be closed."""
         return clocks.unread
 
     def num_spare(self, num_workers: int) -> int:
@@ -205,10 +207,10 @@ class Synchronous(Consistency):
 
 
 def asynchronous() -> BoundedStaleness:
-    """Nobody waits: each update is applied as it arrives."""
+    """No waits: each update is applied as it arrives."""
     return BoundedStaleness(math.inf)
 
 
 def synchronous() -> Synchronous:
-    """Bulk-synchronous: a step ends when all have pushed."""
+    """Bulk-synchronous: a step ends when all workers have pushed."""
     return Synchronous()

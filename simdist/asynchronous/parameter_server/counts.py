@@ -1,4 +1,4 @@
-"""Counts: what a server counts as it serves."""
+"""Counts: what a server counts while it serves."""
 
 from dataclasses import dataclass, field
 
@@ -7,15 +7,15 @@ __all__ = ["Counts"]
 
 @dataclass
 class Counts:
-    """What a server has counted.
+    """The counts of one server.
 
     Attributes:
-        staleness: of each update applied, in the order of their application: how many times the weights
-            were changed between its worker's read and its application.
-        applied: (worker, clock) of each, in the same order.
+        staleness: of each update applied, in order of application: the number of times that the weights changed
+            between its worker's read and its application.
+        applied: (worker, clock) of each update, in the same order.
         num_late: updates that arrived after their step was closed, and were dropped.
         num_duplicates: updates that had arrived before, and were ignored.
-        waited_s: how long the server waited for requests.
+        waited_s: the time that the server waited for requests.
     """
 
     staleness: list[int] = field(default_factory=list)

@@ -12,22 +12,23 @@ __all__ = ["Layout"]
 
 @dataclass(frozen=True)
 class Layout:
-    """The flat vector of weights over the first ranks, the servers; the others are workers.
+    """The flat vector of weights, split over the first ranks, the servers; the other ranks are workers.
 
-    A key is an index into the flat vector. Servers hold runs of keys, as equal as whole rows allow:
+    A key is an index into the flat vector. Each server holds a contiguous range of whole rows; the numbers of
+    rows differ by at most one:
 
         rank        0            1            2      3      4
         keys     |--- 0 … ---|--- … n-1 ---|  worker worker worker
                                               0      1      2
 
     Args:
-        ranks: of servers and workers together.
+        ranks: the number of servers and workers together.
         num_servers: at least 1, and less than ranks.
         num_keys: the length of the flat vector.
-        row_width: keys that are never split, such as a row of an embedding table; num_keys is a multiple of it.
+        row_width: the length of a row, which is never split, such as of an embedding table; it divides num_keys.
 
     Raises:
-        ArgumentError: a number lies outside its limits.
+        ArgumentError: a number is out of range.
     """
 
     ranks: int
@@ -38,14 +39,14 @@ class Layout:
     def __post_init__(self) -> None:
         if not 1 <= self.num_servers < self.ranks:
             raise ArgumentError(
-                f"{self.num_servers} servers on {self.ranks} ranks; needs at least 1, and at least 1 rank that works"
+                f"{self.num_servers} servers on {self.ranks} ranks; needs at least 1 server and 1 worker"
             )
         if self.row_width < 1 or self.num_keys < 0 or self.num_keys % self.row_width:
             raise ArgumentError(f"{self.num_keys} keys in rows of {self.row_width}; needs a whole number of rows")
 
     @property
     def num_workers(self) -> int:
-        """How many ranks work."""
+        """The number of workers."""
         return self.ranks - self.num_servers
 
     @property
@@ -63,7 +64,7 @@ class Layout:
         return comm.rank < self.num_servers
 
     def worker(self, rank: int) -> int:
-        """Which worker a rank is, from 0."""
+        """The index of a rank among the workers, from 0."""
         return rank - self.num_servers
 
     def rank_of(self, worker: int) -> int:
@@ -71,7 +72,7 @@ class Layout:
         return self.num_servers + worker
 
     def parts(self, keys: slice) -> Iterator[tuple[int, slice]]:
-        """Each server with those of these keys that it holds, which may be none."""
+        """Each server, and its part of these keys, which may be empty."""
         for server in range(self.num_servers):
             held = self.keys(server)
             start = min(max(keys.start, held.start), held.stop)

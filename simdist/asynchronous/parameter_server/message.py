@@ -1,10 +1,10 @@
 """Message: requests of workers and answers of servers, each as one flat array of bytes.
 
     header, int64          kind | clock | start | stop | rows
-    row numbers, int64     so many, where only some rows of the keys start … stop are sent
+    row numbers, int64     only if the values are of some rows of the keys start … stop; their number is in the header
     values                 of the weights' dtype
 
-Requests have one tag and answers another, so that a server takes whatever arrives first.
+Requests have one tag and answers another, so that a server can take requests in order of arrival.
 """
 
 from typing import NamedTuple
@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 PULL, PUSH, PUSH_PULL, LEAVE, HALT = 1, 2, 3, 4, 8
-"""What workers ask: for weights; to take an update; both, the weights being those of the next clock; to go; that all
-workers be let go soon."""
+"""The kinds of requests: for weights; with an update; both, for the weights of the next clock; to leave; to release all
+workers soon."""
 WEIGHTS, OVER, BYE, END = 5, 6, 7, 9
-"""What servers answer: the weights; unasked, that a step is over; that they know that the worker has gone; the weights,
-and that the worker is to go."""
+"""The kinds of answers: the weights; an unsolicited notice that a step is over; that the worker has left, or is taken
+for dead; the last weights, with which the worker is released."""
 
 REQUEST, ANSWER = 1, 2
 """The tags."""
@@ -48,11 +48,11 @@ class Message(NamedTuple):
     """One request or answer.
 
     Attributes:
-        kind: what it says.
-        clock: the step of the update, or that the weights are for; -1 if a worker does not know its own.
-        keys: of the flat vector, which it is about.
-        values: flat, one a key; with row numbers, one a key of these rows.
-        rows: int64, the only rows sent, counted from the vector's start; None where all keys are.
+        kind: one of the above.
+        clock: the step of the update, or the clock of the weights; -1 if a worker does not know its own.
+        keys: the range of the flat vector that the message concerns.
+        values: flat, one per key; with row numbers, one per key of these rows.
+        rows: int64, the rows sent, counted from the start of the whole vector; None if all keys are sent.
     """
 
     kind: int
@@ -80,5 +80,5 @@ class Message(NamedTuple):
 
 
 def room(like: Array, row_width: int = 1) -> Array:
-    """Memory for the longest message about these keys."""
+    """A buffer for the longest message about these keys."""
     return np.empty(HEADER_BYTES + 8 * (len(like) // row_width) + like.nbytes, np.uint8)

@@ -1,4 +1,4 @@
-"""Outbox: a server's messages to workers, none of which it waits for."""
+"""Outbox: a server's messages to workers, sent without waiting."""
 
 from collections.abc import Callable
 
@@ -13,13 +13,13 @@ __all__ = ["Outbox"]
 class Outbox:
     """Sends answers, and keeps their memory until they have been received.
 
-    A worker has one request at a time. So when it asks again, its previous answer has arrived, and waiting for that
-    takes no time; only unsolicited notices may still be in flight.
+    A worker has one open request at a time. So when its next request comes, the previous answer has arrived, and
+    waiting for that takes no time; only unsolicited notices may still be in flight.
 
     Args:
         comm: all ranks, servers and workers.
-        layout: who is who.
-        sent: called with each worker that is sent something.
+        layout: which ranks are servers and workers.
+        sent: called with the worker for each message sent.
     """
 
     def __init__(self, comm: Communicator, layout: Layout, sent: Callable[[int], None]) -> None:
@@ -27,7 +27,7 @@ class Outbox:
         self._layout = layout
         self._sent = sent
         self._sends: dict[int, list[Request]] = {}
-        self._lost: list[Request] = []  # that nobody will ever receive
+        self._lost: list[Request] = []  # that will never be received
 
     def send(self, worker: int, message: Message) -> None:
         """Send without waiting."""
@@ -36,16 +36,16 @@ class Outbox:
         self._sent(worker)
         try:
             request = self._comm.isend(message.packed(), self._layout.rank_of(worker), ANSWER)
-        except PeerLost:  # which the next receive tells
+        except PeerLost:  # the next receive raises it too
             return
         self._sends.setdefault(worker, []).append(request)
 
     def drop(self, worker: int) -> None:
-        """This worker has died: what it was sent is never waited for."""
+        """This worker has died: do not wait for its messages."""
         self._lost += self._sends.pop(worker, [])
 
     def finish(self) -> None:
-        """Return when all that was sent has been received."""
+        """Return when all messages sent have been received."""
         for worker in list(self._sends):
             self._finish(worker)
 

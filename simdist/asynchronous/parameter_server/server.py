@@ -1,4 +1,4 @@
-"""Server: one rank that holds a shard of the weights, takes updates from workers and sends them weights."""
+"""Server: a rank that holds a shard of the weights, takes updates from workers and sends them weights."""
 
 from collections.abc import Callable
 from math import inf
@@ -37,27 +37,28 @@ WAIT = "wait for workers"
 class Server:
     """Answers workers until all have left.
 
-        take a request    PUSH, PULL, …       from any worker, first come, first served
-        apply             what is due         by the consistency rule
-        answer            what is allowed     to workers that are waiting
+        take a request    PUSH, PULL, …        from any worker, in order of arrival
+        apply updates     that are due         by the consistency rule
+        answer reads      that are admitted    by the same rule
 
-    It never waits in a send, so that servers and workers cannot wait for each other in a cycle. Its memory is its
-    shard, and a copy of each update held back and each answer in flight, at most one of either per worker.
+    It never waits in a send, so servers and workers cannot wait for each other in a cycle. Its memory is its shard and
+    a sum of updates of the same size, and a copy of each update held and each answer in flight, at most one of either
+    per worker.
 
     Args:
         comm: all ranks, servers and workers.
         layout: which server holds which keys.
         shard: this server's.
-        consistency: the rule of who waits for whom; equal on all servers.
-        learning_rate: of each step. The mean of the updates of all workers is a step; an update that is
-            applied by itself weighs 1/p, p being the number of workers.
-        staleness_aware: let it weigh 1/τ instead, τ being its staleness, at least 1.
-        deadline_s: a worker that this server waits for and that is silent for this long counts as dead.
+        consistency: the rule by which reads and updates wait; equal on all servers.
+        learning_rate: of each step. A step applies the mean of the updates of all workers; an update that is applied
+            separately has weight 1/p, for p workers alive.
+        staleness_aware: give such an update the weight 1/τ instead, where τ is its staleness, at least 1.
+        deadline_s: a worker that owes a request and is silent for this long counts as dead; None for no limit.
         checkpoint: called with the state every `checkpoint_every` steps. It must not keep the arrays after it
             returns.
         checkpoint_every: at least 1.
-        until: after this many whole steps all workers are released, also those ahead.
-        asked: whether this server is asked to release them.
+        until: after this many whole steps all workers are released, including those ahead.
+        asked: whether this server has been asked to release them.
 
     Raises:
         RankFailed: more workers have died than the rule tolerates.
@@ -95,14 +96,14 @@ class Server:
         self._checkpoint_every = checkpoint_every
         self._checkpointed = 0
         self._held: list[Push] = []
-        self._waiting: dict[int, dict[int, slice]] = {}  # clock -> worker -> the keys it wants
-        self._versions = [0] * layout.num_workers  # of the weights that each has read
+        self._waiting: dict[int, dict[int, slice]] = {}  # clock -> worker -> the keys it reads
+        self._versions = [0] * layout.num_workers  # of the weights that each worker read last
         self._heard_s = [0.0] * layout.num_workers
         self._outbox = Outbox(comm, layout, self._hear)
         self._until = until
         self._asked = asked
-        self._end: float = inf  # the clock from which on workers are let go
-        self._newest: Push | None = None  # looks into the packet
+        self._end: float = inf  # the clock from which on workers are released
+        self._newest: Push | None = None  # a view of the packet
         self._packet = room(shard.weights, layout.row_width)
 
     def serve(self) -> None:
@@ -118,7 +119,7 @@ class Server:
     def halt(self) -> None:
         """Release all workers as soon as the rule allows it, each with the weights for a step that it will not make.
 
-        In the end all servers have all updates of the steps before, though only one of them need do this.
+        Calling it on one server is enough: at the end all servers have applied all updates of the steps before.
         """
         self._end = min(self._end, self.consistency.end(self.clocks))
 
@@ -149,7 +150,7 @@ class Server:
             self.halt()
         elif worker in self.clocks.dead or kind == LEAVE:
             self.clocks.leave(worker)
-            if kind != PUSH:  # of one taken for dead, who expects no answer to it
+            if kind != PUSH:  # a worker taken for dead expects no answer to a PUSH
                 self._outbox.send(worker, Message(BYE))
             return
         if kind in (PUSH, PUSH_PULL):
@@ -177,7 +178,7 @@ class Server:
     # -- what follows from them ---------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Apply all that is due and answer all that is admitted; each may bring about the other."""
+        """Apply all that is due and answer all that is admitted; each may enable the other."""
         again = True
         while again:
             for pushes in self.consistency.due(self.clocks, self._held):
@@ -212,18 +213,18 @@ class Server:
             self._announce({push.worker for push in pushes})
 
     def _announce(self, kept: set[int]) -> None:
-        """Tell those still at work on the step just closed that it is over."""
+        """Tell workers still computing for the step just closed that it is over."""
         step = self.clocks.step
         for worker in self.clocks.present - kept:
             if self.clocks.reads[worker] == step and self.clocks.commits[worker] < step:
                 self._outbox.send(worker, Message(OVER, step))
 
     def _answer_admitted(self) -> bool:
-        """Give weights to all that may read now; whether there were any."""
+        """Send weights to all workers that may read now; returns whether there were any."""
         admitted = [clock for clock in sorted(self._waiting) if self.consistency.admits(self.clocks, clock)]
         for clock in admitted:
             for worker, keys in self._waiting.pop(clock).items():
-                # A step may have been closed meanwhile: whoever begins now begins with the newest.
+                # A step may have been closed since the request: the worker begins with the current one.
                 now = max(clock, self.clocks.step)
                 self.clocks.read(worker, now)
                 self._versions[worker] = self.shard.version
@@ -234,24 +235,24 @@ class Server:
     # -- workers that die -----------------------------------------------------------------------------------
 
     def _hear(self, worker: int) -> None:
-        """A worker is alive, or has only now been given something to do."""
+        """Restart the deadline of a worker: it has sent a request, or has just been sent an answer."""
         self._heard_s[worker] = self.comm.clock()
 
     def _limits_s(self) -> dict[int, float]:
-        """When each worker that owes a request is overdue; empty without a deadline."""
+        """By worker that owes a request, when its deadline passes; empty without a deadline."""
         if self.deadline_s is None:
             return {}
         waiting = {worker for workers in self._waiting.values() for worker in workers}
         return {worker: self._heard_s[worker] + self.deadline_s for worker in self.clocks.present - waiting}
 
     def _bury_silent(self, limits_s: dict[int, float]) -> None:
-        """Go on without the workers that have been silent for too long."""
+        """Continue without the workers that have been silent for too long."""
         now_s = self.comm.clock()
         for worker in [worker for worker, limit_s in limits_s.items() if limit_s <= now_s]:
             self._bury(worker)
 
     def _bury_lost(self) -> None:
-        """Go on without the workers that are known to have died; without a server nobody can."""
+        """Continue without the workers that are known to have died; without a server that is impossible."""
         for rank in self.comm.lost():
             worker = self.layout.worker(rank)
             if worker < 0:
@@ -260,10 +261,10 @@ class Server:
                 self._bury(worker)
 
     def _bury(self, worker: int) -> None:
-        """Go on without this worker.
+        """Continue without this worker.
 
         Raises:
-            RankFailed: that cannot be done.
+            RankFailed: the consistency rule does not tolerate that.
         """
         clocks, p = self.clocks, self.layout.num_workers
         clocks.leave(worker, died=True)
@@ -280,15 +281,15 @@ class Server:
     # -- checkpoints ----------------------------------------------------------------------------------------
 
     def state(self) -> ServerState:
-        """What is in the weights by now, and what it takes to go on; updates held back are not, and come again."""
+        """The state to resume from. Updates that are held but not applied are not in it; their workers repeat them."""
         numbers = {"steps": self.shard.optimizer.num_steps} | self.clocks.numbers()
         return ServerState(self.shard.keys, self.shard.vectors(), numbers)
 
     def restore(self, state: ServerState) -> None:
-        """Go on from a state; to be called before `serve`.
+        """Resume from a state; to be called before `serve`.
 
         Raises:
-            ArrayError: it is of other keys, another optimizer, or another number of workers.
+            ArrayError: the state is of other keys, another optimizer, or another number of workers.
         """
         self.clocks.restore({name: number for name, number in state.numbers.items() if name != "steps"})
         self.shard.restore(state)

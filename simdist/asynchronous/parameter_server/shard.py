@@ -1,4 +1,4 @@
-"""Shard: the weights that one server holds, and how updates change them."""
+"""Shard: the weights that one server holds, and their updates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ __all__ = ["ServerState", "Shard"]
 
 @dataclass(frozen=True)
 class ServerState:
-    """What one server needs in order to resume later, as plain arrays and numbers.
+    """All that one server needs to resume later, as plain arrays and numbers.
 
     Attributes:
         keys: its slice of the whole flat vector.
-        vectors: name -> flat vector with one item a key: "weights", and "optimizer/velocity" and the like.
-        numbers: name -> whole number: "steps" of the optimizer, the "clock", and "worker 0" and so on, how many
-            updates of each have been applied.
+        vectors: name -> flat vector with one item per key: "weights", "optimizer/velocity" and the like.
+        numbers: name -> integer: "steps" of the optimizer, the "clock", and for "worker 0" and so on one more than the
+            stamp of its last update applied.
     """
 
     keys: slice
@@ -33,13 +33,13 @@ class Shard:
     """A slice of the flat vector, and the optimizer that updates it.
 
     Args:
-        weights: shape (keys,), flat; owned by the shard from now on.
-        keys: where in the whole vector it lies.
-        row_width: of the rows that sparse updates speak of.
+        weights: shape (keys,), flat; the shard takes ownership.
+        keys: its range in the whole vector.
+        row_width: the width of the rows of sparse updates.
         optimizer: made for these weights.
 
     Attributes:
-        version: how many times the weights have been changed.
+        version: the number of times that the weights have changed.
     """
 
     def __init__(self, weights: Array, keys: slice, row_width: int, optimizer: Optimizer) -> None:
@@ -51,7 +51,7 @@ class Shard:
         self._sum = np.empty_like(weights)
 
     def read(self, keys: slice) -> Array:
-        """A view of the weights of these keys of the whole vector, which lie in the shard."""
+        """A view of the weights of these keys of the whole vector, all within the shard."""
         return self.weights[keys.start - self.keys.start : keys.stop - self.keys.start]
 
     def apply(self, pushes: Sequence[Push], rate: float, weight: float) -> None:
@@ -60,7 +60,7 @@ class Shard:
         self.version += 1
 
     def _gradient(self, pushes: Sequence[Push]) -> Array:
-        """The sum of the updates, one item a key of the shard: zero where nothing was pushed."""
+        """The sum of the updates, one item per key of the shard: zero where nothing was pushed."""
         if len(pushes) == 1 and len(pushes[0].values) == len(self.weights) and pushes[0].rows is None:
             return pushes[0].values
         total = self._sum
@@ -72,7 +72,9 @@ class Shard:
             else:
                 width = self._row_width
                 rows = total.reshape(-1, width)
-                rows[push.rows - self.keys.start // width] += push.values.reshape(-1, width)  # each row comes once
+                rows[push.rows - self.keys.start // width] += push.values.reshape(
+                    -1, width
+                )  # the rows of a push are distinct
         return total
 
     # -- checkpoints ----------------------------------------------------------------------------------
@@ -82,10 +84,10 @@ class Shard:
         return {"weights": self.weights} | {f"optimizer/{name}": x for name, x in self.optimizer.vectors().items()}
 
     def restore(self, state: ServerState) -> None:
-        """Take over what another shard of the same keys kept.
+        """Take over the state of another shard of the same keys.
 
         Raises:
-            ArrayError: it is of other keys, or a vector is missing, unknown or of another length.
+            ArrayError: the state is of other keys, or a vector is missing, unknown or of another length.
         """
         if state.keys != self.keys:
             raise ArrayError(

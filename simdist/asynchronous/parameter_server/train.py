@@ -1,4 +1,4 @@
-"""Training through a parameter server: what each rank does, and what it reports.
+"""Training through a parameter server: the parts of servers and workers, and their reports.
 
 server    | wait |update| wait |update|     wait     |update| …
                  ^      |      ^      |              ^
@@ -6,9 +6,9 @@ server    | wait |update| wait |update|     wait     |update| …
                  |      v      |      v              |
 workers   compute --- wait --- | compute --- compute --- …
 
-Workers can be released before the last step. The servers' states are then one consistent cut of the run: each has
-applied the same updates, all that any worker has made. Under a rule with a bound all workers are before the same step;
-without, each is before its own. A run that resumes from there begins with the weights that workers read last.
+Workers can be released before the last step. The servers' states are then one consistent cut of the run: all have
+applied the same updates, namely all that any worker has made. Under a rule with a bound all workers then stand before
+the same step; otherwise each stands before its own. A resumed run begins with the weights that workers read last.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,14 +44,15 @@ class ParameterServer:
     """How ranks train through servers; equal on all ranks.
 
     Args:
-        num_servers: the first ranks, each with its slice of the weights; the others are workers.
-        consistency: the rule of who waits for whom.
-        optimizer: makes each server's optimizer from its weights and their start in the whole vector.
-        staleness_aware: whether an update weighs less the staler it is; see `Server`.
-        row_width: of the rows of sparse gradients.
-        deadline_s: how long a worker may be silent before the others continue without it; None for ever.
+        num_servers: the first ranks, each with a slice of the weights; the others are workers.
+        consistency: the rule by which reads and updates wait.
+        optimizer: makes each server's optimizer, from its weights and their start in the whole vector.
+        staleness_aware: whether staler updates have less weight; see `Server`.
+        row_width: the width of the rows of sparse gradients.
+        deadline_s: how long a worker may be silent before the others continue without it; None for no limit. A worker
+            that comes back while they train is dismissed; one that comes back later waits for a server in vain.
         compute_time: extra time of each rank's step, in addition to its actual computation.
-        stops: rank -> the step before which it falls silent for good, to test what the others do.
+        stops: rank -> the step before which it falls silent, to test what the others do.
 
     Raises:
         ArgumentError: deadline_s is not above 0.
@@ -68,13 +69,13 @@ class ParameterServer:
 
     def __post_init__(self) -> None:
         if self.deadline_s is not None and not self.deadline_s > 0:
-            raise ArgumentError(f"deadline_s is {self.deadline_s}; needs more than 0, or None for ever")
+            raise ArgumentError(f"deadline_s is {self.deadline_s}; needs more than 0, or None for no limit")
 
     def layout(self, comm: Communicator, num_keys: int) -> Layout:
-        """Which ranks are servers and workers, and which server holds what.
+        """Which ranks are servers and workers, and which server holds which keys.
 
         Raises:
-            ArgumentError: there are too few ranks for that.
+            ArgumentError: there are too few ranks.
         """
         layout = Layout(comm.size, self.num_servers, num_keys, self.row_width)
         self.consistency.check(layout.num_workers)
@@ -86,9 +87,9 @@ class ServerReport:
     """A server's report.
 
     Attributes:
-        state: its weights, and all that is needed to resume.
+        state: its weights, and all else that is needed to resume.
         counts: of updates.
-        elapsed_s, waited_s: how long it served, and how much of that it waited for requests.
+        elapsed_s, waited_s: the time that it served, and the part of that in which it waited for requests.
     """
 
     state: ServerState
@@ -102,10 +103,10 @@ class WorkerReport:
     """A worker's report.
 
     Attributes:
-        clocks, times_s, losses: of each step that it finished: its number, when, and the loss at its weights.
+        clocks, times_s, losses: of each step that it finished: its number, its time, and the loss at its weights.
         num_given_up: steps abandoned because they were over before this worker had finished.
-        elapsed_s, waited_s: how long it took, and how much of that it waited for servers.
-        ended: "done"; "let go", with all others; "stopped", as planned; or "dismissed", taken for dead.
+        elapsed_s, waited_s: the time that it trained, and the part of that in which it waited for servers.
+        ended: "done"; "let go", released early with all others; "stopped", as planned; "dismissed", taken for dead.
     """
 
     clocks: list[int] = field(default_factory=list)
@@ -135,15 +136,14 @@ def train(
 
     Args:
         weights: shape (n,), the initial values, equal on all ranks; a worker's end as it last read them.
-        gradient, steps: of this worker's data; the clock at which training ends, counted from the first step ever.
-        learning_rate: of a step, in which each worker has a part; or a function of the step.
-        server, state: how; and for a server, what to go on from. Workers hear of it from the servers.
-        checkpoint, checkpoint_every, until, asked: see `Server`; if any rank is asked, all workers are let go.
+        gradient, steps, learning_rate: of this worker's data; in total, with those before `state`; of a step of all.
+        server, state: how to train; and for a server, the state to resume from. Workers get it from the servers.
+        checkpoint, checkpoint_every, until, asked: see `Server`; if any rank is asked, all workers are released.
 
-    Cost of a step: each server of n_j items takes and sends p · (40 bytes + n_j items), for p workers.
+    Cost of a step: each server with n_j keys receives and sends p · (40 bytes + n_j items), for p workers.
 
     Raises:
-        ArgumentError, ArrayError, CollectiveMismatch: ranks are too few, or arrays do not fit, or ranks do not agree.
+        ArgumentError, ArrayError, CollectiveMismatch: there are too few ranks, arrays do not fit, or ranks disagree.
         RankFailed: a worker has died, and the rest cannot continue without it.
     """
     require_steps("steps", steps)
@@ -151,7 +151,7 @@ def train(
     how = server or ParameterServer()
     layout = how.layout(comm, len(weights))
     comm.agree(f"parameter server: {layout} of {weights.dtype}, {how.consistency}, {steps} steps")
-    comm.exchange("")  # no server is still at an earlier run, and takes requests of this one for that
+    comm.exchange("")  # a server still in an earlier run would take requests of this run for its own
     if how.consistency.num_spare(layout.num_workers):
         comm.survive()
     if layout.serves(comm):
@@ -169,7 +169,7 @@ def _serve(
     state: ServerState | None,
     options: dict[str, Any],
 ) -> ServerReport:
-    """A server's part."""
+    """The part of a server."""
     keys = layout.keys(comm.rank)
     own = weights[keys].copy()
     shard = Shard(own, keys, layout.row_width, how.optimizer(own, keys.start))
@@ -191,13 +191,13 @@ def _serve(
 
 
 def waited_shares(comm: Communicator, report: ServerReport | WorkerReport) -> list[float]:
-    """The share of its time that each rank waited, by rank. All ranks must call it."""
+    """By rank, the share of its time that it waited. All ranks must call it."""
     share = report.waited_s / report.elapsed_s if report.elapsed_s else 0.0
     return [float(told) for told in comm.exchange(repr(share))]
 
 
 class _Work:
-    """A worker's part."""
+    """The part of a worker."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class _Work:
         return report
 
     def _step(self, clock: int) -> int | None:
-        """One step; the clock of the next."""
+        """One step; returns the clock of the next."""
         comm, report, start_s = self.comm, self.report, self.comm.clock()
         over = None
         with comm.span("compute"):

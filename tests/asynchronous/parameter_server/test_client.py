@@ -183,7 +183,7 @@ def test_late_updates_are_dropped_and_counted():
         (lambda c, w: c.push(0, Rows(np.array([12]), np.ones((1, 1)))), ArgumentError, "rows 12 to 12.* 0 to 11"),
         (lambda c, w: c.push(0, Rows(np.array([1]), np.ones((1, 2)))), ArrayError, "needs width 1"),
         (lambda c, w: c.push(0, Rows(np.ones(1, bool), np.ones((1, 1)))), ArrayError, "rows of dtype bool on rank 1"),
-        (lambda c, w: c.push(0, Rows(np.ones(1), np.ones((1, 1)))), ArrayError, "float64 on rank 1; needs whole num"),
+        (lambda c, w: c.push(0, Rows(np.ones(1), np.ones((1, 1)))), ArrayError, "float64 on rank 1; needs integers"),
     ],
 )
 def test_what_is_refused(act, error, fault):
