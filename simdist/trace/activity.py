@@ -1,4 +1,4 @@
-"""Activity: at which moments a stream computes, communicates and waits, however its spans nest and overlap."""
+"""Activity: when a stream computes, communicates and waits, from spans that nest and overlap."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ __all__ = ["Activity", "activities", "covered"]
 
 
 def covered(intervals: Sequence[Interval], t: Array) -> Array:
-    """Whether each stretch t[i] to t[i+1] lies inside one of the intervals, whose ends are all among t.
+    """Whether each stretch t[i] to t[i+1] is inside one of the intervals.
 
     Args:
-        t: float64, shape (n,), ascending.
+        t: float64, shape (n,), ascending; contains both ends of every interval.
 
     Returns:
-        bool, shape (n-1,); (0,) where n is 0.
+        bool, shape (n-1,), or (0,) if n is 0.
     """
     if not intervals or len(t) < 2:
         return np.zeros(max(0, len(t) - 1), dtype=bool)
@@ -31,11 +31,11 @@ def covered(intervals: Sequence[Interval], t: Array) -> Array:
 
 
 class Activity:
-    """What one stream does when.
+    """The intervals in which one stream communicates, computes and waits.
 
-    It communicates inside a collective, including its reductions, while a message is in flight that computation does
-    not overlap, and while it blocks on another stream: a forward that waits for parameters does not compute meanwhile.
-    It waits as long as other ranks are late. Reading and writing files counts as neither.
+    It communicates inside a collective, including its reductions, while a message is in flight without overlapping
+    computation, and while it blocks on another stream: a forward that waits for parameters does not compute. It waits
+    while other ranks are late. Reading and writing files counts as neither.
     """
 
     __slots__ = ("collectives", "computing", "late", "messages", "waits")
@@ -51,8 +51,8 @@ class Activity:
         """Include a span.
 
         Args:
-            encloses: whether others lie inside it: if its name does not say what it is, it is only a frame.
-            waited: when it waited for ranks that were not there.
+            encloses: whether it contains other spans: if its kind is "other", it is then only a frame.
+            waited: when it waited for ranks that had not arrived.
         """
         what, interval = kind(span.name), (span.start_s, span.end_s)
         if what in MESSAGES:
@@ -67,12 +67,12 @@ class Activity:
             self.late.append(waited)
 
     def marks(self) -> list[float]:
-        """All moments at which something begins or ends."""
+        """All moments at which an interval begins or ends."""
         lists = (self.messages, self.collectives, self.computing, self.waits, self.late)
         return [mark for intervals in lists for interval in intervals for mark in interval]
 
     def between(self, start_s: float, end_s: float) -> "Activity":
-        """The part of it that falls into this time."""
+        """The part of it within this time."""
         part = Activity()
         for name in Activity.__slots__:
             inside = [(max(a, start_s), min(b, end_s)) for a, b in getattr(self, name) if a < end_s and b > start_s]
@@ -80,10 +80,10 @@ class Activity:
         return part
 
     def split(self, t: Array) -> tuple[Array, Array, Array]:
-        """Which of the stretches of t it computes, which it communicates or waits, and which it waits.
+        """In which stretches of t it computes, in which it communicates or waits, and in which it waits.
 
         Args:
-            t: float64, ascending, with all of `marks` in it.
+            t: float64, ascending; contains all `marks`.
         """
         around, waiting = covered(self.collectives + self.waits, t), covered(self.late, t)
         computing = covered(self.computing, t) & ~around
@@ -92,7 +92,7 @@ class Activity:
 
 
 def activities(spans: Sequence[Span]) -> dict[tuple[int, str], Activity]:
-    """The activity of every (rank, stream) that a record has spans of."""
+    """The activity of every (rank, stream) with spans in a record."""
     encloses, waited = Layout.of(spans).encloses, late(spans)
     found: dict[tuple[int, str], Activity] = defaultdict(Activity)
     for i, s in enumerate(spans):

@@ -1,8 +1,8 @@
-"""Chrome: the record as a file in Chrome's trace format, which Perfetto shows.
+"""Chrome: the record as a file in Chrome's trace format, for Perfetto.
 
 A process per rank, a thread per lane of each of its streams (see Layout), an arrow from each send to the
-receive that took it. Times on the tracks are in whole nanoseconds, so that slices which touch do so exactly;
-beside them each slice carries its span's fields as they are, and nothing is lost.
+receive that took it. Times on the tracks are in whole nanoseconds, so that adjacent slices touch exactly; each
+slice also carries its span's exact fields, so nothing is lost.
 
 Format: Trace Event Format, as JSON: {"traceEvents": [...], "otherData": {...}}.
 """
@@ -25,8 +25,8 @@ from simdist.trace.span import Span
 __all__ = ["read", "write"]
 
 _FORMAT = "simdist trace 1"
-_LAST_S = 1e18  # before the end of floats, when counted in nanoseconds, and after that of the sun
-_quote = lru_cache(maxsize=4096)(json.dumps)  # of the same few names, a million times
+_LAST_S = 1e18  # far below overflow, even in nanoseconds
+_quote = lru_cache(maxsize=4096)(json.dumps)  # a trace repeats few names a million times
 _LINE = '{{"name":{},"cat":{},"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"args":{{{}}}}}'
 
 
@@ -34,8 +34,8 @@ def write(spans: Sequence[Span], ranks: int, path: Path) -> None:
     """Write the record to a file, atomically.
 
     Args:
-        spans: in any order; of two with the same start and end a viewer shows the first as the outer one.
-        ranks: how many ranks took part, including those without spans.
+        spans: in any order; of two with equal start and end a viewer shows the first as the outer one.
+        ranks: the number of ranks that took part, including those without spans.
 
     Raises:
         DataError: it cannot be written there.
@@ -59,7 +59,7 @@ def write(spans: Sequence[Span], ranks: int, path: Path) -> None:
 
 
 def _events(spans: Sequence[Span], ranks: int) -> Iterator[str]:
-    """The file's events, one JSON object each: names first, then slices, each followed by its end of an arrow."""
+    """The file's events, one JSON object each: names, then slices, each followed by its end of an arrow, if any."""
     lanes = Layout.of(spans).lane
     threads = _threads(spans, lanes, ranks)
     yield from _names(threads, ranks)
@@ -69,14 +69,14 @@ def _events(spans: Sequence[Span], ranks: int) -> Iterator[str]:
         start, end = nanoseconds(s.start_s), nanoseconds(s.end_s)
         dur = (end - start) / 1000
         yield _LINE.format(_quote(s.name), _quote(kind(s.name)), s.rank, tid, start / 1000, dur, _fields(s))
-        if i in arrows:  # right behind its slice, so that a reader that goes by order binds it to this one
+        if i in arrows:  # right after its slice, so that readers that rely on order bind it to this one
             bound = '"ph":"s"' if s.name == "send" else '"ph":"f","bp":"e"'
             at = (start if s.name == "send" else max(start, end - 1)) / 1000
             yield f'{{"name":"message","cat":"message",{bound},"id":{arrows[i]},"pid":{s.rank},"tid":{tid},"ts":{at}}}'
 
 
 def _threads(spans: Sequence[Span], lanes: Sequence[int], ranks: int) -> dict[tuple[int, str, int], int]:
-    """A number for each (rank, stream, lane), distinct from all others and from all ranks, as viewers mix them up."""
+    """A number per (rank, stream, lane), distinct from all others and from all ranks: viewers mix up equal ids."""
     seen = {"main": 0}  # streams in the order of their appearance
     for s in spans:
         seen.setdefault(s.stream, len(seen))
@@ -85,7 +85,7 @@ def _threads(spans: Sequence[Span], lanes: Sequence[int], ranks: int) -> dict[tu
 
 
 def _names(threads: dict[tuple[int, str, int], int], ranks: int) -> Iterator[str]:
-    """What the viewer calls processes and threads, and their order."""
+    """The names of processes and threads in the viewer, and their order."""
 
     def meta(what: str, pid: int, tid: int, args: dict[str, Any]) -> str:
         return json.dumps({"name": what, "ph": "M", "pid": pid, "tid": tid, "args": args})
@@ -100,7 +100,7 @@ def _names(threads: dict[tuple[int, str, int], int], ranks: int) -> Iterator[str
 
 
 def _fields(s: Span) -> str:
-    """The span's fields as the inside of a JSON object: all that its place on the track does not tell exactly."""
+    """The span's fields that its slice does not hold exactly, as the inside of a JSON object."""
     text = f'"stream":{_quote(s.stream)},"start_s":{float(s.start_s)!r},"end_s":{float(s.end_s)!r}'
     if s.bytes:
         text += f',"bytes":{int(s.bytes)}'
@@ -118,7 +118,7 @@ def _fields(s: Span) -> str:
 
 
 def read(path: Path) -> tuple[list[Span], int]:
-    """The spans that `write` put into a file, exactly and in its order, and the number of ranks.
+    """The spans that `write` wrote to a file, exactly and in the same order, and the number of ranks.
 
     Raises:
         DataError: it cannot be read, or is not a simdist trace.
@@ -141,7 +141,7 @@ def read(path: Path) -> tuple[list[Span], int]:
 
 
 def _unpack(item: dict[str, Any]) -> Any:
-    """A slice as its span, at once, because a million dictionaries would not fit; of other events nothing."""
+    """The span of a slice; None for other events. At once, since a million dictionaries would take too much memory."""
     if "ph" not in item:
         return item
     if item["ph"] != "X":
@@ -163,15 +163,15 @@ def _unpack(item: dict[str, Any]) -> Any:
 
 
 def _checked(events: Iterable[Any], ranks: object) -> list[Span]:
-    """The spans among the events, all of them by ranks that exist."""
+    """The spans among the events, after a check of their ranks and times."""
     if not isinstance(ranks, int) or ranks < 1:
-        raise ValueError(f"it claims to be of {ranks!r} ranks")
+        raise ValueError(f"its number of ranks is {ranks!r}")
     spans = [event for event in events if isinstance(event, Span)]
     for s in spans:
         if not 0 <= s.rank < ranks:
-            raise ValueError(f"it has a span of rank {s.rank}, but ranks 0 to {ranks - 1}")
+            raise ValueError(f"it has a span of rank {s.rank}, but its ranks are 0 to {ranks - 1}")
         if not -1 <= s.peer < ranks:
-            raise ValueError(f"it has a message of rank {s.peer}, but ranks 0 to {ranks - 1}")
+            raise ValueError(f"it has a message of rank {s.peer}, but its ranks are 0 to {ranks - 1}")
         if not (abs(s.start_s) < _LAST_S and abs(s.end_s) < _LAST_S):  # nor is nan
             raise ValueError(f"it has a span from {s.start_s} s to {s.end_s} s")
     return spans

@@ -1,4 +1,4 @@
-"""Kind: the category of a span, derived from its name, so that counts and colours always agree."""
+"""Kind: the category of a span, from its name, so that counts and colours agree."""
 
 import re
 from functools import lru_cache
@@ -20,7 +20,7 @@ COLLECTIVES = (
 )
 
 COMMUNICATING = (*COLLECTIVES, *MESSAGES, "move", "wait")
-"""What is not computing; a move is a read or write in shared memory."""
+"""All kinds of communication; a move is a read or write in shared memory."""
 
 COMPUTING = ("compute", "forward", "backward", "weight gradient", "update")
 
@@ -34,9 +34,8 @@ def kind(name: str) -> str:
     """One of COMMUNICATING, COMPUTING, "disk", "state", or "other".
 
     The first word decides: "all_reduce ring" is an all_reduce. A pipeline's actions, such as F0 and 2W1, are
-    known by their letter, and a pair of them done at once, such as F8&B0, computes. What is "other" depends
-    on what it holds: with nothing recorded inside, it is computing under a name of its own; else it is a
-    frame, such as a training step, around what it holds.
+    recognized by their letter; a pair of them executed at once, such as F8&B0, is computing. An "other" span that
+    contains no spans is computing under a custom name; otherwise it is only a frame, such as a training step.
     """
     word = name.partition(" ")[0]
     if name in COMPUTING or word in COMMUNICATING or word in ("disk", "state"):

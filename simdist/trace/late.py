@@ -1,4 +1,4 @@
-"""Late: when a rank waited for others that were not there yet."""
+"""Late: when a rank waited for others that had not arrived yet."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -15,10 +15,10 @@ Interval: TypeAlias = tuple[float, float]
 
 
 def late(spans: Sequence[Span]) -> dict[int, Interval]:
-    """By the index of a message or of a direct collective: the time during which others were not there.
+    """By the index of a message or a direct collective: the interval in which it waited for late ranks.
 
-    A message waits until its other end has begun, or was sent earlier. A direct collective begins without messages:
-    all ranks of a node meet in shared memory, so nothing can be done before the last of them has arrived.
+    A receive waits until the send has begun, and a send that blocks until the receive has begun. A direct collective
+    begins without messages: all ranks of a node meet in shared memory, so it cannot proceed before the last arrives.
     """
     return dict([*_messages(spans), *_meetings(spans)])
 
@@ -28,12 +28,12 @@ def _messages(spans: Sequence[Span]) -> Iterator[tuple[int, Interval]]:
         send, recv = spans[i], spans[j]
         if recv.start_s < send.start_s:
             yield j, (recv.start_s, min(recv.end_s, send.start_s))
-        elif send.start_s < recv.start_s < send.end_s:  # else it has left without waiting
+        elif send.start_s < recv.start_s < send.end_s:  # otherwise the send did not wait
             yield i, (send.start_s, recv.start_s)
 
 
 def _meetings(spans: Sequence[Span]) -> Iterator[tuple[int, Interval]]:
-    """The k-th direct collectives of a communicator's ranks are the same one; over several nodes each node meets."""
+    """The k-th direct collectives of a communicator's ranks belong together; over several nodes, those of each node."""
     inside: dict[tuple[int, str], list[tuple[float, int]]] = defaultdict(list)
     direct: list[int] = []
     for i, s in enumerate(spans):
@@ -56,7 +56,7 @@ def _meetings(spans: Sequence[Span]) -> Iterator[tuple[int, Interval]]:
         s = spans[i]
         count[s.rank, s.name, s.detail] += 1
         begun = first(s)
-        if begun is None or begun.name == "move":  # else its messages tell
+        if begun is None or begun.name == "move":  # otherwise its messages show the waiting
             group = begun.context if begun else ""
             calls[s.name, s.detail, count[s.rank, s.name, s.detail], group].append(i)
     for together in calls.values():

@@ -1,4 +1,4 @@
-"""Layout: where a span lies when the record is drawn, so that nothing hides anything else."""
+"""Layout: where each span is drawn, so that none hides another."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -19,19 +19,19 @@ def nanoseconds(seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The lane, the depth and the role of every span; the lists go by its index in the record.
+    """The lane, the depth and the role of every span; the lists are indexed like the record.
 
-    A stream's operations nest, and lie on its lane 0. A message lies there too where it fits between their
-    marks. Messages in flight at the same time get lanes of their own, each the first that is free:
+    A stream's operations nest, on its lane 0. A message is on lane 0 too if it fits between their starts and ends.
+    Messages in flight at the same time go to further lanes, each to the first that is free:
 
         lane 0    [ all_reduce .................. ]
                     [ send ]    [ send ]   [ recv ]
         lane 1      [ recv  ]   [ recv   ]
 
     Attributes:
-        lane: 0 for the stream's own; spans on a lane overlap only if one encloses the other.
-        depth: how many operations on lane 0 enclose it.
-        encloses: whether anything lies inside it.
+        lane: 0 for operations; spans on a lane overlap only if one encloses the other.
+        depth: the number of operations on lane 0 that enclose it.
+        encloses: whether it contains other spans.
     """
 
     lane: list[int]
@@ -40,7 +40,7 @@ class Layout:
 
     @classmethod
     def of(cls, spans: Sequence[Span]) -> "Layout":
-        """Lay out a record. Of two spans with the same start and end the later is the outer: it was recorded last."""
+        """Lay out a record. Of two spans with equal start and end the later one is outer, as it was recorded last."""
         layout = cls([0] * len(spans), [0] * len(spans), [False] * len(spans))
         streams: dict[tuple[int, str], list[int]] = defaultdict(list)
         for i, s in enumerate(spans):
@@ -81,7 +81,7 @@ class Layout:
         return stays, strays
 
     def _fly(self, flying: list[int], stays: list[int], start: dict[int, int], end: dict[int, int]) -> None:
-        """Give each of these, in the order of their starts, the first lane on which it overlaps nothing."""
+        """Give each of these spans, in the order of their starts, the first lane on which it overlaps nothing."""
         marks = sorted([start[i] for i in stays] + [end[i] for i in stays])
         free: list[int] = []
         busy: list[tuple[int, int]] = []  # (until when, lane), soonest first
@@ -105,7 +105,7 @@ class Layout:
 
 
 class _Enclosing:
-    """The operations open at a moment; asked in the order of time."""
+    """The operations open at a moment; queries come in the order of time."""
 
     def __init__(self, operations: list[int], start: dict[int, int], end: dict[int, int]) -> None:
         self._coming = operations[::-1]
@@ -113,7 +113,7 @@ class _Enclosing:
         self._start, self._end = start, end
 
     def of(self, i: int) -> list[int]:
-        """Those that are open when span i starts, outermost first, as far as they also outlast it."""
+        """Those that are open when span i starts and do not end before it, outermost first."""
         while self._coming and self._start[self._coming[-1]] <= self._start[i]:
             arriving = self._coming.pop()
             self._close(self._start[arriving])

@@ -11,10 +11,10 @@ __all__ = ["match"]
 def match(spans: Sequence[Span]) -> list[tuple[int, int]]:
     """Pairs (index of a send, index of the receive that took it), in the order of the sends.
 
-    Messages between two ranks with the same context and tag do not overtake each other, so the k-th send
-    from a to b belongs to the k-th receive by b from a. Of sends begun at one moment the bytes tell which was posted
-    first: a large one may leave after a small one that was posted later. A message without its other half (a record
-    cut off by an error) is left out.
+    Messages between two ranks with the same context and tag do not overtake each other, so the k-th send from a to b
+    matches the k-th receive by b from a. Among sends begun at the same moment the number of bytes decides, since a
+    large one may end after a small one that was posted later. A message without its other half (in a record cut off
+    by an error) is left out.
     """
     channels: dict[tuple[int, int, str, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for i, s in enumerate(spans):
@@ -24,7 +24,9 @@ def match(spans: Sequence[Span]) -> list[tuple[int, int]]:
             channels[s.peer, s.rank, s.context, s.tag][1].append(i)
 
     def begun(i: int) -> tuple[float, float]:
-        return spans[i].start_s, spans[i].end_s  # of those begun at one moment the first to end is mostly the first
+        return spans[i].start_s, spans[
+            i
+        ].end_s  # of those begun at the same moment, the first to end usually was posted first
 
     pairs: list[tuple[int, int]] = []
     for sends, receives in channels.values():
@@ -39,7 +41,7 @@ def match(spans: Sequence[Span]) -> list[tuple[int, int]]:
 
 
 def _first(spans: Sequence[Span], sends: Sequence[int], k: int, num_bytes: int) -> int:
-    """Where among the sends begun together with the k-th, from there on, the first of so many bytes is; or else k."""
+    """The index of the first send of this many bytes from k on, among those begun at the same moment; k if none."""
     start_s = spans[sends[k]].start_s
     for m in range(k, len(sends)):
         send = spans[sends[m]]

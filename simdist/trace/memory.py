@@ -1,4 +1,4 @@
-"""Memory: a ledger's moments on the record, so that the use of memory can be compared with the activity."""
+"""Memory: a ledger's moments on the record, to compare the use of memory with the activity."""
 
 import json
 from collections import defaultdict
@@ -21,7 +21,7 @@ def remember(moments: Iterable[Moment], recorder: Recorder) -> None:
 
 
 def remembered(spans: Iterable[Span]) -> dict[int, list[Moment]]:
-    """The moments that a record has, by rank, each rank's in the order of time."""
+    """By rank, the moments in a record, in the order of time."""
     found: dict[int, list[Moment]] = defaultdict(list)
     for s in spans:
         if s.name == MEMORY:

@@ -10,7 +10,7 @@ __all__ = ["Recorder"]
 class Recorder:
     """The spans of one rank, in the order in which they ended.
 
-    All of a rank's communicators and streams write to the same one. If `on` is false nothing is recorded.
+    All of a rank's communicators and streams write to the same recorder. If `on` is false nothing is recorded.
     """
 
     __slots__ = ("on", "rank", "rows")
@@ -40,5 +40,5 @@ class Recorder:
             )
 
     def spans(self) -> list[Span]:
-        """What has been written so far."""
+        """The spans recorded so far."""
         return [Span._make(row) for row in self.rows]

@@ -1,4 +1,4 @@
-"""Span: one thing that a rank did, from when to when."""
+"""Span: one activity of a rank, with its start and end."""
 
 from typing import NamedTuple
 
@@ -9,19 +9,19 @@ class Span(NamedTuple):
     """One entry of the record.
 
     A message is a span `send` on its sender and a span `recv` on its receiver; a collective is a span that
-    encloses its messages; computing is a span `compute` or has a name of its own.
+    encloses its messages; computing is a span `compute`, or a span with another name.
 
     Attributes:
         rank: the global rank whose span this is.
-        stream: which of the rank's streams did it: "main" or a name given to `comm.stream`.
+        stream: the stream: "main" or a name given to `comm.stream`.
         name: "send", "recv", "compute", or an operation, such as "all_reduce ring".
-        start_s, end_s: on the world's clock. A receive starts when it is posted, not when data flow.
+        start_s, end_s: on the world's clock. A receive starts when it is posted, not when the transfer begins.
         bytes: of the message, or of the array that a collective works on.
         peer: the global rank at the other end of a message; -1 if none.
         tag: of the message.
-        context: which communicator a message travels on: those of different communicators never match.
+        context: the communicator of a message; messages of different communicators never match.
         micro_batch: the pipeline micro-batch that this belongs to; -1 if none.
-        detail: anything more, as text.
+        detail: further information, as text.
     """
 
     rank: int

@@ -1,4 +1,4 @@
-"""Statistics: what each rank did with its time, and what it sent and received."""
+"""Statistics: how each rank spent its time, and what it sent and received."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ __all__ = ["RankStatistics", "Shares", "Total", "hidden_share", "shares", "stati
 
 
 class Total(NamedTuple):
-    """All spans of one name together; overlapping spans are counted separately."""
+    """The sums over all spans of one name; overlapping spans are counted separately."""
 
     num_spans: int = 0
     seconds: float = 0.0
@@ -30,7 +30,7 @@ class Shares(NamedTuple):
         computing_s: some stream computes.
         communicating_s: some stream communicates or waits, and none computes.
         waiting_s: the part of communicating_s spent waiting for other ranks: see simdist.trace.late.
-        hidden_s: overlap: one stream communicates while another computes, or a message is in flight meanwhile.
+        hidden_s: overlap: a stream computes while another communicates, or while its own message is in flight.
         hidden_share: by stream other than "main": the share of its communication that overlaps with
             computation on "main", from 0 to 1.
     """
@@ -47,7 +47,7 @@ class RankStatistics:
     """One rank's part in a run.
 
     Attributes:
-        elapsed_s: from the first start to the last end on any rank: computing_s, communicating_s and other_s.
+        elapsed_s: from the first start on any rank to the last end: computing_s, communicating_s and other_s.
         shares: how it spent that time.
         operations: totals by the name of the span.
     """
@@ -74,7 +74,7 @@ class RankStatistics:
 
     @property
     def other_s(self) -> float:
-        """It read or wrote files, or the record does not say what it did."""
+        """It reads or writes files, or nothing is recorded."""
         return max(0.0, self.elapsed_s - self.computing_s - self.communicating_s)
 
     @property
@@ -89,7 +89,7 @@ class RankStatistics:
 
 
 def statistics(spans: Sequence[Span], ranks: int) -> list[RankStatistics]:
-    """What every rank did, by rank."""
+    """The statistics of every rank, by rank."""
     streams: dict[int, dict[str, Activity]] = defaultdict(dict)
     for (rank, stream), activity in activities(spans).items():
         streams[rank][stream] = activity
@@ -145,7 +145,7 @@ def hidden_share(spans: Iterable[Span], rank: int, stream: str = "communication"
 
 
 def traffic(spans: Sequence[Span], ranks: int) -> Array:
-    """How many bytes each rank sent to each: int64, shape (ranks, ranks), by sender and receiver."""
+    """The number of bytes sent, by sender and receiver: int64, shape (ranks, ranks)."""
     matrix = np.zeros((ranks, ranks), dtype=np.int64)
     for s in spans:
         if s.name == "send":

@@ -19,11 +19,11 @@ _start_s, _rank, _end_s = attrgetter("start_s"), attrgetter("rank"), attrgetter(
 
 
 class Trace:
-    """All spans of all ranks of a run, ordered by start time; of one rank's with equal start the longest first.
+    """All spans of all ranks of a run, ordered by start; of those with equal start by rank, then the longest first.
 
     Attributes:
         spans: the record.
-        ranks: how many ranks took part.
+        ranks: the number of ranks that took part.
     """
 
     def __init__(self, spans: Iterable[Span], ranks: int) -> None:
@@ -39,7 +39,7 @@ class Trace:
         return len(self.spans)
 
     def sends(self, rank: int | None = None) -> list[Span]:
-        """The messages that a rank sent, or all ranks did, in the order of their start."""
+        """The messages sent by a rank, or by all ranks, in the order of their start."""
         return [s for s in self.spans if s.name == "send" and rank in (None, s.rank)]
 
     def messages(self) -> list[tuple[Span, Span]]:
@@ -47,11 +47,11 @@ class Trace:
         return [(self.spans[i], self.spans[j]) for i, j in match(self.spans)]
 
     def traffic(self) -> Array:
-        """How many bytes each rank sent to each: int64, shape (ranks, ranks), by sender and receiver."""
+        """The number of bytes sent, by sender and receiver: int64, shape (ranks, ranks)."""
         return traffic(self.spans, self.ranks)
 
     def statistics(self) -> list[RankStatistics]:
-        """What each rank did with its time, and what it sent and received."""
+        """How each rank spent its time, and what it sent and received."""
         return statistics(self.spans, self.ranks)
 
     def save(self, path: str | Path) -> None:
@@ -70,5 +70,5 @@ class Trace:
 
     def plot(self, **options: Any) -> Any:
         """The timeline as a Matplotlib Figure; the options are those of `simdist.plots.timeline`."""
-        # By name, because plots stands above trace: this is the one call that goes up the house.
+        # By name, because plots is a higher layer: this is the one call to a higher layer.
         return import_module("simdist.plots").timeline(self, **options)

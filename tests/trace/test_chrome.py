@@ -200,8 +200,8 @@ HEAD = '{"otherData":{"format":"simdist trace 1","ranks":2},"traceEvents":['
         ('{"traceEvents":[]}', "has no 'otherData'"),
         ('{"traceEvents":[{"ph":"X","name":"main","pid":1,"tid":1,"ts":0,"dur":1}]}', "has no 'args'"),
         ('{"otherData":{"format":"chrome","ranks":1},"traceEvents":[]}', "its format is 'chrome'"),
-        ('{"otherData":{"format":"simdist trace 1","ranks":"many"},"traceEvents":[]}', "of 'many' ranks"),
-        ('{"otherData":{"format":"simdist trace 1","ranks":0},"traceEvents":[]}', "of 0 ranks"),
+        ('{"otherData":{"format":"simdist trace 1","ranks":"many"},"traceEvents":[]}', "number of ranks is 'many'"),
+        ('{"otherData":{"format":"simdist trace 1","ranks":0},"traceEvents":[]}', "number of ranks is 0"),
         (HEAD, "is not a trace"),
         (HEAD + '{"ph":"X","name":"a","pid":2,"args":{"stream":"main","start_s":0,"end_s":1}}]}', "rank 2"),
         (
@@ -213,7 +213,7 @@ HEAD = '{"otherData":{"format":"simdist trace 1","ranks":2},"traceEvents":['
         (HEAD + '{"ph":"X","name":"a","pid":0,"args":{"stream":"a","start_s":-1e308,"end_s":1}}]}', "from -1e.308 s"),
         (
             HEAD + '{"ph":"X","name":"send","pid":0,"args":{"stream":"a","start_s":0,"end_s":1,"peer":7}}]}',
-            "a message of rank 7, but ranks 0 to 1",
+            "a message of rank 7, but its ranks are 0 to 1",
         ),
         (
             HEAD + '{"ph":"X","name":"a","pid":0,"args":{"stream":"a","start_s":0,"end_s":1,"bytes":1e999}}]}',
