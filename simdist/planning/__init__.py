@@ -1,4 +1,4 @@
-"""Planning: which way to train a model suits a cluster, found by putting steps together from what their parts take."""
+"""Planning: the best ways to train a model on a cluster, from steps composed of the costs of their parts."""
 
 from simdist.planning.execution import Execution, execute
 from simdist.planning.job import Job

@@ -1,4 +1,4 @@
-"""Anatomy: what each layer of a model takes of the ranks that share it, as one micro-batch without numbers shows."""
+"""Anatomy: the cost of each layer of a model on the ranks that share it, from one micro-batch of phantoms."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,19 +18,19 @@ __all__ = ["Anatomy", "Weight", "anatomy"]
 
 
 class Weight(NamedTuple):
-    """A parameter, as far as a rank has it: its name, and how many numbers it is there."""
+    """A rank's part of a parameter: its name, and the number of its items."""
 
     name: str
     size: int
 
 
 class Anatomy(NamedTuple):
-    """A model, layer by layer, as the first of the ranks has it that share its layers.
+    """A model, layer by layer, on the first of the ranks that share its layers.
 
     Attributes:
-        layers: what a micro-batch takes on each.
-        weights: those that each uses; two layers may use one.
-        sums: axes, and the names of the weights of whose gradients the ranks along them find a part each.
+        layers: the cost of a micro-batch on each.
+        weights: by layer, those that it uses; two layers may use the same one.
+        sums: axes, and the names of the weights whose gradients have to be summed over them.
     """
 
     layers: list[Footprint]
@@ -43,13 +43,13 @@ class Anatomy(NamedTuple):
 
 
 def anatomy(config: Config, cluster: Cluster, num_windows: int) -> Anatomy:
-    """That of the model that a config asks for, on the ranks that tp, sp and ep put next to each other.
+    """The anatomy of a config's model, on the adjacent ranks of the axes tp, sp and ep.
 
-    Its layers go forward and backward on as many virtual ranks of the cluster, as they do in training; of those that
-    are all alike one does so for all. Experts go by numbers, which are not there, and count as full.
+    Its layers run forward and backward on virtual ranks of the cluster, as in training; of equal blocks, only one runs.
+    Experts count as full, because routing would need numbers, which phantoms lack.
 
     Args:
-        num_windows: of a micro-batch.
+        num_windows: the windows of a micro-batch.
     """
     axes = {axis: getattr(config, axis) or 1 for axis in CUTTING}
     dtype = precision(config.precision).dtype
@@ -77,7 +77,7 @@ def anatomy(config: Config, cluster: Cluster, num_windows: int) -> Anatomy:
 
 
 def _along(mesh: Mesh, group: Communicator) -> tuple[str, ...]:
-    """The axes that a group is made of."""
+    """The axes that a group extends along."""
     return tuple(axis for axis in CUTTING if set(getattr(mesh, axis).ranks) <= set(group.ranks))
 
 
@@ -85,7 +85,7 @@ _SAMPLE = "block0."
 
 
 def _renamed(weights: Sequence[Weight], block: int) -> tuple[Weight, ...]:
-    """Those of a block that the sample's stands for."""
+    """The weights of the sample's block, renamed as those of this block."""
     return tuple(weight._replace(name=_name(weight.name, block)) for weight in weights)
 
 

@@ -1,4 +1,4 @@
-"""Execution: a plan carried out on virtual ranks, to the last message, without numbers."""
+"""Execution: a plan executed on virtual ranks with all its messages, but phantom arrays."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,12 +16,12 @@ __all__ = ["Execution", "execute"]
 
 
 class Execution(NamedTuple):
-    """What came of it.
+    """The measurements of an executed plan.
 
     Attributes:
-        seconds: of a step, when groups of ranks have found each other.
-        memory: of each rank the most bytes of each category.
-        num_bytes: of each rank the most of all categories at once.
+        seconds: of a step, after the first ones have set up groups of ranks.
+        memory: by rank, the peak bytes of each category.
+        num_bytes: by rank, the peak bytes of all categories together.
     """
 
     seconds: float
@@ -30,13 +30,12 @@ class Execution(NamedTuple):
 
 
 def execute(config: Config, bench: Workbench) -> Execution:
-    """Train for three steps, of which the third counts: from when all ranks have ended the second to when all have
-    ended it.
+    """Train for three steps and measure the third: from the end of the second on all ranks to its end on all.
 
     Args:
-        config: of phantoms.
+        config: of device phantom.
 
-    Cost: about 10 ms of this machine for each layer, micro-batch and rank that a step has.
+    Cost: about 10 ms of real time for each layer, micro-batch and rank.
     """
     longer = replace(config, steps=4, interval=4)  # nothing is logged between these
     text = Text(longer)

@@ -1,4 +1,4 @@
-"""Group: some ranks of a cluster that nobody has started, and what their collectives take."""
+"""Group: some ranks of a cluster, and the time of their collectives, without running them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,12 +32,12 @@ def members(sizes: Mapping[str, int], *axes: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks of a cluster that work together, beside others that do the same.
+    """Ranks of a cluster that work together, concurrently with similar groups.
 
     Args:
         cluster: the machine.
         ranks: in order.
-        at_once: how many such groups send from the same node to others, and so share its network cards.
+        at_once: the number of such groups that send from the same node to others, and so share its network cards.
     """
 
     cluster: Cluster
@@ -46,11 +46,14 @@ class Group:
 
     @classmethod
     def slowest(cls, cluster: Cluster, own: Sequence[int], starts: Iterable[int]) -> "Group":
-        """Of groups that are all at work, `own` counted from each of the starts, one on the most nodes, and of these
-        one that has not as many ranks on each.
+        """The slowest of concurrent groups: one on the most nodes, if possible with unequal numbers of ranks on them.
+
+        Args:
+            own: the ranks of each group, counted from its start.
+            starts: the first rank of each group.
         """
         crossing = Counter[int]()
-        found: dict[tuple[int, ...], Group] = {}  # by how far from the first the node of each rank is
+        found: dict[tuple[int, ...], Group] = {}  # by the node of each rank, counted from the first
         for start in starts:
             ranks = tuple(start + rank for rank in own)
             nodes = {cluster.node_of(rank) for rank in ranks}
@@ -66,18 +69,18 @@ class Group:
 
     @cached_property
     def link(self) -> Link:
-        """The slowest link that they have to cross, where a rank of each node sends on, as in a ring."""
+        """The slowest link between them, if one rank of each node sends to the next node, as in a ring."""
         return self._between(1) if self.nodes.num_nodes > 1 else self.cluster.inside
 
     def _between(self, senders: int) -> Link:
-        """What is theirs of the link between nodes, if so many ranks of each group of a node send at once."""
+        """Their share of the link between nodes, if this many ranks of each group of a node send at once."""
         return self.cluster.link_between(senders * self.at_once)
 
     def seconds(self, operation: str, num_bytes: int) -> float:
-        """The time of a collective by the formula of the algorithm that `auto` takes for it.
+        """The time of a collective, by the formula of the algorithm that `auto` chooses.
 
         Args:
-            num_bytes: of the array that all together work on.
+            num_bytes: the size of the whole array.
         """
         if len(self.ranks) == 1:
             return 0.0

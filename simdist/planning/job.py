@@ -1,4 +1,4 @@
-"""Job: a training run as it is to be, on so many ranks of a cluster."""
+"""Job: a planned training run on ranks of a cluster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -24,7 +24,7 @@ __all__ = ["Job", "Part", "Piece", "check_known"]
 
 
 def check_known(settings: Mapping[str, Any]) -> None:
-    """Raise ArgumentError if these settings ask for something of which nothing is predicted."""
+    """Raise ArgumentError if these settings include a feature that is not predicted."""
     for name, known in (("method", CUT_METHODS), ("offload", ("none",)), ("compress", ()), ("algorithm", ("auto",))):
         if settings.get(name) not in (None, *known):
             raise ArgumentError(f"{name} is {settings[name]}; plans are of {name} {', '.join(known) or 'none'}")
@@ -35,11 +35,11 @@ def check_known(settings: Mapping[str, Any]) -> None:
 
 
 class Part(NamedTuple):
-    """What a rank has of the model.
+    """A rank's part of the model.
 
     Attributes:
         layers: by number, in order.
-        weights: all of theirs, each once: their sizes by name.
+        weights: the sizes of all weights of these layers, each once, by name.
     """
 
     layers: list[int]
@@ -47,16 +47,16 @@ class Part(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many weights."""
+        """The number of weights."""
         return sum(self.weights.values())
 
 
 class Piece(NamedTuple):
-    """Weights that are reduced, or gathered, as one: a `Unit` of ZeRO, or one of the `Buckets` of DDP.
+    """Weights that are reduced or gathered together: a `Unit` of ZeRO, or one of the `Buckets` of DDP.
 
     Attributes:
-        room: items, with padding.
-        first, last: the first and the last layer that uses one of them, counting layers with weights from 0.
+        room: the number of items, with padding.
+        first, last: the first and last layer that uses one of them, counting only layers with weights, from 0.
     """
 
     room: int
@@ -65,21 +65,21 @@ class Piece(NamedTuple):
 
 
 class Job:
-    """A run by its config, and what follows from that without any step.
+    """A run of a config, and what follows from the config without executing a step.
 
     Args:
         config: of the run.
-        bench: the ranks that it is for.
+        bench: the cluster and the number of ranks.
 
     Attributes:
         sizes: of the axes of the mesh.
-        windows: of each micro-batch.
-        anatomy: what its layers take of one.
-        parts: of the ranks in a line, one after the other; of one rank where there is no pipeline.
+        windows: the number in each micro-batch.
+        anatomy: the cost of a micro-batch on each layer.
+        parts: of the ranks of a pipeline, in order; without a pipeline, of a single rank.
 
     Raises:
-        ArgumentError: it has something of which nothing is predicted, the axes of its mesh do not multiply to the
-            number of ranks, micro-batches are not all as large, or copies are no multiple of shards.
+        ArgumentError: a feature is not predicted, the axes of the mesh do not multiply to the number of ranks,
+            micro-batches differ in size, or dp is not a multiple of shards.
     """
 
     def __init__(self, config: Config, bench: Workbench) -> None:
@@ -103,15 +103,15 @@ class Job:
         self.parts = [Part(layers, self.anatomy.of(layers)) for layers in self._layers_of_ranks()]
 
     def group(self, *axes: str) -> Group:
-        """Ranks that differ in these axes alone: of all such groups the slowest.
+        """The slowest group of ranks that differ only in these axes.
 
         Args:
-            axes: pp, copies, holders, ep, sp, tp: of the mesh, but that dp is two.
+            axes: of pp, copies, holders, ep, sp, tp: those of the mesh, with dp split into copies and holders.
         """
         return self.group_of(members(self._grid, *axes), *axes)
 
     def group_of(self, own: tuple[int, ...], *axes: str) -> Group:
-        """These ranks, which differ in these axes alone, or others like them: of all such groups the slowest."""
+        """The slowest of these ranks, which differ only in these axes, and of all groups like them."""
         grid = self._grid
 
         def make() -> Group:
@@ -122,24 +122,24 @@ class Job:
 
     @cached_property
     def holders(self) -> Group:
-        """The ranks of dp that have the model between them, by ZeRO: see `Sharing`. Without it each has it alone."""
+        """The ranks of dp that share one model by ZeRO: see `Sharing`. Without ZeRO, a single rank."""
         return self.group("holders")
 
     @cached_property
     def copies(self) -> Group:
-        """The ranks of dp that have the same of the model, for other windows."""
+        """The ranks of dp that hold the same part of the model, for different windows."""
         return self.group("copies")
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a weight as it is computed with, and of its gradient."""
+        """The bytes of a weight in computation, and of its gradient."""
         return self.recipe.precision.dtype.itemsize
 
     # -- the line -------------------------------------------------------------------------------------
 
     @cached_property
     def schedule(self) -> Schedule:
-        """Of the pipeline."""
+        """The schedule of the pipeline."""
         return schedule_of(self.config)
 
     @cached_property
@@ -149,12 +149,12 @@ class Job:
 
     @cached_property
     def stages(self) -> list[Footprint]:
-        """What a micro-batch takes on each."""
+        """The cost of a micro-batch on each stage."""
         return [joined(self.anatomy.layers[bound]) for bound in self.bounds]
 
     @cached_property
     def busiest_s(self) -> float:
-        """What no step takes less than: the passes of all micro-batches on the rank that has most to do."""
+        """A lower bound on a step: the passes of all micro-batches on the rank with most work."""
         each = [took.seconds["F"] + took.seconds["B"] for took in self.anatomy.layers]
         shared = self.schedule.num_stages / sum(map(len, self.schedule.placement)) if self.pipelined else 1.0
         most_s = max(sum(each[layer] for layer in part.layers) for part in self.parts)
@@ -169,7 +169,7 @@ class Job:
     # -- what is reduced, and held, in pieces ---------------------------------------------------------
 
     def pieces(self, part: Part) -> list[Piece]:
-        """The weights of a part: see `Units`, and `Buckets`."""
+        """The weights of a part, in pieces: see `Units` and `Buckets`."""
         bucket_bytes, num_holders = self.config.bucket_bytes or BUCKET_BYTES, len(self.holders.ranks)
         least = 1 if self.config.zero == 3 else -(-bucket_bytes // self.itemsize)
         alignment = self.bench.once(lambda: self.recipe.alignment, "alignment", self.recipe)
@@ -184,27 +184,27 @@ class Job:
         return found
 
     def reduced_bytes(self, part: Part) -> list[int]:
-        """Of the gradients of a part, what is reduced at a time: all at once, in buckets, or by ZeRO's units."""
+        """The sizes of the reductions of a part's gradients: all at once, in buckets, or by ZeRO's units."""
         at_once = not self.config.zero and (self.pipelined or self.config.method == "dp")
         sizes = [part.size] if at_once else [piece.room for piece in self.pieces(part)]
         return [size * self.itemsize for size in sizes]
 
     def own(self, part: Part) -> int:
-        """How many of a part's weights a rank changes: with ZeRO those of its chunk of each piece."""
+        """The number of a part's weights that a rank updates: with ZeRO those of its chunk of each piece."""
         if not self.config.zero:
             return part.size
         return sum(partition(piece.room, len(self.holders.ranks)).largest for piece in self.pieces(part))
 
     def held_twice(self) -> list[tuple[tuple[int, ...], list[str]]]:
-        """Ranks of the line, and the weights that all of them have: see `Copies`."""
+        """Groups of pipeline ranks, and the weights that all of a group hold: see `Copies`."""
         found = holders([part.weights for part in self.parts])
         groups = sorted({ranks for ranks in found.values() if len(ranks) > 1})
         return [(ranks, [name for name, own in found.items() if own == ranks]) for ranks in groups]
 
     def weights_bytes(self, rank: int, names: Sequence[str]) -> int:
-        """Of these weights of a rank of the line."""
+        """The bytes of these weights on a pipeline rank."""
         return sum(self.parts[rank].weights[name] for name in names) * self.itemsize
 
     def memory_s(self, num_bytes: float) -> float:
-        """To read or to write so many bytes of a device's memory."""
+        """The time to read or write this many bytes of a device's memory."""
         return self.bench.cluster.device.seconds(0, num_bytes)

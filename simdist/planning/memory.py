@@ -1,4 +1,4 @@
-"""Memory: the most that each rank of a line holds in a step, by categories of the ledger."""
+"""Memory: the peak memory of each pipeline rank in a step, by category of the ledger."""
 
 from simdist.parallel.memory import rule_bytes
 from simdist.parallel.pipeline import joined, peak_bytes
@@ -11,11 +11,11 @@ __all__ = ["memory"]
 
 
 def memory(job: Job, rank: int) -> dict[str, float]:
-    """The most bytes of each category on a rank of the line: see `kept` for what each stage of ZeRO divides.
+    """The peak bytes of each category on a pipeline rank: see `kept` for what each stage of ZeRO divides.
 
-    What a rank holds at once is about their sum, or less: gradients are complete when activations are gone. Of
-    communication it is what ZeRO's units pass through, and a chunk of what is reduced at once, or the blocks of ring
-    attention; some algorithms take more, as those that halve take half of it.
+    The peak of the total is about their sum, or less: gradients are complete when activations have been freed.
+    Communication counts ZeRO's buffers for units, and a chunk of the largest reduction or the blocks of ring attention.
+    Some algorithms take more: those by halving need half of the reduction.
     """
     part, zero, short = job.parts[rank], job.config.zero or 0, job.itemsize
     own, whole, precision = job.own(part), _whole(job, part), job.recipe.precision
@@ -31,12 +31,12 @@ def memory(job: Job, rank: int) -> dict[str, float]:
 
 
 def _whole(job: Job, part: Part) -> int:
-    """All weights of a part, padded where ZeRO pads them."""
+    """The number of weights of a part, with ZeRO's padding."""
     return sum(piece.room for piece in job.pieces(part)) if job.config.zero else part.size
 
 
 def _activations(job: Job, rank: int) -> float:
-    """Of all micro-batches that are in flight at once; their text is one array, which stays."""
+    """The activations of all micro-batches in flight at once; their text is one array, which stays allocated."""
     if job.pipelined:
         return peak_bytes(job.schedule, rank, job.stages)
     whole = joined(job.anatomy.layers)
@@ -53,7 +53,7 @@ def _passing(job: Job, rank: int) -> float:
 
 
 def _going_round(job: Job) -> int:
-    """What ring attention holds of keys and values, and of their derivatives."""
+    """The bytes of keys and values, and of their derivatives, in ring attention."""
     size, sp, tp = shape(job.config), job.sizes["sp"], job.sizes["tp"]
     if size is None or sp == 1 or job.config.ulysses:
         return 0

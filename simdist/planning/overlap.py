@@ -1,8 +1,8 @@
-"""Overlap: the micro-batches of a step on ranks that have all layers, while gradients and weights travel beside them.
+"""Overlap: the micro-batches of a step on ranks with all layers, overlapped with gradients and weights in flight.
 
 main             | F0 F1 F2 | B2 | B1 | B0 | wait
 communication    |               | r2 | r1 | r0 |        r: a unit of gradients, reduced when it is complete
-                 | g0 g1 g2 |g1  g0 |                    g: in ZeRO's stage 3 a unit of weights, gathered ahead
+                 | g0 g1 g2 |g1  g0 |                    g: with ZeRO stage 3, a unit of weights, gathered ahead
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ __all__ = ["Layer", "Travel", "micro_batches_s"]
 
 
 class Layer(NamedTuple):
-    """What a layer takes of a micro-batch, in seconds, and the units of its weights, by number.
+    """The time of a micro-batch in a layer, and the units of the layer's weights, by number.
 
     Attributes:
         forward_s, backward_s: on the main stream.
-        begins, ends: the units whose first layer, and whose last, this is.
+        begins, ends: the units of which this is the first layer, and those of which it is the last.
     """
 
     forward_s: float
@@ -26,14 +26,14 @@ class Layer(NamedTuple):
 
 
 class Travel(NamedTuple):
-    """What of each unit goes on the second stream.
+    """The communication of each unit on the second stream.
 
     Attributes:
-        reduce_s: how long its gradients take.
-        slots: in which memory they are: there a unit waits for the one before it, and so each micro-batch is reduced;
-            none where each unit has its own, in which all add up until the last.
-        gather_s: how long its weights take, before a layer in forward and again in backward; none where they stay.
-        last_s: how much longer than reduce_s its gradients take with the last micro-batch; none if no longer.
+        reduce_s: the time to reduce its gradients.
+        slots: the buffers of gradients, which units share: a unit waits for the previous one in its slot, and every
+            micro-batch is reduced. Empty if each unit accumulates in its own buffer until the last micro-batch.
+        gather_s: the time to gather its weights, before a layer in forward and again in backward; empty if they stay.
+        last_s: the time in addition to reduce_s for the last micro-batch; empty if none.
     """
 
     reduce_s: Sequence[float]
@@ -43,7 +43,7 @@ class Travel(NamedTuple):
 
 
 def micro_batches_s(layers: Sequence[Layer], travel: Travel, num_micro_batches: int) -> float:
-    """How long so many micro-batches take, one after the other, until all gradients are reduced."""
+    """The time of this many micro-batches, one after the other, until all gradients are reduced."""
     step = _Step(layers, travel)
     for i in range(num_micro_batches):
         step.forward()
@@ -52,18 +52,18 @@ def micro_batches_s(layers: Sequence[Layer], travel: Travel, num_micro_batches: 
 
 
 class _Step:
-    """Two streams, each with a clock: the second does what it is given in that order, not before it is given."""
+    """Two streams, each with a clock: the second executes what it is given in order, not before it is given."""
 
     def __init__(self, layers: Sequence[Layer], travel: Travel) -> None:
         self._layers = layers
         self._travel = travel
         self._now_s = 0.0
         self._side_s = 0.0
-        self._there: dict[int, float] = {}  # units of weights that are here or on their way, and since when
-        self._slots: dict[int, float] = {}  # when what is in a slot is reduced
+        self._there: dict[int, float] = {}  # units of weights gathered or in flight, and when each is complete
+        self._slots: dict[int, float] = {}  # when the last unit in a slot is reduced
 
     def forward(self) -> None:
-        """See `GatheredWeights` for what is gathered when."""
+        """From the first layer to the last; see `GatheredWeights` for the order of gathering."""
         for k, layer in enumerate(self._layers):
             self._have(layer.begins)
             self._send_for(self._layers[k + 1].begins if k + 1 < len(self._layers) else ())
@@ -92,7 +92,7 @@ class _Step:
         return max(self._now_s, self._side_s)
 
     def _start(self, seconds: float) -> float:
-        """Give the second stream something to do; returns when that is done."""
+        """Give the second stream a task; returns when it will be done."""
         self._side_s = max(self._side_s, self._now_s) + seconds
         return self._side_s
 

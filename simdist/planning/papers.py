@@ -1,4 +1,4 @@
-"""Papers: their formulas for a plan, with devices and links at peak rates, and nothing else running concurrently."""
+"""Papers: their formulas for a plan, with devices and links at peak rates and without interference."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,14 +16,14 @@ __all__ = ["Said", "papers"]
 
 
 class Said(NamedTuple):
-    """Seconds of a step, and bytes of the fullest rank; None where the papers have no formula.
+    """Seconds of a step, and bytes of the rank with the highest peak; None where the papers have no formula.
 
     Attributes:
         computing_s: a GPT's operations, divided evenly: Narayanan et al. 2021, arXiv 2104.04473, equation 3.
         sharing_s: of tensor parallelism, four all-reduces per block and micro-batch: Shoeybi et al. 2019, arXiv
             1909.08053, section 3.
-        bubble_s: of the schedule, see `simdist.parallel.pipeline.formulas`.
-        sending_s: of gradients, and of weights if ZeRO's ranks send these, overlapped or not: Rajbhandari et al. 2020,
+        bubble_s: the idle time of the schedule: see `simdist.parallel.pipeline.formulas`.
+        sending_s: gradients, and weights if ZeRO sends them, overlapped or not: Rajbhandari et al. 2020,
             arXiv 1910.02054, section 7.
         memory: by category; with activations of 2 bytes as in Korthikanti et al. 2022, arXiv 2205.05198, table 2.
     """
@@ -39,7 +39,7 @@ def papers(job: Job, step: Step, rank: int) -> Said:
     """All formulas that apply to this job.
 
     Args:
-        step: as predicted; the bubble is a share of its passes.
+        step: the predicted one; the bubble is a share of its passes.
         rank: the pipeline stage.
     """
     config, cluster, size = job.config, job.bench.machine(job.config), shape(job.config)
@@ -56,7 +56,7 @@ def papers(job: Job, step: Step, rank: int) -> Said:
 
 
 def _sending_s(job: Job, weights: int) -> float:
-    """What the holders of a model send each other, and what its replicas do."""
+    """The traffic between the holders of a model, and between its copies."""
     holders, copies, zero = len(job.holders.ranks), len(job.copies.ranks), job.config.zero or 0
     k = job.config.micro_batches
     between_holders = paper_elements(weights, holders, zero, micro_batches=k)

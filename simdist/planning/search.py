@@ -14,14 +14,14 @@ __all__ = ["Plan", "Plans", "planned", "search"]
 
 
 class Plan(NamedTuple):
-    """A way to train, and what a step of it costs.
+    """A way to train, and the cost of its step.
 
     Attributes:
         config: of the run.
         sizes: of the axes of its mesh.
-        rank: which pipeline stage holds most.
-        memory: what that holds, by category.
-        step: where the time goes.
+        rank: the pipeline rank with the most memory in use.
+        memory: its peak bytes, by category.
+        step: the predicted times.
     """
 
     config: Config
@@ -32,17 +32,17 @@ class Plan(NamedTuple):
 
     @property
     def num_bytes(self) -> float:
-        """Of memory, at most."""
+        """The predicted peak memory of that rank."""
         return sum(self.memory.values())
 
 
 class Plans(NamedTuple):
-    """What a search has found.
+    """The result of a search.
 
     Attributes:
-        best: for each mesh on which the model fits, the fastest way; the fastest mesh first.
-        too_large: for each other mesh the way that needs the least memory; the smallest first.
-        tried: how many ways were tried.
+        best: for each mesh on which the model fits, the fastest way; the fastest first.
+        too_large: for each other mesh, the way that needs the least memory; the smallest first.
+        tried: the number of ways tried.
     """
 
     best: list[Plan]
@@ -51,17 +51,17 @@ class Plans(NamedTuple):
 
 
 def planned(config: Config, bench: Workbench) -> Plan:
-    """What a run with this config costs, whether it fits or not.
+    """The plan of a run with this config, whether it fits or not.
 
     Raises:
-        ArgumentError: as of `Job`.
+        ArgumentError: as for `Job`.
     """
     job = Job(config, bench)
     return _plan(job, _fullest(job))
 
 
 def _fullest(job: Job) -> tuple[int, Mapping[str, float]]:
-    """The pipeline stage that holds most, and what it holds."""
+    """The pipeline rank with the most memory in use, and its peak bytes by category."""
     held = [memory(job, rank) for rank in range(len(job.parts))]
     return max(enumerate(held), key=lambda pair: sum(pair[1].values()))
 
@@ -81,7 +81,7 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
 
     Args:
         given: settings of a `Config`: see `ways`.
-        seen: called for each.
+        seen: called for each way tried.
 
     Raises:
         ArgumentError: no way is possible.
@@ -99,11 +99,11 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
             job = Job(config, bench)
             mesh = tuple(job.sizes.values())
             if mesh in best and job.busiest_s >= best[mesh].step.seconds:
-                break  # and to recompute takes longer still
+                break  # recomputation only takes longer
             fullest = _fullest(job)
             num_bytes = sum(fullest[1].values())
             if num_bytes <= bench.cluster.device.memory_bytes:
-                plan = _plan(job, fullest)  # a pipeline's time takes longer to find out than its memory
+                plan = _plan(job, fullest)  # after the check of memory: a pipeline's time is expensive to predict
                 best[mesh] = min(best.get(mesh, plan), plan, key=lambda plan: plan.step.seconds)
                 break
             if mesh not in too_large or num_bytes < too_large[mesh][0]:

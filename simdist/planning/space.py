@@ -16,35 +16,35 @@ from simdist.training.methods import CUTTING, PIPELINE
 __all__ = ["LONG", "SCHEDULES", "ways"]
 
 SCHEDULES = ("1f1b", "interleaved-1f1b", "zb-h1", "zb-v")
-"""The schedules that a pipeline is tried with if none is given."""
+"""The pipeline schedules to try if none is given."""
 
 LONG = 16384
-"""Tokens in a window from which on sp is tried: shorter ones fit whole."""
+"""The shortest window, in tokens, for which sp is tried."""
 
 _ATTENTION = {"ulysses", "ring_attention"}
 _MOST_REASONS = 3
-_IDLE = (("offload", "none"), ("shards", 0))  # what may be said of any way, and is a setting of some alone
+_IDLE = (("offload", "none"), ("shards", 0))  # allowed for any way, but settings of some methods only
 _DIVISORS = ("tp", "pp", "sp", "ep", "micro_batches")
 
 
 def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[list[Config]]:
-    """Every way that is possible: its configs from the one that recomputes nothing to the one that recomputes all.
+    """Every possible way, as its configs from the one that recomputes nothing to the one that recomputes all.
 
-        given is fixed                      left open means tried
-        dp, tp, pp                          all that multiply to the ranks, tp (with sp and ep) within a node
-        ep                                  with experts: as many as divide them
+        setting, fixed if given             values tried otherwise
+        dp, tp, pp                          all whose product is the number of ranks, tp (with sp and ep) within a node
+        ep                                  with experts: all that divide their number
         sp                                  windows of LONG tokens and more: by ring attention, and by Ulysses
         zero, schedule                      0 to 3 without a pipeline; 0 and 1, and SCHEDULES with one
-        shards                              as many as dp, and as many as a node has room for
+        shards                              all of dp, and the number that fit in a node
         micro_batches                       1, 2, 4, … of them, and micro-batches of 1, 2, 4, … windows
-        sequence_parallel, recompute        both; none, then selective, then full
+        sequence_parallel                   on and off
+        recompute                           none, then selective, then full
 
     Args:
         given: settings of a `Config`, "model" among them; all others have their defaults.
 
     Raises:
-        ArgumentError: nothing is possible, with the reasons why the first few ways are not; or something is given of
-            which nothing is predicted.
+        ArgumentError: nothing is possible, with the first few reasons; or a given feature is not predicted.
     """
     check_known(given)
     for name in _DIVISORS:
@@ -57,7 +57,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
     for settings in _settings(given, ranks, cluster, reasons):
         try:
             way = [Config(**{**fixed, **settings, **again}) for again in _recomputations(given)]
-        except ArgumentError as error:  # two axes that do not go together, more stages than layers, …
+        except ArgumentError as error:  # incompatible axes, more stages than layers, …
             reasons[str(error)] = None
             continue
         found = True
@@ -70,7 +70,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
 def _settings(
     given: Mapping[str, Any], ranks: int, cluster: Cluster, reasons: dict[str, None]
 ) -> Iterator[dict[str, Any]]:
-    """All combinations, possible or not; why others are left out is added to the reasons."""
+    """All combinations, possible or not; adds to `reasons` why others are left out."""
     batch = given.get("global_batch_size") or Config(model=given["model"]).global_batch_size
     for mesh in _meshes(given, ranks, cluster, reasons):
         copies = mesh["dp"] * mesh["ep"]
@@ -79,7 +79,7 @@ def _settings(
             reasons[f"{batch} windows cannot be shared evenly by {copies} ranks"] = None
             continue
         if mesh["dp"] % (given.get("shards") or 1):
-            reasons[f"{mesh['dp']} copies are no multiple of {given['shards']} shards"] = None
+            reasons[f"dp {mesh['dp']} is not a multiple of shards {given['shards']}"] = None
             continue
         axes = {axis: size for axis, size in mesh.items() if size > 1 or axis == "dp"}
         sharded = [{}, {"sequence_parallel": True}] if mesh["tp"] > 1 and "sequence_parallel" not in given else [{}]
@@ -94,7 +94,7 @@ def _settings(
 def _meshes(
     given: Mapping[str, Any], ranks: int, cluster: Cluster, reasons: dict[str, None]
 ) -> Iterator[dict[str, int]]:
-    """The sizes of all axes. What is next to each other in a node is so in every node, or else on several."""
+    """The sizes of all axes. Ranks that share layers divide a node evenly, or fill several nodes."""
     most = cluster.devices_per_node
     divisors = [n for n in range(1, ranks + 1) if ranks % n == 0]
     near = [n for n in divisors if n <= most]
@@ -116,18 +116,18 @@ def _meshes(
 
 
 def _micro_batches(given: Mapping[str, Any], windows: int, reasons: dict[str, None]) -> Sequence[int]:
-    """How many: powers of two, or such that each has as many windows as a power of two."""
+    """The numbers to try: powers of two, and those for which each has a power of two of windows."""
     powers = [1 << k for k in range(windows.bit_length())]
     if "micro_batches" not in given:
         return sorted({n for power in powers if windows % power == 0 for n in (power, windows // power)}, reverse=True)
     if windows % given["micro_batches"]:
-        reasons[f"{windows} windows of a rank are not cut evenly into {given['micro_batches']} micro-batches"] = None
+        reasons[f"{windows} windows of a rank do not split evenly into {given['micro_batches']} micro-batches"] = None
         return []
     return [given["micro_batches"]]
 
 
 def _methods(given: Mapping[str, Any], pp: int) -> Iterator[dict[str, Any]]:
-    """What the ranks of dp share, and in which order those of pp work; what is not said is as it is by default."""
+    """The ZeRO stages and pipeline schedules to try; absent settings keep their defaults."""
     stages = {None: (0, 1) if pp > 1 else (0, 1, 2, 3), PIPELINE: (0, 1), "zero": (1, 2), "fsdp": (3,)}
     choices = (0,) if "zero" in given else stages.get(given.get("method"), (0,))
     zeros: list[dict[str, Any]] = [{"zero": zero} if zero else {} for zero in choices]
@@ -138,7 +138,7 @@ def _methods(given: Mapping[str, Any], pp: int) -> Iterator[dict[str, Any]]:
 
 
 def _shards(given: Mapping[str, Any], mesh: Mapping[str, int], cluster: Cluster) -> list[dict[str, int]]:
-    """Into how many ZeRO cuts a model: one for each copy, or where these are on several nodes, for each in a node."""
+    """The numbers of ZeRO shards to try: all of dp, and if dp spans nodes, its ranks in a node."""
     in_node = cluster.devices_per_node // prod(mesh[axis] for axis in CUTTING)
     if "shards" in given or in_node < 2 or in_node >= mesh["dp"] or mesh["dp"] % in_node:
         return [{}]
@@ -146,13 +146,13 @@ def _shards(given: Mapping[str, Any], mesh: Mapping[str, int], cluster: Cluster)
 
 
 def _recomputations(given: Mapping[str, Any]) -> list[dict[str, str]]:
-    """From none on, where there is anything to choose."""
+    """From none to full, where the setting is open."""
     if "recompute" in given or given.get("model") != "gpt":
         return [{}]
-    flash = given.get("flash_attention")  # selective would then be none
+    flash = given.get("flash_attention")  # selective recomputation would save nothing then
     return [{"recompute": each} for each in RECOMPUTATIONS if not (flash and each == "selective")]
 
 
 def _open(given: Mapping[str, Any], name: str, choices: Sequence[Any]) -> Sequence[Any]:
-    """The choices, or what is given."""
+    """The value given, or else the choices."""
     return [given[name]] if name in given else choices

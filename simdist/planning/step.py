@@ -1,4 +1,4 @@
-"""Step: how long a training step takes, put together from what its parts take."""
+"""Step: the time of a training step, composed of the times of its parts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,14 +19,14 @@ __all__ = ["Step", "computing_s", "sending_s", "stage_times", "step"]
 
 
 class Step(NamedTuple):
-    """Where the time of a step goes.
+    """The time of a step, by what it is spent on.
 
     Attributes:
-        passes_s: forward and backward of all micro-batches, with what the ranks that share layers tell each other; of
-            the ranks in a line on average.
+        passes_s: forward and backward of all micro-batches, including communication between ranks that share layers;
+            the average over the pipeline ranks.
         bubble_s: waiting for other stages, on average.
-        gradients_s: from the end of that until all gradients are added up; and waiting for weights in between.
-        update_s: new weights, of which ZeRO's ranks have to tell each other, on the rank that takes longest.
+        gradients_s: from the end of the passes until all gradients are reduced, and waiting for weights in between.
+        update_s: the update, including ZeRO's all-gather of new weights, on the slowest rank.
     """
 
     passes_s: float
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """The whole step."""
         return sum(self)
 
 
@@ -44,11 +44,11 @@ def step(job: Job) -> Step:
     """A step of this job, from the first micro-batch to the new weights.
 
         passes        each layer's time, by `anatomy`; in a pipeline by its schedule, simulated with the stages' times
-        gradients     the formulas of the collectives; beneath the passes, where they are sent off during backward
-        update        memory's rate, for what the rule reads and writes
+        gradients     the formulas of the collectives; overlapped with the passes, where they start during backward
+        update        the bytes that the update rule reads and writes, at the rate of memory
 
-    What is not in it: that messages of several streams are in each other's way where they share a link. Where tp
-    or sp and dp share the links of a node, a step takes up to 14% longer, and where they share its card up to 20%.
+    It leaves out contention between streams: where tp or sp and dp share the links of a node, a step takes up to 14%
+    longer, and where they share its network card up to 20%.
     """
     if job.pipelined:
         config, sizes = job.config, tuple(job.sizes.values())
@@ -63,7 +63,7 @@ def step(job: Job) -> Step:
 
 
 def computing_s(job: Job) -> float:
-    """What the passes would take if messages took no time."""
+    """The time of the passes if messages took no time."""
     free = Link(0.0, inf)
     cluster = job.bench.machine(job.config).with_(inside=free, between=free)
 
@@ -74,10 +74,10 @@ def computing_s(job: Job) -> float:
 
 
 def sending_s(job: Job, rank: int) -> float:
-    """How long gradients and weights travel in a step to those who share them on dp, hidden or not.
+    """The time of a step's communication of gradients and weights along dp, overlapped or not.
 
     Args:
-        rank: of the line.
+        rank: of the pipeline.
     """
     zero, k = job.config.zero or 0, job.config.micro_batches
     reduced, gathered = ((1, 0), (1, 1), (k, 1), (k, 2 * k))[zero]
@@ -93,16 +93,16 @@ def sending_s(job: Job, rank: int) -> float:
 
 
 def _passes_s(job: Job, of: Anatomy) -> float:
-    """Forward and backward of all micro-batches, on the ranks of the line on average."""
+    """Forward and backward of all micro-batches, the average over the pipeline ranks."""
     each_s = sum(layer.seconds["F"] + layer.seconds["B"] for layer in of.layers)
     return job.config.micro_batches * each_s / len(job.parts)
 
 
 def _course(job: Job) -> Simulation:
-    """The pipeline's schedule with the times of its stages, and of messages, on the network cards of their nodes.
+    """The pipeline's schedule, simulated with the times of its stages and of messages over the nodes' network cards.
 
-    Ranks that share layers send theirs at once: each arrives when all have. Those of other pipelines come in between:
-    a card is held for as long as it takes to send one of each.
+    Ranks that share layers send at once: each message arrives when all have. Messages of other pipelines interleave:
+    a card is busy for as long as it takes to send one message of each.
     """
     num_bytes, cluster, line = max(stage.input_bytes for stage in job.stages), job.bench.cluster, job.group("pp")
     at_once, in_turn = (ceil(n / cluster.nics_per_node) for n in (job.group(*CUTTING).nodes.most, line.at_once))
@@ -115,15 +115,15 @@ def _course(job: Job) -> Simulation:
 
 
 def stage_times(job: Job) -> Times:
-    """Of the stages of a job's pipeline: without those of messages."""
+    """The times of the stages of a job's pipeline, without messages."""
     forward, inputs, weights = ([stage.seconds[letter] for stage in job.stages] for letter in "FIW")
     return Times(forward, inputs, weights)
 
 
 def _overlapped(job: Job) -> float:
-    """The passes of ranks that have all layers, with what travels beside them."""
+    """The passes of ranks with all layers, with the communication that overlaps with them."""
     (part,), zero = job.parts, job.config.zero or 0
-    pieces = [] if job.config.method == "dp" else job.pieces(part)  # which sends nothing off before all is there
+    pieces = [] if job.config.method == "dp" else job.pieces(part)  # dp reduces only after the last backward
     sizes = [piece.room * job.itemsize for piece in pieces]
     travel = Travel(
         [job.holders.seconds("reduce_scatter", size) + (_adding_s(job, size) if zero > 1 else 0.0) for size in sizes],
@@ -133,7 +133,7 @@ def _overlapped(job: Job) -> float:
     )
     took: list[tuple[float, float]] = []
     for layer, weights in zip(job.anatomy.layers, job.anatomy.weights, strict=True):
-        before = (0.0, 0.0) if weights else took.pop()  # what has none goes with the layer before it
+        before = (0.0, 0.0) if weights else took.pop()  # a layer without weights counts with the one before it
         took.append((before[0] + layer.seconds["F"], before[1] + layer.seconds["B"]))
     layers = [
         Layer(
@@ -147,12 +147,12 @@ def _overlapped(job: Job) -> float:
 
 
 def _adding_s(job: Job, num_bytes: int) -> float:
-    """Of a piece that is reduced: to add the own chunk to what there is, and to clear the rest for the next."""
+    """For a reduced piece: the time to accumulate the own chunk, and to clear the buffer for the next piece."""
     return job.memory_s(3 * num_bytes / len(job.holders.ranks) + num_bytes)
 
 
 def _over_copies_s(job: Job, num_bytes: int) -> float:
-    """Of a piece that the holders have reduced: to add up over the copies what each has of it."""
+    """For a piece that the holders have reduced: the time to all-reduce each chunk over the copies."""
     return job.copies.seconds("all_reduce", num_bytes // len(job.holders.ranks))
 
 
@@ -160,10 +160,10 @@ def _over_copies_s(job: Job, num_bytes: int) -> float:
 
 
 def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
-    """When the gradients of all ranks are what they are to be changed by.
+    """When the gradients of all ranks are ready for the update.
 
     Args:
-        ends_s: when each rank of the line is through its passes.
+        ends_s: by pipeline rank, the end of its passes.
     """
     at_s, line = list(ends_s), members(job.sizes, "pp")
     for ranks, names in job.held_twice():
@@ -172,7 +172,7 @@ def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
         for rank in ranks:
             at_s[rank] = met_s
     ready_s = max(at + _reduced_s(job, part) for at, part in zip(at_s, job.parts, strict=True))
-    if job.recipe.precision.scaled:  # whether it is finite
+    if job.recipe.precision.scaled:  # the check that they are finite
         held = max(job.own(part) for part in job.parts) * job.itemsize
         ready_s += job.memory_s(held) + job.group("pp", "copies", "holders", "ep", "sp", "tp").seconds("all_reduce", 1)
     if job.recipe.max_norm is not None:
@@ -181,7 +181,7 @@ def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
 
 
 def _reduced_s(job: Job, part: Part) -> float:
-    """To add up what copies of a rank's part found, where that is not beneath the passes, and what sums need else."""
+    """The time to reduce gradients over dp after the passes, if not overlapped, and over the axes of `sums`."""
     seconds, holders = 0.0, job.holders
     if job.pipelined or job.config.method == "dp":
         for num_bytes in job.reduced_bytes(part):
@@ -193,13 +193,13 @@ def _reduced_s(job: Job, part: Part) -> float:
 
 
 def _update_s(job: Job, part: Part) -> float:
-    """To change a rank's weights, to clear its gradients, and to let others know."""
+    """The time to update a rank's weights, to clear its gradients, and to gather the new weights."""
     zero, short = job.config.zero or 0, job.itemsize
     own, precision = job.own(part), job.recipe.precision
     seconds = own * job.bench.update_s(job.config) + job.memory_s((own if zero > 1 else part.size) * short)
     if zero in (1, 2):
-        rounded = 0 if precision.mixed else short + precision.master_dtype.itemsize  # or else the update has it
-        moved = 2 * short if zero == 1 else 0  # together, at the front of them all
+        rounded = 0 if precision.mixed else short + precision.master_dtype.itemsize  # a mixed update includes it
+        moved = 2 * short if zero == 1 else 0  # chunks are made contiguous
         seconds += job.memory_s(own * (rounded + moved))
         seconds += sum(job.holders.seconds("all_gather", piece.room * short) for piece in job.pieces(part))
     return seconds

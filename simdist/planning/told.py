@@ -15,7 +15,7 @@ from simdist.training.models import build, shape
 
 __all__ = ["details", "headline", "mesh", "overview", "room", "table", "zero"]
 
-_UNSURE = 0.03  # of what is held at once: buffers are predicted an activation or so too small
+_UNSURE = 0.03  # of the peak memory: predictions of buffers miss about one activation
 _LEGEND_OF_SP = "sp 4u: Ulysses; sp 4: ring attention."
 _LEGEND = (
     "tp 4s: with sequence parallelism. zero 3/8: stage 3, each 8 ranks sharding one model (hybrid sharding).",
@@ -27,7 +27,7 @@ _LEGEND = (
 
 
 def headline(config: Config, bench: Workbench) -> str:
-    """What to train, and on what."""
+    """The model, the batch and the ranks."""
     size = shape(config)
     count = build(config).parameters.size if size is None else num_parameters(size)
     return (
@@ -39,7 +39,7 @@ def headline(config: Config, bench: Workbench) -> str:
 
 
 def overview(plans: Plans, bench: Workbench, top: int) -> list[str]:
-    """A line for each mesh, the fastest first, and what does not fit."""
+    """A line for each mesh, the fastest first, and the meshes on which the model does not fit."""
     most = _bytes(bench.cluster.device.memory_bytes)
     lines = [f"{plans.tried:,} ways tried; for each mesh the fastest that fits in {most} a rank:"]
     if plans.best:
@@ -55,14 +55,14 @@ def overview(plans: Plans, bench: Workbench, top: int) -> list[str]:
 
 
 def table(plans: Sequence[Plan], bench: Workbench, below: Sequence[str] = ()) -> list[str]:
-    """A line for each plan, then lines below, then what the columns mean."""
+    """A line for each plan, then the lines of `below`, then a legend."""
     axes = ["dp", "tp", "pp", *(axis for axis in ("sp", "ep") if any(plan.sizes[axis] > 1 for plan in plans))]
     legend = [*_LEGEND, *([_LEGEND_OF_SP] if "sp" in axes else [])]
     return [*_aligned([_head(axes), *(_line(plan, bench, axes) for plan in plans)]), *below, *legend]
 
 
 def room(plan: Plan, bench: Workbench) -> str:
-    """Whether it fits."""
+    """Whether the plan fits in memory."""
     has = bench.cluster.device.memory_bytes
     fits = "it fits" if plan.num_bytes <= has else "it does not fit"
     if (1 - _UNSURE) * has < plan.num_bytes <= has:
@@ -77,7 +77,7 @@ def mesh(plan: Plan) -> str:
 
 
 def zero(config: Config) -> str:
-    """The stage, and how many ranks shard one model, if that was given."""
+    """The ZeRO stage, and the number of ranks that shard one model, if given."""
     return f"{config.zero or 0}{f'/{config.shards}' if config.shards else ''}"
 
 
@@ -87,7 +87,7 @@ def _head(axes: Sequence[str]) -> list[str]:
 
 
 def _line(plan: Plan, bench: Workbench, axes: Sequence[str]) -> list[str]:
-    """One plan, in the columns of the head."""
+    """The cells of a plan, in the columns of `_head`."""
     config, sizes, step = plan.config, plan.sizes, plan.step
     windows = config.global_batch_size // (sizes["dp"] * sizes["ep"] * config.micro_batches)
     tokens = config.global_batch_size * (config.context_bytes if config.model == "gpt" else 1)
@@ -115,7 +115,7 @@ def _mfu(config: Config, bench: Workbench, seconds: float) -> str:
 
 
 def details(plan: Plan, bench: Workbench, execution: Execution | None = None) -> list[str]:
-    """A plan's figures, each beside the papers' and, if it was executed, beside the executed ones."""
+    """A plan's figures, beside the papers' formulas and, if it was executed, beside the measurements."""
     job, step = Job(plan.config, bench), plan.step
     said, alone_s, rank = papers(job, step, plan.rank), computing_s(job), members(job.sizes, "pp")[plan.rank]
     rows: list[list[str]] = [
@@ -139,7 +139,7 @@ def details(plan: Plan, bench: Workbench, execution: Execution | None = None) ->
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
-    """In columns, the first `left` of them left-aligned."""
+    """The rows as text in columns, the first `left` of them left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = (
         [
@@ -156,7 +156,7 @@ def _told(value: float | None, written: Callable[[float], str]) -> str:
 
 
 def _time(seconds: float) -> str:
-    """In seconds, or less than one in milliseconds; to the picosecond, below which there is only rounding."""
+    """In seconds, or below one in milliseconds; rounded to picoseconds, to hide rounding errors."""
     seconds = round(seconds, 12)
     return f"{_digits(seconds, 4)} s" if seconds >= 1 else f"{_digits(seconds * 1e3, 4)} ms"
 
@@ -166,7 +166,7 @@ def _bytes(num_bytes: float) -> str:
 
 
 def _digits(value: float, count: int) -> str:
-    """This many digits, or all before the point, if there are more."""
+    """This many significant digits, or all digits before the decimal point if there are more."""
     return f"{value:.{count}g}" if round(value) < 10**count else f"{value:,.0f}"
 
 

@@ -1,4 +1,4 @@
-"""Workbench: a cluster on which pieces of training runs are tried out."""
+"""Workbench: a cluster on which parts of training runs are measured."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -23,40 +23,40 @@ T = TypeVar("T")
 
 
 class Workbench:
-    """Tries each piece once, however many runs have it.
+    """Measures each part once, even if many runs share it.
 
     Args:
         cluster: the machine.
-        ranks: how many of it train together.
+        ranks: the number of its ranks that train together.
 
     Raises:
-        ArgumentError: ranks are not all as fast, or compute in no time, or messages take longer by chance.
+        ArgumentError: ranks differ in speed, or computation takes no time, or the cluster has jitter.
     """
 
     def __init__(self, cluster: Cluster, ranks: int) -> None:
         if cluster.jitter:
-            raise ArgumentError(f"jitter of {cluster.name} is {cluster.jitter}; plans are of messages without")
+            raise ArgumentError(f"jitter of {cluster.name} is {cluster.jitter}; plans need 0")
         if not cluster.device.seconds(1, 1):
-            raise ArgumentError(f"the rates of {cluster.device.name} are infinite; plans are of devices that take time")
+            raise ArgumentError(f"the rates of {cluster.device.name} are infinite; plans need finite ones")
         if slow := {rank: factor for rank, factor in cluster.slow.items() if rank < ranks and factor != 1}:
-            raise ArgumentError(f"slow of {cluster.name} is {slow}; plans are of ranks that are all as fast")
+            raise ArgumentError(f"slow of {cluster.name} is {slow}; plans need ranks of equal speed")
         self.cluster = cluster
         self.ranks = ranks
         self._known: dict[tuple[Hashable, ...], Any] = {}
 
     def once(self, make: Callable[[], T], *key: Hashable) -> T:
-        """What is made, or was the last time that this key was asked for."""
+        """The result of `make`, which is called once for each key."""
         if key not in self._known:
             self._known[key] = make()
         found: T = self._known[key]
         return found
 
     def machine(self, config: Config) -> Cluster:
-        """The cluster, as fast as it is with the numbers that this run computes in."""
+        """The cluster, with its speed in the precision of this run."""
         return self.cluster.computing_in(precision(config.precision).dtype)
 
     def anatomy(self, config: Config, num_windows: int) -> Anatomy:
-        """What each layer takes of a micro-batch of so many windows: see there."""
+        """The cost of a micro-batch on each layer: see `anatomy.anatomy`."""
 
         def make() -> Anatomy:
             return anatomy(config, self.machine(config), num_windows)
@@ -64,12 +64,12 @@ class Workbench:
         return self.once(make, "anatomy", *self.cut(config), num_windows)
 
     def cut(self, config: Config) -> tuple[Hashable, ...]:
-        """All that layers depend on, except the windows."""
+        """All settings that the cost of layers depends on, except the windows."""
         axes = (getattr(config, axis) for axis in CUTTING)
         return (*_model(config), config.precision, config.sequence_parallel, config.ulysses, *axes)
 
     def bounds(self, config: Config, num_stages: int) -> list[slice]:
-        """The layers of each stage, which are balanced by how many operations they are."""
+        """The layers of each stage, balanced by their operations."""
 
         def make() -> list[slice]:
             return split([layer.total for layer in costs(config)], num_stages)
@@ -77,7 +77,7 @@ class Workbench:
         return self.once(make, "bounds", *_model(config), num_stages)
 
     def update_s(self, config: Config) -> float:
-        """How long the update of a weight takes."""
+        """The time to update one weight."""
         how = recipe(config)
 
         def program(comm: Communicator) -> float:
@@ -95,5 +95,5 @@ class Workbench:
 
 
 def _model(config: Config) -> tuple[Hashable, ...]:
-    """All that a model depends on."""
+    """All settings of the model."""
     return tuple(getattr(config, name) for name, option in options() if option.group == "model")

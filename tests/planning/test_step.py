@@ -204,11 +204,11 @@ def test_computing_is_what_is_left_without_messages():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"slow": {1: 2.0}}, "slow of h100 is {1: 2.0}; plans are of ranks that are all as fast"),
-        ({"jitter": 0.5}, "jitter of h100 is 0.5; plans are of messages without"),
+        ({"slow": {1: 2.0}}, "slow of h100 is {1: 2.0}; plans need ranks of equal speed"),
+        ({"jitter": 0.5}, "jitter of h100 is 0.5; plans need 0"),
         (
             {"device": Device("ideal", inf, inf, 8e10)},
-            "the rates of ideal are infinite; plans are of devices that take",
+            "the rates of ideal are infinite; plans need finite",
         ),
     ],
 )
