@@ -1,7 +1,7 @@
 """The command line: `simdist VERB …`, the same as `python -m simdist VERB …`.
 
 Each verb is a module with two functions: `add_arguments(parser)` and `execute(args)`, which returns the exit
-code. Only the module of the verb that was asked for is imported.
+code. Only the module of the verb at hand is imported.
 """
 
 import argparse
@@ -22,7 +22,7 @@ __all__ = ["VERBS", "Verb", "main"]
 
 
 class Verb(NamedTuple):
-    """What a verb does, in a line, and the module that does it."""
+    """A one-line description of a verb, and its module."""
 
     help: str
     module: str
@@ -32,7 +32,7 @@ VERBS = {
     "train": Verb("train a model on text, its batches split over all ranks", "simdist.cli.train"),
     "plan": Verb("find the fastest ways to train a model on a cluster that fit in memory", "simdist.cli.plan"),
     "predict": Verb("predict how long a step takes on a cluster, for one way to train, and why", "simdist.cli.predict"),
-    "run": Verb("start a script on n ranks", "simdist.cli.run"),
+    "run": Verb("run a script on n ranks", "simdist.cli.run"),
     "bench": Verb("time the collectives: measured, predicted, formula", "simdist.bench.sweep"),
     "verify": Verb("check every collective against NumPy, and its traffic against its cost", "simdist.bench.verify"),
     "doctor": Verb("check what works on this machine, and say how to fix what does not", "simdist.cli.doctor"),
@@ -41,8 +41,8 @@ VERBS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Execute the command line; returns the exit code: 2 for a command that cannot be carried out, 130 after
-    Ctrl-C, 141 if nothing reads its output any more.
+    """Execute the command line; returns the exit code: 2 for a command that cannot be executed, 130 after Ctrl-C,
+    141 if the reader of the output has closed it.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -52,21 +52,21 @@ def main(argv: Sequence[str] | None = None) -> int:
                 share_program()
             return _perform(*words)
         finally:
-            print(end="", flush=True)  # here, where it can be told that this fails
+            print(end="", flush=True)  # here, where a failure can be reported
     except (ArgumentError, CheckpointError, DataError, MemoryError, WorldUnavailable) as error:
-        # These the user can fix; all others show a traceback.
+        # The user can fix these; all others show a traceback.
         code, what = 2, f"out of memory: {error}" if isinstance(error, MemoryError) else error
     except KeyboardInterrupt:
         code, what = 130, "interrupted"
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python holds back, and tries again at its end
-        if error.errno == errno.EPIPE:  # `simdist … | head`: the end, as of a process that the pipe's signal has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python has buffered, and writes when it exits
+        if error.errno == errno.EPIPE:  # `simdist … | head`: exit like a process killed by SIGPIPE
             return 141
         code, what = 2, f"cannot write: {error.strerror}"
     who = place()
-    # In one piece, so that the lines of several ranks do not run into each other.
+    # In one write, so that the lines of several ranks do not mix.
     verb = f" {words[0]}" if words and words[0] in VERBS else ""
     sys.stderr.write(f"simdist{verb}{f', rank {who[0]}' if who else ''}: {what}\n")
     return code

@@ -14,8 +14,8 @@ _COLUMN = 15
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None."""
-    parser.epilog = "The exit code is 1 if something does not work; how to fix it is printed below it."
+    """No options, only an epilog."""
+    parser.epilog = "The exit code is 1 if a check fails; the fix is printed below it."
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Modelled: what the verbs share that predict runs on a cluster without running them."""
+"""Modelled: the common parts of `plan` and `predict`, which predict runs without executing them."""
 
 import argparse
 import shlex
@@ -16,35 +16,35 @@ __all__ = ["add_where", "bench_of", "command", "given_of"]
 
 _OPEN: dict[str, Any] = {"dp": 0, "tp": 1, "pp": 1, "sp": 1, "ep": 1, "micro_batches": 1, "zero": 0, "shards": 0}
 _OPEN |= {"sequence_parallel": False, "ulysses": False, "schedule": None, "recompute": "none"}
-"""What a search may choose, and the values that need not be printed."""
+"""The settings that a search may choose, and the values that need not be printed."""
 _OF_NUMBERS = ("device", "device_path", "validation_windows", "sample_bytes", "checkpoint_every", "check_every")
-"""Settings that the config file of a run with data may have, but phantoms do not use."""
+"""Settings in config files of runs with data that phantoms do not use."""
 
 
 def add_where(parser: argparse.ArgumentParser) -> Any:
-    """The group of options that says what a run is planned for."""
+    """The options for the cluster and the ranks of a plan."""
     where = parser.add_argument_group("where")
     where.add_argument("--cluster", required=True, metavar="NAME", help=f"{', '.join(presets())}; a .toml")
     where.add_argument("--ranks", type=int, required=True, metavar="N", help="number of its devices to use")
     where.add_argument("--config", metavar="FILE", help="TOML of the options below")
     where.add_argument(
-        "--execute", action="store_true", help="also execute it on virtual ranks; with many layers this takes minutes"
+        "--execute", action="store_true", help="also execute it on virtual ranks; this takes minutes with many layers"
     )
     return where
 
 
 def given_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings of the run that were given."""
+    """The given settings of the run."""
     told = {} if args.config is None else read_toml(args.config)
     told = {name: value for name, value in told.items() if name not in _OF_NUMBERS}
     given = {"model": "gpt"} | merged(told, given_options(args))
     if given.get("device", "phantom") != "phantom":
-        raise ArgumentError(f"device is {given['device']}; plans are of device phantom")
+        raise ArgumentError(f"device is {given['device']}; plans need device phantom")
     return given
 
 
 def bench_of(args: argparse.Namespace) -> Workbench:
-    """The cluster, and the number of ranks on it."""
+    """The given cluster and number of ranks."""
     if args.ranks < 1:
         raise ArgumentError(f"ranks is {args.ranks}; needs at least 1")
     return Workbench(find_cluster(args.cluster), args.ranks)

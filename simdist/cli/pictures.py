@@ -24,20 +24,22 @@ _DRAWN_STEPS = 3
 
 
 def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer, cluster: Cluster) -> None:
-    """Loss over steps and over time, the timeline of the last few steps, and the memory of rank 0 in them; for a
-    pipeline its last step as executed, above the same step as predicted on this cluster.
+    """Loss over steps and over time, and the timeline and the memory of rank 0 of the last few steps; for a pipeline,
+    also its last step as executed, above the same step as predicted on this cluster.
     """
     points = [plots.Point(x.step, x.seconds, x.train_loss) for x in lines]
     figures = _losses(lines, points, trainer.text, trainer.config.method)
     went = course(trainer.method, trace, cluster, promise(trainer.method, trainer.config))
-    shown = 1 if went else _DRAWN_STEPS  # of a pipeline's, so that there is room for the names of its actions
+    shown = 1 if went else _DRAWN_STEPS  # one step of a pipeline leaves room for the names of its actions
     steps = [s for s in trace if s.name == STEP and s.rank == 0][-shown:]
     if steps:
         figures["timeline"] = plots.timeline(trace, start_s=steps[0].start_s, end_s=steps[-1].end_s)
     if trainer.remembered:
         start_s, end_s = trainer.remembered[0][0], trainer.remembered[-1][1]
         figures["memory"] = plots.memory(trainer.ledger.moments, start_s=start_s, end_s=end_s)
-    if any(0 < sum(routed.asked) < inf for routed in routes(trace).values()):  # phantoms go to no expert in particular
+    if any(
+        0 < sum(routed.asked) < inf for routed in routes(trace).values()
+    ):  # phantoms are not routed to particular experts
         figures["experts"] = plots.expert_load(trace)
     if went:
         name = went[0].schedule.name
@@ -47,15 +49,15 @@ def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer, cl
 
 
 def draw_asynchronous(folder: Path, lines: Sequence[Line], begun: int, story: Story, text: Text) -> None:
-    """Loss over steps and over time, who waited, the timeline of a few steps, staleness or consensus error.
+    """Loss over steps and over time, waiting times, the timeline of a few steps, staleness or consensus error.
 
     Args:
-        begun: the step after which the run resumed; for those before it there are only log lines.
+        begun: the step after which the run resumed; of earlier steps there are only log lines.
     """
     method, trace = story.config.method, story.trace
     points, before = list[plots.Point](), 0
     for x in lines:
-        if x.step <= begun:  # a line stands for the losses that it is the mean of
+        if x.step <= begun:  # a line is the mean of this many losses
             points += [plots.Point(x.step, x.seconds, x.train_loss)] * ((x.step - before) * story.num_workers)
             before = x.step
     points += [plots.Point(*moment) for moment in story.moments]
@@ -84,7 +86,7 @@ def _losses(lines: Sequence[Line], points: Sequence[plots.Point], text: Text, me
 
 
 def _save(folder: Path, figures: Mapping[str, Figure]) -> None:
-    """Write them, replacing those of an earlier run."""
+    """Write the figures, and remove those of an earlier run."""
     for name in _NAMES:
         (folder / f"{name}.png").unlink(missing_ok=True)
     for name, figure in figures.items():

@@ -19,23 +19,23 @@ __all__ = ["add_arguments", "execute"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The cluster, and the settings of the run that are fixed."""
+    """The cluster, and the fixed settings of the run."""
     parser.usage = "simdist plan --cluster NAME --ranks N [OPTION …]"
     parser.epilog = (
-        "Options that you give are fixed. Those of dp, tp, pp, zero, shards, schedule, micro_batches, "
-        "sequence_parallel and recompute that you leave open are searched in all combinations, with --experts also ep, "
-        f"and for windows of {LONG:,} tokens or more sp with ulysses or ring_attention. The time of a step is "
-        "composed of those of its parts on the modelled cluster. The model is a GPT unless --model says mlp. The last "
-        "line is the command that executes the best plan on that cluster, without data."
+        "Options that you give are fixed. The others among dp, tp, pp, zero, shards, schedule, micro_batches, "
+        "sequence_parallel and recompute are searched in all combinations, with --experts also ep, and for windows of "
+        f"{LONG:,} tokens or more sp, with ulysses or ring_attention. The time of a step is composed of the times of "
+        "its parts on the modelled cluster. The model is a GPT unless --model says mlp. The last line is the command "
+        "that executes the best plan on that cluster, without data."
     )
     where = add_where(parser)
-    where.add_argument("--top", type=int, default=12, metavar="N", help="how many meshes to list (12)")
+    where.add_argument("--top", type=int, default=12, metavar="N", help="number of meshes to list (12)")
     where.add_argument("--picture", type=Path, metavar="FILE", help="draw them to FILE: .png, .svg or .pdf")
     add_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Search, and print what was found."""
+    """Search, and print the best plans."""
     given, bench = given_of(args), bench_of(args)
     if args.top < 1:
         raise ArgumentError(f"top is {args.top}; needs at least 1")

@@ -30,18 +30,18 @@ __all__ = ["add_arguments", "execute"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to draw, and where to."""
+    """The subject, the output file, and the options of each subject."""
     parser.usage = (
         "simdist plot (TRACE.json | collective OPERATION ALGORITHM | schedule NAME | shards | runs FOLDER …) "
         "[-o FILE] [options]"
     )
     parser.epilog = (
-        "Draws a recorded run: simdist plot trace.json -o run.png; with --html as an interactive page for a browser. "
-        "Or a collective, step by step, as it is executed on virtual ranks: "
+        "Draws a recorded run: simdist plot trace.json -o run.png; with --html, as an interactive page for a browser. "
+        "Or a collective, step by step, executed on virtual ranks: "
         "simdist plot collective all_reduce ring --ranks 4 -o ring.png. "
         "Or a pipeline's schedule, simulated: simdist plot schedule zb-h1 --stages 4 --micro-batches 8. "
         f"Schedules: {', '.join(pipeline.schedules())}, or a text file with one. "
-        "Or which part of a GPT each rank holds: simdist plot shards --tp 2 --dp 2. "
+        "Or the part of a GPT that each rank holds: simdist plot shards --tp 2 --dp 2. "
         "Or the losses of training runs in one picture, and their differences from the first run's: "
         "simdist plot runs runs/gpt-1rank runs/gpt-4ranks -o losses.png."
     )
@@ -87,11 +87,18 @@ def _add_trace_arguments(trace: Any) -> None:
 
 def _add_schedule_arguments(schedule: Any) -> None:
     schedule.add_argument("--stages", type=int, metavar="P", help="number of pipeline ranks (4, or as in the file)")
-    schedule.add_argument("--micro-batches", type=int, metavar="M", help="number of them (8, or as in the file)")
     schedule.add_argument(
-        "--chunks", type=int, metavar="V", help="stages per rank, where the schedule leaves it open (2)"
+        "--micro-batches", type=int, metavar="M", help="number of micro-batches (8, or as in the file)"
     )
-    schedule.add_argument("--times", type=float, nargs=3, default=[1.0, 1.0, 1.0], metavar=("TF", "TB", "TW"))
+    schedule.add_argument("--chunks", type=int, metavar="V", help="stages per rank, if the schedule leaves it open (2)")
+    schedule.add_argument(
+        "--times",
+        type=float,
+        nargs=3,
+        default=[1.0, 1.0, 1.0],
+        metavar=("TF", "TB", "TW"),
+        help="times of F, B, W (1 1 1)",
+    )
     schedule.add_argument("--communication", type=float, default=0.0, metavar="T", help="time of a message (0)")
     schedule.add_argument(
         "--overlapped", type=float, metavar="T", help="time of an overlapped forward and backward (their sum)"
@@ -104,11 +111,11 @@ def _add_schedule_arguments(schedule: Any) -> None:
         type=float,
         nargs=2,
         metavar=("M_B", "M_W"),
-        help="memory of a micro-batch until its B, and from then until its W (1 1; for zb-auto 1 0.5)",
+        help="memory of a micro-batch until its B, and then until its W (1 1; for zb-auto 1 0.5)",
     )
     schedule.add_argument("--against", metavar="NAME", help="draw this schedule too, below, on the same axis")
     schedule.add_argument("--memory", action="store_true", help="draw each rank's memory over time")
-    schedule.add_argument("--text", action="store_true", help="print the schedule; draw it only if -o says where")
+    schedule.add_argument("--text", action="store_true", help="print the schedule; draw it only with -o")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -144,18 +151,18 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Raises ArgumentError if an option is given that only another subject takes."""
+    """Raise ArgumentError if an option is given that only another subject takes."""
     subject = {"collective": "a collective", "schedule": "a schedule"}.get(args.subject[0], args.subject[0])
     if subject not in ("runs", *args.groups):
         if len(args.subject) > 1:
-            return  # it is no subject, which will be told
+            return  # an unknown subject, which execute reports
         subject = "a trace"
     for name, group in args.groups.items():
         for option in group._group_actions:
             if name != subject and getattr(args, option.dest) != option.default:
                 raise ArgumentError(f"{option.option_strings[0]} is for {name}, and this is {subject}")
     if args.arrows and (subject not in ("a trace", "a schedule") or args.html or args.kind != "timeline"):
-        raise ArgumentError("--arrows is for the picture of a timeline or a schedule, and this is none")
+        raise ArgumentError("--arrows is for pictures of a timeline or a schedule")
 
 
 def _page(args: argparse.Namespace) -> int:
@@ -236,7 +243,7 @@ def _schedule_of(
     for option in ("chunks", "memory_limit"):
         value = getattr(args, option)
         for_other = other in pipeline.schedules() and option in options(other)
-        if value is not None and (option in takes or not for_other):  # if nobody takes it, that is an error
+        if value is not None and (option in takes or not for_other):  # an option that none takes is an error
             others[option] = value
     return pipeline.schedule(name, stages=args.stages, micro_batches=args.micro_batches, **others)
 
@@ -244,7 +251,7 @@ def _schedule_of(
 def _print_figures(
     run: pipeline.Simulation, report: pipeline.Report, args: argparse.Namespace, memory: pipeline.Memory
 ) -> None:
-    """A schedule's bubble and memory, simulated beside its paper's formula, or beside the bounds of its search."""
+    """A schedule's bubble and memory, as simulated, beside its paper's formula or the bounds of its search."""
     schedule, beside = run.schedule, "formula"
     own = [run.own_bubble, run.own_bubble_rate, *report.memory]
     said: list[float | None] = [None] * len(own)

@@ -1,4 +1,4 @@
-"""Runs: what `simdist plot runs` draws from the folders that `simdist train` writes."""
+"""Runs: the picture of `simdist plot runs`, from folders that `simdist train` wrote."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ __all__ = ["draw_runs"]
 
 
 def draw_runs(folders: list[str], width: float) -> Figure:
-    """The losses of these runs in one picture, and the difference of each from the first.
+    """The losses of these runs, and the difference of each from the first.
 
     Raises:
         ArgumentError: no folder is given, or one is given twice.

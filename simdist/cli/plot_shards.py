@@ -1,4 +1,4 @@
-"""Shards: what `simdist plot shards` draws: which part of a GPT each rank holds, from the model used in training."""
+"""Shards: the picture of `simdist plot shards`: the part of a GPT that each rank holds, as in training."""
 
 import argparse
 from math import prod
@@ -18,15 +18,18 @@ from simdist.training.layout import Layout
 
 __all__ = ["add_arguments", "draw"]
 
-_AXES = {"dp": "replicas", "pp": "pipeline stages, with some layers each", "ep": "ranks that split the experts"}
+_AXES = {"dp": "replicas", "pp": "pipeline stages of some layers each", "ep": "ranks that split the experts"}
 _AXES |= {"sp": "ranks that split the tokens", "tp": "ranks that split each layer"}
-_SIZES = {"layers": (2, "blocks"), "model_width": (32, "numbers a token"), "heads": (8, "of attention")}
-_SIZES |= {"context": (32, "tokens of a text"), "experts": (0, "in each block")}
-_WAYS = {"sequence_parallel": "with tp: split tokens between split layers", "ulysses": "with sp: else a ring"}
+_SIZES = {"layers": (2, "transformer blocks"), "model_width": (32, "hidden size"), "heads": (8, "attention heads")}
+_SIZES |= {"context": (32, "tokens of a text"), "experts": (0, "experts in each block")}
+_WAYS = {
+    "sequence_parallel": "with tp: split the tokens between those layers",
+    "ulysses": "with sp: Ulysses instead of ring attention",
+}
 
 
 def add_arguments(group: Any) -> None:
-    """A mesh, and a small GPT, with the options of `simdist train`."""
+    """A mesh and a small GPT, by options of `simdist train`."""
     for axis, words in _AXES.items():
         group.add_argument(f"--{axis}", type=int, default=1, metavar="N", help=f"{words} (1)")
     for name, (size, words) in _SIZES.items():
@@ -36,16 +39,16 @@ def add_arguments(group: Any) -> None:
 
 
 def draw(args: argparse.Namespace) -> Figure:
-    """The shards of this GPT on as many virtual ranks as the axes have.
+    """The shards of this GPT on the virtual ranks of the mesh.
 
     Raises:
-        ArgumentError: the subject has more words than its name; or as for `Config`.
+        ArgumentError: the subject has further words, an axis is below 1, or as for `Config`.
     """
     if len(args.subject) > 1:
-        raise ArgumentError(f"plot shards takes options, and not {args.subject[1:]}")
+        raise ArgumentError(f"plot shards takes only options, not {args.subject[1:]}")
     sizes = {axis: getattr(args, axis) for axis in _AXES}
     if min(sizes.values()) < 1:
-        raise ArgumentError(f"axes of {sizes}; each needs 1 or more")
+        raise ArgumentError(f"axes are {sizes}; each needs at least 1")
     told = {name: getattr(args, name) for name in ("layers", "heads", "experts")}
     told |= {axis: size for axis, size in sizes.items() if size > 1}
     told |= {name: True for name in _WAYS if getattr(args, name)}
@@ -55,7 +58,7 @@ def draw(args: argparse.Namespace) -> Figure:
 
 
 def _held(comm: Communicator, config: Config) -> tuple[dict[str, Place], Array]:
-    """The part of each parameter that this rank holds, and the tokens of a text that it works on."""
+    """The part of each parameter that this rank holds, and the tokens of a text that it processes."""
     layout = Layout(comm, config)
     parameters = layout.method(layout.model()).model.parameters
     between = config.context_bytes // config.sp // (config.tp if config.sequence_parallel else 1)

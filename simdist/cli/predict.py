@@ -17,16 +17,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "simdist predict --cluster NAME --ranks N [OPTION …]"
     parser.epilog = (
         "Options that you leave out have the defaults of `simdist train` (`simdist plan` searches them); the model is "
-        "a GPT unless --model says mlp. The time of a step is composed of those of its parts on the modelled cluster, "
-        "each beside the papers' formula, and with --execute beside the executed time. The last line is the command "
-        "that executes the run on that cluster, without data."
+        "a GPT unless --model says mlp. The time of a step is composed of the times of its parts on the modelled "
+        "cluster, each beside the papers' formula, and with --execute beside the executed time. The last line is the "
+        "command that executes the run on that cluster, without data."
     )
     add_where(parser)
     add_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Tell of one way."""
+    """Predict, and print the details."""
     given, bench = given_of(args), bench_of(args)
     check_known(given)
     config = Config(**given | {"device": "phantom"})

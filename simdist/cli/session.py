@@ -36,11 +36,11 @@ class Session:
 
     Args:
         config: of the run.
-        out: the folder for it; a new one where not given.
+        out: the folder for its files; None for a new one.
         resume: the folder of the run to continue.
-        text: the config's, if it has been read already.
-        cluster: for virtual ranks, the machine that they run on and that times are predicted for; otherwise this
-            machine is measured.
+        text: the config's text, if it has already been read.
+        cluster: for virtual ranks, the machine that they run on and that predictions are for; None to measure this
+            machine.
     """
 
     config: Config
@@ -53,7 +53,7 @@ class Session:
         """The whole run on one rank. Returns the exit code."""
         if self.config.method in ASYNCHRONOUS:
             return self._train_asynchronously(comm)
-        phantom = self.config.device == "phantom"  # which leaves no checkpoint: there is nothing to wait for
+        phantom = self.config.device == "phantom"  # has no checkpoint to write, so a signal ends it at once
         with nullcontext() if phantom else Interrupts() as asked:
             trainer = Trainer(comm, self.config, text=self.text)
             changes = trainer.resume(Path(self.resume) / CHECKPOINTS) if self.resume is not None else []
@@ -67,7 +67,7 @@ class Session:
         return _exit_code(trainer.stopped, comm)
 
     def _folder(self, comm: Communicator, done: int) -> tuple[RunFolder | None, Path]:
-        """Rank 0's folder for this run's files, and where all ranks leave its checkpoints."""
+        """Rank 0's folder for this run's files, and the path of the checkpoints of all ranks."""
         made: list[RunFolder] = []
 
         def make() -> str:
@@ -80,7 +80,7 @@ class Session:
         return (made[0] if made else None), path / CHECKPOINTS
 
     def _made(self, p: int, done: int) -> RunFolder:
-        """The folder of the run that this one continues, or a new one, unless one is given."""
+        """The given folder, or else that of the run that this one continues, or a new one."""
         config = self.config
         if self.resume is not None:
             path = self.out or self.resume
@@ -107,12 +107,12 @@ class Session:
                 progress.say(_stopped(trainer.stopped, trainer.done, folder, self._where(trainer.comm)))
 
     def _where(self, comm: Communicator) -> str:
-        """The options that give a run as many ranks, in the same world, as this one had."""
+        """The options for a run in the same world with the same number of ranks."""
         world = " --world virtual" if self.cluster else ""
         return f"{world} --ranks {comm.size}" if self.cluster or comm.size > 1 else ""
 
     def _finish(self, trainer: Trainer, folder: RunFolder | None) -> None:
-        """Write and print the results; without samples if the run was stopped, as somebody is waiting for its end."""
+        """Write and print the results; without samples if the run was stopped, so that it ends soon."""
         comm, config = trainer.comm, trainer.config
         trace, took = trainer.trace(), taken_by_all(trainer)
         peaks = [int(told) for told in comm.exchange(str(trainer.ledger.peak.total))]
@@ -141,7 +141,7 @@ class Session:
             _say(folder, told, samples)
 
     def _add_circumstances(self, told: Report, comm: Communicator) -> None:
-        """How to interpret the times."""
+        """Add notes on how to interpret the times."""
         ranks_here, cores = len(comm.nodes.neighbours(comm.rank)), num_cores()
         if comm.device.words:
             told.summary.append(f"on {comm.device.words}")
@@ -195,7 +195,7 @@ class Session:
 
 
 def _samples(run: Trainer | AsynchronousRun, folder: RunFolder | None) -> list[tuple[bytes, bytes]]:
-    """What the model writes at the end of a run that was not stopped, if asked to; all ranks must call."""
+    """The texts that the model writes at the end, if configured and the run was not stopped; all ranks must call."""
     if not run.config.sample_bytes or run.stopped:
         return []
     if folder:
@@ -213,15 +213,15 @@ def _room(peaks: Sequence[int], cluster: Cluster) -> str:
 
 
 def _exit_code(stopped: signal.Signals | None, comm: Communicator) -> int:
-    """As of a process ended by the signal: for rank 0 only, which is the last to exit.
+    """That of a process killed by the signal, on rank 0 only, which is the last to exit.
 
-    Another rank that exited like that while rank 0 is still drawing would end the job.
+    Another rank with such an exit code would end the job while rank 0 is still drawing.
     """
     return 0 if stopped is None or comm.rank else 128 + stopped
 
 
 def _goes_on(done: int, changes: Sequence[str]) -> list[str]:
-    """Of a run that does."""
+    """The message of a run that resumes; none otherwise."""
     otherwise = f", with {'; '.join(changes)}" if changes else ""
     return [f"goes on after step {done}{otherwise}"] if done else []
 
@@ -244,7 +244,7 @@ def _tell(folder: RunFolder, text: str) -> None:
 
 
 def _say(folder: RunFolder, told: Report, samples: Sequence[tuple[bytes, bytes]]) -> None:
-    """The last words."""
+    """Write and print the report, the samples and the list of files."""
     words = [f"\n{told}\n"]
     if samples:
         folder.write_samples(samples)
@@ -254,13 +254,13 @@ def _say(folder: RunFolder, told: Report, samples: Sequence[tuple[bytes, bytes]]
 
 
 def _quoted(text: bytes) -> str:
-    """In one line."""
+    """The text as one line."""
     return json.dumps(text.decode("utf-8", errors="replace"), ensure_ascii=False)
 
 
 def _message_sizes(trainer: Trainer) -> list[int]:
-    """In bytes: next to nothing, for the latency, and what the gradient's reduction sends, for the bandwidth; of the
-    rank that has the largest part of the model. All ranks must call.
+    """In bytes: a tiny message, for the latency, and those of the gradient's reduction, for the bandwidth; on the rank
+    with the largest part of the model. All ranks must call.
     """
     size = max(map(int, trainer.comm.exchange(str(trainer.method.model.parameters.size))))
     n = size * precision(trainer.config.precision).dtype.itemsize

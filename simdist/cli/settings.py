@@ -14,7 +14,7 @@ _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """All of them, in the groups of Config."""
+    """Add an option for each field of Config, in its groups."""
     kinds: dict[str, Any] = {f.name: f.type for f in fields(Config)}
     groups: dict[str, Any] = {}
     for name, option in options():
@@ -32,12 +32,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Those that were given."""
+    """The settings given on the command line."""
     return {name: getattr(args, name) for name, _ in options() if getattr(args, name) is not None}
 
 
 def as_words(given: Mapping[str, Any]) -> list[str]:
-    """The same as command-line arguments."""
+    """Settings as command-line arguments."""
     words = []
     for name, value in given.items():
         flag = name.replace("_", "-")

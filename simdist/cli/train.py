@@ -25,17 +25,17 @@ from simdist.training.text import Text, split
 __all__ = ["add_arguments", "execute"]
 
 _LATEST = "latest"
-_TOLD = ("config", "out", "resume")  # what the ranks must know besides
+_TOLD = ("config", "out", "resume")  # further options to pass on to the ranks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options: one for each field of Config, and where to run and to write."""
+    """The options of Config, and those for ranks, files and folders."""
     parser.epilog = (
         "Without --ranks it runs on the ranks that mpirun started, or on one. "
         "Equal seeds and batches give equal runs on any number of ranks. "
         "Options on the command line override those of the config file. "
-        "SIGUSR1 writes a checkpoint at the end of the step; Ctrl-C does so too, and ends the run. "
-        "Asynchronous methods, which have no common step, do so as soon as all ranks have stopped."
+        "SIGUSR1 writes a checkpoint at the end of the step; Ctrl-C does too, and ends the run. "
+        "Asynchronous methods, which have no common step, write it as soon as all ranks have stopped."
     )
     parser.usage = "simdist train [--ranks N] [OPTION …]"
     _add_where(parser)
@@ -54,10 +54,10 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--cluster",
         metavar="NAME",
-        help=f"what virtual ranks run on: {', '.join(presets())}; a .toml (this-machine, or that of the resumed run)",
+        help=f"machine of virtual ranks: {', '.join(presets())}; a .toml (this-machine, or that of the resumed run)",
     )
     where.add_argument("--config", metavar="FILE", help="TOML of the options below, such as `hidden_width = 128`")
-    where.add_argument("--out", metavar="FOLDER", help="where results go (a new folder under runs/)")
+    where.add_argument("--out", metavar="FOLDER", help="folder for the results (a new one under runs/)")
     where.add_argument(
         "--resume",
         nargs="?",
@@ -69,7 +69,7 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Train, on the ranks of this job or on new ones."""
-    with deaf_to(signal.SIGUSR1):  # until somebody listens: it asks for a checkpoint, and not for the end
+    with deaf_to(signal.SIGUSR1):  # until a handler is set: by default SIGUSR1 would kill the process
         return _execute(args)
 
 
@@ -84,7 +84,7 @@ def _execute(args: argparse.Namespace) -> int:
     if args.survive and config.method not in SURVIVING:
         raise ArgumentError(f"survive is on, and method {config.method}; needs {', '.join(SURVIVING)}")
     if args.survive and args.world == "virtual":
-        raise ArgumentError("survive is on, and world virtual, in which no rank dies; that is for --world mpi")
+        raise ArgumentError("survive is on, and world virtual, in which no rank dies; survive needs --world mpi")
     session = Session(config, args.out, args.resume)
     if config.device == "phantom" and args.resume is not None:
         raise ArgumentError("device phantom, and resume; a checkpoint has numbers, and phantoms have none")
@@ -95,7 +95,7 @@ def _execute(args: argparse.Namespace) -> int:
     if args.cluster:
         raise ArgumentError(f"cluster is {args.cluster}; that is for --world virtual")
     if args.ranks is not None and not in_job():
-        # Report what is impossible once, and not from each rank.
+        # Report errors once, and not from each rank.
         split(config)
         build(config)
         _check_ranks(config, args.ranks)
@@ -121,7 +121,7 @@ def _train_virtually(session: Session, ranks: int, name: str) -> int:
 
 
 def _cluster(resume: str | None) -> str:
-    """The default cluster of virtual ranks: that of the run that they resume."""
+    """The default cluster of virtual ranks: that of the run that is resumed, or this machine."""
     told = None if resume is None else Path(resume) / CLUSTER
     return str(told) if told and told.exists() else "this-machine"
 

@@ -119,7 +119,7 @@ def test_what_fits_nowhere(capsys):
         (["--tp=3"], "no way to train on 4 ranks"),
         (["--offload=optimizer"], "offload is optimizer"),
         (["--algorithm=ring"], "algorithm is ring; plans are of algorithm auto"),
-        (["--device=cuda"], "device is cuda; plans are of device phantom"),
+        (["--device=cuda"], "device is cuda; plans need device phantom"),
         (["--schedule=pipedream"], "schedule is pipedream"),
         (["--heads=5"], "width is 64 and heads is 5"),
     ],

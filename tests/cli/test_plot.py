@@ -78,8 +78,8 @@ def test_a_page(trace, tmp_path, capsys):
     [
         (["schedule", "gpipe", "--html"], "--html is for a trace, and this is a schedule"),
         (["t.json", "--html", "--kind", "traffic"], "not t.json with traffic"),
-        (["t.json", "--html", "--arrows"], "--arrows is for the picture of a timeline or a schedule"),
-        (["t.json", "--kind", "traffic", "--arrows"], "--arrows is for the picture of a timeline or a schedule"),
+        (["t.json", "--html", "--arrows"], "--arrows is for pictures of a timeline or a schedule"),
+        (["t.json", "--kind", "traffic", "--arrows"], "--arrows is for pictures of a timeline or a schedule"),
         (["t.json", "--html", "-o", "t.png"], "must end in .html"),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_collective(tmp_path, monkeypatch):
         (["collective", "all_reduce"], ArgumentError, "takes an operation and an algorithm"),
         (["collective", "all_reduce", "rng"], UnknownNameError, "did you mean 'ring'"),
         (["collective", "all_reduce", "ring", "--ranks", "99"], ArgumentError, "99 ranks"),
-        (["collective", "all_reduce", "ring", "--arrows"], ArgumentError, "--arrows is for the picture of a timeline"),
+        (["collective", "all_reduce", "ring", "--arrows"], ArgumentError, "--arrows is for pictures of a timeline"),
         (
             ["collective", "all_reduce", "ring", "-o", "ring.bmp"],
             ArgumentError,
@@ -262,10 +262,10 @@ def test_runs(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "error", "fault"),
     [
-        (["shards", "tp"], ArgumentError, r"takes options, and not \['tp'\]"),
+        (["shards", "tp"], ArgumentError, r"takes only options, not \['tp'\]"),
         (["shards", "--tp", "3"], ArgumentError, "8 heads on tp 3 leave 2 over"),
         (["shards", "--sp", "0"], ArgumentError, "'sp': 0"),
-        (["shards", "--arrows"], ArgumentError, "--arrows is for the picture of a timeline or a schedule"),
+        (["shards", "--arrows"], ArgumentError, "--arrows is for pictures of a timeline or a schedule"),
         (["shards", "--ranks", "2"], ArgumentError, "--ranks is for a collective, and this is shards"),
         (["runs", "a", "b", "--tp", "2"], ArgumentError, "--tp is for shards, and this is runs"),
         (["runs"], ArgumentError, "takes the folders of different runs"),
