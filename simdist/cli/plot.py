@@ -187,6 +187,8 @@ def _schedule(args: argparse.Namespace) -> int:
     """Simulate schedules, print their figures, and draw them."""
     if len(args.subject) != 2:
         raise ArgumentError(f"plot schedule takes the name of one schedule, not {args.subject[1:]}")
+    if args.against == args.subject[1]:
+        raise ArgumentError(f"--against is {args.against}, the same schedule; needs another")
     names = [args.subject[1], *([args.against] if args.against else [])]
     args.stages, args.micro_batches = _sizes(names, args)
     out = args.out or Path(f"{Path(names[0]).stem}-{args.stages}-{args.micro_batches}.png")

@@ -202,6 +202,7 @@ def test_a_schedule_as_text_and_from_text(tmp_path, monkeypatch, capsys):
         (["schedule", "gpipe", "--chunks", "2"], UnknownNameError, "unknown option of gpipe 'chunks'"),
         (["schedule", "gpipe", "--memory-limit", "2"], UnknownNameError, "unknown option of gpipe 'memory_limit'"),
         (["schedule", "zb-auto", "--memory-limit", "0.5"], ArgumentError, r"zb-auto within 0\.5 of memory"),
+        (["schedule", "gpipe", "--against", "gpipe"], ArgumentError, "--against is gpipe, the same schedule"),
         (["schedule", "gpipe", "--stages", "0"], ArgumentError, "stages=0"),
         (["schedule", "gpipe", "--against", "nowhere.txt"], DataError, r"cannot read nowhere\.txt"),
         (["schedule", "gpipe", "--times", "1", "-1", "1"], ArgumentError, "backward_input is -1"),
