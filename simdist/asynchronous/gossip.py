@@ -1,4 +1,4 @@
-"""Gossip: decentralised SGD, in which each rank averages only with its neighbours (D-PSGD).
+"""Gossip: decentralized SGD, in which each rank averages only with its neighbours (D-PSGD).
 
     n   ranks                  x_i   rank i's weights           X   all of them, one a column
     W   mixing weights         g_i   rank i's gradient at x_i   G   all of them

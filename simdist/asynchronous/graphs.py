@@ -1,4 +1,4 @@
-"""Graph: which ranks exchange messages in decentralised methods.
+"""Graph: which ranks exchange messages in decentralized methods.
 
     ring(6)          torus(3, 3)        exponential(8)               bipartite(5)
 

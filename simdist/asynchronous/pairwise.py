@@ -1,4 +1,4 @@
-"""Pairwise averaging: asynchronous decentralised SGD (AD-PSGD). No rank waits for another's gradient.
+"""Pairwise averaging: asynchronous decentralized SGD (AD-PSGD). No rank waits for another's gradient.
 
     active ranks     repeat: compute a gradient, average with one neighbour drawn at random, descend
     passive ranks    repeat: compute a gradient, descend; a second stream answers requests to average
