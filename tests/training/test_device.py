@@ -105,8 +105,9 @@ def test_an_asynchronous_run_follows_the_curve_of_the_host(spmd, device, text, m
     assert np.abs(np.subtract(host, far)).max() < 1e-6
 
 
-def test_a_checkpoint_of_a_device_is_one_of_any(spmd, device, text, tmp_path):
-    settings = {**SMALL, "global_batch_size": 4, "validation_windows": 4, "data": text, "sample_bytes": 0}
+@pytest.mark.parametrize("more", [{}, {"compress": "8-bit"}])
+def test_a_checkpoint_of_a_device_is_one_of_any(spmd, device, text, tmp_path, more):
+    settings = {**SMALL, "global_batch_size": 4, "validation_windows": 4, "data": text, "sample_bytes": 0, **more}
 
     def program(comm):
         first = Trainer(comm, Config(**settings, steps=2, device="cuda", checkpoint_every=2), tmp_path)

@@ -54,6 +54,7 @@ class Compressor(ABC):
         self.plain_bytes = 0
         self._shape: tuple[int, ...] = like.shape
         self._dtype = like.dtype
+        self._none = np.empty_like(like, shape=0)
 
     @property
     def item_bytes(self) -> int:
@@ -91,7 +92,7 @@ class Compressor(ABC):
 
         Over all ranks they add up to what has not been applied yet.
         """
-        left = np.zeros(self._shape, self._dtype)
+        left = np.zeros_like(self._none, shape=self._shape)
         if "residual" in self.state:
             left[...] = self.state["residual"]
         return left
