@@ -185,7 +185,7 @@ class Update:
         wanted = [(s.start, s.stop - s.start) for s in self._holding.stretches]
         if starts != wanted:
             raise ArrayError(f"{name or 'weights'}: shards {starts} (start, length); this rank holds {wanted}")
-        own = np.zeros_like(self.masters, dtype=shards[0].data.dtype)
+        own = np.zeros_like(shards[0].data, shape=self._holding.size)  # state may lie elsewhere than masters
         for place, shard in zip(self._holding.places, shards, strict=True):
             own[place] = shard.data
         return own

@@ -105,7 +105,7 @@ def test_an_asynchronous_run_follows_the_curve_of_the_host(spmd, device, text, m
     assert np.abs(np.subtract(host, far)).max() < 1e-6
 
 
-@pytest.mark.parametrize("more", [{}, {"compress": "8-bit"}])
+@pytest.mark.parametrize("more", [{}, {"compress": "8-bit"}, {"method": "fsdp", "offload": "optimizer"}])
 def test_a_checkpoint_of_a_device_is_one_of_any(spmd, device, text, tmp_path, more):
     settings = {**SMALL, "global_batch_size": 4, "validation_windows": 4, "data": text, "sample_bytes": 0, **more}
 
