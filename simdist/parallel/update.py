@@ -165,6 +165,8 @@ class Update:
             ArrayError: a vector is missing, unknown or of another length.
             ArgumentError: a number of the loss scale is missing or out of its limits.
         """
+        if "" not in vectors:
+            raise ArrayError(f"the weights are missing; was given {sorted(vectors)}")
         own = {name: self._joined(name, shards) for name, shards in vectors.items()}
         own_scale = {n.removeprefix("loss_scale."): v for n, v in numbers.items() if n.startswith("loss_scale.")}
         if self.loss_scale and own_scale:

@@ -175,7 +175,8 @@ def test_what_does_not_fit_is_refused(spmd):
         _, _, update = made(comm, recipe(), True)
         vectors = update.vectors()
         wrong = vectors | {"adamw.m/": [Shard(s + 1, x) for s, x in vectors["adamw.m/"]]}
-        for told, message in ((wrong, "this rank holds"), ({"": vectors[""]}, "keeps")):
+        cases = (wrong, "this rank holds"), ({"": vectors[""]}, "keeps"), ({}, "weights are missing")
+        for told, message in cases:
             with pytest.raises(ArrayError, match=message):
                 update.restore(told, update.numbers())
 
