@@ -44,7 +44,7 @@ class Compressed(Method):
     lost; it does not keep whose they were, nor PowerSGD's Q. So a resumed run is as good as one that was not
     stopped, but not bit-identical to it.
 
-    Cost per rank and step: the compressor's. Memory: a residual of the length of the gradient.
+    Cost per rank and step: the compressor's. Memory: the compressor's `state`.
 
     Raises:
         ArrayError: the precision has 16 bits.

@@ -5,7 +5,7 @@ import pytest
 
 from simdist.arrays import Ledger, partition, recorded
 from simdist.nn import Noise, Shape, gpt
-from simdist.parallel import DataParallel, Recipe, optimizers
+from simdist.parallel import DataParallel, Recipe, compressions, optimizers
 from simdist.parallel.centralized import Centralized
 from simdist.parallel.compressed import Compressed
 from simdist.parallel.memory import memory_rows, optimizer_state, replicated_memory
@@ -87,3 +87,17 @@ def test_residuals_are_buffers(spmd):
     for (without, size, _), (with_, *_) in zip(plain, top, strict=True):
         buffers = [{category: number for category, number, *_ in each}["buffers"] for each in (without, with_)]
         assert buffers[1] - buffers[0] == 4 * size
+
+
+@pytest.mark.parametrize("name", compressions())
+def test_all_that_a_compressor_keeps_is_counted(spmd, name):
+    def program(comm):
+        ledger = Ledger(comm.clock)
+        with recorded(ledger):
+            method = Compressed(gpt(shape_of("none")), comm, Recipe(), 0, name)
+            method.backward(WINDOWS, 1 / 48)
+            method.step(0.01)
+            return ledger.now.of("buffers"), sum(x.nbytes for x in method.compressor.state.values())
+
+    for counted, kept in spmd(program, 2):
+        assert counted == kept

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simdist.arrays import Array, charge, kind_of
+from simdist.arrays import Array, charge, hold, kind_of
 from simdist.collectives import all_gather, all_to_all
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
@@ -103,6 +103,7 @@ class Quantized(Compressor):
         _decode(received, parts)
         if self.state.get("sum_residual", parts).shape != parts.shape[1:]:
             self.state["sum_residual"] = np.zeros_like(parts[0])
+            hold("buffers", self.state["sum_residual"])
         total = self.state["sum_residual"].copy()
         for part in parts:
             np.add(total, part, out=total)
