@@ -118,6 +118,9 @@ class GatheredWeights(Weights, Observer):
 
     def observer(self, backward_follows: bool) -> Observer:
         """This."""
+        for work in self._coming.values():  # left by a pass that failed
+            work.wait()
+        self._coming.clear()
         self._at, self._backward_follows = 0, backward_follows
         return self
 

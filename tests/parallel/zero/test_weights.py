@@ -7,6 +7,7 @@ from zero_training import MODELS, adamw, sharded, trained, virtual, whole
 import simdist as sd
 from simdist.arrays import phantom
 from simdist.cluster import preset
+from simdist.errors import ArrayError
 from simdist.nn import Shape, gpt
 from simdist.parallel.zero import FSDP, ZeRO
 from simdist.parallel.zero.weights import GatheredWeights
@@ -39,6 +40,19 @@ def poisoned(comm, model, prefetch):
     assert type(method._weights) is Poisoned
     trained(method, model, 3)
     return whole(method)
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_a_pass_that_failed_leaves_no_old_weights(prefetch):
+    def program(comm, fails):
+        method, other = (FSDP(MODELS["gpt"](), comm, adamw(), seed, prefetch=prefetch) for seed in (1, 2))
+        if fails:
+            with pytest.raises(ArrayError, match="a text of 8 tokens"):
+                method.backward(np.zeros((1, 9), np.uint8), 1.0)
+        method.restore(other.vectors(), other.numbers())
+        return method.loss(np.full((2, 7), 97, np.uint8))
+
+    assert virtual(program, 2, True) == virtual(program, 2, False)
 
 
 # -- on a modelled cluster, of a model that is not there ------------------------------------------------
