@@ -46,11 +46,11 @@ class Prefetcher(Iterator[T]):
         self._numbers = iter(numbers)
         self._orders: _Orders = SimpleQueue()
         self._ahead: deque[Future[T]] = deque()
+        self._order(depth)  # before there is a thread: where the numbers raise, none is left
         # An executor's thread is none that a process can end without: where Ctrl-C comes while it starts, before the
         # block is entered, nobody would ever tell it that there is nothing left to do.
         self._thread = Thread(target=_work, args=(make, self._orders), name="prefetch", daemon=True)
         self._thread.start()
-        self._order(depth)
 
     def __next__(self) -> T:
         if not self._ahead:

@@ -93,6 +93,12 @@ def test_a_depth_of_nothing_is_refused():
     assert threads() == []
 
 
+def test_numbers_that_raise_leave_no_thread():
+    with pytest.raises(ZeroDivisionError):
+        Prefetcher(str, (1 // n for n in range(3)))
+    assert threads() == []
+
+
 _INTERRUPTED = """
 import threading
 from simdist.data import Prefetcher
