@@ -21,8 +21,8 @@ def check_replicas(parameters: Parameters, comm: Communicator) -> None:
         rank 1    weights -> SHA-256  d1 --+-- all-gather --> d1 d1 e7: rank 2 has drifted
         rank 2    weights -> SHA-256  e7 --+
 
-    The majority counts as right. If no value has a majority, all ranks that differ from the first one are named,
-    and the message says so.
+    The most common value counts as right, of equally common ones that of the lowest rank. If at most half of the
+    ranks have it, the message says so.
 
     Args:
         parameters: bound to this rank's copy. Phantoms hold no numbers, and are taken to be the same.

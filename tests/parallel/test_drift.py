@@ -53,6 +53,12 @@ def test_several_drifted_each_by_itself(spmd):
     assert others == [told] * 3
 
 
+def test_the_most_common_value_counts_without_a_majority(spmd):
+    told = spmd(look, 5, [(0, 0, 7.0), (3, 0, 8.0), (4, 0, 9.0)])[0]
+    assert told.startswith("the weights of rank 0 (first in first), rank 3 (first in first), rank 4 (first in first)")
+    assert "differ from those of rank 1; only 2 of 5 ranks agree" in told
+
+
 def test_two_ranks_have_no_majority(spmd):
     told = spmd(look, 2, [(1, 0, 9.0)])
     assert told == [told[0]] * 2
