@@ -16,6 +16,7 @@ Source: Li et al. 2020, PyTorch Distributed, arXiv 2006.15704, sections 3.2.3 an
 from simdist.arrays import Array
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator, Work
+from simdist.errors import ArgumentError
 from simdist.nn import Observer, Parameter, Parameters
 
 __all__ = ["BUCKET_BYTES", "Buckets"]
@@ -41,6 +42,9 @@ class Buckets(Observer):
         bucket_bytes: how much is reduced at once, at least; the last bucket of a pass may be smaller.
         algorithm: of the all-reduce.
 
+    Raises:
+        ArgumentError: a bucket has no byte.
+
     Cost per rank and pass: that of one all-reduce a bucket, so the bytes of one all-reduce of everything, and
     its latency as many times as there are buckets.
     """
@@ -48,6 +52,8 @@ class Buckets(Observer):
     def __init__(
         self, parameters: Parameters, comm: Communicator, bucket_bytes: int = BUCKET_BYTES, algorithm: str = "auto"
     ) -> None:
+        if bucket_bytes < 1:
+            raise ArgumentError(f"bucket_bytes is {bucket_bytes}; needs at least 1")
         self._parameters = parameters
         self._bucket_bytes = bucket_bytes
         self._algorithm = algorithm

@@ -6,6 +6,7 @@ import pytest
 from simdist.arrays import phantom
 from simdist.cluster import Cluster, Device, Link, preset
 from simdist.comm.virtual.world import run_virtual
+from simdist.errors import ArgumentError
 from simdist.nn import Embedding, Layer, Linear, Model, Parameter, Parameters, Sequence, Shape, gpt, mlp
 from simdist.parallel.buckets import Buckets
 from simdist.trace.statistics import hidden_share
@@ -190,3 +191,13 @@ def test_smaller_buckets_hide_more():
     assert 0.5 < large < middle < small < 1
     assert small > 0.9
     assert all(max(found) - min(found) < 0.01 for found in shares.values())
+
+
+def test_a_bucket_of_no_bytes_is_refused(spmd):
+    """It would send one empty bucket after the other."""
+
+    def program(comm):
+        with pytest.raises(ArgumentError, match="bucket_bytes is 0; needs at least 1"):
+            Buckets(Parameters([Parameter("w", (4, 3))]), comm, 0)
+
+    spmd(program, 2)
