@@ -63,7 +63,10 @@ class TopK(Compressor):
             finite = self._take(x)
             places = _largest_places(residual, k)
             mine = packets[comm.rank]
-            mine[:values_bytes].view(x.dtype)[...] = residual[places] if finite else np.nan
+            values = residual[places]
+            if not finite:
+                values[...] = np.nan
+            mine[:values_bytes] = values.view(np.uint8)
             mine[values_bytes:].view(np.uint32)[...] = places
         charge(4 * x.size, 4 * x.nbytes)
         all_gather(mine, comm, "ring", out=packets)
@@ -74,7 +77,7 @@ class TopK(Compressor):
         x[...] = 0
         finite = True
         for packet in packets:
-            values = packet[:values_bytes].view(x.dtype)
+            values = packet[:values_bytes].copy().view(x.dtype)  # a packet may begin at any multiple of 4 bytes
             x[packet[values_bytes:].view(np.uint32)] += values  # a rank names no place twice
             finite = finite and math.isfinite(largest(values))
         if finite:

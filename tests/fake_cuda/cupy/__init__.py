@@ -147,7 +147,10 @@ class ndarray:
         return _wrap(self._held.swapaxes(one, other), self)
 
     def view(self, dtype=None):
-        return _wrap(self._held.view() if dtype is None else self._held.view(dtype), self)
+        made = self._held.view() if dtype is None else self._held.view(dtype)
+        if not made.flags.aligned:  # CuPy makes such a view, and the first kernel that reads it fails
+            raise ValueError("misaligned address")
+        return _wrap(made, self)
 
     def copy(self, order="C"):
         return _wrap(self._held.copy(order))

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from simdist.arrays import Meter, metered
+from simdist.arrays import Meter, metered, moved, on_host
 from simdist.collectives import all_reduce
+from simdist.comm.device import use_device
 from simdist.errors import ArgumentError
 from simdist.parallel.compression import TopK
 
@@ -60,6 +61,18 @@ def test_what_is_small_comes_late(spmd):
     assert came[0] == 0
     assert set(came) - {0.0}
     assert sum(came) >= 2 * 12 * 0.25 - 2 * 2
+
+
+def test_packets_of_an_odd_number_of_items_on_a_device(spmd, device):
+    """12 bytes each: on a device the second packet's 8-byte numbers cannot be read where they are."""
+
+    def program(comm):
+        use_device(comm, "cuda")
+        x = moved(np.array([0.0, 10.0**comm.rank, 0.0]), "cupy")
+        TopK(x, 1 / 3).reduce(x, comm)
+        return on_host(x)
+
+    assert [x.tolist() for x in spmd(program, 3)] == [[0, 111, 0]] * 3
 
 
 @pytest.mark.parametrize("p", [1, 3])
