@@ -45,7 +45,7 @@ class Batches:
     Args:
         split: the windows to draw from.
         global_batch_size: how many windows all ranks together train on in a step; at least 1.
-        seed: at least 0.
+        seed: at least 0, and below 2**63.
         order: "random": windows drawn uniformly, with replacement. "passes": the windows that begin
             `stride` bytes apart, each once per epoch, in another order each time; the last batch of an
             epoch has the remainder.
@@ -53,7 +53,7 @@ class Batches:
 
     Raises:
         UnknownNameError: there is no such order.
-        ArgumentError: a number is below its minimum.
+        ArgumentError: a number is outside of its limits.
     """
 
     split: Split
@@ -68,6 +68,8 @@ class Batches:
         for name, least in (("global_batch_size", 1), ("seed", 0), ("stride", 1)):
             if getattr(self, name) < least:
                 raise ArgumentError(f"{name} is {getattr(self, name)}; needs at least {least}")
+        if self.seed >= 1 << 63:  # NumPy would round it to a float
+            raise ArgumentError(f"seed is {self.seed}; needs less than 2**63")
 
     def numbers(self, step: int) -> npt.NDArray[np.int64]:
         """The numbers of the windows of this step's global batch, shape (batch_size,)."""

@@ -97,3 +97,10 @@ def test_an_unknown_order_is_refused():
 def test_numbers_have_limits(name, value):
     with pytest.raises(ArgumentError, match=f"{name} is {value}; needs at least {value + 1}"):
         replace(batches(), **{name: value})
+
+
+def test_no_two_seeds_are_rounded_to_one():
+    large = replace(batches(), seed=2**63 - 1).numbers(0), replace(batches(), seed=2**63 - 2).numbers(0)
+    assert not np.array_equal(*large)
+    with pytest.raises(ArgumentError, match=f"seed is {2**63}; needs less than"):
+        replace(batches(), seed=2**63)
