@@ -17,12 +17,12 @@ ORDERS = ("random", "passes")
 
 
 class Part(NamedTuple):
-    """What one rank trains on in a step, or a part of it.
+    """The windows that a rank trains on in a step, or some of them.
 
     Attributes:
         windows: shape (n, length), uint8; n may be 0.
         samples: their places in the global batch, shape (n,).
-        batch_size: how many windows that batch has.
+        batch_size: the number of windows in the global batch.
     """
 
     windows: Bytes
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     batch_size: int
 
     def micro_batches(self, count: int) -> "list[Part]":
-        """Split into this many parts, some perhaps empty."""
+        """Split into this many parts, some of which may be empty."""
         runs = partition(len(self.windows), count)
         return [Part(self.windows[run], self.samples[run], self.batch_size) for run in runs]
 
@@ -39,12 +39,12 @@ class Part(NamedTuple):
 class Batches:
     """The global batch of any step, and each rank's part of it.
 
-    A batch depends on the seed and the step alone, through a counter-based generator: no rank has to keep
-    count or ask another, any number of ranks trains on the same batches, and a run can resume anywhere.
+    A batch depends only on the seed and the step, through a counter-based generator: ranks need no state and no
+    messages, any number of ranks trains on the same batches, and a run can resume at any step.
 
     Args:
         split: the windows to draw from.
-        global_batch_size: how many windows all ranks together train on in a step; at least 1.
+        global_batch_size: the windows that all ranks together train on in a step; at least 1.
         seed: at least 0, and below 2**63.
         order: "random": windows drawn uniformly, with replacement. "passes": the windows that begin
             `stride` bytes apart, each once per epoch, in another order each time; the last batch of an
@@ -83,7 +83,7 @@ class Batches:
         return generator.integers(self.split.num_windows, size=size)
 
     def size(self, step: int) -> int:
-        """How many windows this step's global batch has."""
+        """The number of windows in this step's global batch."""
         size = self.global_batch_size
         if self.order == "random":
             return size
@@ -91,9 +91,9 @@ class Batches:
         return min(size, count - step % -(-count // size) * size)
 
     def part(self, step: int, rank: int, ranks: int) -> Part:
-        """What `rank` of `ranks` trains on: its slice of the global batch, which may be empty.
+        """The windows that `rank` of `ranks` trains on: its slice of the global batch, which may be empty.
 
-        Slices differ by one window at most, so a rank's gradient must be weighted by its number of windows.
+        Slices differ by at most one window, so a rank's mean gradient must be weighted by its number of windows.
         """
         numbers = self.numbers(step)
         run = partition(len(numbers), ranks)[rank]

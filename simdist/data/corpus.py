@@ -16,7 +16,7 @@ from simdist.errors import DataError
 __all__ = ["PYTHON", "Corpus", "Split", "load"]
 
 PYTHON = "python"
-"""The name of the text that every machine has: Python's own documentation and library sources."""
+"""The name of a text that every machine has: Python's own documentation and library sources."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -27,13 +27,13 @@ _FEWEST_BLOCKS = 20
 
 @dataclass(frozen=True)
 class Split:
-    """Some blocks of a text, and every window of `length` bytes that lies inside one of them.
+    """Some blocks of a text, and every window of `length` bytes inside one of them.
 
     Args:
         text: shape (n,), uint8.
         block_bytes: the text is cut into blocks of this many bytes.
-        blocks: which of the pieces belong here, shape (num_blocks,).
-        length: of a window. None crosses from one block into the next, which may belong elsewhere.
+        blocks: the indices of this split's blocks, shape (num_blocks,).
+        length: of a window. No window crosses into the next block, which may belong to the other split.
     """
 
     text: Bytes
@@ -43,7 +43,7 @@ class Split:
 
     @property
     def num_windows(self) -> int:
-        """How many different windows there are."""
+        """The number of windows."""
         return len(self.blocks) * (self.block_bytes - self.length + 1)
 
     def windows(self, which: npt.NDArray[np.int64]) -> Bytes:
@@ -59,11 +59,11 @@ class Split:
         return np.arange(count, dtype=np.int64) * self.num_windows // count
 
     def num_every(self, stride: int) -> int:
-        """How many windows there are that begin `stride` bytes apart in each block."""
+        """The number of windows that begin `stride` bytes apart in each block."""
         return len(self.blocks) * self._in_block(stride)
 
     def every(self, stride: int, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The numbers of some of those, counted from 0 to num_every - 1."""
+        """The numbers of some of these windows, given by their indices from 0 to num_every - 1."""
         block, i = np.divmod(which, self._in_block(stride))
         numbers: npt.NDArray[np.int64] = block * (self.block_bytes - self.length + 1) + i * stride
         return numbers
@@ -72,14 +72,14 @@ class Split:
         return (self.block_bytes - self.length) // stride + 1
 
     def unigram_entropy(self) -> float:
-        """The unigram entropy, the loss of predicting from the bytes' frequencies alone: Σ f ln 1/f nats a byte.
+        """The unigram entropy, the loss of predicting from the bytes' frequencies alone: Σ f ln 1/f nats per byte.
 
         A model that has learned anything about the order of bytes must have a lower loss.
         """
         return _entropy(np.bincount(self._rows().ravel(), minlength=256))
 
     def bigram_entropy(self) -> float:
-        """The bigram entropy, the loss of predicting from the previous byte alone, in nats a byte.
+        """The bigram entropy, the loss of predicting from the previous byte alone, in nats per byte.
 
         With f(a, b) the frequency of b after a: -Σ f(a, b) ln (f(a, b) / Σ f(a, ·)). A model that has learned
         anything from bytes further back must have a lower loss.
@@ -89,21 +89,21 @@ class Split:
         return _entropy(np.bincount(pairs.ravel(), minlength=1 << 16)) - _entropy(np.bincount(rows[:, :-1].ravel()))
 
     def _rows(self) -> Bytes:
-        """The blocks, one a row."""
+        """The blocks, one per row."""
         whole = self.text[: len(self.text) // self.block_bytes * self.block_bytes]
         rows: Bytes = whole.reshape(-1, self.block_bytes)[self.blocks]
         return rows
 
 
 def _entropy(counts: npt.NDArray[np.int64]) -> float:
-    """In nats, of what was counted so often."""
+    """The entropy of these counts, in nats."""
     frequencies = counts[counts > 0] / max(1, counts.sum())
     return math.fsum(frequencies * np.log(1 / frequencies))
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text and where it comes from.
+    """A text and its name.
 
     Args:
         text: shape (n,), uint8.
@@ -115,14 +115,14 @@ class Corpus:
 
     @property
     def digest(self) -> str:
-        """The text's SHA-256, by which ranks check that they read the same."""
+        """The text's SHA-256, by which ranks check that they read the same text."""
         return sha256(self.text.data).hexdigest()
 
     def split(self, length: int, validation_share: float, seed: int) -> tuple[Split, Split]:
         """Training and validation blocks, drawn at random, for windows of `length` bytes.
 
         Raises:
-            DataError: the text is too short to have twenty blocks that hold a window each.
+            DataError: the text is too short for twenty blocks of at least one window each.
         """
         least = _FEWEST_BLOCKS * length
         if len(self.text) < least:
@@ -151,7 +151,7 @@ def load(source: str | Path) -> Corpus:
 
 
 def _documentation() -> bytes:
-    """Every text of `help()`, by topic; nothing where a distribution leaves the module out."""
+    """Every text of `help()`, by topic; empty if the Python distribution lacks the module."""
     try:
         topics: dict[str, Any] = import_module("pydoc_data.topics").topics
     except (ImportError, AttributeError):
@@ -168,5 +168,5 @@ def _sources() -> bytes:
         try:
             text += path.read_bytes()
         except OSError:
-            continue  # one file less is still a text
+            continue  # the other files are enough
     return bytes(text[:_SOURCE_BYTES])

@@ -1,4 +1,4 @@
-"""Prefetch: the next batches made in the background, while the current one is trained on."""
+"""Prefetch: makes the next batches in the background, while a step trains on the current one."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,11 +16,11 @@ __all__ = ["Prefetcher"]
 T = TypeVar("T")
 
 _Orders: TypeAlias = "SimpleQueue[tuple[int, Future[Any]] | None]"
-"""What is to be made, and where to leave it; None at the end."""
+"""The numbers of results to make, with the future of each; None at the end."""
 
 
 class Prefetcher(Iterator[T]):
-    """Calls make(i) for each i in order, on its own thread, and keeps a few results until they are taken.
+    """Calls make(i) for each i in order, on a separate thread, and keeps a few results until they are taken.
 
         with Prefetcher(batch_of, range(steps)) as batches:
             for batch in batches:               # an error in batch_of is raised here
@@ -29,12 +29,12 @@ class Prefetcher(Iterator[T]):
         thread      | make 0 | make 1 | make 2 |          | make 3 |       at most `depth` ahead
         main                 | train 0         | train 1  | train 2 |
 
-    However the block ends, results not taken are dropped, and the thread ends after its current call.
+    When the block ends, results not taken are dropped, and the thread ends after its current call.
 
     Args:
         make: called on that thread; it must not communicate.
         numbers: the values of i.
-        depth: how many results the thread may be ahead; at least 1.
+        depth: the most results that the thread may be ahead; at least 1.
 
     Raises:
         ArgumentError: depth is less than 1.
@@ -46,9 +46,9 @@ class Prefetcher(Iterator[T]):
         self._numbers = iter(numbers)
         self._orders: _Orders = SimpleQueue()
         self._ahead: deque[Future[T]] = deque()
-        self._order(depth)  # before there is a thread: where the numbers raise, none is left
-        # An executor's thread is none that a process can end without: where Ctrl-C comes while it starts, before the
-        # block is entered, nobody would ever tell it that there is nothing left to do.
+        self._order(depth)  # before the thread starts, so that none is left if the numbers raise
+        # A daemon, because a process waits at its end for an executor's threads. After Ctrl-C while the thread starts,
+        # before the block is entered, this one would never be told to end.
         self._thread = Thread(target=_work, args=(make, self._orders), name="prefetch", daemon=True)
         self._thread.start()
 
@@ -79,11 +79,11 @@ class Prefetcher(Iterator[T]):
 
 
 def _work(make: Callable[[int], Any], orders: _Orders) -> None:
-    """The thread: make what is ordered, in order, but for what nobody wants any more."""
+    """The thread: make the results in order, except those that were cancelled."""
     while (order := orders.get()) is not None:
         i, result = order
         if result.set_running_or_notify_cancel():
             try:
                 result.set_result(make(i))
-            except BaseException as error:  # whoever takes the result gets it
+            except BaseException as error:  # raised where the result is taken
                 result.set_exception(error)
