@@ -1,4 +1,4 @@
-"""Embedding: a table of tokens' vectors of which each rank has some rows, on the way in and on the way out."""
+"""Embedding: a table of token vectors with some rows on each rank, used for embeddings and for tied logits."""
 
 from itertools import pairwise
 
@@ -19,21 +19,21 @@ class VocabularyParallelEmbedding(Layer):
     """A vector for each token, plus one for its place: (n, s) integers to the vectors outside of a region.
 
         token      7  2  5  0
-        rank 0     .  #  .  #        has rows 0 … 3 of the table: where a token is not among them, zeros
+        rank 0     .  #  .  #        has rows 0 … 3 of the table; zeros for other tokens
         rank 1     #  .  #  .        has rows 4 … 7
         sum        #  #  #  #
 
-    Every rank has all places, and adds those of its tokens.
+    Every rank has the vectors of all places, and adds those of its tokens.
 
     Args:
         vocabulary, places, width, std: as of `TextEmbedding`.
-        region: whose ranks share the table of tokens.
-        split: which tokens of a text come to this region; all, if not given.
+        region: of the ranks that share the table of tokens.
+        split: which tokens of a text are in this region; all, if not given.
 
     Cost per rank: forward `region.leave`, backward `region.enter`, of n s width items.
 
     Raises:
-        ArgumentError: the vocabulary does not go evenly on the ranks.
+        ArgumentError: the vocabulary cannot be divided evenly over the ranks.
 
     Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3.
     """
@@ -55,7 +55,7 @@ class VocabularyParallelEmbedding(Layer):
         self.parameters = (self.tokens, self.places) if self.places else (self.tokens,)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, tuple[Array, int]]:
-        """The context is the tokens that come to this region, and how many there are in a text.
+        """The context is the tokens in this region, and the length of a text.
 
         Raises:
             ArrayError: there are more tokens than places, or the region's ranks cannot share them evenly.
@@ -73,11 +73,11 @@ class VocabularyParallelEmbedding(Layer):
         return y, (x, s)
 
     def backward_input(self, context: tuple[Array, int], dy: Array) -> tuple[Array, tuple[Array, Array]]:
-        """Integers have no derivative, so what comes back is empty; dy, of these tokens and of all, is pending."""
+        """Integers have no derivative, so the result is empty. Pending is dy, of this rank's tokens and of all."""
         return dy[:, :, :0], (dy, self.region.enter(dy))
 
     def backward_weight(self, context: tuple[Array, int], pending: tuple[Array, Array]) -> None:
-        """Add each vector of dy to that of its token, if that is here, and that of its place."""
+        """Add each vector of dy to that of its token, if this rank has it, and that of its place."""
         (x, s), (dy, of_all) = context, pending
         at, inside = self._within(x)
         f.embedding_backward(at, _masked(of_all.copy(), inside), self.tokens.gradient)
@@ -86,22 +86,22 @@ class VocabularyParallelEmbedding(Layer):
                 f.positions_backward(dy[:, here], self.places.gradient[there])
 
     def _within(self, x: Array) -> tuple[Array, Array]:
-        """Where in this rank's rows the tokens are, and which are there at all."""
+        """The indices of the tokens in this rank's rows, and which tokens these rows include."""
         rows = self.tokens.place.index[0]
         return f.within(x, rows.start, rows.stop - rows.start)
 
     def _places(self, s: int, y: Array) -> list[tuple[slice, slice]]:
-        """The places of the tokens outside of the region, in texts of s: see `_runs`."""
+        """The places of this rank's tokens outside of the region, in texts of s tokens: see `_runs`."""
         numbers = np.arange(s) if self.split is None else self.split.own(s)
         return _runs(numbers[self.region.tokens(y.shape[1])])
 
 
 class VocabularyParallelTiedLinear(Layer):
-    """y = x @ table.T: logits of the part of the vocabulary that this rank's embedding has.
+    """y = x @ table.T: the logits of this rank's part of the vocabulary.
 
     Args:
-        table: this rank's rows, of the embedding.
-        region: whose ranks share the table; x is outside of it, y inside.
+        table: this rank's rows of the embedding.
+        region: of the ranks that share the table; x is outside of it, y inside.
 
     Cost per rank: as of a `ColumnParallelLinear`.
 
@@ -129,14 +129,14 @@ class VocabularyParallelTiedLinear(Layer):
 
 
 def _masked(y: Array, inside: Array) -> Array:
-    """y, in place, with zeros for the tokens that are not inside."""
+    """y, in place, with zeros for tokens that are not inside."""
     np.multiply(y, inside[..., None], out=y)
     charge(y.size, 2 * y.nbytes + inside.nbytes)
     return y
 
 
 def _runs(numbers: Array) -> list[tuple[slice, slice]]:
-    """Numbers that follow each other as slices: where they stand in the list, and which they are."""
+    """Runs of consecutive numbers, each as two slices: of its indices in the list, and of its numbers."""
     ends = np.flatnonzero(np.diff(numbers) != 1) + 1
     bounds = [0, *ends.tolist(), len(numbers)]
     return [(slice(a, b), slice(int(numbers[a]), int(numbers[a]) + b - a)) for a, b in pairwise(bounds) if b > a]

@@ -1,4 +1,4 @@
-"""Experts: their linear maps cut into columns and rows, so that ranks share each expert."""
+"""Experts: their linear maps, cut into columns and rows, so that ranks share each expert."""
 
 from simdist.arrays import Array, partition
 from simdist.nn import Layer, Noise, Parameter, Place
@@ -12,22 +12,21 @@ __all__ = ["ColumnParallelExperts", "RowParallelExperts"]
 
 
 class ColumnParallelExperts(Layer):
-    """As `ExpertsLinear`, each rank with some columns of each expert's w, and those features of y.
+    """`ExpertsLinear` with some columns of each expert's w on each rank, which computes those features of y.
 
-    Every rank has all of the biases, which are one vector end to end, and uses those of its columns: of their
-    gradient it finds these alone.
+    Every rank has all biases, end to end in one vector. It uses those of its columns, and computes the gradient of
+    these only.
 
     Args:
         name, experts, in_features, out_features, std: of the whole; as of `ExpertsLinear`.
-        own: which experts are at hand.
-        region: whose ranks share them; x is outside of it, y inside.
+        own: the experts on this rank.
+        region: of the ranks that share them; x is outside of it, y inside.
         bias: whether there is a b.
 
-    Cost per rank: forward `region.enter`, backward `region.leave` of all slots at hand, of in_features each; as of a
-    `ColumnParallelLinear`.
+    Cost per rank: that of a `ColumnParallelLinear` for all slots of these experts, of in_features each.
 
     Raises:
-        ArgumentError: out_features do not go evenly on the ranks.
+        ArgumentError: out_features cannot be divided evenly over the ranks.
     """
 
     def __init__(
@@ -58,29 +57,29 @@ class ColumnParallelExperts(Layer):
         return self.region.leave(f.experts_linear_backward_input(dy, as_matrices(self.w.data))), dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
-        """Each expert adds what its own slots found."""
+        """Add to each expert's gradients those of its slots."""
         db = None if self.b is None else self._own(self.b.gradient)
         f.experts_linear_backward_weight(self.region.enter(context), pending, as_matrices(self.w.gradient), db)
 
     def _own(self, b: Array) -> Array:
-        """Of each expert's biases those of this rank's columns."""
+        """Each expert's biases of this rank's columns."""
         own: Array = rows_of(b, self.w)[:, self.w.place.index[-1]]
         return own
 
 
 class RowParallelExperts(Layer):
-    """As `ExpertsLinear`, each rank with some rows of each expert's w, and those features of x; b is added once.
+    """`ExpertsLinear` with some rows of each expert's w on each rank, for those features of x; b is added once.
 
     Args:
         name, experts, in_features, out_features, std: of the whole.
-        own: which experts are at hand.
-        region: whose ranks share them; x is inside of it, y outside.
+        own: the experts on this rank.
+        region: of the ranks that share them; x is inside of it, y outside.
         bias: whether there is a b.
 
-    Cost per rank: forward `region.leave`, backward `region.enter` of all slots at hand, of out_features each.
+    Cost per rank: that of a `RowParallelLinear` for all slots of these experts, of out_features each.
 
     Raises:
-        ArgumentError: in_features do not go evenly on the ranks.
+        ArgumentError: in_features cannot be divided evenly over the ranks.
     """
 
     def __init__(
@@ -111,13 +110,13 @@ class RowParallelExperts(Layer):
         return f.experts_linear_backward_input(dy, self.w.data), dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
-        """Each expert adds what its own slots found, which of b is the same on every rank."""
+        """Add to each expert's gradients those of its slots; that of b is the same on every rank."""
         db = None if self.b is None else rows_of(self.b.gradient, self.w)
         f.experts_linear_backward_weight(context, pending, self.w.gradient, db)
 
 
 def _weights(name: str, shape: tuple[int, ...], axis: int, std: float, own: slice, region: Region) -> Parameter:
-    """This rank's box of w: its experts, and along one axis its share."""
+    """This rank's part of w: its experts, and its share of one axis."""
     comm, kind = region.comm, "rows" if axis == 1 else "columns"
     check_even(f"{kind} of {name}.w", shape[axis], "tp", comm.size)
     index = [own, *(slice(0, n) for n in shape[1:])]
@@ -127,6 +126,6 @@ def _weights(name: str, shape: tuple[int, ...], axis: int, std: float, own: slic
 
 
 def _biases(name: str, experts: int, features: int, own: slice) -> Parameter:
-    """All features of the experts at hand, end to end."""
+    """All biases of this rank's experts, end to end."""
     run = slice(own.start * features, own.stop * features)
     return Parameter(f"{name}.b", (run.stop - run.start,), place=Place((experts * features,), (run,)))

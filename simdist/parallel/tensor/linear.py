@@ -1,10 +1,10 @@
-"""Linear: a linear map of which each rank has some of the columns, or of the rows.
+"""Linear: linear maps with some of the columns, or some of the rows, on each rank.
 
     column parallel    y = x [ w0 | w1 ]             each rank gets some features of y from all of x
-    row parallel       y = [ x0 | x1 ] [ w0 ]        each rank gets a summand of y from some features of x
+    row parallel       y = [ x0 | x1 ] [ w0 ]        each rank gets a partial sum of y from some features of x
                                        [ w1 ]
 
-One after the other they need no message between them: what comes out of the first is what goes into the second.
+One after the other they need no message between them: the output of the first is the input of the second.
 
 Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3.
 """
@@ -20,21 +20,20 @@ __all__ = ["ColumnParallelLinear", "RowParallelLinear"]
 
 
 class ColumnParallelLinear(Layer):
-    """y = x @ w + b, each rank with some columns of w and items of b, and with those features of y.
+    """y = x @ w + b with some columns of w and items of b on each rank, which computes those features of y.
 
     Args:
-        name, in_features, out_features: of the whole. Of two numbers of features, (k, f), those of k maps side by
-            side, each rank has the same columns of each; then there is no b.
-        region: whose ranks share it; x is outside of it, y inside.
+        name, in_features, out_features: of the whole. With out_features (k, f), for k maps side by side, each rank has
+            the same columns of each map, and there is no b.
+        region: of the ranks that share it; x is outside of it, y inside.
         std: of the first weights.
         bias: whether there is a b.
 
-    Cost per rank, n bytes of x on t ranks: forward `region.enter`, backward `region.leave` of n bytes;
-    where the region's ranks have a run of the tokens each, x is gathered a second time for the derivatives by w,
-    so that only a run of it is kept: n(t-1)/t bytes more.
+    Cost per rank, n bytes of x on t ranks: forward `region.enter`, backward `region.leave` of n bytes. In a `Sharded`
+    region, backward gathers x again for the derivatives by w, so that only a run of it is kept: n(t-1)/t bytes more.
 
     Raises:
-        ArgumentError: out_features do not go evenly on the ranks.
+        ArgumentError: out_features cannot be divided evenly over the ranks.
     """
 
     def __init__(
@@ -69,18 +68,18 @@ class ColumnParallelLinear(Layer):
 
 
 class RowParallelLinear(Layer):
-    """y = x @ w + b, each rank with some rows of w and those features of x; b is added once, to the sum.
+    """y = x @ w + b with some rows of w on each rank, for those features of x; b is added once, to the sum.
 
     Args:
         name, in_features, out_features: of the whole.
-        region: whose ranks share it; x is inside of it, y outside.
+        region: of the ranks that share it; x is inside of it, y outside.
         std: of the first weights.
         bias: whether there is a b.
 
     Cost per rank, n bytes of y on t ranks: forward `region.leave`, backward `region.enter` of n bytes.
 
     Raises:
-        ArgumentError: in_features do not go evenly on the ranks.
+        ArgumentError: in_features cannot be divided evenly over the ranks.
     """
 
     def __init__(
@@ -109,5 +108,5 @@ class RowParallelLinear(Layer):
         return f.linear_backward_input(dy, self.w.data), dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
-        """Add x.T @ dy and the sum of dy, which is over all tokens on every rank."""
+        """Add x.T @ dy and the sum of dy over all tokens, which is the same on every rank."""
         f.linear_backward_weight(context, pending, self.w.gradient, None if self.b is None else self.b.gradient)

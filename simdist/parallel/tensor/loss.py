@@ -15,22 +15,22 @@ __all__ = ["VocabularyParallelCrossEntropy"]
 
 
 class VocabularyParallelCrossEntropy(Loss):
-    """-log softmax(logits)[target], each rank with the logits of a part of the vocabulary.
+    """-log softmax(logits)[target], with the logits of a part of the vocabulary on each rank.
 
         z       logits of an example      m = max z       S = Σ exp(z - m)       loss = log S - (z[target] - m)
 
         rank 0  | z z z z . . . . |  --+  all-reduce max: m   --+  all-reduce sum: S,
-        rank 1  | . . . . z z z z |  --+                      --+  and z[target] - m from the one that has it
+        rank 1  | . . . . z z z z |  --+                      --+  and z[target] - m from the rank that has it
 
     So three numbers are sent per example, instead of its logits.
 
     Args:
         comm: the ranks that share the vocabulary.
-        split: of which tokens of a text the logits are at hand; of all, if not given.
+        split: the tokens of a text whose logits this rank has; all, if not given.
         algorithm: of the all-reduces.
 
-    Cost per rank of e examples: forward two all-reduces, of e and of 2e items of the working dtype, and where texts
-    are split one of 8 bytes, to add up what ranks with other tokens found. Backward none.
+    Cost per rank of e examples: forward two all-reduces, of e and of 2e items of the working dtype, and if texts are
+    split one of 8 bytes, to sum the losses of all tokens. Backward sends nothing.
 
     Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3.
     """
@@ -41,7 +41,7 @@ class VocabularyParallelCrossEntropy(Loss):
         self.algorithm = algorithm
 
     def forward(self, logits: Array, targets: Array) -> tuple[float, Any]:
-        """The context is this rank's probabilities and where they are."""
+        """The context is this rank's probabilities, the targets, and the logits' shape and dtype."""
         if self.split is not None:
             targets = self.split.part(targets)
         flat, classes = targets.reshape(-1), logits.shape[-1]
@@ -55,7 +55,7 @@ class VocabularyParallelCrossEntropy(Loss):
         return f.cross_entropy_backward(p, targets, scale, dtype, self.comm.rank * shape[-1]).reshape(shape)
 
     def total(self, own: float) -> float:
-        """The same on all ranks that have the same texts."""
+        """The sum over the ranks that share texts."""
         if self.split is None or self.split.comm.size == 1:
             return own
         total = np.array([own])
@@ -63,7 +63,7 @@ class VocabularyParallelCrossEntropy(Loss):
         return float(total[0])
 
     def last(self, logits: Array, place: int = -1) -> Array:
-        """All classes, gathered; from the rank that has the last token."""
+        """The logits of all classes, gathered; from the rank with the last token. place: negative, from the end."""
         n, count, classes = logits.shape
         own = np.empty_like(logits, shape=(n, classes))
         if self.split is None or self.split.comm.size == 1:
@@ -71,7 +71,7 @@ class VocabularyParallelCrossEntropy(Loss):
         else:
             whole = count * self.split.comm.size
             owner, at = self.split.place_of(whole + place, whole)
-            own[...] = logits[:, at]  # on others that of another token
+            own[...] = logits[:, at]  # on other ranks a wrong token, which the broadcast replaces
             broadcast(own, self.split.comm, owner)
         if self.comm.size == 1:
             return own

@@ -1,4 +1,4 @@
-"""Part: a parameter of which each rank has some columns or rows."""
+"""Part: a parameter with some of its columns or rows on each rank."""
 
 from simdist.arrays import partition
 from simdist.comm import Communicator
@@ -22,7 +22,7 @@ def cut(name: str, shape: tuple[int, ...], axis: int, comm: Communicator, std: f
         std: as of `Parameter`.
 
     Raises:
-        ArgumentError: ranks would get parts of different lengths.
+        ArgumentError: the axis cannot be divided evenly over the ranks.
     """
     check_even(f"{_AXES[axis - len(shape)]} of {name}", shape[axis], "tp", comm.size)
     own = partition(shape[axis], comm.size)[comm.rank]

@@ -1,17 +1,17 @@
-"""Region: where ranks work on different parts of a layer, and the ways in and out.
+"""Region: where ranks compute different parts of a layer, and how activations enter and leave it.
 
     h    width     t    ranks     s    tokens     b    sequences
 
-    x ---- f ----> | heads or hidden features, on each rank some | ---- g ----> y
+    x ---- f ----> | some heads or hidden features on each rank  | ---- g ----> y
                      partial sums of y
 
                     forward f          forward g          backward of f      backward of g
     Replicated      nothing            all-reduce         all-reduce         nothing
     Sharded         all-gather         reduce-scatter     reduce-scatter     all-gather
 
-What f does forward, g does backward, and the other way round: they are conjugate. (f and g are Shoeybi et al.'s names,
-of Replicated; Korthikanti et al. write f and f̄ for that pair, and g and ḡ for Sharded's.) So a region has
-just two operations, `enter` and `leave`, and backward goes through them in the opposite order.
+f in forward is g in backward, and the other way round: they are conjugate. (Shoeybi et al. name Replicated's pair f and
+g; Korthikanti et al. name it f and f̄, and Sharded's g and ḡ.) So a region needs only two operations, `enter` and
+`leave`, which backward uses in the opposite order.
 
 Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3 (f and g); Korthikanti et al. 2022, arXiv 2205.05198,
 section 4.2.2 (along the sequence).
@@ -43,21 +43,21 @@ class Region(ABC):
 
     @abstractmethod
     def enter(self, x: Array) -> Array:
-        """From outside to the whole, the same on all ranks; x is not changed, and may be what is returned."""
+        """From activations outside to all of them, the same on all ranks; x is unchanged, and may be the result."""
 
     @abstractmethod
     def leave(self, y: Array) -> Array:
-        """From each rank's summand of the whole, the caller's own, to the sum outside; y is used up."""
+        """From each rank's partial sum, the caller's own array, to the sum outside; y is overwritten."""
 
     @abstractmethod
     def tokens(self, count: int) -> Array:
-        """Which tokens of those inside the `count` outside are, on this rank: their numbers."""
+        """The indices, among the tokens inside, of this rank's `count` tokens outside."""
 
 
 class Replicated(Region):
-    """Outside of the region every rank has all activations, and does the same with them.
+    """Outside of the region every rank has all activations, and computes the same.
 
-    Cost per rank of n bytes inside: to enter nothing; to leave an all-reduce, 2n(t-1)/t bytes.
+    Cost per rank of n bytes inside: none to enter; an all-reduce to leave, 2n(t-1)/t bytes.
     """
 
     def enter(self, x: Array) -> Array:
@@ -81,10 +81,10 @@ class Sharded(Region):
         outside    rank 0  | # # . . . . . . |     enter: all-gather
                    rank 1  | . . # # . . . . |     leave: reduce-scatter
 
-    Norms and dropout, which work on each token separately, are computed once instead of on every rank, and
-    their activations are kept once.
+    Norms and dropout work on each token separately, so each token is computed on one rank instead of all, and its
+    activations are kept once.
 
-    Cost per rank of n bytes inside: n(t-1)/t bytes each way, so both together those of one all-reduce.
+    Cost per rank of n bytes inside: n(t-1)/t bytes to enter and to leave, together those of one all-reduce.
     """
 
     def enter(self, x: Array) -> Array:
@@ -101,7 +101,7 @@ class Sharded(Region):
         """(b, s, h) to (b, s/t, h).
 
         Raises:
-            ArrayError: the tokens do not go evenly on the ranks.
+            ArrayError: the tokens cannot be divided evenly over the ranks.
         """
         t = self.comm.size
         if t == 1:
@@ -112,8 +112,8 @@ class Sharded(Region):
         runs = np.empty_like(y, shape=(t, b, s // t, h))
         runs[...] = y.reshape(b, t, s // t, h).transpose(1, 0, 2, 3)
         own = reduce_scatter(runs, self.comm, algorithm=self.algorithm)
-        return own.copy().reshape(b, s // t, h)  # a copy, so that the rest does not live as long as it
+        return own.copy().reshape(b, s // t, h)  # a copy, which does not keep the other runs alive
 
     def tokens(self, count: int) -> Array:
-        """A run of as many."""
+        """A run of `count` tokens."""
         return np.arange(count) + self.comm.rank * count
