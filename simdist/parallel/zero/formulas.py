@@ -1,4 +1,4 @@
-"""Formulas: what each stage keeps and sends, as ZeRO's paper counts it and exactly as it is here.
+"""Formulas: the memory and traffic of each stage, as in ZeRO's paper and exactly as in this implementation.
 
 Ψ  weights of the model      N  ranks      K  bytes of optimizer state a weight: 12 for Adam in mixed precision
 
@@ -8,10 +8,10 @@
     2        2Ψ + (2 + K) Ψ/N               2Ψ (N-1)/N
     3        (4 + K) Ψ/N                    3Ψ (N-1)/N
 
-The paper counts elements for large N, as 2Ψ and 3Ψ. In hybrid sharding N is the number of shards, and between the
-c = ranks/N copies of each shard 2 (Ψ/N) (c-1)/c elements more go round: where nodes hold a model each, nothing else
-passes between nodes. With k micro-batches stage 2 sends (k+1)Ψ and stage 3 3kΨ where the table has 2Ψ and 3Ψ; copies
-add up once.
+The paper counts elements for large N, as 2Ψ and 3Ψ. In hybrid sharding N is the number of shards, and the
+c = ranks/N copies of each shard send 2 (Ψ/N) (c-1)/c elements more; if each node holds a whole model, only these pass
+between nodes. With k micro-batches stage 2 sends (k+1)Ψ and stage 3 3kΨ instead of 2Ψ and 3Ψ; copies sum their
+gradients once per step.
 
 Source: Rajbhandari, Rasley, Ruwase, He 2020, arXiv 1910.02054, figure 1, table 1 and section 7; Zhao et al. 2023,
 PyTorch FSDP, arXiv 2304.11277 (hybrid sharding).
@@ -39,17 +39,17 @@ def paper_bytes(
     weight_bytes: float = 2.0,
     gradient_bytes: float = 2.0,
 ) -> float:
-    """What a rank keeps of weights, gradients and optimizer state, by the paper: there in 16-bit training.
+    """The bytes of weights, gradients and optimizer state on a rank, by the paper; its defaults are 16-bit training.
 
     Args:
         weights: Ψ.
-        ranks: N, which share a model.
+        ranks: N, the ranks that share a model.
         zero_stage: 0 to 3.
         optimizer_bytes: K.
-        weight_bytes, gradient_bytes: of each; Megatron-LM adds up 16-bit gradients in 4 bytes.
+        weight_bytes, gradient_bytes: per weight; Megatron-LM accumulates 16-bit gradients in 4 bytes.
 
     Raises:
-        ArgumentError: there is no such stage, or no rank.
+        ArgumentError: there is no such stage, or ranks is less than 1.
     """
     _check(ranks, zero_stage)
     sizes = weight_bytes, gradient_bytes, optimizer_bytes
@@ -58,13 +58,13 @@ def paper_bytes(
 
 
 def paper_elements(weights: float, ranks: int, zero_stage: int, shards: int = 0, micro_batches: int = 1) -> float:
-    """What a rank sends in a step, exactly with so many ranks.
+    """The elements that a rank sends in a step, exact for this number of ranks.
 
     Args:
         weights: Ψ.
         ranks: all of them.
         zero_stage: 0 to 3.
-        shards: N, from stage 1 on: a divisor of ranks, or 0 for as many as these.
+        shards: N, from stage 1 on: a divisor of ranks, or 0 for one shard per rank.
         micro_batches: k.
 
     Raises:
@@ -80,17 +80,17 @@ def paper_elements(weights: float, ranks: int, zero_stage: int, shards: int = 0,
 
 def _check(ranks: int, zero_stage: int) -> None:
     if zero_stage not in (0, 1, 2, 3) or ranks < 1:
-        raise ArgumentError(f"stage {zero_stage} on {ranks} ranks; needs a stage from 0 to 3 and a rank")
+        raise ArgumentError(f"stage {zero_stage} on {ranks} ranks; needs a stage from 0 to 3 and at least 1 rank")
 
 
 class Kept(NamedTuple):
-    """Bytes of a rank, by categories of the ledger.
+    """Bytes of a rank, by category of the ledger.
 
     Attributes:
-        parameters: weights in the precision that is computed in.
-        gradients: in the same.
-        optimizer_state: with masters, where they are kept beside the weights.
-        communication: what units pass through.
+        parameters: weights, in the dtype of computation.
+        gradients: in the same dtype.
+        optimizer_state: including masters that are kept beside the weights.
+        communication: the slots that units pass through.
     """
 
     parameters: int
@@ -107,11 +107,11 @@ class Kept(NamedTuple):
 def kept(
     model: Model, recipe: Recipe, ranks: int, zero_stage: int, *, rank: int = 0, bucket_bytes: int = BUCKET_BYTES
 ) -> Kept:
-    """What a rank keeps between steps, exactly, where so many share a model: the arguments are those of `ZeRO`, and
+    """The exact bytes that a rank keeps between steps if this many share a model. The arguments are those of `ZeRO`;
     stage 0 is data parallelism.
 
-    In mixed precision and with sizes that N divides it is the paper's, and the slots besides. Otherwise stages 1
-    and 2 keep the own part of the weights twice, so that an update finds it in one piece.
+    In mixed precision, with sizes that N divides, these are the paper's plus the slots. In other precisions stages 1
+    and 2 keep this rank's part of the weights twice, so that the update gets it in one piece.
 
     Raises:
         ArgumentError: as of `paper_bytes`.

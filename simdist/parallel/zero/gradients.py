@@ -1,4 +1,4 @@
-"""Gradients: whole on every rank until the end of a step (stage 1), or reduced to the own part at once."""
+"""Gradients: whole on every rank until the end of a step (stage 1), or reduced to a rank's part at once."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -19,24 +19,24 @@ __all__ = ["Gradients", "Reduction", "ShardedGradients", "WholeGradients"]
 
 
 class Reduction(Observer):
-    """Reduce-scatters the gradients of each unit on a second stream as soon as backward has found them all.
+    """Reduce-scatters the gradients of each unit on a second stream as soon as backward has computed them.
 
         main             | backward of layer 3 | … of layer 2 | … of layer 1 | … of layer 0 | finish
         communication                          | r3           | r2           | r1           | r0   |
 
     Args:
         units: of the model.
-        rooms: for each unit, the memory that its gradients are in; those of one slot are the same memory.
+        rooms: for each unit, the memory of its gradients; units in the same slot share it.
         slots: the number of each unit's slot.
         side: the second stream.
-        sharing: its ranks; the holders of a model reduce.
+        sharing: of the communicator on that stream; the holders of a model reduce.
         algorithm: of the reduce-scatters.
-        then: then(i, chunk, last) is called on the second stream when this rank's chunk of unit i is there.
+        then: then(i, chunk, last) is called on the second stream when this rank's chunk of unit i is reduced.
 
     Attributes:
-        last: whether the micro-batch that is reduced is the batch's last.
+        last: whether this micro-batch is the last of the batch.
 
-    Cost of a pass per rank, n bytes of gradients: a reduce-scatter a unit, n(p-1)/p bytes together on p holders.
+    Cost of a pass per rank, n bytes of gradients on p holders: a reduce-scatter per unit, n(p-1)/p bytes in total.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class Reduction(Observer):
         self._algorithm = algorithm
         self._then = then
         self.last = True
-        self._works: dict[int, Work] = {}  # the last of each slot
-        self._missing: dict[int, int] = {}  # how many gradients each unit that backward has begun still lacks
+        self._works: dict[int, Work] = {}  # by slot, the last reduction
+        self._missing: dict[int, int] = {}  # by unit begun in backward, the number of incomplete gradients
 
     def before_backward(self, layer: Layer) -> None:
-        """Have room for the layer's gradients: wait until what was in it before is reduced."""
+        """Wait until the slots of the layer's units are free: their last gradients are reduced."""
         for i in dict.fromkeys(self._units.of[p] for p in layer.parameters):
             if i not in self._missing:
                 if self._slots[i] in self._works:
@@ -69,14 +69,14 @@ class Reduction(Observer):
                 self._missing[i] = len(self._units[i].parameters)
 
     def gradients_complete(self, parameters: tuple[Parameter, ...]) -> None:
-        """Send off what is complete."""
+        """Reduce the units that are now complete."""
         for i in [self._units.of[p] for p in parameters]:
             self._missing[i] -= 1
             if self._missing[i] == 0:
                 self._send_off(i)
 
     def finish(self) -> None:
-        """Send off what backward has begun and not told to be complete, and return when all is reduced."""
+        """Reduce the units that backward began and left incomplete, and wait for all reductions."""
         for i in list(self._missing):
             self._send_off(i)
         while self._works:
@@ -92,15 +92,15 @@ class Reduction(Observer):
 
 
 class Gradients(ABC):
-    """What a rank has of a batch's gradient."""
+    """A rank's part of a batch's gradient."""
 
     @abstractmethod
     def observer(self, last: bool) -> Observer:
-        """Who must be told of the backward of a micro-batch, which may be the batch's last."""
+        """The observer of a micro-batch's backward; last: whether it is the last of the batch."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Return when the batch's gradients are reduced."""
+        """Wait until the batch's gradients are reduced."""
 
     @abstractmethod
     def own(self) -> Array:
@@ -108,7 +108,7 @@ class Gradients(ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Forget them."""
+        """Set them to zero."""
 
 
 class WholeGradients(Gradients):
@@ -131,7 +131,7 @@ class WholeGradients(Gradients):
         self._reduction = Reduction(units, slots.cut(flat), slots.of, side, sharing, algorithm, over_copies)
 
     def observer(self, last: bool) -> Observer:
-        """The reduction, for the last."""
+        """The reduction, for the last micro-batch."""
         return self._reduction if last else Observer()
 
     def finish(self) -> None:
@@ -139,7 +139,7 @@ class WholeGradients(Gradients):
         self._reduction.finish()
 
     def own(self) -> Array:
-        """Moved together at the front of the memory of all, whose rest nobody needs any more.
+        """See Gradients. The chunks are moved to the front of the whole vector, whose other items are no longer needed.
 
         reduced    | .. ## .. .. | .. .. ## .. .. | .. ## .. |
         own        ##|##|##                                          none moves past another
@@ -158,7 +158,7 @@ class WholeGradients(Gradients):
 
 
 class ShardedGradients(Gradients):
-    """Gradients of a unit live until they are reduced; what stays, and adds up, is this rank's part.
+    """Gradients of a unit are kept until they are reduced; only this rank's part stays, and accumulates.
 
     Args:
         units: of the model.
@@ -166,11 +166,10 @@ class ShardedGradients(Gradients):
         flat: zeros, of the slots' size.
         side, sharing, algorithm: as of `Reduction`.
         own: zeros, a vector of this rank's holding.
-        offload: where `own` lies.
+        offload: the place of `own`.
 
-    Cost: every micro-batch is reduced, k of them k times, where whole gradients are reduced once; but only their
-    sum is added up over copies. And sums over ranks are added up, not sums over micro-batches: the same up to
-    rounding.
+    Cost: gradients are reduced once per micro-batch, whole ones once per batch; the sum over copies is made once per
+    batch, too. Sums over ranks are accumulated over micro-batches, not the other way round: equal up to rounding.
     """
 
     def __init__(
@@ -194,7 +193,7 @@ class ShardedGradients(Gradients):
         self._reduction = Reduction(units, self._rooms, slots.of, side, sharing, algorithm, self._add)
 
     def observer(self, last: bool) -> Observer:
-        """The reduction, for every one."""
+        """The reduction, for every micro-batch."""
         self._reduction.last = last
         return self._reduction
 
@@ -211,7 +210,7 @@ class ShardedGradients(Gradients):
         clear(self._own)
 
     def _add(self, i: int, chunk: Array, last: bool) -> None:
-        """Add what is reduced to the own part, and leave the room clean for the next unit."""
+        """Add the reduced chunk to this rank's part, and clear the room for the next unit."""
         mine, place = self._own[self._places[i]], self._offload.place("gradients")
         at = "device" if last and self._sharing.copies else place
         total = self._move(mine, place, at)

@@ -1,4 +1,4 @@
-"""Infinity: how much a GPT takes of memories around its devices, and how fast the ways there have to be.
+"""Infinity: how much memory outside the devices a GPT needs, and how fast the links to it must be.
 
 l  layers     h  width     a  heads     s  tokens of a sequence     b  sequences     c  layers between checkpoints
 
@@ -7,8 +7,8 @@ l  layers     h  width     a  heads     s  tokens of a sequence     b  sequences
     optimizer's state      16 of them               s b / 4
     checkpoints            2 b s h l / c            24 h c
 
-A step has 8 operations a weight and token, its recomputation included. For these weights come three times and gradients
-go once, of 2 bytes each; the optimizer's 16 bytes come and go, and so do checkpoints.
+A step has 8 operations per weight and token, recomputation included. In it weights are read three times and gradients
+written once, of 2 bytes each; the optimizer's 16 bytes and the checkpoints are read once and written once.
 
 Source: Rajbhandari et al. 2021, ZeRO-Infinity, arXiv 2104.07857, sections 3 and 4.
 """
@@ -23,13 +23,13 @@ _MOVES = ("parameters", "optimizer", "checkpoints")
 
 
 class Needs(NamedTuple):
-    """Bytes of training with all of it outside of the device that can be there.
+    """Bytes of training with as much as possible outside the device.
 
     Attributes:
         states: weights, gradients and the optimizer's state of all layers, 20 bytes a weight: 240 l h².
-        checkpoints: what backward begins again from, 2 b s h l / c.
-        working_states: what the widest linear map takes on the device, weights and gradients: 16 h².
-        working_activations: what is made again there between two checkpoints: b s c (16 h + 2 a s).
+        checkpoints: activations from which backward recomputes, 2 b s h l / c.
+        working_states: weights and gradients of the widest linear map, on the device: 16 h².
+        working_activations: recomputed on the device between two checkpoints: b s c (16 h + 2 a s).
     """
 
     states: float
@@ -41,7 +41,7 @@ class Needs(NamedTuple):
 def infinity_bytes(
     layers: float, width: float, heads: float, context: float, sequences: float, checkpoint_every: float = 1
 ) -> Needs:
-    """What the paper's figure 2a tells of a model: for b sequences, of one device for what is on it.
+    """The bytes in the paper's figure 2a. The working ones are of a device, with b its sequences.
 
     Raises:
         ArgumentError: checkpoint_every, c, is not above 0.
@@ -65,7 +65,7 @@ def intensity(what: str, *, context: float, sequences: float, width: float, chec
         sequences: b, of one device.
 
     Raises:
-        UnknownNameError: nothing of this name moves.
+        UnknownNameError: there is no such traffic.
     """
     if what not in _MOVES:
         raise unknown_name("thing that moves", what, _MOVES)
@@ -74,11 +74,11 @@ def intensity(what: str, *, context: float, sequences: float, width: float, chec
 
 
 def efficiency(intensity: float, bytes_per_s: float, flops_per_s: float) -> float:
-    """The part of a step in which a device computes, if nothing moves meanwhile.
+    """The share of a step in which a device computes, if transfers do not overlap with computation.
 
     Args:
-        intensity: operations for each byte that moves, as the function `intensity` has it.
-        bytes_per_s: at which it does, for one device.
-        flops_per_s: what the device does when it need not wait.
+        intensity: operations for each byte that moves: see the function `intensity`.
+        bytes_per_s: the rate of transfers, per device.
+        flops_per_s: the rate of the device while it computes.
     """
     return intensity * bytes_per_s / (intensity * bytes_per_s + flops_per_s)

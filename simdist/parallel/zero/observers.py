@@ -1,4 +1,4 @@
-"""Observers: several that are told of the same model."""
+"""Observers: several observers of the same model."""
 
 from simdist.nn import Layer, Observer, Parameter
 
@@ -6,7 +6,7 @@ __all__ = ["Observers"]
 
 
 class Observers(Observer):
-    """Tells each, in order, whatever it is told."""
+    """Passes every call to each observer, in order."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers

@@ -11,38 +11,38 @@ from simdist.errors import ArgumentError, unknown_name
 
 __all__ = ["Offload"]
 
-_WHAT = {"optimizer": 1, "gradients": 2, "parameters": 3}  # and the first stage that cuts it
+_WHAT = {"optimizer": 1, "gradients": 2, "parameters": 3}  # with the first stage that shards it
 _WHERE = ("host", "disk")
 
 
 class Offload:
-    """Optimizer state, gradients or weights of a rank's part, kept in the host's memory or on its disk.
+    """Optimizer state, gradients or weights of a rank's part, kept in the host's memory or on disk.
 
         device    | weights | gradients |    forward, backward
                      ^            |
                      | 2 bytes    v 2 bytes          a weight of this rank's part and step, in 16 bits
         host      | update | masters | m | v |
 
-    With the optimizer's state the update moves to the host too, so what crosses the link is not the state but the
-    gradients (to the host) and the weights (back). On a disk, the state is read for the update and
-    written after it.
+    With the optimizer's state the update moves to the host too. So the gradients (to the host) and the weights (back)
+    cross the link, and the state does not. State on disk is read for the update and written after it.
 
-    Every way is on the record, as a span "offload …" with its bytes; on a modelled cluster it takes the time that
-    its `Host` needs, and so does the update. Results are the same bits. Where arrays are NumPy's, device and host
-    are one memory; a GPU's arrays are copied, to and from locked pages, and the update is done by NumPy. Files on
-    disk are memory-mapped, and gone with the process.
+    Every transfer is on the record, as a span "offload …" with its bytes. On a modelled cluster its time is that of the
+    cluster's `Host`, and so is the time of the update. Results are the same bits. For NumPy's arrays device and host
+    are one memory; a GPU's arrays are copied to and from pinned pages, and NumPy does the update. Files on disk are
+    memory-mapped, and deleted when the process ends.
 
     Args:
         what: any of "optimizer", "gradients", "parameters"; gradients from stage 2 on, and parameters in stage 3.
         where: "host" or "disk".
-        folder: on the disk to use; that for temporary files if not given.
+        folder: for the files on disk; by default that for temporary files.
 
-    Cost per rank and step, m weights of w bytes in its part: down w m of gradients and up w m of weights if the
-    optimizer is there; with parameters, up w m in each forward and backward instead. Gradients go down with each
-    micro-batch; in hybrid sharding those so far come up with the last, to be added up over copies.
+    Cost per rank and step, m weights of w bytes in its part: with the optimizer offloaded, w m bytes of gradients to
+    the host and w m of weights back; with parameters, w m in each forward and each backward instead. Offloaded
+    gradients go to the host with each micro-batch; in hybrid sharding their sum comes back with the last one, to be
+    summed over copies.
 
     Raises:
-        UnknownNameError: there is no such thing or place.
+        UnknownNameError: `what` or `where` has another value.
 
     Source: Ren et al. 2021, ZeRO-Offload, arXiv 2101.06840; Rajbhandari et al. 2021, ZeRO-Infinity,
     arXiv 2104.07857 (disk, and weights).
@@ -60,7 +60,7 @@ class Offload:
             raise unknown_name("place to offload to", where, _WHERE)
 
     def check(self, zero_stage: int) -> None:
-        """Raise ArgumentError if a rank of this stage has no part of its own of something that is offloaded."""
+        """Raise ArgumentError if something to offload is not sharded in this stage."""
         for name in sorted(self.what):
             if zero_stage < _WHAT[name]:
                 raise ArgumentError(
@@ -68,7 +68,7 @@ class Offload:
                 )
 
     def place(self, what: str) -> str:
-        """Where something lies: "device", "host" or "disk"."""
+        """Where something is kept: "device", "host" or "disk"."""
         return self.where if what in self.what else "device"
 
     @property
@@ -77,7 +77,7 @@ class Offload:
         return "host" if "optimizer" in self.what else "device"
 
     def keep(self, what: str, x: Array) -> Array:
-        """A copy of x in its place; x itself where that is the device."""
+        """A copy of x in its place; x itself if that is the device."""
         if what not in self.what:
             return x
         if self.where == "disk":
@@ -86,14 +86,14 @@ class Offload:
         return host if host is not x else x.copy()
 
     def move(self, what: str, x: Array, comm: Communicator, start: str, end: str) -> Array:
-        """x, brought from one place to another; on the record, and on a virtual clock with the time that it takes."""
+        """x, moved from one place to another; recorded, and timed on a virtual clock."""
         if start == end or not x.nbytes:
             return x
         with self._way(what, x.nbytes, comm, start, end):
             return moved(x, comm.device.kind if end == "device" else "numpy", locked=True)
 
     def note(self, what: str, num_bytes: int, comm: Communicator, start: str, end: str) -> None:
-        """The same of what is brought there by whoever works on it."""
+        """Record and time a transfer like `move`, of data that the code that uses it moves itself."""
         if start != end and num_bytes:
             with self._way(what, num_bytes, comm, start, end):
                 pass
@@ -106,13 +106,13 @@ class Offload:
 
     @contextmanager
     def update(self, comm: Communicator) -> Iterator[None]:
-        """On a virtual clock, let what happens in this block take as long as it does where the update runs."""
+        """On a virtual clock, let this block take as long as it would where the update runs."""
         if self.updating == "device":
             yield
             return
         meter, cluster = Meter(), comm.cluster
         with metered(meter):
             yield
-        # The device's time for it has passed already.
+        # The virtual clock has already counted the device's time for it.
         rest_s = meter.bytes / cluster.host.memory_bytes_per_s - cluster.device.seconds(meter.flops, meter.bytes)
         comm.compute(max(0.0, rest_s), name="update on the host")

@@ -11,7 +11,7 @@ __all__ = ["Slots"]
 
 
 class _Used(Protocol):
-    """A `Unit`, or what stands for one."""
+    """A `Unit`, or an object like it."""
 
     @property
     def room(self) -> int:
@@ -28,16 +28,16 @@ class _Used(Protocol):
 
 @dataclass(frozen=True)
 class Slots:
-    """Which units lie in the same memory, one after the other, and how much of it there must be.
+    """Which units use the same memory, one after another, and the size of that memory.
 
         layer     0       1       2       3       4
         slot 0    unit 0          unit 2          unit 4
         slot 1            unit 1          unit 3
         slot 2    a unit of layers 0 and 4: tied weights stay from their first use to their last
 
-    A unit is on its way during the layer before its first (gathered ahead) or the one after it in backward
-    (reduced behind), so two units take turns only if there is a layer between their uses. Units of one layer each
-    thus need two slots.
+    A unit also needs its memory during the layer before its first (gathered ahead) or the next layer of backward
+    (still being reduced), so two units share a slot only if there is a layer between their uses. Units of one layer
+    each need two slots.
 
     Attributes:
         rooms: of each unit, in items.
@@ -57,7 +57,7 @@ class Slots:
 
     @classmethod
     def shared(cls, units: Sequence[_Used]) -> "Slots":
-        """As few as will do: of the free slots a unit takes the one whose size suits it best."""
+        """As few as possible; a unit takes the free slot of the nearest size."""
         of, sizes, ends = [0] * len(units), list[int](), list[int]()
         for i in sorted(range(len(units)), key=lambda i: (units[i].first, units[i].last)):
             unit = units[i]
@@ -78,6 +78,6 @@ class Slots:
         return sum(self.sizes)
 
     def cut(self, flat: Array) -> list[Array]:
-        """The room of each unit in a vector of `size` items; those of one slot are the same memory."""
+        """The room of each unit in a vector of `size` items; units of one slot get the same memory."""
         starts = [0, *accumulate(self.sizes)]
         return [flat[starts[slot] : starts[slot] + room] for slot, room in zip(self.of, self.rooms, strict=True)]

@@ -20,7 +20,7 @@ class Unit:
         start: where they begin in the model's flat vector.
         room: items, with padding at the end: what is cut into chunks.
         chunk: the rank's, counted from the unit's start.
-        first, last: the first and the last layer that uses one of them, counting layers with parameters from 0.
+        first, last: the first and the last layer that use any of them, counting layers with parameters from 0.
     """
 
     parameters: Parameters
@@ -44,19 +44,19 @@ class Units(list[Unit]):
         4 ranks           | c0 | c1 | c2 |c3| c0  | c1  | c2  | c3 |c0|c1|c2|c3|
         rank 1 holds           |----|             |-----|             |--|        its chunk of every unit
 
-    So every rank takes part in the reduction of every unit, as soon as its gradients are there.
+    So every rank takes part in the reduction of every unit, as soon as its gradients are complete.
 
     Args:
         model: each layer's own parameters lie side by side in its flat vector.
         ranks, rank: how many chunks there are, and which is the rank's.
-        least: items a unit, counted from the end of the vector; the first unit may have fewer. Units end where
-            layers end.
-        alignment: chunks begin at multiples of this in their unit, which is padded so that all are as long. At 1
-            there is no padding, and lengths may differ by one.
+        least: the least items of a unit; the first may have fewer, since units are made from the end of the vector.
+            Units end where layers end.
+        alignment: chunks begin at multiples of this in their unit, which is padded so that they are equally long. At
+            1 there is no padding, and lengths may differ by one.
 
     Attributes:
         of: parameter -> the number of its unit.
-        holding: what the rank has of the model's vector, in a vector of its own.
+        holding: the stretches of the model's vector that the rank holds.
     """
 
     def __init__(self, model: Model, ranks: int, rank: int, least: int = 1, alignment: int = 1) -> None:
@@ -74,11 +74,11 @@ class Units(list[Unit]):
 
 
 class _Sized(Protocol):
-    """What has a number of items."""
+    """Anything with a number of items."""
 
     @property
     def size(self) -> int:
-        """That."""
+        """Items."""
 
 
 _P = TypeVar("_P", bound=_Sized)
@@ -86,11 +86,11 @@ _H = TypeVar("_H", bound=Hashable)
 
 
 def grouped(layers: Iterable[Sequence[_P]], least: int) -> list[list[_P]]:
-    """The parameters of neighbouring layers, together until they have enough items; from the last layer to the first.
+    """Parameters of neighbouring layers, grouped from the last layer to the first until a group has enough items.
 
     Args:
-        layers: of each the parameters that no earlier one has.
-        least: items.
+        layers: for each, the parameters that no earlier layer has.
+        least: the least items of a group; the first may have fewer.
     """
     groups: list[list[_P]] = []
     group: list[_P] = []
@@ -106,7 +106,7 @@ def uses(layers: Iterable[Sequence[_H]]) -> tuple[dict[_H, int], dict[_H, int]]:
     """The first and the last layer that uses each parameter, counting layers with parameters.
 
     Args:
-        layers: of each the parameters that it uses.
+        layers: for each, the parameters that it uses.
     """
     first: dict[_H, int] = {}
     last: dict[_H, int] = {}

@@ -15,12 +15,12 @@ __all__ = ["GatheredWeights", "Weights", "WholeWeights"]
 
 
 class Weights(ABC):
-    """What a rank has of a model's weights.
+    """A rank's copy or part of a model's weights.
 
     Args:
-        units: of the model; their parameters look into `rooms`.
-        rooms: for each unit, the memory that its weights are in when they are all there.
-        own: what this rank changes, a vector of its holding.
+        units: of the model; their parameters are views of `rooms`.
+        rooms: for each unit, the memory of its whole weights.
+        own: the weights that this rank updates, a vector of its holding.
         algorithm: of the all-gathers.
     """
 
@@ -32,27 +32,27 @@ class Weights(ABC):
 
     @abstractmethod
     def observer(self, backward_follows: bool) -> Observer:
-        """Who must be told of a pass that begins: a forward, with or without a backward after it."""
+        """The observer of a pass: a forward, with or without a backward after it."""
 
     @abstractmethod
     def publish(self) -> None:
-        """Let all ranks have what each has changed."""
+        """Give all ranks the weights that each has updated."""
 
 
 class WholeWeights(Weights):
-    """Every rank has all weights, and of its own part a copy in the dtype of masters, which it changes.
+    """Every rank has all weights, and a copy of its own part in the master dtype, which it updates.
 
         rank 1    | .. |w1| .. |   own |m1|  --step-->  |m1'|  --rounded-->  | .. |w1'| .. |  --all-gather--> all
 
-    All weights are everywhere when a step ends. The gathers could also be overlapped with the next forward, each unit's
-    until a layer needs it; then a step on the record would not contain what it sends, and whoever reads weights
-    between steps, as a pipeline on this data axis does, would have to ask for them first.
+    When a step ends, every rank has all weights. The gathers could overlap with the next forward, each until a layer
+    needs its unit. But then a step's messages would be recorded in the next step, and code that reads weights between
+    steps, such as a pipeline on this data axis, would have to wait for them first.
 
     Args:
-        units, rooms, own, algorithm: as of `Weights`; own has the masters' dtype.
-        holders: the ranks that change a part each.
+        units, rooms, own, algorithm: as of `Weights`; own has the master dtype.
+        holders: the ranks that update a part each.
 
-    Cost of `publish` per rank, n bytes of weights: an all-gather a unit, n(p-1)/p bytes together on p holders.
+    Cost of `publish` per rank, n bytes of weights on p holders: an all-gather per unit, n(p-1)/p bytes in total.
     """
 
     def __init__(self, units: Units, rooms: list[Array], own: Array, algorithm: str, holders: Communicator) -> None:
@@ -60,11 +60,11 @@ class WholeWeights(Weights):
         self._holders = holders
 
     def observer(self, backward_follows: bool) -> Observer:
-        """Nobody."""
+        """One that does nothing."""
         return Observer()
 
     def publish(self) -> None:
-        """Round and all-gather, a unit at a time."""
+        """Round to the dtype of computation and all-gather, a unit at a time."""
         with self._holders.span("publish weights", sum(room.nbytes for room in self.rooms)):
             for unit, room, place in zip(self.units, self.rooms, self.units.holding.rooms, strict=True):
                 mine, masters = room[unit.chunk], self.own[place]
@@ -74,23 +74,23 @@ class WholeWeights(Weights):
 
 
 class GatheredWeights(Weights, Observer):
-    """Every rank has its own part, and the rest while it needs it: gathers a layer's units before the layer.
+    """Every rank has its own part, and gathers each layer's units just before the layer.
 
         main             | wait | layer 0 | layer 1 | layer 2 | layer 3 …      backward the same, from the last
         communication    | g0   | g1      | g2      | g3      |
 
-    The next layer's units are on their way while one is at work. A unit of several layers, as tied weights are,
-    stays from the first of them to the last; then its memory is another's. Between forward and backward even the
-    last layer's go and come again, as the papers count it.
+    The next layer's units are gathered while one computes. A unit used by several layers, such as one with tied
+    weights, stays from the first of them to the last; then other units use its memory. The last layer's units, too,
+    are dropped after forward and gathered again for backward, as the papers count.
 
     Args:
         units, rooms, own, algorithm: as of `Weights`; own has the dtype of the rooms, which are `Slots.shared`.
         side: the stream on which to gather.
-        sharing: its ranks, of whom the holders of a model gather it.
-        offload: where `own` lies.
-        prefetch: whether to gather ahead; without it each layer waits for its own.
+        sharing: of the communicator on that stream; the holders of a model gather it.
+        offload: the place of `own`.
+        prefetch: whether to gather ahead; without it each layer waits for its own gather.
 
-    Cost of a pass per rank, n bytes of weights: an all-gather a unit, n(p-1)/p bytes together on p holders.
+    Cost of a pass per rank, n bytes of weights on p holders: an all-gather per unit, n(p-1)/p bytes in total.
     """
 
     def __init__(
@@ -109,15 +109,15 @@ class GatheredWeights(Weights, Observer):
         self._holders = sharing.holders
         self._offload = offload
         self._prefetch = prefetch
-        self._coming: dict[int, Work] = {}  # units that are here or on their way
+        self._coming: dict[int, Work] = {}  # units that are gathered or being gathered
         layers = range(max((unit.last for unit in units), default=-1) + 1)
         self._first = [[i for i, unit in enumerate(units) if unit.first == k] for k in layers]
         self._last = [[i for i, unit in enumerate(units) if unit.last == k] for k in layers]
-        self._at = 0  # how many layers with parameters forward has behind it, and backward before it
+        self._at = 0  # the layers with parameters that forward has passed and backward has not
         self._backward_follows = False
 
     def observer(self, backward_follows: bool) -> Observer:
-        """This."""
+        """This object."""
         for work in self._coming.values():  # left by a pass that failed
             work.wait()
         self._coming.clear()
@@ -125,19 +125,19 @@ class GatheredWeights(Weights, Observer):
         return self
 
     def publish(self) -> None:
-        """Nothing: who needs them gathers them."""
+        """Does nothing: each pass gathers the weights."""
 
     # -- a pass -----------------------------------------------------------------------------------------
 
     def before_forward(self, layer: Layer) -> None:
-        """Have the units that begin with this layer, and send for those that begin with the next."""
+        """Wait for the units first used by this layer, and start to gather those first used by the next."""
         if layer.parameters:
             self._have(self._first[self._at])
             if self._at + 1 < len(self._first):
                 self._send_for(self._first[self._at + 1])
 
     def after_forward(self, layer: Layer) -> None:
-        """Let go of those that end with this layer."""
+        """Release the units last used by this layer."""
         if layer.parameters:
             self._let_go(self._last[self._at])
             self._at += 1
@@ -145,7 +145,7 @@ class GatheredWeights(Weights, Observer):
                 self._send_for(self._last[-1])
 
     def before_backward(self, layer: Layer) -> None:
-        """Have those that end with this layer, and send for those that end with the one before it."""
+        """Wait for the units last used by this layer, and start to gather those of the layer before."""
         if layer.parameters:
             self._at -= 1
             self._have(self._last[self._at])
@@ -153,7 +153,7 @@ class GatheredWeights(Weights, Observer):
                 self._send_for(self._last[self._at - 1])
 
     def after_backward(self, layer: Layer) -> None:
-        """Let go of those that begin with this layer."""
+        """Release the units first used by this layer."""
         if layer.parameters:
             self._let_go(self._first[self._at])
 

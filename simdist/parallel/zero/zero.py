@@ -29,7 +29,7 @@ __all__ = ["FSDP", "ZeRO"]
 
 
 class ZeRO(Method):
-    r"""Data parallelism that shards, instead of replicating, what ranks keep: the zero redundancy optimizer.
+    r"""Data parallelism that shards the state of ranks instead of replicating it: the zero redundancy optimizer.
 
         rank 1 of 4 holds     weights     gradients     optimizer state     sends, of Ψ weights a step
         data parallel          ####         ####             ####           2Ψ(p-1)/p    reduced and gathered
@@ -44,36 +44,35 @@ class ZeRO(Method):
 
     The model is cut into units, and each unit into a chunk for every rank: see `Units`. In stages 1 and 2 a unit
     is a bucket of gradients, in stage 3 a layer. Gradients are reduced, and in stage 3 weights gathered a layer
-    ahead, on a second stream while the main one computes. What passes through a rank, gradients on their way in
-    stages 2 and 3 and gathered weights in stage 3, lies in a few `Slots` that units take turns in; the ledger
-    counts these as communication.
+    ahead, on a second stream while the main one computes. Gradients before their reduction in stages 2 and 3, and
+    gathered weights in stage 3, are in a few `Slots`, which units use in turn; the ledger counts them as communication.
 
     With one micro-batch a step, one model and the ring, weights are the same bits as those of `DataParallel` with
-    buckets of the same units, since its all-reduce is a ring of reduce-scatter and one of all-gather. From stage 2
-    on every micro-batch is reduced, and sums come about in another order: equal up to rounding, for (k+1)Ψ(p-1)/p
-    elements sent with k of them, and 3kΨ(p-1)/p in stage 3; copies add up their sums once a step, on the second
-    stream, too. The blocks of an 8-bit optimizer begin anew with each unit, so they are those of data parallelism where
-    there is only one.
+    buckets of the same units, since its all-reduce is a ring reduce-scatter and a ring all-gather. From stage 2 on,
+    every micro-batch is reduced, and sums are made in another order: equal up to rounding. With k micro-batches this
+    sends (k+1)Ψ(p-1)/p elements, and in stage 3 3kΨ(p-1)/p. Copies sum their shards once a step, also on the second
+    stream. The blocks of an 8-bit optimizer start at each unit, so they are those of data parallelism only if there is
+    one unit.
 
     Args:
-        model, comm, recipe, spread: as of `Learner`. All ranks must call `backward` and `loss` equally often.
-        seed: of the first weights, which every rank draws for itself; the same on all.
+        model, comm, recipe, spread: as of `Learner`. Ranks must call `backward` and `loss` the same number of times.
+        seed: of the first weights, which every rank draws itself; the same on all.
         zero_stage: 1, 2 or 3.
-        bucket_bytes: stages 1 and 2: gradients reduced at once, at least.
+        bucket_bytes: stages 1 and 2: the least size of a bucket.
         algorithm: of reduce-scatter and all-gather: "ring", or "auto".
         prefetch: stage 3: whether weights are gathered a layer ahead.
         offload: which state of a rank is kept outside its device.
-        shards: the number of shards of each model, over as many neighbours; all such groups have the same model.
+        shards: the number of shards of each model, on as many neighbouring ranks; all these groups have the same model.
             0 for one group of all ranks. See `Sharing`.
-        memory: makes what others may reach; `empty` of the ranks that share a model if not given.
+        memory: makes the vectors that peers may reach; by default `empty` of the ranks that share a model.
 
     Attributes:
         units: how the model is split.
         sharing: the ranks that it is split over.
 
     Raises:
-        ArgumentError: there is no such stage, a bucket has no byte, what is offloaded is not sharded in this stage, or
-            ranks are no multiple of shards.
+        ArgumentError: there is no such stage, bucket_bytes is less than 1, something to offload is not sharded in this
+            stage, or the number of ranks is not a multiple of shards.
         CollectiveMismatch: on all ranks, if they were given different stages, shards or seeds.
 
     Source: Rajbhandari, Rasley, Ruwase, He 2020, arXiv 1910.02054, sections 5 and 7; Zhao et al. 2023, PyTorch
@@ -100,7 +99,7 @@ class ZeRO(Method):
         super().__init__(model, comm, recipe, spread)
         if zero_stage not in (1, 2, 3) or bucket_bytes < 1:
             raise ArgumentError(
-                f"stage {zero_stage}, buckets of {bucket_bytes} bytes; needs stage 1, 2 or 3 and a byte"
+                f"stage {zero_stage}, buckets of {bucket_bytes} bytes; needs stage 1, 2 or 3 and at least 1 byte"
             )
         self.zero_stage, self.bucket_bytes = zero_stage, bucket_bytes
         self.offload = offload or Offload(())
@@ -113,7 +112,7 @@ class ZeRO(Method):
         self.units = Units(model, holders.size, holders.rank, least, recipe.alignment)
         self._memory = memory or holders.empty
         side = comm.stream("communication")
-        beside: Sharing = side.start(Sharing.of, side.comm, shards).wait()  # the same ranks; messages of its own
+        beside: Sharing = side.start(Sharing.of, side.comm, shards).wait()  # the same ranks, with separate messages
         gradient_rooms, self._gradients = self._make_gradients(dtype, side, beside, algorithm)
         weight_rooms, self._weights = self._make_weights(dtype, side, beside, algorithm, prefetch)
         self._draw(weight_rooms, gradient_rooms, seed)
@@ -123,7 +122,7 @@ class ZeRO(Method):
         self.update.move(partial(self.offload.keep, "optimizer"))
 
     def _whole(self) -> Communicator:
-        """The ranks that hold one model between them, over all axes."""
+        """The ranks of all axes that together hold one model."""
         everybody, copies = self.spread.comm, self.sharing.copies
         return everybody if copies is None else cast(Communicator, everybody.split(copies.rank, everybody.rank))
 
@@ -132,7 +131,7 @@ class ZeRO(Method):
     def _make_gradients(
         self, dtype: np.dtype, side: Stream, sharing: Sharing, algorithm: str
     ) -> tuple[list[Array], Gradients]:
-        """Room for each unit's gradients, and what goes on there."""
+        """Memory for each unit's gradients, and the object that reduces them."""
         if self.zero_stage == 1:
             slots = Slots.apart(self.units)
             flat = self._zeros(slots.size, dtype, "gradients")
@@ -146,7 +145,7 @@ class ZeRO(Method):
     def _make_weights(
         self, dtype: np.dtype, side: Stream, sharing: Sharing, algorithm: str, prefetch: bool
     ) -> tuple[list[Array], Weights]:
-        """Room for each unit's weights, and how they get there."""
+        """Memory for each unit's weights, and the object that gathers them."""
         if self.zero_stage < 3:
             slots = Slots.apart(self.units)
             flat = self._zeros(slots.size, dtype, "parameters")
@@ -159,21 +158,21 @@ class ZeRO(Method):
         return rooms, GatheredWeights(*given, prefetch)
 
     def _zeros(self, size: int, dtype: np.dtype, category: str) -> Array:
-        """A vector that others may reach."""
+        """A vector of zeros that peers may reach."""
         flat = self._memory(size, dtype)
         flat[...] = 0
         hold(category, flat)
         return flat
 
     def _part(self, like: Array, dtype: np.dtype, what: str, category: str) -> Array:
-        """Zeros for this rank's holding, where `what` lies."""
+        """Zeros for this rank's holding, in the place of `what`."""
         own = self.offload.keep(what, np.zeros_like(like, shape=self.units.holding.size, dtype=dtype))
         if self.offload.place(what) == "device":
             hold(category, own)
         return own
 
     def _draw(self, weights: list[Array], gradients: list[Array], seed: int) -> None:
-        """Bind every unit to its rooms, and give this rank its part of the first weights."""
+        """Bind every unit to its rooms, and set this rank's part of the first weights."""
         places = self.units.holding.rooms
         for unit, weight, gradient, place in zip(self.units, weights, gradients, places, strict=True):
             size = unit.parameters.size
@@ -185,7 +184,7 @@ class ZeRO(Method):
     # -- training ---------------------------------------------------------------------------------------
 
     def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
-        """See Method. With the last micro-batch it returns when this rank's part is summed over all ranks."""
+        """See Method. After the last micro-batch this rank's part is summed over all ranks."""
         weights, gradients = self._weights.observer(backward_follows=True), self._gradients.observer(last)
         with self.comm.span("forward"):
             total, context = self.model.forward(windows, noise, weights)
@@ -197,7 +196,7 @@ class ZeRO(Method):
         return total
 
     def reduce(self) -> None:
-        """Stage 1: sum over all ranks what was added to the parameters' gradients otherwise than by `backward`."""
+        """Stage 1: sum gradients over all ranks that other code than `backward` has added to the parameters."""
         begun = self._gradients.observer(last=True)
         for layer in self.model.layers.layers:
             begun.before_backward(layer)
@@ -205,7 +204,7 @@ class ZeRO(Method):
             self._gradients.finish()
 
     def step(self, learning_rate: float) -> bool:
-        """Every rank changes its part; in stages 1 and 2 all then gather the whole."""
+        """Every rank updates its part; in stages 1 and 2 all then gather the whole."""
         offload, gradient = self.offload, self._gradients.own()
         with self.comm.span("update"):
             gradient = offload.move("gradients", gradient, self.comm, offload.place("gradients"), offload.updating)
@@ -219,7 +218,7 @@ class ZeRO(Method):
         return changed
 
     def _move_updated(self) -> None:
-        """What an update needs from elsewhere beside gradients, and where its results have to go."""
+        """Record the transfers of an update other than that of the gradients."""
         offload, state_bytes, own = self.offload, self.update.num_bytes, self._weights.own
         weight_bytes = len(own) * self.recipe.precision.dtype.itemsize
         if self.zero_stage < 3:
@@ -234,7 +233,7 @@ class ZeRO(Method):
         self.offload.note(what, num_bytes, self.comm, start, end)
 
     def loss(self, windows: Array) -> float:
-        """All ranks must call, each with windows of its own."""
+        """See Learner. All ranks must call, each with its own windows."""
         return self.model.forward(windows, observer=self._weights.observer(backward_follows=False))[0]
 
     def logits(self, tokens: Array) -> Array:
@@ -248,4 +247,4 @@ class ZeRO(Method):
 
 
 FSDP = partial(ZeRO, zero_stage=3)
-"""Stage 3 as PyTorch calls it: fully sharded data parallel. The arguments are ZeRO's."""
+"""Stage 3, under PyTorch's name: fully sharded data parallel. The arguments are ZeRO's."""
