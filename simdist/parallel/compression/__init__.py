@@ -1,4 +1,4 @@
-"""Gradient compression: sums over ranks with fewer bytes sent, and error feedback for what was left out."""
+"""Gradient compression: sums over ranks with fewer bytes sent, and error feedback for the rest."""
 
 from simdist.parallel.compression.compressor import Compressor
 from simdist.parallel.compression.power_sgd import PowerSGD

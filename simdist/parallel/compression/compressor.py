@@ -17,28 +17,28 @@ __all__ = ["Compressor"]
 
 
 class Compressor(ABC):
-    """Sums a gradient over ranks, approximately, with error feedback: it keeps what it left out.
+    """Sums a gradient over ranks, approximately, with error feedback: each rank keeps the part that it did not send.
 
         gradient + residual  =  sent + residual for the next time
 
     So nothing is lost, only delayed: over any number of steps, the sums applied and the residuals of all ranks
-    add up to all gradients (up to rounding). The residual is of the gradient alone: divide by a loss scale
-    first, and keep the learning rate out.
+    add up to all gradients (up to rounding). Reduce the plain gradient, without a loss scale or a learning rate:
+    residuals are added to those of later steps.
 
-    A gradient with an Inf or NaN makes the result NaN on all ranks, and does not enter the residual of its
-    own rank; those of the others keep what was not applied.
+    A gradient with an Inf or NaN makes the result NaN on all ranks, and is not added to its rank's residual; those
+    of the other ranks keep their gradients, which were not applied.
 
     Args:
-        like: a flat vector of the length and dtype, float32 or float64, of what is to be reduced: a whole
-            gradient or a bucket. One compressor serves one slice of the gradient.
+        like: a flat vector, float32 or float64, of the length, dtype and kind of the array to reduce: a whole
+            gradient or a bucket. Each slice of the gradient needs its own compressor.
 
     Attributes:
-        state: name -> this rank's state between steps; differs from rank to rank.
-        sent_bytes: what this rank has sent so far, exactly as on the record.
-        plain_bytes: what it would have sent by the ring all-reduce.
+        state: name -> this rank's state between steps; different on each rank.
+        sent_bytes: sent by this rank so far, exactly as on the record.
+        plain_bytes: that the ring all-reduce would have sent.
 
     Raises:
-        ArrayError: like is not as said.
+        ArrayError: like is not flat, or has another dtype.
     """
 
     name: str
@@ -58,20 +58,20 @@ class Compressor(ABC):
 
     @property
     def item_bytes(self) -> int:
-        """Of an item of what travels: collectives cut between whole ones."""
+        """Bytes of one item of a message; collectives cut arrays between items."""
         return int(self._dtype.itemsize)
 
     @property
     def saved_share(self) -> float:
-        """The part of the bytes of the ring all-reduce that was not sent; 0 before the first."""
+        """The share of the ring all-reduce's bytes that was not sent; 0 before the first."""
         return 1 - self.sent_bytes / self.plain_bytes if self.plain_bytes else 0.0
 
     def reduce(self, x: Array, comm: Communicator) -> None:
-        """Replace x, on every rank, by about its sum over all ranks; the same bits everywhere. All must call.
+        """Replace x by its approximate sum over all ranks, the same bits on each. All must call.
 
         Raises:
-            ArrayError: x has not the shape and dtype of `like`.
-            ArgumentError: the compressor returns something, and does not leave it in x.
+            ArrayError: the shape or dtype of x is not that of `like`.
+            ArgumentError: `_reduce` returns something, instead of leaving the sum in x.
         """
         if x.shape != self._shape or x.dtype != self._dtype:
             raise ArrayError(
@@ -79,7 +79,7 @@ class Compressor(ABC):
                 f"this compressor needs {self._shape} and {self._dtype}"
             )
         self.plain_bytes += _sent("all_reduce", "ring", x, comm)
-        with comm.span(f"compute sum by {self.name}", x.nbytes):  # but for the collectives in it
+        with comm.span(f"compute sum by {self.name}", x.nbytes):  # except the collectives in it
             reduce: Callable[[Array, Communicator], object] = self._reduce
             returned = reduce(x, comm)
         if returned is not None:
@@ -88,9 +88,10 @@ class Compressor(ABC):
             )
 
     def put_off(self, rank: int) -> Array:
-        """What this rank, of this number, has left out so far: a new vector like the gradient.
+        """The part of the gradients that this rank has not applied yet: a new vector like the gradient.
 
-        Over all ranks they add up to what has not been applied yet.
+        Args:
+            rank: this rank's index in the communicator of `reduce`.
         """
         left = np.zeros_like(self._none, shape=self._shape)
         if "residual" in self.state:
@@ -98,32 +99,32 @@ class Compressor(ABC):
         return left
 
     def take_up(self, left: Array) -> None:
-        """Set this rank's residual to this vector, which is like the gradient.
+        """Set this rank's residual to a vector like the gradient.
 
-        So what `put_off` returned can be redistributed over any number of ranks.
+        So the vectors of `put_off` can be redistributed over any number of ranks.
         """
         if "residual" in self.state:
             self.state["residual"][...] = left
 
     @abstractmethod
     def _reduce(self, x: Array, comm: Communicator) -> None:
-        """Leave the sum in x, and in the residual what it lacks; returns nothing."""
+        """Leave the sum in x, and the difference from the exact sum in the residuals; returns nothing."""
 
     def _take(self, x: Array) -> bool:
-        """Add x to the residual, if it is finite; returns whether it is."""
+        """Add x to the residual, if x is finite; returns whether it is."""
         finite = math.isfinite(largest(x))
         if finite:
             np.add(self.state["residual"], x, out=self.state["residual"])
         return finite
 
     def _all_reduce(self, x: Array, comm: Communicator) -> None:
-        """The exact sum of a vector, by messages, which are what compression is to make shorter; counted."""
+        """The exact sum of a vector, by messages, whose bytes are counted; never by shared memory."""
         name = choose("all_reduce", comm, x.nbytes, by_messages=True).own.name
         all_reduce(x, comm, algorithm=name)
         self._count("all_reduce", name, x, comm)
 
     def _count(self, operation: str, algorithm: str, x: Array, comm: Communicator) -> None:
-        """Add what this rank sends in a collective whose whole array is x."""
+        """Count the bytes that this rank sends in a collective whose whole array is x."""
         self.sent_bytes += _sent(operation, algorithm, x, comm)
 
 

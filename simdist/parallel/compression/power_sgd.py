@@ -17,7 +17,7 @@ Matrix = tuple[slice, tuple[int, ...]]
 
 
 class PowerSGD(Compressor):
-    """The sum of the ranks' matrices M, each n by m, seen along r directions that all ranks agree on.
+    """The sum of the ranks' n by m matrices M, projected on r directions, the same on all ranks.
 
         M    gradient + residual of a matrix        P    n by r        Q    m by r, from the last step
 
@@ -28,22 +28,22 @@ class PowerSGD(Compressor):
 
     orth(P) are orthonormal columns that span P.
 
-    What is no matrix, biases for example, is summed as it is, in the message of the Ps. Where r is as large as
-    n or m the sum is exact, up to rounding.
+    Parameters that are not matrices, such as biases, are summed exactly, in the message of the Ps. If r is as large
+    as n or m the sum is exact, up to rounding.
 
     Args:
         like: as of `Compressor`.
-        matrices: (slice of the gradient, shape) of those to compress; a shape of more axes is taken as a matrix
-            of the first by all others.
-        rank: r, at least 1; at most n and m count.
+        matrices: (slice of the gradient, shape) of each matrix to compress. With more than two axes, the
+            first is the rows, and the others together are the columns.
+        rank: r, at least 1; reduced to n or m where these are smaller.
 
     Attributes:
-        state: "residual", of the length of the gradient; "q", all Qs one after the other.
+        state: "residual", of the length of the gradient; "q", all Qs end to end.
 
-    Every rank computes P̂ and P̂ Qᵀ for itself, so the bits are the same on all where the machines are.
+    Every rank computes P̂ and P̂ Qᵀ itself, so the bits are the same on all ranks of identical machines.
 
-    Cost per rank: two all-reduces, of the Ps and what is no matrix, and of the Qs: (n + m) r items a matrix
-    in place of n m.
+    Cost per rank: two all-reduces, one of the Ps and all that is not in a matrix, one of the Qs: (n + m) r items per
+    matrix instead of n m.
 
     Source: Vogels, Karimireddy, Jaggi 2019, arXiv 1905.13727, algorithms 1 and 2.
     """
@@ -69,9 +69,9 @@ class PowerSGD(Compressor):
 
     @property
     def ratio(self) -> float:
-        """How many items of the gradient there are for each that is summed: the paper's compression ratio.
+        """The items of the gradient divided by those that are summed: the paper's compression ratio.
 
-        The bytes on the record depend besides on the algorithms of the all-reduces, and these on their lengths.
+        The bytes on the record also depend on the algorithms of the all-reduces, which depend on their lengths.
         """
         compressed = sum((plan.n + plan.m) * plan.r for plan in self._plans)
         return math.prod(self._shape) / max(1, compressed + sum(map(_length, self._others)))
@@ -89,7 +89,7 @@ class PowerSGD(Compressor):
         else:
             ps[...] = np.nan
         self._all_reduce(ps, comm)
-        if not math.isfinite(largest(ps)):  # all ranks see the same
+        if not math.isfinite(largest(ps)):  # the same on all ranks
             x[...] = np.nan
             return
         bases = [np.linalg.qr(p)[0] for p in self._views(ps, "n")]
@@ -109,7 +109,7 @@ class PowerSGD(Compressor):
             at += _length(span)
 
     def _project(self, ps: Array) -> None:
-        """Leave in ps each matrix times its Q, then what is no matrix."""
+        """Leave in ps each matrix times its Q, then all that is not in a matrix."""
         residual = self.state["residual"]
         at = sum(plan.n * plan.r for plan in self._plans)
         for plan, p, q in zip(self._plans, self._views(ps, "n"), self._views(self.state["q"], "m"), strict=True):
@@ -120,7 +120,7 @@ class PowerSGD(Compressor):
             at += _length(span)
 
     def _views(self, flat: Array, side: str) -> list[Array]:
-        """The Ps (side n) or Qs (side m) that lie in `flat` one after the other."""
+        """The Ps (side n) or Qs (side m) in `flat`, as matrices."""
         views, at = [], 0
         for plan in self._plans:
             length = getattr(plan, side)
@@ -130,7 +130,7 @@ class PowerSGD(Compressor):
 
 
 class _Plan:
-    """One matrix: where it lies, n rows, m columns, r directions."""
+    """One matrix: its slice, n rows, m columns, r directions."""
 
     __slots__ = ("m", "n", "r", "span")
 
@@ -144,7 +144,7 @@ class _Plan:
 
     @property
     def flops(self) -> int:
-        """Four thin products, and orthonormal columns twice."""
+        """Of four thin products and two QR decompositions."""
         return 8 * self.n * self.m * self.r + 4 * (self.n + self.m) * self.r**2
 
 

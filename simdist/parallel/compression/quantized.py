@@ -1,4 +1,4 @@
-"""Quantized: every item is sent as one byte."""
+"""Quantized: sends every item as one byte."""
 
 import numpy as np
 
@@ -15,26 +15,26 @@ _SCALE_BYTES = 4
 
 
 class Quantized(Compressor):
-    """The sum of items that were rounded to 8 bits, in blocks with a scale each.
+    """The sum of items rounded to 8 bits, in blocks with a scale each.
 
         rank 0    |  chunk 0  |  chunk 1  |        1. each rank rounds its chunks and sends each to its owner,
         rank 1    |  chunk 0  |  chunk 1  |           in one all-to-all
                         |           |              2. the owner adds them up, in the order of ranks,
                      rank 0      rank 1            3. rounds the sum, and all gather all sums
 
-    Rounding after each addition, as a ring would have to, would blur p times over; here it happens twice. Both
-    errors are kept for the next step: each rank's own, and the owner's of its sum.
+    A ring would have to round after each of p-1 additions; here items are rounded twice. Both errors are kept for the
+    next step: each rank's in its residual, and that of each sum by its owner.
 
     Args:
         like: as of `Compressor`.
-        block: about how many items share a scale, at least 1.
+        block: the most items that share a scale, at least 1.
 
     Attributes:
-        state: "residual", of the length of the gradient; "sum_residual", of a chunk's, once it is known on how
-            many ranks; on another number of ranks it begins at zero.
+        state: "residual", of the length of the gradient; "sum_residual", of the length of a chunk, made by the first
+            `reduce`. With another number of ranks it starts again at zero.
 
     Cost per rank: 2(p-1) b (m + 4) bytes, where a chunk of ceil(n/p) items makes b = ceil(n/p/block) blocks of
-    m = ceil(n/p/b): about 2n(p-1)/p, an s-th of the all-reduce's for items of s bytes.
+    m = ceil(n/p/b): about 2n(p-1)/p, 1/s of the all-reduce's for items of s bytes.
 
     Source: Dettmers 2016, arXiv 1511.04561 (8 bits in place of 32); Tang et al. 2019, arXiv 1905.05957
     (the errors of both passes fed back).
@@ -51,11 +51,11 @@ class Quantized(Compressor):
 
     @property
     def item_bytes(self) -> int:
-        """See Compressor. Packets of bytes."""
+        """See Compressor. Packets are bytes."""
         return 1
 
     def put_off(self, rank: int) -> Array:
-        """With what is left of the sums that this rank owns."""
+        """See Compressor; with the error of the sums that this rank owns."""
         left = super().put_off(rank)
         if "sum_residual" in self.state:
             own = self.state["sum_residual"].reshape(-1)
@@ -64,7 +64,7 @@ class Quantized(Compressor):
         return left
 
     def take_up(self, left: Array) -> None:
-        """The sums that it owns begin with nothing left."""
+        """See Compressor; the sums that this rank owns start without an error."""
         super().take_up(left)
         self.state.pop("sum_residual", None)
 
@@ -98,7 +98,7 @@ class Quantized(Compressor):
             x[...] = np.nan
 
     def _sum(self, received: Array, x: Array) -> Array:
-        """What this rank owns of the sum, with what was left of it last time; nothing is taken from the state."""
+        """This rank's chunk of the sum, plus its error of the last step; the state still holds that error."""
         parts = np.empty_like(x, shape=(*received.shape[:2], received.shape[2] - _SCALE_BYTES))
         _decode(received, parts)
         if self.state.get("sum_residual", parts).shape != parts.shape[1:]:
@@ -110,7 +110,7 @@ class Quantized(Compressor):
         return total
 
     def _layout(self, n: int, p: int) -> tuple[int, int]:
-        """How many blocks a chunk has, and how many items a block."""
+        """The number of blocks in a chunk, and of items in a block."""
         chunk = -(-n // p)
         blocks = -(-chunk // self.block)
         return blocks, -(-chunk // blocks) if blocks else 0
@@ -126,13 +126,13 @@ class Quantized(Compressor):
 
 
 def _encode(x: Array, packets: Array) -> None:
-    """Round blocks, the last axis of x, to -127 … 127 of a scale, which comes after them in the packet.
+    """Round each block, the last axis of x, to -127 … 127 times a scale, which follows it in the packet.
 
-    A block that holds an Inf or NaN gets it for its scale. One too small for float32 is all zeros.
+    The scale of a block with an Inf or NaN is not finite. A block with a scale too small for float32 becomes zeros.
     """
     items = x.shape[-1]
     largest = np.abs(x).max(axis=-1, keepdims=True) if items else np.zeros_like(x, shape=(*x.shape[:-1], 1))
-    with np.errstate(over="ignore"):  # what float32 cannot hold counts as infinite
+    with np.errstate(over="ignore"):  # a scale too large for float32 counts as infinite
         scales = (largest / _LEVELS).astype(np.float32)
     usable = np.isfinite(scales) & (scales >= np.finfo(np.float32).tiny)
     codes = x / np.where(usable, scales, np.float32(1))
@@ -142,7 +142,7 @@ def _encode(x: Array, packets: Array) -> None:
 
 
 def _decode(packets: Array, out: Array) -> None:
-    """The numbers that the packets stand for: nan where the scale is not finite."""
+    """The numbers in the packets; nan where the scale is not finite."""
     items = out.shape[-1]
     scales = packets[..., items:].copy().view(np.float32)
     out[...] = packets[..., :items].view(np.int8)

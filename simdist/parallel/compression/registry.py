@@ -20,7 +20,7 @@ _SETTINGS = ("share", "block", "rank")
 
 
 class _Known(NamedTuple):
-    """A compression that can be asked for by name."""
+    """A compression with a name."""
 
     make: Make
     defaults: Mapping[str, float]
@@ -30,22 +30,21 @@ _COMPRESSIONS: dict[str, _Known] = {}
 
 
 def named(name: str, **defaults: float) -> Callable[[Make], Make]:
-    """Register the function below, which makes a compressor: `Compressed(…, name)` and `simdist train --compress` know
-    it then.
+    """Register the function below, which makes a compressor, for `Compressed(…, name)` and `simdist train --compress`.
 
         @named("random-k", share=0.1)
         def random_k(like, parameters, share):
             return RandomK(like, share)
 
-    The function takes the whole gradient's like, shape (n,), float32 or float64; the model's parameters, which say
-    where in it the matrices lie; and its settings.
+    The function takes a vector like the whole gradient, shape (n,), float32 or float64; the model's parameters, whose
+    spans are the places of the matrices in it; and its settings.
 
     Args:
-        defaults: the settings that it has: share, of the items to send; block, of items that are coded together; rank,
-            of matrices. A training run is refused that gives one of these (--compress-share, …) that is not named here.
+        defaults: its settings: share, of the items to send; block, the items that are coded together; rank, of
+            matrices. A training run that gives another one (--compress-share, …) is refused.
 
     Raises:
-        UnknownNameError: one of the settings is none of these.
+        UnknownNameError: a setting has another name.
     """
     for setting in defaults:
         if setting not in _SETTINGS:
@@ -64,7 +63,7 @@ def compressions() -> list[str]:
 
 
 def compression_defaults(setting: str) -> dict[str, float]:
-    """The default of "share", "block" or "rank", by the names of the compressions that have it."""
+    """The default of "share", "block" or "rank", by the name of each compression that has it."""
     return {name: known.defaults[setting] for name, known in _COMPRESSIONS.items() if setting in known.defaults}
 
 
@@ -72,8 +71,8 @@ def compressor(name: str, like: Array, parameters: Parameters, **settings: Any) 
     """The compressor of this name, for a gradient like this one.
 
     Raises:
-        UnknownNameError: there is no such compression, or it has no such setting; the message lists those there are.
-        ArgumentError: what makes it makes something else.
+        UnknownNameError: there is no such compression, or it has no such setting; the message lists the known ones.
+        ArgumentError: the registered function returns something else.
     """
     if name not in _COMPRESSIONS:
         raise unknown_name("compression", name, _COMPRESSIONS)

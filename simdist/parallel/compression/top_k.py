@@ -1,4 +1,4 @@
-"""Top-k: each rank sends the k largest of its items, and their indices."""
+"""Top-k: each rank sends its k largest items, and their indices."""
 
 import math
 
@@ -17,24 +17,24 @@ _PLACE_BYTES = 4
 
 
 class TopK(Compressor):
-    """The sum of what is largest on each rank; the rest stays in the residual until it has grown.
+    """The sum of each rank's largest items; the rest stays in the residual until it has grown.
 
         residual + x     0.1  -2.0   0.3   0.1  1.5  -0.2         k = 2
         sent                  -2.0 at 1         1.5 at 4
         residual         0.1   0     0.3   0.1  0    -0.2
 
-    The places differ from rank to rank, so this is an all-gather: every rank adds up p lists of k, in the order
-    of ranks. With k = n the sum is exact.
+    The indices differ between ranks, so this is an all-gather: every rank adds up p lists of k items, in the order of
+    ranks. With k = n the sum is exact.
 
     Args:
-        like: as of `Compressor`; shorter than 2**32.
+        like: as of `Compressor`, with fewer than 2**32 items.
         share: k / n, above 0 and at most 1; k is rounded up.
 
     Attributes:
         num_items: k.
         state: "residual", of the length of the gradient.
 
-    Cost per rank: (p-1) k (s + 4) bytes, s bytes an item, against 2ns(p-1)/p; so it pays while k/n is less than
+    Cost per rank: (p-1) k (s + 4) bytes, s bytes an item, against 2ns(p-1)/p. This is less while k/n is below
     2s / (p (s + 4)).
 
     Source: Aji and Heafield 2017, arXiv 1704.05021; Stich, Cordonnier, Jaggi 2018, arXiv 1809.07599.
@@ -48,7 +48,7 @@ class TopK(Compressor):
         if len(like) >= 1 << 8 * _PLACE_BYTES:
             raise ArrayError(f"a gradient of {len(like)} items; top-k needs fewer than 2**{8 * _PLACE_BYTES}")
         super().__init__(like)
-        rounded = math.ceil(share * len(like) - 1e-9)  # not 8 of 100 for 0.07
+        rounded = math.ceil(share * len(like) - 1e-9)  # for 0.07 of 100 items 7, not 8
         self.num_items = min(len(like), max(1, rounded))
         self.state = {"residual": np.zeros_like(like)}
 
@@ -78,7 +78,7 @@ class TopK(Compressor):
         finite = True
         for packet in packets:
             values = packet[:values_bytes].copy().view(x.dtype)  # a packet may begin at any multiple of 4 bytes
-            x[packet[values_bytes:].view(np.uint32)] += values  # a rank names no place twice
+            x[packet[values_bytes:].view(np.uint32)] += values  # no index occurs twice in a packet
             finite = finite and math.isfinite(largest(values))
         if finite:
             residual[places] = 0
@@ -87,7 +87,7 @@ class TopK(Compressor):
 
 
 def _largest_places(x: Array, k: int) -> Array:
-    """The places of the k largest absolute values of x, ascending."""
+    """The indices of the k largest absolute values of x, ascending."""
     if k == len(x):
         return moved(np.arange(k, dtype=np.uint32), x)
     return np.sort(np.argpartition(np.abs(x), len(x) - k)[len(x) - k :]).astype(np.uint32)

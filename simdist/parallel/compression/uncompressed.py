@@ -1,4 +1,4 @@
-"""Uncompressed: the all-reduce itself, to hold the others against."""
+"""Uncompressed: the all-reduce itself, to compare with."""
 
 from simdist.arrays import Array
 from simdist.comm import Communicator
