@@ -22,7 +22,7 @@ from simdist.nn import Observer, Parameter, Parameters
 __all__ = ["BUCKET_BYTES", "Buckets"]
 
 BUCKET_BYTES = 1 << 20
-"""How much is reduced at once where nobody says otherwise."""
+"""The default size of a bucket."""
 
 
 class Buckets(Observer):
@@ -38,15 +38,15 @@ class Buckets(Observer):
 
     Args:
         parameters: bound to flat vectors, in the order of forward.
-        comm: the ranks that share the batch; all of them must make it, and get a second stream.
-        bucket_bytes: how much is reduced at once, at least; the last bucket of a pass may be smaller.
+        comm: the ranks that share the batch; all of them must create the buckets. Each gets a second stream.
+        bucket_bytes: the least size of a bucket; the last one of a pass may be smaller.
         algorithm: of the all-reduce.
 
     Raises:
-        ArgumentError: a bucket has no byte.
+        ArgumentError: bucket_bytes is less than 1.
 
-    Cost per rank and pass: that of one all-reduce a bucket, so the bytes of one all-reduce of everything, and
-    its latency as many times as there are buckets.
+    Cost per rank and pass: an all-reduce per bucket, so the bytes of one all-reduce of the whole gradient, and its
+    latency once per bucket.
     """
 
     def __init__(
@@ -63,14 +63,12 @@ class Buckets(Observer):
 
     def _begin(self) -> None:
         """Nothing is complete."""
-        # The parameters not yet complete, the last of them at the end; and where the complete ones that are
-        # not yet on their way end in the flat vector.
-        self._open = [p.name for p in self._parameters]
-        self._early: set[str] = set()
-        self._edge = self._parameters.size
+        self._open = [p.name for p in self._parameters]  # not yet complete, in the order of the vector
+        self._early: set[str] = set()  # complete, but not all parameters after them are
+        self._edge = self._parameters.size  # from here on the vector is reduced, or being reduced
 
     def gradients_complete(self, parameters: tuple[Parameter, ...]) -> None:
-        """Send off what is complete up to the end of the vector, if that fills a bucket."""
+        """Reduce the gradients from the last incomplete one to the edge, if they fill a bucket."""
         self._early.update(p.name for p in parameters)
         while self._open and self._open[-1] in self._early:
             self._early.remove(self._open.pop())
@@ -79,7 +77,7 @@ class Buckets(Observer):
             self._send_off(start)
 
     def finish(self) -> None:
-        """Reduce the rest, and return when every bucket is reduced; then ready for the next pass."""
+        """Reduce the rest, wait for every bucket, and get ready for the next pass."""
         if self._edge > 0:
             self._send_off(0)
         for work in self._works:

@@ -15,7 +15,7 @@ __all__ = ["Centralized"]
 
 
 class Centralized(Method):
-    """Every rank works on its part of the batch; rank 0 does so too, and is the server of all others.
+    """Every rank works on its part of the batch; rank 0 is also the server of the others.
 
         rank         0                      1          2          3
         gradients    g0                   g1 -> 0
@@ -30,9 +30,9 @@ class Centralized(Method):
         model, comm, recipe: as of `Learner`. The model gets two flat vectors from `comm.empty`.
         seed: of the first weights, which rank 0 draws and broadcasts.
 
-    Cost per step, n bytes of gradient and as many of weights on p ranks: rank 0 receives n(p-1) bytes in p-1
-    messages, adds as many up and sends as many; any other sends one message of n and receives one. All goes
-    through rank 0's one wire, so with alpha seconds a message, beta a byte and gamma a byte added it takes
+    Cost per step, n bytes of gradient and n of weights on p ranks: rank 0 receives p-1 messages of n bytes, adds
+    them up, and sends p-1 of n; any other rank sends one and receives one. All of them pass through the link of
+    rank 0, so with alpha seconds per message, beta per byte sent and gamma per byte added the time is
 
         centralized                   2 (p-1) (alpha + n beta) + (p-1) n gamma        grows with p
         reduce + broadcast (tree)     2 lg p (alpha + n beta) + lg p n gamma          with lg p
@@ -57,18 +57,18 @@ class Centralized(Method):
         return self._replica.weights
 
     def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
-        """Each rank by itself."""
+        """See Method. Sends nothing."""
         return self._replica.backward(windows, scale * self.update.scale, noise)
 
     def step(self, learning_rate: float) -> bool:
-        """To the server and back."""
+        """Reduce gradients to the server, update there, and broadcast the weights."""
         changed = self._root.step(learning_rate)
         if changed:
             self._root.send_weights()
         return changed
 
     def loss(self, windows: Array) -> float:
-        """Each rank by itself."""
+        """See Learner. Sends nothing."""
         return self._replica.loss(windows)
 
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:

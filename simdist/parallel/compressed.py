@@ -22,13 +22,13 @@ _PUT_OFF = "compression.put_off/"
 class Compressed(Method):
     """`DataParallel` whose all-reduce is a compressor's sum.
 
-        rank 0     gradient 0 + residual 0  -->  packet 0  --+            +--> about the sum, the same bits
+        rank 0     gradient 0 + residual 0  -->  packet 0  --+            +--> approximate sum, the same bits
         rank 1     gradient 1 + residual 1  -->  packet 1  --+--> sum  ---+--> the same
                                     residual 1 <-- what the packet leaves out, for the next step
 
-    The weights stay equal on all ranks, but are not those of one rank with the whole batch: a part of each
-    gradient is applied some steps late. For SGD that makes little difference, because it sums gradients; a rule of
-    the Adam family divides by their size, and loses more.
+    The weights stay equal on all ranks, but differ from those of one rank with the whole batch: a part of each
+    gradient is applied some steps late. This makes little difference to SGD, which sums gradients; rules of the
+    Adam family, which divide by the size of gradients, lose more.
 
     Args:
         model, comm, recipe: as of `Learner`; the precision is float32 or float64.
@@ -40,9 +40,9 @@ class Compressed(Method):
     Attributes:
         compressor: with its counts, `sent_bytes` against `plain_bytes`.
 
-    A checkpoint keeps the sum of all ranks' residuals, so that any number of ranks may resume from it and nothing is
-    lost; it does not keep whose they were, nor PowerSGD's Q. So a resumed run is as good as one that was not
-    stopped, but not bit-identical to it.
+    A checkpoint keeps the sum of all ranks' residuals, so any number of ranks may resume from it and no gradient is
+    lost. It keeps neither the residual of each rank nor PowerSGD's Q, so a resumed run is not bit-identical to one
+    that was not stopped.
 
     Cost per rank and step: the compressor's. Memory: the compressor's `state`.
 
@@ -78,11 +78,11 @@ class Compressed(Method):
         return self.compressor.item_bytes
 
     def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
-        """Each rank by itself."""
+        """See Method. Sends nothing."""
         return self._replica.backward(windows, scale * self.update.scale, noise)
 
     def step(self, learning_rate: float) -> bool:
-        """Compress, sum, and change every copy alike."""
+        """Compress, sum, and update every replica in the same way."""
         gradient = self._replica.gradient
         with self.comm.span(GRADIENTS, gradient.nbytes):
             self.compressor.reduce(gradient, self.comm)
@@ -92,18 +92,18 @@ class Compressed(Method):
         return changed
 
     def loss(self, windows: Array) -> float:
-        """Each rank by itself."""
+        """See Learner. Sends nothing."""
         return self._replica.loss(windows)
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
     def vectors(self) -> dict[str, list[Shard]]:
-        """With what the ranks together have put off, of which each gives a part: a reduce-scatter."""
+        """See Learner; also this rank's part of the sum of all residuals, by a reduce-scatter."""
         left = reduce_scatter(self.compressor.put_off(self.comm.rank), self.comm)
         return super().vectors() | {_PUT_OFF: [Shard(self._part.start, left)]}
 
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
-        """Each rank takes its part of what was put off, as if it had put off that and nothing else."""
+        """Each rank's residual becomes its part of the sum of all residuals, and zero elsewhere."""
         rest = dict(vectors)
         (part,) = rest.pop(_PUT_OFF)
         super().restore(rest, numbers)
@@ -114,5 +114,5 @@ class Compressed(Method):
 
     @property
     def _part(self) -> slice:
-        """What this rank keeps of what all have put off."""
+        """This rank's part of the sum of all residuals."""
         return partition(len(self.weights), self.comm.size)[self.comm.rank]

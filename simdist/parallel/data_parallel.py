@@ -16,8 +16,8 @@ __all__ = ["DataParallel"]
 
 
 class DataParallel(Method):
-    """A model of which each rank holds a replica. Replicas start equal and stay equal, because all ranks update them
-    with the same gradient: the sum over the ranks of the gradients of their parts of the batch.
+    """A model with a replica on each rank. Replicas start equal and stay equal, because all ranks update them with the
+    same gradient: the sum over the ranks of the gradients of their parts of the batch.
 
         rank 0     batch part 0     gradient of part 0  --+             +--> gradient of the batch
         rank 1     batch part 1     gradient of part 1  --+-all-reduce--+--> the same
@@ -27,7 +27,7 @@ class DataParallel(Method):
         model, comm, recipe, spread: as of `Learner`. The model gets two flat vectors.
         seed: of the first weights, which rank 0 draws and broadcasts.
         algorithm: of the all-reduce of the gradient.
-        bucket_bytes: reduce this much at a time during backward, as `Buckets` does; None reduces all after it.
+        bucket_bytes: reduce at least this much at a time during backward, by `Buckets`; None reduces all after it.
         memory: makes the vectors; `comm.empty` if not given.
 
     Cost per rank and step, n bytes of gradient on p ranks: that of the all-reduce, 2n(p-1)/p bytes at least.
@@ -62,7 +62,7 @@ class DataParallel(Method):
         return self._replica.gradient
 
     def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
-        """Add to `gradient`; with the last micro-batch leave in it the sum over all ranks."""
+        """Add to `gradient`; after the last micro-batch it is the sum over all ranks."""
         observer = self._buckets if last else None
         total = self._replica.backward(windows, scale * self.update.scale, noise, observer)
         if last:
@@ -70,7 +70,7 @@ class DataParallel(Method):
         return total
 
     def reduce(self) -> None:
-        """Leave in `gradient` the sum over all ranks: what `backward` does last, and whoever adds to it otherwise."""
+        """Sum `gradient` over all ranks. `backward` ends with this, and so must any other code that adds to it."""
         with self.comm.span(GRADIENTS, self.gradient.nbytes):
             if self._buckets:
                 self._buckets.finish()
@@ -78,12 +78,12 @@ class DataParallel(Method):
                 all_reduce(self.gradient, self.comm, algorithm=self.algorithm)
 
     def step(self, learning_rate: float) -> bool:
-        """Every rank changes its copy alike."""
+        """Every rank updates its replica in the same way."""
         with self.comm.span("update"):
             changed = self.update.step(self.gradient, learning_rate)
             clear(self.gradient)
         return changed
 
     def loss(self, windows: Array) -> float:
-        """Each rank by itself."""
+        """See Learner. Sends nothing."""
         return self._replica.loss(windows)

@@ -25,11 +25,11 @@ def check_replicas(parameters: Parameters, comm: Communicator) -> None:
     ranks have it, the message says so.
 
     Args:
-        parameters: bound to this rank's copy. Phantoms hold no numbers, and are taken to be the same.
-        comm: the ranks that have a copy each; all must call.
+        parameters: bound to this rank's copy. Phantoms hold no numbers and count as equal.
+        comm: the ranks with a copy each; all must call.
 
-    Cost per rank: the weights are read once, and 32 bytes a rank all-gathered. Only after a difference is found
-    32 bytes more for each parameter.
+    Cost per rank: the weights are read once, and 32 bytes a rank are all-gathered; if they differ, another 32 bytes
+    a rank for each parameter.
 
     Raises:
         ReplicaDrift: on all ranks, naming those that drifted and the first parameter that differs.
@@ -44,7 +44,7 @@ def check_replicas(parameters: Parameters, comm: Communicator) -> None:
 
 
 def _gathered(arrays: list[Array], comm: Communicator) -> list[bytes]:
-    """The digests of each rank's arrays, one after the other, by rank."""
+    """For each rank, the digests of its arrays, concatenated."""
     own = b"".join(hashlib.sha256(on_host(x).view(np.uint8).data).digest() for x in arrays)
     every = np.empty(comm.size * len(own), np.uint8)
     all_gather(np.frombuffer(own, np.uint8), comm, out=every)
@@ -52,7 +52,7 @@ def _gathered(arrays: list[Array], comm: Communicator) -> list[bytes]:
 
 
 def _story(digests: list[bytes], parameters: Parameters, comm: Communicator) -> str:
-    """Who drifted where; all ranks come to the same words."""
+    """The error message, the same on all ranks."""
     right, count = Counter(digests).most_common(1)[0]
     model = digests.index(right)
     drifted = [rank for rank, digest in enumerate(digests) if digest != right]
@@ -65,6 +65,8 @@ def _story(digests: list[bytes], parameters: Parameters, comm: Communicator) -> 
     told = ", ".join(f"rank {rank} (first in {name})" for rank, name in list(first.items())[:8])
     more = f" and {len(drifted) - 8} more" if len(drifted) > 8 else ""
     doubt = (
-        "" if 2 * count > comm.size else f"; only {count} of {comm.size} ranks agree, so it may be these that drifted"
+        ""
+        if 2 * count > comm.size
+        else f"; only {count} of {comm.size} ranks agree, so those may be the ones that drifted"
     )
     return f"the weights of {told}{more} differ from those of rank {model}{doubt}"

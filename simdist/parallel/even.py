@@ -1,4 +1,4 @@
-"""Even: checks that something can be divided equally over ranks."""
+"""Even: a check that something can be divided equally over ranks."""
 
 from math import isqrt
 
@@ -8,12 +8,12 @@ __all__ = ["check_even"]
 
 
 def check_even(what: str, count: int, axis: str, size: int, parts: int = 1) -> None:
-    """Raise ArgumentError, which lists the sizes of this axis that are possible, unless each rank gets as many.
+    """Raise ArgumentError, which lists the possible sizes of this axis, unless all ranks get the same number.
 
     Args:
-        what, count: what is shared, in the plural, and how many there are.
+        what, count: the things to share, in the plural, and their number.
         axis, size: of the mesh.
-        parts: how many each rank takes, where it takes several.
+        parts: the number of equal parts that each rank takes.
     """
     if count % (size * parts):
         whole = count // parts if count % parts == 0 else 0

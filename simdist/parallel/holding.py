@@ -1,4 +1,4 @@
-"""Holding: which stretches of a model's flat vector a rank has, end to end in a vector of its own."""
+"""Holding: the stretches of a model's flat vector that a rank holds, end to end in the rank's own vector."""
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
@@ -11,7 +11,7 @@ __all__ = ["Holding", "Shard"]
 
 
 class Shard(NamedTuple):
-    """A stretch of a flat vector that is laid out as a model's parameters are.
+    """A stretch of a flat vector with the layout of a model's parameters.
 
     Attributes:
         start: where it begins in the whole vector.
@@ -23,7 +23,7 @@ class Shard(NamedTuple):
 
 
 class Holding:
-    """Stretches of a whole vector, and where they lie in a rank's own.
+    """Stretches of a whole vector, and their places in a rank's own vector.
 
         whole     |-----##----------|--------###-----------|-###--|
         own       ##|###|###                                          size 8
@@ -31,8 +31,8 @@ class Holding:
 
     Args:
         stretches: slices of the whole vector, in order, apart from each other; some may be empty.
-        rooms: how many items of the own vector each gets, at least its length, which it is if not given. What is
-            left over is padding: zeros, for whoever needs stretches of even lengths.
+        rooms: the items of the own vector that each stretch gets: at least its length, which is the default. The
+            rest of a room is padding with zeros, for callers that need stretches of equal length.
 
     Attributes:
         stretches: as given.
@@ -41,7 +41,7 @@ class Holding:
         size: of the own vector.
 
     Raises:
-        ArgumentError: stretches or rooms are not as said.
+        ArgumentError: stretches are out of order or overlap, or a room is missing or too short.
     """
 
     def __init__(self, stretches: Iterable[slice], rooms: Sequence[int] | None = None) -> None:
@@ -63,20 +63,19 @@ class Holding:
         return cls([slice(0, size)])
 
     def own(self, span: slice) -> slice:
-        """Where those items of whole[span] that are held lie in the own vector.
+        """The slice of the own vector with the items of whole[span] that are held, including padding between them.
 
-        Where none are, it is the empty slice between what is held before the span and what is held after it;
-        padding between items of the span is a part of it.
+        If none are held, it is the empty slice between the items held before the span and those held after it.
         """
         return slice(self._first_from(span.start), self._first_from(span.stop))
 
     def _first_from(self, item: int) -> int:
-        """Where in the own vector the first held item of whole[item:] lies, or else its end."""
+        """The index in the own vector of the first held item of whole[item:], or its end if there is none."""
         for stretch, place in zip(self.stretches, self.places, strict=True):
             if item < stretch.stop:
                 return int(place.start) + max(item - int(stretch.start), 0)
         return self.size
 
     def shards(self, own: Array) -> list[Shard]:
-        """A vector of this holding's size as shards of the whole one; they are views."""
+        """A vector of this holding's size as shards of the whole vector; they are views."""
         return [Shard(stretch.start, own[place]) for stretch, place in zip(self.stretches, self.places, strict=True)]

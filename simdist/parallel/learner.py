@@ -23,7 +23,7 @@ class Learner(ABC):
         model: not yet bound to memory.
         comm: the ranks that share each batch. All of them must call, here and in every method.
         recipe: the update rule; equal on all ranks.
-        spread: how other axes split the model, if they do; then comm is the data axis.
+        spread: how other axes split the model; comm is then the data axis.
 
     Attributes:
         update: updates this rank's weights.
@@ -41,7 +41,7 @@ class Learner(ABC):
 
     @property
     def item_bytes(self) -> int:
-        """Of an item of what the ranks send each other: collectives cut between whole ones."""
+        """Bytes of one item of a message; collectives cut arrays between items."""
         return self.recipe.precision.dtype.itemsize
 
     @abstractmethod
@@ -53,9 +53,9 @@ class Learner(ABC):
         Args:
             windows: of each of this rank's micro-batches, shape (n, length), uint8; n may be 0.
             scale: the summed loss is multiplied by it before backward: with num_updates / (targets in the global
-                batch) each window weighs the same, and an update is by the gradient of a mean loss.
+                batch) all windows have the same weight, and each update uses the gradient of a mean loss.
             learning_rate: of this batch.
-            noise: which windows of the batch each has, for dropout; without it nothing is dropped.
+            noise: for dropout, the windows of the batch in each micro-batch; without it nothing is dropped.
 
         Returns:
             The loss summed over these windows, in nats.
@@ -63,18 +63,18 @@ class Learner(ABC):
 
     @abstractmethod
     def loss(self, windows: Array) -> float:
-        """The loss summed over these windows, in nats, without dropout. All ranks must call equally often."""
+        """The loss summed over these windows, in nats, without dropout. Ranks must call the same number of times."""
 
     def logits(self, tokens: Array) -> Array:
-        """The logits of the next token after each row: see `Model.logits`. All ranks must call equally often."""
+        """The logits of the next token after each row: see `Model.logits`. Ranks must call the same number of times."""
         return self.model.logits(tokens)
 
     def vectors(self) -> dict[str, list[Shard]]:
-        """What this rank keeps of the weights and of the optimizer's state, for a checkpoint: see `Update`."""
+        """This rank's part of the weights and the optimizer's state, for a checkpoint: see `Update`."""
         return self.update.vectors()
 
     def numbers(self) -> dict[str, float]:
-        """What all ranks keep alike, for a checkpoint."""
+        """The state that is the same on all ranks, for a checkpoint."""
         return self.update.numbers()
 
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:

@@ -43,7 +43,7 @@ class LossScale:
             the gradients are at fault, not the scale.
 
     Raises:
-        ArgumentError: an argument is outside of its limits.
+        ArgumentError: an argument is outside its limits.
 
     Source: Micikevicius et al. 2018, arXiv 1710.03740, section 3.2: scaling, and skipping the update on
     overflow. When to halve and to double is as in PyTorch's GradScaler.
@@ -76,7 +76,7 @@ class LossScale:
         """Whether the gradient is finite on all ranks; all must call, and all get the same answer.
 
         Args:
-            gradient: what this rank has of it, all or a shard, before or after it is reduced; any real dtype.
+            gradient: the whole one or this rank's shard, before or after the reduction; any real dtype.
 
         Cost per rank: an all-reduce of 1 byte. The gradient is read once.
         """
@@ -86,7 +86,7 @@ class LossScale:
         return not wrong[0]
 
     def update(self, finite: bool) -> None:
-        """Set the factor for the next step, by what `agree` found in this one."""
+        """Set the factor for the next step; `finite` is the result of `agree` in this one."""
         if finite:
             self.good_steps += 1
             self.skipped_in_a_row = 0
@@ -100,14 +100,14 @@ class LossScale:
             self.value = max(self.value / 2, self.least)
 
     def state(self) -> dict[str, float]:
-        """All that a checkpoint has to keep; the same on all ranks."""
+        """The state to keep in a checkpoint; the same on all ranks."""
         return {name: getattr(self, name) for name in _STATE}
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Take over what `state` gave.
+        """Restore what `state` returned.
 
         Raises:
-            ArgumentError: a number is missing, unknown or outside of its limits; nothing is changed then.
+            ArgumentError: a number is missing, unknown or outside its limits; the state is then unchanged.
         """
         if set(state) != set(_STATE):
             raise ArgumentError(f"a loss scale keeps {', '.join(_STATE)}; was given {', '.join(state) or 'nothing'}")

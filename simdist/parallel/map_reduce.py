@@ -29,11 +29,11 @@ class MapReduce(Method):
         model, comm, recipe: as of `Learner`. The model gets two flat vectors from `comm.empty`.
         seed: of the first weights, which rank 0 draws and broadcasts.
 
-    Every rank must call `backward` at least once a step, with no windows if it has none.
+    Every rank must call `backward` at least once per step, with empty windows if it has none.
 
-    Cost per step, n bytes of gradient and as many of weights on p ranks: a binomial broadcast and a binomial
-    reduce: rank 0 receives ceil(lg p) messages of n, then sends as many: the time of 2 ceil(lg p) n bytes, where
-    a ring all-reduce takes that of 2n(p-1)/p; all ranks together send 2n(p-1).
+    Cost per step, n bytes of gradient and n of weights on p ranks: a binomial broadcast and a binomial reduce. Rank 0
+    receives ceil(lg p) messages of n bytes, then sends ceil(lg p): the time of 2 ceil(lg p) n bytes, against
+    2n(p-1)/p for a ring all-reduce. All ranks together send 2n(p-1) bytes.
 
     Source: Chu et al. 2006, "Map-Reduce for Machine Learning on Multicore", NIPS 19, 281-288: the summation form,
     and backpropagation, where mappers find partial gradients and the reducer adds them up.
@@ -48,37 +48,37 @@ class MapReduce(Method):
 
     @property
     def weights(self) -> Array:
-        """The flat vector of all weights: on other ranks than 0, those of the last job."""
+        """The flat vector of all weights; on ranks other than 0 those of the last job."""
         return self._replica.weights
 
     def _tell(self) -> None:
-        """Let the mappers know the weights."""
+        """Broadcast the weights, if they changed since the last broadcast."""
         if not self._told:
             self._root.send_weights()
             self._told = True
 
     def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
-        """Map."""
+        """The map."""
         self._tell()
         return self._replica.backward(windows, scale * self.update.scale, noise)
 
     def step(self, learning_rate: float) -> bool:
-        """Reduce."""
+        """The reduction, and the update on rank 0."""
         changed = self._root.step(learning_rate)
         self._told = self._told and not changed
         return changed
 
     def loss(self, windows: Array) -> float:
-        """A map, too."""
+        """Also a map. All ranks must call."""
         self._tell()
         return self._replica.loss(windows)
 
     def logits(self, tokens: Array) -> Array:
-        """A map, too."""
+        """Also a map. All ranks must call."""
         self._tell()
         return super().logits(tokens)
 
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
-        """Rank 0 resumes from these; the others get them with the next job."""
+        """Rank 0 resumes from these; the others get its weights with the next job."""
         super().restore(vectors, numbers)
         self._told = False

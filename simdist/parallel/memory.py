@@ -1,4 +1,4 @@
-"""Memory: what a rank holds of a model, measured beside predicted beside what the papers say."""
+"""Memory: the bytes of a model on a rank, as measured, as predicted, and by the papers' formulas."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -14,11 +14,11 @@ __all__ = ["MemoryRow", "Prediction", "memory_rows", "optimizer_state", "replica
 
 
 class Prediction(NamedTuple):
-    """How many bytes of a category a rank holds at most.
+    """The peak bytes of a category on a rank.
 
     Attributes:
         num_bytes: by this implementation's own formula, exactly.
-        paper_bytes: by the paper's; None where it says nothing.
+        paper_bytes: by the paper's; None where it has none.
     """
 
     num_bytes: int
@@ -26,7 +26,7 @@ class Prediction(NamedTuple):
 
 
 class MemoryRow(NamedTuple):
-    """A category's most bytes three times; None where there is no formula."""
+    """A category's peak bytes three times; None where there is no formula."""
 
     category: str
     measured: int
@@ -35,11 +35,11 @@ class MemoryRow(NamedTuple):
 
 
 def optimizer_state(recipe: Recipe, num_weights: int) -> Prediction:
-    """What an update rule remembers of so many weights that it holds in one piece, masters included.
+    """The bytes of an update rule's state for one contiguous vector of weights, masters included.
 
         SGD, LARS          one number a weight, the velocity; SGD without momentum none
         Adam, AdamW, LAMB  two, the moments
-        one of one's own   as much as it keeps of an array of this length
+        a registered rule  the bytes of its state for an array of this length
         AdamW of 8 bits    two bytes a weight, and two scales of 4 bytes for each 2048 weights, which its paper
                            leaves out
         mixed precision    4 bytes more a weight: the masters
@@ -54,11 +54,11 @@ def optimizer_state(recipe: Recipe, num_weights: int) -> Prediction:
 
 
 _NUMBERS = {"sgd": 1, "lars": 1, "adam": 2, "adamw": 2, "lamb": 2}
-"""How many numbers a rule keeps for a weight; SGD without momentum none."""
+"""The numbers that a rule keeps per weight; SGD without momentum keeps none."""
 
 
 def rule_bytes(recipe: Recipe, num_weights: int) -> int:
-    """What an update rule remembers of so many weights that it holds in one piece, exactly; masters come on top."""
+    """The exact bytes of an update rule's state for one contiguous vector of weights, without masters."""
     if recipe.optimizer == "adamw8bit":
         return 2 * num_weights + 8 * -(-num_weights // recipe.alignment)
     if recipe.optimizer not in _NUMBERS:
@@ -75,15 +75,14 @@ def replicated_memory(
     sequences: int = 0,
     cut: Cut | None = None,
 ) -> dict[str, Prediction]:
-    """By category, what a rank holds in a method that gives it all of the model: `DataParallel` and its kin.
+    """By category, the memory of a rank in a method that replicates the model, such as `DataParallel`.
 
     Args:
         num_weights: of the model.
-        shape, sequences: of a GPT and of the micro-batch that this rank has in flight; without them nothing is
-            said of activations.
-        cut: how other ranks share its activations, where they do. Then the weights are those of this rank.
+        shape, sequences: of a GPT and of this rank's micro-batch in flight; without them activations are left out.
+        cut: how ranks share activations; num_weights then counts those of this rank.
 
-    Of activations there is a paper's figure only for the GPTs that it is about: `Shape.in_papers`.
+    The papers' activations are of `Shape.in_papers` only.
     """
     e = recipe.precision.dtype.itemsize
     found = {
@@ -100,7 +99,7 @@ def replicated_memory(
 
 
 def memory_rows(ledger: Ledger, predictions: Mapping[str, Prediction]) -> list[MemoryRow]:
-    """Each category that took any memory or should have, at its own peak; then all of them at the common one."""
+    """A row for each category that was used or predicted, at its own peak; then the peak of their total."""
     rows = []
     for category in CATEGORIES:
         promised, measured = predictions.get(category), ledger.peaks[category]

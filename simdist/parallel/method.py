@@ -10,7 +10,7 @@ from simdist.parallel.learner import Learner
 __all__ = ["GRADIENTS", "Method"]
 
 GRADIENTS = "synchronize gradients"
-"""The span around a step's reduction, or around what is left of it when backward is over."""
+"""The span around a step's reduction, or around the part of it that is left after backward."""
 
 
 class Method(Learner):
@@ -20,20 +20,20 @@ class Method(Learner):
             total += method.backward(windows, scale, noise, last=…)     # gradients add up
         method.step(learning_rate)                                      # over the ranks, then new weights
 
-    Whatever the method, the weights after a step are those of one rank with the whole batch, up to rounding;
-    a method that differs by more says so.
+    The weights after a step equal those of one rank with the whole batch, up to rounding; a method that differs by
+    more says so.
     """
 
     @abstractmethod
     def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
         """Forward and backward: add the derivatives of scale * the summed loss to the gradient of the batch.
 
-        With scale = 1 / (targets in the global batch) that is the gradient of the batch's mean loss, however
-        the batch is split: each window weighs the same, and a rank may have none.
+        With scale = 1 / (targets in the global batch) this is the gradient of the batch's mean loss, for any split
+        of the batch: all windows have the same weight, and a rank may have none.
 
         Args:
             windows: this rank's micro-batch, shape (n, length), uint8.
-            noise: which windows of the batch these are, for dropout; without it nothing is dropped.
+            noise: for dropout, which windows of the batch these are; without it nothing is dropped.
             last: whether it is this rank's last before `step`, so that the reduction of gradients may begin.
 
         Returns:

@@ -31,17 +31,17 @@ __all__ = ["ATTENTIONS", "MeshParts", "check_cut"]
 
 _SPLITS: dict[str, type[Split]] = {"ring": Zigzag, "even-ring": Even, "ulysses": Even}
 ATTENTIONS = tuple(_SPLITS)
-"""How texts that are cut along sp are attended to: see `simdist.parallel.sequence`."""
+"""The attention over texts that are cut along sp: see `simdist.parallel.sequence`."""
 
-# The axes along which a gradient may be found in parts: of what all have, and of experts; the same of what ranks on
-# tp find different parts of.
+# The axes over which a gradient may have to be summed: of parameters that all ranks have, and of experts; then the same
+# for parameters of which the ranks on tp compute different parts of the gradient.
 _SUMS = (("ep", "sp"), ("sp",), ("ep", "sp", "tp"), ("sp", "tp"))
 
 
 def check_cut(
     shape: Shape, sizes: Mapping[str, int], *, sequence_parallel: bool = False, attention: str = "ring"
 ) -> None:
-    """Raise ArgumentError, which says what would be possible, if axes of these sizes cannot share a GPT.
+    """Raise ArgumentError, which lists the possible sizes, if axes of these sizes cannot share a GPT.
 
     Args:
         sizes: by axis; 1 where not given.
@@ -76,8 +76,8 @@ class MeshParts(Parts):
 
         tp    heads, hidden features, also of experts, and the vocabulary: see `simdist.parallel.tensor`
         sp    the tokens of each text: `simdist.parallel.sequence`
-        ep    experts; for all else it is a second axis of data: `simdist.parallel.expert`
-        dp    windows: what the method does
+        ep    experts; for all other layers it is a second data axis: `simdist.parallel.expert`
+        dp    windows: this is up to the method
 
     Args:
         mesh: of all ranks that train together.
@@ -88,7 +88,7 @@ class MeshParts(Parts):
         all_to_all: the algorithm of the exchanges on ep and, of Ulysses, on sp.
 
     Attributes:
-        data: the ranks that have different windows of each batch: along dp and ep, one of each group sharing windows.
+        data: the ranks with different windows of each batch, along dp and ep: one from each group that shares windows.
 
     Cost per rank and block, of b sequences of s tokens and a width of h, in items, with t the size of tp:
 
@@ -97,12 +97,12 @@ class MeshParts(Parts):
                                                             more all-gathers, of inputs kept only as shards
         both        8bsh(t-1)/t                             sharded: 10bsh(t-1)/t
 
-    Full recomputation adds one more forward: 4bsh(t-1)/t. Beside the blocks, the embedding takes an all-reduce
-    forward and the logits one backward, and the loss three numbers a token. Of a mixture of experts the slots at hand,
-    full or empty, go through the region in place of a perceptron's bs tokens: half of the above is of these.
+    Full recomputation adds one more forward: 4bsh(t-1)/t. Outside the blocks, the embedding takes an all-reduce
+    forward, the logits one backward, and the loss three numbers a token. In a mixture of experts, the slots on this
+    rank, full or empty, pass through the region instead of an MLP's bs tokens; that is half of the above.
 
     Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3; Narayanan et al. 2021, arXiv 2104.04473, section 3.2;
-    Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2 (where the extra gathers of backward are said to be
+    Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2 (which says that the extra gathers of backward are
     overlapped with computation).
     """
 
@@ -128,16 +128,16 @@ class MeshParts(Parts):
         self.region = kind(mesh.tp, algorithm)
         self._names: set[str] = set()  # of all parameters
         self._cut: dict[str, set[str]] = {"ep": set(), "sp": set(), "tp": set()}  # along each axis
-        self._partly: set[str] = set()  # those of whose gradients ranks on tp find different parts
+        self._partly: set[str] = set()  # whose gradients are the sum over tp of what each rank computes
 
     def check(self, shape: Shape) -> None:
         """See Parts."""
         check_cut(shape, self.mesh.sizes, sequence_parallel=self.sequence_parallel, attention=self.kind)
 
     def padded(self, tokens: Array, shape: Shape) -> Array:
-        """To the whole context, where ranks share it, so that each has its tokens as in training.
+        """Padded to the whole context where ranks share it, so that each gets the same tokens as in training.
 
-        No token sees those after it; but where experts drop second choices, they do so for what is added, too.
+        No token sees the padding after it, but padding counts when experts drop second choices.
         """
         n, count = tokens.shape
         if count >= shape.context or not (self.split or self.sequence_parallel):
@@ -147,7 +147,7 @@ class MeshParts(Parts):
         return padded
 
     def tokens(self, count: int) -> Array:
-        """The numbers, in their text, of this rank's tokens in the stream, of which there are `count`."""
+        """The positions in their text of this rank's `count` tokens between the layers."""
         inside = count * self.mesh.tp.size if self.sequence_parallel else count
         numbers = self.split.own(inside * self.mesh.sp.size) if self.split else np.arange(inside)
         return numbers[self.region.tokens(count)]
@@ -182,7 +182,7 @@ class MeshParts(Parts):
         return self._inside(RowParallelLinear(name, in_features, out_features, self.region, std=std, bias=bias))
 
     def rotary(self, heads: int, groups: int) -> Layer:
-        """See Parts. All tokens of the region are here, and of its heads some."""
+        """See Parts. A rank has all tokens of the region and some of its heads."""
         split = self.split
         tokens = np.arange if split is None else lambda count: split.own(count * split.comm.size)
         t = self.mesh.tp.size
@@ -208,10 +208,12 @@ class MeshParts(Parts):
                 flash=flash,
                 algorithm=self.all_to_all,
             )
-        return RingAttention(name, count, self.split, dropout, first, groups)  # it keeps no probabilities anyway
+        return RingAttention(
+            name, count, self.split, dropout, first, groups
+        )  # keeps no probabilities, so needs no recomputation
 
     def experts(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
-        """See Parts. Routers are outside of the region, slots are brought into it at their experts."""
+        """See Parts. Routers are outside of the region; slots enter it at their experts."""
         exchange, perceptrons = AllToAllExchange(self.mesh.ep, self.all_to_all), None
         if self.mesh.tp.size > 1:
             h, own = shape.width, exchange.own(shape.experts)
@@ -240,26 +242,26 @@ class MeshParts(Parts):
         """See Parts."""
         return VocabularyParallelCrossEntropy(self.mesh.tp, self.split, self.algorithm)
 
-    # -- where they are ---------------------------------------------------------------------------------
+    # -- how they are spread ---------------------------------------------------------------------------------
 
     def _inside(self, layer: Layer, axis: str = "tp") -> Layer:
-        """One that sees all tokens of its region: what of it is not cut gets the same gradients on all its ranks."""
+        """A layer that sees all tokens of its region: what is not cut gets the same gradient on all ranks."""
         self._names.update(p.name for p in layer.parameters)
         self._cut[axis].update(p.name for p in layer.parameters if p.place.index)
         return layer
 
     def _outside(self, layer: Layer) -> Layer:
-        """One that sees some of the tokens, where they are shared out."""
+        """A layer that, with sequence parallelism, sees only this rank's tokens."""
         if self.sequence_parallel:
             self._partly.update(p.name for p in layer.parameters if not p.place.index)
         return self._inside(layer)
 
     def spread(self) -> Spread:
-        """What an update has to know of a model of these parts, once it is made. All ranks of the mesh must call."""
+        """The `Spread` of a model of these parts; to call after the model is made, on all ranks of the mesh."""
         mesh = self.mesh
         model = mesh.group("pp", "ep", "sp", "tp")
         sums = []
-        for axes in _SUMS:  # as many groups on all ranks, whatever parameters they have
+        for axes in _SUMS:  # all ranks make the same groups, also those without such parameters
             group = mesh.group(*axes)
             names = frozenset(name for name in self._names if self._partial(name) == axes)
             if group.size > 1 and names:
@@ -267,10 +269,10 @@ class MeshParts(Parts):
         return Spread(mesh.comm, model if model.size > 1 else None, tuple(sums), self._counts)
 
     def _partial(self, name: str) -> tuple[str, ...]:
-        """The axes, but dp, along which ranks find different parts of a parameter's gradient."""
+        """The axes other than dp over which a parameter's gradient must be summed."""
         sees = {"ep": name not in self._cut["ep"], "sp": True, "tp": name in self._partly}
         return tuple(axis for axis in sees if sees[axis])
 
     def _counts(self, name: str) -> bool:
-        """Whether this rank counts a parameter: it does at the first place of each axis along which it is not cut."""
+        """Whether this rank counts a parameter: it must be first on each axis along which the parameter is not cut."""
         return all(name in names or self.mesh.coordinates[axis] == 0 for axis, names in self._cut.items())

@@ -1,4 +1,4 @@
-"""Precision: the dtypes that a training run computes in and keeps its weights in."""
+"""Precision: the dtypes in which a training run computes and keeps its weights."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ __all__ = ["Precision", "precision", "precisions"]
 
 @dataclass(frozen=True)
 class Precision:
-    """Two dtypes: that of computation and messages, and that of the master weights.
+    """Two dtypes: one for computation and messages, one for the master weights.
 
         precision    weights, activations, gradients, messages    master weights    loss scale
         float64      float64                                      the same          no
@@ -27,7 +27,7 @@ class Precision:
     Attributes:
         name: as in the table.
         dtype: of weights, activations, gradients and messages.
-        master_dtype: of what the update rule changes; its state has this dtype too.
+        master_dtype: of the weights that the update rule changes, and of its state.
         scaled: whether the loss is scaled.
 
     Source: Micikevicius et al. 2018, arXiv 1710.03740, section 3; Kalamkar et al. 2019, arXiv 1905.12322.
@@ -40,7 +40,7 @@ class Precision:
 
     @property
     def mixed(self) -> bool:
-        """Whether masters are kept apart from the weights that are computed with."""
+        """Whether there are masters beside the weights used in computation."""
         return self.dtype != self.master_dtype
 
 
@@ -65,7 +65,7 @@ def precision(name: str) -> Precision:
     """The precision of this name.
 
     Raises:
-        UnknownNameError: there is none.
+        UnknownNameError: there is no such precision.
     """
     if name not in _PRECISIONS:
         raise unknown_name("precision", name, _PRECISIONS)

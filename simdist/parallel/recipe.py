@@ -1,4 +1,4 @@
-"""Recipe: how weights are updated, whichever rank holds them."""
+"""Recipe: how weights are updated, on any rank."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Recipe:
 
     Raises:
         UnknownNameError: there is no such rule.
-        ArgumentError: max_norm is not above 0. A rule's own limits are checked when it is made.
+        ArgumentError: max_norm is not above 0. A rule checks its own limits when it is made.
     """
 
     optimizer: str = "sgd"
@@ -53,8 +53,8 @@ class Recipe:
         Args:
             like: shape (holding.size,), of the masters' dtype.
             parameters: of the whole model.
-            holding: where `like` lies in its flat vector; each parameter's items in one piece.
-            combine: how the ranks that hold the rest add up norms, for LARS and LAMB.
+            holding: the place of `like` in its flat vector; each parameter's items are contiguous.
+            combine: sums norms over the ranks that hold the rest, for LARS and LAMB.
         """
         matrices = [holding.own(parameters.spans[p.name]) for p in parameters if len(p.shape) > 1]
         made: Any = _OPTIMIZERS[self.optimizer].make(self, like, matrices, combine)
@@ -64,20 +64,20 @@ class Recipe:
 
     @property
     def alignment(self) -> int:
-        """What the rule's shards should begin and end at multiples of: see `Optimizer`."""
+        """The rule's shards should begin and end at multiples of this: see `Optimizer`."""
         nothing = np.empty(0, self.precision.master_dtype)
         return self.rule(nothing, Parameters([]), Holding([]), alone).alignment
 
     @property
     def whole_matrices(self) -> bool:
-        """Whether the rule cannot do with parts of matrices whose other parts are another rank's model."""
+        """Whether the rule needs whole matrices, so that tensor parallelism may not split them."""
         return _OPTIMIZERS[self.optimizer].whole_matrices
 
     @property
     def whole_model(self) -> bool:
-        """Whether a weight's step depends on others: on its whole matrix, or on those beside it, of its block.
+        """Whether a weight's step depends on others: those of its matrix, or of its block.
 
-        What ranks with different parts of a model have in common would then drift apart.
+        Parameters shared by ranks with different parts of a model would then drift apart.
         """
         return self.whole_matrices or self.alignment > 1
 
@@ -104,16 +104,16 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
         def lion(recipe, like, matrices, combine):
             return Lion(like, recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
 
-    The function takes the recipe; what a rank holds, shape (n,); where in it the matrices lie, which decay; and how
-    ranks that hold the rest add up norms. What the rule keeps is made from what is held, as np.zeros_like(like): so it
-    is of its kind, and a phantom where memory is predicted.
+    The function takes the recipe; the vector that a rank holds, shape (n,); the slices of its matrices, which decay;
+    and a function that sums norms over the ranks that hold the rest. The rule makes its state from that vector, by
+    np.zeros_like(like), so the state is an array of the same kind: a phantom where memory is predicted.
 
     Args:
-        whole_matrices: whether the step of one weight depends on its whole matrix, as by LARS and LAMB: methods
-            that split matrices, or a model's layers over several ranks, then refuse the rule. It works on ZeRO's shards
-            if it sums with `combine` what it needs of a matrix.
+        whole_matrices: whether the step of one weight depends on its whole matrix, as in LARS and LAMB. Methods that
+            split matrices or layers over ranks refuse such a rule. On ZeRO's shards it works if it sums over each
+            matrix with `combine`.
         defaults: its defaults in a training run: learning_rate (required), weight_decay, momentum, beta1 with beta2.
-            A run that gives one of these which is not named here is refused.
+            A run that sets one of these that is not given here is refused.
 
     Raises:
         UnknownNameError: one of the defaults has another name.
@@ -140,7 +140,7 @@ def optimizers() -> list[str]:
 
 
 def optimizer_defaults(setting: str) -> dict[str, float]:
-    """A training run's default of "learning_rate", "momentum", …, by the names of the rules that use it."""
+    """The default of "learning_rate", "momentum", … in a training run, by the name of each rule that uses it."""
     return {name: known.defaults[setting] for name, known in _OPTIMIZERS.items() if setting in known.defaults}
 
 
@@ -170,7 +170,7 @@ def _adamw8bit(recipe: Recipe, like: Array, matrices: list[slice], combine: Comb
     return AdamW8bit(like, betas=recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
 
 
-# LARS and LAMB give each matrix a rate of its own; biases and norms keep the common one.
+# LARS and LAMB give each matrix its own rate; biases and norms keep the common one.
 
 
 @optimizer("lars", whole_matrices=True, learning_rate=10.0, weight_decay=0.0001, momentum=0.9)

@@ -15,11 +15,11 @@ Memory: TypeAlias = Callable[[int, Any], Array]
 
 
 class Replica:
-    """A model whose weights and gradients are two flat vectors on this rank, initially equal on all ranks.
+    """A model with its weights and gradients in two flat vectors; the weights start equal on all ranks.
 
     Args:
         model: not yet bound to memory; it gets two flat vectors.
-        comm: the ranks that have a copy each; all must call.
+        comm: the ranks with a copy each; all must call.
         dtype: of weights and gradients.
         seed: of the first weights, which rank 0 draws and broadcasts.
         memory: makes the vectors; `comm.empty` if not given.
@@ -59,5 +59,5 @@ class Replica:
         return total
 
     def loss(self, windows: Array) -> float:
-        """The loss summed over these windows, in nats; nothing is dropped."""
+        """The loss summed over these windows, in nats, without dropout."""
         return self.model.forward(windows)[0]

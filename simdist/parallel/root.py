@@ -1,4 +1,4 @@
-"""Root: one rank that updates for all."""
+"""Root: one rank that updates the weights of all."""
 
 from simdist.arrays import Array, clear
 from simdist.collectives import broadcast, reduce
@@ -14,7 +14,7 @@ __all__ = ["Root"]
 
 
 class Root:
-    """Weights that only rank 0 changes: it alone has masters and an optimizer's state, and the others copy it.
+    """Weights that only rank 0 updates: it alone has masters and optimizer state; the others copy its weights.
 
         rank 0     gradient 0 --+--> sum --> update --> weights --+--> weights
         rank 1     gradient 1 --+                                 +--> the same
@@ -22,9 +22,9 @@ class Root:
                             `step`                           `send_weights`
 
     Args:
-        replica: of this rank.
+        replica: this rank's.
         recipe, spread: as of `Learner`.
-        reduce, broadcast: the algorithms by which gradients come to rank 0 and weights leave it.
+        reduce, broadcast: the algorithms for gradients to rank 0, and for weights from it.
 
     Attributes:
         update: of all weights on rank 0, and of none elsewhere.
@@ -42,10 +42,10 @@ class Root:
         return self._replica.comm
 
     def step(self, learning_rate: float) -> bool:
-        """Add all gradients up on rank 0, change its weights by the sum, and forget the gradients, on all ranks.
+        """Sum the gradients on rank 0, update its weights by the sum, and clear the gradients on all ranks.
 
         Returns:
-            Whether rank 0 changed its weights, the same on all.
+            Whether rank 0 changed its weights; the same on all ranks.
         """
         gradient: Array = self._replica.gradient
         with self._comm.span(GRADIENTS, gradient.nbytes):
@@ -56,7 +56,7 @@ class Root:
         return changed
 
     def send_weights(self) -> None:
-        """Give every rank the weights of rank 0."""
+        """Broadcast the weights of rank 0."""
         weights = self._replica.weights
         with self._comm.span("weights from root", weights.nbytes):
             broadcast(weights, self._comm, 0, self._broadcast)

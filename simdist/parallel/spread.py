@@ -1,4 +1,4 @@
-"""Spread: how a model is split over the axes of a mesh, and what has to be combined again."""
+"""Spread: how a model is split over the axes of a mesh, and which gradients must be summed over them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,18 +18,18 @@ __all__ = ["Spread", "add_up"]
 class Spread:
     """What an update must know about a model that is split over ranks, beyond data parallelism.
 
-        tp 0   | w: its columns | norm.scale |       w is cut: each rank counts its own in a norm
-        tp 1   | w: its columns | norm.scale |       the scale is the same on both: one counts it, and where each
-                                                     saw another part of the sequence, both add up its gradient
+        tp 0   | w: its columns | norm.scale |       w is cut: each rank counts its own part in a norm
+        tp 1   | w: its columns | norm.scale |       the scale is the same on both: one rank counts it. If each sees
+                                                     another part of the sequence, they sum its gradient
 
     Args:
         comm: all ranks that step together.
-        model: those of them that make up one model: the same data, its different parts; None where each rank
-            has all of it.
-        sums: a group of ranks, and the names of parameters whose gradient is the sum of what they found. Each
-            rank of the group names the same, and holds the same stretch of each.
-        counted: whether this rank counts a parameter, by its name, in the norm of the whole model: of the ranks
-            of `model` that have the same values of it, one.
+        model: those of them that hold different parts of one model and work on the same data; None if each rank has
+            the whole model.
+        sums: groups of ranks, each with the names of parameters whose gradients the group must sum. All ranks of a
+            group give the same names, and hold the same stretch of each parameter.
+        counted: whether this rank counts a parameter, by its name, in the norm of the whole model; of the ranks of
+            `model` that hold the same values, one does.
     """
 
     comm: Communicator
@@ -38,25 +38,25 @@ class Spread:
     counted: Callable[[str], bool] = field(default=lambda name: True)
 
     def complete(self, gradient: Array, parameters: Parameters, holding: Holding) -> None:
-        """Add up, in place, what the groups of `sums` found.
+        """Sum gradients over the groups of `sums`, in place.
 
         Args:
-            gradient: shape (holding.size,), of the data axis already the sum.
+            gradient: shape (holding.size,), already summed over the data axis.
 
-        Cost per rank: for each group an all-reduce of what this rank holds of its parameters.
+        Cost per rank: for each group an all-reduce of this rank's items of the group's parameters.
         """
         for group, names in self.sums:
             spans = _joined(holding.own(parameters.spans[p.name]) for p in parameters if p.name in names)
             add_up([gradient[span] for span in spans if span.stop > span.start], group)
 
     def own_parts(self, gradient: Array, parameters: Parameters, holding: Holding) -> list[Array]:
-        """What this rank counts of a vector in the norm of the whole model's."""
+        """The parts of this rank's vector that it counts in the norm of the whole model's."""
         spans = _joined(holding.own(parameters.spans[p.name]) for p in parameters if self.counted(p.name))
         return [gradient[span] for span in spans]
 
 
 def add_up(parts: Sequence[Array], comm: Communicator) -> None:
-    """Replace flat arrays by their sums over the ranks, in one all-reduce of all instead of many small ones."""
+    """Replace flat arrays by their sums over the ranks, in one all-reduce instead of many small ones."""
     if len(parts) < 2:
         for part in parts:
             all_reduce(part, comm)
@@ -70,7 +70,7 @@ def add_up(parts: Sequence[Array], comm: Communicator) -> None:
 
 
 def _joined(spans: Iterable[slice]) -> list[slice]:
-    """Neighbours as one slice."""
+    """The spans, with adjacent ones merged."""
     joined: list[slice] = []
     for span in spans:
         if joined and joined[-1].stop == span.start:

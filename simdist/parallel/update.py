@@ -23,27 +23,27 @@ class Update:
     """Updates weights by a gradient that is already summed over the ranks.
 
         gradient --> completed --> finite everywhere? --> norm, clip --> rule --> masters --> weights
-                     by Spread     no: nobody steps                               float32     rounded
+                     by Spread     no: no rank steps                              float32     rounded
 
-    The same for a vector that every rank has whole and for holdings that one rank each has: the norm is of the
-    whole gradient, and the same bits either way.
+    It works on a whole vector that every rank has, and on a rank's holding; either way the norm is that of the whole
+    gradient, to the bit.
 
     Args:
-        weights: shape (holding.size,), of the precision's dtype or of its masters': what this rank changes; the
-            caller's memory.
-        holding: where they lie in the whole model.
+        weights: the weights that this rank updates, in the caller's memory: shape (holding.size,), of the precision's
+            dtype or its master dtype.
+        holding: their place in the whole model.
         parameters: of the model that the ranks of the data axis share.
         recipe: equal on all ranks.
-        spread: who trains together, all of whom must call `step`, and how other axes cut the model.
-        holders: the ranks that have one whole model between them, where those of the data axis hold a part each;
-            None where each holds the same.
+        spread: the ranks that train together, which must all call `step`, and how other axes cut the model.
+        holders: the ranks that together hold one whole model, if those of the data axis hold a part each; None if each
+            of these holds all of it.
         kind: of the arrays that the rule works on; by default that of the weights.
 
     Attributes:
-        masters: what the rule changes: the weights themselves, if they have the masters' dtype.
+        masters: the array that the rule updates: the weights themselves, if they have the master dtype.
         rule: the optimizer.
         loss_scale: None where the precision needs none.
-        norm: of the last gradient that changed the weights, before it was clipped; nan where nothing asked for it.
+        norm: of the last gradient that changed the weights, before clipping; nan if gradients are not clipped.
 
     Raises:
         ArgumentError: the rule needs norms of single matrices, and the model is cut.
@@ -64,7 +64,7 @@ class Update:
             raise ArgumentError(
                 f"{recipe.optimizer} needs the whole model on each rank; this one is cut over {spread.model.size} ranks"
             )
-        # Who shares a norm with others: on the data axis those who hold it in part, beside it those who cut it.
+        # The ranks to sum norms over: those that hold parts on the data axis, or else those that split the model.
         group = holders or spread.model
         self._combine = alone if group is None else combine_over(group)
         self._weights = weights
@@ -83,19 +83,19 @@ class Update:
 
     @property
     def scale(self) -> float:
-        """What the loss must be multiplied by before backward."""
+        """The factor for the loss before backward."""
         return self.loss_scale.value if self.loss_scale else 1.0
 
     def step(self, gradient: Array, learning_rate: float) -> bool:
-        """Change the weights; returns whether: not if a scaled gradient is Inf or NaN on any rank.
+        """Update the weights; returns False if it skips the step because a scaled gradient is not finite on some rank.
 
         Args:
-            gradient: of the weights, summed over the data axis, `scale` times too large. What other axes have
-                of its sums is added here, in place.
+            gradient: of the weights, times `scale`, summed over the data axis. Sums over other axes are made here, in
+                place.
             learning_rate: of this step.
 
-        Cost per rank: that of `Spread.complete`; where the precision scales the loss an all-reduce of 1 byte;
-        where the gradient is clipped and held in part, the two small ones of `norms`.
+        Cost per rank: that of `Spread.complete`; an all-reduce of 1 byte, if the precision scales the loss; the two
+        small ones of `norms`, if the gradient is clipped and held in parts.
         """
         scale = self.scale
         self._spread.complete(gradient, self._parameters, self._holding)
@@ -124,19 +124,19 @@ class Update:
             copied(self._weights, self.masters)
             charge(0, self._weights.nbytes + self.masters.nbytes)
 
-    # -- where it lies --------------------------------------------------------------------------------
+    # -- memory -----------------------------------------------------------------------------------------
 
     def _apart(self) -> list[Array]:
-        """All that nobody but the update needs."""
+        """The arrays that only the update uses."""
         return [*self.rule.state.values(), *([self.masters] if self.masters is not self._weights else [])]
 
     @property
     def num_bytes(self) -> int:
-        """Of the rule's state, and of masters that are not the weights themselves."""
+        """Of the rule's state, and of masters if they are not the weights themselves."""
         return sum(x.nbytes for x in self._apart())
 
     def move(self, to: Callable[[Array], Array]) -> None:
-        """Let all of that lie in other memory: `to` returns a copy there."""
+        """Move the arrays that only the update uses to other memory: `to` returns a copy there."""
         for name, x in self.rule.state.items():
             self.rule.state[name] = to(x)
         if self.masters is not self._weights:
@@ -145,25 +145,25 @@ class Update:
     # -- checkpoints ----------------------------------------------------------------------------------
 
     def vectors(self) -> dict[str, list[Shard]]:
-        """What a checkpoint has to keep with one item a weight, by the prefix of its name there.
+        """The state with one item per weight, for a checkpoint, by the prefix of its name there.
 
-        "" is the weights, in full precision; the rule's state is named after it: "adamw.m/". What is here may be
-        filled, and then given to `restore`.
+        "" is the weights, in full precision; the rule's state is named after the rule: "adamw.m/". These arrays may be
+        overwritten and then passed to `restore`.
         """
         own = {"": self.masters} | {self._prefix + name + "/": x for name, x in self.rule.vectors().items()}
         return {name: self._holding.shards(x) for name, x in own.items()}
 
     def numbers(self) -> dict[str, float]:
-        """All else that it has to keep; the same on all ranks."""
+        """The rest of the state; the same on all ranks."""
         scale = self.loss_scale.state() if self.loss_scale else {}
         return {"optimizer.num_steps": self.rule.num_steps} | {f"loss_scale.{k}": v for k, v in scale.items()}
 
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
-        """Take over what `vectors` and `numbers` gave; after a precision without one, a loss scale begins anew.
+        """Restore what `vectors` and `numbers` returned. If there was no loss scale, this one keeps its value.
 
         Raises:
             ArrayError: a vector is missing, unknown or of another length.
-            ArgumentError: a number of the loss scale is missing or out of its limits.
+            ArgumentError: a number of the loss scale is missing or outside its limits.
         """
         if "" not in vectors:
             raise ArrayError(f"the weights are missing; was given {sorted(vectors)}")
@@ -182,7 +182,7 @@ class Update:
         return f"{self._recipe.optimizer}."
 
     def _joined(self, name: str, shards: Sequence[Shard]) -> Array:
-        """Shards of this holding as its own vector."""
+        """Shards of this holding, joined to a vector."""
         starts = [(s.start, len(s.data)) for s in shards]
         wanted = [(s.start, s.stop - s.start) for s in self._holding.stretches]
         if starts != wanted:
