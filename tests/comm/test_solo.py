@@ -62,6 +62,8 @@ def test_what_cannot_be_is_refused(comm):
         comm.send(np.zeros(1), 1)
     with pytest.raises(ArgumentError):
         comm.send(np.zeros(1), 0, -3)
+    with pytest.raises(ArgumentError):
+        comm.sendrecv(np.zeros(1), 0, np.zeros(1), ANY)
     with pytest.raises(ArrayError):
         comm.send(np.zeros((3, 3))[:, 0], 0)
     with pytest.raises(ArrayError):

@@ -51,7 +51,8 @@ class VirtualCommunicator(Communicator):
         self._shared = shared
         self.group = group
         self.scheduler = shared.scheduler
-        self._dst = self._src = -1  # of the last exchange
+        self._dst: int | None = None  # of the last exchange, as is _src
+        self._src: int | None = None
         self._outgoing: Channel
         self._incoming: Channel
         self._global_rank = group.ranks[rank]
@@ -76,13 +77,13 @@ class VirtualCommunicator(Communicator):
             self.check_contiguous("sendrecv", x)
             self.check_room("sendrecv", y)
         num_bytes = x.nbytes
+        if dst != self._dst or src != self._src:
+            self._turn_to(dst, src)
         if num_bytes > self._eager_bytes:
             # The receive is posted first: of two ranks that send each other something large, both are ready.
             for request in (self.irecv(y, src, 0), self.isend(x, dst, 0)):
                 request.wait()
             return
-        if dst != self._dst or src != self._src:
-            self._turn_to(dst, src)
         outgoing, incoming, scheduler = self._outgoing, self._incoming, self.scheduler
         fiber = scheduler.running
         start_s = fiber.clock_s

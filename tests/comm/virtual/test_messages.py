@@ -187,11 +187,12 @@ def test_sendrecv_of_what_does_not_fit(y):
         run(lambda comm: comm.sendrecv(np.zeros(2), 1 - comm.rank, y.copy(), 1 - comm.rank), 2)
 
 
-@pytest.mark.parametrize("peers", [(-1, 0), (0, -1), (2, 0), (0, 2)])
-def test_sendrecv_with_no_such_peer(peers):
+@pytest.mark.parametrize("peers", [(-1, 0), (0, -1), (-1, -1), (2, 0), (0, 2)])
+@pytest.mark.parametrize("size", [1, LARGE])
+def test_sendrecv_with_no_such_peer(peers, size):
     dst, src = peers
     with pytest.raises(ArgumentError, match="ranks 0 to 1"):
-        run(lambda comm: comm.sendrecv(np.zeros(1), dst, np.zeros(1), src), 2)
+        run(lambda comm: comm.sendrecv(np.zeros(size), dst, np.zeros(size), src), 2)
 
 
 def test_a_large_send_waits_for_its_receive_and_a_small_one_does_not():
