@@ -159,8 +159,9 @@ class VirtualCommunicator(Communicator):
             try:
                 self.scheduler.block(receipt)
             except BaseException:
-                if not receipt.done:
-                    self.group.channel(receipt.src, self.rank).receipts.remove(receipt)
+                receipts = self.group.channel(receipt.src, self.rank).receipts
+                if receipt in receipts:  # it is gone after an earlier wait in vain
+                    receipts.remove(receipt)
                 raise
         if receipt.error is not None:
             raise receipt.error

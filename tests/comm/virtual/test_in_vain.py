@@ -52,6 +52,16 @@ def test_who_has_waited_in_vain_is_not_woken_from_what_it_waits_for_then(in_vain
     assert clock_s > 1.0
 
 
+def test_a_receive_may_be_waited_for_in_vain_twice():
+    def program(comm):
+        request = comm.irecv(np.zeros(1), 1)
+        for _ in range(2):
+            with pytest.raises(DeadlockError):
+                request.wait()
+
+    run(program, 2)
+
+
 def test_who_has_waited_for_a_stream_in_vain_is_not_woken_when_that_goes_on():
     def late(comm):
         with suppress(DeadlockError):
