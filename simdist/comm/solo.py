@@ -149,6 +149,7 @@ class SoloCommunicator(Communicator):
         """See Communicator."""
         line = Line(name)
         number = self._streams[name] = self._streams.get(name, 0) + 1
+        number += name == "collective"  # the name of the shadow
         context = f"{self.context}.{name}" + (f" {number}" if number > 1 else "")
         return ThreadStream(SoloCommunicator(line, self, context), line, self.line)
 

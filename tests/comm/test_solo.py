@@ -91,6 +91,7 @@ def test_groups_and_streams_have_mail_of_their_own(comm):
 
 def test_streams_of_one_name_are_told_apart(comm):
     assert [comm.stream("side").comm.context for _ in range(2)] == ["world.side", "world.side 2"]
+    assert comm.stream("collective").comm.context != comm.shadow.context
 
 
 def test_waiting_for_work_is_on_the_record(comm):

@@ -223,7 +223,7 @@ class VirtualCommunicator(Communicator):
 
     def stream(self, name: str) -> Stream:
         """See Communicator."""
-        number = self._count(f"stream {name}")  # another of the same name has messages of its own
+        number = self._count(f"stream {name}") + (name == "collective")  # a name is used once; that one by the shadow
         context = f".{name}" if number == 1 else f".{name} {number}"
         twin = VirtualCommunicator(self._shared, self.group.twin(context), self.rank, self.recorder, name)
         twin.device = self.device

@@ -82,6 +82,19 @@ def test_a_collective_on_a_stream_and_one_on_the_main_line_do_not_mix():
     assert run(program, 3) == [(111, 222)] * 3
 
 
+def test_a_stream_may_be_called_collective():
+    def program(comm):
+        side, y = comm.stream("collective"), np.zeros(1)
+        if comm.rank == 0:
+            side.start(side.comm.send, np.full(1, 2.0), 1).wait()
+            comm.shadow.send(np.ones(1), 1)
+        else:
+            comm.shadow.recv(y, 0)
+        return y[0]
+
+    assert run(program, 2) == [0, 1]
+
+
 def test_two_streams_of_one_name_are_two():
     """As two replicas have that are trained in turn: neither messages nor groups are the other's."""
 
