@@ -69,18 +69,20 @@ class Shared:
 
 def _report(stuck: list[tuple[Fiber, Waiting]], ended: set[int]) -> str:
     """Who waits for whom, the cycle first."""
-    waits = [(fiber, *waiting.waits_for()) for fiber, waiting in stuck]
-    awaited: dict[int, list[int]] = {}
-    for fiber, _, ranks in waits:
-        awaited.setdefault(fiber.rank, []).extend(ranks)
-    # Who waits for a stream of its own waits for whomever that waits for.
-    cycle = _cycle({rank: [r for r in ranks if r != rank] or ranks for rank, ranks in awaited.items()})
+    waits: dict[int, list[Waiting]] = {}
+    for fiber, waiting in stuck:
+        waits.setdefault(fiber.rank, []).append(waiting)
+    cycle = _cycle(waits)
     head = "deadlock: no rank can go on"
     if cycle:
-        head = "deadlock: " + " waits for ".join(f"rank {r}" for r in cycle)
-    rows = [f"  {f.label()} {what}{_ended(ranks, ended)}" for f, what, ranks in waits[:_MOST_ROWS]]
-    if len(waits) > _MOST_ROWS:
-        rows.append(f"  … and {len(waits) - _MOST_ROWS} more")
+        shown = [*cycle[:_MOST_ROWS], "…", cycle[-1]] if len(cycle) > _MOST_ROWS + 1 else cycle
+        head = "deadlock: " + " waits for ".join(r if r == "…" else f"rank {r}" for r in shown)
+    rows = []
+    for fiber, waiting in stuck[:_MOST_ROWS]:
+        what, ranks = waiting.waits_for()
+        rows.append(f"  {fiber.label()} {what}{_ended(ranks, ended)}")
+    if len(stuck) > _MOST_ROWS:
+        rows.append(f"  … and {len(stuck) - _MOST_ROWS} more")
     return "\n".join([head, *rows])
 
 
@@ -88,18 +90,26 @@ def _ended(awaited: list[int], ended: set[int]) -> str:
     return f"; rank {awaited[0]} has ended" if len(awaited) == 1 and awaited[0] in ended else ""
 
 
-def _cycle(awaited: dict[int, list[int]]) -> list[int]:
+def _cycle(waits: dict[int, list[Waiting]]) -> list[int]:
     """The ranks round one cycle of who waits for whom, the first also at the end; empty where there is none.
 
     A rank that waits for any of several is followed to the first of them that waits too.
     """
-    for start in awaited:
-        path = [start]
-        while True:
-            onward = next((r for r in awaited[path[-1]] if r in awaited), None)
-            if onward is None:
-                break
-            if onward in path:
-                return [*path[path.index(onward) :], onward]
+    seen: set[int] = set()
+    for start in waits:
+        path: list[int] = []
+        onward: int | None = start
+        while onward is not None and onward not in seen:
+            seen.add(onward)
             path.append(onward)
+            onward = _next_waiter(onward, waits)
+        if onward in path:
+            return [*path[path.index(onward) :], onward]
     return []
+
+
+def _next_waiter(rank: int, waits: dict[int, list[Waiting]]) -> int | None:
+    """The first of the ranks that this one waits for that waits too; itself only where its streams wait for no other."""
+    awaited = [r for waiting in waits[rank] for r in waiting.waits_for()[1]]
+    others = [r for r in awaited if r != rank]
+    return next((r for r in others or awaited if r in waits), None)

@@ -305,6 +305,21 @@ def test_who_waits_for_a_stream_of_its_own_waits_for_whom_that_waits_for():
         run(program, 2)
 
 
+def test_a_deadlock_of_very_many_ranks_is_told_soon_and_briefly():
+    def chain(comm):  # without a cycle: what is followed once is not followed again
+        if comm.rank < comm.size - 1:
+            comm.recv(np.empty(1), src=comm.rank + 1)
+
+    def ring(comm):
+        comm.recv(np.empty(1), src=(comm.rank + 1) % comm.size)
+
+    with pytest.raises(DeadlockError, match="no rank can go on"):
+        run(chain, 4000)
+    with pytest.raises(DeadlockError, match="waits for rank 15 waits for … waits for rank 0\n") as caught:
+        run(ring, 4000)
+    assert len(str(caught.value)) < 2000
+
+
 def test_blocking_sends_of_large_arrays_deadlock():
     def program(comm):
         x = np.zeros(100_000)
