@@ -9,6 +9,7 @@ from simdist.arrays import inheriting
 from simdist.comm.communicator import Communicator
 from simdist.comm.line import WORK, Line
 from simdist.comm.stream import Stream, Work
+from simdist.errors import DeadlockError
 
 __all__ = ["ThreadStream", "ThreadWork"]
 
@@ -40,8 +41,14 @@ class ThreadWork(Work):
         self._done.set()
 
     def wait(self) -> Any:
-        """Block until it is done; return what it returned or raise what it raised."""
+        """Block until it is done; return what it returned or raise what it raised.
+
+        Raises:
+            DeadlockError: it is called by earlier work of the same stream, which runs first.
+        """
         if not self._done.is_set():
+            if threading.get_ident() == self._line.thread_id:
+                raise DeadlockError(f"stream {self._line.name!r} waits for work that it is to do later")
             start_s = self._comm.clock()
             self._asker.waiting = WORK, None, self._line.name, 0
             try:
@@ -81,6 +88,7 @@ class ThreadStream(Stream):
             # A daemon: an exception on the main thread must end the process, whatever this thread waits for.
             self._thread = threading.Thread(target=self._serve, name=f"simdist {self._line.name}", daemon=True)
             self._thread.start()
+            self._line.thread_id = self._thread.ident or 0
         self._works.put(work)
         return work
 
@@ -100,7 +108,6 @@ class ThreadStream(Stream):
             raise self._line.failure
 
     def _serve(self) -> None:
-        self._line.thread_id = threading.get_ident()
         self.comm.device.enter()
         while (work := self._works.get()) is not None:
             work.perform()

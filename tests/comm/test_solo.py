@@ -109,6 +109,12 @@ def test_work_on_a_stream_hands_back_what_it_raised(comm):
     assert side.start(divmod, 7, 2).wait() == (3, 1)
 
 
+def test_a_stream_that_waits_for_its_own_later_work_is_a_deadlock(comm):
+    side = comm.stream("side")
+    with pytest.raises(DeadlockError, match="stream 'side' waits for work that it is to do later"):
+        side.start(lambda: side.start(int).wait()).wait()
+
+
 def test_the_world_runs_a_program_of_any_size():
     def program(comm):
         x = np.arange(3.0)
