@@ -13,6 +13,8 @@ from simdist.errors import DeadlockError
 
 __all__ = ["ThreadStream", "ThreadWork"]
 
+_PREFIX = "simdist "  # of a thread's name, before its stream's
+
 
 class ThreadWork(Work):
     """A call under way on a thread, or done.
@@ -49,14 +51,16 @@ class ThreadWork(Work):
         if not self._done.is_set():
             if threading.get_ident() == self._line.thread_id:
                 raise DeadlockError(f"stream {self._line.name!r} waits for work that it is to do later")
-            start_s = self._comm.clock()
-            self._asker.waiting = WORK, None, self._line.name, 0
+            start_s, line = self._comm.clock(), self._asker
+            if threading.get_ident() != line.thread_id:  # another stream waits; what the asker waits for stays as it is
+                line = Line(threading.current_thread().name.removeprefix(_PREFIX))
+            line.waiting = WORK, None, self._line.name, 0
             try:
                 self._done.wait()
             finally:
-                self._asker.waiting = None
+                line.waiting = None
             name = f"wait for {self._line.name}"
-            self._comm.recorder.add(self._asker.name, name, start_s, self._comm.clock())
+            self._comm.recorder.add(line.name, name, start_s, self._comm.clock())
         if self._error is not None:
             if self._line.failure is self._error:
                 self._line.failure = None
@@ -86,7 +90,7 @@ class ThreadStream(Stream):
         work = ThreadWork(lambda: call(*args, **kwargs), self.comm, self._line, self._asker)
         if self._thread is None:
             # A daemon: an exception on the main thread must end the process, whatever this thread waits for.
-            self._thread = threading.Thread(target=self._serve, name=f"simdist {self._line.name}", daemon=True)
+            self._thread = threading.Thread(target=self._serve, name=_PREFIX + self._line.name, daemon=True)
             self._thread.start()
             self._line.thread_id = self._thread.ident or 0
         self._works.put(work)

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -107,6 +108,19 @@ def test_work_on_a_stream_hands_back_what_it_raised(comm):
     with pytest.raises(ZeroDivisionError):
         side.start(divmod, 1, 0).wait()
     assert side.start(divmod, 7, 2).wait() == (3, 1)
+
+
+def test_one_stream_that_waits_for_another_leaves_the_wait_of_the_main_one_alone(comm):
+    a, b, begin = comm.stream("a"), comm.stream("b"), threading.Event()
+    work = a.start(begin.wait)
+    comm.line.waiting = wait = "recv", comm, 0, 0
+    waiter = b.start(work.wait)
+    time.sleep(0.05)
+    begin.set()
+    while not waiter._done.is_set():
+        time.sleep(0.01)
+    assert comm.line.waiting is wait
+    assert [(span.stream, span.name) for span in comm.recorder.spans()] == [("b", "wait for a")]
 
 
 def test_a_stream_that_waits_for_its_own_later_work_is_a_deadlock(comm):
