@@ -1,10 +1,10 @@
 """Mesh: the ranks of a communicator as a grid with named axes."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from simdist.comm.communicator import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, UnknownNameError
 
 __all__ = ["AXES", "Mesh", "full_sizes"]
 
@@ -53,6 +53,7 @@ class Mesh:
 
     def group(self, *axes: str) -> Communicator:
         """The communicator of the ranks that differ from this one in these axes alone, in the order of rank."""
+        _check_axes(axes)
         color = 0
         for axis in AXES:
             if axis not in axes:
@@ -73,9 +74,8 @@ def coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
 
 def full_sizes(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
     """The sizes of all axes; raises ArgumentError, as `Mesh` does, where they are not those of so many ranks."""
+    _check_axes(sizes)
     for axis, size in sizes.items():
-        if axis not in AXES:
-            raise ArgumentError(f"unknown axis {axis!r}; a mesh has {', '.join(AXES)}")
         if size < 1:
             raise ArgumentError(f"axis {axis} of size {size}; needs at least 1")
     full = {axis: sizes.get(axis, 1) for axis in AXES}
@@ -83,3 +83,10 @@ def full_sizes(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
         product = " x ".join(f"{axis} {size}" for axis, size in full.items() if size > 1) or "1"
         raise ArgumentError(f"{product} = {math.prod(full.values())} ranks, but the communicator has {ranks}")
     return full
+
+
+def _check_axes(axes: Iterable[str]) -> None:
+    """Raise UnknownNameError unless all of these are axes of a mesh."""
+    for axis in axes:
+        if axis not in AXES:
+            raise UnknownNameError(f"unknown axis {axis!r}; a mesh has {', '.join(AXES)}")

@@ -45,3 +45,8 @@ def test_axes_are_those_of_numpys_reshape():
 def test_a_wrong_mesh_is_refused_with_its_arithmetic(sizes, says):
     with pytest.raises(ArgumentError, match=says):
         run(lambda comm: Mesh(comm, **sizes), 4)
+
+
+def test_a_group_along_an_unknown_axis_is_refused():
+    with pytest.raises(ArgumentError, match="unknown axis 'data'"):
+        run(lambda comm: Mesh(comm, dp=2).group("data"), 2)
