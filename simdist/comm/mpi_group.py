@@ -88,7 +88,7 @@ class MpiGroup:
         members = [r for _, r in sorted(alike)]
         # MPI wants colors and keys from 0 on: the first member and the place among them will do.
         mpi = self.mpi.Split(members[0], members.index(self.rank))
-        return self._kin(mpi, f"{self.context}/{self._splits}:{color}", members)
+        return self._kin(mpi, f"{self.context}/{self._splits}:{int(color)}", members)
 
     def shrunk(self) -> "MpiGroup | None":
         """The members that live, in the same order; None where all do. Blocks until all of them have called."""

@@ -133,7 +133,7 @@ class SoloCommunicator(Communicator):
         self._splits += 1
         if color is None:
             return None
-        return SoloCommunicator(self.line, self, f"{self.context}/{self._splits}:{color}")
+        return SoloCommunicator(self.line, self, f"{self.context}/{self._splits}:{int(color)}")
 
     @property
     def shadow(self) -> "SoloCommunicator":

@@ -239,6 +239,10 @@ def test_split_orders_by_key_and_leaves_out_who_has_no_color(spmd):
     ]
 
 
+def test_a_color_may_be_a_bool(spmd):
+    assert spmd(lambda comm: named(comm.split(comm.rank == 0 or 1), comm), 2) == ["/1:1"] * 2
+
+
 def test_groups_and_shadows_do_not_hear_each_other(spmd):
     def program(comm):
         group, shadow, y = comm.split(0), comm.shadow, np.zeros(1, int)

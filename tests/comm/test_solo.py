@@ -87,6 +87,7 @@ def test_groups_and_streams_have_mail_of_their_own(comm):
     assert got == [4, 3, 2, 1]
     assert [c.context for c in (comm.shadow, side.comm, group)] == ["world.collective", "world.side", "world/1:4"]
     assert comm.split(None) is None
+    assert comm.split(True).context == "world/3:1"
     assert {span.stream for span in comm.recorder.spans()} == {"main", "side"}
 
 
