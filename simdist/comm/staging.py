@@ -20,6 +20,7 @@ from simdist.arrays import Array
 from simdist.arrays.kind import device_library
 from simdist.comm.communicator import ANY
 from simdist.comm.request import Request, Status
+from simdist.errors import MessageMismatch
 
 if TYPE_CHECKING:
     from simdist.comm.mpi_messages import MpiMessages
@@ -92,7 +93,11 @@ class Staging:
         return StagedSending(self._comm, requests, host, dst, tag, start_s)
 
     def irecv(self, x: Array, src: int, tag: int) -> "StagedReceiving":
-        """See Communicator. From a known source all pieces that there may be are awaited at once."""
+        """See Communicator. From a known source, all possible pieces are posted at once.
+
+        Where a message is shorter than x by a piece or more, the next one under its tag must not come before `wait`: it
+        would match a piece of this one, and `wait` raises MessageMismatch.
+        """
         host = self._device.pinned(x.nbytes)
         known = src != ANY and tag != ANY
         parts = pieces(x.nbytes) if known else pieces(x.nbytes)[:1]
@@ -257,7 +262,11 @@ class StagedReceiving(Request):
                     break
             for request in self._requests[k + 1 :]:
                 request.Cancel()
-                request.Wait()
+                if not self._comm.finish("recv", request, self._x, src, tag).Is_cancelled():
+                    raise MessageMismatch(
+                        f"irecv on rank {self._comm.rank} of {self._comm.context!r}: the message from rank {src} is "
+                        f"shorter than the {self._x.nbytes} bytes posted for it, and the next message filled the rest"
+                    )
             self._staging.deliver(self._x, self._host, taken.num_bytes)
             self._comm.note("recv", start_s, taken.num_bytes, taken.src, taken.tag)
             self._done = Status(taken.src, taken.tag, taken.num_bytes)

@@ -141,6 +141,25 @@ def test_messages_of_any_length(spmd, device, piece, monkeypatch):
     assert spmd(program, 3) == [[True] * 16] * 3
 
 
+def test_a_short_message_and_the_next_into_one_long_array(spmd, device, monkeypatch):
+    monkeypatch.setattr(staging, "PIECE_BYTES", 64)
+
+    def program(comm):
+        use_device(comm, "cuda", "staged")
+        if comm.rank == 0:
+            for _ in range(2):
+                comm.send(far(np.ones(3)), 1, 5)
+            return comm.barrier()
+        got = comm.irecv(far(np.zeros(20)), 0, 5)
+        comm.barrier()
+        if not spmd.real:
+            return got.wait()
+        with pytest.raises(MessageMismatch, match="rank 1 .* shorter than the 160 bytes .* the next message"):
+            got.wait()
+
+    spmd(program, 2)
+
+
 def test_a_message_is_one_on_the_record(spmd, device, monkeypatch):
     monkeypatch.setattr(staging, "PIECE_BYTES", 64)
 

@@ -109,7 +109,7 @@ def _cycle(waits: dict[int, list[Waiting]]) -> list[int]:
 
 
 def _next_waiter(rank: int, waits: dict[int, list[Waiting]]) -> int | None:
-    """The first of the ranks that this one waits for that waits too; itself only where its streams wait for no other."""
+    """The first rank that this one waits for and that waits too; itself only if its streams wait for no other rank."""
     awaited = [r for waiting in waits[rank] for r in waiting.waits_for()[1]]
     others = [r for r in awaited if r != rank]
     return next((r for r in others or awaited if r in waits), None)
