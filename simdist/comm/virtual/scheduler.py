@@ -8,7 +8,7 @@ the order of time, and a run is the same every time.
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
-from math import inf
+from math import inf, nan
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -252,8 +252,10 @@ class Scheduler:
     def _end(self) -> None:
         """Unwind the fibers that have not ended, so that their `finally` blocks run."""
         self._ending = True
+        self.due_s = nan  # no comparison with it holds: what fibers do as they unwind lets no other go on
         for fiber in self.fibers:
             if not fiber.done:
+                self.running = fiber
                 fiber.greenlet.throw(GreenletExit)
         self.end_s = max((fiber.clock_s for fiber in self.fibers), default=0.0)
         # Their contexts know the scheduler. Without these cycles all memory is free as soon as the run is over.

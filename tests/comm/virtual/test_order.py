@@ -387,6 +387,30 @@ def test_a_failing_rank_ends_the_run_and_unwinds_the_others():
     assert "rank 2 of 4" in caught.value.__notes__[0]
 
 
+def test_a_rank_that_sends_as_it_is_unwound_wakes_no_other():
+    ended = {}
+
+    def program(comm):
+        last = comm.size - 1
+        try:
+            if comm.rank == last:
+                comm.compute(1.0)
+                raise ZeroDivisionError
+            comm.recv(np.zeros(1), (comm.rank - 1) % last)
+            ended["went on"] = comm.rank
+        finally:
+            if comm.rank != last:
+                for _ in range(2):
+                    comm.send(np.zeros(1), (comm.rank + 1) % last)
+                    comm.compute(1.0)
+            ended[comm.rank] = comm.clock() // 1
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        run(program, 4)
+    assert ended == {3: 1, 0: 2, 1: 2, 2: 2}
+    assert "rank 3 of 4, 1 virtual seconds" in caught.value.__notes__[0]
+
+
 def test_a_virtual_rank_that_exits_does_not_take_the_caller_along():
     def program(comm):
         if comm.rank == 1:
