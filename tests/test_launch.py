@@ -487,6 +487,10 @@ def test_other_bad_arguments_are_refused():
         sd.run(3)
     with pytest.raises(ArgumentError, match="timeout_s"):
         sd.run(digits, world="mpi", timeout_s=0)
+    with pytest.raises(ArgumentError, match="timeout_s is '3'"):
+        sd.run(digits, timeout_s="3")
+    with pytest.raises(ArgumentError, match="args is 5; needs a tuple"):
+        sd.run(digits, args=5)
     with pytest.raises(ArgumentError, match="no script"):
         launch_script(2, ["/no/such/script.py"])
     with pytest.raises(ArgumentError, match="none given"):

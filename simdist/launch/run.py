@@ -71,9 +71,9 @@ def run(
         RankFailed: a rank was killed or exited in the middle of its program.
         DeadlockError, DeadlineError: ranks waited for messages that never came.
         WorldUnavailable: no MPI is installed, or this is already a rank of an MPI job.
-        ArgumentError: ranks below 1 or too many for this machine, an unknown world, not a Cluster, not a function.
+        ArgumentError: ranks below 1 or too many for this machine, an unknown world, or an argument of the wrong type.
     """
-    _check(program, world, cluster, timeout_s)
+    _check(program, world, cluster, args, timeout_s)
     check_room(ranks, world)
     if world == "virtual":
         results, spans, elapsed_s = run_virtual(program, ranks, cluster or preset("this-machine"), args, record, check)
@@ -84,7 +84,7 @@ def run(
     return _run_mpi(task, ranks, environment.timeout_s() if timeout_s is None else timeout_s)
 
 
-def _check(program: object, world: str, cluster: object, timeout_s: float | None) -> None:
+def _check(program: object, world: str, cluster: object, args: object, timeout_s: object) -> None:
     """Refuse arguments outside their limits."""
     if not callable(program):
         raise ArgumentError(f"program is {program!r}; needs a function of a communicator")
@@ -92,8 +92,10 @@ def _check(program: object, world: str, cluster: object, timeout_s: float | None
         raise unknown_name("world", world, BYTES_PER_RANK)
     if not isinstance(cluster, Cluster | None):
         raise ArgumentError(f"cluster is {cluster!r}; needs a Cluster, such as simdist.cluster.preset('h100')")
-    if timeout_s is not None and not timeout_s > 0:
-        raise ArgumentError(f"timeout_s is {timeout_s!r}; needs more than 0")
+    if not isinstance(args, tuple | list):
+        raise ArgumentError(f"args is {args!r}; needs a tuple of the program's further arguments")
+    if timeout_s is not None and not (isinstance(timeout_s, int | float) and timeout_s > 0):
+        raise ArgumentError(f"timeout_s is {timeout_s!r}; needs a number of seconds above 0")
 
 
 def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float) -> Run:
