@@ -14,7 +14,7 @@ One program, two worlds:
     sd.run(program, ranks=4, world="mpi")     # four processes under mpirun
 """
 
-from simdist import start  # first of all, for the rest takes its time
+from simdist import start  # first: it handles Ctrl-C while the other imports run
 
 # isort: split
 from importlib.metadata import PackageNotFoundError, version

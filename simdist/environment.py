@@ -1,7 +1,6 @@
-"""Environment: what the variables around this process say about its place in a job.
+"""Environment: this process's place in a job, as its environment variables describe it.
 
-It imports neither NumPy nor MPI, so that it can be asked, and can share the cores out among the node's
-ranks, before either is loaded.
+This module imports neither NumPy nor MPI: it divides the cores among the node's ranks before either is loaded.
 """
 
 import math
@@ -24,7 +23,7 @@ __all__ = [
     "timeout_s",
 ]
 
-# What each launcher tells the ranks it starts: (rank, ranks in the job, ranks on this node).
+# The variables that each launcher sets: (rank, ranks in the job, ranks on this node).
 _PLACES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI's mpirun
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),  # MPICH's and Intel's mpirun, srun --mpi=pmi2
@@ -36,16 +35,16 @@ JOB_VARIABLES = (
     *("OMPI_WORLD_", "OMPI_NUM_APP_CTX", "OMPI_FILE_LOCATION", "OMPI_COMMAND", "OMPI_ARGV", "OMPI_MCA_num_procs"),
     *("OMPI_MCA_initial_wdir", "OMPI_MCA_PREFIXES", "OMPI_TOOL_NAME", "SLURM_", "PBS_", "LSB_", "PE_HOSTFILE"),
 )
-"""How the names begin that tie a process to a job or to an allocation; one that starts a job of its own drops them."""
+"""Prefixes of the variables that tie a process to a job or an allocation; a new job starts without them."""
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Where the libraries under NumPy read how many threads they may use."""
+"""The variables from which the libraries under NumPy read their number of threads."""
 
 
 def place(variables: Mapping[str, str] = os.environ) -> tuple[int, int, int] | None:
-    """(rank, ranks in the job, ranks on this node) as the launcher told; None outside a job.
+    """(rank, ranks in the job, ranks on this node), as set by the launcher; None outside a job.
 
-    What a launcher does not tell counts as 1 rank.
+    A count that the launcher does not set is taken as 1.
     """
     for rank, size, local_size in _PLACES:
         if rank in variables:
@@ -54,12 +53,12 @@ def place(variables: Mapping[str, str] = os.environ) -> tuple[int, int, int] | N
 
 
 def survives_deaths(variables: Mapping[str, str] = os.environ) -> bool:
-    """Whether this job was started so that MPI lets it go on when a rank dies: `mpirun --with-ft ulfm`."""
+    """Whether MPI lets this job continue when a rank dies: it was started by `mpirun --with-ft ulfm`."""
     return variables.get("OMPI_MCA_mpi_ft_enable", "0").lower() not in ("0", "false", "no")
 
 
 def cores() -> list[int]:
-    """The cores that this process may use, as far as the system tells."""
+    """The cores that this process may use; all cores where the system does not say."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
@@ -69,7 +68,7 @@ def num_cores() -> int:
 
 
 def memory_bytes() -> float:
-    """How much memory this machine has; inf where the system does not tell."""
+    """The memory of this machine; inf where the system does not report it."""
     try:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, ValueError, OSError):
@@ -77,19 +76,19 @@ def memory_bytes() -> float:
 
 
 def share_cores(variables: MutableMapping[str, str], ranks: int, cores: int) -> None:
-    """Give each of a node's ranks its share of the cores as threads, at least one, unless the user has said.
+    """Set the number of threads of each rank to its share of the node's cores, at least 1, unless already set.
 
-    Libraries read this once, when they are loaded: call it before the first import of NumPy.
+    Libraries read these variables once, when they are loaded: call this before the first import of NumPy.
     """
     for name in THREAD_VARIABLES:
         variables.setdefault(name, str(max(1, cores // max(1, ranks))))
 
 
 def timeout_s(variables: Mapping[str, str] = os.environ) -> float:
-    """How long a rank may wait before the job ends: SIMDIST_TIMEOUT_S, or 30 s; `inf` is for ever.
+    """How long a rank may wait before the job ends: SIMDIST_TIMEOUT_S, or 30 s; `inf` means no limit.
 
     Raises:
-        ArgumentError: it is no number above 0.
+        ArgumentError: it is not a number above 0.
     """
     text = variables.get("SIMDIST_TIMEOUT_S", "30")
     try:
@@ -102,10 +101,10 @@ def timeout_s(variables: Mapping[str, str] = os.environ) -> float:
 
 
 def pretended_ranks_per_node(variables: Mapping[str, str] = os.environ) -> int | None:
-    """SIMDIST_RANKS_PER_NODE: after how many ranks a new node is to be pretended; None where it is not set.
+    """SIMDIST_RANKS_PER_NODE, the size of the simulated nodes in ranks; None if not set.
 
     Raises:
-        ArgumentError: it is no whole number above 0.
+        ArgumentError: it is not a whole number above 0.
     """
     text = variables.get("SIMDIST_RANKS_PER_NODE")
     if text is None:
@@ -116,9 +115,9 @@ def pretended_ranks_per_node(variables: Mapping[str, str] = os.environ) -> int |
 
 
 def tf32() -> bool:
-    """Whether a GPU may round float32 to ten bits after the point to multiply matrices: SIMDIST_TF32 is 1."""
+    """Whether a GPU may round float32 to a 10-bit mantissa (TF32) in matrix products: SIMDIST_TF32 is 1."""
     return os.environ.get("SIMDIST_TF32") == "1"
 
 
-if (_here := place()) is not None:  # on import, which `simdist` does before anything that imports NumPy
+if (_here := place()) is not None:  # on import, which happens before any import of NumPy
     share_cores(os.environ, _here[2], num_cores())

@@ -29,7 +29,7 @@ __all__ = [
     "unknown_name",
 ]
 
-_MANY = 30  # names that nobody would read
+_MANY = 30  # names: more are not listed if a near one is found
 
 
 class SimdistError(Exception):
@@ -37,7 +37,7 @@ class SimdistError(Exception):
 
 
 class ArgumentError(SimdistError, ValueError):
-    """An argument lies outside its limits; the message gives both."""
+    """An argument is outside its limits; the message gives both."""
 
 
 class UnknownNameError(ArgumentError):
@@ -105,7 +105,7 @@ class WorldUnavailable(SimdistError):
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """The error for `name`, which is no known `kind`: suggests the nearest, or lists all; both if they are few."""
+    """The error for `name`, an unknown `kind`: it suggests the nearest name or lists all; both if there are few."""
     names = sorted(known)
     folded = {each.casefold(): each for each in names}
     near = [folded[each] for each in get_close_matches(str(name).casefold(), folded, n=1)]

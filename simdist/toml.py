@@ -1,4 +1,4 @@
-"""TOML: files of settings, as people write them."""
+"""TOML: reads and checks settings files."""
 
 import tomllib
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ _KINDS: dict[Any, str] = {
 
 
 def read(path: Path, what: str) -> dict[str, Any]:
-    """What is in a file.
+    """The contents of a file.
 
     Args:
-        what: it is about, as errors name it.
+        what: the kind of file, for error messages.
 
     Raises:
         DataError: the file cannot be read.
@@ -37,15 +37,15 @@ def read(path: Path, what: str) -> dict[str, Any]:
 
 
 def check_kinds(settings: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The settings, each of the kind that its key asks for; a whole number will do for a float.
+    """The settings, checked against the type of each key; an int is accepted as a float.
 
     Args:
         kinds: int, float, str, bool or dict, by key.
-        where: the settings are.
+        where: where the settings are, for error messages.
 
     Raises:
-        UnknownNameError: a key is none of these; the message names the nearest one.
-        ArgumentError: a value is of another kind.
+        UnknownNameError: a key is not in `kinds`; the message names the nearest one.
+        ArgumentError: a value has another type.
     """
     found: dict[str, Any] = {}
     for key, value in settings.items():
@@ -55,7 +55,7 @@ def check_kinds(settings: Mapping[str, Any], kinds: Mapping[str, Any], where: st
         try:
             found[key] = float(value) if wanted is float and type(value) is int else value
         except OverflowError:
-            raise ArgumentError(f"{key} in {where} is a whole number too large for any use") from None
+            raise ArgumentError(f"{key} in {where} is too large for a float") from None
         if type(found[key]) is not wanted:
             raise ArgumentError(f"{key} in {where} is {value!r}; needs {_KINDS[wanted]}")
     return found

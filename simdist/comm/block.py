@@ -1,4 +1,4 @@
-"""Block: a stretch of a rank's work that becomes one span of the record."""
+"""Block: a part of a rank's work that becomes one span of the record."""
 
 from typing import TYPE_CHECKING
 
@@ -9,11 +9,11 @@ __all__ = ["Block"]
 
 
 class Block:
-    """A stretch of a rank's work that becomes one span; a context manager.
+    """A context manager: what happens inside it becomes one span.
 
     Args:
-        comm: whose work it is.
-        name, num_bytes, micro_batch, detail: the span's.
+        comm: the communicator of the rank.
+        name, num_bytes, micro_batch, detail: of the span.
     """
 
     __slots__ = ("_comm", "_detail", "_entered", "_micro_batch", "_name", "_num_bytes", "_outer", "_start_s")
@@ -35,7 +35,7 @@ class Block:
         return self
 
     def rename(self, name: str) -> None:
-        """Call the span something else."""
+        """Give the span another name."""
         self._name = name
         self._comm.doing = f"{self._outer} > {name}" if self._outer else name
 

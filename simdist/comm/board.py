@@ -1,7 +1,7 @@
-"""Board: what each rank of a node is doing, in memory that all of them see.
+"""Board: what each rank of a node is doing, in shared memory.
 
-Every rank writes to its own slot and reads those of the others, without a message: so a rank can tell what
-became of another that computes, has been stopped, or is no more.
+Every rank writes to its own slot and reads those of the others, without messages. So a rank knows the state of another
+one that computes, has been stopped, or has died.
 """
 
 import os
@@ -27,16 +27,16 @@ _ROW = np.dtype(
 
 
 class Slot(NamedTuple):
-    """What the board says of one rank.
+    """One rank's entry on the board.
 
     Attributes:
-        rank, pid: its global rank and its process; pid is 0 before it has come.
+        rank, pid: its global rank and its process; pid is 0 before the rank has taken its slot.
         state: ABSENT, AT_WORK, LEFT (its program has ended) or FAILED (by an exception).
-        code: the exit code it left with.
-        silent_s: for how long nothing has been heard of it; a rank at work is heard of five times a second.
+        code: its exit code, once it has left or failed.
+        silent_s: the time since its last heartbeat; a rank at work sends five a second.
         since_s: how long it has been in this state.
-        doing: what it does, in words.
-        report: where in its program it is, once it has been asked.
+        doing: a description of what it does.
+        report: where in its program it is, once asked for.
     """
 
     rank: int
@@ -53,8 +53,8 @@ class Board:
     """The slots of a node's ranks, in a file that is mapped into memory.
 
     Args:
-        path: the file, made by `create`. Once everybody has opened it, it may be deleted.
-        mine: which slot this process writes; None for one that only reads.
+        path: the file, made by `create`. It may be deleted once every process has opened it.
+        mine: the slot that this process writes; None for a reader.
     """
 
     def __init__(self, path: Path, mine: int | None = None) -> None:
@@ -64,50 +64,52 @@ class Board:
 
     @staticmethod
     def create(path: Path, slots: int) -> None:
-        """Make the file, for this user alone, all slots empty.
+        """Make the file, for this user alone, with empty slots.
+
+        It is written in full: a sparse file on a full disk would kill the processes that map it by SIGBUS.
 
         Raises:
-            OSError: it cannot be, as on a full disk: a file without room behind it would end who maps it, by SIGBUS.
+            OSError: the file cannot be made, as on a full disk.
         """
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(bytes(slots * _ROW.itemsize))
 
     @classmethod
     def temporary(cls, slots: int) -> Path:
-        """Make the file in a new private folder, which is the caller's to remove."""
+        """Make the file in a new private folder, which the caller removes."""
         path = Path(tempfile.mkdtemp(prefix="simdist-")) / "board"
         cls.create(path, slots)
         return path
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
         del self._rows
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    # -- writing one's own slot ------------------------------------------------------------------------
+    # -- writing the own slot --------------------------------------------------------------------------
 
     def take(self, rank: int) -> None:
-        """Move in, and be at work from now on."""
+        """Take the slot: this rank is at work from now on."""
         now_s = time.monotonic()
         self._write(rank=rank, pid=os.getpid(), doing=b"", beat_s=now_s, since_s=now_s, state=AT_WORK)
 
     def beat(self, doing: str) -> None:
-        """Be heard of."""
+        """Send a heartbeat, with what this rank does."""
         self._write(doing=doing.encode(), beat_s=time.monotonic())
 
     def leave(self, state: int, code: int) -> None:
-        """Say that the program has ended: LEFT or FAILED, with this exit code."""
+        """Record the end of the program: LEFT or FAILED, with this exit code."""
         self._write(code=code, since_s=time.monotonic(), state=state)
 
     def answer(self, report: str) -> None:
-        """Say where the program is."""
+        """Report where the program is."""
         self._write(report=report.encode(), answered=1)
 
     def _write(self, **fields: object) -> None:
-        """Write these, in this order: the state last, so that who sees it sees also what goes with it."""
+        """Write these fields in order: the state last, so that a reader of the state sees the rest, too."""
         if self.mine is not None:
             row = self._rows[self.mine]
             for name, value in fields.items():
@@ -116,13 +118,13 @@ class Board:
     # -- reading -----------------------------------------------------------------------------------------
 
     def slots(self) -> list[Slot]:
-        """What all slots say now."""
+        """The current contents of all slots."""
         return [self.slot(i) for i in range(len(self._rows))]
 
     def slot(self, i: int) -> Slot:
-        """What slot i says now."""
+        """The current contents of slot i."""
         row, now_s = self._rows[i], time.monotonic()
-        state = int(row["state"])  # before the rest, which was written before it
+        state = int(row["state"])  # read first, because it is written last
         return Slot(
             rank=int(row["rank"]),
             pid=int(row["pid"]),
@@ -135,14 +137,14 @@ class Board:
         )
 
     def states(self) -> list[int]:
-        """The states alone, which is what is looked at most often."""
+        """The states alone, which are read most often."""
         return [int(state) for state in self._rows["state"]]
 
-    # -- telling the end of the job ------------------------------------------------------------------------
+    # -- reporting the end of the job ----------------------------------------------------------------------
 
     def claim(self) -> bool:
-        """Become the one rank of the node that tells why the job ends; false where another is already."""
-        import fcntl  # which Windows has not
+        """Become the one rank of the node that reports why the job ends; False if another one already is."""
+        import fcntl  # not on Windows
 
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -151,16 +153,16 @@ class Board:
         return True
 
     def ask(self) -> None:
-        """Ask everybody to report where their programs are."""
+        """Ask all ranks to report where their programs are."""
         self._write(asks=1)
 
     @property
     def asked(self) -> bool:
-        """Whether anybody asks."""
+        """Whether any rank asks."""
         return bool(self._rows["asks"].any())
 
     def missing(self, silent_s: float) -> int:
-        """How many ranks at work have been asked and not answered, of those heard of in the last silent_s."""
+        """How many ranks at work have not answered, of those with a heartbeat in the last silent_s seconds."""
         rows = self._rows
         recent = rows["beat_s"] > time.monotonic() - silent_s
         return int(((rows["state"] == AT_WORK) & (rows["answered"] == 0) & recent).sum())
@@ -171,7 +173,7 @@ def _text(field: bytes) -> str:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process exists and has not ended; one that nobody has collected yet has."""
+    """Whether a process is running; a zombie is not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -188,7 +190,7 @@ def alive(pid: int) -> bool:
 
 
 def kill(pid: int) -> None:
-    """End a process at once, if it is still there."""
+    """Kill a process, if it still exists."""
     try:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

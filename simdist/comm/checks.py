@@ -1,4 +1,4 @@
-"""Checks: what a communicator is given has to be possible. Each raises an error that names the value and the rank."""
+"""Checks: argument checks of a communicator. Each raises an error that names the value and the rank."""
 
 from abc import ABC
 from math import inf
@@ -13,13 +13,13 @@ from simdist.errors import ArgumentError, ArrayError
 __all__ = ["NOTE_BYTES", "Checks", "check_bytes"]
 
 NOTE_BYTES = 1000
-"""The most bytes of a note that ranks exchange (see `Communicator.exchange`)."""
+"""The maximum size of a note in bytes (see `Communicator.exchange`)."""
 
-_MOST_TAG = (1 << 29) - 1  # what MPICH takes; Open MPI takes more
+_MOST_TAG = (1 << 29) - 1  # MPICH's limit; Open MPI's is higher
 
 
 def check_bytes(what: str, x: Array, rank: int) -> None:
-    """Raise ArrayError unless x can be sent and received as the bytes it is: of no objects, and contiguous."""
+    """Raise ArrayError unless x can be sent and received as plain bytes: contiguous, and without objects."""
     if x.dtype.hasobject:
         raise ArrayError(f"{what} of dtype {x.dtype} on rank {rank}: objects have no bytes to send")
     if not x.flags.c_contiguous:
@@ -27,7 +27,7 @@ def check_bytes(what: str, x: Array, rank: int) -> None:
 
 
 class Checks(ABC):
-    """The part of a communicator that looks at arguments; what they are is said in `Communicator`."""
+    """The part of a communicator that checks arguments; `Communicator` documents them."""
 
     rank: int
     size: int
@@ -35,23 +35,23 @@ class Checks(ABC):
     context: str
 
     def check_peer(self, role: str, rank: int) -> None:
-        """Raise ArgumentError unless it is a whole number, 0 <= rank < size; `role` says what it was given as."""
+        """Raise ArgumentError unless rank is a whole number, 0 <= rank < size; `role` is the argument's name."""
         if type(rank) is not int and not isinstance(rank, (int, np.integer)):
             raise ArgumentError(f"{role} {rank!r} on rank {self.rank}: a rank is a whole number")
         if not 0 <= rank < self.size:
             raise ArgumentError(f"{role} {rank} on rank {self.rank}: this communicator has ranks 0 to {self.size - 1}")
 
     def check_contiguous(self, what: str, *arrays: Array) -> None:
-        """Raise ArrayError unless arrays lie in memory as the bytes of a message do; `what` says what they are for."""
+        """Raise ArrayError unless these are arrays that can be sent as plain bytes; `what` names the call."""
         for x in arrays:
             if not hasattr(x, "flags"):
                 raise ArrayError(f"{what} of {type(x).__name__} {x!r} on rank {self.rank}: needs an array")
             check_bytes(what, x, self.rank)
 
     def check_room(self, what: str, y: Array) -> None:
-        """Raise ArrayError unless a message can be received into y: contiguous, and not read-only."""
+        """Raise ArrayError unless a message can be received into y: it is contiguous and writable."""
         self.check_contiguous(what, y)
-        if not getattr(y.flags, "writeable", True):  # CuPy's have no such flag
+        if not getattr(y.flags, "writeable", True):  # CuPy's arrays have no such flag
             raise ArrayError(f"{what} on rank {self.rank}: the array to receive into is read-only")
 
     def check_tag(self, what: str, tag: int) -> None:
@@ -60,7 +60,7 @@ class Checks(ABC):
             raise ArgumentError(f"{what} with tag {tag!r} on rank {self.rank}: needs a whole number, 0 to {_MOST_TAG}")
 
     def check_note(self, note: str) -> bytes:
-        """Raise ArgumentError if a note is too long; returns its bytes."""
+        """The bytes of a note; raises ArgumentError if it is too long."""
         data = note.encode()
         if len(data) > NOTE_BYTES:
             raise ArgumentError(f"a note of {len(data)} bytes on rank {self.rank}; at most {NOTE_BYTES}")
@@ -80,13 +80,13 @@ class Checks(ABC):
             raise ArgumentError(f"{what} of shape {shape} on rank {self.rank}: a length is at least 0")
 
     def check_one_node(self) -> None:
-        """Raise ArgumentError if the ranks live on several nodes."""
+        """Raise ArgumentError if the ranks are on several nodes."""
         nodes = self.nodes.num_nodes
         if nodes > 1:
             raise ArgumentError(f"the {self.size} ranks of {self.context!r} live on {nodes} nodes, not on one")
 
     def check_work(self, seconds: float | None, flops: float = 0, bytes: float = 0) -> None:
-        """Raise ArgumentError unless a rank can be busy for so many seconds; where None, with so much work."""
+        """Raise ArgumentError unless seconds (or, if None, flops and bytes) are finite numbers of at least 0."""
         try:
             possible = 0 <= flops < inf and 0 <= bytes < inf and (seconds is None or 0 <= seconds < inf)
         except TypeError:

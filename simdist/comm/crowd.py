@@ -1,4 +1,4 @@
-"""Crowd: which ranks of a node have to share cores, and with whom."""
+"""Crowd: which ranks of a node share cores, and with which others."""
 
 from typing import NamedTuple
 
@@ -13,11 +13,11 @@ MOST_CORES = 4096
 
 
 class Crowd(NamedTuple):
-    """How ranks lie on cores, as one of them sees it.
+    """How a node's ranks are placed on its cores, as seen by one rank.
 
     Attributes:
-        crowded: whether there are more ranks than cores: who waits is to let others run.
-        near: the ranks that may be waiting for this one's core; where each is bound to one core, those bound to it.
+        crowded: whether there are more ranks than cores: then a waiting rank lets others run.
+        near: the ranks that may need this one's core: if each rank is bound to one core, those bound to the same.
     """
 
     crowded: bool
@@ -25,21 +25,25 @@ class Crowd(NamedTuple):
 
 
 def mark(cores: Array) -> None:
-    """Note the cores that this process may use: uint8 of shape (MOST_CORES,), 1 for each of them."""
+    """Set to 1 the entries of the cores that this process may use, and the others to 0.
+
+    Args:
+        cores: uint8 of shape (MOST_CORES,).
+    """
     cores[...] = 0
     cores[[core for core in environment.cores() if core < MOST_CORES]] = 1
 
 
 def crowd(cores: Array, rank: int) -> Crowd:
-    """What follows of the marks of all ranks.
+    """The crowd that follows from the marks of all ranks.
 
     Args:
         cores: shape (ranks, MOST_CORES).
-        rank: who asks.
+        rank: the rank whose view is wanted.
     """
     ranks, users = len(cores), cores.sum(axis=0)
     bound = (cores.sum(axis=1) == 1).all()
     near = np.flatnonzero((cores == cores[rank]).all(axis=1)) if bound else range(ranks)
     here = environment.place()
-    others = here[2] if here and users.max() > 1 else ranks  # else each is bound to cores of its own
+    others = here[2] if here and users.max() > 1 else ranks  # otherwise no two share a core
     return Crowd(bool(others > np.count_nonzero(users)), frozenset(map(int, near)))

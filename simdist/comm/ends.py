@@ -1,4 +1,4 @@
-"""Ends: which of some processes have ended, in the order in which they did."""
+"""Ends: notices the ends of processes, in their order."""
 
 import os
 import select
@@ -8,16 +8,16 @@ from simdist.comm.board import alive
 
 __all__ = ["Ends", "closed_first"]
 
-_HIGH = 900  # more files than a rank has open, and fewer than it may have
+_HIGH = 900  # above the descriptors that a rank has open, and below its limit
 
 
 class Ends:
-    """Processes, none of them a child of this one, whose ends are waited for.
+    """Waits for the ends of processes that are not children of this one.
 
-    On Linux the kernel tells of an end at once, and of several in their order, which matters: where one rank
-    dies, its launcher kills the others a few milliseconds later. Elsewhere each process is looked at in turn.
+    On Linux the kernel reports an end at once, and several in their order. The order matters: when one rank dies, its
+    launcher kills the others a few milliseconds later. On other systems the processes are polled.
 
-    A process that dies closes its files first. So a pipe that it alone can write to tells of its end before
+    A dying process closes its files first. So a pipe with this process as its only writer reports the end before
     anything else does, mpirun included.
     """
 
@@ -33,27 +33,27 @@ class Ends:
         return len(self._pids)
 
     def add(self, slot: int, pid: int) -> bool:
-        """Wait for this process too, and call it `slot`; false where it has ended already."""
+        """Watch this process under the name `slot`; False if it has already ended."""
         self._pids[slot] = pid
         if self._epoll is not None:
             try:
                 fd = os.pidfd_open(pid)
             except ProcessLookupError:
                 return False
-            except OSError:  # no descriptors left, say: then it is looked at
+            except OSError:  # for example, no descriptors left: it is checked once, and not watched
                 return alive(pid)
             self._slots[fd] = slot
             self._epoll.register(fd, select.EPOLLIN)
         return True
 
     def add_pipe(self, slot: int, fd: int) -> None:
-        """Wait also for this pipe, of which this is the reading end, to lose the process that writes to it."""
+        """Watch the reading end of a pipe, which is closed by the end of the process that holds the writing end."""
         self._slots[fd] = slot
         if self._epoll is not None:
             self._epoll.register(fd, select.EPOLLHUP)
 
     def wait(self, timeout_s: float) -> list[int]:
-        """The slots of those that have ended since the last time, as soon as there is one or the time is over."""
+        """The slots of the processes that have ended since the last call; returns at the first, or after timeout_s."""
         if self._epoll is None:
             time.sleep(timeout_s)
             return [slot for slot, pid in self._pids.items() if not alive(pid)]
@@ -64,7 +64,7 @@ class Ends:
         return list(dict.fromkeys(slot for _, slot in ended))
 
     def close(self) -> None:
-        """Wait no more."""
+        """Stop watching."""
         if self._epoll is not None:
             self._epoll.close()
         for fd in self._slots:
@@ -73,16 +73,16 @@ class Ends:
 
 
 def closed_first(fd: int) -> int:
-    """This descriptor under the number that a process which is killed closes before its others.
+    """Move a descriptor to a number that the kernel closes first when it kills the process.
 
-    Linux closes the highest first (from 4.3 on). Where the others are closed before the pipe that tells of an end,
-    mpirun may see the end from them, kill another rank, and that one's pipe be the first to close.
+    Linux closes the highest number first (since 4.3). If mpirun's own pipes were closed before the one that reports the
+    end, mpirun could kill another rank, and the pipe of that rank could close first.
     """
-    import fcntl  # which Windows has not
+    import fcntl  # not on Windows
 
     try:
         moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-    except OSError:  # beyond the limit of this process
+    except OSError:  # above this process's limit
         return fd
     os.close(fd)
     return moved

@@ -1,4 +1,4 @@
-"""Leftovers: files that an MPI makes on a node for a job, and that the job leaves behind where it is ended."""
+"""Leftovers: files that an MPI makes on a node for a job, and that remain if the job is killed."""
 
 import os
 import re
@@ -10,11 +10,11 @@ __all__ = ["drop", "files_of_start", "shared_files"]
 
 _SHARED = re.compile(r"/dev/shm/(?:mpich_shm_|sm_segment\.|vader_segment\.|osc_|Intel_MPI)\S*$", re.MULTILINE)
 _MPICH_SHARED = "/dev/shm/mpich_shm_"
-_MPICH_TOPOLOGY = "/tmp/hydra_hwloc_xmlfile_"  # whatever TMPDIR says
+_MPICH_TOPOLOGY = "/tmp/hydra_hwloc_xmlfile_"  # independent of TMPDIR
 
 
 def shared_files(pid: int | str = "self") -> list[str]:
-    """The files in shared memory that a process has mapped, of those that MPIs remove at their own ends only."""
+    """The shared-memory files that a process has mapped and that its MPI removes only at a regular end."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text()
     except OSError:
@@ -23,15 +23,15 @@ def shared_files(pid: int | str = "self") -> list[str]:
 
 
 def files_of_start() -> list[str]:
-    """The files that are read by name only while MPI starts: once all of a node's ranks have, the names can go.
+    """The files that are opened by name only while MPI starts: once all of a node's ranks have, they can be unlinked.
 
-    MPICH's shared memory goes then with the last process that has mapped it, however that ends. Its launcher, the
-    parent of this process, has described the node's cores in a file that it keeps open.
+    MPICH's shared memory is then freed when the last process that has mapped it ends, in any way. The other file
+    describes the node's cores; MPICH's launcher, the parent of this process, keeps it open.
     """
     found = [name for name in shared_files() if name.startswith(_MPICH_SHARED)]
-    with suppress(OSError):  # a parent that is not ours to look into
+    with suppress(OSError):  # no permission to inspect the parent
         for descriptor in Path(f"/proc/{os.getppid()}/fd").iterdir():
-            with suppress(OSError):  # one that is closed by now
+            with suppress(OSError):  # closed in the meantime
                 name = str(descriptor.readlink())
                 if name.startswith(_MPICH_TOPOLOGY):
                     found.append(name)
@@ -39,6 +39,6 @@ def files_of_start() -> list[str]:
 
 
 def drop(names: Iterable[str]) -> None:
-    """Remove these files, as far as they are still there."""
+    """Remove these files, if they still exist."""
     for name in names:
         Path(name).unlink(missing_ok=True)

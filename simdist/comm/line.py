@@ -1,4 +1,4 @@
-"""Line: what one stream of this rank waits for, for the watchdog to see."""
+"""Line: what one stream of this rank waits for, as the watchdog sees it."""
 
 import runpy
 import sys
@@ -13,23 +13,25 @@ from simdist.comm.mismatch import listed
 __all__ = ["EXIT", "MEETING", "START", "WORK", "Line", "Wait", "awaited", "traceback_of"]
 
 Wait = tuple[str, Any, Any, int]
-"""(what, communicator, peers, tag): peers is a rank of the communicator, (dst, src) of a sendrecv, ANY, or
-None for all. A new tuple for every wait: the watchdog tells a long wait from many short ones by identity."""
+"""(what, communicator, peers, tag): peers is a rank of the communicator, (dst, src) of a sendrecv, ANY, or None (all).
 
-WORK = "work"  # waits for another stream of its own rank, which has a deadline of its own
-START = "the start of MPI"  # which may take longer than a message
-MEETING = -3  # the tag of one who waits for a rank to come to where all of them meet
-EXIT = "exit"  # its program has ended, and it waits for the others to end
+Every wait makes a new tuple: by its identity the watchdog distinguishes one long wait from many short ones."""
+
+WORK = "work"  # a wait for another stream of the same rank, whose own waits have deadlines
+START = "the start of MPI"  # may take longer than a message
+MEETING = -3  # the tag of a wait for a rank to arrive at a meeting
+EXIT = "exit"  # the program has ended, and the rank waits for the others to end
 
 
 class Line:
-    """A stream as it looks from outside: the thread behind it, and what it waits for.
+    """A stream as the watchdog sees it.
 
     Attributes:
         name: the stream.
-        waiting: what it waits for; None while it computes.
+        thread_id: the thread that runs it.
+        waiting: its current wait; None while it computes.
         count: how many messages it has sent and received.
-        failure: an error that ended a piece of its work and that nobody has heard of.
+        failure: an error of its work that no `wait` has raised yet.
     """
 
     __slots__ = ("count", "failure", "name", "thread_id", "waiting")
@@ -42,7 +44,7 @@ class Line:
         self.thread_id = threading.get_ident()
 
     def words(self, wait: Wait | None) -> str:
-        """What it does, in words."""
+        """A description of this wait."""
         if wait is None:
             return "is at work, in no wait"
         what, comm, peers, tag = wait
@@ -65,14 +67,14 @@ class Line:
         return f"waits to {'send to' if what == 'send' else 'receive from'} {peer}{self._where(comm, tag)}"
 
     def _where(self, comm: Any, tag: int) -> str:
-        """The rest of the sentence: the tag, the operation, how far it has come, the communicator."""
+        """The end of the sentence: the tag, the operation and its progress, the stream."""
         text = f" with tag {tag}" if tag not in (0, ANY) else ""
         if comm.doing:
             text += f" in {comm.doing}, after {self.count - comm.entered} of its messages"
         return text + (f" (stream {self.name!r})" if self.name != "main" else "")
 
     def stack(self) -> str:
-        """Where its thread is, in the program's own files: the innermost eight calls."""
+        """The innermost eight calls of its thread in the program's own files."""
         frame = sys._current_frames().get(self.thread_id)
         frames = [f for f in traceback.extract_stack(frame) if not f.filename.startswith(_NOT_THE_PROGRAM)]
         return "".join(traceback.format_list(frames[-8:])) if frame else ""
@@ -82,11 +84,11 @@ _NOT_THE_PROGRAM = (
     *(str(Path(__file__).parent.parent / layer) for layer in ("comm", "launch")),
     *(threading.__file__, runpy.__file__, "<frozen "),
 )
-"""How the names of the files begin that a program's traceback can do without."""
+"""Prefixes of the files that are left out of a program's traceback."""
 
 
 def awaited(wait: Wait) -> tuple[bool, list[int]]:
-    """Whose end would leave this wait without hope: (whether all of them have to end, their global ranks)."""
+    """The global ranks whose end makes this wait endless, after whether all of them must have ended for that."""
     what, comm, peers, _ = wait
     if comm is None or what in (WORK, EXIT):
         return True, []
@@ -95,7 +97,7 @@ def awaited(wait: Wait) -> tuple[bool, list[int]]:
     if peers is None:
         return False, [r for r in ranks if r != me]
     if what == "sendrecv":
-        # Only the receive: a message to a rank that has left may have gone before it left.
+        # Only the receive: the message to dst may have arrived before that rank left.
         return False, [ranks[peers[1]]]
     if peers == ANY:
         return True, [r for r in ranks if r != me]
@@ -103,7 +105,7 @@ def awaited(wait: Wait) -> tuple[bool, list[int]]:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback as text, from the first line that is the program's own."""
+    """The traceback as text, from the first frame in the program's own files."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
         trace = trace.tb_next

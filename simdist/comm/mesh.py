@@ -9,12 +9,12 @@ from simdist.errors import ArgumentError, UnknownNameError
 __all__ = ["AXES", "Mesh", "full_sizes"]
 
 AXES = ("pp", "dp", "ep", "sp", "tp")
-"""The axes from the outermost to the innermost: neighbours in the last are neighbours in rank, so that
-tensor parallelism, which talks most, stays inside a node, and pipeline stages, which talk least, may be far."""
+"""The axes from the outermost to the innermost. Neighbours along the last have consecutive ranks, so that tensor
+parallelism, which communicates most, stays inside a node; pipeline stages communicate least and may be far apart."""
 
 
 class Mesh:
-    """A grid of ranks: `mesh.dp` is the communicator of those that differ from this one in dp alone.
+    """A grid of ranks: `mesh.dp` is the communicator of the ranks that differ from this one only in dp.
 
     Mesh(comm, dp=2, tp=2) on four ranks:
 
@@ -35,7 +35,7 @@ class Mesh:
         pp, dp, ep, sp, tp: the communicator along that axis; its rank is the coordinate.
 
     Raises:
-        ArgumentError: a size below 1, an unknown axis, or sizes that do not multiply to comm.size.
+        ArgumentError: a size below 1, an unknown axis, or sizes whose product is not comm.size.
     """
 
     pp: Communicator
@@ -52,7 +52,7 @@ class Mesh:
             setattr(self, axis, self.group(axis))
 
     def group(self, *axes: str) -> Communicator:
-        """The communicator of the ranks that differ from this one in these axes alone, in the order of rank."""
+        """The communicator of the ranks that differ from this one only in these axes, ordered by rank."""
         _check_axes(axes)
         color = 0
         for axis in AXES:
@@ -65,7 +65,7 @@ class Mesh:
 
 
 def coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Where a rank sits in a grid of these sizes, by axis."""
+    """The coordinates of a rank in a grid of these sizes, by axis."""
     places = {}
     for axis in reversed(AXES):
         rank, places[axis] = divmod(rank, sizes[axis])
@@ -73,7 +73,7 @@ def coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def full_sizes(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
-    """The sizes of all axes; raises ArgumentError, as `Mesh` does, where they are not those of so many ranks."""
+    """The sizes of all axes; raises ArgumentError, as `Mesh` does, if they do not fit this many ranks."""
     _check_axes(sizes)
     for axis, size in sizes.items():
         if size < 1:

@@ -1,4 +1,4 @@
-"""Mismatch: the words for ranks that call different collectives."""
+"""Mismatch: the error for ranks that call different collectives."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ _MOST = 12
 
 
 def listed(ranks: Iterable[int]) -> str:
-    """'rank 3', 'ranks 0, 2', or the first few of very many."""
+    """'rank 3', 'ranks 0, 2', or the first few of many."""
     every = sorted(ranks)
     shown = ", ".join(map(str, every[:_MOST]))
     if len(every) > _MOST:
@@ -19,7 +19,12 @@ def listed(ranks: Iterable[int]) -> str:
 
 
 def mismatch(context: str, said: Iterable[str]) -> CollectiveMismatch:
-    """The error for the ranks of a communicator that said, by rank, `said`: who said what, the fewest last."""
+    """The error for ranks that disagree: it lists each call with its ranks, the most common call first.
+
+    Args:
+        context: the name of their communicator.
+        said: the call of each rank.
+    """
     groups: dict[str, list[int]] = {}
     for rank, what in enumerate(said):
         groups.setdefault(what, []).append(rank)

@@ -1,6 +1,6 @@
-"""Nodes: which ranks share a machine, and how far their clocks are apart.
+"""Nodes: which ranks share a machine, and the offsets between their clocks.
 
-The communicators here are MPI's own, handed in by the one file that imports mpi4py.
+The communicators here are mpi4py's.
 """
 
 import os
@@ -22,8 +22,8 @@ def node_indices(world: Any, neighbours: Any) -> list[int]:
     """The node of every rank: nodes are numbered by their lowest rank.
 
     Args:
-        world: all ranks.
-        neighbours: those that share memory with this one.
+        world: the communicator of all ranks.
+        neighbours: the communicator of the ranks that share memory with this one.
     """
     lowest = np.array([world.Get_rank()])
     neighbours.Bcast(lowest)
@@ -34,13 +34,13 @@ def node_indices(world: Any, neighbours: Any) -> list[int]:
 
 
 def pretended(nodes: Sequence[int]) -> Sequence[int]:
-    """The nodes as SIMDIST_RANKS_PER_NODE pretends them; as they are where it is not set."""
+    """The simulated nodes of SIMDIST_RANKS_PER_NODE; the real ones if it is not set."""
     ranks_per_node = environment.pretended_ranks_per_node()
     return nodes if ranks_per_node is None else [rank // ranks_per_node for rank in range(len(nodes))]
 
 
 def open_board(watchdog: Watchdog, neighbours: Any) -> None:
-    """Give the ranks of a node a board in common, unless their launcher has; its file is gone when this returns."""
+    """Make a board for the ranks of a node, unless their launcher has. Its file is deleted when this returns."""
     if watchdog.board is not None:
         return
     note = np.zeros(4096, np.uint8)
@@ -61,10 +61,10 @@ def open_board(watchdog: Watchdog, neighbours: Any) -> None:
 def common_zero(
     world: Any, neighbours: Any, nodes: Sequence[int], clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """What this rank's clock showed at one and the same moment on all ranks, the zero of the job's clock.
+    """This rank's clock reading at the zero of the job's clock, one moment that is common to all ranks.
 
-    The ranks of a node have one clock. Between nodes, the lowest rank of each asks rank 0 for the time and
-    takes the answer that came back fastest: it is wrong by half of that at most.
+    The ranks of a node share a clock. The lowest rank of each other node asks rank 0 for the time and uses the answer
+    with the shortest round trip: its error is at most half of that.
     """
     rank = world.Get_rank()
     ahead_s = np.zeros(1)
@@ -91,7 +91,7 @@ def _tell_time(world: Any, asker: int, clock: Callable[[], float]) -> None:
 
 
 def _ask_time(world: Any, clock: Callable[[], float]) -> float:
-    """How far this clock is ahead of rank 0's."""
+    """How far this clock is ahead of that of rank 0."""
     note = np.zeros(1)
     best_s, ahead_s = float("inf"), 0.0
     for _ in range(_ROUNDS):

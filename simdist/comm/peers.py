@@ -1,16 +1,15 @@
-"""Peers: the ranks of one node as they meet in its memory, without messages.
+"""Peers: the ranks of one node as they exchange data in shared memory, without messages.
 
-    meet    all have come:   what each wrote before can be read after it
-    show    a meeting at which each shows an array of its own: the others read and write it where it lies
-    post    a meeting at which each leaves a copy where all can read and write it
+    meet    a barrier: what each rank wrote before it can be read after it
+    show    a meeting at which each rank shows one of its arrays: the others read and write it in place
+    post    a meeting at which each rank leaves a copy that all can read and write
 
-Each rank has two rooms for what it posts, and uses them in turn; a ledger counts them as memory of communication.
-What others have posted is to be used before one comes to the next meeting; one's own copy stays until one posts for
-the second time after it.
+Each rank has two rooms for its copies, and uses them in turn; the memory ledger counts them as communication.
+Use what others have posted before the next meeting; a rank's own copy stays valid until its second post after that.
 
          post a      post b      post c
-    r    room 0      room 1      room 0       room 0 is written again when all have come to the meeting of b,
-         |           |           |            and so have done with a
+    r    room 0      room 1      room 0       room 0 is overwritten only after all have come to the meeting of b,
+         |           |           |            and so no longer use a
          meet        meet        meet
 """
 
@@ -29,16 +28,16 @@ if TYPE_CHECKING:
 __all__ = ["HEAD_BYTES", "ROOM_BYTES", "Peers", "Views"]
 
 HEAD_BYTES = 128
-"""Before the rooms, for who has come: two lines, because processors fetch them in pairs."""
+"""The header before the rooms, with the flags of meetings: two cache lines, because processors fetch them in pairs."""
 ROOM_BYTES = 1 << 20
-"""How much can be posted at once: what all ranks of a small node post fits a last-level cache."""
+"""The size of one post: those of all ranks of a small node fit in the last-level cache."""
 
 
 class Views(list[Array]):
-    """Every rank's array, by rank, where it lies. Where the same arrays are shown again, it may be the same list.
+    """Every rank's array in place, by rank. If the same arrays are shown again, it may be the same list.
 
     Attributes:
-        kept: what algorithms keep with it, such as how they cut the arrays.
+        kept: data that algorithms cache with it, such as how they cut the arrays.
     """
 
     __slots__ = ("kept",)
@@ -49,7 +48,7 @@ class Views(list[Array]):
 
 
 class Peers(ABC):
-    """All ranks of a communicator on one node. Each of them must make the same calls, in the same order.
+    """The ranks of a communicator on one node. All of them must make the same calls, in the same order.
 
     Args:
         comm: the communicator that collectives talk on.
@@ -58,38 +57,41 @@ class Peers(ABC):
     def __init__(self, comm: "Communicator") -> None:
         self.comm = comm
         self._spare: dict[Any, Array] = {}
-        self._ahead: tuple[int, Views] | None = None  # at which meeting something was shown ahead, and what
+        self._ahead: tuple[int, Views] | None = (
+            None  # the number of the meeting at which something was shown ahead, and its views
+        )
 
     @abstractmethod
     def meet(self) -> None:
-        """Return when all have come; what any of them wrote to memory in common before that can be read now."""
+        """Return when all ranks have come; what any of them wrote to shared memory before can be read now."""
 
     @abstractmethod
     def show(self, x: Array, ahead: bool = False) -> Views | None:
         """Meet, and show x.
 
         Args:
-            ahead: whether, if all can be reached, the next that is shown is x again: that then takes no other meeting.
+            ahead: whether the next array shown is x again: if this call returns views, that one takes no meeting.
 
         Returns:
-            every rank's x, by rank, to be read and written, if all of them lie at the same place of memory from
-            `comm.empty`; else None, on all ranks.
+            every rank's x, by rank, readable and writable, if each is at the same place of memory from the same
+            `comm.empty`; otherwise None, on all ranks.
         """
 
     @abstractmethod
     def post(self, *parts: Array) -> Sequence[Array]:
-        """Meet, and leave a copy of these flat arrays of one dtype, one after the other.
+        """Meet, and leave a copy of the concatenation of these flat arrays of one dtype.
 
         Args:
-            parts: ROOM_BYTES at most, all together; at least one, which may be empty.
+            parts: at least one array, which may be empty; together at most ROOM_BYTES.
 
         Returns:
-            by rank what each has left, to be read and written; what lies behind a rank's last item is undefined.
+            every rank's copy, by rank, readable and writable; the contents after its last item are undefined.
         """
 
     def memory_of(self, x: Array) -> str:
-        """Whose memory arrays like x lie in: the "host"'s, or "devices"' of which each rank has one, or a "device"'s
-        that some ranks share. The first call for one on a device is one for all ranks together.
+        """Where arrays like x are: "host"; "devices" if each rank has its own; "device" if ranks share one.
+
+        The first call for an array on a device is collective.
         """
         return "host"
 
@@ -98,7 +100,7 @@ class Peers(ABC):
         return [self.comm.rank]
 
     def spare(self, x: Array) -> Array:
-        """An array like x, of this rank's own; until the next call for the same dtype."""
+        """A private scratch array like x; valid until the next call for the same dtype."""
         key = type(x), x.dtype
         kept = self._spare.get(key)
         if kept is None or len(kept) < len(x):
@@ -116,16 +118,15 @@ class Peers(ABC):
         posted_bytes: int = 0,
         crowd_bytes: int = 0,
     ) -> None:
-        """Record and charge what this rank has done since start_s, and what it had posted before.
+        """Record and charge the memory traffic of this rank since start_s, including what it posted.
 
         Args:
-            read_bytes, written_bytes: from and to what was shown or posted, its own included.
-            peer_bytes: how much of these lies in the parts of other ranks.
+            read_bytes, written_bytes: from and to arrays that were shown or posted, its own included.
+            peer_bytes: the part of these in the memory of other ranks.
             private_bytes: read from and written to other memory.
             flops: operations of a reduction.
-            posted_bytes: how much of what was written was posted, for which as much was read from other memory.
-            crowd_bytes: what others move over the same link, and is in the way, where one link has more to carry than
-                the others.
+            posted_bytes: the part of written_bytes that was posted, and so read from other memory first.
+            crowd_bytes: traffic of other ranks that delays this one's, where one link carries more than the others.
         """
         if current_meter() is not None:
             near_bytes = read_bytes + written_bytes + private_bytes - peer_bytes
@@ -140,5 +141,5 @@ class Peers(ABC):
             recorder.rows.append((recorder.rank, comm.stream_name, "move", start_s, end_s, *row))
 
     def _charge(self, flops: int, near_bytes: int, peer_bytes: int, posted_bytes: int, crowd_bytes: int) -> None:
-        """Tell the meter."""
+        """Charge the meter."""
         charge(flops, near_bytes + peer_bytes)

@@ -1,4 +1,4 @@
-"""Ping-pong: how long messages take between ranks, and folding in memory; what `calibrate` is fed with."""
+"""Ping-pong: measures messages between ranks and reductions in memory, the input of `calibrate`."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -11,11 +11,11 @@ from simdist.comm.communicator import Communicator
 
 __all__ = ["Measurement", "ping_pong"]
 
-_ROUNDS = 20  # of each size, after one that does not count
+_ROUNDS = 20  # of each size, after one for warm-up
 
 
 class Measurement(NamedTuple):
-    """What was measured, as medians.
+    """Medians of the measured times.
 
     Attributes:
         messages: (bytes, seconds from send to receive) of each size.
@@ -27,16 +27,16 @@ class Measurement(NamedTuple):
 
 
 def ping_pong(comm: Communicator, sizes: Sequence[int]) -> Measurement:
-    """Rank 0 sends to rank 1, which sends back, and so in all pairs at once; a message is half of that.
+    """Rank 0 sends to rank 1, which sends back, and likewise all pairs at once; a message takes half of that time.
 
-    All pairs at once, because in a collective all ranks are busy at once: the links that this measures are
-    the ones that a collective gets. An odd last rank looks on.
+    All pairs run at once because a collective keeps all ranks busy at once: so this measures the links as a collective
+    uses them. With an odd number of ranks the last one has no partner.
 
     Args:
         sizes: bytes, the same on every rank.
 
     Returns:
-        what this rank measured; nothing for messages on a rank without a partner.
+        the times of this rank; no messages on a rank without a partner.
     """
     partner = comm.rank ^ 1
     messages, reductions = [], []

@@ -1,4 +1,4 @@
-"""Placement: which node each rank of a group lives on, and what follows from it."""
+"""Placement: the node of each rank of a group, and what follows from it."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -9,12 +9,12 @@ __all__ = ["Placement"]
 class Placement(tuple[int, ...]):
     """The node of each rank of a group.
 
-    What many ranks ask for is worked out once: the virtual members of a group share one placement.
+    Its properties are computed once: the virtual members of a group share one placement.
     """
 
     @cached_property
     def members(self) -> dict[int, list[int]]:
-        """The ranks of each node, in order; the nodes in order, too."""
+        """The ranks of each node; both nodes and ranks are in ascending order."""
         members: dict[int, list[int]] = {node: [] for node in sorted(set(self))}
         for rank, node in enumerate(self):
             members[node].append(rank)
@@ -22,12 +22,12 @@ class Placement(tuple[int, ...]):
 
     @cached_property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self.members)
 
     @cached_property
     def most(self) -> int:
-        """How many ranks the fullest node has."""
+        """The largest number of ranks on a node."""
         return max(map(len, self.members.values()))
 
     @cached_property
@@ -37,11 +37,11 @@ class Placement(tuple[int, ...]):
 
     @cached_property
     def in_turn(self) -> bool:
-        """Whether the ranks of each node follow each other without a gap."""
+        """Whether the ranks of each node are consecutive."""
         return all(ranks[-1] - ranks[0] == len(ranks) - 1 for ranks in self.members.values())
 
     def neighbours(self, rank: int) -> list[int]:
-        """The ranks on the node of this one, itself among them."""
+        """The ranks on the same node as this one, itself included."""
         return self.members[self[rank]]
 
     def part(self, members: Sequence[int]) -> "Placement":

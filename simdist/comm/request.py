@@ -1,4 +1,4 @@
-"""Request: a message under way, and what is told of it when it is done."""
+"""Request: a message in flight, and its status when it is done."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -7,7 +7,7 @@ __all__ = ["Request", "Status"]
 
 
 class Status(NamedTuple):
-    """What a receive got: from whom, under which tag, how many bytes."""
+    """The source, tag and size of a received message."""
 
     src: int
     tag: int
@@ -15,13 +15,13 @@ class Status(NamedTuple):
 
 
 class Request(ABC):
-    """A send or a receive under way. Its array is not to be touched until `wait` returns."""
+    """A nonblocking send or receive. Do not touch its array until `wait` returns."""
 
     @abstractmethod
     def wait(self) -> Status:
-        """Block until it is done; for a receive, tell what came. A second wait returns the same at once."""
+        """Block until it is done; a receive returns its message's status. A second wait returns the same at once."""
 
     @property
     def over(self) -> bool:
-        """Whether it is known to be done, so that `wait`, which is still to be called, takes no time."""
+        """Whether it is known to be done: then `wait` returns at once, but must still be called."""
         return False

@@ -1,4 +1,4 @@
-"""Room: how much memory the processes of a node can have in common."""
+"""Room: how much memory the processes of a node can share."""
 
 import os
 from math import inf
@@ -13,11 +13,11 @@ REMEDY = f"give {SHARED} more, in a container by --shm-size=2g"
 
 
 class Room(NamedTuple):
-    """Bytes of a node's shared memory; without an end where nothing limits them.
+    """Bytes of a node's shared memory; inf where there is no limit.
 
     Attributes:
-        free: that nobody has written to yet.
-        total: of all of it.
+        free: not written to yet.
+        total: free and used.
     """
 
     free: float
@@ -25,14 +25,14 @@ class Room(NamedTuple):
 
 
 def room() -> Room:
-    """What this node has.
+    """The shared memory of this node.
 
-    A window takes of it what is written to, and not before that; who writes to more than there is is killed.
+    A window takes up space only when it is written to; a process that writes beyond the limit is killed.
     """
     try:
         found = os.statvfs(SHARED)
     except OSError:
-        return Room(inf, inf)  # MPI takes its own way
+        return Room(inf, inf)  # MPI uses its own mechanism
     if not found.f_blocks:  # a file system without a limit
         return Room(inf, inf)
     return Room(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)

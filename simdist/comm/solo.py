@@ -24,11 +24,11 @@ __all__ = ["SoloCommunicator"]
 
 
 class SoloCommunicator(Communicator):
-    """The only rank of its world: it can send to itself, and has nobody to wait for.
+    """The communicator of a world of one rank, which can send messages to itself.
 
     Args:
-        line: the stream that it is used on.
-        parent: what it was made from; None for the world.
+        line: the stream that uses it.
+        parent: the communicator that it is made from; None for the world.
         context: its name.
     """
 
@@ -65,7 +65,7 @@ class SoloCommunicator(Communicator):
         """See Communicator.
 
         Raises:
-            DeadlockError: this rank has sent itself no such message, and is the only one.
+            DeadlockError: this rank has not sent itself such a message, and there is no other.
         """
         return self.irecv(x, src, tag).wait()
 
@@ -86,7 +86,7 @@ class SoloCommunicator(Communicator):
         return _Done(Status(dst, tag, x.nbytes))
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
-        """See Communicator. The message is taken when it is waited for."""
+        """See Communicator. The message is received by `wait`."""
         if src != ANY:
             self.check_peer("src", src)
         check_array("recv", x, 0)
@@ -103,7 +103,7 @@ class SoloCommunicator(Communicator):
         return there
 
     def take(self, x: Array, tag: int, start_s: float) -> Status:
-        """Move the oldest message with this tag into x."""
+        """Receive the oldest message with this tag into x."""
         i = self._oldest(tag)
         if i is None:
             raise self._deadlock(tag)
@@ -115,7 +115,7 @@ class SoloCommunicator(Communicator):
         return Status(0, sent, data.nbytes)
 
     def _oldest(self, tag: int) -> int | None:
-        """Where the oldest message with this tag is; None where there is none."""
+        """The index of the oldest message with this tag; None if there is none."""
         return next((i for i, (sent, _) in enumerate(self._mail) if tag in (sent, ANY)), None)
 
     def _deadlock(self, tag: int) -> DeadlockError:
@@ -154,7 +154,7 @@ class SoloCommunicator(Communicator):
         return ThreadStream(SoloCommunicator(line, self, context), line, self.line)
 
     def agree(self, what: str, later: bool = False) -> None:
-        """Nobody could disagree."""
+        """Does nothing: there is no other rank to disagree."""
 
     def exchange(self, note: str) -> list[str]:
         """See Communicator."""
@@ -164,11 +164,11 @@ class SoloCommunicator(Communicator):
     # -- time and memory ------------------------------------------------------------------------------
 
     def clock(self) -> float:
-        """Seconds since this world was made."""
+        """See Communicator. The zero is the creation of this world."""
         return perf_counter() - self._zero_s
 
     def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
-        """Nothing: here computing takes the time that it takes."""
+        """Does nothing: the clock is real."""
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator."""
@@ -181,7 +181,7 @@ class SoloCommunicator(Communicator):
         return np.zeros(shape, dtype)
 
     def fence(self) -> None:
-        """Nobody else writes."""
+        """Does nothing: no other rank writes."""
 
     def peers(self) -> "SoloPeers":
         """See Communicator."""
@@ -189,10 +189,10 @@ class SoloCommunicator(Communicator):
 
 
 class SoloPeers(Peers):
-    """The only rank of its node: all that is shown or posted is its own."""
+    """The only rank of its node: every view is its own array."""
 
     def meet(self) -> None:
-        """It has come."""
+        """Does nothing: there is no other rank to meet."""
 
     def show(self, x: Array, ahead: bool = False) -> Views | None:
         """See Peers."""
@@ -204,18 +204,18 @@ class SoloPeers(Peers):
 
 
 class _Done(Request):
-    """A send that is over."""
+    """A completed send."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
 
     def wait(self) -> Status:
-        """What was sent."""
+        """See Request."""
         return self._status
 
 
 class _Taking(Request):
-    """A receive that takes its message when it is waited for."""
+    """A receive that takes its message in `wait`."""
 
     def __init__(self, comm: SoloCommunicator, x: Array, tag: int, start_s: float) -> None:
         self._comm = comm
@@ -225,7 +225,7 @@ class _Taking(Request):
         self._done: Status | None = None
 
     def wait(self) -> Status:
-        """Take it."""
+        """See Request."""
         if self._done is None:
             self._done = self._comm.take(self._x, self._tag, self._start_s)
         return self._done

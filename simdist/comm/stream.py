@@ -1,4 +1,4 @@
-"""Stream: a second line of work of a rank."""
+"""Stream: a queue of work that a rank runs beside its main program."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,7 +11,7 @@ __all__ = ["Stream", "Work"]
 
 
 class Work(ABC):
-    """A function under way on another stream."""
+    """A function that was started on a stream."""
 
     @abstractmethod
     def wait(self) -> Any:
@@ -19,14 +19,14 @@ class Work(ABC):
 
 
 class Stream(ABC):
-    """A second line of work of this rank, in order in itself and beside the others.
+    """A queue of work of this rank: the functions run in order, concurrently with the rank's other streams.
 
     Attributes:
-        comm: the communicator's twin on this stream: same ranks, and messages that match only each other.
+        comm: the communicator's twin for this stream: the same ranks, and messages that match only each other.
     """
 
     comm: "Communicator"
 
     @abstractmethod
     def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Work:
-        """Call function(*args, **kwargs) on this stream, after all that was started there before."""
+        """Call function(*args, **kwargs) on this stream, after all work that was started there before."""

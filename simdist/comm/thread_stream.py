@@ -1,4 +1,4 @@
-"""Stream: a second line of work of a real rank, on a thread of its own."""
+"""Stream: a stream of a real rank, on its own thread."""
 
 import threading
 from collections.abc import Callable
@@ -17,12 +17,12 @@ _PREFIX = "simdist "  # of a thread's name, before its stream's
 
 
 class ThreadWork(Work):
-    """A call under way on a thread, or done.
+    """A call that runs on a thread.
 
     Args:
         comm: the communicator of the thread's stream.
-        line: how the thread looks to the watchdog, which hears there of a failure that nobody waits for.
-        asker: the stream that waits.
+        line: the stream as the watchdog sees it, including a failure that no `wait` has raised.
+        asker: the stream that made this one.
     """
 
     def __init__(self, call: Callable[[], Any], comm: Communicator, line: Line, asker: Line) -> None:
@@ -35,7 +35,7 @@ class ThreadWork(Work):
         self._error: BaseException | None = None
 
     def perform(self) -> None:
-        """Do it; what it raises is kept for `wait`."""
+        """Make the call; an error is kept for `wait`."""
         try:
             self._result = self._call()
         except BaseException as error:
@@ -69,12 +69,12 @@ class ThreadWork(Work):
 
 
 class ThreadStream(Stream):
-    """Does what it is given, in order, on a thread. The thread starts with the first piece of work.
+    """A stream that runs its work on a thread, which starts with the first work.
 
     Args:
-        comm: the communicator's twin on this stream, which no other thread may use.
-        line: how this stream looks to the watchdog.
-        asker: the stream that this one was made on.
+        comm: the communicator's twin for this stream; no other thread may use it.
+        line: this stream as the watchdog sees it.
+        asker: the stream that made this one.
     """
 
     def __init__(self, comm: Communicator, line: Line, asker: Line) -> None:
@@ -85,11 +85,11 @@ class ThreadStream(Stream):
         self._thread: threading.Thread | None = None
 
     def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ThreadWork:
-        """Call function(*args, **kwargs) on this stream, after all that was started there before."""
+        """See Stream."""
         call = inheriting(function)
         work = ThreadWork(lambda: call(*args, **kwargs), self.comm, self._line, self._asker)
         if self._thread is None:
-            # A daemon: an exception on the main thread must end the process, whatever this thread waits for.
+            # A daemon: an exception on the main thread must end the process even while this thread waits.
             self._thread = threading.Thread(target=self._serve, name=_PREFIX + self._line.name, daemon=True)
             self._thread.start()
             self._line.thread_id = self._thread.ident or 0
@@ -97,10 +97,10 @@ class ThreadStream(Stream):
         return work
 
     def drain(self) -> None:
-        """Wait for all its work, and end the thread.
+        """Wait for all work, and end the thread.
 
         Raises:
-            BaseException: what a piece of work raised that nobody has waited for.
+            BaseException: an error of work that no `wait` has raised.
         """
         if self._thread is not None:
             self._works.put(None)

@@ -1,4 +1,4 @@
-"""World: the communicator of all ranks of the job that this process belongs to."""
+"""World: the communicator of all ranks of this process's job."""
 
 import os
 import sys
@@ -18,19 +18,19 @@ __all__ = ["heed_early_failures", "world"]
 
 @cache
 def world() -> Communicator:
-    """This process's world: all ranks of the job under mpirun, and a world of one without.
+    """This process's world: all ranks of the job under mpirun; without mpirun, a world of one rank.
 
-    Under mpirun the first call starts MPI and must be made by every rank; from then on an exception, an
-    exit or the death of one rank ends the job. Without mpirun MPI is not so much as loaded.
+    Under mpirun the first call starts MPI and must be made by every rank; from then on an exception, a nonzero exit
+    or the death of one rank ends the job. Without mpirun MPI is not loaded.
 
     Raises:
-        WorldUnavailable: under mpirun, but without an MPI library that belongs to it.
+        WorldUnavailable: there is no MPI library, or it does not match the mpirun.
     """
     here = environment.place()
     if here is None:
         return SoloCommunicator()
-    if "OMPI_COMM_WORLD_RANK" in os.environ:  # read when Open MPI starts; what the user has set holds
-        os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # this way to one-sided communication may crash at the end
+    if "OMPI_COMM_WORLD_RANK" in os.environ:  # read when Open MPI starts; the user's settings take precedence
+        os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # its one-sided communication may crash when MPI ends
         if here[2] > environment.num_cores():
             os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     keeper = guard()
@@ -44,10 +44,10 @@ def world() -> Communicator:
 
 
 def heed_early_failures() -> None:
-    """See that an exception ends the job before `world` is called, too; outside a job, do nothing.
+    """Make an exception end the job even before `world` is called; outside a job, do nothing.
 
-    Others may wait for this rank inside MPI's start already, and not every mpirun takes note of its end. So it
-    prints its traceback, joins them and ends the job. The launcher takes note by itself.
+    Other ranks may already wait for this one in MPI's start, and not every mpirun reacts to its end. So it prints its
+    traceback, joins them and ends the job. Under simdist's own launcher this is not needed.
     """
     if environment.place() is None or LAUNCHER in os.environ:
         return
@@ -55,7 +55,7 @@ def heed_early_failures() -> None:
 
     def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         before(kind, error, trace)
-        with suppress(Exception):  # where there is no MPI, nobody waits in it
+        with suppress(Exception):  # without an MPI library no rank waits in its start
             guard().quiet = True
             world()
             guard().fail(error)

@@ -1,9 +1,9 @@
-"""Channel: the way from one member of a group to another, where messages and receives find each other.
+"""Channel: the path from one member of a group to another, where messages are matched with receives.
 
-A message that is small enough, or to oneself, is under way as soon as it is sent ("eager"): it is copied and has a
-time of arrival. A larger one only announces itself and waits, uncopied, until a receive is posted ("rendezvous"). To
-one that is posted already it sets out at once, as if its announcement took no time; a receive from any source has to
-wait for the announcement, one latency, for it does not know before who is first.
+A message that is small, or to the sender itself, leaves as soon as it is sent ("eager"): it is copied and has a time of
+arrival. A larger one is only announced, and waits, uncopied, until a receive is posted ("rendezvous"). If one is posted
+already, the message leaves at once, as if its announcement took no time. A receive from any source has to wait for the
+announcement, one latency, because it does not know before which message is first.
 """
 
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 __all__ = ["Channel", "Message", "Receipt", "where"]
 
 Message: TypeAlias = tuple[Array, int, float, "Sending | None"]
-"""(data, tag, ready_s, sending): a message that no receive has taken; a bare tuple, for none are made as often.
+"""(data, tag, ready_s, sending): a message that no receive has taken. A tuple, because very many are made.
 
-    data        the array, or a copy of it
-    ready_s     when it arrives; for one that only announces itself, when the announcement does
-    sending     the request of a sender who waits to be called; None for a message under way
+    data        a copy of the array, or the array itself if the message is only announced
+    ready_s     when the message, or its announcement, arrives
+    sending     the request of an announced message; None for an eager one
 """
 
 
 class Receipt:
-    """A posted receive from one known source, and what came of it.
+    """A posted receive from one known source, and its outcome.
 
     Attributes:
         comm: the communicator that it was posted on.
-        array: where the data go.
-        src, tag: what it is for; once done, what came.
-        num_bytes, arrival_s: how much came, and when.
-        done: whether its message has met it.
-        error: why it could not be taken.
-        fiber: who is blocked until it comes, if anybody is.
+        array: the buffer for the data.
+        src, tag: of the messages that it matches; once done, of its message.
+        num_bytes, arrival_s: the size and arrival of its message.
+        done: whether a message has been matched.
+        error: why the message does not fit.
+        fiber: the fiber that is blocked until it is done, if any.
     """
 
     __slots__ = ("array", "arrival_s", "comm", "done", "error", "fiber", "num_bytes", "src", "tag")
@@ -59,16 +59,16 @@ class Receipt:
 
     @property
     def group(self) -> "Group":
-        """Whose ranks it waits for."""
+        """See Waiting."""
         return self.comm.group
 
     def waits_for(self) -> tuple[str, list[int]]:
-        """In words, and the rank that could end the wait."""
+        """See Waiting."""
         rank = self.group.ranks[self.src]
         return f"waits to receive from rank {rank}{where(self.tag, self.comm.doing)}", [rank]
 
     def fill(self, data: Array, tag: int, arrival_s: float) -> None:
-        """Take the message: copy data, or keep the reason why not."""
+        """Take the message: copy its data, or record why it does not fit."""
         array = self.array
         if data.dtype is array.dtype and data.shape == array.shape:
             array[...] = data
@@ -81,7 +81,7 @@ class Receipt:
 
 
 def fit(data: Array, array: Array, src: int, tag: int) -> MessageMismatch | None:
-    """Copy a message into the array posted for it, which may be longer; or say why that cannot be."""
+    """Copy a message into the array posted for it, which may be longer; return an error if it does not fit."""
     if data.dtype != array.dtype or data.size > array.size:
         return MessageMismatch(
             f"a message of {data.size} x {data.dtype} from rank {src} with tag {tag} "
@@ -92,22 +92,22 @@ def fit(data: Array, array: Array, src: int, tag: int) -> MessageMismatch | None
 
 
 def where(tag: int, doing: str) -> str:
-    """The rest of the sentence about a wait."""
+    """The end of the sentence about a wait."""
     return (f" with tag {tag}" if tag not in (ANY, 0) else "") + (f" in {doing}" if doing else "")
 
 
 class Channel:
-    """One way from a source, and what and who waits at its end.
+    """A path from one source, with the unmatched messages and receives at its end.
 
     Args:
         src: the source's rank in the group.
-        path: the ports and the wire.
-        scheduler: lets those go on whose message comes.
-        lookout: is told of messages, where anybody receives from any source.
+        path: the ports and the link.
+        scheduler: resumes the receiver of a message.
+        lookout: is told of messages, if the receiver ever receives from any source.
 
     Attributes:
-        messages: those that no receive has taken, the oldest first.
-        receipts: the receives from this source that no message has met, likewise.
+        messages: the unmatched messages, the oldest first.
+        receipts: the unmatched receives from this source, the oldest first.
     """
 
     __slots__ = ("lookout", "messages", "path", "receipts", "scheduler", "src")
@@ -120,10 +120,10 @@ class Channel:
         self.messages: list[Message] = []
         self.receipts: list[Receipt] = []
 
-    # The ways in which a message and a receive can meet. Times are those of the call that makes them.
+    # The ways to match a message with a receive; now_s is the time of the call.
 
     def dispatch(self, x: Array, num_bytes: int, tag: int, now_s: float) -> float:
-        """Put a small message under way; when it has left."""
+        """Send an eager message; returns when it has left the sender's port."""
         sent_s, arrival_s = self.path.carry(num_bytes, now_s)
         receipt = self._awaiting(tag) if self.receipts else None
         if receipt is None:
@@ -137,7 +137,7 @@ class Channel:
         return sent_s
 
     def announce(self, x: Array, tag: int, now_s: float, sending: "Sending") -> None:
-        """Let a large message wait for its receive, or carry it where that is posted."""
+        """Announce a large message, or deliver it if its receive is already posted."""
         receipt = self._awaiting(tag)
         if receipt is None:
             ready_s = now_s + self.path.alpha_s
@@ -148,7 +148,7 @@ class Channel:
             self._deliver(x, tag, now_s, sending, receipt)
 
     def post(self, receipt: Receipt, now_s: float) -> None:
-        """Post a receive; it may meet its message at once."""
+        """Post a receive; a message that is already there is matched at once."""
         message = self._take(receipt.tag)
         if message is None:
             self.receipts.append(receipt)
@@ -160,11 +160,11 @@ class Channel:
             self._deliver(data, tag, now_s, sending, receipt)
 
     def first(self, tag: int) -> Message | None:
-        """The oldest message with this tag; it stays."""
+        """The oldest message with this tag, not removed."""
         return next((m for m in self.messages if tag in (m[1], ANY)), None)
 
     def _deliver(self, x: Array, tag: int, now_s: float, sending: "Sending", receipt: Receipt) -> None:
-        """Carry a large message, now that both sides are ready."""
+        """Transfer a large message, now that both sides are ready."""
         sent_s, arrival_s = self.path.carry(x.nbytes, now_s)
         receipt.fill(x, tag, arrival_s)
         if receipt.fiber is not None:
@@ -172,14 +172,14 @@ class Channel:
         sending.leave(sent_s)
 
     def _take(self, tag: int) -> Message | None:
-        """The oldest message with this tag, taken out; None where there is none."""
+        """Remove and return the oldest message with this tag; None if there is none."""
         for i, message in enumerate(self.messages):
             if tag == message[1] or tag == ANY:
                 return self.messages.pop(i)
         return None
 
     def _awaiting(self, tag: int) -> Receipt | None:
-        """The oldest posted receive that a message with this tag meets, taken out."""
+        """Remove and return the oldest posted receive that matches this tag; None if there is none."""
         for i, receipt in enumerate(self.receipts):
             if receipt.tag == tag or receipt.tag == ANY:
                 return self.receipts.pop(i)

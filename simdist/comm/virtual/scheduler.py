@@ -1,8 +1,8 @@
-"""Scheduler: fibers that take turns in the order of virtual time.
+"""Scheduler: runs fibers in the order of virtual time.
 
-A fiber is one stream of one rank, with a clock of its own. One runs at a time, until it has to wait or is
-ahead of another that could go on: then the earliest goes on. So whatever fibers do to each other they do in
-the order of time, and a run is the same every time.
+A fiber is one stream of one rank, with its own clock. One fiber runs at a time, until it has to wait or its clock is
+ahead of another that is ready: then the earliest one continues. So fibers interact in the order of virtual time, and
+every run of a program gives the same result.
 """
 
 from collections.abc import Callable
@@ -23,27 +23,27 @@ _resume = greenlet.switch
 
 
 class Waiting(Protocol):
-    """What a fiber waits for."""
+    """What a blocked fiber waits for."""
 
     @property
     def group(self) -> Any:
-        """The group whose ranks it waits for, if any."""
+        """The group of the ranks that the fiber waits for, if any."""
 
     def waits_for(self) -> tuple[str, list[int]]:
-        """In words, and the global ranks that could end the wait."""
+        """A description of the wait, and the global ranks that could end it."""
 
 
 class Fiber:
-    """One line of work.
+    """One stream of one rank.
 
     Attributes:
-        rank, stream: whose it is.
-        s_per_flop, s_per_byte: how long it computes.
-        clock_s: how far it has come.
-        waiting: what it waits for; None while it runs or only awaits its turn.
-        error: to be raised in it when it goes on.
-        done: whether it has come to its end.
-        daemon: whether it may wait for ever, as a stream without work does.
+        rank, stream: the global rank and the stream's name.
+        s_per_flop, s_per_byte: its computing time.
+        clock_s: its virtual time.
+        waiting: what it waits for; None while it is running or ready.
+        error: the exception to raise in it when it resumes.
+        done: whether it has ended.
+        daemon: whether the run may end while it waits for work.
     """
 
     __slots__ = (
@@ -72,27 +72,26 @@ class Fiber:
         self.s_per_byte = s_per_byte
 
     def label(self) -> str:
-        """The rank, with the stream where it is not the main one."""
+        """The rank, and the stream if it is not the main one."""
         return f"rank {self.rank}" + (f" (stream {self.stream})" if self.stream != "main" else "")
 
 
 class Scheduler:
     """Runs fibers, the earliest first; those due at the same instant in the order of their ranks.
 
-    One that runs goes on while no other is due before its clock. Most programs march in step: very many fibers
-    are due at very few instants. So the heap holds instants, and each instant a list of fibers, which is put in
-    order when its time has come. Fibers that become due at an instant in progress are a new list, for the same
-    instant once more.
+    A fiber continues while no other is due before its clock. In most programs the ranks advance in step: many fibers
+    are due at few instants. So the heap holds instants, and each instant has a list of fibers, which is sorted when it
+    begins. Fibers that become due at the instant in progress form a new list for the same instant.
 
-    In the order of ranks a message is mostly sent before its receive is posted (in a ring each rank sends to the
-    next), and then nobody has to wait for it.
+    In the order of ranks most messages are sent before their receives are posted (in a ring each rank sends to the
+    next), so that the receiver need not block.
 
     Attributes:
-        running: the fiber that has the processor.
-        due_s: the instant at which the next of the others is due.
-        fibers: all that were ever spawned.
-        failure: the first error that a fiber did not catch.
-        end_s: when the last fiber came to its end.
+        running: the fiber that runs now.
+        due_s: the instant at which the next of the other fibers is due.
+        fibers: all fibers that were spawned.
+        failure: the first exception that a fiber did not catch, with the fiber.
+        end_s: when the last fiber ended.
     """
 
     def __init__(self) -> None:
@@ -103,15 +102,15 @@ class Scheduler:
         self.failure: tuple[Fiber, BaseException] | None = None
         self._now: list[Fiber] = []  # due at the instant in progress, the next one last
         self._later: dict[float, list[Fiber]] = {}
-        self._times = [inf]  # the heap of instants, those of _later and a last one
-        self._hub = Fiber(-1, "hub", 0.0, 0.0)  # where the run was started; it goes on when nobody else can
+        self._times = [inf]  # the heap of the instants in _later, and inf as a sentinel
+        self._hub = Fiber(-1, "hub", 0.0, 0.0)  # where the run was started; it continues when no fiber can
         self._hub.greenlet = getcurrent()
         with metered(self):
-            self._context = copy_context()  # what was set around the run holds in every fiber
+            self._context = copy_context()  # every fiber inherits the caller's context variables
         self._ending = False
 
     def spawn(self, fiber: Fiber, body: Callable[[], None]) -> None:
-        """Let `fiber` run `body` from its clock on."""
+        """Run `body` on `fiber`, starting at its clock."""
 
         def run(spawner: greenlet) -> None:
             spawner.switch()
@@ -127,14 +126,14 @@ class Scheduler:
         fiber.greenlet = greenlet(run, self._hub.greenlet)
         fiber.greenlet.gr_context = self._context.copy()
         self.fibers.append(fiber)
-        # Entered now and left at once: a greenlet inherits the depth of recursion of whoever enters it first,
-        # and fibers that entered each other in a row would use it up. In the same words as in `_switch`: NumPy may
-        # follow the stack of C back to whoever entered, which must look as it did then.
+        # Entered and left at once: a greenlet inherits the recursion depth of the one that first enters it, and fibers
+        # that enter each other in a chain would exhaust it. The call is the same as in `_switch`: NumPy may walk the C
+        # stack back to the caller, which must look the same later.
         _resume(fiber.greenlet, getcurrent())
         self.ready(fiber, fiber.clock_s)
 
     def ready(self, fiber: Fiber, time_s: float) -> None:
-        """Let a fiber that waits go on at this time."""
+        """Let a blocked fiber continue at this time."""
         fibers = self._later.get(time_s)
         if fibers is not None:
             fibers.append(fiber)
@@ -145,21 +144,21 @@ class Scheduler:
             self.due_s = time_s
 
     def withdraw(self, fiber: Fiber, time_s: float) -> None:
-        """Let a fiber not go on at the time at which it was to."""
+        """Undo `ready` for this fiber and time."""
         self._later[time_s].remove(fiber)
 
     def resume(self, fiber: Fiber, time_s: float) -> None:
-        """Let a fiber that has what it waited for until this time go on as soon as the running one stops.
+        """Let a fiber whose wait is over at this time continue as soon as the running one stops.
 
-        It is ahead of its time, but whatever others could notice it does in its turn. So it goes on while what
-        was done for it is in the cache.
+        It may run ahead of others, but anything that they could observe still waits for its turn. So its data are used
+        while they are in the cache.
         """
         self._now.append(fiber)
         if time_s < self.due_s:
             self.due_s = time_s
 
     def charge(self, flops: int, bytes: int) -> None:
-        """Let the running fiber compute for as long as its device needs: the slower of arithmetic and memory."""
+        """Advance the running fiber's clock by the time of its device: the longer of arithmetic and memory."""
         fiber = self.running
         arithmetic_s = flops * fiber.s_per_flop
         memory_s = bytes * fiber.s_per_byte
@@ -171,7 +170,7 @@ class Scheduler:
             self.give_way()
 
     def give_way(self) -> None:
-        """Let all others go first that are due before the running fiber's clock, of whom there are some."""
+        """Let the fibers that are due before the running fiber's clock go first; there is at least one."""
         me = self.running
         clock_s = me.clock_s
         fibers = self._later.get(clock_s)
@@ -179,16 +178,17 @@ class Scheduler:
             self.ready(me, clock_s)
         else:
             fibers.append(me)
-        now = self._now or self._next()  # from here on as `_switch`
+        now = self._now or self._next()  # from here on the same as `_switch`
         self.running = fiber = now.pop()
         if not now:
             self.due_s = self._times[0]
         _resume(fiber.greenlet)
 
     def block(self, waiting: Waiting | None) -> None:
-        """Give up the processor until `ready` is called for the running fiber; None waits for work, for ever.
+        """Block the running fiber until `ready` or `resume` is called for it; None: a stream waits for work.
 
-        Raises: whatever the scheduler was given to raise in it.
+        Raises:
+            Exception: the fiber's `error`.
         """
         if self._ending:
             raise GreenletExit
@@ -201,7 +201,7 @@ class Scheduler:
             raise error
 
     def fail(self, fiber: Fiber, error: BaseException) -> None:
-        """End the run: nobody else goes on."""
+        """End the run: no other fiber continues."""
         self.failure = fiber, error
         self._now.clear()
         self._later.clear()
@@ -209,14 +209,14 @@ class Scheduler:
         self.due_s = inf
 
     def run(self, idle: Callable[[], None]) -> None:
-        """Run all fibers to their ends, or until one fails; no fiber is left.
+        """Run all fibers until they end or one fails; then unwind those that are left.
 
         Args:
-            idle: called when no fiber can go on though some have not ended; it frees some of them, or fails the run.
+            idle: called when fibers are left and none can continue; it makes some of them ready, or fails the run.
         """
         try:
             while self.failure is None:
-                self._switch()  # comes back when a fiber has ended, or none can go on
+                self._switch()  # returns when a fiber has ended, or none can continue
                 if self.running is self._hub:
                     if not self.stuck():
                         break
@@ -229,7 +229,7 @@ class Scheduler:
         return [f for f in self.fibers if not f.done and not (f.daemon and f.waiting is None)]
 
     def _switch(self) -> None:
-        """Give the processor to the fiber that is due first, be it the running one; to the hub where none is due."""
+        """Switch to the fiber that is due first, which may be the running one; to the hub if none is due."""
         now = self._now or self._next()
         self.running = fiber = now.pop()
         if not now:
@@ -237,7 +237,7 @@ class Scheduler:
         _resume(fiber.greenlet)
 
     def _next(self) -> list[Fiber]:
-        """Begin the next instant at which a fiber is due; there may be none left of those that were."""
+        """Begin the next instant at which a fiber is due; skip those whose fibers have been withdrawn."""
         while self._later:
             self.due_s = heappop(self._times)
             self._now = now = self._later.pop(self.due_s)
@@ -250,14 +250,14 @@ class Scheduler:
         return self._now
 
     def _end(self) -> None:
-        """Unwind the fibers that have not ended, so that their `finally` blocks run."""
+        """Unwind the fibers that have not ended: their `finally` blocks run."""
         self._ending = True
-        self.due_s = nan  # no comparison with it holds: what fibers do as they unwind lets no other go on
+        self.due_s = nan  # every comparison with it is false, so that no fiber gives way while it unwinds
         for fiber in self.fibers:
             if not fiber.done:
                 self.running = fiber
                 fiber.greenlet.throw(GreenletExit)
         self.end_s = max((fiber.clock_s for fiber in self.fibers), default=0.0)
-        # Their contexts know the scheduler. Without these cycles all memory is free as soon as the run is over.
+        # Their contexts refer to the scheduler. Breaking these cycles frees all memory as soon as the run is over.
         self.fibers.clear()
         self._context = Context()
