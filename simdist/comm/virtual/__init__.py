@@ -1,1 +1,1 @@
-"""The virtual world: ranks as greenlets of one process, in the order of a modelled time."""
+"""The virtual world: ranks as greenlets of one process, run in the order of virtual time."""

@@ -1,4 +1,4 @@
-"""VirtualCommunicator: a rank's messages as copies between arrays, timed by the network's model."""
+"""VirtualCommunicator: messages as copies between arrays, timed by the network model."""
 
 from math import inf
 from typing import Any
@@ -23,15 +23,14 @@ __all__ = ["VirtualCommunicator"]
 class VirtualCommunicator(Communicator):
     """One rank's view of a group of virtual ranks.
 
-    Each call first waits for its turn, so that whatever touches ports and channels happens in the order of
-    virtual time.
+    Each call first waits for its turn, so that ports and channels are used in the order of virtual time.
 
     Args:
-        shared: what all ranks of the run share.
+        shared: the state of the run that all ranks share.
         group: the members.
-        rank: which of them this is.
+        rank: this rank's index among them.
         recorder: where its spans go.
-        stream_name: which stream it is meant for.
+        stream_name: the stream that uses it.
     """
 
     __slots__ = ("_dst", "_eager_bytes", "_incoming", "_outgoing", "_src", "check", "scheduler")
@@ -72,7 +71,7 @@ class VirtualCommunicator(Communicator):
         return self.irecv(x, src, tag).wait()
 
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
-        """See Communicator. Most messages of a collective pass here, so this goes the shortest way."""
+        """See Communicator. Inlined for speed: most messages of collectives pass here."""
         if self.check and not _can_travel(x, y):
             self.check_contiguous("sendrecv", x)
             self.check_room("sendrecv", y)
@@ -80,7 +79,7 @@ class VirtualCommunicator(Communicator):
         if dst != self._dst or src != self._src:
             self._turn_to(dst, src)
         if num_bytes > self._eager_bytes:
-            # The receive is posted first: of two ranks that send each other something large, both are ready.
+            # The receive is posted first, so that two ranks can exchange large messages.
             for request in (self.irecv(y, src, 0), self.isend(x, dst, 0)):
                 request.wait()
             return
@@ -91,7 +90,7 @@ class VirtualCommunicator(Communicator):
             scheduler.give_way()
         if outgoing.receipts or outgoing.lookout is not None:
             sent_s = outgoing.dispatch(x, num_bytes, 0, start_s)
-        else:  # as `dispatch` does it
+        else:  # the same as `dispatch`
             sent_s, arrival_s = outgoing.path.carry(num_bytes, start_s)
             outgoing.messages.append((x.copy(), 0, arrival_s, None))
         if recording := self.recorder.on:
@@ -111,7 +110,7 @@ class VirtualCommunicator(Communicator):
         fiber.clock_s = max(receipt.arrival_s, sent_s)
 
     def _turn_to(self, dst: int, src: int) -> None:
-        """Look up the channels of an exchange; the next one is mostly with the same ranks."""
+        """Look up the channels of an exchange; they are kept, since the next one is mostly with the same ranks."""
         channels, me = self.group.channels, self.rank
         there, here = channels.get(dst), channels.get(me)
         self._outgoing = (there and there.get(me)) or self._channel_to(dst)
@@ -125,14 +124,14 @@ class VirtualCommunicator(Communicator):
         self.scheduler.turn()
         now_s, num_bytes = self.scheduler.running.clock_s, x.nbytes
         sending = Sending(self, num_bytes, dst, tag, now_s)
-        if num_bytes > self._eager_bytes and dst != self.rank:  # who sends to itself cannot wait until it receives
+        if num_bytes > self._eager_bytes and dst != self.rank:  # a rank cannot wait for its own receive
             self._channel_to(dst).announce(x, tag, now_s, sending)
         else:
             sending.leave(self._channel_to(dst).dispatch(x, num_bytes, tag, now_s))
         return sending
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
-        """See Communicator. One from any source chooses its message when it is waited for."""
+        """See Communicator. A receive from any source chooses its message in `wait`."""
         self.check_room("recv", x)
         self.scheduler.turn()
         start_s = self.scheduler.running.clock_s
@@ -146,13 +145,13 @@ class VirtualCommunicator(Communicator):
         return self.group.lookout(self.rank).await_first(self.group, self.doing, tag, until_s) is not None
 
     def _post(self, y: Array, src: int, tag: int) -> Receipt:
-        """Post a receive from a known source; it may meet its message at once."""
+        """Post a receive from a known source; a message that is already there is matched at once."""
         receipt = Receipt(self, y, src, tag)
         self._channel_from(src).post(receipt, self.scheduler.running.clock_s)
         return receipt
 
     def finish(self, receipt: Receipt, start_s: float) -> None:
-        """Wait until a posted receive is filled, move the clock on to the arrival, and record it."""
+        """Wait until a posted receive is filled, advance the clock to the arrival, and record it."""
         fiber = self.scheduler.running
         if not receipt.done:
             receipt.fiber = fiber
@@ -160,7 +159,7 @@ class VirtualCommunicator(Communicator):
                 self.scheduler.block(receipt)
             except BaseException:
                 receipts = self.group.channel(receipt.src, self.rank).receipts
-                if receipt in receipts:  # it is gone after an earlier wait in vain
+                if receipt in receipts:  # an earlier failed wait has removed it
                     receipts.remove(receipt)
                 raise
         if receipt.error is not None:
@@ -173,7 +172,7 @@ class VirtualCommunicator(Communicator):
             self.note("recv", start_s, end_s, receipt.num_bytes, self.ranks[receipt.src], receipt.tag)
 
     def take_any(self, y: Array, tag: int, start_s: float) -> Status:
-        """Receive what arrives first, from whomever."""
+        """Receive the message that arrives first, from any rank."""
         channel, lookout = None, self.group.lookout(self.rank)
         while channel is None:
             channel = lookout.await_first(self.group, self.doing, tag, inf)
@@ -199,7 +198,7 @@ class VirtualCommunicator(Communicator):
     # -- groups ---------------------------------------------------------------------------------------
 
     def split(self, color: int | None, key: int = 0) -> "VirtualCommunicator | None":
-        """See Communicator. The call itself takes no time, but all leave it at the time of the last to come."""
+        """See Communicator. Takes no time, but all ranks leave it at the time of the last to come."""
         self.check_split(color, key)
         self.agree("split")
         notes, number = self.exchange("" if color is None else f"{int(color)} {int(key)}"), self._count("split")
@@ -223,7 +222,7 @@ class VirtualCommunicator(Communicator):
 
     def stream(self, name: str) -> Stream:
         """See Communicator."""
-        number = self._count(f"stream {name}") + (name == "collective")  # a name is used once; that one by the shadow
+        number = self._count(f"stream {name}") + (name == "collective")  # which is the name of the shadow
         context = f".{name}" if number == 1 else f".{name} {number}"
         twin = VirtualCommunicator(self._shared, self.group.twin(context), self.rank, self.recorder, name)
         twin.device = self.device
@@ -233,12 +232,12 @@ class VirtualCommunicator(Communicator):
         return stream
 
     def agree(self, what: str, later: bool = False) -> None:
-        """See Communicator. Takes no time, and a rank goes on as soon as it has not been contradicted."""
+        """See Communicator. Takes no time; a rank waits only if another has already contradicted it."""
         if self.check and self.size > 1:
             self.group.agree(self._count("agree"), self.rank, what)
 
     def exchange(self, note: str) -> list[str]:
-        """See Communicator. Takes no time, but all leave it at the time of the last to come."""
+        """See Communicator. Takes no time, but all ranks leave it at the time of the last to come."""
         self.check_note(note)
         self.agree("an exchange of notes")
         self.scheduler.turn()
@@ -251,18 +250,18 @@ class VirtualCommunicator(Communicator):
     # -- time and memory ------------------------------------------------------------------------------
 
     def clock(self) -> float:
-        """The virtual time of the stream that asks."""
+        """The virtual time of the calling stream."""
         return self.scheduler.running.clock_s
 
     def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
-        """Move the clock of the stream that calls; a slow rank's by its factor more."""
+        """Advance the clock of the calling stream; on a slow rank, by its factor more."""
         fiber = self.scheduler.running
         start_s = fiber.clock_s
         cluster, rank = self.cluster, self._global_rank
         self.check_work(seconds, flops, bytes)
         lasts_s = cluster.seconds(rank, flops, bytes) if seconds is None else seconds * cluster.slow.get(rank, 1.0)
-        end_s = start_s + float(lasts_s)  # of NumPy's short floats the clock would become one, too
-        self.check_work(end_s)  # sums of what is finite may not be
+        end_s = start_s + float(lasts_s)  # a NumPy float32 would make the clock one, too
+        self.check_work(end_s)  # the sum may overflow
         fiber.clock_s = end_s
         self.recorder.add(self.stream_name, name, start_s, end_s)
 
@@ -271,7 +270,7 @@ class VirtualCommunicator(Communicator):
         self.compute(seconds, name=name)
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """See Communicator. Virtual ranks share one process, so any memory will do."""
+        """See Communicator. Virtual ranks share one process, so all memory is shared."""
         self.check_new("empty", shape, dtype)
         x = empty(self.device.kind, shape, dtype)
         self._shared.memory.add(x, f"{self.context} {self._count('empty')}")
@@ -284,7 +283,7 @@ class VirtualCommunicator(Communicator):
         return self.group.shared(self._count("shared"), self.node, shape, dtype)
 
     def fence(self) -> None:
-        """See Communicator. Waits for its turn."""
+        """See Communicator. Waits for this rank's turn."""
         self.scheduler.turn()
 
     def peers(self) -> VirtualPeers:
@@ -296,7 +295,7 @@ class VirtualCommunicator(Communicator):
 
 
 def _can_travel(x: Array, y: Array) -> bool:
-    """Whether x can be sent, and a message be received into y: the checks of a communicator, in one go."""
+    """Whether x can be sent and a message received into y: all checks of a sendrecv in one expression."""
     out, into = getattr(x, "flags", None), getattr(y, "flags", None)
     contiguous = out and into and out.c_contiguous and into.c_contiguous
     return bool(contiguous and getattr(into, "writeable", True) and not x.dtype.hasobject)

@@ -1,4 +1,4 @@
-"""Group: what the members of a virtual communicator have in common."""
+"""Group: the shared state of the members of a virtual communicator."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +18,9 @@ __all__ = ["Agreement", "Group"]
 
 
 class Agreement:
-    """One call of `agree`: who has said what so far.
+    """One call of `agree`: what the ranks have said so far.
 
-    Nobody waits for it: a rank that says what the first one said goes on at once.
+    A rank that says the same as the first one continues at once.
     """
 
     __slots__ = ("group", "said")
@@ -30,11 +30,11 @@ class Agreement:
         self.said: dict[str, list[int]] = {}
 
     def waits_for(self) -> tuple[str, list[int]]:
-        """In words, for a rank that found itself contradicted."""
+        """See Waiting: for a rank that disagrees with another."""
         return "waits for the others to say what they call", list(self.group.ranks)
 
     def error(self) -> CollectiveMismatch:
-        """The verdict, the same for every rank."""
+        """The error, the same for every rank."""
         calls = ["nothing"] * self.group.size
         for what, ranks in self.said.items():
             for rank in ranks:
@@ -43,7 +43,7 @@ class Agreement:
 
 
 class Meeting:
-    """One call that all members make: who has come, and what each brought, for everybody."""
+    """One call that all members make, and what each of them brought to it."""
 
     __slots__ = ("brought", "doing", "fibers", "group", "kind", "missing")
 
@@ -56,21 +56,21 @@ class Meeting:
         self.fibers: list[Fiber] = []
 
     def waits_for(self) -> tuple[str, list[int]]:
-        """In words, and who has not come yet."""
+        """See Waiting: the ranks that have not come yet."""
         ranks = [self.group.ranks[r] for r in sorted(self.missing)]
         there = f"a {self.kind}{where(0, self.doing)} on {self.group.context!r}"
         return f"waits for {listed(ranks)} to come to {there}", ranks
 
 
 class Group:
-    """The members, the channels between them, and the calls in which they find together.
+    """The members, the channels between them, and the collective calls under way.
 
     Attributes:
         context: its name.
         ranks, nodes: the global rank and the node of each member.
-        channels: those that have been used, by the rank where they end and the rank where they begin.
-        family: the name of the group that this one is a shadow or a stream's twin of, or its own.
-        dispute: the agreement in which members contradicted each other, if they did.
+        channels: those in use, by destination and source.
+        family: of a shadow, the name of its group; otherwise its own name.
+        dispute: the first agreement in which members disagreed, if any.
     """
 
     def __init__(
@@ -93,20 +93,20 @@ class Group:
         self._lookouts: dict[int, Lookout] = {}
         self.dispute: Agreement | None = None
         self._agreements: dict[int, Agreement] = {}
-        self._meetings: dict[tuple[str, int], Meeting] = {}  # to which some have come and some not
+        self._meetings: dict[tuple[str, int], Meeting] = {}  # that are not complete
         self._kin: dict[str, Group] = {}
         self._parts: dict[int, tuple[dict[int, list[int]], list[int]]] = {}  # by split
         self._shared: dict[tuple[int, int], Array] = {}
 
     def twin(self, name: str, family: str | None = None) -> "Group":
-        """The same members under another name, whose messages match only each other."""
+        """The group of the same members under another name; its messages match only each other."""
         context = self.context + name
         if context not in self._kin:
             self._kin[context] = Group(self.scheduler, self.network, context, self.ranks, self.nodes, family or context)
         return self._kin[context]
 
     def subgroup(self, name: str, members: Sequence[int]) -> "Group":
-        """Some of the members, in this order; whoever asks for the same name gets the same group."""
+        """The group of some of the members, in this order; the same name gives the same group."""
         context = self.context + name
         if context not in self._kin:
             ranks, nodes = [self.ranks[m] for m in members], self.nodes.part(members)
@@ -114,7 +114,7 @@ class Group:
         return self._kin[context]
 
     def part(self, number: int, notes: Sequence[str], color: int, rank: int) -> tuple["Group", int]:
-        """The group of a color in split `number`, and this member's rank there; worked out once for all of them.
+        """The group of a color in split `number`, and this member's rank there; computed once for all members.
 
         Args:
             notes: by rank, the color and the key that each gave; "" for no color.
@@ -135,7 +135,7 @@ class Group:
         return self.subgroup(f"/{number}:{color}", parts[color]), places[rank]
 
     def shared(self, call: int, node: int, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """The array of a node's members' call number `call` of `shared`: made by the first that comes."""
+        """The array of call number `call` of `shared` on a node: the first member that comes makes it."""
         if (call, node) not in self._shared:
             self._shared[call, node] = np.zeros(shape, dtype)
         return self._shared[call, node]
@@ -152,7 +152,7 @@ class Group:
         return channel
 
     def lookout(self, dst: int) -> Lookout:
-        """What watches all channels that end at this member."""
+        """The lookout for all channels that end at this member."""
         lookout = self._lookouts.get(dst)
         if lookout is None:
             incoming = self.channels.setdefault(dst, {})
@@ -162,7 +162,7 @@ class Group:
         return lookout
 
     def agree(self, call: int, rank: int, what: str) -> None:
-        """Register what `rank` says in its call number `call`; block it if that is disputed."""
+        """Register what `rank` says in its call number `call`; block it if ranks disagree."""
         agreement = self._agreements.get(call)
         if agreement is None:
             agreement = self._agreements[call] = Agreement(self)
@@ -175,10 +175,11 @@ class Group:
             del self._agreements[call]
 
     def meet(self, kind: str, call: int, rank: int, thing: Any, doing: str, latency_s: float = 0.0) -> list[Any]:
-        """What each member brought to its call number `call` of this kind; all leave so long after the last has come.
+        """What each member brought to its call number `call` of this kind; all leave latency_s after the last has come.
 
         Args:
-            rank, thing, doing: who comes, what it brings, and in what.
+            rank, thing: the member that comes, and what it brings.
+            doing: the operation that this is part of, for error messages.
         """
         meeting = self._meetings.get((kind, call))
         if meeting is None:
@@ -190,7 +191,7 @@ class Group:
         if meeting.missing:
             try:
                 self.scheduler.block(meeting)
-            except Exception:  # it goes on without the others, who are not to wake it from what it does then
+            except Exception:  # it continues without the others, and they must not wake it later
                 meeting.fibers.remove(fiber)
                 raise
         else:

@@ -14,10 +14,10 @@ __all__ = ["Hope", "Lookout"]
 
 
 class Hope:
-    """A fiber blocked in a receive from any source.
+    """A fiber that is blocked in a receive from any source.
 
     Attributes:
-        due_s: when it is to go on; inf while nothing says when.
+        due_s: when it is due to continue; inf if not yet known.
     """
 
     __slots__ = ("doing", "due_s", "fiber", "group", "tag")
@@ -30,12 +30,12 @@ class Hope:
         self.due_s = inf
 
     def waits_for(self) -> tuple[str, list[int]]:
-        """In words, and the ranks that could end the wait."""
+        """See Waiting: any other rank could end it."""
         ranks = [r for r in self.group.ranks if r != self.fiber.rank]
         return f"waits to receive from any rank{where(self.tag, self.doing)}", ranks
 
     def hasten(self, scheduler: Scheduler, time_s: float) -> None:
-        """Let the fiber go on at this time, if that is earlier than when it would so far."""
+        """Let the fiber continue at this time, if that is earlier than due_s."""
         due_s = max(self.fiber.clock_s, time_s)
         if due_s < self.due_s:
             if self.due_s < inf:
@@ -45,11 +45,11 @@ class Hope:
 
 
 class Lookout:
-    """Watches all channels that end at one member; every one tells it of its messages.
+    """Watches all channels that end at one member; each of them reports its messages here.
 
     Attributes:
-        channels: by source, those that may hold messages.
-        hopes: the receives that are blocked.
+        channels: those that may hold messages, by source.
+        hopes: the blocked receives.
     """
 
     def __init__(self, scheduler: Scheduler, channels: dict[int, Channel]) -> None:
@@ -58,27 +58,27 @@ class Lookout:
         self._scheduler = scheduler
 
     def tell(self, channel: Channel, tag: int, ready_s: float) -> None:
-        """There is a new message: let those go on that hope for one like it."""
+        """Report a new message: let the receives that it matches continue."""
         self.channels[channel.src] = channel
         for hope in self.hopes:
             if hope.tag in (tag, ANY):
                 hope.hasten(self._scheduler, ready_s)
 
     def first(self, tag: int) -> tuple[float, Channel | None]:
-        """When the first message with this tag is ready, and where; of several the one from the lowest rank."""
+        """When the first message with this tag is ready, and its channel; of several, that of the lowest rank."""
         self.channels = {src: channel for src, channel in self.channels.items() if channel.messages}
         oldest = ((channel.first(tag), src) for src, channel in self.channels.items())
         ready_s, src = min(((message[2], src) for message, src in oldest if message), default=(inf, -1))
         return ready_s, self.channels.get(src)
 
     def await_first(self, group: "Group", doing: str, tag: int, until_s: float) -> Channel | None:
-        """Where the message is that arrives first, until then; the clock moves on to its arrival or to until_s.
+        """The channel of the message that arrives first; the clock advances to its arrival.
 
-        A message that is on its way may be overtaken by one not yet sent; so this waits, with the message
-        in sight, until no other rank is at an earlier time than its arrival.
+        None if none arrives until until_s; then the clock advances to that. A message in flight may be overtaken by one
+        that is not sent yet: so this waits until no other rank is at a time before its arrival.
 
         Args:
-            group, doing: whose member waits, and in what.
+            group, doing: the group and the operation of the wait, for error messages.
         """
         scheduler = self._scheduler
         fiber = scheduler.running

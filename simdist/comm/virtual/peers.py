@@ -1,4 +1,4 @@
-"""Peers among virtual ranks: what they show and post are references, and a meeting lasts one latency."""
+"""Peers among virtual ranks: they show and post references, and a meeting takes one latency."""
 
 import weakref
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ _ANYWHERE = ("anywhere", 0)
 
 
 class Memory:
-    """Which arrays of a run came from `comm.empty`, and from which call."""
+    """The arrays of a run that came from `comm.empty`, with their calls."""
 
     def __init__(self) -> None:
         self._calls: dict[int, tuple[weakref.ref[Any], str]] = {}
 
     def add(self, x: Array, call: str) -> None:
-        """x comes from this call, whose name is the same on all ranks that made it."""
+        """Register that x comes from this call, which has the same name on all of its ranks."""
         key = id(x)
         self._calls[key] = weakref.ref(x, lambda _: self._calls.pop(key, None)), call
 
     def place(self, x: Array) -> tuple[str, int] | None:
-        """Where x lies: in the arrays of which call, and how far from their beginning; None for memory of its own.
+        """The call whose array holds x, and the offset of x there; None if x has other memory.
 
-        A phantom lies wherever one likes.
+        All phantoms have the same place.
         """
         if kind_of(x) == "phantom":
             return _ANYWHERE
@@ -42,10 +42,10 @@ class Memory:
 
 
 class VirtualPeers(Peers):
-    """The ranks of a virtual communicator that live on one node.
+    """The ranks of a virtual communicator, all on one node.
 
     Args:
-        comm: the communicator that collectives talk on.
+        comm: the communicator that collectives use.
         memory: of the run.
     """
 
@@ -54,7 +54,7 @@ class VirtualPeers(Peers):
         self._comm = comm  # of this kind
         self._memory = memory
         self._meetings = 0
-        self._rooms = phantom(HEAD_BYTES + 2 * ROOM_BYTES, np.uint8)  # what real ranks would have to have
+        self._rooms = phantom(HEAD_BYTES + 2 * ROOM_BYTES, np.uint8)  # the memory that real ranks need
         hold("communication", self._rooms)
 
     def meet(self) -> None:
@@ -75,13 +75,13 @@ class VirtualPeers(Peers):
         return views
 
     def post(self, *parts: Array) -> Sequence[Array]:
-        """See Peers. It takes its time before the meeting, and so is not charged again when it is told of."""
+        """See Peers. The copy is charged here, before the meeting, and not again in `moved`."""
         copy = np.concatenate(parts) if len(parts) > 1 else parts[0].copy()
         charge(0, 2 * copy.nbytes)
         return self._come(copy)
 
     def _come(self, thing: Any) -> list[Any]:
-        """What each rank has brought; all leave one latency after the last has come."""
+        """What each rank brought; all leave one latency after the last has come."""
         comm = self._comm
         comm.scheduler.turn()
         self._meetings += 1
@@ -89,9 +89,9 @@ class VirtualPeers(Peers):
         return comm.group.meet("meeting", self._meetings, comm.rank, thing, comm.doing, latency_s)
 
     def _charge(self, flops: int, near_bytes: int, peer_bytes: int, posted_bytes: int, crowd_bytes: int) -> None:
-        """Move the clock, but for what has been posted: it was read and written then.
+        """Advance the clock, without the posted bytes: `post` has charged them.
 
-        Where devices have memories of their own, what lies in peers' comes over the link inside, behind the crowd.
+        If each device has its own memory, the bytes of peers come over the link inside the node, after the crowd's.
         """
         cluster = self._comm.cluster
         near_bytes -= 2 * posted_bytes

@@ -1,4 +1,4 @@
-"""Requests: sends and receives of virtual ranks that are under way."""
+"""Requests: nonblocking sends and receives of virtual ranks."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ __all__ = ["AnyReceiving", "Receiving", "Sending"]
 
 
 class Sending(Request):
-    """A send that has left its port, or a large one that waits for its receive to be posted."""
+    """A send that has left its port, or a large one whose receive is not posted yet."""
 
     __slots__ = ("_comm", "_doing", "_fiber", "_sent_s", "_start_s", "_status", "group")
 
@@ -28,7 +28,7 @@ class Sending(Request):
         self._fiber: Fiber | None = None
 
     def leave(self, sent_s: float) -> None:
-        """It is under way, and has left the port at this time."""
+        """Note that the message leaves the port at this time."""
         dst, tag, num_bytes = self._status
         self._sent_s = sent_s
         self._comm.note("send", self._start_s, sent_s, num_bytes, self.group.ranks[dst], tag)
@@ -42,7 +42,7 @@ class Sending(Request):
         return self._sent_s is not None and self._sent_s <= self._comm.scheduler.running.clock_s
 
     def waits_for(self) -> tuple[str, list[int]]:
-        """In words, and the rank that could end the wait."""
+        """See Waiting."""
         rank = self.group.ranks[self._status.src]
         what = f"waits to send {self._status.num_bytes} bytes to rank {rank}"
         return what + where(self._status.tag, self._doing), [rank]
@@ -55,14 +55,14 @@ class Sending(Request):
             try:
                 self._comm.scheduler.block(self)
             finally:
-                self._fiber = None  # who has waited in vain is not to be woken from what it does then
+                self._fiber = None  # after a failed wait, the message must not wake it later
         if self._sent_s is not None and fiber.clock_s < self._sent_s:
             fiber.clock_s = self._sent_s
         return self._status
 
 
 class Receiving(Request):
-    """A receive from a known source; it may have met its message already."""
+    """A receive from a known source; its message may already be there."""
 
     __slots__ = ("_comm", "_done", "_receipt", "_start_s")
 
@@ -73,7 +73,7 @@ class Receiving(Request):
         self._done: Status | None = None
 
     def wait(self) -> Status:
-        """Block until the message is there."""
+        """See Request."""
         if self._done is None:
             receipt = self._receipt
             self._comm.finish(receipt, self._start_s)
@@ -82,7 +82,7 @@ class Receiving(Request):
 
 
 class AnyReceiving(Request):
-    """A receive from any source, which chooses its message when it is waited for."""
+    """A receive from any source, which chooses its message in `wait`."""
 
     __slots__ = ("_comm", "_done", "_start_s", "_tag", "_x")
 
@@ -94,7 +94,7 @@ class AnyReceiving(Request):
         self._done: Status | None = None
 
     def wait(self) -> Status:
-        """Block until a message is there."""
+        """See Request."""
         if self._done is None:
             self._done = self._comm.take_any(self._x, self._tag, self._start_s)
         return self._done

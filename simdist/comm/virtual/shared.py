@@ -1,4 +1,4 @@
-"""Shared: what all virtual ranks of a run have in common."""
+"""Shared: the state that all virtual ranks of a run share."""
 
 from simdist.cluster import Cluster, Network
 from simdist.comm.virtual.group import Agreement
@@ -9,19 +9,19 @@ from simdist.errors import CollectiveMismatch, DeadlockError
 
 __all__ = ["Shared"]
 
-_MOST_ROWS = 16  # of a report on who waits for whom
+_MOST_ROWS = 16  # of a deadlock report
 
 
 class Shared:
-    """The scheduler, the network and the streams of a run, and what happens when nobody can go on.
+    """The scheduler, the network and the streams of a run; it also detects deadlocks.
 
     Args:
-        cluster: the machine that is modelled.
+        cluster: the simulated machine.
         ranks: how many there are.
-        check: whether collectives compare what the ranks ask for.
+        check: whether collectives compare the arguments of the ranks.
 
     Attributes:
-        memory: what `comm.empty` has given out.
+        memory: the arrays from `comm.empty`.
     """
 
     def __init__(self, cluster: Cluster, ranks: int, check: bool) -> None:
@@ -33,7 +33,7 @@ class Shared:
         self.memory = Memory()
 
     def fiber(self, rank: int, stream: str, daemon: bool = False) -> Fiber:
-        """A line of work that computes as fast as this rank does."""
+        """A fiber that computes at the speed of this rank."""
         factor, device = self.cluster.slow.get(rank, 1.0), self.cluster.device
         s_per_flop, s_per_byte = factor / device.reached_flops_per_s, factor / device.reached_bytes_per_s
         return Fiber(rank, stream, s_per_flop, s_per_byte, daemon)
@@ -43,11 +43,11 @@ class Shared:
         self.scheduler.run(self._idle)
 
     def unheard(self) -> tuple[Fiber, Exception] | None:
-        """A failure on a stream that nobody has waited for, if there is one."""
+        """A failure on a stream whose error no `wait` has raised, if there is one."""
         return next(((s.fiber, w.error) for s in self.streams for w in s.unheard if w.error), None)
 
     def _idle(self) -> None:
-        """Nobody can go on: find the cause, and let those who wait in vain know it."""
+        """No fiber can continue: find the cause, and raise it in those that are blocked."""
         failure = self.unheard()
         stuck = [(f, f.waiting) for f in self.scheduler.stuck() if f.waiting is not None]
         disputes = {waiting.group.family: waiting.error() for _, waiting in stuck if isinstance(waiting, Agreement)}
@@ -68,7 +68,7 @@ class Shared:
 
 
 def _report(stuck: list[tuple[Fiber, Waiting]], ended: set[int]) -> str:
-    """Who waits for whom, the cycle first."""
+    """The deadlock report: the cycle of ranks, and what each fiber waits for."""
     waits: dict[int, list[Waiting]] = {}
     for fiber, waiting in stuck:
         waits.setdefault(fiber.rank, []).append(waiting)
@@ -91,9 +91,9 @@ def _ended(awaited: list[int], ended: set[int]) -> str:
 
 
 def _cycle(waits: dict[int, list[Waiting]]) -> list[int]:
-    """The ranks round one cycle of who waits for whom, the first also at the end; empty where there is none.
+    """The ranks along one cycle of waits, with the first one repeated at the end; empty if there is no cycle.
 
-    A rank that waits for any of several is followed to the first of them that waits too.
+    If a rank waits for several others, the search follows the first of them that waits, too.
     """
     seen: set[int] = set()
     for start in waits:
@@ -109,7 +109,7 @@ def _cycle(waits: dict[int, list[Waiting]]) -> list[int]:
 
 
 def _next_waiter(rank: int, waits: dict[int, list[Waiting]]) -> int | None:
-    """The first rank that this one waits for and that waits too; itself only if its streams wait for no other rank."""
+    """The first waiting rank that this one waits for; itself only if its streams wait for no other rank."""
     awaited = [r for waiting in waits[rank] for r in waiting.waits_for()[1]]
     others = [r for r in awaited if r != rank]
     return next((r for r in others or awaited if r in waits), None)

@@ -1,4 +1,4 @@
-"""Stream: a second line of work of a virtual rank, with a clock of its own."""
+"""Stream: a stream of a virtual rank, with its own clock."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,10 +13,10 @@ __all__ = ["VirtualStream", "VirtualWork"]
 
 
 class VirtualWork(Work):
-    """A call under way on a stream, or done."""
+    """A call on a stream."""
 
     def __init__(self, stream: "VirtualStream", call: Callable[[], Any], name: str) -> None:
-        self.group: Any = None  # it waits for no group's ranks, but for its own
+        self.group: Any = None  # it waits only for its own rank
         self._stream = stream
         self._call = call
         self._name = name
@@ -28,7 +28,7 @@ class VirtualWork(Work):
         self.error: Exception | None = None
 
     def perform(self) -> None:
-        """Do it, on the stream's fiber, not before it was asked for."""
+        """Make the call, on the stream's fiber, not before the time of `start`."""
         scheduler, fiber = self._stream.scheduler, self._stream.fiber
         fiber.clock_s = max(fiber.clock_s, self._asked_s)
         try:
@@ -42,12 +42,12 @@ class VirtualWork(Work):
             scheduler.ready(waiter, max(waiter.clock_s, self._end_s))
 
     def waits_for(self) -> tuple[str, list[int]]:
-        """In words."""
+        """See Waiting."""
         fiber = self._stream.fiber
         return f"waits for {self._name} on its stream {fiber.stream!r}", [fiber.rank]
 
     def wait(self) -> Any:
-        """Block the calling fiber until it is done; what it returned, or raise what it raised."""
+        """See Work. Blocks the calling fiber."""
         scheduler = self._stream.scheduler
         fiber = scheduler.running
         start_s = fiber.clock_s
@@ -56,7 +56,7 @@ class VirtualWork(Work):
             try:
                 scheduler.block(self)
             finally:
-                self._waiters.remove(fiber)  # who has waited in vain is not to be woken from what it does then
+                self._waiters.remove(fiber)  # after a failed wait, the work must not wake it later
         if start_s < self._end_s:
             fiber.clock_s = self._end_s
             comm = self._stream.comm
@@ -69,12 +69,12 @@ class VirtualWork(Work):
 
 
 class VirtualStream(Stream):
-    """Does what it is given, in order, on a fiber of its own.
+    """A stream that runs its work on its own fiber.
 
     Attributes:
         comm: the communicator's twin.
-        fiber: the line of work.
-        unheard: works that failed and that nobody has waited for yet.
+        fiber: the fiber of the stream.
+        unheard: failed work whose error no `wait` has raised yet.
     """
 
     def __init__(self, comm: Communicator, scheduler: Scheduler, fiber: Fiber) -> None:
@@ -87,7 +87,7 @@ class VirtualStream(Stream):
         self._idle = True
 
     def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> VirtualWork:
-        """Call the function on this stream, not before now and not before what was started earlier."""
+        """See Stream. The call begins no earlier than the caller's time."""
         name = getattr(function, "__name__", repr(function))
         call = inheriting(function)
         work = VirtualWork(self, lambda: call(*args, **kwargs), name)

@@ -1,4 +1,4 @@
-"""World: a program on virtual ranks, in this process."""
+"""World: runs a program on virtual ranks, in this process."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -25,14 +25,14 @@ def run_virtual(
     record: bool = True,
     check: bool = True,
 ) -> tuple[list[Any], list[Span], float]:
-    """Run program(comm, *args) on virtual ranks of a modelled cluster.
+    """Run program(comm, *args) on virtual ranks of a simulated cluster.
 
     Returns:
-        what each rank's program returned, the record, and the virtual seconds until the last one ended.
+        the results by rank, the record, and the virtual seconds until the last rank ended.
 
     Raises:
-        DeadlockError: no rank can go on.
-        Exception: whatever the first rank to fail raised, with a note that names it.
+        DeadlockError: no rank can continue.
+        Exception: what the first rank to fail raised, with a note that names the rank.
     """
     with _rare_collections(ranks):
         return _run(program, ranks, cluster, args, record, check)
@@ -51,7 +51,7 @@ def _run(
         comm = VirtualCommunicator(shared, group, rank, recorders[rank])
 
         def body() -> None:
-            # Called plainly where it can be: that is one level less of C's stack, which each switch copies.
+            # A call without * takes one C stack frame less, and each switch copies the C stack.
             results[rank] = program(comm, *args) if args else program(comm)
 
         shared.scheduler.spawn(shared.fiber(rank, "main"), body)
@@ -68,7 +68,7 @@ def _run(
 
 @contextmanager
 def _rare_collections(ranks: int) -> Iterator[None]:
-    """Let Python look for cyclic garbage less often: with many ranks there is much to look through, and none."""
+    """Make Python collect cyclic garbage less often: many ranks hold many objects, and nearly none is garbage."""
     before = gc.get_threshold()
     gc.set_threshold(max(100_000, 200 * ranks), 50, 1000)
     try:
@@ -78,8 +78,8 @@ def _rare_collections(ranks: int) -> Iterator[None]:
 
 
 def _told(fiber: Fiber, error: BaseException, ranks: int) -> BaseException:
-    """The error of a rank, as its caller is to see it."""
-    if isinstance(error, SystemExit):  # one rank's exit is not the caller's
+    """The error of a rank, as the caller of the run sees it."""
+    if isinstance(error, SystemExit):  # the exit of a rank must not end the caller
         error = RankFailed(f"{fiber.label()} of {ranks} called sys.exit({error.code!r})").with_traceback(
             error.__traceback__
         )
