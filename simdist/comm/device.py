@@ -1,17 +1,16 @@
-"""Device: where a rank's arrays lie, in the host's memory, on which GPU, or nowhere; and how they come to other ranks.
+"""Device: where a rank's arrays are (host, GPU, or phantom), and how they reach other ranks.
 
     path          messages                                           collectives of ranks on one node
-    cuda-aware    MPI reads and writes the device's memory           by messages
-    ipc           through pinned memory of the host                  direct: each opens the others' memory
-    staged        through pinned memory of the host, chunk by chunk  by messages
+    cuda-aware    MPI reads and writes device memory                 by messages
+    ipc           through pinned host memory, piece by piece         direct: each rank opens the others' memory
+    staged        through pinned host memory, piece by piece         by messages
     process       none: virtual ranks, or one, share this process    direct
 
-Messages go through the host on `ipc` too. A message may be received by anybody, at any time, under any tag, so to let a
-receiver copy it out of its sender's memory takes an acknowledgement of each, and a sender that waits for it: a protocol
-of its own, for what only a pipeline sends much of.
+Messages use the host on `ipc`, too. If receivers copied them from device memory of the sender, each would need an
+acknowledgement for which the sender waits: a protocol that would pay only in a pipeline.
 
-A wrong belief that MPI takes device memory ends in a crash. So it has to say that it does, and is tried by a process
-that may die of it.
+Passing device memory to an MPI without CUDA support crashes. So MPI must declare support, and a child process, which
+may crash, tries it.
 """
 
 from collections.abc import Callable
@@ -32,15 +31,15 @@ PATHS = ("auto", "cuda-aware", "ipc", "staged")
 
 @dataclass(frozen=True)
 class Device:
-    """Where a rank's arrays lie.
+    """Where a rank's arrays are.
 
     Attributes:
-        kind: of array that `comm.empty` gives.
-        path: how they come to other ranks; see above. Empty where they lie in the host's memory.
-        words: what it is and why it goes this way, for a report.
-        place: which GPU of its node; the same text for ranks that share it.
-        index: by which number this process knows it.
-        processors: how many it has, that multiply matrices side by side.
+        kind: of the arrays that `comm.empty` returns.
+        path: how they reach other ranks; see above. Empty for host memory.
+        words: a description of the device and the reason for the path, for reports.
+        place: identifies the GPU on its node; the same text for ranks that share it.
+        index: the GPU's number in this process.
+        processors: how many of its processors multiply matrices in parallel.
     """
 
     kind: str = "numpy"
@@ -51,22 +50,22 @@ class Device:
     processors: int = 8
 
     def enter(self) -> None:
-        """Let this thread, which is new, work on it."""
+        """Select the device for the calling thread, which is new."""
         if self.kind == "cupy":
             device_library().select(self.index)
 
     def settle(self) -> None:
-        """Return when all that this rank has begun on its arrays is done: a GPU is asked, and goes on by itself."""
+        """Return when all work that this rank has started on its arrays is done: a GPU works asynchronously."""
         if self.kind == "cupy":
             device_library().synchronize()
 
     @property
     def large(self) -> int:
-        """Rows and columns of matrices whose product keeps all of it at work."""
+        """Rows and columns of matrices whose product uses the whole device."""
         return 64 * self.processors
 
     def factor_dtype(self, kept: Any, worked: Any) -> Any:
-        """Of numbers as they are multiplied: a GPU multiplies short ones, what else there is widens them first."""
+        """The dtype of factors in a matrix product: a GPU multiplies short floats, a CPU widens them first."""
         return kept if self.kind == "cupy" else worked
 
 
@@ -75,11 +74,11 @@ HOST = Device()
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of a path.
+    """The result of testing a path.
 
     Attributes:
-        works: on all ranks.
-        why: or why not, and what to install or to set.
+        works: whether it works on all ranks.
+        why: why or why not, with what to install or set.
     """
 
     works: bool
@@ -87,19 +86,18 @@ class Finding:
 
 
 def use_device(comm: "Communicator", name: str, path: str = "auto") -> Device:
-    """Let a communicator, and all that are made of it from now on, have their arrays on this device.
+    """Set the device of a communicator, and of all that are made from it afterwards.
 
-    All ranks must call it. A rank takes the GPU whose number is its own among the ranks of its node, and begins
-    again at the first when there are no more.
+    All ranks must call it. The ranks of a node take its GPUs in turn.
 
     Args:
-        name: "cpu"; "cuda" for a GPU of NVIDIA's; or "phantom" for arrays without numbers, of virtual ranks.
-        path: one of PATHS; what is not to be chosen for itself has to work.
+        name: "cpu"; "cuda" for an NVIDIA GPU; or "phantom" for arrays without data, on virtual ranks.
+        path: one of PATHS; "auto" takes the first that works.
 
     Raises:
         UnknownNameError: there is no such device or path.
-        WorldUnavailable: on all ranks: one has no CuPy or no GPU, or the path cannot be gone, with what to install; or
-            phantoms are to be sent between processes.
+        WorldUnavailable: on all ranks. A rank has no CuPy or no GPU, or the path does not work, with what to install;
+            or the ranks are processes, which cannot send phantoms.
     """
     if name not in DEVICES:
         raise unknown_name("device", name, DEVICES)
@@ -121,7 +119,7 @@ def use_device(comm: "Communicator", name: str, path: str = "auto") -> Device:
 
 
 def _take_gpu(comm: "Communicator") -> tuple[int, str, str]:
-    """Take this rank's GPU; its number, where it is, and what it is called. On all ranks, or on none."""
+    """Select this rank's GPU; returns its number, place and name. It fails on all ranks or on none."""
     neighbours = comm.nodes.neighbours(comm.rank)
     index, place, called, trouble = 0, "", "", ""
     try:
@@ -134,7 +132,7 @@ def _take_gpu(comm: "Communicator") -> tuple[int, str, str]:
         place, called = library.place_of(index), f"{library.name()} ({library.versions()})"
     except WorldUnavailable as error:
         trouble = str(error)
-    except RuntimeError as error:  # as CUDA's are: another process may have the GPU for itself
+    except RuntimeError as error:  # CUDA's: for example, another process uses the GPU exclusively
         trouble = f"device cuda: {error}"
     for rank, note in enumerate(comm.exchange(trouble[:900])):
         if note:
@@ -143,14 +141,16 @@ def _take_gpu(comm: "Communicator") -> tuple[int, str, str]:
 
 
 def choose_path(wanted: str, paths: dict[str, Callable[[], Finding]]) -> tuple[str, str]:
-    """The path to go, and why: the one that is wanted, or else the first that works.
+    """The path to use, and why: the wanted one, or the first that works.
+
+    If this world does not have the wanted path, as on virtual ranks, the first that works is used.
 
     Args:
         wanted: one of PATHS.
-        paths: those there are in this world, the best first, each with what tells whether it works.
+        paths: the paths of this world, the best first, each with its test.
 
     Raises:
-        WorldUnavailable: it does not work.
+        WorldUnavailable: the wanted path, or every path, does not work.
     """
     if wanted != "auto" and wanted in paths:
         found = paths[wanted]()

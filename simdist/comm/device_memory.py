@@ -1,10 +1,10 @@
-"""Device memory that ranks of a node open for each other, and the events by which they wait for each other's work.
+"""Device memory that the ranks of a node open for each other, with events that order their work on it.
 
-    rank r     record event r    meet    wait for the events of the others    read and write what they have shown
-                                         on the device: no rank waits here
+    rank r     record event r    meet    wait for the events of the others    read and write their arrays
+                                         (on the device: the host continues)
 
-An event that is waited for is the one that was recorded last; it is recorded before its rank comes to the meeting,
-so that what is waited for is never earlier than that.
+A wait for an event covers its latest recording. Each rank records its event before it comes to the meeting, so the
+others wait at least for its work up to there.
 """
 
 from collections.abc import Sequence
@@ -20,19 +20,19 @@ __all__ = ["DevicePeers", "DeviceWindow", "view"]
 
 
 class DeviceWindow:
-    """Device memory in which each rank of a node has a part that all of them reach: as `Window` is of the host's.
+    """Device memory in which each rank of a node has a part that all of them can access, like `Window` on the host.
 
-    CUDA wants it closed by all who have opened it before its owner gives it back, and so with the events of
-    `DevicePeers`: who frees either meets the others in between.
+    CUDA requires that all other ranks close a part before its owner frees it, and likewise the events of `DevicePeers`:
+    so freeing either includes a barrier in between.
 
     Args:
-        comm: the ranks, all of which must call this; they live on one node.
-        name: the same on all of them, and no other window's of theirs.
-        num_bytes: of this rank's own part.
+        comm: the ranks, which are on one node; all must call this.
+        name: the same on all of them, and unique among their windows.
+        num_bytes: of this rank's part.
 
     Attributes:
         parts: every rank's part as bytes, by global rank.
-        start, end: the addresses of this rank's own.
+        start, end: the addresses of this rank's part.
     """
 
     def __init__(self, comm: Communicator, name: str, num_bytes: int) -> None:
@@ -58,12 +58,12 @@ class DeviceWindow:
         self.end = self.start + num_bytes
 
     def free(self) -> None:
-        """Let go of what others own; what is this rank's own lives as long as this, and as arrays in it.
+        """Close the parts of the other ranks; this rank's part exists as long as this object and arrays in it.
 
-        Returns when nobody works on it any more: for what others did, this rank's device waits.
+        Returns when this rank's device has finished its work.
         """
         library = device_library()
-        with suppress(library.failure):  # at the end of a process CUDA may be gone before
+        with suppress(library.failure):  # at the end of a process CUDA may already be shut down
             library.synchronize()
         self.parts = {rank: part for rank, part in self.parts.items() if rank not in self._opened}
         for peer in self._opened.values():
@@ -75,13 +75,13 @@ class DevicePeers:
     """The ranks of a node, each with an event that the others wait for, and with two rooms on its device.
 
     Args:
-        comm: the ranks; all must call.
-        window: with the rooms.
+        comm: the ranks; all must call this.
+        window: holds the rooms.
 
     Attributes:
-        led: the ranks whose slices of a reduction this one folds. Ranks that share a GPU take turns on it, so one
-            of them does it for all; where each has its own, each does its own.
-        memory: "devices" where each has its own, else "device".
+        led: the ranks whose slices this one reduces. Work of ranks that share a GPU does not run at the same time, so
+            one of them reduces for all; a rank with its own GPU reduces its own slice.
+        memory: "devices" if each rank has its own, otherwise "device".
     """
 
     def __init__(self, comm: Communicator, window: DeviceWindow) -> None:
@@ -96,16 +96,16 @@ class DevicePeers:
         self.memory = "devices" if len(set(places)) == len(places) else "device"
 
     def arrive(self) -> None:
-        """Before a meeting: let the others wait for what this rank has begun."""
+        """Before a meeting: record the event that the others wait for."""
         self._event.record()
 
     def depart(self) -> None:
-        """After it: let what this rank begins now wait for what the others had begun."""
+        """After a meeting: make later work of this rank wait for the earlier work of the others."""
         for event in self._others:
             event.wait()
 
     def end(self) -> None:
-        """Let go of the others' events; its own goes with this."""
+        """Close the events of the others; the own event is freed with this object."""
         device_library().synchronize()
         for event in self._others:
             event.close()
@@ -113,15 +113,15 @@ class DevicePeers:
 
 
 def led(places: Sequence[str], rank: int) -> list[int]:
-    """Whose slices a rank folds: those of all on its GPU, if it is the first there, and else nobody's.
+    """The ranks whose slices a rank reduces: all on its GPU, if it is the first of them, otherwise none.
 
     Args:
-        places: which GPU each rank is on.
+        places: the GPU of each rank.
     """
     here = [other for other, place in enumerate(places) if place == places[rank]]
     return here if here[0] == rank else []
 
 
 def view(part: Array, offset: int, items: int, dtype: Any) -> Array:
-    """Items of a dtype in a part of a window."""
+    """Items of a part of a window, as an array of this dtype."""
     return part[offset : offset + items * dtype.itemsize].view(dtype)

@@ -1,4 +1,4 @@
-"""Probe: which of the ways from a GPU to other ranks work with the MPI and the machine at hand."""
+"""Probe: tests which paths from a GPU to other ranks work with this MPI on this machine."""
 
 import ctypes
 import os
@@ -35,22 +35,22 @@ raise SystemExit(0 if bool((x == y).all()) else 3)
 
 
 def _agreed(comm: "Communicator", trouble: str, works: str) -> Finding:
-    """The same on all ranks: the first trouble that one has."""
+    """The same finding on all ranks: the first trouble of any rank, or that it works."""
     for rank, note in enumerate(comm.exchange(trouble[:900])):
         if note:
             return Finding(False, f"{note} (rank {rank})")
     return Finding(True, works)
 
 
-# -- an MPI that takes device memory ------------------------------------------------------------------------
+# -- an MPI that accepts device memory ----------------------------------------------------------------------
 
 
 def says_cuda(library: Any, mpi: Any) -> bool:
-    """Whether this MPI says that it takes CUDA's memory.
+    """Whether this MPI declares support for CUDA memory.
 
     Args:
-        library: mpi4py's MPI, which has loaded it.
-        mpi: a communicator of it.
+        library: mpi4py's MPI.
+        mpi: one of its communicators.
     """
     info = mpi.Get_info()
     kinds = info.Get("mpi_memory_alloc_kinds") or ""
@@ -59,7 +59,7 @@ def says_cuda(library: Any, mpi: Any) -> bool:
 
 
 def _query(library: Any) -> bool:
-    """What MPIX_Query_cuda_support says, which Open MPI has and MPICH; mpi4py does not know it."""
+    """The result of MPIX_Query_cuda_support, an extension of Open MPI and MPICH that mpi4py does not wrap."""
     for name in (library.__file__, None):
         try:
             query = ctypes.CDLL(name).MPIX_Query_cuda_support
@@ -71,9 +71,9 @@ def _query(library: Any) -> bool:
 
 
 def tried_in_a_child(variables: Mapping[str, str] = os.environ, program: str = _PROGRAM) -> str:
-    """Let another process, alone in its world, send itself device memory; what went wrong, nothing if it arrived.
+    """Let a child process, in its own MPI job, send itself device memory; returns what went wrong, "" if nothing did.
 
-    An MPI without CUDA ends the process that hands it such memory.
+    An MPI without CUDA support crashes a process that passes it device memory.
     """
     alone = {name: value for name, value in variables.items() if not name.startswith(JOB_VARIABLES)}
     try:
@@ -89,7 +89,7 @@ def tried_in_a_child(variables: Mapping[str, str] = os.environ, program: str = _
 
 
 def aware_of_cuda(comm: "Communicator", library: Any, mpi: Any) -> Finding:
-    """Whether MPI takes device memory, on all ranks: it says so, and the first rank of each node has seen it."""
+    """Whether MPI accepts device memory, on all ranks: it says so, and a trial on each node has worked."""
     trouble = ""
     if not says_cuda(library, mpi):
         trouble = f"this MPI does not say that it takes CUDA's memory; {_INSTALL}"
@@ -103,7 +103,7 @@ def aware_of_cuda(comm: "Communicator", library: Any, mpi: Any) -> Finding:
 
 
 def opens_memory(comm: "Communicator") -> Finding:
-    """Whether the ranks can open each other's device memory: each reads a number from everybody's."""
+    """Whether the ranks can open each other's device memory: each reads a number from the memory of all others."""
     if comm.num_nodes > 1:
         return Finding(False, f"the ranks live on {comm.num_nodes} nodes, and device memory is opened on one")
     library = device_library()
@@ -123,7 +123,7 @@ def opens_memory(comm: "Communicator") -> Finding:
         trouble = str(error)
     if trouble:
         trouble = f"CUDA opens no memory of other processes here: {trouble}"
-    found = _agreed(comm, trouble, "the ranks open each other's device memory")  # and none frees it before
+    found = _agreed(comm, trouble, "the ranks open each other's device memory")  # after which the memory may be freed
     del memory
     return found
 

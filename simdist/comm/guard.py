@@ -1,8 +1,8 @@
-"""Guard: makes the end of one rank, however it comes, the end of the job, and never the wait of the others.
+"""Guard: makes any abnormal end of one rank the end of the job, so that no other rank waits for it.
 
-On an exception its traceback is printed, and the job ends. A rank that leaves waits for the others to end
-their programs: if it leaves with an exit code other than 0, or if another turns out to wait for it, the job
-ends within 3 s. A death is seen by the others, and by the launcher.
+On an exception the guard prints the traceback and ends the job. A rank that leaves waits for the others to end their
+programs: if its exit code is not 0, or another rank waits for it, the job ends within 3 s. The other ranks and the
+launcher notice a death.
 """
 
 import atexit
@@ -35,16 +35,16 @@ LAUNCHER = "SIMDIST_LAUNCHER_PID"
 
 
 class Guard:
-    """Watches over this process, from now until it ends.
+    """Watches this process until it ends.
 
     Attributes:
-        watchdog: the thread that does so.
-        abort: ends the job by MPI, with an exit code; None before MPI runs.
-        meet: starts to wait for all ranks of the job to end: returns a function that tells whether they have.
-        drains: what to wait for before this rank has ended: the work on its streams.
-        frees: what to free when all have ended, by name: names give the order, which must be the same on all ranks.
-        quiet: print no tracebacks: somebody else shows them.
-        patience_s: how long somebody else is given to end the job before this process does.
+        watchdog: the watchdog of this process.
+        abort: ends the job through MPI, with an exit code; None before MPI runs.
+        meet: starts a nonblocking wait for the end of all ranks; returns a function that tests whether it has come.
+        drains: functions that wait for the work on this rank's streams, called at its end.
+        frees: functions to call when all ranks have ended, by name: in the order of names, which is the same on all.
+        quiet: print no tracebacks, because the process that started the job shows them.
+        patience_s: how long that process has to end the job before this one does.
     """
 
     def __init__(self) -> None:
@@ -59,22 +59,22 @@ class Guard:
         self.patience_s = 0.0
         self._pid = os.getpid()
         self._exit = sys.exit
-        self._noted = 0, -1  # an exit code, and how many messages there had been
+        self._noted = 0, -1  # an exit code, and the number of messages at that time
         if BOARD in os.environ:
             self._report_to(Path(os.environ[BOARD]), rank)
         self._install()
         self.watchdog.start()
 
     def _report_to(self, path: Path, rank: int) -> None:
-        """Show the launcher what this rank does, on its board."""
+        """Open the launcher's board, which shows what this rank does."""
         try:
             self.watchdog.board = Board(path, rank)
-            # Never written to, but closed when this process ends: so the launcher knows who ended first.
+            # Never written to; its closing tells the launcher which rank ended first.
             self._pipe = closed_first(os.open(path.with_name(f"pipe-{rank}"), os.O_WRONLY | os.O_NONBLOCK))
         except OSError:
             if not self.watchdog.abandoned:
                 raise
-            self.end(1)  # the launcher was gone before this rank came
+            self.end(1)  # the launcher has ended already
         self.watchdog.board.take(rank)
 
     def _install(self) -> None:
@@ -83,10 +83,10 @@ class Guard:
         sys.exit = self._exiting
         atexit.register(self._depart)
         if not faulthandler.is_enabled():
-            faulthandler.enable(file=2)  # a crash in native code prints where Python was
+            faulthandler.enable(file=2)  # a crash in native code prints the Python stack
         main_thread = threading.current_thread() is threading.main_thread()
         if main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            # Python's own handler does not run while the rank is blocked inside MPI.
+            # Python's handler cannot run while the rank is blocked inside MPI.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     # -- failing ---------------------------------------------------------------------------------------
@@ -99,8 +99,8 @@ class Guard:
             self.fail(args.exc_value)
 
     def fail(self, error: BaseException) -> None:
-        """Print what this rank raised, and end the job."""
-        if os.getpid() != self._pid:  # a child of this rank, which may fail as it likes
+        """Print the error of this rank, and end the job."""
+        if os.getpid() != self._pid:  # a forked child, whose failure does not end the job
             traceback.print_exception(error)
             return
         rank, size = self.watchdog.rank, self.watchdog.size
@@ -113,14 +113,14 @@ class Guard:
         self.end(1)
 
     def end(self, code: int) -> NoReturn:
-        """End the job with this exit code; from any thread."""
+        """End the job with this exit code; any thread may call it."""
         code = code or 1
-        drop([*shared_files(), *files_of_start()])  # first of all: another rank may have mpirun end this one too
-        if self.watchdog.abandoned:  # by who would have tidied up
+        drop([*shared_files(), *files_of_start()])  # first, because mpirun may kill this process at any moment
+        if self.watchdog.abandoned:  # the launcher cannot clean up
             shutil.rmtree(Path(os.environ[BOARD]).parent, ignore_errors=True)
         if not self.watchdog.orphaned:
-            time.sleep(self.patience_s + 0.1)  # so that what has been said is out before mpirun adds its own
-        signal.alarm(3)  # ends the process should MPI not manage
+            time.sleep(self.patience_s + 0.1)  # lets the report appear before mpirun's own messages
+        signal.alarm(3)  # ends the process if MPI does not
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -133,13 +133,13 @@ class Guard:
     # -- leaving -----------------------------------------------------------------------------------------
 
     def _exiting(self, status: str | int | None = None, /) -> NoReturn:
-        """sys.exit, noting the code where it can be the process's."""
+        """In place of sys.exit: note the code if this is the main thread."""
         if threading.current_thread() is threading.main_thread():
             self.note_exit(status)
         self._exit(status)
 
     def note_exit(self, status: object) -> None:
-        """Remember the exit code that the program is about to leave with."""
+        """Note the exit code with which the program is about to leave."""
         code = 0 if status is None else status & 0xFF if isinstance(status, int) else 1
         self._noted = code, self._messages()
 
@@ -147,16 +147,16 @@ class Guard:
         return sum(line.count for line in self.watchdog.lines)
 
     def _depart(self) -> None:
-        """At this process's end: wait for the other ranks, so that none is left waiting for this one."""
+        """At the end of this process: wait for the other ranks, so that none waits for this one in vain."""
         if os.getpid() != self._pid:
             return
         noted, messages = self._noted
-        code = noted if messages == self._messages() else 0  # else the exit was caught, and the program went on
+        code = noted if messages == self._messages() else 0  # otherwise the exit was caught, and the program went on
         board = self.watchdog.board
         try:
             for drain in () if code else self.drains:
                 drain()
-        except BaseException as error:  # of work on a stream that nobody has waited for
+        except BaseException as error:  # of stream work without a `wait`
             self.fail(error)
         if board is not None:
             board.leave(LEFT, code)
@@ -164,7 +164,7 @@ class Guard:
             self._await_others(self.meet(), code)
         self.watchdog.stop()
         if self.abort is not None and self.watchdog.timeout_s < float("inf"):
-            # What is left to do is MPI's; Python cannot watch over it any more.
+            # Only MPI's own end is left, which Python cannot watch.
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(max(60, int(self.watchdog.timeout_s)))
 
@@ -174,19 +174,19 @@ class Guard:
         start_s, pause_s = time.monotonic(), 1e-4
         while not ended():
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 0.002)  # often enough for what MPI has under way
+            pause_s = min(2 * pause_s, 0.002)  # often enough for MPI to progress its messages
             if code and time.monotonic() - start_s > 2 * GRACE_S:
                 error = RankFailed(f"rank {self.watchdog.rank} left with exit code {code} while others were at work")
                 self.watchdog.conclude(error, code)
         line.waiting = None
-        if not self.watchdog.survives:  # to free takes all ranks, and some may be dead
+        if not self.watchdog.survives:  # freeing is collective, and some ranks may be dead
             for name in sorted(self.frees):
                 self.frees[name]()
 
 
 @cache
 def guard() -> Guard:
-    """The one guard of this process; the first call sets it up."""
+    """The guard of this process; the first call sets it up."""
     return Guard()
 
 
@@ -195,7 +195,7 @@ def _print(error: SimdistError) -> None:
 
 
 def _write(text: str) -> None:
-    """To stderr, in one piece, so that the ranks' lines do not mix."""
+    """Write to stderr in one call, so that the lines of ranks do not mix."""
     try:
         sys.stderr.flush()
         os.write(2, f"{text}\n".encode())

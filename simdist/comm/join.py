@@ -1,4 +1,4 @@
-"""Join: how a process becomes one of the ranks of its job."""
+"""Join: makes a process one of the ranks of its job."""
 
 import faulthandler
 import os
@@ -24,12 +24,12 @@ __all__ = ["join"]
 
 
 def join(guard: Guard) -> MpiCommunicator:
-    """The communicator of all ranks of the job that this process is part of.
+    """The communicator of all ranks of this process's job.
 
     Every rank must call it, once.
 
     Raises:
-        WorldUnavailable: the launcher and the library are of different MPIs.
+        WorldUnavailable: the launcher and the library belong to different MPIs.
     """
     watchdog = guard.watchdog
     if not MPI.Is_initialized():
@@ -60,7 +60,7 @@ def join(guard: Guard) -> MpiCommunicator:
 
 
 def _tuned(world: Any) -> Tuned | None:
-    """What `simdist bench --tune` has found, as rank 0 reads it: so that all ranks go by the same."""
+    """The results of `simdist bench --tune`, read by rank 0, so that all ranks use the same."""
     text = b""
     if world.Get_rank() == 0:
         try:
@@ -78,14 +78,14 @@ def _tuned(world: Any) -> Tuned | None:
 
 
 def _meeting(farewell: Any, watchdog: Watchdog) -> Callable[[], bool]:
-    """Starts to wait for all ranks, or those alive, to come to their ends; tells whether they have."""
+    """Start to wait for the ends of all ranks, or of the living ones; returns a test of whether they have come."""
     if not watchdog.survives:
         ended: Callable[[], bool] = farewell.Ibarrier().Test
         return ended
 
     def survivors_ended() -> bool:
-        # It blocks until all that live have come, and no rank needs another for it that has gone on to its end. A
-        # barrier among them does: the last to hear of it may see others leave, and take them for dead.
+        # Blocks until all living ranks have come, and then no rank depends on another that already ends. A barrier
+        # would not do: the last rank to complete it could see others leave, and take them for dead.
         farewell.Shrink()
         return True
 
@@ -94,11 +94,11 @@ def _meeting(farewell: Any, watchdog: Watchdog) -> Callable[[], bool]:
 
 @contextmanager
 def _deadline(timeout_s: float) -> Iterator[None]:
-    """Print where this process is and end it, unless the block ends in time.
+    """Print the stack of this process and end it, unless the block ends in time.
 
-    MPI's start holds Python's lock, so here the watchdog cannot watch.
+    MPI's start holds the GIL, so that the watchdog cannot run.
     """
-    stderr = os.dup(2)  # the real one, whatever stands in for it
+    stderr = os.dup(2)  # not sys.stderr, which may be replaced
     if timeout_s < float("inf"):
         faulthandler.dump_traceback_later(timeout_s, exit=True, file=stderr)
     try:

@@ -1,4 +1,4 @@
-"""MPI: real ranks in groups, with the memory that those of a node have in common."""
+"""MPI: the communicator of real ranks: groups, streams, and shared memory of a node."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,13 +30,13 @@ class MpiCommunicator(MpiMessages):
 
     Args:
         group: the members.
-        guard: what watches over this process.
-        line: the stream that it is used on.
+        guard: the guard of this process.
+        line: the stream that uses it.
         recorder: where the spans go.
-        zero_s: what this process's clock showed when the job's began.
+        zero_s: this process's clock at the zero of the job's clock.
         windows: of this process.
         cluster, check: see Communicator.
-        owner: of a shadow, what it is the shadow of.
+        owner: of a shadow, its communicator.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class MpiCommunicator(MpiMessages):
         return self._shadow
 
     def stream(self, name: str) -> ThreadStream:
-        """See Communicator. Its work is done by a thread, with communicators that no other thread uses."""
+        """See Communicator. A thread does its work, with communicators that no other thread uses."""
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-            raise WorldUnavailable(f"a second stream on rank {self.rank}: this MPI lets one thread alone call it")
+            raise WorldUnavailable(f"a second stream on rank {self.rank}: this MPI supports calls from one thread only")
         line = self.guard.watchdog.line(name)
         stream = ThreadStream(self._twin(f".{name}", line), line, self.line)
         self.guard.drains.append(stream.drain)
@@ -101,7 +101,7 @@ class MpiCommunicator(MpiMessages):
         self.guard.watchdog.lines.remove(line)
 
     def _twin(self, name: str, line: Line, owner: "MpiCommunicator | None" = None) -> "MpiCommunicator":
-        """The same ranks, under another name and on a communicator of MPI's of its own."""
+        """The same ranks, under another name and on a new MPI communicator."""
         with self._together(f"the making of {self.context + name!r}"):
             return self._kin(self._group.twin(name), line, owner)
 
@@ -112,7 +112,7 @@ class MpiCommunicator(MpiMessages):
         return kin
 
     def agree(self, what: str, later: bool = False) -> None:
-        """See Communicator. Costs one all-reduce of 16 bytes by MPI; a meeting once `peers` is there."""
+        """See Communicator. Costs one MPI all-reduce of 16 bytes; once `peers` exists, one meeting instead."""
         if self.check and self.size > 1:
             if self._peers is not None:
                 self._peers.say(what)
@@ -136,7 +136,7 @@ class MpiCommunicator(MpiMessages):
 
     @contextmanager
     def _together(self, what: str) -> Iterator[None]:
-        """For a set-up call of all ranks: see that all of them make it, and name it to the watchdog."""
+        """Around a collective set-up call: check that all ranks make it, and name it to the watchdog."""
         self.line.waiting = what, self, None, 0
         try:
             if self._peers is None:
@@ -153,7 +153,7 @@ class MpiCommunicator(MpiMessages):
     # -- the death of other ranks ---------------------------------------------------------------------
 
     def survive(self) -> bool:
-        """See Communicator. Open MPI can, where the job was started by `mpirun --with-ft ulfm`."""
+        """See Communicator. Open MPI supports it in jobs started by `mpirun --with-ft ulfm`."""
         self.guard.watchdog.survives = environment.survives_deaths()
         return self.guard.watchdog.survives
 
@@ -179,10 +179,10 @@ class MpiCommunicator(MpiMessages):
     # -- time and memory ------------------------------------------------------------------------------
 
     def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
-        """Nothing: here computing takes the time that it takes."""
+        """Does nothing: the clock is real."""
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """See Communicator. A window of MPI's over the node's ranks, which lives until the job ends."""
+        """See Communicator. An MPI window over the node's ranks, which exists until `free` or the end of the job."""
         self.check_new("empty", shape, dtype)
         with self._together("empty"):
             if self.device.path == "ipc" and self.num_nodes == 1:
@@ -192,7 +192,7 @@ class MpiCommunicator(MpiMessages):
             return self._memory.empty(shape, dtype)
 
     def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """See Communicator. A window of MPI's, which lives until the job ends."""
+        """See Communicator. An MPI window, which exists until `free` or the end of the job."""
         self.check_new("shared", shape, dtype)
         with self._together(f"shared of shape {shape} and dtype {np.dtype(dtype)}"):
             return self._memory.shared(shape, dtype)
@@ -208,11 +208,11 @@ class MpiCommunicator(MpiMessages):
         }
 
     def fence(self) -> None:
-        """See Communicator. A barrier to the memory of this process."""
+        """See Communicator. A memory barrier of this process."""
         self._memory.fence()
 
     def peers(self) -> MpiPeers:
-        """See Communicator. A communicator has them in common with its shadow, on which collectives talk."""
+        """See Communicator. A communicator shares them with its shadow, which collectives use."""
         if self._peers is None:
             if self._owner is None:
                 self._peers = self.shadow.peers()

@@ -1,4 +1,4 @@
-"""Errors between real ranks: what MPI and mpi4py raise, in simdist's words."""
+"""Errors between real ranks: those of MPI and mpi4py as simdist's exceptions."""
 
 import numpy as np
 
@@ -9,14 +9,14 @@ from simdist.errors import ArgumentError, ArrayError, MessageMismatch, PeerLost,
 
 __all__ = ["check_array", "explain", "too_long"]
 
-_MOST_BYTES = (1 << 31) - 1  # of a message, for an MPI older than the fourth standard
+_MOST_BYTES = (1 << 31) - 1  # of a message, in an MPI before version 4 of the standard
 
 
 def check_array(what: str, x: Array, rank: int) -> None:
-    """See that x can be sent or received as the bytes it is.
+    """Check that x can be sent or received as plain bytes.
 
     Raises:
-        ArrayError: it is no array of NumPy's or CuPy's, not contiguous, or made of objects.
+        ArrayError: it is not an array of NumPy or CuPy, not contiguous, or holds objects.
     """
     if not isinstance(x, np.ndarray) and kind_of(x) != "cupy":
         raise ArrayError(
@@ -35,12 +35,12 @@ def too_long(call: str, x: Array, peer: int) -> MessageMismatch:
 
 
 def explain(error: Exception, kind: str, call: str, x: Array, peer: int, tag: int) -> Exception:
-    """The error to raise for one of MPI's or mpi4py's.
+    """The error to raise for an error of MPI or mpi4py.
 
     Args:
-        kind: of MPI's errors: "length", "tag", "lost", "other"; empty for one of mpi4py's.
-        call: what failed, and on which rank.
-        x, peer, tag: of the message, where there is one.
+        kind: for an MPI error "length", "tag", "lost" or "other"; empty for one of mpi4py.
+        call: the call that failed, and its rank.
+        x, peer, tag: of the message, if there is one.
     """
     if kind == "length":
         return too_long(call, x, peer)

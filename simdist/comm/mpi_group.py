@@ -1,4 +1,4 @@
-"""Group: the members of a real communicator, and the calls of MPI's in which all of them take part."""
+"""Group: the members of a real communicator, and the collective MPI calls that they make."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -19,12 +19,12 @@ class MpiGroup:
 
     Args:
         bindings: mpi4py's MPI.
-        mpi: MPI's own communicator, which nobody else uses.
+        mpi: an MPI communicator with no other user.
         context: the group's name.
         ranks, nodes: the global rank and the node of each member.
 
     Attributes:
-        ends: what was made from this group, as functions that give it back: all members made it, in this order.
+        ends: functions that free what was made from this group; all members made it, in this order.
     """
 
     def __init__(self, bindings: Any, mpi: Any, context: str, ranks: Sequence[int], nodes: Placement) -> None:
@@ -45,10 +45,10 @@ class MpiGroup:
     # -- agreeing ---------------------------------------------------------------------------------------
 
     def agree(self, what: str) -> None:
-        """Go on when all members say the same.
+        """Return if all members say the same.
 
-        They compare hashes h of it: the bitwise AND of all h and that of all ~h are complements of each
-        other if, and only if, all h are equal. Only if they are not do the texts travel.
+        They compare hashes h of `what`: the bitwise AND of all h and that of all ~h are complements of each other if
+        and only if all h are equal. The texts are exchanged only if they are not.
 
         Cost: one all-reduce of 16 bytes.
 
@@ -61,7 +61,7 @@ class MpiGroup:
             raise mismatch(self.context, self.notes(what.encode()[:NOTE_BYTES]))
 
     def notes(self, data: bytes) -> list[str]:
-        """Every member's text, of at most NOTE_BYTES bytes."""
+        """Every member's text, each of at most NOTE_BYTES bytes."""
         mine = np.zeros(NOTE_BYTES, np.uint8)
         mine[: len(data)] = np.frombuffer(data, np.uint8)
         every = np.empty((self.size, NOTE_BYTES), np.uint8)
@@ -71,7 +71,7 @@ class MpiGroup:
     # -- groups -------------------------------------------------------------------------------------------
 
     def twin(self, name: str) -> "MpiGroup":
-        """The same members under another name, the second of a name with its number: messages match only each other."""
+        """The same members under another name, numbered if used before; its messages match only each other."""
         number = self._twins[name] = self._twins.get(name, 0) + 1
         name += f" {number}" if number > 1 else ""
         return self._kin(self.mpi.Dup(), self.context + name, range(self.size))
@@ -86,12 +86,12 @@ class MpiGroup:
             return None
         alike = [(k, r) for r, (colored, c, k) in enumerate(every.tolist()) if colored and c == color]
         members = [r for _, r in sorted(alike)]
-        # MPI wants colors and keys from 0 on: the first member and the place among them will do.
+        # MPI needs nonnegative colors: the first member is the color, and the index among the members the key.
         mpi = self.mpi.Split(members[0], members.index(self.rank))
         return self._kin(mpi, f"{self.context}/{self._splits}:{int(color)}", members)
 
     def shrunk(self) -> "MpiGroup | None":
-        """The members that live, in the same order; None where all do. Blocks until all of them have called."""
+        """The living members, in the same order; None if all live. Blocks until all of them have called."""
         mpi = self.mpi.Shrink()
         if mpi.Get_size() == self.size:
             mpi.Free()
@@ -107,7 +107,7 @@ class MpiGroup:
         return group
 
     def free(self) -> None:
-        """Give back all that was made from this group, the last first, and then the group; once."""
+        """Free what was made from this group, the last first, and then the group itself, once."""
         while self.ends:
             self.ends.pop()()
         if self.free in self._siblings:

@@ -1,4 +1,4 @@
-"""Memory that real ranks of a node have in common: windows of MPI's, and what lies where in them."""
+"""Memory that the real ranks of a node share: MPI windows, and the places of arrays in them."""
 
 import gc
 import sys
@@ -21,19 +21,19 @@ __all__ = ["MpiMemory", "Place", "Window", "Windows"]
 
 _LINE_BYTES = 64
 _GAP_BYTES = 1 << 12
-_SPARE_BYTES = 1 << 24  # left by arrays that can lie elsewhere to what ranks meet in, which cannot
+_SPARE_BYTES = 1 << 24  # left free by arrays, which can use private memory instead, for peers, which cannot
 
 
 class Window:
-    """Memory in which each rank of a node has a part that all of them reach.
+    """Shared memory in which each rank of a node has a part that all of them can access.
 
     Args:
         bindings: mpi4py's MPI.
-        mpi: MPI's communicator of the ranks, all of which must call this.
+        mpi: the MPI communicator of the ranks, all of which must call this.
         ranks: their global ranks.
-        name: the same on all of them, and no other window's of theirs.
-        num_bytes: of this rank's own part; rounded up to whole cache lines, so that no two ranks write to one. Between
-            parts is a gap: a processor fetches ahead of what it reads, and would take what another is writing to.
+        name: the same on all of them, and unique among their windows.
+        num_bytes: of this rank's part. It is rounded up to whole cache lines, so that no two ranks write to the same
+            one. A gap follows each part: otherwise a processor that prefetches would fetch lines that another writes.
     """
 
     def __init__(self, bindings: Any, mpi: Any, ranks: list[int], name: str, num_bytes: int) -> None:
@@ -41,7 +41,7 @@ class Window:
         self._mpi = mpi
         whole = -(-num_bytes // _LINE_BYTES) * _LINE_BYTES
         self._window = bindings.Win.Allocate_shared(whole + _GAP_BYTES if whole else 0, 1, comm=mpi)
-        self._window.Lock_all(bindings.MODE_NOCHECK)  # until it is freed: without it MPI lets nobody call Sync
+        self._window.Lock_all(bindings.MODE_NOCHECK)  # until it is freed: MPI allows Sync only under a lock
         self.sync = self._window.Sync
         self.parts = {rank: self._part(i) for i, rank in enumerate(ranks)}
         mine = self.parts[ranks[mpi.Get_rank()]]
@@ -51,49 +51,49 @@ class Window:
         self._references = self._count_references()
 
     def _part(self, i: int) -> Array:
-        """The part of member i, as bytes."""
+        """The part of member i as bytes."""
         memory, _ = self._window.Shared_query(i)
         return np.frombuffer(memory, np.uint8, memory.nbytes - _GAP_BYTES) if memory.nbytes else np.empty(0, np.uint8)
 
     def _count_references(self) -> int:
-        """To all parts: each array that lies in one holds it."""
+        """The references to all parts: each array in a part holds one."""
         return sum(map(sys.getrefcount, self.parts.values()))
 
     def in_use(self) -> bool:
-        """Whether arrays that lie in it are alive, on any of its ranks; all of them must call this."""
+        """Whether any of its ranks still has arrays in it; all of them must call this."""
         mine, every = np.zeros(1, np.uint8), np.zeros(1, np.uint8)
         if self._count_references() > self._references:
-            gc.collect()  # some may be alive in circles only
+            gc.collect()  # some may be referenced only by cycles
             mine[0] = self._count_references() > self._references
         self._mpi.Allreduce(mine, every)
         return bool(every[0])
 
     def free(self) -> None:
-        """Give it back; all of its ranks must."""
+        """Free it; all of its ranks must call this."""
         self.parts.clear()
         self._window.Unlock_all()
         self._window.Free()
 
 
 class Place(NamedTuple):
-    """Where an array lies: in which window, and how far from the beginning of its rank's part."""
+    """Where an array is: its window, and its offset in its rank's part."""
 
     window: Window | DeviceWindow
     offset: int
 
 
 class Windows:
-    """The windows that this process has a part of, by address.
+    """The windows of this process, by address.
 
     Args:
         bindings: mpi4py's MPI.
 
     Attributes:
-        num_bytes: of its parts, together.
+        num_bytes: the sum of this process's parts.
     """
 
     def __init__(self, bindings: Any) -> None:
-        self._address = bindings.Get_address  # a tenth of the time that it takes to ask the array
+        self._address = bindings.Get_address  # ten times as fast as the array's own attributes
         self._starts: list[int] = []
         self._windows: list[Window | DeviceWindow] = []  # by address
         self._names: dict[str, int] = {}
@@ -105,27 +105,27 @@ class Windows:
         return f"{context} {number}"
 
     def add(self, window: Window | DeviceWindow) -> None:
-        """Know this window from now on."""
+        """Register a window."""
         i = bisect_right(self._starts, window.start)
         self._starts.insert(i, window.start)
         self._windows.insert(i, window)
         self.num_bytes += window.end - window.start
 
     def remove(self, window: Window | DeviceWindow) -> None:
-        """Forget it."""
+        """Unregister a window."""
         i = self._windows.index(window)
         del self._starts[i], self._windows[i]
         self.num_bytes -= window.end - window.start
 
     def address(self, x: Array) -> int:
-        """Where an array's memory begins."""
+        """The address of an array's memory."""
         try:
             return int(self._address(x))
-        except (BufferError, TypeError, ValueError):  # of dtypes that are not Python's
+        except (BufferError, TypeError, ValueError):  # dtypes without a buffer format
             return int(x.__array_interface__["data"][0])
 
     def place(self, start: int, num_bytes: int) -> Place | None:
-        """Where so many bytes at an address lie; None where that is in no window, or not all in one."""
+        """The place of num_bytes at an address; None if they are not entirely in one window."""
         i = bisect_right(self._starts, start) - 1
         if i < 0:
             return None
@@ -134,12 +134,12 @@ class Windows:
 
 
 class MpiMemory:
-    """The memory that a group's ranks on this node have in common.
+    """The memory that a group's ranks on this node share.
 
     Args:
         group: the ranks.
         windows: of this process.
-        guard: what sees to the end of the windows.
+        guard: frees the windows at the end of the job.
     """
 
     def __init__(self, group: MpiGroup, windows: Windows, guard: Guard) -> None:
@@ -151,7 +151,7 @@ class MpiMemory:
         self._common: list[Window] = []
 
     def window(self, num_bytes: int) -> Window:
-        """A new window with so many bytes of this rank's. All ranks of the node must call it.
+        """A new window, with num_bytes for this rank. All ranks of the node must call it.
 
         Raises:
             SharedMemoryFull: the node has no room for it.
@@ -162,21 +162,24 @@ class MpiMemory:
         return self._window(num_bytes)
 
     def _wanted(self, num_bytes: int) -> tuple[Room, Room]:
-        """What there must be for so many more bytes of this rank's, and what there is; the same on the node's ranks,
-        all of which must call it.
+        """The room needed if this rank shares num_bytes more, and the room there is.
+
+        The same on all ranks of the node, which must all call it.
         """
         group = self._group
         if self._neighbours is None:
             self._neighbours = group.mpi.Split(group.nodes[group.rank], group.rank)
             group.ends.append(self._neighbours.Free)
-        there = room() if self._is_first() else Room(0, 0)  # one rank's reading: another's may differ by now
+        there = (
+            room() if self._is_first() else Room(0, 0)
+        )  # read by one rank only: readings at different times may differ
         mine, every = np.array([num_bytes, self.windows.num_bytes, *there], np.float64), np.empty(4)
         self._neighbours.Allreduce(mine, every)
         more, promised, free, total = every.tolist()
         return Room(more, promised + more), Room(free, total)
 
     def _is_first(self) -> bool:
-        """Whether this rank speaks for its node's."""
+        """Whether this is the first of the group's ranks on its node."""
         return self._group.ranks[self._group.rank] == self._ranks[0]
 
     def _window(self, num_bytes: int) -> Window:
@@ -189,7 +192,7 @@ class MpiMemory:
         return window
 
     def _end(self, window: Window) -> None:
-        """Give a window back, unless some rank still has arrays there: then it lives until the job ends."""
+        """Free a window, unless some rank still has arrays in it: then it exists until the job ends."""
         if window in self._common:
             self._common.remove(window)
         if not window.in_use():
@@ -197,9 +200,7 @@ class MpiMemory:
             self._guard.frees.pop(window.name)()
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """An array that the ranks of the node can reach; where they have no room for all of theirs, one that they
-        cannot, and a warning.
-        """
+        """An array that all ranks of the node can access; if there is no room for all of theirs, private memory."""
         dtype = np.dtype(dtype)
         num_bytes = _num_items(shape) * dtype.itemsize
         wanted, there = self._wanted(num_bytes)
@@ -212,7 +213,7 @@ class MpiMemory:
         return np.ndarray(shape, dtype, buffer=part if num_bytes else None)
 
     def device_window(self, comm: Communicator, num_bytes: int) -> DeviceWindow:
-        """A new window of device memory. All ranks of the group must call it, and live on one node."""
+        """A new window of device memory. All ranks of the group must call it, and be on one node."""
         window = DeviceWindow(comm, self.windows.name(f"{self._group.context} on the device"), num_bytes)
         self.windows.add(window)
         self._guard.frees[window.name] = window.free
@@ -222,16 +223,16 @@ class MpiMemory:
     def _end_device(self, window: DeviceWindow) -> None:
         self.windows.remove(window)
         self._guard.frees.pop(window.name)()
-        self._group.mpi.Barrier()  # nobody frees its own before all have closed it
+        self._group.mpi.Barrier()  # no rank frees its part before all others have closed it
 
     def device_peers(self, comm: Communicator, num_bytes: int) -> DevicePeers:
-        """The ranks of the group, with a window of device memory. All of them must call it."""
+        """The device peers of the group, with a window of num_bytes. All ranks must call it."""
         peers = DevicePeers(comm, self.device_window(comm, num_bytes))
         self._group.ends.append(peers.end)
         return peers
 
     def device_empty(self, comm: Communicator, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """An array on the device that the ranks of the node can reach."""
+        """An array on the device that all ranks of the node can access."""
         dtype = np.dtype(dtype)
         items = _num_items(shape)
         window = self.device_window(comm, items * dtype.itemsize)
@@ -251,19 +252,19 @@ class MpiMemory:
         return x
 
     def settle(self) -> None:
-        """Return when all ranks of the node have come, and can read what they wrote."""
+        """Return when all ranks of the node have come and can read what the others wrote."""
         self.fence()
         self._neighbours.Barrier()
         self.fence()
 
     def fence(self) -> None:
-        """Order what this process does to arrays in common: all before this call, then all after it."""
+        """A memory barrier for this process's accesses to shared arrays."""
         for window in self._common:
             window.sync()
 
 
 def _full(wanted: Room, there: Room) -> str:
-    """That there is less than is wanted."""
+    """The message for a lack of room."""
     return (
         f"the ranks of a node cannot share {wanted.free / 1e6:,.0f} MB ({wanted.total / 1e6:,.0f} MB with what they "
         f"share already): {SHARED} has {there.free / 1e6:,.0f} MB free of {there.total / 1e6:,.0f}; {REMEDY}"
@@ -271,5 +272,5 @@ def _full(wanted: Room, there: Room) -> str:
 
 
 def _num_items(shape: int | tuple[int, ...]) -> int:
-    """How many items an array of this shape has; NumPy's whole numbers are as good as Python's."""
+    """The number of items of an array of this shape, which may hold NumPy integers."""
     return prod(np.atleast_1d(shape).tolist())

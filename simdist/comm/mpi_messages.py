@@ -1,7 +1,7 @@
-"""Messages between real ranks, over the upper-case buffer calls of mpi4py, which this file alone imports.
+"""Messages between real ranks, by the upper-case buffer calls of mpi4py, which only this file imports.
 
-Arrays travel as the bytes they are, under MPI.BYTE: so every dtype of NumPy's does, and nothing is pickled.
-Importing this file loads MPI; `join` starts it.
+Arrays are sent as plain bytes, as MPI.BYTE: so every dtype of NumPy works, and nothing is pickled. Importing this file
+loads MPI; `join` starts it.
 """
 
 from functools import cached_property
@@ -27,9 +27,9 @@ from simdist.trace import Recorder
 
 __all__ = ["MPI", "MpiMessages"]
 
-mpi4py.rc(initialize=False, finalize=True)  # to be said before MPI is loaded; `join` starts it
+mpi4py.rc(initialize=False, finalize=True)  # must be set before MPI is loaded; `join` starts it
 MPI: Any = import_module("mpi4py.MPI")
-"""mpi4py's module, for those who help to set up the world."""
+"""mpi4py's module, for the files that set up the world."""
 
 _BYTE = MPI.BYTE
 _ERRORS = {
@@ -43,15 +43,15 @@ _ERRORS = {
 class MpiMessages(Communicator):
     """The part of a communicator that sends and receives.
 
-    Around each call of MPI there is only what the watchdog and the record need: the name of the wait,
-    cleared afterwards, and one row. Every wait has the watchdog's deadline.
+    Each MPI call is wrapped only in what the watchdog and the record need: a note of the wait, cleared afterwards, and
+    one row. Every wait has the watchdog's deadline.
 
     Args:
         group: the members.
-        guard: what watches over this process.
-        line: the stream that it is used on.
+        guard: the guard of this process.
+        line: the stream that uses it.
         recorder: where the spans go.
-        zero_s: what this process's clock showed when the job's began.
+        zero_s: this process's clock at the zero of the job's clock.
     """
 
     def __init__(self, group: MpiGroup, guard: Guard, line: Line, recorder: Recorder, zero_s: float) -> None:
@@ -184,9 +184,9 @@ class MpiMessages(Communicator):
         return Receiving(self, request, x, src, tag, start_s)
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
-        """See Communicator. Sleeps between two looks, at most a millisecond."""
+        """See Communicator. Polls, with sleeps of at most a millisecond in between."""
         mpi_tag, pause_s = MPI.ANY_TAG if tag == ANY else tag, 1e-5
-        self.line.waiting = ("recv", self, ANY, tag) if until_s == inf else None  # else it has an end of its own
+        self.line.waiting = ("recv", self, ANY, tag) if until_s == inf else None  # otherwise until_s ends it
         try:
             while not self._mpi.Iprobe(MPI.ANY_SOURCE, mpi_tag):
                 rest_s = until_s - self.clock()
@@ -201,7 +201,7 @@ class MpiMessages(Communicator):
             self.line.waiting = None
 
     def finish(self, what: str, request: Any, x: Array, peer: int, tag: int) -> Any:
-        """Wait for a request under way."""
+        """Wait for an MPI request."""
         status = MPI.Status()
         self.line.waiting = what, self, peer, tag
         try:
@@ -213,12 +213,12 @@ class MpiMessages(Communicator):
         return status
 
     def _staged(self, x: Array) -> bool:
-        """Whether x lies on a device whose memory MPI does not take."""
+        """Whether x is on a device, and MPI does not accept device memory."""
         return self.device.path != "cuda-aware" and kind_of(x) == "cupy"
 
     def _ready(self, x: Array) -> Array:
-        """x as MPI takes it."""
-        if self._staged(x):  # one end of a message in which the other lies on the host
+        """x in the form that MPI accepts."""
+        if self._staged(x):  # only one of the two arrays of a sendrecv is on the device
             raise ArrayError(f"a message on rank {self.rank} with one array on the device and one on the host")
         return ready(x) if kind_of(x) == "cupy" else x
 
@@ -227,14 +227,14 @@ class MpiMessages(Communicator):
         return Staging(self, self._mpi, MPI)
 
     def _send_to_self(self, x: Array, tag: int) -> None:
-        """MPI need not keep a message to oneself until it is received; so this does."""
+        """Keep a copy until it is received: MPI need not buffer a message that a rank sends to itself."""
         start_s = perf_counter()
         kept = [sending for sending in self._own_mail if not sending.over]
         self._own_mail = [*kept, self.isend(x.copy(), self.rank, tag)]
         self.note("send", start_s, x.nbytes, self.rank, tag)
 
     def note(self, name: str, start_s: float, num_bytes: int, peer: int, tag: int) -> None:
-        """Record a message that ends now."""
+        """Record a message that is complete now."""
         self.line.count += 1
         recorder = self.recorder
         if recorder.on:
@@ -244,9 +244,9 @@ class MpiMessages(Communicator):
             recorder.rows.append((me, stream, name, start_s, end_s, num_bytes, peer, tag, self.context, -1, ""))
 
     def received(self, what: str, start_s: float, x: Array, status: Any) -> Status:
-        """Record a receive that ends now; what came, in simdist's words."""
+        """Record a receive that is complete now, and return its status."""
         src, tag, num_bytes = status.Get_source(), status.Get_tag(), status.Get_count(_BYTE)
-        if num_bytes > x.nbytes:  # Open MPI cuts off what a rank sends to itself without a word
+        if num_bytes > x.nbytes:  # Open MPI silently truncates a message that a rank sends to itself
             raise self.too_long(what, x, src)
         self.note("recv", start_s, num_bytes, src, tag)
         return Status(src, tag, num_bytes)
@@ -263,7 +263,7 @@ class MpiMessages(Communicator):
     # -- errors ---------------------------------------------------------------------------------------
 
     def _source(self, src: int) -> int:
-        """The source as MPI calls it."""
+        """The source in MPI's terms."""
         if src == ANY:
             any_source: int = MPI.ANY_SOURCE
             return any_source
@@ -275,7 +275,7 @@ class MpiMessages(Communicator):
         return too_long(f"{what} on rank {self.rank} of {self.context!r}", x, src)
 
     def failure(self, error: Exception, what: str, x: Array, peer: int, tag: int) -> Exception:
-        """What MPI or mpi4py raised, in simdist's words."""
+        """An error of MPI or mpi4py as simdist's exception."""
         kind = ""
         if isinstance(error, MPI.Exception):
             kind = _ERRORS.get(error.Get_error_class(), "other")

@@ -1,15 +1,15 @@
-"""Peers among real ranks: meetings by flags in shared memory, a few hundred nanoseconds where every rank has a core.
+"""Peers among real ranks: meetings by flags in shared memory; a few hundred nanoseconds if every rank has a core.
 
 A rank's part of the window:
 
-    line 0   | n | said, place | said, place |      n       how many meetings it has come to
-    line 1   |                                      said    a hash of what it says that it calls
-    ...                                             place   a hash of where the array lies that it shows
-    room 0   | what it has posted           |
-    room 1   | what it has posted           |
+    line 0   | n | said, place | said, place |      n       the number of its last meeting
+    line 1   |                                      said    a hash of the call that it says it makes
+    ...                                             place   a hash of the place of the array that it shows
+    room 0   | posted data                  |
+    room 1   | posted data                  |
 
-Who comes to meeting n notes what it says and shows in slot n mod 2, then writes n. Nobody can come to meeting
-n + 2, and write to that slot again, before all have read it and come to meeting n + 1.
+At meeting n a rank writes `said` and `place` to slot n mod 2, then n. No rank can write to that slot again, at meeting
+n + 2, before all ranks have read it and come to meeting n + 1.
 """
 
 import os
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MpiPeers"]
 
-_POLLS = 64  # looks at a flag before it counts as a wait: some microseconds
-_YIELDS = 8  # likewise, where ranks share cores and each lets others run between two looks
-_PATIENCE_S = 1e-2  # of waiting without sleep, where every rank has a core; a tenth of it where some share one
+_POLLS = 64  # of a flag before it counts as a wait: some microseconds
+_YIELDS = 8  # the same, if ranks share cores and yield between two polls
+_PATIENCE_S = 1e-2  # of waiting without sleep, if every rank has a core; a tenth of it if some share one
 _LONGEST_PAUSE_S = 1e-3
-_SELFISH_S = 1e-4  # for which Python's lock is kept: to let go of it takes nearly as long
+_SELFISH_S = 1e-4  # for which the GIL is held: releasing it takes nearly as long
 _MAIN_AND_WATCHDOG = 2
 _MOST_VIEWS = 4096
 _NOWHERE = Views([])
@@ -54,12 +54,12 @@ class MpiPeers(Peers):
     """The ranks of a group on one node.
 
     Args:
-        comm: the communicator that collectives talk on, named where a wait is told of.
-        memory: the group's.
-        context: the name of the communicator that the program knows.
+        comm: the communicator that collectives use, and that messages about waits name.
+        memory: of the group.
+        context: the name of the communicator that the program uses.
 
     Attributes:
-        yields: whether a rank that waits lets others run at once, because some have to share a core.
+        yields: whether a waiting rank lets others run at once, because some share a core.
 
     All ranks of the group must call this.
     """
@@ -90,7 +90,7 @@ class MpiPeers(Peers):
         self._polls, self._patience_s = (_YIELDS, _PATIENCE_S / 10) if self.yields else (_POLLS, _PATIENCE_S)
 
     def _crowd(self, memory: MpiMemory) -> Crowd:
-        """What ranks have told each other of their cores. Returns when all have come."""
+        """How the ranks share cores, from marks that they exchange. Returns when all have come."""
         marks = [part[HEAD_BYTES:][:MOST_CORES] for part in self._parts]
         mark(marks[self._rank])
         memory.settle()
@@ -99,7 +99,7 @@ class MpiPeers(Peers):
         return found
 
     def end(self) -> None:
-        """Let go of the window."""
+        """Drop all references to the window."""
         self._parts, self._others, self._mine = [], [], memoryview(b"")
         self._rooms.clear()
         self._views.clear()
@@ -108,7 +108,7 @@ class MpiPeers(Peers):
     # -- meeting ---------------------------------------------------------------------------------------
 
     def say(self, what: str) -> None:
-        """Say at the next meeting that this rank calls `what`: there it is compared with what the others say."""
+        """Set what this rank says at the next meeting, which compares it with what the others say."""
         self._what, self._said = what, _digest(what)
 
     def meet(self) -> None:
@@ -116,10 +116,10 @@ class MpiPeers(Peers):
         self._come(0)
 
     def _come(self, place: int) -> bool:
-        """Meet, showing this place; whether all show the same.
+        """Meet, and show a place; returns whether all ranks show the same one.
 
         Raises:
-            CollectiveMismatch: they do not say the same.
+            CollectiveMismatch: the ranks do not say the same.
         """
         device = self._device
         if device is not None:
@@ -151,9 +151,9 @@ class MpiPeers(Peers):
         return mismatch(self._context, self._comm.exchange(what.encode()[:NOTE_BYTES].decode(errors="ignore")))
 
     def _await(self, rank: int, flags: memoryview, n: int) -> None:
-        """Wait until a rank has come to meeting n: look often, then let others run, then sleep between looks."""
+        """Wait until a rank has come to meeting n: poll, then yield between polls, then sleep between them."""
         between = self._between_polls
-        if rank not in self._near:  # it needs no core that this rank could give up
+        if rank not in self._near:  # it does not wait for this rank's core
             for _ in range(_POLLS):
                 if flags[0] >= n:
                     return
@@ -172,7 +172,7 @@ class MpiPeers(Peers):
                     _give_way()
                     if waited_s > _SELFISH_S:
                         threads = threads or threading.active_count()
-                        if threads > _MAIN_AND_WATCHDOG:  # another stream of this rank may want Python's lock
+                        if threads > _MAIN_AND_WATCHDOG:  # another stream of this rank may need the GIL
                             time.sleep(0)
                 else:
                     self._look_for_deaths(rank)
@@ -182,7 +182,7 @@ class MpiPeers(Peers):
             line.waiting = before
 
     def _look_for_deaths(self, rank: int) -> None:
-        """Raise PeerLost where the job is to go on without dead ranks, and this one waits for such."""
+        """Raise PeerLost if a rank of the group has died and the job is to survive that."""
         comm = self._comm
         if comm.guard.watchdog.survives and (lost := comm.lost()):
             raise PeerLost(
@@ -199,8 +199,8 @@ class MpiPeers(Peers):
         place, views, far = 0, _NOWHERE, False
         if type(x) is not np.ndarray:
             check_array("show", x, self._rank)
-            far = self._on_device(x)  # all ranks ask alike, wherever each has its own
-        if x.base is not None:  # else the memory is the array's own, and so in no window
+            far = self._on_device(x)  # the first call is collective: all ranks make it, wherever their arrays are
+        if x.base is not None:  # otherwise the array owns its memory, and is in no window
             where = address(x) if far else self._windows.address(x)
             key = where, x.size, x.dtype
             place, views = self._views.get(key) or self._find(x, key)
@@ -209,7 +209,7 @@ class MpiPeers(Peers):
         return found
 
     def _find(self, x: Array, key: tuple[int, int, Any]) -> tuple[int, Views]:
-        """The hash of x's place, 0 where that is none, and every rank's array there."""
+        """The hash of x's place and every rank's array there; 0 and none if x is in no window."""
         place = self._windows.place(key[0], x.nbytes)
         if place is None:
             return 0, _NOWHERE
@@ -257,14 +257,14 @@ class MpiPeers(Peers):
         return self._device.memory if on_device and self._device is not None else "host"
 
     def led(self, x: Array) -> Sequence[int]:
-        """See Peers. Of ranks that share a GPU one reduces for all."""
+        """See Peers. One of the ranks that share a GPU reduces for all of them."""
         return self._device.led if self._device is not None and kind_of(x) == "cupy" else [self._rank]
 
     def _on_device(self, x: Array) -> bool:
-        """Whether x lies on a device. Before the first time that one does, all ranks open each other's memory there.
+        """Whether x is on a device. In the first call with such an array, all ranks open each other's device memory.
 
         Raises:
-            ArrayError: on this machine they cannot.
+            ArrayError: they cannot on this machine.
         """
         if type(x) is np.ndarray or kind_of(x) != "cupy":
             return False
@@ -280,14 +280,14 @@ class MpiPeers(Peers):
 
 
 def _view(part: Array, offset: int, items: int, dtype: Any) -> Array:
-    """Items in a part of a window, of the host's memory or a device's."""
+    """Items of a part of a window, in host or device memory."""
     if type(part) is np.ndarray:
         return np.ndarray(items, dtype, part, offset)
     return view(part, offset, items, dtype)
 
 
 def _nothing() -> None:
-    """Where a process cannot ask to be put behind others."""
+    """In place of sched_yield, on systems without it."""
 
 
 _give_way = getattr(os, "sched_yield", _nothing)
@@ -295,5 +295,5 @@ _give_way = getattr(os, "sched_yield", _nothing)
 
 @lru_cache(maxsize=4096)
 def _digest(what: str) -> int:
-    """63 bits of a hash of the text, and never 0."""
+    """A 63-bit hash of the text, never 0."""
     return int.from_bytes(blake2b(what.encode(), digest_size=8).digest(), "little") >> 1 | 1

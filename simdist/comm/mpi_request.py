@@ -1,4 +1,4 @@
-"""Requests: sends and receives under way between real ranks."""
+"""Requests: nonblocking sends and receives of real ranks."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,13 @@ __all__ = ["Receiving", "Sending"]
 
 
 class Sending(Request):
-    """A send under way.
+    """A nonblocking send.
 
     Args:
-        comm: what it was asked of.
-        request: MPI's own request.
+        comm: the communicator.
+        request: mpi4py's request.
         x, dst, tag: as given.
-        start_s: when, on this process's clock.
+        start_s: when it was posted, on this process's clock.
     """
 
     __slots__ = ("_comm", "_done", "_dst", "_request", "_start_s", "_tag", "_x")
@@ -34,7 +34,7 @@ class Sending(Request):
 
     @property
     def over(self) -> bool:
-        """Whether the array may be changed by now. See Request."""
+        """See Request. If true, the array may be changed."""
         return bool(self._request.Test())
 
     def wait(self) -> Status:
@@ -47,7 +47,7 @@ class Sending(Request):
 
 
 class Receiving(Request):
-    """A receive under way; the arguments are those of `Sending`, with src for dst."""
+    """A nonblocking receive; the arguments are those of `Sending`, with src for dst."""
 
     __slots__ = ("_comm", "_done", "_request", "_src", "_start_s", "_tag", "_x")
 
@@ -61,7 +61,7 @@ class Receiving(Request):
         self._done: Status | None = None
 
     def wait(self) -> Status:
-        """Block until the message is there."""
+        """See Request."""
         if self._done is None:
             status = self._comm.finish("recv", self._request, self._x, self._src, self._tag)
             self._done = self._comm.received("recv", self._start_s, self._x, status)

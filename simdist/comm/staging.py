@@ -1,13 +1,13 @@
-"""Staging: messages between arrays on GPUs for an MPI that knows of no GPU, through pinned memory of the host.
+"""Staging: messages between GPU arrays for an MPI without GPU support, through pinned host memory.
 
-A long message goes in pieces, and each of two rooms holds one: so that a piece is copied while another is on its way.
+A long message is sent in pieces, through two buffers of one piece each: one piece is copied while another is in flight.
 
     sender      copy 0 | copy 1 | copy 2 | copy 3            device to host
     MPI                |   0    |   1    |   2    |   3
     receiver                    | copy 0 | copy 1 | copy 2   host to device
 
-A piece shorter than PIECE_BYTES is the last, so after one of just that length comes an empty one. On the record a
-message is one message, however many pieces it has. Both of its ends have to be on devices, unless it is short.
+A piece shorter than PIECE_BYTES is the last; so a message whose length is a multiple of it ends with an empty piece. On
+the record it is one message, regardless of its pieces. Both of its ends must be on devices, unless it is short.
 """
 
 from collections.abc import Iterator
@@ -31,22 +31,22 @@ PIECE_BYTES = 4 << 20
 
 
 def ready(x: Array) -> Array:
-    """x as bytes for an MPI that takes the device's memory, complete: MPI knows nothing of CUDA's streams."""
+    """x as bytes for an MPI that accepts device memory, after pending kernels: MPI does not know CUDA's streams."""
     device_library().synchronize()
     return x.reshape(-1).view(np.uint8)
 
 
 def pieces(num_bytes: int) -> list[slice]:
-    """The pieces of a message, the last of them shorter than the others, and maybe empty."""
+    """The pieces of a message; the last one is shorter than the others, and may be empty."""
     return [slice(at, min(at + PIECE_BYTES, num_bytes)) for at in range(0, num_bytes + 1, PIECE_BYTES)]
 
 
 class Staging:
-    """What sends and receives device arrays for a communicator.
+    """Sends and receives device arrays for a communicator.
 
     Args:
-        comm: whose messages they are.
-        mpi: MPI's communicator.
+        comm: the communicator.
+        mpi: its MPI communicator.
         library: mpi4py's MPI.
     """
 
@@ -74,7 +74,7 @@ class Staging:
         return Status(taken.src, taken.tag, taken.num_bytes)
 
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
-        """See Communicator. The pieces of both go in turns, so that neither side waits for one not yet sent."""
+        """See Communicator. Pieces of x and y alternate, so that neither side waits for one that is not sent yet."""
         start_s, taken = perf_counter(), Taken()
         ways = [self._incoming(y, src, 0, taken), self._outgoing(x, dst, 0)]
         while ways:
@@ -83,7 +83,7 @@ class Staging:
         self._comm.note("recv", start_s, taken.num_bytes, taken.src, 0)
 
     def isend(self, x: Array, dst: int, tag: int) -> "StagedSending":
-        """See Communicator. All of x is copied to the host at once; so it may be changed, but its request lives."""
+        """See Communicator. All of x is copied to the host first; the request keeps the copy."""
         host = self._device.pinned(x.nbytes)
         start_s, stream = perf_counter(), self._side()
         stream.after_arrays()
@@ -107,7 +107,7 @@ class Staging:
     # -- pieces -----------------------------------------------------------------------------------------
 
     def _outgoing(self, x: Array, dst: int, tag: int) -> Iterator[None]:
-        """Copy and post a piece, then yield; at last wait for the two that are still under way."""
+        """Copy and post a piece, then yield; at the end wait for the last two."""
         data, rooms, stream = x.reshape(-1).view(np.uint8), self._pair("out"), self._side()
         requests: list[Any] = [None, None]
         stream.after_arrays()
@@ -126,10 +126,10 @@ class Staging:
                 self._comm.finish("send", request, x, dst, tag)
 
     def _incoming(self, x: Array, src: int, tag: int, taken: "Taken") -> Iterator[None]:
-        """Await a piece, yield, and when it has come begin to copy it; until there is no more."""
+        """Post a receive for a piece, yield, then wait for it and start its copy; until the last piece."""
         data, rooms, stream = x.reshape(-1).view(np.uint8), self._pair("in"), self._side()
         copied: list[Any] = [None, None]
-        stream.after_arrays()  # what is still done with x comes first
+        stream.after_arrays()  # pending work on x comes first
         for k, piece in enumerate(pieces(x.nbytes)):
             i, part = k % 2, data[piece]
             if copied[i] is not None:
@@ -149,10 +149,10 @@ class Staging:
         stream.before_arrays()
         for event in copied:
             if event is not None:
-                event.synchronize()  # the rooms are free for the next message
+                event.synchronize()  # the buffers are free for the next message
 
     def _post(self, what: str, host: Array, peer: int, tag: int) -> Any:
-        """Begin to send or to receive a piece."""
+        """Start to send or receive a piece."""
         library, byte = self._library, self._library.BYTE
         try:
             if what == "isend":
@@ -163,14 +163,14 @@ class Staging:
             raise self._comm.failure(error, what, host, peer, tag) from None
 
     def length(self, status: Any, room: Array, src: int) -> int:
-        """How long the piece is that has come; Open MPI cuts off what a rank sends to itself without a word."""
+        """The length of a received piece; Open MPI silently truncates a message that a rank sends to itself."""
         num_bytes = int(status.Get_count(self._library.BYTE))
         if num_bytes > room.nbytes:
             raise self._comm.too_long("recv", room, src)
         return num_bytes
 
     def deliver(self, x: Array, host: Array, num_bytes: int) -> None:
-        """Copy what has come into x."""
+        """Copy the received bytes into x."""
         if num_bytes:
             stream = self._side()
             stream.after_arrays()
@@ -183,17 +183,17 @@ class Staging:
         return self._rooms[name]
 
     def _side(self) -> Any:
-        """The stream that copies."""
+        """The CUDA stream for copies."""
         if self._stream is None:
             self._stream = self._device.Stream()
         return self._stream
 
 
 class Taken:
-    """What has come of a message.
+    """The pieces of a message received so far.
 
     Attributes:
-        src, tag, num_bytes: of the pieces so far.
+        src, tag, num_bytes: of these pieces.
     """
 
     def __init__(self) -> None:
@@ -201,14 +201,14 @@ class Taken:
         self.num_bytes = 0
 
     def add(self, status: Any, num_bytes: int) -> tuple[int, int]:
-        """One more; whom the rest comes from, and under which tag."""
+        """Add a piece; returns the source and the tag of the rest."""
         self.src, self.tag = status.Get_source(), status.Get_tag()
         self.num_bytes += num_bytes
         return self.src, self.tag
 
 
 class StagedSending(Request):
-    """A send of a device array under way."""
+    """A nonblocking send of a device array."""
 
     def __init__(
         self, comm: "MpiMessages", requests: list[Any], host: Array, dst: int, tag: int, start_s: float
@@ -236,7 +236,7 @@ class StagedSending(Request):
 
 
 class StagedReceiving(Request):
-    """A receive into a device array under way."""
+    """A nonblocking receive into a device array."""
 
     def __init__(self, staging: Staging, x: Array, host: Array, requests: list[Any], src: int, tag: int) -> None:
         self._staging = staging
@@ -248,7 +248,7 @@ class StagedReceiving(Request):
         self._done: Status | None = None
 
     def wait(self) -> Status:
-        """See Request. What no piece came for is taken back."""
+        """See Request. Receives for pieces that the message does not have are cancelled."""
         if self._done is None:
             (src, tag, start_s), taken = self._about, Taken()
             for k, piece in enumerate(pieces(self._x.nbytes)):

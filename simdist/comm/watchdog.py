@@ -1,16 +1,16 @@
-"""Watchdog: a thread beside each rank's program that sees to it that nobody waits for ever.
+"""Watchdog: a thread in each rank's process that ends every wait by a deadline.
 
-The program says what it waits for by one assignment (see `Line`), and nothing else. The watchdog looks five
-times a second whether that is still the same wait, and at the board, where all ranks of the node say what
-they do. It ends the job, and says why, when
+The program only notes what it waits for, by one assignment (see `Line`). Five times a second the watchdog checks
+whether that is still the same wait, and reads the board, where all ranks of the node note what they do. It ends the
+job, and says why, when
 
-    a wait outlasts the deadline                            DeadlineError
+    a wait exceeds the deadline                             DeadlineError
     a wait is for a rank whose program has ended            DeadlockError, RankFailed
-    a rank has died, or left with an exit code but 0        RankFailed
+    a rank has died, or left with a nonzero exit code       RankFailed
     work failed on a stream while its rank is blocked       RankFailed
-    the process that started this one is gone               (nobody is left to be told)
+    the process that started this one is gone               (without a message)
 
-It runs while the program is blocked inside MPI, which lets go of Python's lock there.
+It runs while the program is blocked inside MPI, because mpi4py releases the GIL there.
 """
 
 import os
@@ -27,27 +27,27 @@ from simdist.errors import DeadlineError, DeadlockError, RankFailed, SimdistErro
 __all__ = ["GRACE_S", "Watchdog"]
 
 TICK_S = 0.2
-_PAUSE_S = 1.0  # a longer time between two rounds is a pause of this process, and maybe of all
+_PAUSE_S = 1.0  # a longer time between two rounds means that this process, or the machine, was paused
 GRACE_S = 1.0
-"""For how long a wait for a rank that has left may still be answered by what that rank sent before."""
-_ANSWER_S = 0.8  # for how long ranks may take to report where they are
-_STUCK_S = 5.0  # after which an end that another rank announced is made here
+"""How long a wait for a rank that has left may still be ended by a message that it sent before."""
+_ANSWER_S = 0.8  # how long ranks may take to report where they are
+_STUCK_S = 5.0  # after which this rank ends the job if the one that announced the end has not
 
 
 class Watchdog:
-    """Watches over this rank.
+    """Watches this rank.
 
     Args:
         rank, size: in the job.
         timeout_s: how long a wait may last.
         end: ends the job with an exit code; does not return.
-        tell: says why the job ends.
-        launcher_pid: the process without which this one has nothing to do, besides its parent; 0 for none.
+        tell: reports why the job ends.
+        launcher_pid: the process, besides the parent, whose end ends this one; 0 for none.
 
     Attributes:
         lines: the streams it watches; lines[0] is the main one.
-        board: what the ranks of the node say, once there is one.
-        survives: whether the job goes on when a rank dies, until another waits for it in vain.
+        board: the board of the node, once there is one.
+        survives: whether the job continues when a rank dies.
     """
 
     def __init__(
@@ -69,30 +69,30 @@ class Watchdog:
         self.survives = False
         self._launcher_pid = launcher_pid
         self._parent_pid = os.getppid()
-        self._seen: dict[Line, tuple[Wait, float]] = {}  # of each stream: its wait, and for how long by now
-        self._conceded_s = 0.0  # when
+        self._seen: dict[Line, tuple[Wait, float]] = {}  # of each stream: its wait, and its length so far
+        self._conceded_s = 0.0  # when another rank was first seen to end the job
         self._concluding = threading.Lock()
         self._answered = False
-        self._awake_s = 0.0  # since this process began, or was continued after a pause
+        self._awake_s = 0.0  # since this process began, or resumed after a pause
         self._ends = Ends()  # of the node's other ranks
         self._dead: set[int] = set()
         self._stopped = False
 
     @property
     def start_timeout_s(self) -> float:
-        """How long MPI may take to start, which depends on how busy the machine is."""
+        """How long MPI may take to start, which depends on the load of the machine."""
         return max(30.0, self.timeout_s)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
         threading.Thread(target=self._watch, name="simdist watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._stopped = True
 
     def line(self, name: str) -> Line:
-        """A new stream to watch, that of the calling thread."""
+        """Add a stream to watch."""
         line = Line(name)
         self.lines.append(line)
         return line
@@ -104,17 +104,17 @@ class Watchdog:
         while not self._stopped:
             self._sleep()
             now_s = time.monotonic()
-            # A pause of the whole job (a laptop's lid, a stop and a continue) is not held against a wait.
+            # A pause of the whole job (suspend, or SIGSTOP and SIGCONT) does not count as waiting.
             passed_s, last_s = min(now_s - last_s, _PAUSE_S), now_s
             if not self._stopped:
                 self._look(passed_s)
 
     def _sleep(self) -> None:
-        """Until the next round, or until a rank of this node dies."""
+        """Sleep until the next round, or until a rank of this node dies."""
         for slot in self._ends.wait(TICK_S):
             self._dead.add(slot)
             if self.board is not None:
-                self._see_death(self.board, slot)  # first of all: mpirun is about to kill this process too
+                self._see_death(self.board, slot)  # at once, because mpirun is about to kill this process
 
     def _look(self, passed_s: float) -> None:
         if self.orphaned:
@@ -134,7 +134,7 @@ class Watchdog:
             if self.board.asked and not self._answered:
                 self._answered = True
                 self.board.answer(self._report())
-            if FAILED in self.board.states():  # another rank has told, or is telling, and ends the job
+            if FAILED in self.board.states():  # another rank reports, and ends the job
                 self._concede()
                 return
             self._befriend(self.board)
@@ -152,13 +152,13 @@ class Watchdog:
         return self._launcher_pid != 0 and not alive(self._launcher_pid)
 
     def _concede(self) -> None:
-        """Leave the end to the rank that announced it; for a while."""
+        """Leave the end of the job to the rank that announced it, for a limited time."""
         self._conceded_s = self._conceded_s or time.monotonic()
         if time.monotonic() - self._conceded_s > _STUCK_S:
             self.end(1)
 
     def _befriend(self, board: Board) -> None:
-        """Be woken when one of the node's other ranks ends."""
+        """Watch the processes of the node's other ranks."""
         if len(self._ends) == len(board) - 1:
             return
         for i, state in enumerate(board.states()):
@@ -211,11 +211,11 @@ class Watchdog:
                     self.conclude(RankFailed(f"rank {slot.rank} {_silence(slot)}"), 1)
 
     def _mourned(self, slot: Slot) -> bool:
-        """Whether it is dead, and the job goes on without it."""
+        """Whether it is dead, and the job continues without it."""
         return self.survives and not alive(slot.pid)
 
     def _gone(self, wait: Wait) -> Slot | None:
-        """A rank without which this wait has no end, and whose program has ended."""
+        """A rank that this wait needs, and whose program has ended; None if there is none."""
         if self.board is None or LEFT not in self.board.states():
             return None
         every, ranks = awaited(wait)
@@ -226,10 +226,10 @@ class Watchdog:
     # -- the end ---------------------------------------------------------------------------------------
 
     def conclude(self, error: SimdistError, code: int, brief: bool = False) -> None:
-        """Say why the job ends, once a node, with what every rank is doing; then end it.
+        """Report why the job ends, once per node, with what every rank is doing; then end it.
 
         Args:
-            brief: say only why, and at once.
+            brief: report only the reason, at once.
         """
         if not self._concluding.acquire(blocking=False):
             return
@@ -247,7 +247,7 @@ class Watchdog:
         self.end(code)
 
     def _hear_all(self, board: Board) -> None:
-        """Let the ranks report where they are."""
+        """Ask all ranks to report where they are, and wait for their answers."""
         board.answer(self._report())
         board.ask()
         last_s = time.monotonic() + _ANSWER_S
@@ -255,7 +255,7 @@ class Watchdog:
             time.sleep(0.01)
 
     def _doing(self) -> str:
-        """What the streams of this rank do, in words."""
+        """A description of what the streams of this rank do."""
         texts = []
         for line in self.lines:
             wait, waited_s = self._seen.get(line, (None, 0.0))
@@ -264,12 +264,12 @@ class Watchdog:
         return "; ".join(texts)
 
     def _report(self) -> str:
-        """Where the streams of this rank are in the program."""
+        """The stacks of this rank's busy streams."""
         busy = [line for line in self.lines if line is self.lines[0] or line in self._seen]
         return "".join(("" if line.name == "main" else f"  stream {line.name!r}:\n") + line.stack() for line in busy)
 
     def _everybody(self) -> str:
-        """What every rank of the node does, and where it is."""
+        """What every rank of the node does, and where it is in the program."""
         if self.board is None:
             return self._report()
         slots = sorted(self.board.slots(), key=lambda s: s.rank)
