@@ -326,7 +326,7 @@ def test_a_stopped_rank_is_found_by_the_deadline_and_none_is_left(jobs):
     done = jobs("stop")
     assert done.code == 1
     assert "DeadlineError" in done.output
-    assert f"rank 1 (process {done.pids[1]}) has not been heard of" in done.output
+    assert f"rank 1 (process {done.pids[1]}) has not responded" in done.output
 
 
 def test_a_rank_that_goes_on_within_the_deadline_has_done_no_harm(jobs):

@@ -233,13 +233,13 @@ def test_when_a_job_is_overdue():
         zero.leave(LEFT, 0)
         assert job._why_overdue() == ""  # the other is still to come
         job._started_s -= 1000.0
-        assert job._why_overdue() == "rank 1 had not come after 120 s"
+        assert job._why_overdue() == "rank 1 had not started after 120 s"
         one.take(1)
         assert job._why_overdue() == ""
         one._write(beat_s=time.monotonic() - 1000.0)
         assert job._why_overdue() == ""  # this process may have been stopped for so long as well
         job._resumed_s -= 1000.0
-        assert job._why_overdue() == "rank 1 had not been heard of for 11 s"
+        assert job._why_overdue() == "rank 1 had not responded for 11 s"
         one.leave(LEFT, 0)
         assert job._why_overdue() == ""
         for board in (zero, one):

@@ -83,7 +83,7 @@ class Checks(ABC):
         """Raise ArgumentError if the ranks are on several nodes."""
         nodes = self.nodes.num_nodes
         if nodes > 1:
-            raise ArgumentError(f"the {self.size} ranks of {self.context!r} live on {nodes} nodes, not on one")
+            raise ArgumentError(f"the {self.size} ranks of {self.context!r} are on {nodes} nodes, not on one")
 
     def check_work(self, seconds: float | None, flops: float = 0, bytes: float = 0) -> None:
         """Raise ArgumentError unless seconds (or, if None, flops and bytes) are finite numbers of at least 0."""

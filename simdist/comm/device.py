@@ -126,7 +126,7 @@ def _take_gpu(comm: "Communicator") -> tuple[int, str, str]:
         library = device_library()
         count = library.num_devices()
         if not count:
-            raise WorldUnavailable("device cuda: this process sees no GPU; it needs one of NVIDIA's and its driver")
+            raise WorldUnavailable("device cuda: this process sees no GPU; it needs an NVIDIA GPU and its driver")
         index = neighbours.index(comm.rank) % count
         library.select(index)
         place, called = library.place_of(index), f"{library.name()} ({library.versions()})"

@@ -46,7 +46,7 @@ class DeviceWindow:
         told = [note.split() for note in comm.exchange(trouble[:900] or f"{handle.hex()} {num_bytes}")]
         for rank, (first, *words) in enumerate(told):
             if first == "!":
-                raise ArrayError(f"rank {rank} gets no memory of its device that others can open: {' '.join(words)}")
+                raise ArrayError(f"rank {rank} cannot allocate device memory that others can open: {' '.join(words)}")
         self._opened = {
             rank: library.PeerMemory(bytes.fromhex(there), int(size))
             for rank, (there, size) in zip(comm.ranks, told, strict=True)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["aware_of_cuda", "opens_memory", "says_cuda", "tried_in_a_child"]
 
 _INSTALL = (
-    "needs an MPI that is built with CUDA, such as conda-forge's openmpi with OMPI_MCA_opal_cuda_support=true; "
-    "those of PyPI are not"
+    "needs an MPI built with CUDA, such as conda-forge's openmpi with OMPI_MCA_opal_cuda_support=true; "
+    "those on PyPI are not"
 )
 _CHILD_S = 60.0
 _PROGRAM = """
@@ -84,7 +84,7 @@ def tried_in_a_child(variables: Mapping[str, str] = os.environ, program: str = _
         return f"a process that tried it did not end within {_CHILD_S:.0f} s"
     if done.returncode == 0:
         return ""
-    last = (done.stderr.strip().splitlines() or ["without a word"])[-1]
+    last = (done.stderr.strip().splitlines() or ["no output"])[-1]
     return f"a process that tried it ended with {done.returncode}: {last[:300]}"
 
 
@@ -92,11 +92,11 @@ def aware_of_cuda(comm: "Communicator", library: Any, mpi: Any) -> Finding:
     """Whether MPI accepts device memory, on all ranks: it says so, and a trial on each node has worked."""
     trouble = ""
     if not says_cuda(library, mpi):
-        trouble = f"this MPI does not say that it takes CUDA's memory; {_INSTALL}"
+        trouble = f"this MPI does not declare support for CUDA memory; {_INSTALL}"
     elif comm.nodes.neighbours(comm.rank)[0] == comm.rank:
         failed = tried_in_a_child()
-        trouble = f"this MPI says that it takes CUDA's memory, but {failed}" if failed else ""
-    return _agreed(comm, trouble, "MPI takes device memory: it says so, and a trial arrived")
+        trouble = f"this MPI declares support for CUDA memory, but {failed}" if failed else ""
+    return _agreed(comm, trouble, "MPI accepts device memory: it declares this, and a trial worked")
 
 
 # -- memory that other processes open ------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def aware_of_cuda(comm: "Communicator", library: Any, mpi: Any) -> Finding:
 def opens_memory(comm: "Communicator") -> Finding:
     """Whether the ranks can open each other's device memory: each reads a number from the memory of all others."""
     if comm.num_nodes > 1:
-        return Finding(False, f"the ranks live on {comm.num_nodes} nodes, and device memory is opened on one")
+        return Finding(False, f"the ranks are on {comm.num_nodes} nodes, and device memory can be opened only on one")
     library = device_library()
     memory, handle, trouble = None, b"", ""
     try:
@@ -122,7 +122,7 @@ def opens_memory(comm: "Communicator") -> Finding:
     except (library.failure, WorldUnavailable) as error:
         trouble = str(error)
     if trouble:
-        trouble = f"CUDA opens no memory of other processes here: {trouble}"
+        trouble = f"CUDA cannot open memory of other processes here: {trouble}"
     found = _agreed(comm, trouble, "the ranks open each other's device memory")  # after which the memory may be freed
     del memory
     return found

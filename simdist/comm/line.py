@@ -46,7 +46,7 @@ class Line:
     def words(self, wait: Wait | None) -> str:
         """A description of this wait."""
         if wait is None:
-            return "is at work, in no wait"
+            return "is running, not waiting"
         what, comm, peers, tag = wait
         if what == EXIT:
             return "has ended its program and waits for the others to end theirs"

@@ -20,7 +20,7 @@ def check_array(what: str, x: Array, rank: int) -> None:
     """
     if not isinstance(x, np.ndarray) and kind_of(x) != "cupy":
         raise ArrayError(
-            f"{what} of a {type(x).__name__} on rank {rank}: between real ranks travel NumPy's and CuPy's arrays alone"
+            f"{what} of a {type(x).__name__} on rank {rank}: real ranks can send only arrays of NumPy and CuPy"
         )
     check_bytes(what, x, rank)
 
@@ -30,7 +30,7 @@ def too_long(call: str, x: Array, peer: int) -> MessageMismatch:
     sender = "any rank" if peer == ANY else f"rank {peer}"
     return MessageMismatch(
         f"{call}: the message from {sender} is longer than the {x.nbytes} bytes ({x.dtype}, shape {x.shape}) "
-        "that it was to be received into"
+        "posted for it"
     )
 
 
@@ -45,9 +45,11 @@ def explain(error: Exception, kind: str, call: str, x: Array, peer: int, tag: in
     if kind == "length":
         return too_long(call, x, peer)
     if kind == "tag" or isinstance(error, OverflowError):
-        return ArgumentError(f"{call}: MPI does not take the tag {tag}; it takes 0 to 32767 at least")
+        return ArgumentError(f"{call}: MPI does not accept the tag {tag}; it accepts at least 0 to 32767")
     if kind and isinstance(x, np.ndarray) and x.nbytes > _MOST_BYTES:
-        return ArrayError(f"{call}: {x.nbytes} bytes at once; this MPI takes {_MOST_BYTES} at most: send it in pieces")
+        return ArrayError(
+            f"{call}: {x.nbytes} bytes at once; this MPI accepts at most {_MOST_BYTES}: send it in pieces"
+        )
     if kind == "lost":
         return PeerLost(f"{call}, with {'any rank, of which one' if peer == ANY else f'rank {peer}, which'} has died")
     if kind:

@@ -206,7 +206,7 @@ class MpiMemory:
         wanted, there = self._wanted(num_bytes)
         if max(wanted.free - there.free, wanted.total - there.total) + _SPARE_BYTES > 0:
             if self._is_first():
-                words = f"{_full(wanted, there)}. Each rank keeps its own to itself, and collectives are slower"
+                words = f"{_full(wanted, there)}. Each rank gets private memory instead, and collectives are slower"
                 warnings.warn(words, RuntimeWarning, stacklevel=3)
             return np.empty(shape, dtype)
         part = self._window(num_bytes).parts[self._group.ranks[self._group.rank]]

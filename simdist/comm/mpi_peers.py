@@ -185,9 +185,7 @@ class MpiPeers(Peers):
         """Raise PeerLost if a rank of the group has died and the job is to survive that."""
         comm = self._comm
         if comm.guard.watchdog.survives and (lost := comm.lost()):
-            raise PeerLost(
-                f"a meeting on rank {comm.rank} of {comm.context!r}, with rank {rank}: {listed(lost)} of it died"
-            )
+            raise PeerLost(f"a meeting on rank {comm.rank} of {comm.context!r}, with rank {rank}: {listed(lost)} died")
 
     # -- showing and posting -----------------------------------------------------------------------------
 

@@ -203,7 +203,7 @@ class Watchdog:
             self.conclude(DeadlockError(f"{words}: its program has ended"), 1)
         limit_s = self.start_timeout_s if wait[0] == START else self.timeout_s
         if waited_s > limit_s and wait[0] not in (WORK, EXIT):
-            words = f"rank {self.rank} {line.words(wait)}, for {waited_s:.1f} s by now"
+            words = f"rank {self.rank} {line.words(wait)}, for {waited_s:.1f} s so far"
             self.conclude(DeadlineError(f"{words}; the deadline is {limit_s:g} s"), 1)
         if wait[0] == EXIT and self.board is not None and self._awake_s > GRACE_S:
             for slot in self.board.slots():
@@ -276,7 +276,7 @@ class Watchdog:
         rows = ["What the ranks do:" if len(slots) == self.size else f"What the {len(slots)} ranks of this node do:"]
         rows += [f"  rank {s.rank} {_state(s)}" for s in slots if s.state != ABSENT]
         if ABSENT in self.board.states():
-            rows.append(f"  {sum(s.state == ABSENT for s in slots)} of the ranks have not come yet")
+            rows.append(f"  {sum(s.state == ABSENT for s in slots)} of the ranks have not started yet")
         for report in dict.fromkeys(s.report for s in slots if s.report):
             rows.append(f"In the program, {listed(s.rank for s in slots if s.report == report)}:")
             rows.append(report.rstrip())
@@ -289,12 +289,12 @@ def _state(slot: Slot) -> str:
     if slot.state == FAILED:
         return "has failed"
     if not alive(slot.pid):
-        return f"has died; it last said that it {slot.doing}"
+        return f"has died; its last report: it {slot.doing}"
     return _silence(slot) if slot.silent_s > 2 * GRACE_S else slot.doing
 
 
 def _silence(slot: Slot) -> str:
     return (
-        f"(process {slot.pid}) has not been heard of for {slot.silent_s:.1f} s: it was stopped, or is in native "
-        f"code that holds Python's lock; it last said that it {slot.doing}"
+        f"(process {slot.pid}) has not responded for {slot.silent_s:.1f} s: it is stopped, or in native code that "
+        f"holds the GIL; its last report: it {slot.doing}"
     )

@@ -221,9 +221,9 @@ class Job:
         if at_work := [s for s in slots if s.state == AT_WORK]:
             limit_s = self._timeout_s + 3 * _PATIENCE_S
             over = all(s.silent_s > limit_s for s in at_work) and now_s - self._resumed_s > _PATIENCE_S
-            return f"{listed(s.rank for s in at_work)} had not been heard of for {limit_s:g} s" if over else ""
+            return f"{listed(s.rank for s in at_work)} had not responded for {limit_s:g} s" if over else ""
         absent = listed(i for i, s in enumerate(slots) if s.state == ABSENT)
-        return f"{absent} had not come after {_START_S:g} s" if now_s - self._started_s > _START_S else ""
+        return f"{absent} had not started after {_START_S:g} s" if now_s - self._started_s > _START_S else ""
 
     def _ended(self, slots: Sequence[Slot]) -> bool:
         """Whether the programs of all ranks have ended, except of those that died where the others continue."""

@@ -44,7 +44,7 @@ def test_every_stream_has_peers_of_its_own(spmd):
 
 def test_only_ranks_of_one_node_meet():
     def program(comm):
-        with pytest.raises(ArgumentError, match="the 4 ranks of 'world' live on 2 nodes"):
+        with pytest.raises(ArgumentError, match="the 4 ranks of 'world' are on 2 nodes"):
             comm.peers()
 
     run_virtual(program, 4, preset("this-machine").with_(devices_per_node=2))

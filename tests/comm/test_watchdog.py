@@ -64,7 +64,7 @@ def left_long_ago(board, code):
 
 def test_a_wait_is_put_into_words():
     line, group = Line("main"), Group()
-    assert line.words(None) == "is at work, in no wait"
+    assert line.words(None) == "is running, not waiting"
     assert line.words(("recv", group, 2, 9)) == "waits to receive from rank 6 with tag 9"
     assert line.words(("recv", group, ANY, ANY)) == "waits to receive from any rank"
     assert line.words(("send", group, 0, 0)) == "waits to send to rank 4"
@@ -178,7 +178,7 @@ def test_who_waits_for_the_end_of_a_silent_rank_does_so_until_the_deadline(watch
         rounds(watchdog, 2.0)
     code, error = end.value.args
     assert (code, type(error)) == (1, RankFailed)
-    assert str(error).startswith("rank 4 (process ") and "has not been heard of for 6" in str(error)
+    assert str(error).startswith("rank 4 (process ") and "has not responded for 6" in str(error)
 
 
 def test_ranks_are_listed():
