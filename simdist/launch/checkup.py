@@ -44,7 +44,7 @@ class Finding(NamedTuple):
 
 
 def checkup() -> Iterator[Finding]:
-    """Check one thing after the other; whatever fails is a finding."""
+    """Run one check after the other; a failure is a finding, too."""
     looks: dict[str, Callable[[], Finding]] = {
         "Python": _python,
         "machine": _machine,
@@ -58,7 +58,7 @@ def checkup() -> Iterator[Finding]:
     for what, look in looks.items():
         try:
             yield look()
-        except Exception as error:  # also one of a library that is not as it should be
+        except Exception as error:  # including errors of a broken library
             known = isinstance(error, SimdistError | OSError)
             yield Finding(what, "does not work", str(error) if known else f"{type(error).__name__}: {error}")
 
@@ -131,7 +131,7 @@ def _gpu() -> Finding:
 
 
 def _algorithms() -> Finding:
-    """What `auto` chooses algorithms by."""
+    """How `auto` chooses algorithms."""
     tuned = Tuned.load(Tuned.path())
     by = "the model of this machine; `simdist bench --tune` measures" if tuned is None else f"{Tuned.path()}, measured"
     return Finding("algorithms", f"auto uses {by}")

@@ -23,9 +23,9 @@ from simdist.launch.mpirun import find_mpirun
 
 __all__ = ["Death", "Job", "how_ended", "signal_in", "signal_words"]
 
-_PATIENCE_S = 2.0  # for what should happen at once
-_START_S = 120.0  # until the first rank has come
-_MOMENT_S = 0.1  # from the first that is seen of an end until the end
+_PATIENCE_S = 2.0  # for steps that should take no time
+_START_S = 120.0  # until the first rank has started
+_MOMENT_S = 0.1  # from the first sign of the launcher's end until it has ended
 
 
 class Death(NamedTuple):
@@ -52,7 +52,7 @@ class Job:
         survive: whether it continues when a rank dies.
 
     Attributes:
-        folder: private to this user; the job's own.
+        folder: the job's folder, private to this user.
         board: what each rank reports to be doing.
         deaths: the ranks that ended in the middle of their programs, the first one first.
         overdue: why the job had to be ended from here, or that its launcher was killed; otherwise empty.
@@ -143,7 +143,7 @@ class Job:
             self._see_end(rank)
         if code is None and len(self.deaths) > known:
             code = self._launcher_code(self._process, _MOMENT_S)
-            if (code or 0) < 0:  # who is killed closes files first, and of that ranks die
+            if (code or 0) < 0:  # a killed launcher closes its files first, and the ranks die of that
                 del self.deaths[known:]
         if code is None:
             self.overdue = self._why_overdue()
@@ -157,17 +157,17 @@ class Job:
         return (128 - code if code < 0 else code) or self._failure_code()
 
     def _launcher_code(self, launcher: subprocess.Popen[Any], wait_s: float = 0.0) -> int | None:
-        """Its exit code; None while it runs."""
+        """The launcher's exit code; None while it runs."""
         with suppress(subprocess.TimeoutExpired):
             launcher.wait(wait_s)
-        if (launcher.returncode or 0) < 0:  # of which the ranks die, too
+        if (launcher.returncode or 0) < 0:  # the ranks die of that, too
             self.overdue = self.overdue or f"its launcher {signal_words(-launcher.returncode)}"
         return launcher.returncode
 
     def signal(self, number: int) -> bool:
         """Send a signal to all running ranks that handle it; returns whether there are any.
 
-        A rank that has not installed its handler yet would die of it.
+        It would kill a rank that has not installed its handler yet.
         """
         pids = [slot.pid for slot in self._rest() if slot.state == AT_WORK and _listens(slot.pid, number)]
         for pid in pids:
@@ -184,7 +184,7 @@ class Job:
     # -- the ranks' processes ------------------------------------------------------------------------------
 
     def _befriend(self) -> None:
-        """Notice when a rank's process ends."""
+        """Watch the ranks' processes."""
         if len(self._ends) < self.ranks:
             for slot in self.board.slots():
                 if slot.pid and slot.rank not in self._ends and not self._ends.add(slot.rank, slot.pid):
@@ -194,10 +194,10 @@ class Job:
         slot = self.board.slot(rank)
         if self.overdue or slot.state != AT_WORK or any(death.rank == rank for death in self.deaths):
             return
-        if FAILED in self.board.states():  # this one has been ended for that
+        if FAILED in self.board.states():  # this rank was ended because of that
             return
         now_s = time.monotonic()
-        while alive(slot.pid):  # its files are closed, and what is left of it takes a moment
+        while alive(slot.pid):  # its files are closed, but its end takes a moment
             if time.monotonic() > now_s + 0.5:
                 return
             time.sleep(0.0005)
@@ -214,7 +214,7 @@ class Job:
         if failed := [s.rank for s in slots if s.state == FAILED and s.since_s > _PATIENCE_S]:
             return f"it went on {_PATIENCE_S:g} s after {listed(failed)} had failed"
         if self._ended(slots):
-            # Without all of its ranks an MPI may not find its own end.
+            # After a death, MPI may not be able to end by itself.
             limit_s = (5 if self.deaths else 30) * _PATIENCE_S
             over = all(s.since_s > limit_s for s in slots if s.state in (LEFT, FAILED))
             return f"it went on {limit_s:g} s after all programs had ended" if over else ""
@@ -237,7 +237,7 @@ class Job:
         """End every process of the job that is left."""
         if (process := self._process) is None:
             return
-        files = [name for slot in self._rest() for name in shared_files(slot.pid)]  # of an MPI that still starts, say
+        files = [name for slot in self._rest() for name in shared_files(slot.pid)]  # if MPI is still starting
         if process.poll() is None:
             _signal_all(process.pid, signal.SIGTERM)
             try:
@@ -250,24 +250,24 @@ class Job:
         drop(files)
 
     def _rest(self) -> list[Slot]:
-        """The ranks whose processes are still there."""
+        """The ranks whose processes still exist."""
         return [slot for slot in self.board.slots() if slot.pid and self._is_mine(slot)]
 
     def _is_mine(self, slot: Slot) -> bool:
-        """Whether a rank's process still is that, and not another with the same number."""
+        """Whether the process is still the rank's, and not another one with the same number."""
         with suppress(OSError):
             return str(self.folder).encode() in Path(f"/proc/{slot.pid}/environ").read_bytes()
         return False
 
 
 def _signal_all(group: int, number: int) -> None:
-    """Send a signal to a group of processes, if there still is one of them."""
+    """Send a signal to a process group, if it still exists."""
     with suppress(ProcessLookupError):
         os.killpg(group, number)
 
 
 def _listens(pid: int, number: int) -> bool:
-    """Whether a process has a handler for this signal; taken to have one where the system does not tell."""
+    """Whether a process has a handler for this signal; assumed where the system does not say."""
     try:
         caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except OSError:
@@ -276,7 +276,7 @@ def _listens(pid: int, number: int) -> bool:
 
 
 def how_ended(pid: int) -> str:
-    """How a process that nobody has collected yet has ended, in words; empty where that cannot be told any more."""
+    """How a process ended, in words, while it is still a zombie; empty if it has been reaped."""
     try:
         status = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])
     except (OSError, ValueError):
@@ -295,6 +295,6 @@ def signal_words(number: int) -> str:
 
 
 def signal_in(text: str) -> int:
-    """The signal that a launcher says has ended a rank; 0 where it says none."""
+    """The signal in a launcher's message about the end of a rank; 0 if there is none."""
     found = re.search(r"signal (\d+)", text)
     return int(found[1]) if found else 0

@@ -29,8 +29,8 @@ _OPTIONS = {
 _OPEN_MPI = {
     **dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),  # as in a container
     **dict.fromkeys(("PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
-    "OMPI_MCA_mpi_yield_when_idle": "1",  # a rank that waits lets one run that does not
-    "OMPI_MCA_osc": "^ucx",  # this way to one-sided communication may crash when MPI ends
+    "OMPI_MCA_mpi_yield_when_idle": "1",  # a waiting rank yields its core
+    "OMPI_MCA_osc": "^ucx",  # its one-sided communication may crash when MPI ends
 }
 
 
@@ -73,7 +73,7 @@ class Mpirun:
         return [str(self.path), *options, "-n", str(ranks), *words]
 
     def variables(self, ranks: int, folder: Path) -> dict[str, str]:
-        """The environment for it: this process's, without the variables of a job, and with those that the ranks need.
+        """The environment of the launcher: this process's, without the variables of a job, with those that ranks need.
 
         Args:
             folder: where the launcher may keep its files.

@@ -11,7 +11,7 @@ __all__ = ["command_words", "load_program", "share_program"]
 
 _PROGRAM = "SIMDIST_PROGRAM"
 _NAME = "simdist.own"
-_SIMDIST = ("simdist.__main__", "simdist")  # itself, as a module and as a command
+_SIMDIST = ("simdist.__main__", "simdist")  # simdist itself, as a module and as a command
 
 
 def share_program() -> None:
@@ -31,11 +31,13 @@ def share_program() -> None:
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None:
         program = spec.name
-    elif file is not None and Path(file).is_file():  # and no program read from a pipe
+    elif file is not None and Path(file).is_file():  # not a program read from a pipe
         program = str(Path(file).resolve())
     else:
         return
-    if program not in _SIMDIST and Path(program).name not in _SIMDIST:  # ranks are simdist, and keep what they load
+    if (
+        program not in _SIMDIST and Path(program).name not in _SIMDIST
+    ):  # on a rank, which is simdist, the variable stays as it is
         os.environ[_PROGRAM] = program
 
 
@@ -50,7 +52,7 @@ def command_words() -> list[str]:
 
 
 def load_program() -> None:
-    """On such a rank: load it, if there is one."""
+    """On a rank: load the program that shared itself, if there is one."""
     program = os.environ.get(_PROGRAM)
     if program is None:
         return

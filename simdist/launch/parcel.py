@@ -1,6 +1,6 @@
-"""Parcel: a program and its arguments as bytes, for processes that cannot import all that this one can.
+"""Parcel: a program and its arguments as bytes, for processes that cannot import all modules of this one.
 
-Its bytes are written to a file in a private folder and read there by the same user, never sent.
+The bytes are written to a file in a private folder, read there by the same user, and never sent.
 """
 
 import io
@@ -21,7 +21,7 @@ __all__ = ["packed", "unpacked"]
 
 
 def packed(content: Any) -> bytes:
-    """Any object, pickled: functions of a notebook, a script or a test are pickled with their code.
+    """An object, pickled: functions of a notebook, a script or a test are pickled with their code.
 
     Raises:
         ArgumentError: something in it cannot be pickled, such as an open file.
@@ -36,25 +36,25 @@ def packed(content: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """What was packed."""
+    """The object that was packed."""
     return cloudpickle.loads(data)
 
 
 def _code(fields: tuple[Any, ...], file: str, lines: list[str]) -> CodeType:
-    """Code as it was where it was packed; with the lines of its file, where other processes cannot read that."""
+    """A code object with its original file name, and the lines of a file that other processes cannot read."""
     if lines and file not in linecache.cache:
         linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
     return CodeType(*fields).replace(co_filename=file)
 
 
 def _reduced(code: CodeType) -> tuple[Callable[..., CodeType], tuple[Any, ...]]:
-    """As cloudpickle takes code apart, which forgets its file from 3.1.3 on: then a traceback could show no line."""
+    """Like cloudpickle's own reducer, which drops the file name since 3.1.3: then tracebacks show no lines."""
     _, fields = cloudpickle.Pickler.dispatch_table[CodeType](code)
     file = code.co_filename
     return _code, (fields, file, [] if Path(file).exists() else linecache.getlines(file))
 
 
-# It looks at its table when it is made, so there is no other way than a class of one's own.
+# A pickler reads the table of its class on creation, so changing it takes a subclass.
 _Pickler = type(
     "_Pickler",
     (cloudpickle.Pickler,),
@@ -74,8 +74,8 @@ def _by_value(modules: list[ModuleType]) -> Iterator[None]:
 
 
 def _strangers() -> list[ModuleType]:
-    """The modules that another process, with the same path, would not find under their names."""
-    kept = cloudpickle.list_registry_pickle_by_value()  # by the user, and beyond this call
+    """The modules that another process with the same path would not find under their names."""
+    kept = cloudpickle.list_registry_pickle_by_value()  # registered by the user, and so not unregistered here
     roots = {str(Path(entry).absolute()) for entry in sys.path} | {str(Path(__file__).parents[2])}
     return [m for name, m in sys.modules.copy().items() if name not in kept and _is_stranger(name, m, roots)]
 
@@ -97,7 +97,7 @@ def _is_stranger(name: str, module: Any, roots: set[str]) -> bool:
 
 
 def _found(package: str) -> bool:
-    """Whether one of the ways in which this process imports finds the package anew, as that of an editable install."""
+    """Whether a finder of this process finds the package again, such as that of an editable install."""
     for finder in sys.meta_path:
         spec = finder.find_spec(package, None) if hasattr(finder, "find_spec") else None
         if spec is not None:

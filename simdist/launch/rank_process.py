@@ -36,7 +36,7 @@ def main(argv: list[str]) -> None:
         run_script(keeper, argv)
     else:
         Task(keeper, Path(os.environ[BOARD]).parent).perform()
-    keeper.note_exit(0)  # whatever the program has called that did not end it
+    keeper.note_exit(0)  # discard an exit that did not end the program
 
 
 def run_script(keeper: Guard, argv: list[str]) -> None:
@@ -95,7 +95,7 @@ class Task:
         comm.exchange("ready")
         start_s = comm.clock()
         result = task["program"](comm, *task["args"])
-        for drain in self._keeper.drains:  # what was started on other streams belongs to it, and may fail
+        for drain in self._keeper.drains:  # work on its streams is part of the program, and may fail
             drain()
         facts = {"start_s": start_s, "end_s": comm.clock(), "rows": comm.recorder.rows}
         return facts, packed(result)
@@ -125,7 +125,7 @@ class Task:
         summary = f"{type(error).__name__}: {error}"
         try:
             self._leave("failure.pickle", packed(error))
-        except Exception as problem:  # the parent will do with the text
+        except Exception as problem:  # the parent uses the text instead
             summary += f" (which cannot be pickled: {problem})"
         failure = {"rank": self._rank, "at_s": time.monotonic(), "summary": summary, "trace": trace}
         self._leave("failure.json", json.dumps(failure).encode())
@@ -136,7 +136,7 @@ class Task:
         part = path.with_suffix(".part")
         try:
             part.write_bytes(data)
-        except OSError:  # as on a full disk, on which there would be no room to tell of it either
+        except OSError:  # for example a full disk: free space for the report of the failure
             part.unlink(missing_ok=True)
             raise
         part.rename(path)

@@ -8,8 +8,8 @@ from simdist.errors import ArgumentError
 __all__ = ["BYTES_PER_RANK", "available_bytes", "check_room"]
 
 BYTES_PER_RANK = {"virtual": 30 << 10, "mpi": 60 << 20}
-"""What a rank needs before its program has made a single array, as measured: a greenlet's stack and its
-channels; a process with NumPy and MPI in it."""
+"""The measured memory of a rank before its program makes an array: a greenlet's stack and its channels; a process with
+NumPy and MPI."""
 
 
 def check_room(ranks: int, world: str) -> None:
@@ -46,7 +46,7 @@ def available_bytes() -> int | None:
 def _most_processes() -> int | None:
     """How many processes there may be; None if unknown."""
     found = [_number("/proc/sys/kernel/pid_max"), _number("/sys/fs/cgroup/pids.max")]
-    if hasattr(os, "getuid") and os.getuid() != 0:  # root is not held to this one
+    if hasattr(os, "getuid") and os.getuid() != 0:  # this limit does not apply to root
         import resource
 
         soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)

@@ -23,7 +23,7 @@ from simdist.trace import Span, Trace
 __all__ = ["Run", "run"]
 
 _HAS_DIED = re.compile(r"rank (\d+) of \d+ \(process (\d+)\) has died")
-"""What the surviving ranks raise about a dead one."""
+"""The message of the error that surviving ranks raise about a dead one."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float) -> Run:
             job.poll(0.0)
             _heed_the_ranks(job)
             while job.deaths and job.poll() is None:
-                pass  # a death is behind the failure, and mpirun may say more of it until it ends or is overdue
+                pass  # a death caused the failure; mpirun may report more about it before it ends or is overdue
             raise _first_failure(job)
         return _collect(job)
 
@@ -138,7 +138,7 @@ class _Relay:
         self._position = 0
 
     def pass_on(self, last: bool = False) -> None:
-        """Whatever is new, in whole lines until the final call."""
+        """Forward new output, in whole lines until the last call."""
         try:
             if self._path.stat().st_size == self._position:
                 return
@@ -161,7 +161,7 @@ def _failures(job: Job) -> list[Path]:
 
 
 def _heed_the_ranks(job: Job) -> None:
-    """Take note of a death that another rank has noticed, and failed because of, before this process did."""
+    """Register a death that made another rank fail before this process noticed it."""
     for path in _failures(job):
         found = _HAS_DIED.search(json.loads(path.read_text())["summary"])
         if found and not job.deaths:
@@ -192,7 +192,7 @@ def _death(job: Job, death: Death) -> RankFailed:
         how = signal_words(number) if (number := signal_in(launcher)) else "has died"
     text = f"rank {death.rank} of {job.ranks} (process {death.pid}) {how} in the middle of its program"
     text += _titled("its last output", _tail(job.folder / f"rank-{death.rank}.err"))
-    if death.how == signal_words(signal.SIGTERM):  # from outside, and the launcher may know whence
+    if death.how == signal_words(signal.SIGTERM):  # sent from outside; the launcher may know more
         text += _titled("its launcher says", launcher)
     return RankFailed(text)
 

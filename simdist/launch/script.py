@@ -19,7 +19,7 @@ from simdist.launch.room import check_room
 
 __all__ = ["launch_script"]
 
-_PATIENCE_S = 1.0  # what comes sooner after the first is the same Ctrl-C, passed on by more than one
+_PATIENCE_S = 1.0  # an earlier second signal is the same Ctrl-C, forwarded by another process
 
 
 class _Stopped(BaseException):
@@ -69,7 +69,7 @@ def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals
 
 
 def _is_module(name: str) -> bool:
-    """Whether ranks, which look in this folder first, would find a module, or a package, of this name."""
+    """Whether ranks, which search this folder first, would find a module or package of this name."""
     return PathFinder.find_spec(name, [str(Path.cwd())]) is not None or find_spec(name) is not None
 
 
@@ -79,21 +79,21 @@ def _wait(job: Job) -> int:
     while (code := job.poll()) is None:
         told = _tell_deaths(job, told)
     _tell_deaths(job, told)
-    if job.overdue and code != 128 + signal.SIGPIPE:  # which is the launcher's, where nobody reads what ranks print
+    if job.overdue and code != 128 + signal.SIGPIPE:  # the launcher's, when the reader of its output has gone
         _tell(f"the job was ended: {job.overdue}")
     return code
 
 
 def _tell_deaths(job: Job, told: int) -> int:
     """Report the deaths that have not been reported; returns how many have been by now."""
-    deaths = job.deaths if job.survive else job.deaths[:1]  # of which the others die
+    deaths = job.deaths if job.survive else job.deaths[:1]  # the other ranks die of it
     for death in deaths[told:]:
         _tell(f"rank {death.rank} of {job.ranks} (process {death.pid}) {death.how or 'has died'}")
     return len(deaths)
 
 
 def _tell(text: str) -> None:
-    """In one write, because the ranks may be writing too."""
+    """Write to stderr in one call, because the ranks may be writing, too."""
     sys.stderr.write(f"simdist: {text}\n")
     sys.stderr.flush()
 
@@ -112,7 +112,7 @@ def _ending_on_signals(jobs: Sequence[Job], heed: Sequence[signal.Signals]) -> I
         if number != signal.SIGUSR1 and (not heard or since_s >= _PATIENCE_S):
             raise _Stopped(number)
 
-    if threading.current_thread() is not threading.main_thread():  # the only one that hears signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         yield
         return
     numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *heed}
