@@ -1,4 +1,4 @@
-"""Communicator: all that the layers above know of a world, be it `mpi` or `virtual`."""
+"""Communicator: the interface of both worlds, `mpi` and `virtual`, to the layers above."""
 
 import time
 from abc import abstractmethod
@@ -26,7 +26,7 @@ ANY = -1
 
 
 class Communicator(Checks):
-    """A group of ranks that talk, as one of them sees it.
+    """A group of ranks that exchange messages, as seen by one of them.
 
     Messages between two ranks with the same tag arrive in the order in which they were sent. Every wait ends: by a
     deadline in the MPI world, by deadlock detection in the virtual one.
@@ -34,16 +34,16 @@ class Communicator(Checks):
     Attributes:
         rank, size: this rank's index in the group, and how many there are.
         ranks: the global rank of each member.
-        nodes: the node of each member; `node` is this rank's own and `num_nodes` how many there are.
-        cluster: the machine as `auto` and the virtual clock see it.
+        nodes: the node of each member; `node` is that of this rank and `num_nodes` their number.
+        cluster: the model of the machine, for `auto` and the virtual clock.
         context: the group's name; the same on all members, and unique in the job.
-        stream_name: the stream this communicator is meant for.
+        stream_name: the stream that uses this communicator.
         recorder: where this rank's spans go.
-        check: whether collectives compare what the ranks ask for before they move data.
+        check: whether collectives compare the arguments of all ranks before they move data.
         doing: the operation under way, for messages about waits.
         entered: how many messages had been sent and received when it began.
-        device: where arrays that it makes are allocated: see `use_device`.
-        attached: what algorithms keep with a communicator, such as the groups that they split it into.
+        device: where its new arrays are allocated: see `use_device`.
+        attached: data that algorithms cache with a communicator, such as the groups that they split it into.
     """
 
     rank: int
@@ -62,12 +62,12 @@ class Communicator(Checks):
 
     @property
     def node(self) -> int:
-        """The index of the node that this rank lives on."""
+        """The index of this rank's node."""
         return self.nodes[self.rank]
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes the group's ranks live on."""
+        """How many nodes the group's ranks are on."""
         return self.nodes.num_nodes
 
     # -- messages -------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class Communicator(Checks):
         Raises:
             MessageMismatch: the message is longer than x; or of another dtype, which only the virtual world detects:
                 over MPI messages are plain bytes.
-            DeadlockError: nobody can ever send it (virtual world).
+            DeadlockError: no rank can ever send it (virtual world, or a world of one rank).
         """
 
     @abstractmethod
@@ -132,7 +132,7 @@ class Communicator(Checks):
         """
 
     def free(self) -> None:
-        """Free what algorithms keep with this group, and the MPI communicators of it and of all groups split from it.
+        """Free data that algorithms cache with this group, and the MPI communicators of it and of all its subgroups.
 
         An MPI supports some 2000 communicators. All ranks of this group must call it, with no message in flight, and
         must not use these groups again; arrays of `empty` and `shared` remain valid. On the world: ArgumentError.
@@ -152,19 +152,19 @@ class Communicator(Checks):
 
     @abstractmethod
     def agree(self, what: str, later: bool = False) -> None:
-        """Make sure that all ranks say the same `what` before going on; does nothing where `check` is off.
+        """Check that all ranks pass the same `what`; does nothing if `check` is off.
 
         Args:
             later: the check may be deferred to the next meeting of `peers`, which all ranks that agree with this one
                 reach.
 
         Raises:
-            CollectiveMismatch: on every rank, naming who said what.
+            CollectiveMismatch: on every rank; it lists what each rank said.
         """
 
     @abstractmethod
     def exchange(self, note: str) -> list[str]:
-        """All-gather a short note (at most NOTE_BYTES bytes), by rank; not on the record: for sizes and set-up."""
+        """All-gather a note of at most NOTE_BYTES bytes; for sizes and set-up, so not on the record."""
 
     # -- the death of other ranks ---------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Communicator(Checks):
         """Advance a virtual clock by `seconds`, or by the device's time for this work; a real one ignores it."""
 
     def spend(self, seconds: float, name: str = "compute") -> None:
-        """Be busy for this long: a virtual clock is advanced, under a real one the rank sleeps."""
+        """Be busy for this long: advance a virtual clock, or sleep under a real one."""
         start_s = self.clock()
         self.check_work(seconds)
         time.sleep(seconds)
@@ -233,7 +233,7 @@ class Communicator(Checks):
         """The ranks of this group as they exchange data in shared memory. The first call is collective.
 
         Raises:
-            ArgumentError: they live on several nodes.
+            ArgumentError: they are on several nodes.
             SharedMemoryFull: the node has no room for the memory that this needs.
         """
 
@@ -247,5 +247,5 @@ class Communicator(Checks):
         return 0
 
     def device_paths(self) -> dict[str, Callable[[], Finding]]:
-        """The ways to send a GPU's arrays to other ranks, best first, each with a test of whether it works."""
+        """The paths from a GPU's arrays to other ranks, best first, each with a test of whether it works."""
         return {"process": lambda: Finding(True, "all ranks share this process")}

@@ -88,7 +88,7 @@ _NOT_THE_PROGRAM = (
 
 
 def awaited(wait: Wait) -> tuple[bool, list[int]]:
-    """The global ranks whose end makes this wait endless, after whether all of them must have ended for that."""
+    """(every, ranks): the wait cannot end once one of these global ranks has ended; if `every`, once all have."""
     what, comm, peers, _ = wait
     if comm is None or what in (WORK, EXIT):
         return True, []

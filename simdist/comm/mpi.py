@@ -169,7 +169,7 @@ class MpiCommunicator(MpiMessages):
         """See Communicator."""
         if not self.guard.watchdog.survives:
             return self
-        self.line.waiting = "the others that live", self, None, 0
+        self.line.waiting = "survivors", self, None, 0
         try:
             group = self._group.shrunk()
         finally:

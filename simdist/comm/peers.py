@@ -51,7 +51,7 @@ class Peers(ABC):
     """The ranks of a communicator on one node. All of them must make the same calls, in the same order.
 
     Args:
-        comm: the communicator that collectives talk on.
+        comm: the communicator that collectives use.
     """
 
     def __init__(self, comm: "Communicator") -> None:
