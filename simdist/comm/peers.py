@@ -73,7 +73,7 @@ class Peers(ABC):
             ahead: whether the next array shown is x again: if this call returns views, that one takes no meeting.
 
         Returns:
-            every rank's x, by rank, readable and writable, if each is at the same place of memory from the same
+            every rank's x, by rank, readable and writable, if each has the same size and place in memory from the same
             `comm.empty`; otherwise None, on all ranks.
         """
 

@@ -58,6 +58,13 @@ def test_a_matrix_is_not_taken_for_its_first_items(spmd):
     assert spmd(program, 3) == [[[3000] * 3, [3] * 3, [3000] * 3]] * 3
 
 
+def test_arrays_of_several_lengths_are_not_shown(spmd):
+    def program(comm):
+        return comm.shadow.peers().show(comm.empty(3, np.int64)[: 2 + comm.rank]) is None
+
+    assert spmd(program, 2) == [True, True]
+
+
 def test_what_is_shown_ahead_takes_one_meeting_and_what_comes_later_another():
     machine = preset("this-machine")
 

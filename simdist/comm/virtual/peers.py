@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Memory", "VirtualPeers"]
 
-_ANYWHERE = ("anywhere", 0)
-
 
 class Memory:
     """The arrays of a run that came from `comm.empty`, with their calls."""
@@ -29,16 +27,16 @@ class Memory:
         key = id(x)
         self._calls[key] = weakref.ref(x, lambda _: self._calls.pop(key, None)), call
 
-    def place(self, x: Array) -> tuple[str, int] | None:
-        """The call whose array holds x, and the offset of x there; None if x has other memory.
+    def place(self, x: Array) -> tuple[str, int, int] | None:
+        """The call whose array holds x, the offset of x there, and its bytes; None if x has other memory.
 
-        All phantoms have the same place.
+        All phantoms of one size have the same place.
         """
         if kind_of(x) == "phantom":
-            return _ANYWHERE
+            return "anywhere", 0, x.nbytes
         root = owner(x)
         found = self._calls.get(id(root))
-        return None if found is None else (found[1], address(x) - address(root))
+        return None if found is None else (found[1], address(x) - address(root), x.nbytes)
 
 
 class VirtualPeers(Peers):
