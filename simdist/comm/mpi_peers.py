@@ -67,7 +67,7 @@ class MpiPeers(Peers):
     def __init__(self, comm: "MpiCommunicator", memory: MpiMemory, context: str) -> None:
         super().__init__(comm)
         self._rank = comm.rank
-        self._comm = comm  # of this kind
+        self._comm = comm  # with a narrower type than `comm`
         self._context = context
         self._windows = memory.windows
         self._memory = memory

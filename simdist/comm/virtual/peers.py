@@ -49,7 +49,7 @@ class VirtualPeers(Peers):
 
     def __init__(self, comm: "VirtualCommunicator", memory: Memory) -> None:
         super().__init__(comm)
-        self._comm = comm  # of this kind
+        self._comm = comm  # with a narrower type than `comm`
         self._memory = memory
         self._meetings = 0
         self._rooms = phantom(HEAD_BYTES + 2 * ROOM_BYTES, np.uint8)  # the memory that real ranks need
