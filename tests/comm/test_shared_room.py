@@ -67,4 +67,4 @@ def test_arrays_that_have_no_room_in_common_are_ranks_own_and_what_must_be_in_co
         assert f"rank {rank}: the ranks of a node cannot share 105 MB (" in done.output
         assert "of 67; give /dev/shm more, in a container by --shm-size=2g" in done.output
     assert "MB with what they share already): /dev/shm has" in done.output
-    assert "Each rank keeps its own to itself" in done.output
+    assert "Each rank gets private memory instead" in done.output
