@@ -42,7 +42,7 @@ class ColumnParallelLinear(Layer):
     bytes more. Gathering y takes m(t-1)/t bytes, in forward only.
 
     Raises:
-        ArgumentError: out_features cannot be divided evenly over the ranks, or those of several maps are to be gathered.
+        ArgumentError: out_features cannot be divided evenly over the ranks, or several maps are to be gathered.
     """
 
     def __init__(
