@@ -251,6 +251,9 @@ def _copyto(destination: Any, source: Any, **_: Any) -> None:
 
 
 def _concatenate(arrays: Any, axis: int = 0) -> Phantom:
+    others = [x.shape[:axis] + x.shape[axis:][1:] for x in arrays]
+    if len(set(others)) > 1:
+        raise ArrayError(f"concatenate of shapes {[x.shape for x in arrays]}: they differ outside of axis {axis}")
     joined = list(arrays[0].shape)
     joined[axis] = sum(x.shape[axis] for x in arrays)
     return Phantom(tuple(joined), np.result_type(*(x.dtype for x in arrays)))

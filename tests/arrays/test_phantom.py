@@ -101,6 +101,14 @@ def test_refuses_shapes_that_do_not_fit():
         np.add(phantom((2, 3)), phantom(3), out=phantom(3))
 
 
+def test_joins_only_what_fits_as_numpy_does():
+    x, y = pair(2, 3)
+    for axis in (0, 1, -1):
+        assert same(np.concatenate([x, x[:2]], axis=axis), np.concatenate([y, y[:2]], axis=axis))
+        with pytest.raises(ArrayError, match=rf"\(2, 3\), \(4, 5\).* axis {axis}"):
+            np.concatenate([y, phantom((4, 5))], axis=axis)
+
+
 def test_a_function_it_does_not_know_is_refused_rather_than_guessed():
     with pytest.raises(TypeError, match="no implementation found"):
         np.sort(phantom(3))
