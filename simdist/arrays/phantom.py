@@ -279,5 +279,12 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 
 def phantom(shape: int | Shape, dtype: Any = np.float32) -> Phantom:
-    """An array of this shape and dtype that holds no numbers."""
-    return Phantom(shape, dtype)
+    """An array of this shape and dtype that holds no numbers.
+
+    Raises:
+        ArrayError: a length is negative.
+    """
+    made = Phantom(shape, dtype)
+    if min(made.shape, default=0) < 0:
+        raise ArrayError(f"a phantom of shape {made.shape}; needs lengths of at least 0")
+    return made

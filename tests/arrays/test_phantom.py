@@ -101,6 +101,12 @@ def test_refuses_shapes_that_do_not_fit():
         np.add(phantom((2, 3)), phantom(3), out=phantom(3))
 
 
+@pytest.mark.parametrize("shape", [-3, (2, -1), (-2, -2)])
+def test_has_no_negative_length(shape):
+    with pytest.raises(ArrayError, match="-.*at least 0"):
+        phantom(shape)
+
+
 def test_joins_only_what_fits_as_numpy_does():
     x, y = pair(2, 3)
     for axis in (0, 1, -1):
