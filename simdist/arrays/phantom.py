@@ -80,7 +80,7 @@ class Phantom(NDArrayOperatorsMixin):
                 return _made((size,), size, self.dtype, self if self.base is None else self.base)
             return self._view((len(range(*key.indices(self.size))),))
         keys = key if isinstance(key, tuple) else (key,)
-        if any(hasattr(k, "dtype") for k in keys):
+        if any(getattr(k, "ndim", 0) for k in keys):  # NumPy's own integers index as Python's do
             return Phantom(self._picked(keys), self.dtype)
         return self._view(self._hollow()[key].shape)
 
