@@ -70,8 +70,6 @@ class AdamW8bit(Moments):
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
         charge(19 * weights.size, 2 * weights.nbytes + gradient.nbytes + 4 * weights.size)
-        if kind_of(weights) == "phantom":
-            return
         keep = 1 - rate * self.weight_decay
         for items, blocks in self._groups():
             w, spare = weights[items], np.empty_like(weights, shape=items.stop - items.start)
@@ -89,8 +87,6 @@ class AdamW8bit(Moments):
     def vectors(self) -> dict[str, Array]:
         """m and v decoded, in float32; coded again in the same blocks they are the same bits."""
         decoded = {name: np.empty_like(self.state[name], dtype=np.float32) for name in self._codes}
-        if any(kind_of(whole) == "phantom" for whole in decoded.values()):
-            return decoded
         for items, blocks in self._groups():
             for name, whole in decoded.items():
                 whole[items] = self._decode(name, items, blocks)
@@ -105,10 +101,12 @@ class AdamW8bit(Moments):
         self.num_steps = num_steps
 
     def _groups(self) -> Iterable[tuple[slice, slice]]:
-        """The shard a group of whole blocks at a time, as slices of its items and of its blocks.
+        """The shard a group of whole blocks at a time, as slices of its items and of its blocks; none for a phantom.
 
         Where the shard begins or ends inside a block, that part of it is a group.
         """
+        if kind_of(self.state["m"]) == "phantom":
+            return
         size, block, at, number = self._shape[0], self.alignment, 0, 0
         while at < size:
             left = -(self.start + at) % block  # items of a block that began before the shard

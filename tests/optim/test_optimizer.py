@@ -222,3 +222,10 @@ def test_shapes_must_fit(name):
 def test_decay_has_limits(name):
     with pytest.raises(ArgumentError, match=r"weight_decay is -0\.1"):
         RULES[name](np.zeros(3), weight_decay=-0.1)
+
+
+@every_rule
+def test_the_state_of_phantoms_is_restored(name):
+    rule = make(name, phantom(SIZE))
+    rule.restore(rule.vectors(), 3)
+    assert rule.num_steps == 3
