@@ -66,6 +66,13 @@ def test_swiglu():
         near(f.swiglu(np.array([[-1e3, 1e3, 2.0, 2.0]]))[0], [[0, 2e3]])
 
 
+def test_backward_of_swiglu_takes_slopes_in_any_order():
+    slopes, dy = RNG.normal(size=(3, 5, 8)), RNG.normal(size=(3, 5, 4))
+    for order in ((1, 0, 2), (0, 2, 1), (2, 1, 0)):
+        turned = np.ascontiguousarray(slopes.transpose(order)).transpose(np.argsort(order))
+        np.testing.assert_array_equal(f.swiglu_backward(turned, dy), f.swiglu_backward(slopes, dy))
+
+
 def test_cross_entropy():
     logits, targets = RNG.normal(size=(6, 5)), np.array([0, 4, 2, 2, 1, 3], np.uint8)
     total, p = f.cross_entropy(logits, targets)

@@ -114,7 +114,7 @@ def _swiglu(x: Array, y: Array, slopes: Array) -> None:
 @fused("activation")
 def swiglu_backward(slopes: Array, dy: Array) -> Array:
     """Returns dx = dy · slopes, of the slopes' shape, by g and by u."""
-    dx, f = np.empty_like(slopes), dy.shape[-1]
+    dx, f = np.empty_like(slopes, order="C"), dy.shape[-1]  # so that its pairs are a view
     pairs, each = dx.reshape(-1, 2, f), slopes.reshape(-1, 2, f)
     dtype = working_dtype(dx.dtype)
     np.multiply(dy.reshape(-1, 1, f), each, out=pairs, dtype=dtype, casting="same_kind")
