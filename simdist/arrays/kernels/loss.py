@@ -63,7 +63,7 @@ def cross_entropy(
     kernel(rows, THREADS, logits, top, targets, np.int64(first), p, totals, hits, wide)
     combine(sums, "sum")
     p /= totals[:, None]
-    charge(5 * logits.size, 2 * logits.nbytes)
+    charge(5 * logits.size, logits.nbytes + p.nbytes)
     return float((np.log(totals) - hits).sum(dtype=np.float64)), p
 
 
@@ -73,5 +73,5 @@ def cross_entropy_backward(p: Any, targets: Any, scale: float, dtype: Any = None
     kernel = compiled(_SOURCE, "row_slope", d.dtype)
     rows, classes = p.shape
     kernel(rows, THREADS, p, targets.astype(np.int64), np.int64(first), p.dtype.type(scale), d, np.int64(classes))
-    charge(p.size, 2 * p.nbytes)
+    charge(p.size, p.nbytes + d.nbytes)
     return d

@@ -43,7 +43,7 @@ def cross_entropy(
     totals[...] = p.sum(axis=1)
     combine(sums, "sum")
     p /= totals[:, None]
-    charge(5 * logits.size, 2 * logits.nbytes)
+    charge(5 * logits.size, logits.nbytes + p.nbytes)
     return float((np.log(totals) - hits).sum(dtype=np.float64)), p
 
 
@@ -58,5 +58,6 @@ def cross_entropy_backward(p: Array, targets: Array, scale: float, dtype: Any = 
     d = p * scale
     at, inside = within(targets, first, p.shape[1])
     d[np.arange(len(targets)), at] -= np.multiply(inside, scale, dtype=d.dtype)
-    charge(p.size, 2 * p.nbytes)
-    return rounded(d, dtype or p.dtype)
+    d = rounded(d, dtype or p.dtype)
+    charge(p.size, p.nbytes + d.nbytes)
+    return d
