@@ -50,6 +50,14 @@ def test_embedding():
     near(dtable, slope(lambda: float((f.embedding(indices, table) * weigh).sum()), table))
 
 
+def test_phantom_tokens_use_no_more_entries_than_there_are_tokens():
+    with metered(meter := Meter()):
+        f.embedding_backward(phantom((2, 3), np.uint8), phantom((2, 3, 4)), phantom((1000, 4)))
+    with metered(of_numbers := Meter()):
+        f.embedding_backward(np.arange(6).reshape(2, 3), np.ones((2, 3, 4), np.float32), np.ones((1000, 4), np.float32))
+    assert (meter.flops, meter.bytes) == (of_numbers.flops, of_numbers.bytes)
+
+
 def test_gelu():
     x, weigh = RNG.normal(size=(4, 6)) * 3, RNG.normal(size=(4, 6))
     y, derivative = f.gelu(x)
