@@ -1,6 +1,7 @@
 """Every operation's backward against finite differences in float64; values against independent formulas."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -341,3 +342,14 @@ def test_every_operation_is_charged(operation, args, flops):
     assert meter.flops == flops
     largest = max(a.nbytes for a in args if isinstance(a, np.ndarray))
     assert meter.bytes >= (KEEP.nbytes if operation is f.kept else largest)
+
+
+@pytest.mark.parametrize("operation", [lambda x: f.attention(x, 2), lambda x: f.rotary(x, 2, np.arange(x.shape[1]))])
+def test_long_phantom_texts_take_little_memory(operation):
+    tracemalloc.start()
+    try:
+        operation(phantom((1, 1 << 15, 3 * 2 * 64)))
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken < 1 << 20

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from simdist.arrays import Array, charge, moved
+from simdist.arrays import Array, charge, kind_of, moved
 from simdist.arrays.blocks import blocks
 from simdist.arrays.working import room, settle, widened, working_dtype
 from simdist.errors import ArrayError
@@ -46,7 +46,10 @@ def rotary(qkv: Array, heads: int, places: Array, back: bool = False, groups: in
         raise ArrayError(f"{len(places)} places for {t} tokens; needs one each")
     groups, dtype = groups or heads, working_dtype(qkv.dtype)
     y, half = np.empty_like(qkv), width // (heads + 2 * groups) // 2
-    cos, sin = (moved(x, qkv) for x in _turns(np.asarray(places, np.intp).tobytes(), half, dtype))
+    if kind_of(qkv) == "phantom":  # the angles of a long text take as much memory as its numbers would
+        cos = sin = np.empty_like(qkv, shape=(t, 1, 1, half), dtype=dtype)
+    else:
+        cos, sin = (moved(x, qkv) for x in _turns(np.asarray(places, np.intp).tobytes(), half, dtype))
     sin = -sin if back else sin
     parts = groups, heads // groups + 2, 2, half
     for part in blocks(n, t * width * dtype.itemsize, like=qkv):
