@@ -23,7 +23,9 @@ def test_slices_as_numpy_does(key):
     assert same(x[key], y[key])
 
 
-@pytest.mark.parametrize("key", [(slice(1, 3), 2), (0,), np.int64(1), (np.int32(3), slice(1, 2)), (slice(None), slice(0, 2)), Ellipsis, None])
+@pytest.mark.parametrize(
+    "key", [(slice(1, 3), 2), (0,), np.int64(1), (np.int32(3), slice(1, 2)), (slice(None), slice(0, 2)), Ellipsis, None]
+)
 def test_slices_matrices_as_numpy_does(key):
     x, y = pair(4, 5, dtype=np.float16)
     assert same(x[key], y[key])
