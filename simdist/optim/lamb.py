@@ -32,8 +32,9 @@ class LAMB(Moments):
     Attributes:
         state: "m" and "v", zero at first. Beside them it keeps u, as long as the weights, as working space.
 
-    Cost a step, per weight: 15 operations and 10 for the norms; m and v are read and written, u written and
-    read, weights read twice and written, the gradient is read, and for the norms weights and u twice more.
+    Cost a step, per weight: 14 operations, 16 with weight decay, and 10 for the norms; m and v are read and written,
+    u written and read, weights read twice and written, the gradient is read, and for the norms weights and u twice
+    more.
 
     Source: You et al. 2020, arXiv 1904.00962, algorithm 2, with φ(x) = x.
     """
@@ -70,7 +71,7 @@ class LAMB(Moments):
                 np.multiply(u[part], ratios[i], out=u[part])
             np.multiply(u, rate, out=u)
             np.subtract(w, u, out=w)
-        charge(15 * weights.size, 9 * weights.nbytes + gradient.nbytes)
+        charge((14 + 2 * (self.weight_decay > 0)) * weights.size, 9 * weights.nbytes + gradient.nbytes)
 
     def _ratios(self, weights: Array) -> list[float]:
         """‖w‖ / ‖u‖ of each layer."""

@@ -23,8 +23,8 @@ class SGD(Optimizer):
     Attributes:
         state: "velocity", v, zero at first; nothing without momentum.
 
-    Cost a step, per weight: 4 operations, 6 with nesterov, 2 without momentum; weights and velocity are read and
-    written, the gradient is read.
+    Cost a step, per weight: 4 operations, 6 with nesterov, 2 without momentum, and with weight decay 2 more; weights
+    and velocity are read and written, the gradient is read.
 
     Source: Sutskever, Martens, Dahl, Hinton 2013, ICML, section 2, with the learning rate outside of v.
     """
@@ -70,6 +70,6 @@ class SGD(Optimizer):
             np.multiply(g, rate, out=change)
             np.subtract(w, change, out=w)
         charge(
-            (6 if self.nesterov else 4 if self.momentum else 2) * weights.size,
+            (2 + 2 * (self.momentum > 0) + 2 * self.nesterov + 2 * (self.weight_decay > 0)) * weights.size,
             (4 if self.momentum else 2) * weights.nbytes + gradient.nbytes,
         )

@@ -158,13 +158,13 @@ def test_phantoms_cost_what_numbers_cost(name):
 # Of each weight, as the rules' docstrings count: weights and state of 8 bytes (adamw8bit: state of 1), gradients of 4.
 IN_LAYERS = LAYERS[-1].stop / SIZE
 COSTS = {
-    "sgd": (4, 4 * 8 + 4),
+    "sgd": (6, 4 * 8 + 4),
     "plain sgd": (2, 2 * 8 + 4),
-    "adam": (12, 6 * 8 + 4),
+    "adam": (14, 6 * 8 + 4),
     "adamw": (13, 6 * 8 + 4),
     "adamw8bit": (19, 2 * 8 + 4 + 4 * 1),
-    "lars": (6 + 10 * IN_LAYERS, 4 * 8 + 4 + 2 * (8 + 4) * IN_LAYERS),
-    "lamb": (15 + 10 * IN_LAYERS, 9 * 8 + 4 + 2 * (8 + 8) * IN_LAYERS),
+    "lars": (7 + 10 * IN_LAYERS, 4 * 8 + 4 + 2 * (8 + 4) * IN_LAYERS),
+    "lamb": (16 + 10 * IN_LAYERS, 9 * 8 + 4 + 2 * (8 + 8) * IN_LAYERS),
 }
 
 
@@ -175,6 +175,34 @@ def test_a_step_is_charged_for_what_it_reads_and_writes(name):
     with metered(meter := Meter()):
         rule.step(weights, np.ones(SIZE, np.float32), 0.1)
     assert (meter.flops / SIZE, meter.bytes / SIZE) == pytest.approx(COSTS[name])
+
+
+class Counting(np.ndarray):
+    """An array whose item-by-item operations are counted."""
+
+    count = 0
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        if "out" in options:
+            options["out"] = tuple(x.view(np.ndarray) for x in options["out"])
+        found = getattr(ufunc, method)(*(np.asarray(x) for x in inputs), **options)
+        Counting.count += found.size
+        return found.view(Counting)
+
+
+@pytest.mark.parametrize("decays", [False, True])
+@pytest.mark.parametrize("rule", [SGD, partial(SGD, momentum=0), partial(SGD, nesterov=True), Adam, LAMB, LARS])
+def test_operations_are_those_of_its_arrays(rule, decays):
+    """All layers, so that every weight has a ratio; norms charge for themselves, and here there are none."""
+    layers = {"layers": [slice(0, SIZE)]} if rule in (LAMB, LARS) else {}
+    weights, gradient = (np.ones(SIZE).view(Counting) for _ in range(2))
+    rule = rule(weights, weight_decay=0.1 * decays, **layers)
+    if layers:
+        rule._ratios = lambda *_: [0.5]
+    Counting.count = 0
+    with metered(meter := Meter()):
+        rule.step(weights, gradient, 0.1)
+    assert meter.flops == Counting.count
 
 
 @pytest.mark.parametrize(
