@@ -24,7 +24,7 @@ def mlp(context_bytes: int, embedding_width: int, hidden_width: int, hidden_laye
         logits     256: what comes next?
 
     Raises:
-        ArgumentError: a width or the context is less than 1.
+        ArgumentError: a width or the context is less than 1, or hidden_layers less than 0.
 
     Source: Bengio, Ducharme, Vincent, Jauvin 2003, J. Mach. Learn. Res. 3, 1137-1155: this architecture,
     with tanh for the hidden layer where here it is GELU.
@@ -34,6 +34,8 @@ def mlp(context_bytes: int, embedding_width: int, hidden_width: int, hidden_laye
             f"context_bytes is {context_bytes}, embedding_width {embedding_width}, hidden_width {hidden_width}; "
             "needs at least 1 of each"
         )
+    if hidden_layers < 0:
+        raise ArgumentError(f"hidden_layers is {hidden_layers}; needs at least 0")
     layers: list[Layer] = [Embedding("embedding", _BYTES, embedding_width)]
     width = context_bytes * embedding_width
     for i in range(hidden_layers):

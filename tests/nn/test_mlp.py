@@ -56,6 +56,8 @@ def test_the_gradient_of_parts_adds_up_to_that_of_the_whole():
 def test_sizes_have_limits(sizes):
     with pytest.raises(ArgumentError, match="is 0|_width 0"):
         mlp(*sizes, hidden_layers=1)
+    with pytest.raises(ArgumentError, match="hidden_layers is -1"):
+        mlp(3, 2, 4, hidden_layers=-1)
 
 
 def test_float32_stays_float32():
