@@ -1,4 +1,4 @@
-"""Blocks: a few rows at a time, so that each operation finds them in the cache, where the previous one left them."""
+"""Blocks: a few rows at a time, so that an operation finds in the cache what the previous one left there."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ from simdist.arrays.kind import kind_of
 __all__ = ["BLOCK_BYTES", "blocks"]
 
 BLOCK_BYTES = 1 << 18
-"""Of one array at a time: with the few others of an operation it fits a core's second-level cache."""
+"""Of one array: blocks of all arrays of an operation fit into a core's second-level cache together."""
 
 
 def blocks(rows: int, row_bytes: int, like: Any, block_bytes: int = BLOCK_BYTES) -> list[slice]:
     """Cut `rows` rows of `row_bytes` bytes each into slices of about `block_bytes`, in order.
 
-    Memory is then passed over once for a chain of operations, and not once for each of them. Only arrays in
-    a processor's memory benefit; one slice is returned for any other kind.
+    A chain of operations then passes over memory once, and not once each. Only NumPy's arrays benefit; for any
+    other kind there is one slice.
 
     Args:
         like: an array of the kind to be cut.

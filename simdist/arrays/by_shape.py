@@ -1,4 +1,4 @@
-"""By shape: functions of which phantoms need to know once what they make of arrays of a shape, and what that costs."""
+"""By shape: functions that run once for phantoms of each shape; later calls repeat the results and the charges."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class _Form:
-    """What there is to know of a phantom."""
+    """A phantom's shape and dtype, hashable."""
 
     shape: tuple[int, ...]
     dtype: Any
 
 
 class _Heard:
-    """Whatever was charged, in order."""
+    """Records all charges, in order."""
 
     def __init__(self) -> None:
         self.charges: list[tuple[int, int]] = []
@@ -33,11 +33,11 @@ class _Heard:
 
 
 def by_shape(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function of many small steps go through them once for phantoms of each shape.
+    """Let a function of many small steps run only once for phantoms of each shape.
 
-    Of phantoms, and tuples of these, it may depend on shapes, dtypes and other arguments alone; what it returns is new.
-    After the first time it makes that at once, and charges what it charged then, in the same order. With a function
-    among its arguments nothing is known of what it will do, and it goes through its steps again.
+    Its results must be new arrays, and depend only on the phantoms' shapes and dtypes, also in tuples, and on the other
+    arguments. Later calls return such results at once, and repeat the charges in order. If an argument is a function,
+    what it charges is unknown, so every call runs all steps.
     """
 
     @wraps(function)
@@ -56,7 +56,7 @@ def by_shape(function: Callable[P, R]) -> Callable[P, R]:
 def _steps(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]
 ) -> tuple[list[tuple[int, int]], Any]:
-    """What a function charges, and what it returns."""
+    """A call's charges and its results."""
     heard = _Heard()
     with metered(heard):
         made = function(*_again(args), **{name: _again(x) for name, x in kwargs})
@@ -64,22 +64,22 @@ def _steps(
 
 
 def _hollow(x: Any) -> bool:
-    """Whether it is a phantom, or a tuple of which the first is one."""
+    """Whether x is a phantom, or a tuple that begins with one."""
     return _hollow(x[0]) if isinstance(x, tuple) and x else isinstance(x, Phantom)
 
 
 def _form(x: Any) -> Any:
-    """The same with forms in place of phantoms, so that it can be looked up."""
+    """x with forms in place of phantoms, so that it can be hashed."""
     return _Form(x.shape, x.dtype) if isinstance(x, Phantom) else _each(_form, x)
 
 
 def _again(x: Any) -> Any:
-    """The same with phantoms in place of forms."""
+    """x with phantoms in place of forms."""
     return Phantom(x.shape, x.dtype) if isinstance(x, _Form) else _each(_again, x)
 
 
 def _each(change: Callable[[Any], Any], x: Any) -> Any:
-    """A tuple, be it named, of changed entries; all else as it is."""
+    """A tuple, named or not, with its entries changed; anything else unchanged."""
     if not isinstance(x, tuple):
         return x
     entries = map(change, x)

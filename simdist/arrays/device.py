@@ -1,6 +1,6 @@
 """Device: arrays in the memory of a GPU, by CuPy, which this file alone imports.
 
-CuPy's arrays answer to NumPy's functions. Here is what NumPy has no word for: ways in and out, products, kernels,
+CuPy's arrays support NumPy's functions. Here is what NumPy lacks: copies to and from the device, products, kernels,
 streams and events, and memory that other processes can open.
 """
 
@@ -43,8 +43,8 @@ __all__ = [
 
 _runtime = cuda.runtime
 failure: Any = _runtime.CUDARuntimeError
-"""What CUDA raises."""
-_EXPORT_BYTES = 2 << 20  # CUDA hands out memory for other processes in pieces of two megabytes
+"""The exception that CUDA raises."""
+_EXPORT_BYTES = 2 << 20  # CUDA shares memory with other processes in pieces of 2 MiB
 
 # -- arrays --------------------------------------------------------------------------------------------
 
@@ -65,22 +65,22 @@ def to_host(x: Any, locked: bool = False) -> Any:
 
 
 def address(x: Any) -> int:
-    """Where an array begins in the device's memory."""
+    """The address of an array in the device's memory."""
     return int(x.data.ptr)
 
 
 def pinned(num_bytes: int) -> Any:
-    """Memory of the host that the device reads and writes by itself: a NumPy array of bytes."""
+    """Page-locked host memory, which the device accesses directly: a NumPy array of bytes."""
     return np.frombuffer(cuda.alloc_pinned_memory(max(1, num_bytes)), np.uint8, num_bytes)
 
 
 def copy_out(x: Any, host: Any, stream: Any) -> None:
-    """Begin to copy a contiguous device array into host memory of as many bytes."""
+    """Start to copy a contiguous device array into host memory of the same size."""
     x.data.copy_to_host_async(host.ctypes.data, x.nbytes, stream)
 
 
 def copy_in(x: Any, host: Any, stream: Any) -> None:
-    """Begin to copy host memory into a contiguous device array of as many bytes."""
+    """Start to copy host memory into a contiguous device array of the same size."""
     x.data.copy_from_host_async(host.ctypes.data, x.nbytes, stream)
 
 
@@ -88,7 +88,7 @@ def copy_in(x: Any, host: Any, stream: Any) -> None:
 
 
 def num_devices() -> int:
-    """How many GPUs this process sees; 0 where there is no driver."""
+    """The number of GPUs that this process sees; 0 without a driver."""
     try:
         return int(_runtime.getDeviceCount())
     except failure:
@@ -101,35 +101,35 @@ def select(index: int) -> None:
 
 
 def place_of(index: int) -> str:
-    """Which GPU of the machine this is, whatever number a process has for it."""
+    """The PCI bus id of a GPU: the same in all processes, however they number their GPUs."""
     return str(_runtime.deviceGetPCIBusId(index))
 
 
 def name() -> str:
-    """What the GPU in use is called."""
+    """The name of the GPU in use."""
     return str(_runtime.getDeviceProperties(_runtime.getDevice())["name"].decode(errors="replace"))
 
 
 def num_processors() -> int:
-    """How many streaming multiprocessors it has."""
+    """The number of streaming multiprocessors of the GPU in use."""
     return int(_runtime.getDeviceProperties(_runtime.getDevice())["multiProcessorCount"])
 
 
 def versions() -> str:
-    """Of CuPy, CUDA and the driver."""
+    """The versions of CuPy, CUDA and the driver."""
     both = _runtime.runtimeGetVersion(), _runtime.driverGetVersion()
     runtime, driver = (f"{v // 1000}.{v % 1000 // 10}" for v in both)
     return f"CuPy {cupy.__version__}, CUDA {runtime}, driver for CUDA {driver}"
 
 
 def memory_bytes() -> tuple[int, int]:
-    """How much of the GPU's memory is free, and how much there is."""
+    """The free and the total memory of the GPU in use."""
     free, total = cuda.Device().mem_info
     return int(free), int(total)
 
 
 def synchronize() -> None:
-    """Return when all that this thread has begun on the device is done."""
+    """Wait for all work on arrays that this thread has started."""
     cuda.get_current_stream().synchronize()
 
 
@@ -137,54 +137,54 @@ def synchronize() -> None:
 
 
 class Stream:
-    """A line of work on the device, beside the one that arrays are computed on."""
+    """A CUDA stream beside the one that arrays are computed on."""
 
     def __init__(self) -> None:
         self.raw = cuda.Stream(non_blocking=True)
 
     def after_arrays(self) -> None:
-        """Let what comes on it wait for what has been begun on arrays until now."""
+        """Make later work on this stream wait for the work on arrays so far."""
         self.raw.wait_event(cuda.get_current_stream().record(cuda.Event(disable_timing=True)))
 
     def before_arrays(self) -> None:
-        """Let what comes on arrays wait for what has been begun on it until now."""
+        """Make later work on arrays wait for the work on this stream so far."""
         cuda.get_current_stream().wait_event(self.raw.record(cuda.Event(disable_timing=True)))
 
 
 class Event:
-    """A moment in the work on arrays, or on another stream.
+    """A CUDA event in the work on arrays, or on another stream.
 
     Args:
-        timing: whether times between it and others will be asked for.
-        shared: whether other processes will wait for it.
+        timing: whether it can be given to `milliseconds`.
+        shared: whether other processes can wait for it.
     """
 
     def __init__(self, timing: bool = False, shared: bool = False) -> None:
         self.raw = cuda.Event(disable_timing=not timing, interprocess=shared)
 
     def record(self, stream: Stream | None = None) -> None:
-        """It is when all that has been begun until now is done."""
+        """Place it after all work so far."""
         self.raw.record(stream.raw if stream else cuda.get_current_stream())
 
     def synchronize(self) -> None:
-        """Return when it has been."""
+        """Wait for it."""
         self.raw.synchronize()
 
     @property
     def handle(self) -> bytes:
-        """What another process opens it by."""
+        """The handle with which another process opens it."""
         return bytes(_runtime.ipcGetEventHandle(self.raw.ptr))
 
 
 def milliseconds(start: Event, end: Event) -> float:
-    """The time between two events that have been."""
+    """The time between two events that have happened."""
     return float(cuda.get_elapsed_time(start.raw, end.raw))
 
 
 class Kernel:
-    """A function for the device, compiled when it is first called; CuPy keeps it on disk for the next process.
+    """A function for the device, compiled at its first call; CuPy caches it on disk.
 
-    Products and sums are rounded apart, as NumPy rounds them: so what adds in the same order gives the same bits.
+    Products and sums are rounded separately (no fused multiply-add), so sums in NumPy's order give NumPy's bits.
     """
 
     def __init__(self, source: str, called: str) -> None:
@@ -194,9 +194,9 @@ class Kernel:
         """Launch it.
 
         Args:
-            blocks: how many, in one direction or more; nothing happens if there is none.
-            threads: in each.
-            args: arrays, contiguous, and NumPy's own numbers, each of the type that the kernel takes.
+            blocks: the number of blocks, in one dimension or more; nothing is launched for 0.
+            threads: per block.
+            args: contiguous arrays and NumPy scalars, of the types that the kernel takes.
         """
         grid = (blocks,) if isinstance(blocks, int) else blocks
         if all(grid):
@@ -210,16 +210,16 @@ _COMPUTE_32F, _COMPUTE_64F, _COMPUTE_TF32 = 68, 70, 77  # cublas_api.h
 def gemm(
     shape: tuple[int, int, int, int], x: "Matrices", w: "Matrices", y: "Matrices", scale: float, add: bool, tf32: bool
 ) -> None:
-    """y = scale x @ w, or y += scale x @ w, with sums of 32 bits at least.
+    """y = scale x @ w, or y += scale x @ w, accumulated in 32 bits at least.
 
-    cuBLAS takes matrices column by column, and so is asked for the transpose, wᵀ xᵀ.
+    cuBLAS takes matrices in column-major order, so it computes the transpose, wᵀ xᵀ.
 
     Args:
-        shape: how many products, and their m, n and k.
-        y: row by row; of the dtype of x and w, or float32 where these are of 16 bits.
+        shape: the number of products, and their m, n and k.
+        y: in row-major order; of the dtype of x and w, or float32 if those have 16 bits.
         tf32: whether float32 may be rounded to the 19 bits that matrix units multiply.
     """
-    from cupy_backends.cuda.libs import cublas  # the library is large, and needed by products alone
+    from cupy_backends.cuda.libs import cublas  # loaded late: the library is large
 
     count, m, n, k = shape
     wide = x.x.itemsize == 8
@@ -238,14 +238,14 @@ def gemm(
 
 
 def exported(num_bytes: int) -> tuple[Any, bytes]:
-    """New memory, as an array of bytes, and what other processes open it by.
+    """New memory, as an array of bytes, and the handle with which other processes open it.
 
-    CuPy's pool cuts many arrays out of one allocation, and a handle is of a whole one: so this is its own.
+    A handle is of a whole allocation, and those of CuPy's pool hold many arrays, so this one is made without the pool.
     """
     size = max(1, -(-num_bytes // _EXPORT_BYTES)) * _EXPORT_BYTES
     try:
         memory = cuda.Memory(size)
-    except failure:  # what the pool keeps for later may be enough
+    except failure:  # the pool's unused memory may be enough
         cupy.get_default_memory_pool().free_all_blocks()
         memory = cuda.Memory(size)
     handle = bytes(_runtime.ipcGetMemHandle(memory.ptr))
@@ -253,22 +253,22 @@ def exported(num_bytes: int) -> tuple[Any, bytes]:
 
 
 class PeerMemory:
-    """Memory of another process, opened by its handle; to be closed before its owner frees it.
+    """Memory of another process, opened by its handle. Close it before its owner frees it.
 
     Attributes:
-        bytes: all of it, as an array.
+        bytes: the memory as an array.
     """
 
     def __init__(self, handle: bytes, num_bytes: int) -> None:
         self._pointer = _runtime.ipcOpenMemHandle(handle)
-        here = _runtime.getDevice()  # as the memory is reached from here, wherever it lies
+        here = _runtime.getDevice()  # the device that accesses the memory, which may be on another
         memory = cuda.UnownedMemory(self._pointer, num_bytes, self, here)
         self.bytes = cupy.ndarray((num_bytes,), np.uint8, cuda.MemoryPointer(memory, 0))
 
     def close(self) -> None:
-        """Let go of it; its arrays are not to be used any more."""
+        """Close it. Its arrays must not be used afterwards."""
         if self._pointer:
-            with suppress(failure):  # at the end of a process CUDA may be gone before
+            with suppress(failure):  # at exit CUDA may be gone already
                 _runtime.ipcCloseMemHandle(self._pointer)
             self._pointer = 0
 
@@ -280,11 +280,11 @@ class PeerEvent:
         self._raw = _runtime.ipcOpenEventHandle(handle)
 
     def wait(self) -> None:
-        """Let what comes on arrays wait for the event as it was last recorded; this process goes on."""
+        """Make later work on arrays wait for the event as last recorded, without blocking this process."""
         _runtime.streamWaitEvent(cuda.get_current_stream().ptr, self._raw)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
         if self._raw:
             with suppress(failure):
                 _runtime.eventDestroy(self._raw)

@@ -1,4 +1,4 @@
-"""Fused: functions for which the device has a kernel that does in a pass or two what takes NumPy many."""
+"""Fused: functions with a kernel for the device, which takes a pass or two over memory where NumPy takes many."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def kernel(family: str, name: str, x: Any) -> Callable[..., Any] | None:
-    """What does this on the device, if that is where x lies: a function of `simdist.arrays.kernels.<family>`."""
+    """The function of `simdist.arrays.kernels.<family>` with this name if x is on the device, else None."""
     if kind_of(x) != "cupy":
         return None
     found: Callable[..., Any] = getattr(import_module(f"simdist.arrays.kernels.{family}"), name)
@@ -24,13 +24,13 @@ def kernel(family: str, name: str, x: Any) -> Callable[..., Any] | None:
 
 
 def fused(family: str, argument: int = 0) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let the function of the same name in `simdist.arrays.kernels.<family>` do a function's work on the device.
+    """On the device, call the function of the same name in `simdist.arrays.kernels.<family>` instead.
 
-    It takes the same arguments, returns the same, and charges the meter for what it does there. The function that is
-    decorated says what is computed, and computes it for every other kind of array.
+    It takes the same arguments, returns the same, and charges the meter for its work. The decorated function defines
+    what is computed, and computes it for every other kind of array.
 
     Args:
-        argument: the place of the array that says which kind it is.
+        argument: the position of the array whose kind decides.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

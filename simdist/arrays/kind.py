@@ -13,7 +13,7 @@ __all__ = ["address", "copied", "device_library", "empty", "kind_of", "moved", "
 
 
 def kind_of(x: Any) -> str:
-    """The name of x's kind."""
+    """The name of the kind of x."""
     kind = type(x)
     if kind is np.ndarray:
         return "numpy"
@@ -26,7 +26,7 @@ def device_library() -> Any:
     """The module `simdist.arrays.device`, which needs CuPy.
 
     Raises:
-        WorldUnavailable: there is no CuPy.
+        WorldUnavailable: CuPy cannot be imported.
     """
     try:
         return import_module("simdist.arrays.device")
@@ -47,8 +47,8 @@ def empty(kind: str, shape: int | tuple[int, ...], dtype: Any) -> Any:
     """A new array of this kind.
 
     Raises:
-        UnknownNameError: there is no such kind here.
-        WorldUnavailable: it is CuPy's, and there is none.
+        UnknownNameError: there is no such kind.
+        WorldUnavailable: the kind is "cupy", and CuPy is not installed.
     """
     if kind not in _KINDS:
         raise unknown_name("kind of array", kind, _KINDS)
@@ -56,11 +56,11 @@ def empty(kind: str, shape: int | tuple[int, ...], dtype: Any) -> Any:
 
 
 def moved(x: Any, like: Any, locked: bool = False) -> Any:
-    """x where `like` is: x itself, or a copy in the other memory. Numbers stay out of phantoms' way, and phantoms too.
+    """x in the memory of `like`: x itself, or a copy. Nothing is moved to or from phantoms.
 
     Args:
         like: an array, or the name of a kind.
-        locked: let a copy in the host's memory be in pages that are locked, which a device fills twice as fast.
+        locked: make a copy on the host in page-locked memory, which a device fills twice as fast.
     """
     if type(x) is type(like):
         return x
@@ -73,14 +73,14 @@ def moved(x: Any, like: Any, locked: bool = False) -> Any:
 
 
 def copied(y: Any, x: Any) -> None:
-    """Set y to x, rounded to its dtype; what lies in another memory is rounded there, so that less is on its way."""
+    """Set y to x, rounded to the dtype of y: if x is in another memory, before it is moved, so that less is moved."""
     if kind_of(x) != kind_of(y) and x.dtype != y.dtype:
         x = x.astype(y.dtype)
     np.copyto(y, moved(x, y), casting="same_kind")
 
 
 def on_host(x: Any) -> Any:
-    """x where NumPy can read it: x itself, or a copy."""
+    """x in memory that NumPy can read: x itself, or a copy."""
     return moved(x, "numpy")
 
 
@@ -92,7 +92,7 @@ def owner(x: Any) -> Any:
 
 
 def address(x: Any) -> int:
-    """The address of x in its memory; a phantom has none."""
+    """The address of x in its memory. Phantoms have none."""
     if kind_of(x) == "cupy":
         return int(x.data.ptr)
     start: int = x.__array_interface__["data"][0]

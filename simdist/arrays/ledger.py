@@ -1,6 +1,6 @@
 """Ledger: how many bytes are alive at each moment, by category.
 
-Like the meter it is ambient: code that makes a lasting array reports it with `hold`, and the caller may keep a
+Like the meter, it is ambient: code that makes a lasting array reports it with `hold`, and the caller may install a
 ledger. An array counts until its last reference is gone.
 """
 
@@ -21,19 +21,19 @@ __all__ = ["CATEGORIES", "Ledger", "Moment", "hold", "inheriting", "recorded", "
 T = TypeVar("T")
 
 CATEGORIES = ("parameters", "gradients", "optimizer state", "activations", "communication", "buffers")
-"""What memory is for. Activations are what backward needs of a batch; buffers are what passes between layers;
-communication is what a collective works in, and what of a model only passes through a rank."""
+"""What memory is used for. Activations are what backward needs of a batch; buffers pass between layers;
+communication is the working space of collectives, and parts of a model that a rank holds only for a while."""
 
 _PASSING = "buffers"
 
 
 class Moment(NamedTuple):
-    """What was alive after an array came or went.
+    """What was alive after an array was held or freed.
 
     Attributes:
         time_s: by the ledger's clock.
         live: bytes, in the order of CATEGORIES.
-        at: what was running, such as a layer; when an array was freed, that of the last allocation.
+        at: what was running at the last allocation, such as a layer.
     """
 
     time_s: float
@@ -58,7 +58,7 @@ class Moment(NamedTuple):
 class Ledger:
     """Counts the arrays that are held, each piece of memory once, however many views of it there are.
 
-    What an operation allocates and frees before it returns is not counted, but a collective reports its buffers.
+    Memory that an operation frees before it returns is not counted, except for the buffers of collectives.
     Threads may share a ledger.
 
     Args:
@@ -67,7 +67,7 @@ class Ledger:
 
     Attributes:
         peak: the first moment of the largest total.
-        peaks: by category, the most that it ever held.
+        peaks: the most bytes of each category.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter, keep: int = 1 << 16) -> None:
@@ -75,8 +75,8 @@ class Ledger:
         self._live = [0] * len(CATEGORIES)
         self._at = ""
         self._lock = Lock()
-        self._known: dict[int, tuple[weakref.ref[Any], int, int]] = {}  # by id: its end, its category, its bytes
-        # An array may end inside any statement, also one of this class: its end is noted, and counted afterwards.
+        self._known: dict[int, tuple[weakref.ref[Any], int, int]] = {}  # by id: callback, category, bytes
+        # An array may be freed inside any statement, even one of this class: that is noted, and counted later.
         self._ended: deque[tuple[int, float]] = deque()
         self._moments: deque[Moment] = deque(maxlen=keep)
         self.peak = Moment(clock(), tuple(self._live), "")
@@ -84,7 +84,7 @@ class Ledger:
 
     @property
     def now(self) -> Moment:
-        """What is alive."""
+        """What is alive at present."""
         with self._lock:
             self._settle()
             return Moment(self._clock(), tuple(self._live), self._at)
@@ -105,13 +105,13 @@ class Ledger:
             self.peaks = dict(zip(CATEGORIES, self._live, strict=True))
 
     def hold(self, category: str, thing: Any, at: str = "") -> None:
-        """Count the memory of every array in a nest of tuples and lists, until it is gone.
+        """Count the memory of every array in nested tuples and lists, until it is freed.
 
-        What is held already keeps its category; but what passed by as a buffer becomes what it is held for now.
+        An array that is already held keeps its category, except that a buffer takes the new one.
 
         Args:
             category: one of CATEGORIES.
-            at: what is at work.
+            at: what is running, such as a layer.
 
         Raises:
             UnknownNameError: there is no such category.
@@ -123,7 +123,7 @@ class Ledger:
             self._hold(CATEGORIES.index(category), thing, at)
 
     def release(self, thing: Any) -> None:
-        """Count an array as a buffer again: it stays, to be used again, but nobody needs what is in it."""
+        """Count an array as a buffer again: its memory is kept for reuse, its contents are no longer needed."""
         with self._lock:
             self._settle()
             key = id(owner(thing))
@@ -160,7 +160,7 @@ class Ledger:
         return lambda _: ended.append((key, clock()))
 
     def _settle(self) -> None:
-        """Count out what has ended."""
+        """Subtract the arrays that have been freed."""
         while self._ended:
             key, time_s = self._ended.popleft()
             _, category, num_bytes = self._known.pop(key)
@@ -182,14 +182,14 @@ _ledger: ContextVar[Ledger | None] = ContextVar("simdist_ledger", default=None)
 
 
 def hold(category: str, thing: Any, at: str = "") -> None:
-    """Tell the ledger of this context, if there is one, that the arrays in `thing` stay: see `Ledger.hold`."""
+    """Report to the ledger of this context, if there is one, that arrays are held: see `Ledger.hold`."""
     ledger = _ledger.get()
     if ledger is not None:
         ledger.hold(category, thing, at)
 
 
 def release(thing: Any) -> None:
-    """Tell the ledger of this context, if there is one, that an array is a mere buffer again: see `Ledger.release`."""
+    """Report to the ledger of this context, if there is one, that an array is a buffer again: see `Ledger.release`."""
     ledger = _ledger.get()
     if ledger is not None:
         ledger.release(thing)
@@ -197,7 +197,7 @@ def release(thing: Any) -> None:
 
 @contextmanager
 def recorded(ledger: Ledger) -> Iterator[None]:
-    """Tell this ledger of all that is held inside this block, by the thread or the rank at hand."""
+    """Record in this ledger all that this thread or rank holds inside this block."""
     token = _ledger.set(ledger)
     try:
         yield
@@ -206,7 +206,7 @@ def recorded(ledger: Ledger) -> Iterator[None]:
 
 
 def inheriting(function: Callable[..., T]) -> Callable[..., T]:
-    """The function, to be called elsewhere, such as on another stream: it tells the ledger of this context."""
+    """The function, to be called in another context, as on another stream: it reports to the ledger of this one."""
     ledger = _ledger.get()
     if ledger is None:
         return function

@@ -10,21 +10,20 @@ from simdist.arrays.working import widened, working_dtype
 
 __all__ = ["matmul", "vecdot"]
 
-_BLOCK_BYTES = 1 << 20  # of one factor's rows: enough of them for the library to be fast, and still in the cache
+_BLOCK_BYTES = 1 << 20  # of one factor's rows: enough for the library to be fast, few enough for the cache
 
 
 @fused("matmul")
 def matmul(x: Any, w: Any, out: Any = None, plus: Any = None) -> Any:
-    """Returns x @ w + plus, in `out` if there is one.
+    """Returns x @ w + plus, in `out` if given.
 
-    The sums over the inner axis, and what is added to them, are in the working dtype, and rounded once. Libraries
-    for processors multiply no short numbers (NumPy's own loop is two hundred times slower), so those are widened,
-    the rows of x a block at a time.
+    Sums are in the working dtype, that with `plus` included, and rounded once. CPU libraries do not multiply 16-bit
+    numbers (NumPy's own loop is two hundred times slower), so those are widened, the rows of x a block at a time.
 
     Args:
         x, w: shapes (…, m, k) and (…, k, n), where w may lack the axes before the last two.
-        out: shape (…, m, n); where there is none the result has the dtype of x.
-        plus: nothing; one row, shape (n,); or `out` itself, which is added to.
+        out: shape (…, m, n); if not given, the result has the dtype of x.
+        plus: None; one row, shape (n,) or (…, 1, n); or `out` itself, which is then added to.
     """
     dtype = working_dtype(x.dtype)
     if dtype == x.dtype == w.dtype and (out is None or out.dtype == dtype):
@@ -45,5 +44,5 @@ def matmul(x: Any, w: Any, out: Any = None, plus: Any = None) -> Any:
 
 @fused("matmul")
 def vecdot(x: Any, y: Any) -> Any:
-    """The product of each row, along the last axis, with its row of y: shape (…, n) and (…, n) give (…)."""
+    """The dot product of each row of x, along the last axis, with that of y: shape (…, n) and (…, n) give (…)."""
     return np.vecdot(x, y)

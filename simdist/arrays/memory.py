@@ -5,16 +5,16 @@ import ctypes
 __all__ = ["keep_freed_memory"]
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # glibc's malloc.h
-_LARGEST = 32 << 20  # what malloc takes at most for a threshold of mmap
+_LARGEST = 32 << 20  # the largest mmap threshold that malloc accepts
 _PAD = 64 << 20
 
 
 def keep_freed_memory() -> bool:
     """Let arrays reuse the memory of earlier ones, if the C library supports it.
 
-    By default glibc gives a large array's memory back to the system when it is freed, and the next one of
-    that size, which a training step makes at once, is mapped and zeroed anew, page by page. The process then
-    keeps the most memory that it ever had.
+    By default glibc returns a large array's memory to the system when it is freed. The next array of that size,
+    which a training step soon makes, is then mapped and zeroed again, page by page. After this call the process
+    keeps its peak memory instead.
 
     Returns:
         Whether it is supported.

@@ -1,7 +1,7 @@
 """Meter: the cost of arithmetic, in operations and bytes.
 
-It is ambient: a layer or a reduction reports its work with `charge`, and the code that runs it may install a
-meter: a virtual rank its clock, a training step a counter.
+The meter is ambient: a layer or a reduction reports its work with `charge`, and the caller may install a meter, such
+as a virtual rank's clock or a training step's counter.
 """
 
 from collections.abc import Iterator
@@ -33,13 +33,13 @@ class Meter:
         self.bytes = 0
 
     def charge(self, flops: int, bytes: int) -> None:
-        """Count."""
+        """Add to the counts."""
         self.flops += flops
         self.bytes += bytes
 
 
 class _Both:
-    """A meter inside another: both are told."""
+    """Charges two meters, one installed inside the other."""
 
     __slots__ = ("_inner", "_outer")
 
@@ -57,7 +57,7 @@ current_meter = _meter.get
 
 
 def charge(flops: int = 0, bytes: int = 0) -> None:
-    """Tell the meter of this context, if there is one, what is being done."""
+    """Charge the meter of this context, if there is one."""
     meter = _meter.get()
     if meter is not None:
         meter.charge(flops, bytes)
@@ -65,9 +65,9 @@ def charge(flops: int = 0, bytes: int = 0) -> None:
 
 @contextmanager
 def in_one_pass(num_bytes: int) -> Iterator[None]:
-    """Charge what is done inside this block as one kernel that reads and writes so many bytes of memory.
+    """Charge the work inside this block as one kernel that reads and writes `num_bytes` of memory.
 
-    All else that it touches stays in the cache from where it is made to where it is used.
+    Intermediate results count as staying in the cache.
     """
     inside = Meter()
     token = _meter.set(inside)
@@ -79,14 +79,14 @@ def in_one_pass(num_bytes: int) -> Iterator[None]:
 
 
 def clear(x: Any) -> None:
-    """Set every number of x to zero: one pass over it."""
+    """Set x to zero: one pass over its memory."""
     x[...] = 0
     charge(0, x.nbytes)
 
 
 @contextmanager
 def metered(meter: Chargeable) -> Iterator[None]:
-    """Charge `meter` inside this block; where that is a Meter, the one around it is charged as well."""
+    """Charge `meter` inside this block; if it is a Meter, the one around the block is charged as well."""
     outer = _meter.get()
     token = _meter.set(meter if outer is None or not isinstance(meter, Meter) else _Both(meter, outer))
     try:

@@ -12,7 +12,7 @@ __all__ = ["Chunks", "Partition", "partition", "slices"]
 
 
 class Chunks(Protocol):
-    """Consecutive slices, one a rank: a Partition, or a list where the lengths are what they are."""
+    """Consecutive slices, one per rank: a Partition, or a list of slices of any lengths."""
 
     def __getitem__(self, i: int, /) -> slice: ...
 
@@ -21,7 +21,7 @@ class Chunks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The slices that cut `range(n)` into `p` runs; nothing is stored but a few numbers.
+    """The slices that cut `range(n)` into `p` runs; only a few numbers are stored.
 
     The first n mod p runs have one item more than the others, so sizes differ by one at most. With
     n < p the last runs are empty.
@@ -41,11 +41,11 @@ class Partition:
         object.__setattr__(self, "_longer", self.n % self.p)
 
     def start(self, i: int) -> int:
-        """Where run i begins, for 0 <= i <= p."""
+        """The start of run i, for 0 <= i <= p."""
         return i * self._base + (i if i < self._longer else self._longer)
 
     def size(self, i: int) -> int:
-        """How many items run i has."""
+        """The number of items in run i."""
         return self._base + (i < self._longer)
 
     def span(self, first: int, last: int) -> slice:

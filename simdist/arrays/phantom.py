@@ -1,8 +1,8 @@
 """Phantom: an array with a shape and a dtype but no data, for what is too big to hold.
 
-It answers to NumPy's own functions (`np.add(x, y, out=x)`, `np.matmul(x, w)`, `np.empty_like(x)`), to
-arithmetic, slicing and `reshape`, so the code above cannot tell, and need not, that nothing is computed.
-Where a shape depends on data (`nonzero`), it takes the largest that there can be.
+It supports NumPy's own functions (`np.add(x, y, out=x)`, `np.matmul(x, w)`, `np.empty_like(x)`), arithmetic,
+slicing and `reshape`, so the code above need not know that nothing is computed. Where a shape depends on data
+(`nonzero`), it is the largest possible one.
 """
 
 import math
@@ -19,8 +19,8 @@ __all__ = ["Phantom", "phantom"]
 
 Shape = tuple[int, ...]
 
-_ITEM = bytes(1)  # that is all the elements of whatever shape
-_blank = object.__new__  # past __init__, which would look at what is known to be good
+_ITEM = bytes(1)  # the memory of all elements, whatever the shape
+_blank = object.__new__  # skips the checks of __init__
 
 
 class Phantom(NDArrayOperatorsMixin):
@@ -31,7 +31,7 @@ class Phantom(NDArrayOperatorsMixin):
         dtype: as of any array; determines `nbytes`, which messages and meters charge.
 
     Attributes:
-        base: as of NumPy, the array whose memory this one looks into; None if it would have its own.
+        base: as in NumPy, the array that this one is a view of; None if it is not a view.
     """
 
     __slots__ = ("__weakref__", "base", "dtype", "shape", "size")
@@ -60,15 +60,15 @@ class Phantom(NDArrayOperatorsMixin):
         return math.nan
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """One number is NaN; of more, NumPy would make a NaN of each, one after the other.
+        """A single number becomes NaN; with more, NumPy would convert one item at a time.
 
         Raises:
             ArrayError: there are more.
         """
         if self.size != 1:
             raise ArrayError(
-                f"a phantom of shape {self.shape} has no numbers to put into an array that holds some: make that as "
-                "np.empty_like(x, shape=…), which is what x is"
+                f"a phantom of shape {self.shape} has no numbers to put into a NumPy array; make that array by "
+                "np.empty_like(x, shape=…), so that it is a phantom where x is one"
             )
         return np.full(self.shape, math.nan, dtype)
 
@@ -76,7 +76,7 @@ class Phantom(NDArrayOperatorsMixin):
         if type(key) is slice and len(self.shape) == 1:
             start, stop = key.start, key.stop
             if type(start) is int and type(stop) is int and 0 <= start <= stop <= self.size and key.step is None:
-                size = stop - start  # the case of every collective, without a detour
+                size = stop - start  # a shortcut: collectives do this for every chunk
                 return _made((size,), size, self.dtype, self if self.base is None else self.base)
             return self._view((len(range(*key.indices(self.size))),))
         keys = key if isinstance(key, tuple) else (key,)
@@ -96,54 +96,54 @@ class Phantom(NDArrayOperatorsMixin):
         return _made(shape, math.prod(shape), self.dtype, self if self.base is None else self.base)
 
     def _picked(self, keys: tuple[Any, ...]) -> Shape:
-        """The shape of what arrays of indices, one for each of the first axes, pick out."""
+        """The shape of the items that arrays of indices select, one for each of the first axes."""
         if not all(hasattr(k, "dtype") and k.dtype.kind in "iu" for k in keys) or len(keys) > len(self.shape):
             raise ArrayError(f"a phantom of shape {self.shape} takes slices or arrays of integers, not {keys}")
         return _broadcast_shapes(*(k.shape for k in keys)) + self.shape[len(keys) :]
 
-    # -- as of NumPy --------------------------------------------------------------------------------
+    # -- as in NumPy --------------------------------------------------------------------------------
 
     def reshape(self, *shape: Any) -> "Phantom":
-        """As of NumPy."""
+        """As in NumPy."""
         return self._view(self._hollow().reshape(*shape).shape)
 
     def transpose(self, *axes: Any) -> "Phantom":
-        """As of NumPy."""
+        """As in NumPy."""
         return self._view(self._hollow().transpose(*axes).shape)
 
     def swapaxes(self, one: int, other: int) -> "Phantom":
-        """As of NumPy."""
+        """As in NumPy."""
         return self._view(self._hollow().swapaxes(one, other).shape)
 
     def copy(self) -> "Phantom":
-        """As of NumPy."""
+        """As in NumPy."""
         return _made(self.shape, self.size, self.dtype, None)
 
     def astype(self, dtype: Any) -> "Phantom":
-        """As of NumPy."""
+        """As in NumPy."""
         return Phantom(self.shape, dtype)
 
     def sum(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> "Phantom":
-        """As of NumPy."""
+        """As in NumPy."""
         return Phantom(_reduced(np.add, self, axis, keepdims=keepdims), _dtype(np.add, "reduce", (self.dtype,), dtype))
 
     def max(self, axis: Any = None, keepdims: bool = False) -> "Phantom":
-        """As of NumPy."""
+        """As in NumPy."""
         return Phantom(_reduced(np.maximum, self, axis, keepdims=keepdims), self.dtype)
 
     def nonzero(self) -> tuple["Phantom", ...]:
-        """As of NumPy, if no number were zero."""
+        """As in NumPy, if no number is zero."""
         return tuple(Phantom(self.size, np.intp) for _ in self.shape)
 
     # -- NumPy's protocols --------------------------------------------------------------------------
 
     def _hollow(self) -> Any:
-        """A NumPy array of this shape that holds one byte, so that NumPy itself works out shapes."""
+        """A NumPy array of this shape over a single byte, by which NumPy itself computes shapes."""
         return np.ndarray(self.shape, np.uint8, _ITEM, strides=(0,) * len(self.shape))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         if out is not None and method == "__call__" and ufunc.signature is None and not options:
-            target = out[0]  # "x += y" with nothing to work out, as in every fold
+            target = out[0]  # a shortcut for "x += y" of equal shapes, as in every fold
             if type(target) is Phantom and all(x is target or _shape(x) == target.shape for x in inputs):
                 return target
         if method not in _SHAPES:
@@ -164,7 +164,7 @@ class Phantom(NDArrayOperatorsMixin):
 
 
 def _made(shape: Shape, size: int, dtype: Any, base: Phantom | None) -> Phantom:
-    """One of which all is known to be good."""
+    """A phantom from values that are known to be valid."""
     made = _blank(Phantom)
     made.shape, made.size, made.dtype, made.base = shape, size, dtype, base
     return made
@@ -173,7 +173,7 @@ def _made(shape: Shape, size: int, dtype: Any, base: Phantom | None) -> Phantom:
 # -- universal functions ------------------------------------------------------------------------------
 
 
-_broadcast_shapes = lru_cache(maxsize=4096)(np.broadcast_shapes)  # a model asks for the same few again and again
+_broadcast_shapes = lru_cache(maxsize=4096)(np.broadcast_shapes)  # a model repeats the same few
 
 
 def _shape(x: Any) -> Shape:
@@ -181,7 +181,7 @@ def _shape(x: Any) -> Shape:
 
 
 def _check_fits(shape: Shape, there: Shape) -> None:
-    """Raise ArrayError unless NumPy would write an array of a shape there: it may have axes of length 1 in front."""
+    """Raise ArrayError unless NumPy would assign one shape to the other: it may have leading axes of length 1."""
     whole = _broadcast_shapes(there, shape)
     if whole != (1,) * (len(whole) - len(there)) + there:
         raise ArrayError(f"cannot broadcast shape {shape} into shape {there}")
@@ -193,7 +193,7 @@ def _kind(x: Any) -> Any:
 
 @lru_cache(maxsize=4096)
 def _dtype(ufunc: np.ufunc, method: str, kinds: tuple[Any, ...], wanted: Any) -> Any:
-    """What a ufunc of such operands returns; a Python number counts as one, and not as an array."""
+    """The dtype that a ufunc of such operands returns; Python numbers count as such, and not as arrays."""
     if method != "__call__":
         return ufunc.reduce(np.ones((1, 1), kinds[0]), dtype=wanted).dtype
     operands = [np.ones((1, 1), kind) if isinstance(kind, np.dtype) else kind(1) for kind in kinds]
@@ -226,7 +226,7 @@ _SHAPES: dict[str, Callable[..., Shape]] = {"__call__": _broadcast, "reduce": _r
 
 def _matmul_shape(x: Shape, y: Shape) -> Shape:
     if len(x) < 2 or len(y) < 2 or x[-1] != y[-2]:
-        raise ArrayError(f"matmul of shapes {x} and {y}: needs matrices, one as wide as the other is high")
+        raise ArrayError(f"matmul of shapes {x} and {y}: needs (…, m, k) and (…, k, n)")
     return (*_broadcast_shapes(x[:-2], y[:-2]), x[-2], y[-1])
 
 

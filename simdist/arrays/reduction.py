@@ -17,17 +17,17 @@ __all__ = ["Reduction", "reduction", "reductions"]
 class Reduction:
     """An associative, commutative operation on arrays: `op(x, y)` leaves x op y in x.
 
-    Works on whatever obeys NumPy's ufunc protocol. On float16 and bfloat16 it computes in float32, and rounds
-    each result: a sum over p arrays rounds p - 1 times. Overflow gives Inf, without a warning: a loss scale detects
-    it. Cost: x.size operations; x and y are read and x is written, 3 * x.nbytes.
+    Works on any array that supports NumPy's ufunc protocol. On float16 and bfloat16 it computes in float32, and rounds
+    each result: a sum over p arrays rounds p - 1 times. Their overflow gives Inf without a warning: a loss scale
+    detects it. Cost: x.size operations; x and y are read and x is written, 3 * x.nbytes.
 
     Make your own from a ufunc, or from a function with the same effect, and pass it as op=:
 
         all_reduce(x, comm, op=Reduction("gcd", np.gcd))
 
     Args:
-        name: the same on all ranks, which compare it.
-        ufunc: f(x, y, out=None) -> x op y, item by item, written to `out` where that is given; this may be x.
+        name: must be the same on all ranks, which compare it.
+        ufunc: f(x, y, out=None) -> x op y, item by item, written to `out` if given, which may be x.
     """
 
     __slots__ = ("name", "ufunc")
@@ -40,10 +40,10 @@ class Reduction:
         """Fold y into x, in place."""
         size = x.size
         if type(x) is Phantom:
-            x[...] = y  # it has no numbers; whether the other fits it is all that there is to see
+            x[...] = y  # no numbers: only checks that y fits
         elif x.dtype in short:
             self.combine(x, y, x)
-        elif size == 1:  # in place NumPy is three times as slow then: it goes to look whether x and x overlap
+        elif size == 1:  # in place NumPy is three times slower here: it checks whether x and x overlap
             x[...] = self.ufunc(x, y)
         else:
             self.ufunc(x, y, out=x)
@@ -52,7 +52,7 @@ class Reduction:
             meter.charge(size, 3 * x.nbytes)
 
     def combine(self, x: Any, y: Any, out: Any = None) -> Any:
-        """Returns x op y, in `out` if there is one, and charges nothing."""
+        """Returns x op y, in `out` if given; charges nothing."""
         if x.dtype in short:
             with overflow(x.dtype):
                 return self.ufunc(x, y, out=out)
@@ -60,7 +60,7 @@ class Reduction:
 
     @property
     def known(self) -> bool:
-        """Whether it is one of those that have kernels, and not somebody's own."""
+        """Whether it is one of `reductions`, which have kernels, and not a user's."""
         return _REDUCTIONS.get(self.name) is self
 
     __call__ = fold
@@ -88,7 +88,7 @@ def reductions() -> list[str]:
 
 
 def reduction(op: str | Reduction) -> Reduction:
-    """The reduction named `op`; a Reduction (one of your own, say) is returned as it is.
+    """The reduction named `op`; a Reduction is returned as it is.
 
     Raises:
         UnknownNameError: no reduction has this name.

@@ -1,4 +1,4 @@
-"""Working: the dtype in which arithmetic is done on numbers that are kept in another, and the way there and back.
+"""Working: the dtype of arithmetic on numbers that are stored in another dtype, and conversions between the two.
 
 16-bit numbers are for storing and sending. Results are computed in float32 and rounded once, as a matrix
 unit does it: factors of 16 bits, sums of 32.
@@ -7,7 +7,7 @@ unit does it: factors of 16 bits, sums of 32.
                           | widened                            ^ settle: rounded
     working    32 bits    x  ------- arithmetic ------->  room(y)
 
-Arrays of every other dtype are their own working form, and nothing is copied.
+Arrays of every other dtype are worked on as they are, and nothing is copied.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -24,17 +24,17 @@ short = frozenset(_WORKING)
 
 
 def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """float32 for float16 and bfloat16, and every other dtype itself.
+    """float32 for float16 and bfloat16; any other dtype itself.
 
-    Give it to a single operation as `np.add(x, y, out=y, dtype=working_dtype(y.dtype), casting="same_kind")`.
+    For a single operation, pass it as `np.add(x, y, out=y, dtype=working_dtype(y.dtype), casting="same_kind")`.
     """
     return _WORKING.get(dtype, dtype)
 
 
 def overflow(dtype: np.dtype[Any]) -> AbstractContextManager[object]:
-    """Inside it numbers of 16 bits may become Inf and NaN without a warning.
+    """A context in which 16-bit numbers may become Inf and NaN without a warning.
 
-    That is how a scaled loss tells that its scale is too large. In other dtypes it is a mistake, and NumPy warns.
+    That is how a loss scale is found to be too large. In other dtypes overflow is a mistake, and NumPy warns.
     """
     return np.errstate(over="ignore", invalid="ignore") if dtype in _WORKING else nullcontext()
 
@@ -50,12 +50,12 @@ def rounded(x: Any, dtype: Any) -> Any:
 
 
 def room(y: Any) -> Any:
-    """Where to work out what is to be in y: y itself, or an empty array of its shape and working dtype."""
+    """An array in which to compute y: y itself, or an empty one of its shape and working dtype."""
     dtype = working_dtype(y.dtype)
     return y if y.dtype == dtype else np.empty_like(y, dtype=dtype)
 
 
 def settle(y: Any, worked: Any) -> None:
-    """Round into y what was worked out in `room(y)`, if that was not y itself."""
+    """Round into y what was computed in `room(y)`, if that is another array."""
     if worked.dtype != y.dtype:
         y[...] = worked

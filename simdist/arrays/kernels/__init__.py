@@ -1,1 +1,1 @@
-"""Kernels for the device, each beside a function that says the same in NumPy's words: see `simdist.arrays.fused`."""
+"""Kernels for the device; each has a counterpart that computes the same with NumPy: see `simdist.arrays.fused`."""

@@ -25,7 +25,7 @@ _GELU = pointwise(
 )
 _BACKWARD = pointwise("gelu_backward", ["T slope", "T dy"], ["T dx"], "dx = dy * slope;")
 
-# A row has f gates, then the f numbers that they are on.
+# A row has f gates g, then the f numbers u that they multiply.
 _SWIGLU = r"""
 extern "C" __global__ void swiglu(const T* x, T* y, T* slopes, long long n, long long f) {
     const long long step = (long long)gridDim.x * blockDim.x;

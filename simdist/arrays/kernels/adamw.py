@@ -46,14 +46,14 @@ def adamw(
     scale: float,
     edges: Any,
 ) -> None:
-    """One step, in place; the same sums in the same order as block by block, so the same bits in float32.
+    """One step, in place; the same operations in the same order as on the host, so the same bits in float32.
 
     Args:
         weights, m, v: of one dtype.
-        gradient: of any; it is multiplied by `scale`.
+        gradient: of any dtype; it is multiplied by `scale`.
         num_steps: counting this one.
-        keep: what is left of weights that decay.
-        edges: where stretches of these begin and end, in turn, ascending; int64.
+        keep: the factor of weights that decay.
+        edges: where stretches of these begin and end, alternating, ascending; int64.
     """
     beta1, beta2 = betas
     root = math.sqrt(1 - beta2**num_steps)

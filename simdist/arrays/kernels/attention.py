@@ -1,10 +1,10 @@
 """Attention: two products by cuBLAS and one kernel between them; see `simdist.nn.functional.heads`.
 
-    s, p    scores and probabilities, (n, h, keys, queries): threads side by side have queries side by side
+    s, p    scores and probabilities, (n, h, keys, queries): adjacent threads have adjacent queries
     lse     log Σ exp s of each query, (n, h, t)
 
     short texts    all of p is kept for backward
-    long ones,     a tile of queries at a time, and only lse is kept: backward makes p = exp(s - lse) again.
+    long ones,     a tile of queries at a time, and only lse is kept: backward recomputes p = exp(s - lse).
     and flash      So there is never more of the matrix than a tile.
 
 Source: Dao et al. 2022, arXiv 2205.14135 (what is kept, Σ p dp = y · dy); Dao 2023, arXiv 2307.08691 (lse alone).
@@ -24,7 +24,7 @@ from simdist.arrays.working import working_dtype
 
 __all__ = ["attention", "attention_backward", "flash_attention", "flash_attention_backward"]
 
-_LONGEST = 2048  # tokens, up to which all probabilities are kept
+_LONGEST = 2048  # tokens; up to here all probabilities are kept
 _TILE = 1024  # queries at a time beyond that
 
 _SOURCE = r"""
@@ -89,7 +89,7 @@ def attention(
     """See `simdist.nn.functional`.
 
     Returns:
-        y; and p before dropout, shape (n, h, t, t), or of a long text lse, shape (n, h, t).
+        y; and p before dropout, shape (n, h, t, t), or for long texts lse, shape (n, h, t).
     """
     t = qkv.shape[1]
     y, lse, p = _attend(qkv, heads, groups or heads, _TILE if t > _LONGEST else t, _of(keep), share)
@@ -99,14 +99,14 @@ def attention(
 def flash_attention(
     qkv: Any, heads: int, keep: Any = None, share: float = 0.0, groups: int | None = None
 ) -> tuple[Any, Any]:
-    """See `simdist.nn.functional`. Tiles of scores go through the device's memory, from one kernel to the next."""
+    """See `simdist.nn.functional`. Tiles of scores pass through the device's memory between kernels."""
     return _attend(qkv, heads, groups or heads, _TILE, keep and partial(keep, slice(0, len(qkv))), share)[:2]
 
 
 def _attend(
     qkv: Any, heads: int, groups: int, tile: int, keep: Callable[[slice, slice], Any] | None, share: float
 ) -> tuple[Any, Any, Any]:
-    """y, lse, and the probabilities of the last tile, so many queries at a time; keep(keys, queries) draws a mask."""
+    """y, lse, and the probabilities of the last tile, `tile` queries at a time; keep(keys, queries) returns a mask."""
     n, t, _ = qkv.shape
     q, k, v = _split_qkv(qkv, heads, groups)
     y, lse = np.empty_like(q), np.empty_like(q, shape=(n, heads, t), dtype=working_dtype(qkv.dtype))
@@ -120,7 +120,7 @@ def _attend(
 
 
 def attention_backward(qkv: Any, y: Any, p: tuple[Any, ...], dy: Any, keep: Any = None, share: float = 0.0) -> Any:
-    """See `simdist.nn.functional`; p is of `attention` here."""
+    """See `simdist.nn.functional`; p is from `attention` in this file."""
     return _attend_backward(qkv, y, p[0], dy, _of(keep), share)
 
 
@@ -132,17 +132,17 @@ def flash_attention_backward(qkv: Any, y: Any, lse: Any, dy: Any, keep: Any = No
 def _attend_backward(
     qkv: Any, y: Any, known: Any, dy: Any, keep: Callable[[slice, slice], Any] | None, share: float
 ) -> Any:
-    """dqkv, from all probabilities, or a tile of queries at a time from lse."""
+    """dqkv from all probabilities, or from lse, a tile of queries at a time."""
     t, heads, again = qkv.shape[1], known.shape[1], known.ndim == 3
     groups = (qkv.shape[-1] * heads // y.shape[-1] - heads) // 2
     q, k, v = _split_qkv(qkv, heads, groups)
     (ys,), (dys,) = _split(y, heads, 1), _split(dy, heads, 1)
     sums, scale = _dots(ys, dys), working_dtype(q.dtype).type(1 / math.sqrt(q.shape[-1]))
-    # What heads of a group find is added up before it is rounded.
+    # The heads of a group are summed before rounding.
     dq, dk, dv = dqkv = np.empty_like(
         q, shape=(3, *q.shape), dtype=q.dtype if groups == heads else working_dtype(q.dtype)
     )
-    # The last tile sees every key, so it fills what the others then add to.
+    # The last tile sees every key, so it fills the arrays to which the others then add.
     for queries, keys in reversed(_tiles(t, _TILE if again else t)):
         looked, dlooked, seen = q[:, :, queries], dys[:, :, queries], k[:, :, keys]
         w = _columns("softmax_again", _scores(seen, looked), q, known, queries) if again else known
@@ -158,24 +158,24 @@ def _attend_backward(
 
 
 def _of(keep: Any) -> Callable[[slice, slice], Any] | None:
-    """A mask that is there, as one that is drawn."""
+    """An array's mask as a function of keys and queries."""
     return None if keep is None else lambda keys, queries: keep[:, :, keys, queries]
 
 
 def _scores(keys: Any, queries: Any, scale: float | None = None) -> Any:
-    """keys · queries / √d in the working dtype: rounded to 16 bits, large ones would not tell queries apart."""
+    """keys · queries / √d in the working dtype: 16 bits would round away differences between large scores."""
     s = np.empty_like(keys, shape=(*keys.shape[:-1], queries.shape[-2]), dtype=working_dtype(keys.dtype))
     return matmul(keys, queries.swapaxes(-1, -2), s, scale=1 / math.sqrt(keys.shape[-1]) if scale is None else scale)
 
 
 def _add(x: Any, w: Any, total: Any, keys: slice, t: int) -> None:
-    """Fill the rows of `total` that the last tile sees, or add to those of another."""
+    """Write x @ w to the rows of `total` for the last tile, and add it for the others."""
     rows = total[:, :, keys]
     matmul(x, w, out=rows, plus=rows if keys.stop < t else None)
 
 
 def _tiles(t: int, size: int) -> list[tuple[slice, slice]]:
-    """The queries of each tile, so many, and the keys that they see."""
+    """The queries of each tile of `size`, and the keys that they see."""
     size = max(size, 1)
     return [(slice(i, min(i + size, t)), slice(0, min(i + size, t))) for i in range(0, max(t, 1), size)]
 
@@ -187,7 +187,7 @@ def _split(x: Any, heads: int, count: int) -> Any:
 
 
 def _split_qkv(x: Any, heads: int, groups: int) -> Any:
-    """Queries, keys and values of each head, contiguous; x has for each group its queries, its key, its value."""
+    """Queries, keys and values of each head, contiguous; x holds for each group its queries, its key, its value."""
     if groups == heads:
         return _split(x, heads, 3)
     (n, t, width), k = x.shape, heads // groups
@@ -199,7 +199,7 @@ def _split_qkv(x: Any, heads: int, groups: int) -> Any:
 
 
 def _joined_qkv(dqkv: Any, like: Any, groups: int) -> Any:
-    """What was found of each head, (3, n, h, t, d), as `_split_qkv` takes it: of a group, its heads' sum."""
+    """The derivatives of each head, (3, n, h, t, d), in the order of qkv; keys and values are summed over a group."""
     _, n, heads, t, d = dqkv.shape
     if groups == heads:
         return dqkv.transpose(1, 3, 2, 0, 4).reshape(like.shape)
@@ -221,7 +221,7 @@ def _joined(y: Any) -> Any:
 
 
 def _columns(name: str, s: Any, like: Any, of_queries: Any, queries: slice, *more: Any) -> Any:
-    """Run a kernel over the columns of s; what it makes has the dtype of `like`."""
+    """Run a kernel over the columns of s; its result has the dtype of `like`."""
     n, h, keys, count = s.shape
     out = s if s.dtype == like.dtype else np.empty_like(s, dtype=like.dtype)
     sizes = (np.int64(i) for i in (keys, count, queries.start, of_queries.shape[-1]))
@@ -246,7 +246,7 @@ def _dropped(p: Any, keep: Any, share: float) -> Any:
 
 
 def _charge(q: Any, products: int, each: int) -> None:
-    """Tell the meter: here every pair of query and key is multiplied, also those that the mask hides."""
+    """Charge the meter: here every pair of query and key is multiplied, also those that the mask hides."""
     n, heads, t, d = q.shape
     pairs = n * heads * t * t
     charge((2 * products * d + each) * pairs, (products + 2) * pairs * q.itemsize)

@@ -1,11 +1,11 @@
-"""Fold: one kernel over the arrays of many ranks, made for as many as there are; see `simdist.collectives.direct_fold`.
+"""Fold: one kernel over the arrays of many ranks, generated for their number; see `simdist.collectives.direct_fold`.
 
     read     x0  x1  x2  x3      16 bytes of each at a time
     fold     ((x0 op x1) op x2) op x3, in float32 for 16 bits, rounded once
-    write    to one of them, to some, or to all: what is read was read by the same thread before
+    write    to one of them, some, or all: each item was read before by the thread that writes it
 
-Every item is read once from each array and written once to each: for an all-reduce of p arrays of n bytes 2pn, the
-least there can be. A fold of a single array is a copy to many, bit for bit.
+Every item is read once from each array and written once to each: 2pn for an all-reduce of p arrays of n bytes, the
+least possible. A fold of a single array copies it to many, bit for bit.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, width_o
 __all__ = ["MOST", "copy_to", "fold_to"]
 
 MOST = 32
-"""How many arrays one kernel takes."""
+"""The most arrays of one kernel."""
 
 _STEPS = {
     "sum": "total = total + x;",
@@ -33,7 +33,7 @@ _STEPS = {
 
 @lru_cache(maxsize=64)
 def _source(op: str, reads: int, writes: int) -> str:
-    """A kernel that folds so many arrays and writes the result to so many others."""
+    """A kernel that folds `reads` arrays and writes the result to `writes` arrays."""
     parameters = [f"const T* x{i}" for i in range(reads)] + [f"T* y{i}" for i in range(writes)]
 
     def part(kind: str, count: str, step: str) -> str:
@@ -67,8 +67,7 @@ extern "C" __global__ void fold({", ".join(parameters)}, long long n) {{
 def fold_to(op: str, arrays: Sequence[Any], outs: Sequence[Any]) -> None:
     """Fold flat arrays of one dtype and length in their order, and write the result to each of `outs`.
 
-    More than MOST arrays are folded in turns, through memory of this rank's own; to more than MOST `outs` the result
-    is copied.
+    More than MOST arrays are folded in turns, through an array of this rank; beyond MOST `outs` the result is copied.
     """
     first, rest = list(arrays[:MOST]), list(arrays[MOST:])
     targets = [np.empty_like(first[0])] if rest else list(outs[:MOST])
@@ -82,6 +81,6 @@ def fold_to(op: str, arrays: Sequence[Any], outs: Sequence[Any]) -> None:
 
 
 def copy_to(x: Any, outs: Sequence[Any]) -> None:
-    """Write a flat array to each of `outs`, of the same dtype and length; it is read once, or once for MOST of them."""
+    """Write a flat array to each of `outs`, of the same dtype and length; it is read once for every MOST of them."""
     if outs:
         fold_to("sum", [x], outs)

@@ -11,7 +11,7 @@ from simdist.arrays.working import rounded
 __all__ = ["embedding_backward"]
 
 _SOURCE = r"""
-// A block has an entry and some columns of it. Sorted by entry, its rows lie in one run, which it finds by halving.
+// A block has some columns of one entry. Sorted by entry, that entry's rows are one run, found by binary search.
 extern "C" __global__ void gather_rows(
     const long long* sorted, const long long* order, const T* dy, T* dtable, long long rows, long long width) {
     const long long entry = blockIdx.x, i = (long long)blockIdx.y * blockDim.x + threadIdx.x;
@@ -33,7 +33,7 @@ extern "C" __global__ void gather_rows(
 
 
 def embedding_backward(indices: Any, dy: Any, dtable: Any) -> None:
-    """See `simdist.nn.functional`: rows of one entry are added in their order."""
+    """See `simdist.nn.functional`: the rows of an entry are added in order."""
     entries, width = dtable.shape
     flat = indices.reshape(-1).astype(np.int64)
     order = np.argsort(flat, kind="stable").astype(np.int64)

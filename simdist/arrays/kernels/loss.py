@@ -1,4 +1,4 @@
-"""Loss: softmax and cross-entropy, a block of threads an example; see `simdist.nn.functional.loss`."""
+"""Loss: softmax and cross-entropy, a block of threads per example; see `simdist.nn.functional.loss`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ extern "C" __global__ void row_max(const T* x, A* top, long long classes) {
     if (threadIdx.x == 0) top[blockIdx.x] = most;
 }
 
-// p = exp(x - top), its sum over the classes at hand, and x - top of the target, if that is among them.
+// p = exp(x - top), its sum over these classes, and x - top of the target, if it is among them.
 extern "C" __global__ void row_exp(
     const T* x, const A* top, const long long* targets, long long first, A* p, A* totals, A* hits, long long classes) {
     const long long row = blockIdx.x * classes, target = targets[blockIdx.x] - first;

@@ -1,4 +1,4 @@
-"""Matmul: products of matrices by cuBLAS, where they lie; see `simdist.arrays.matmul`."""
+"""Matmul: products of matrices by cuBLAS, without copies where possible; see `simdist.arrays.matmul`."""
 
 from typing import Any, NamedTuple
 
@@ -15,10 +15,10 @@ class Matrices(NamedTuple):
     """Matrices of one shape in the device's memory, as cuBLAS takes them.
 
     Attributes:
-        x: the array that they begin with.
-        across: whether they lie column by column.
-        pitch: how many items from one row, or column, to the next.
-        stride: how many from one matrix to the next.
+        x: the array, which begins with the first matrix.
+        across: whether they are in column-major order.
+        pitch: items from one row, or column, to the next.
+        stride: items from one matrix to the next.
     """
 
     x: Any
@@ -28,20 +28,20 @@ class Matrices(NamedTuple):
 
 
 def matmul(x: Any, w: Any, out: Any = None, plus: Any = None, scale: float = 1.0) -> Any:
-    """See `simdist.arrays.matmul`: factors of 16 bits are multiplied as they are, and summed in float32.
+    """See `simdist.arrays.matmul`: 16-bit factors are multiplied as they are, and summed in float32.
 
-    Transposed factors and parts of larger matrices are taken as they lie; others are copied first. What is added
-    from `out` is added before the result is rounded; a row is added after.
+    Transposed factors and parts of larger matrices are used in place; others are copied first. `out` is added before
+    the result is rounded, a row afterwards.
 
     Args:
-        scale: what the product is multiplied by before anything is added.
+        scale: a factor of the product, before anything is added.
     """
     if x.dtype != w.dtype:
         x, w = widened(x), widened(w)
     (m, k), n = x.shape[-2:], w.shape[-1]
     batch = x.shape[:-2]
     if out is None:
-        out = device.empty((*batch, m, n), x.dtype)  # row by row, whatever x is
+        out = device.empty((*batch, m, n), x.dtype)  # in row-major order, whatever that of x
     if not out.size:
         return out
     add = plus is out
@@ -65,13 +65,13 @@ def vecdot(x: Any, y: Any) -> Any:
 
 
 def _laid(x: Any, batch: tuple[int, ...]) -> Matrices:
-    """A factor as it lies, or a copy."""
+    """A factor in place, or a copy."""
     rows, columns = x.shape[-2:]
     return _matrices(x, batch) or Matrices(x.copy(), False, max(columns, 1), rows * columns)
 
 
 def _matrices(x: Any, batch: tuple[int, ...]) -> Matrices | None:
-    """How the matrices of x lie; None if cuBLAS could not find them: neither rows nor columns are runs of memory."""
+    """The layout of the matrices of x; None if cuBLAS cannot use it: neither rows nor columns are contiguous."""
     rows, columns = x.shape[-2:]
     *outer, down, right = (step // x.itemsize for step in x.strides)
     stride = _stride(x.shape[:-2], outer, batch)
@@ -85,7 +85,7 @@ def _matrices(x: Any, batch: tuple[int, ...]) -> Matrices | None:
 
 
 def _stride(shape: tuple[int, ...], steps: list[int], batch: tuple[int, ...]) -> int | None:
-    """From one matrix to the next, if that is the same for all of a batch; 0 where one is for all."""
+    """The items from one matrix to the next, if the same throughout a batch, else None; 0 where all share one."""
     if not shape:
         return 0
     if shape != batch:

@@ -1,4 +1,4 @@
-"""Norm: layer normalization and RMSNorm, a block of threads a row; see `simdist.nn.functional.norm`."""
+"""Norm: layer normalization and RMSNorm, a block of threads per row; see `simdist.nn.functional.norm`."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ __all__ = [
     "rms_norm_backward_weight",
 ]
 
-_COLUMNS, _LANES = 32, 8  # of a block that adds up columns: THREADS together
-_ROWS = 64  # that such a block adds up at least
+_COLUMNS, _LANES = 32, 8  # of a block that sums columns: THREADS together
+_ROWS = 64  # the least that such a block sums
 
 _SOURCE = r"""
 extern "C" __global__ void layer_norm(
@@ -83,7 +83,7 @@ extern "C" __global__ void rms_norm_backward_input(
     }
 }
 
-// A block adds up 32 columns of some rows, eight of them at a time.
+// A block sums 32 columns over some rows, eight rows at a time.
 extern "C" __global__ void layer_norm_columns(
     const T* z, const T* dy, A* gains, A* biases, long long rows, long long width, long long rows_each) {
     __shared__ A parts[2][8][32];
@@ -126,7 +126,7 @@ extern "C" __global__ void layer_norm_add(
 
 
 def layer_norm(x: Any, gain: Any, bias: Any) -> tuple[Any, Any, Any]:
-    """See `simdist.nn.functional`: the row is read three times, twice of them out of a cache."""
+    """See `simdist.nn.functional`: a row is read three times, twice from a cache."""
     width, dtype = x.shape[-1], working_dtype(x.dtype)
     x = x if x.flags.c_contiguous else x.copy()
     rows = x.size // width
@@ -134,7 +134,7 @@ def layer_norm(x: Any, gain: Any, bias: Any) -> tuple[Any, Any, Any]:
     kernel = compiled(_SOURCE, "layer_norm", x.dtype)
     kernel(rows, THREADS, x, gain, bias, y, z, r, np.int64(width), dtype.type(1e-5))
     charge(7 * x.size, 3 * x.nbytes)
-    return y, z.reshape(x.shape), r
+    return y, z, r
 
 
 def layer_norm_backward_input(z: Any, r: Any, gain: Any, dy: Any) -> Any:
@@ -176,13 +176,13 @@ def rms_norm_backward_input(z: Any, r: Any, gain: Any, dy: Any) -> Any:
 
 
 def rms_norm_backward_weight(z: Any, dy: Any, dgain: Any) -> None:
-    """See `simdist.nn.functional`: the kernel adds up both sums, of which the other is nobody's."""
+    """See `simdist.nn.functional`: the kernel makes both sums, and that of the bias is discarded."""
     _add_columns(z, dy, dgain, np.empty_like(dgain))
     charge(2 * z.size, 2 * z.nbytes)
 
 
 def _add_columns(z: Any, dy: Any, dgain: Any, dbias: Any) -> None:
-    """Sums are of runs of rows first, always in the same order."""
+    """Sum over runs of rows first, always in the same order."""
     width = z.shape[-1]
     rows = z.size // width
     dy = dy if dy.flags.c_contiguous else dy.copy()

@@ -16,7 +16,7 @@ __device__ inline unsigned long long magnitude(bfloat x) { return x.bits & 0x7ff
 __device__ inline unsigned long long magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
 __device__ inline unsigned long long magnitude(double x) { return __double_as_longlong(x) & 0x7fffffffffffffffll; }
 
-// Without their signs floats are ordered as their bits are, and a NaN is above all.
+// Without their signs floats are ordered like their bits, and NaNs are above all numbers.
 extern "C" __global__ void largest(const T* x, unsigned long long* top, long long n) {
     unsigned long long most = 0;
     const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x, step = (long long)gridDim.x * blockDim.x;
@@ -28,7 +28,7 @@ extern "C" __global__ void largest(const T* x, unsigned long long* top, long lon
     if (threadIdx.x == 0) atomicMax(top, most);
 }
 
-// Squares as whole numbers of units: what is added to the bits of `ceiling`. Their sum hangs on no order.
+// Squares as integers, by which they raise the bits of `ceiling`. Their sum does not depend on the order.
 extern "C" __global__ void squares(
     const T* x, unsigned long long* sums, double shrink1, double shrink2, double ceiling, long long n) {
     const unsigned long long base = __double_as_longlong(ceiling);
@@ -53,7 +53,7 @@ _BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def largest(x: Any) -> float:
-    """See `simdist.optim.norm`: the array is read once; scale and check of a loss scale are this and the update."""
+    """See `simdist.optim.norm`: the array is read once."""
     if x.size == 0:
         return 0.0
     top = np.zeros_like(x, shape=1, dtype=np.uint64)

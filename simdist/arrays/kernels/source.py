@@ -1,9 +1,9 @@
-"""Source: what all kernels begin with, and how they are compiled for the dtypes at hand.
+"""Source: the code that all kernels share, and compilation for given dtypes.
 
-    T    what numbers are kept in           A    what they are reckoned in: float for 16 and 32 bits, double for 64
+    T    the type of stored numbers         A    the type of arithmetic: float for 16 and 32 bits, double for 64
     N    items that a thread reads at once, 16 bytes where addresses allow it
 
-Kernels include no header, so they need nothing of CUDA but its compiler.
+Kernels include no headers, so of CUDA they need only its compiler.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from simdist.errors import ArrayError
 __all__ = ["HALF", "THREADS", "blocks_for", "compiled", "pointwise", "width_of"]
 
 THREADS = 256
-"""In a block."""
+"""Threads per block."""
 
-_MOST_BLOCKS = 132 * 16  # of kernels that go over long arrays: enough to fill the largest card several times
+_MOST_BLOCKS = 132 * 16  # of a kernel over long arrays: enough to fill the largest GPU several times
 _PACK_BYTES = 16
 
 HALF = r"""
@@ -49,7 +49,7 @@ template <class X> struct alignas(sizeof(X) * N) Pack { X x[N]; };
 template <class X> __device__ inline X block_sum(X x) {
     __shared__ X parts[32];
     for (int far = 16; far; far /= 2) x += __shfl_xor_sync(0xffffffffu, x, far);
-    __syncthreads();  // whoever read the parts of the sum before this one has done so
+    __syncthreads();  // the parts of the previous sum have been read
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
     __syncthreads();
     X sum = parts[0];
@@ -95,7 +95,7 @@ def _name(dtype: np.dtype[Any]) -> str:
 
 
 def full_source(body: str, dtype: np.dtype[Any], width: int = 1, **types: np.dtype[Any]) -> str:
-    """A kernel's source with what it begins with: see `compiled`."""
+    """A kernel's source with the shared code in front: see `compiled`."""
     name = _name(dtype)
     kinds = {"T": name, "A": "float" if name in ("half16", "bfloat") else name}
     kinds |= {letter: _name(of) for letter, of in types.items()}
@@ -113,20 +113,20 @@ def compiled(body: str, name: str, dtype: np.dtype[Any], width: int = 1, **types
 
     Args:
         width: N.
-        types: dtypes that the source has other letters for.
+        types: dtypes of the source's other letters.
 
     Raises:
-        ArrayError: it has no such kernel: a dtype is one of objects or complex numbers.
+        ArrayError: kernels do not support a dtype, such as complex numbers.
     """
     return _compiled(body, name, dtype, width, tuple(sorted(types.items())))
 
 
 def pointwise(name: str, reads: Sequence[str], writes: Sequence[str], body: str, numbers: str = "") -> str:
-    """The source of a kernel that treats each item by itself.
+    """The source of an elementwise kernel.
 
     Args:
-        reads, writes: arrays of equal length, each as its type's letter and its name, "T x"; one may be both.
-        body: C++, in which a name is the item, widened; it ends with what is written.
+        reads, writes: arrays of equal length, each as its type's letter and its name, "T x"; one may be in both.
+        body: C++ that reads and sets the names, each of which is a widened item.
         numbers: further parameters.
     """
     arrays = dict.fromkeys([*reads, *writes])
@@ -161,11 +161,11 @@ extern "C" __global__ void {name}({parameters}, {numbers + ", " if numbers else 
 
 
 def width_of(*arrays: Any) -> int:
-    """How many items a thread can read at once of arrays that begin anywhere: 16 bytes of the widest, or one."""
+    """How many items a thread can read at once: 16 bytes of the widest array, or one item if an array is unaligned."""
     width = int(_PACK_BYTES // max(x.itemsize for x in arrays))
     return width if all(device.address(x) % (width * x.itemsize) == 0 for x in arrays) else 1
 
 
 def blocks_for(items: int, width: int = 1) -> int:
-    """How many blocks of THREADS a kernel has that goes over so many items."""
+    """The number of blocks of THREADS for a kernel over so many items."""
     return min(_MOST_BLOCKS, -(-items // (THREADS * width)))
