@@ -1,15 +1,15 @@
 """Auxiliary: losses of layers inside a model, in addition to the one at its end.
 
-    with collected() as losses:            whoever wants to know them
+    with collected() as losses:            to learn their sum
         layers.forward(x)                      a layer calls add(value)
-    with scaled(scale):                    whoever goes backward says what all losses are multiplied by
+    with scaled(scale):                    the factor of all losses in backward
         layers.backward(context, dy)           a layer calls scale(), for its own part of the derivatives
 
-A model learns from both, but its reported loss is only the one at its end, which measures its predictions: so models
+A model is trained on both, but its reported loss is only the one at its end, which measures its predictions: so models
 with and without such losses can be compared, and training with validation.
 
-Like the meter it is ambient, separate for each rank and stream, so that no other layer has to pass it on. If they are
-not collected they are dropped, and without a scale they have no derivative.
+Like the meter, they are ambient, separate for each rank and stream, so that no other layer has to pass them on.
+Losses that are not collected are dropped, and without a scale they have no derivative.
 """
 
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ __all__ = ["Losses", "add", "collected", "scale", "scaled"]
 
 
 class Losses:
-    """What the layers of one forward pass have added.
+    """The sum of the auxiliary losses of one forward pass.
 
     Attributes:
-        total: in nats, summed over the tokens as the loss itself is.
+        total: in nats, summed over the tokens, as is the loss itself.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ _scale: ContextVar[float] = ContextVar("simdist_scale", default=0.0)
 
 
 def add(value: float) -> None:
-    """Add a loss to what is collected, if it is."""
+    """Add a loss to those collected, if any are."""
     losses = _losses.get()
     if losses is not None:
         losses.total += value
@@ -43,7 +43,7 @@ def add(value: float) -> None:
 
 @contextmanager
 def collected() -> Iterator[Losses]:
-    """Collect what is added inside this block."""
+    """Collect the losses that are added inside this block."""
     losses = Losses()
     token = _losses.set(losses)
     try:
@@ -59,7 +59,7 @@ def scale() -> float:
 
 @contextmanager
 def scaled(scale: float) -> Iterator[None]:
-    """Inside this block, go backward from scale times the losses."""
+    """Multiply auxiliary losses by `scale` in the backward passes inside this block."""
     token = _scale.set(scale)
     try:
         yield

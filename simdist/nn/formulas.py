@@ -1,7 +1,7 @@
-"""Formulas: how many parameters and operations a GPT has, exactly, and as papers count them.
+"""Formulas: the parameters and operations of a GPT, exactly, and as papers count them.
 
 l  layers      h  width      V  vocabulary      s  tokens of a sequence      B  sequences
-f  features inside a perceptron         q  width of a token's queries, h in most models
+f  features inside an MLP               q  width of a token's queries, h in most models
 E  experts     S  slots of all experts  k  width of its keys, and of its values
 """
 
@@ -25,17 +25,16 @@ __all__ = [
 
 
 def num_parameters(shape: Shape) -> int:
-    """How many parameters `gpt(shape)` has.
+    """The number of parameters of `gpt(shape)`.
 
     a block        qkv (h + 1)(q + 2k), attended qh + h, hidden hf + f, thought fh + h, two norms 4h
     around them    tokens Vh, places sh, last norm 2h, and Vh again for logits that are not tied
 
-    of Llama's     qkv h(q + 2k),       attended qh,     hidden 2hf,    thought fh,     two norms 2h
+    a Llama block  qkv h(q + 2k),       attended qh,     hidden 2hf,    thought fh,     two norms 2h
     around them    tokens Vh,            last norm h,  and Vh again
     with biases    qkv (h + 1)(q + 2k)
 
-    q and k are h and f is 4h, if nothing else is said. With experts a block has hidden and thought E times, and a
-    router hE.
+    By default q and k are h, and f is 4h. With experts a block has hidden and thought E times, and a router hE.
     """
     h, q, kv = shape.width, shape.attention_width, shape.kv_width
     tables = (1 if shape.tied else 2) * shape.vocabulary
@@ -49,13 +48,13 @@ def num_parameters(shape: Shape) -> int:
 
 
 def num_active_parameters(shape: Shape) -> int:
-    """How many of them a token meets: of a block's experts only top_k. Of Mixtral 8x7B 12.9 of 46.7 billion."""
+    """The number of parameters used by each token: of a block's experts top_k. Mixtral 8x7B: 12.9 of 46.7 billion."""
     idle = shape.experts - shape.top_k if shape.experts else 0
     return num_parameters(shape) - shape.layers * idle * _perceptron_parameters(shape)
 
 
 def _perceptron_parameters(shape: Shape) -> int:
-    """Of one block's, or of one expert's."""
+    """The parameters of one block's MLP, or of one expert."""
     h, f = shape.width, shape.ffn_features
     return 3 * h * f if shape.is_llama else 2 * h * f + f + h
 
@@ -66,12 +65,12 @@ def matmul_flops(shape: Shape, sequences: int) -> int:
     forward     a block 4 B s h (q + k) + 4 B s h f + 4 B n q (linear maps, attention), the logits 2 B s h V
     backward    twice that, once for the inputs and once for the weights or the other factor
     again       what is recomputed: 4 B n q a block when selective, all of its forward when full
-    flash       2 B n q in each backward, for scores that were not kept; nothing is left for selective
+    flash       2 B n q in each backward, for scores that were not kept; selective adds nothing
 
-    n is `num_pairs(s)`, s² up to 64 tokens: of longer contexts most of what no query sees is left out, and of flash all
-    but half of the tiles on the diagonal, `num_flash_pairs(s)`. The 4 B s h f
-    of a perceptron, 16 B s h² of most, are 6 B s h f with a gate. With experts S slots, full or empty, stand for the
-    B s tokens in it, and 2 B s h E are the router's.
+    n is `num_pairs(s)`: s² up to 64 tokens; for longer contexts most pairs that the mask hides are left out, and with
+    flash, `num_flash_pairs(s)`, all but half of the diagonal's tiles. The 4 B s h f of an MLP, 16 B s h² in most
+    models, are 6 B s h f with a gate. With experts, their S slots, full or empty, replace the B s tokens there, and
+    the router adds 2 B s h E.
     """
     b, s, h, q = sequences, shape.context, shape.width, shape.attention_width
     attention = 4 * b * (num_flash_pairs(s) if shape.flash else num_pairs(s)) * q
@@ -82,12 +81,12 @@ def matmul_flops(shape: Shape, sequences: int) -> int:
 
 
 def model_flops(shape: Shape, sequences: float) -> float:
-    """The operations that a model needs of one forward and backward, however they are done: for MFU.
+    """The operations that one forward and backward of a model need, however they are done: for MFU.
 
         6 T l (2 h (q + k) + 2 h f) + 12 T l q s + 6 T h V          T = B s tokens, all s² scores; 3 h f with a gate
 
-    With q = k = h and f = 4h it is `megatron_flops` without recomputation. Of experts each token needs top_k, and the
-    router: not what is done for slots that stay empty.
+    With q = k = h and f = 4h this is `megatron_flops` without recomputation. Each token needs top_k experts and the
+    router; work on empty slots does not count.
 
     Source: Chowdhery et al. 2022, arXiv 2204.02311, appendix B, with matrices in place of 6 operations a parameter.
     """
@@ -101,7 +100,7 @@ def model_flops(shape: Shape, sequences: float) -> float:
 
 
 def _perceptron_flops(shape: Shape, b: int) -> int:
-    """Of one forward of a block's perceptron, or of its experts and their router."""
+    """The operations in one forward of a block's MLP, or of its experts and their router."""
     s, h, experts = shape.context, shape.width, shape.experts
     each = (6 if shape.is_llama else 4) * h * shape.ffn_features
     if not experts:
@@ -123,16 +122,16 @@ def megatron_parameters(layers: float, width: float, vocabulary: float, context:
 def megatron_flops(
     layers: float, width: float, vocabulary: float, context: float, sequences: float, recompute: str = "full"
 ) -> float:
-    """The operations of an iteration, of which the papers take all s² scores to be computed.
+    """The operations of an iteration, in which the papers count all s² scores.
 
         none         72 B s l h² (1 + s / (6 h) + V / (12 l h))     what the model needs
         selective    72 B s l h² (1 + s / (3 h) + V / (12 l h))     what the hardware does
         full         96 B s l h² (1 + s / (6 h) + V / (16 l h))
 
-    MFU is the model's, and HFU the hardware's, by what the devices could do in the time of the iteration.
+    MFU divides the model's operations, HFU the hardware's, by what the devices could do in the iteration's time.
 
-    Selective makes attention's forward again, a third of its operations; the paper, and so its table, counts all of
-    them twice. `matmul_flops` counts what is done.
+    Selective recomputes attention's forward, a third of its operations; the paper, and so its table, counts all of
+    them twice. `matmul_flops` counts the operations that are executed.
 
     Raises:
         UnknownNameError: there is no such recomputation.
@@ -150,10 +149,10 @@ def megatron_flops(
 
 
 def megatron_tensor_elements(width: float, context: float, sequences: float, tensor_parallel: int) -> float:
-    """8bsh(t-1)/t: the elements that a layer makes each of t ranks send for a micro-batch, forward and backward.
+    """8bsh(t-1)/t: the elements that each of t ranks sends per layer and micro-batch, forward and backward.
 
-    Four all-reduces of bsh; or, with sequence parallelism, four all-gathers and as many reduce-scatters. To the next
-    stage of a pipeline go bsh.
+    Four all-reduces of bsh; or, with sequence parallelism, four all-gathers and four reduce-scatters. To the next
+    stage of a pipeline, bsh are sent.
 
     Source: Narayanan et al. 2021, arXiv 2104.04473, section 3.2.
     """
@@ -161,12 +160,12 @@ def megatron_tensor_elements(width: float, context: float, sequences: float, ten
 
 
 def megatron_training_s(parameters: float, tokens: float, flops_per_s: float) -> float:
-    """8 T P / (n X): how long training on T tokens takes, of a GPT so large that the rest of its operations is little.
+    """8 T P / (n X): the time to train a GPT on T tokens, if it is so large that its other operations are negligible.
 
     Args:
         parameters: P.
         tokens: T.
-        flops_per_s: n X, what n devices do together; full recomputation is part of the 8 operations.
+        flops_per_s: n X, of n devices together; the 8 operations include full recomputation.
 
     Source: Narayanan et al. 2021, arXiv 2104.04473, equation 4.
     """
@@ -174,14 +173,14 @@ def megatron_training_s(parameters: float, tokens: float, flops_per_s: float) ->
 
 
 def training_flops(parameters: float, tokens: float, layers: float = 0, width: float = 0, context: float = 0) -> float:
-    """T (6 N + 12 l h s): what any transformer needs to learn from T tokens; of N alone the 6 N T of scaling laws.
+    """T (6 N + 12 l h s): the operations of training on T tokens; with N alone, the 6 N T of scaling laws.
 
-    With the tokens of a second, and divided by what all devices could do in it, that is MFU.
+    For the tokens of one second, divided by the devices' peak rate, this is MFU.
 
     Args:
-        parameters: N, those that a token meets: not all of a mixture's experts.
+        parameters: N, those that each token uses: not all of a mixture's experts.
         tokens: T.
-        layers, width, context: of the attention: l; h, of all heads together, however wide the rest is; s.
+        layers, width, context: of the attention: l; h, of all heads together, whatever the model's width; s.
 
     Source: Chowdhery et al. 2022, arXiv 2204.02311, appendix B; 6 N T, Hoffmann et al. 2022, arXiv 2203.15556,
     appendix F.

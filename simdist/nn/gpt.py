@@ -21,24 +21,24 @@ def gpt(shape: Shape, parts: Parts | None = None) -> Model:
                    | | | | | | |
         x          = = = = = = =        width numbers each
                    |
-                   +--> norm -> q k v -> attention -> linear --+          of Llama's: RoPE before attention
+                   +--> norm -> q k v -> attention -> linear --+          Llama: RoPE before attention
                    |<------------------------------------------+      layers times
-                   +--> norm -> linear -> gelu -> linear ------+          of Llama's: swiglu
+                   +--> norm -> linear -> gelu -> linear ------+          Llama: swiglu
                    |<------------------------------------------+
                    |
         logits     norm -> linear       vocabulary numbers each: what comes next?
 
-    Every weight starts normally distributed with standard deviation 0.02; in the maps that add to x it is divided by
+    Initial weights are normally distributed with standard deviation 0.02; in the maps that add to x it is divided by
     √(2 layers), so that x does not grow with the number of layers.
 
     Args:
-        parts: what makes the pieces; without them they are those of one process with the whole model.
+        parts: makes the pieces; if not given, those of one process with the whole model.
 
     Raises:
-        ArgumentError: it cannot be made of these parts.
+        ArgumentError: these parts cannot make this shape.
 
     Source: Radford, Wu, Child, Luan, Amodei, Sutskever 2019, "Language Models are Unsupervised Multitask
-    Learners", section 2.3; with blocks of Llama's, Touvron et al. 2023, arXiv 2302.13971, section 2.2.
+    Learners", section 2.3; Llama blocks, Touvron et al. 2023, arXiv 2302.13971, section 2.2.
     """
     parts = parts or Parts()
     parts.check(shape)
@@ -75,7 +75,7 @@ def _block(name: str, shape: Shape, parts: Parts) -> Layer:
 
 
 def _norm(parts: Parts, shape: Shape) -> Callable[[str, int], Layer]:
-    """What makes its norms."""
+    """The method that makes its norms."""
     return parts.rms_norm if shape.is_llama else parts.norm
 
 

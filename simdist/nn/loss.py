@@ -1,4 +1,4 @@
-"""Loss: how good a model's predictions are."""
+"""Loss: measures a model's predictions against the targets."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -22,7 +22,7 @@ class Loss(ABC):
 
         Args:
             logits: shape (…, classes), as the last layer gives them.
-            targets: integers below classes; of the text at hand all of them, even where logits are of a part.
+            targets: integers below classes; those of the whole text, even if the logits are of a part of it.
         """
 
     @abstractmethod
@@ -30,23 +30,23 @@ class Loss(ABC):
         """The derivatives of scale * the sum by the logits, of their shape and dtype."""
 
     def total(self, own: float) -> float:
-        """The loss of the batch, from what `forward` found of the texts' part at hand."""
+        """The loss of the batch, from that of `forward` for this part of the texts."""
         return own
 
     @abstractmethod
     def last(self, logits: Array, place: int = -1) -> Array:
-        """What is said of each text's last token: shape (n, classes), all classes.
+        """The logits of each text's last token: shape (n, classes), all classes.
 
         Args:
-            place: which one that is, counted from the end, -1: texts may have been made longer.
+            place: the index of that token, counted from the end, -1: texts may have been padded.
         """
 
 
 class CrossEntropy(Loss):
-    """-log softmax(logits)[target], with all logits at hand."""
+    """-log softmax(logits)[target], where one process has all logits."""
 
     def forward(self, logits: Array, targets: Array) -> tuple[float, Any]:
-        """The context is the probabilities and where they are."""
+        """The context is the probabilities, the targets, and the logits' shape and dtype."""
         flat = targets.reshape(-1)
         total, p = f.cross_entropy(logits.reshape(len(flat), logits.shape[-1]), flat)
         hold("activations", p, "loss")
@@ -58,6 +58,6 @@ class CrossEntropy(Loss):
         return f.cross_entropy_backward(p, targets, scale, dtype).reshape(shape)
 
     def last(self, logits: Array, place: int = -1) -> Array:
-        """Its row."""
+        """Its row of the logits."""
         last: Array = logits.reshape(len(logits), -1, logits.shape[-1])[:, place]
         return last

@@ -1,9 +1,9 @@
 """Memory: what a GPT keeps of a batch until backward, exactly, and as the paper counts it.
 
 l  layers     h  width     a  heads     V  vocabulary     s  tokens of a sequence     b  sequences
-f  features inside a perceptron, 4h in the paper     k  width of a token's keys, and of its values, h in the paper
+f  features inside an MLP, 4h in the paper     k  width of a token's keys, and of its values, h in the paper
 t  ranks that share the layers     p  ranks that share the tokens
-e  bytes of an activation          w  bytes of the dtype it is worked on in: 4 where e is 2
+e  bytes of an activation          w  bytes of its working dtype: 4 where e is 2
 n  pairs of tokens that attention scores, s² or fewer: `num_pairs(s)`
 """
 
@@ -30,11 +30,11 @@ class Kept(NamedTuple):
     """One array that a layer keeps, in this implementation and in the paper's.
 
     Attributes:
-        layer: whose context it is in, in each block if it begins with a dot.
-        what: what is in it.
-        num_bytes: here.
-        paper_bytes: in the paper, whose activations have 2 bytes; with another number of bytes, accordingly.
-        why: what makes the difference, if there is one.
+        layer: the layer whose context holds it, in each block if it begins with a dot.
+        what: its contents.
+        num_bytes: its size here.
+        paper_bytes: its size in the paper, scaled from the paper's 2 bytes per activation to those here.
+        why: the reason for the difference, if there is one.
     """
 
     layer: str
@@ -48,10 +48,10 @@ class Cut(NamedTuple):
     """How ranks share the activations of a model.
 
     Attributes:
-        tensor: t, how many share heads, hidden features and the vocabulary.
-        sharded: whether they share all else, too, along the sequence.
-        sequence: p, how many share the tokens of each text.
-        ring: whether on these keys and values go round; else each attends to whole texts with some of the heads.
+        tensor: t, the number of ranks that share heads, hidden features and the vocabulary.
+        sharded: whether they also share everything else, along the sequence.
+        sequence: p, the number of ranks that share the tokens of each text.
+        ring: whether these use ring attention; else each attends to whole texts with some of the heads.
     """
 
     tensor: int = 1
@@ -61,12 +61,12 @@ class Cut(NamedTuple):
 
     @property
     def inside(self) -> int:
-        """In how many parts is what lies between two layers that are cut over t."""
+        """The number of parts of activations between two layers that are cut over t."""
         return self.tensor * self.sequence
 
     @property
     def outside(self) -> int:
-        """In how many is all else."""
+        """The number of parts of all other activations."""
         return self.inside if self.sharded else self.sequence
 
 
@@ -74,17 +74,17 @@ _WHOLE = Cut()
 
 
 def activations(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> list[Kept]:
-    """What forward leaves for backward, of a batch of full-length sequences: one block, and what is around them.
+    """What forward keeps for backward, for a batch of full-length sequences: in one block, and around the blocks.
 
-    Two layers that keep the same array are one entry. Entries of a block count `shape.layers` times. The targets,
-    a byte a token, are left out, as they are of the ledger.
+    An array that two layers keep is one entry. Entries of a block count `shape.layers` times. The targets, a byte per
+    token, are left out, as they are in the ledger.
 
     Args:
         itemsize: of weights and activations, in bytes.
-        cut: entries are those of each of the ranks that share them.
+        cut: how ranks share the activations; entries are those of one rank.
 
-    Source: of the paper's bytes, Korthikanti et al. 2022, arXiv 2205.05198, sections 4.1 to 4.3; where texts are
-    cut, of its part of the tokens.
+    Source: the paper's bytes, Korthikanti et al. 2022, arXiv 2205.05198, sections 4.1 to 4.3; where texts are
+    cut, for one rank's tokens.
     """
     return [*_block(shape, sequences, itemsize, shape.recompute, cut), *_around(shape, sequences, itemsize, cut)]
 
@@ -121,7 +121,7 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
 
 
 def _perceptron(shape: Shape, x: int, part: int) -> list[Kept]:
-    """What is kept inside a perceptron; of h features there would be `part` bytes."""
+    """What an MLP keeps; h features take `part` bytes."""
     inside, paper = part * shape.ffn_features // shape.width, 4 * part
     layer, slopes = (".hidden swiglu", 2 * inside) if shape.is_llama else (".hidden gelu", inside)
     why = "the paper's features are 4 times the width, without gates"
@@ -133,9 +133,9 @@ def _perceptron(shape: Shape, x: int, part: int) -> list[Kept]:
 
 
 def _experts(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
-    """What is kept in place of it by a mixture of experts, of which the paper says nothing.
+    """What a mixture of experts keeps instead, which the paper does not cover.
 
-    Of k choices of a token, with as many tokens on all ranks that share the experts. What is dropped is kept nowhere.
+    It assumes that all ranks that share the experts have equally many tokens, and that none are dropped.
     """
     rows, wide, k = shape.context * b // cut.outside, max(e, 4), shape.top_k
     group = shape.group or shape.context
@@ -158,10 +158,10 @@ def _experts(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
 
 
 def _attention(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]:
-    """What attention keeps beside queries, keys and values, and its output in the order in which it goes on."""
+    """What attention keeps besides queries, keys, values, and the output as `.attended` takes it."""
     rows = shape.context * b
     if _by_tiles(shape, cut):
-        why = "from it a tile's probabilities are made again"
+        why = "from it backward recomputes a tile's probabilities"
         found = [Kept(".attention", "log of each query's sum", max(e, 4) * rows * shape.heads // cut.inside, 0, why)]
     elif recompute == "selective":
         return []
@@ -173,12 +173,12 @@ def _attention(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[K
 
 
 def _by_tiles(shape: Shape, cut: Cut) -> bool:
-    """Whether attention keeps no scores anyway, but makes a tile of them at a time again."""
+    """Whether attention keeps no scores in any case, and recomputes a tile of them at a time."""
     return shape.flash or cut.ring
 
 
 def _scores(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
-    """What selective recomputation makes again: whatever has an entry for each pair of tokens."""
+    """What selective recomputation recomputes: the arrays with an entry for each pair of tokens."""
     if _by_tiles(shape, cut):
         return []
     heads = b * shape.heads // cut.inside
@@ -192,7 +192,7 @@ def _scores(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
             squares,
             "" if shape.dropout else "nothing is dropped",
         ),
-        Kept(".attention", "probabilities after dropout", 0, e * squares, "made again from the mask"),
+        Kept(".attention", "probabilities after dropout", 0, e * squares, "recomputed from the mask"),
     ]
 
 
@@ -215,13 +215,13 @@ def _around(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
 
 
 def activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> int:
-    """What is kept when forward is over: L blocks, and what is around them. The arguments are of `activations`."""
+    """The bytes kept at the end of forward, in all blocks and around them. Arguments as for `activations`."""
     kept = activations(shape, sequences, itemsize, cut)
     return sum(each.num_bytes * (shape.layers if each.layer.startswith(".") else 1) for each in kept)
 
 
 def paper_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> tuple[int, int]:
-    """What the paper's model keeps of a block, and around all blocks. The arguments are of `activations`."""
+    """The bytes that the paper's model keeps in a block, and around all blocks. Arguments as for `activations`."""
     block, around = 0, 0
     for kept in activations(shape, sequences, itemsize, cut):
         if kept.layer.startswith("."):
@@ -232,15 +232,15 @@ def paper_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut:
 
 
 def peak_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> int:
-    """The most that is held at any moment of forward and backward. The arguments are of `activations`.
+    """The most bytes held at any moment of forward and backward. Arguments as for `activations`.
 
-    Without recomputation that is when forward is over. What is made again comes on top of what is still kept
-    when backward comes to the last block; the layers after it are free by then, but the loss keeps its
-    probabilities until backward returns:
+    Without recomputation the peak is at the end of forward. Recomputed arrays add to what is still kept when
+    backward reaches the last block; the layers after it are free by then, but the loss keeps its probabilities
+    until backward returns:
 
         full          all blocks' inputs, and all that the last block keeps without recomputation
-        selective     the last block up to its attention, and the scores; or, if its rest and the layers after it
-                      have more than those, still when forward is over
+        selective     the last block up to its attention, and the scores; or the end of forward, if the rest of that
+                      block and the layers after it hold more than the scores
     """
     b, e = sequences, itemsize
     over = activation_bytes(shape, b, e, cut)
@@ -250,7 +250,7 @@ def peak_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: 
     after = _total(k for k in _around(shape, b, e, cut) if k.layer in ("norm", "logits"))
     if shape.recompute == "full":
         return over - after + _total(_block(shape, b, e, "none", cut))
-    looking = (".norm1", ".qkv", ".attention", ".attended")  # what `.attended` takes in is attention's output
+    looking = (".norm1", ".qkv", ".attention", ".attended")  # the input of `.attended` is attention's output
     before = _total(k for k in block if k.layer in looking)
     return over - after - _total(block) + max(after + _total(block), before + _total(_scores(shape, b, e, cut)))
 
@@ -272,10 +272,10 @@ def megatron_activation_bytes(
     pipeline_parallel: int = 1,
     chunks: int = 1,
 ) -> float:
-    """The bytes that L layers, or the first of p stages of 1F1B, keep on each of t ranks; of 2 an item, of masks 1.
+    """The bytes that L layers, or the first of p stages of 1F1B, keep on each of t ranks: 2 per item, 1 in masks.
 
-        none                  sbh (34 + 5as/h)              what selective recomputation leaves out: 5as²b
-        t                     sbh (10 + 24/t + 5as/(ht))    what is outside of the split: 10sbh
+        none                  sbh (34 + 5as/h)              selective recomputation leaves out 5as²b
+        t                     sbh (10 + 24/t + 5as/(ht))    10sbh are not split
         t, sequence           sbh (34/t + 5as/(ht))
         selective             the same without 5as²b/t
         full                  2sbh

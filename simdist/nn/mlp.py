@@ -43,10 +43,10 @@ def mlp(context_bytes: int, embedding_width: int, hidden_width: int, hidden_laye
         width = hidden_width
     layers.append(
         Linear("logits", width, _BYTES, std=0.1 / math.sqrt(width))
-    )  # small, so that all bytes begin about as likely
+    )  # small, so that all bytes are about equally likely at first
     return Model(Sequence(layers), _next_byte)
 
 
 def _next_byte(windows: Array) -> tuple[Array, Array]:
-    """A window's last byte is the target, those before it are the inputs."""
+    """A window's last byte is the target, the bytes before it are the inputs."""
     return windows[:, :-1], windows[:, -1]

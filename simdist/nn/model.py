@@ -16,19 +16,19 @@ __all__ = ["Model"]
 
 
 class Model:
-    """What a trainer trains.
+    """A model to train: layers, examples and a loss.
 
         total, context = model.forward(windows)     the summed loss of a batch, in nats
         model.backward(context, scale)              adds scale * the loss's derivatives to the gradients
 
-    Backward also comes in the two halves of a `Layer`'s; either way it uses the context up.
+    Backward is also available in two halves, as in a `Layer`; either way it consumes the context.
 
     Args:
         layers: from inputs to logits.
         examples: cuts windows of text, shape (n, length), uint8, into inputs and targets.
         targets_per_window: how many targets a window holds.
         loss: of the logits; cross-entropy, if not given.
-        padded: pads texts at their end if they are too short for the layers.
+        padded: pads texts at their end to a length that the layers can take.
 
     Attributes:
         parameters: all of them, in the order of forward.
@@ -50,11 +50,11 @@ class Model:
         self.parameters = Parameters(layers.parameters)
 
     def of(self, layers: Sequence) -> "Model":
-        """A model of some of these layers alone, whose texts are those of the whole; bound to no memory."""
+        """A model of only these layers, with the same examples and loss; not bound to memory."""
         return Model(layers, self._examples, self.targets_per_window, self.loss, self.padded)
 
     def examples(self, windows: Array) -> tuple[Array, Array]:
-        """Windows of text, shape (n, length), cut into inputs and targets, where the weights are."""
+        """Windows of text, shape (n, length), cut into inputs and targets, in the memory of the weights."""
         return self._examples(moved(windows, self.parameters.kind))
 
     def forward(
@@ -66,7 +66,7 @@ class Model:
 
         Args:
             windows: shape (n, length), uint8.
-            noise: which windows of the global batch these are, for dropout; without it nothing is dropped.
+            noise: identifies these windows in the global batch, for dropout; without it nothing is dropped.
             observer: notified of each of `layers`.
         """
         inputs, targets = self.examples(windows)
@@ -83,7 +83,7 @@ class Model:
             return self.loss.last(logits, tokens.shape[1] - padded.shape[1] - 1)
 
     def backward(self, context: Any, scale: float, observer: Observer | None = None) -> None:
-        """Add the derivatives of scale * the summed loss, and the layers' own, to the parameters' gradients."""
+        """Add the derivatives of scale * the summed loss, auxiliary losses included, to the parameters' gradients."""
         with self._overflow(), auxiliary.scaled(scale):
             self.layers.backward(context[0], self._start(context, scale), observer)
 
@@ -98,7 +98,7 @@ class Model:
             self.layers.backward_weight(context[0], pending, observer)
 
     def _overflow(self) -> AbstractContextManager[object]:
-        """Where an Inf is no mistake: see `simdist.arrays.working.overflow`."""
+        """A context in which 16-bit numbers may overflow: see `simdist.arrays.working.overflow`."""
         return overflow(self.parameters.dtype)
 
     def _start(self, context: Any, scale: float) -> Array:

@@ -1,4 +1,4 @@
-"""Noise: what dropout's masks depend on."""
+"""Noise: the numbers that dropout's masks depend on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,16 +15,16 @@ __all__ = ["Noise"]
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Identifies the elements at hand among all that any rank ever sees.
+    """Identifies elements among all those of a run, whichever rank holds them.
 
-    A mask is a function of these and of the layer's name alone. So a batch, its micro-batches, and any part
-    of it by tokens or heads get the same masks, on any rank and in any order.
+    A mask depends only on these and on the layer's name. So a batch, its micro-batches, and any part of it by tokens or
+    heads get the same masks, on any rank and in any order.
 
     Args:
         seed, step: of the run; at least 0.
-        samples: the number of each sample at hand in the global batch, shape (samples,).
-        first_token, first_head: what comes before the part at hand along each axis.
-        first_key: in attention, the same for the keys; `first_token` is for the queries.
+        samples: the number of each of these samples in the global batch, shape (samples,).
+        first_token, first_head: the number of the first token, and of the first head, of this part.
+        first_key: in attention, the number of the first key; `first_token` is then that of the first query.
     """
 
     seed: int
@@ -53,8 +53,8 @@ class Noise:
         """Which of a layer's attention probabilities stay: booleans of shape (samples, heads, keys, queries).
 
         Args:
-            x: the layer's input, shape (samples, tokens, features): the tokens that look.
-            keys: how many tokens are looked at; as many, if not given.
+            x: the layer's input, shape (samples, tokens, features), of the queries.
+            keys: the number of keys; that of the queries, if not given.
         """
         self.check(x)
         n, t, _ = x.shape
@@ -63,7 +63,7 @@ class Noise:
         return f.kept((n, heads, keys, t), x, self._key(layer), rows, self.first_token, share)
 
     def tiles(self, layer: str, x: Array, heads: int, share: float) -> Callable[[slice, slice, slice], Array]:
-        """`scores` a tile at a time: a function of runs of samples, keys and queries among those at hand."""
+        """`scores` a tile at a time: a function of slices of these samples, keys and queries."""
         self.check(x)
 
         def keep(samples: slice, keys: slice, queries: slice) -> Array:

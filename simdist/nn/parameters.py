@@ -33,7 +33,7 @@ class Parameter:
         name: unique in its model.
         shape: weights are (in_features, out_features).
         mean, std: of the normal distribution that its first values are drawn from.
-        place: where it lies in the whole model's, if this rank has only a part of it.
+        place: its place in the whole model's parameter, if this rank has only a part of it.
 
     Attributes:
         data, gradient: the views, each of the parameter's shape.
@@ -55,10 +55,10 @@ class Parameter:
         self.place = place or Place(shape)
 
     def draw(self, seed: int) -> Array:
-        """Its first values, float64. They depend on the seed and the name alone.
+        """Its initial values, float64. They depend only on the seed and the name.
 
-        So a rank draws the same whatever part of the model it holds, and on any number of ranks; if the
-        parameter is split, it draws the whole and returns its part.
+        So they are the same on any number of ranks, however the model is split. If the parameter itself is split, a
+        rank draws the whole and returns its part.
         """
         digest = hashlib.sha256(self.name.encode()).digest()
         noise = np.random.Generator(np.random.Philox(key=[seed, int.from_bytes(digest[:8], "little")]))
@@ -67,7 +67,7 @@ class Parameter:
 
 
 class Parameters:
-    """Lays parameters out one after the other in a flat vector, in the order in which forward uses them.
+    """Lays out parameters one after the other in a flat vector, in the order in which forward uses them.
 
         flat     |--- embedding.table ---|---- hidden0.w ----|- hidden0.b -|---- …
         spans    0                       8192                …
@@ -104,13 +104,13 @@ class Parameters:
 
     @property
     def kind(self) -> str:
-        """Of array that they are; NumPy's, as long as they are not bound."""
+        """The kind of the bound arrays; NumPy's if none are bound."""
         holder = self._parameters[0] if self._parameters else self  # a stage of a pipeline may have none
         return kind_of(getattr(holder, "data", None))
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the memory that they look into, whether it is all in one vector or not."""
+        """The dtype of the bound memory, whether that is one vector or not."""
         dtype: np.dtype = self._parameters[0].data.dtype
         return dtype
 
@@ -121,7 +121,7 @@ class Parameters:
             data, gradient: shape (size,), one dtype, contiguous; owned by the caller, which may bind others later.
 
         Raises:
-            ArrayError: a vector is not as said.
+            ArrayError: a vector has another shape, dtype or layout.
         """
         for name, flat in (("data", data), ("gradient", gradient)):
             if flat.shape != (self.size,) or flat.dtype != data.dtype:
@@ -129,8 +129,8 @@ class Parameters:
                     f"{name} has shape {flat.shape} and dtype {flat.dtype}; "
                     f"these parameters need shape ({self.size},) and dtype {data.dtype}"
                 )
-            if not flat.flags.c_contiguous:  # what is cut from it would be copies
-                raise ArrayError(f"{name} is not contiguous; parameters need a vector that they can look into")
+            if not flat.flags.c_contiguous:  # parts of it would be copies
+                raise ArrayError(f"{name} is not contiguous; parameters need a vector of which they can be views")
         self.data, self.gradient = data, gradient
         for parameter in self._parameters:
             span = self.spans[parameter.name]
@@ -138,7 +138,7 @@ class Parameters:
             parameter.gradient = gradient[span].reshape(parameter.shape)
 
     def initialize(self, seed: int) -> None:
-        """Fill the bound data with first values; another dtype gets the same ones, rounded, and a phantom none."""
+        """Fill the bound data with the initial values, rounded to its dtype; a phantom stays empty."""
         if kind_of(self.data) == "phantom":
             return
         for parameter in self._parameters:

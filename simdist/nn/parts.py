@@ -26,27 +26,27 @@ __all__ = ["Parts", "attention_layer", "mixture"]
 
 
 class Parts:
-    """Makes each piece of a GPT, here for a process that has the whole of it.
+    """Makes each piece of a GPT, here for a process that holds the whole model.
 
     `gpt` determines the order and the names of the pieces; a subclass that distributes a model over ranks overrides
-    the methods that make them, so a GPT is described only once. Names and sizes are those of the whole model: a
-    piece that is a part knows which (`Place`).
+    the methods that make them, so a GPT is described only once. Names and sizes are those of the whole model; a
+    parameter that is only a part has its `Place` in the whole.
 
-        x           | embedding, norm, dropout                 the stream, which every block adds to
-        inner       |     column -> attention or gelu -> row   what a block does aside: some of the heads, or
-                    |                                          of the hidden features, if ranks share them
+        x           | embedding, norm, dropout                 the stream (the residual stream)
+        inner       |     column -> attention or gelu -> row   inside of a block: some of the heads, or of the hidden
+                    |                                          features, if ranks share them
         x           | logits -> loss
     """
 
     def check(self, shape: Shape) -> None:
-        """Raise ArgumentError, which says what would be possible, if this shape cannot be made of these."""
+        """Raise ArgumentError, which says what would be possible, if these pieces cannot make this shape."""
 
     def padded(self, tokens: Array, shape: Shape) -> Array:
-        """Texts, shape (n, t), made longer at their end, where these pieces cannot take texts of t tokens."""
+        """Texts, shape (n, t), padded at their end if these pieces cannot take texts of t tokens."""
         return tokens
 
     def embedding(self, name: str, vocabulary: int, places: int, width: int, std: float) -> Layer:
-        """(n, t) integers, all tokens of each text, to the stream; with no places there are no vectors of these."""
+        """(n, t) integers, all tokens of each text, to the stream; with 0 places there are no position vectors."""
         return TextEmbedding(name, vocabulary, places, width, std)
 
     def dropout(self, name: str, share: float) -> Layer:
@@ -64,7 +64,7 @@ class Parts:
     def column(
         self, name: str, in_features: int, out_features: int | tuple[int, int], std: float, bias: bool = True
     ) -> Layer:
-        """From the stream to the inside of a block; its columns may be cut, or, of two maps, those of each."""
+        """From the stream to the inside of a block; its columns may be cut, for two maps those of each."""
         return Linear(name, in_features, out_features, std=std, bias=bias)
 
     def row(self, name: str, in_features: int, out_features: int, std: float, bias: bool = True) -> Layer:
@@ -72,7 +72,7 @@ class Parts:
         return Linear(name, in_features, out_features, std=std, bias=bias)
 
     def rotary(self, heads: int, groups: int) -> Layer:
-        """Inside of a block, on queries, keys and values, group by group; both are of the whole model."""
+        """Inside of a block, on queries, keys and values, group by group; the numbers are of the whole model."""
         return Rotary(heads, groups=groups)
 
     def attention(self, name: str, shape: Shape) -> Layer:
@@ -81,7 +81,7 @@ class Parts:
         return attention_layer(name, shape.heads, shape.dropout, groups=groups, recompute=again, flash=shape.flash)
 
     def perceptron(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
-        """What a block does with each token by itself, from the stream to the stream: without its norm."""
+        """The MLP of a block, from the stream to the stream, without its norm."""
         h, inside, gated = shape.width, shape.ffn_features, shape.is_llama
         if shape.experts:
             return self.experts(f"{name}.experts", shape, std, residual_std)
@@ -94,15 +94,15 @@ class Parts:
         )
 
     def experts(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
-        """The same by a mixture of experts: see `Experts`."""
+        """A mixture of experts in place of the MLP: see `Experts`."""
         return mixture(name, shape, std, residual_std)
 
     def logits(self, name: str, width: int, vocabulary: int, std: float) -> Layer:
-        """From the stream to what `loss` takes."""
+        """From the stream to the input of `loss`."""
         return Linear(name, width, vocabulary, std=std, bias=False)
 
     def tied_logits(self, table: Parameter) -> Layer:
-        """The same by the embedding's table of tokens, which is the first of that layer's parameters."""
+        """The same with the embedding's table of tokens, the first parameter of that layer."""
         return TiedLinear(table)
 
     def loss(self) -> Loss:
@@ -120,11 +120,11 @@ def attention_layer(
     recompute: bool = False,
     flash: bool = False,
 ) -> Layer:
-    """What attends: see `Attention`.
+    """The attention of a block: see `Attention`.
 
     Args:
-        recompute: whether what it makes of its input is made again in backward, and not kept.
-        flash: whether it goes a tile at a time, and makes its scores again anyway; nothing else of it is, then.
+        recompute: whether backward recomputes its activations instead of keeping them.
+        flash: whether it works tile by tile; it then recomputes its scores anyway, and `recompute` has no effect.
     """
     layer = Attention(name, heads, dropout, first_head, groups, flash)
     return Recompute(layer) if recompute and not flash else layer
@@ -138,7 +138,7 @@ def mixture(
     exchange: Exchange | None = None,
     perceptrons: Layer | None = None,
 ) -> Experts:
-    """The `Experts` of a GPT of this shape; what is not given is as of one process."""
+    """The `Experts` of a GPT of this shape; the defaults are for one process."""
     return Experts(
         name,
         shape.width,

@@ -9,7 +9,7 @@ __all__ = ["BLOCKS", "RECOMPUTATIONS", "Shape"]
 BLOCKS = ("gpt2", "llama")
 RECOMPUTATIONS = ("none", "selective", "full")
 
-_MULTIPLE = 256  # of which the features inside a perceptron of Llama's are one, where they are not given
+_MULTIPLE = 256  # the default size inside a Llama MLP is a multiple of this
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,21 @@ class Shape:
         block: what blocks are made of, see above.
         kv_heads: the number of key/value heads, a divisor of heads, shared by groups of heads; None for as many.
         head_width: size of a head's query, key and value; if None, width / heads.
-        qkv_bias: whether queries, keys and values have biases in blocks of Llama's too, as Qwen2's have.
-        ffn_width: size inside each MLP; if None, 4 times the width, and in blocks of Llama's 8/3 of it, rounded
-            up to a multiple of 256.
-        experts: the number of expert MLPs in each block; 0 for one MLP for all tokens. This and the following
-            are as for `Experts`.
+        qkv_bias: whether queries, keys and values have biases in Llama blocks too, as in Qwen2.
+        ffn_width: size inside each MLP; if None, 4 times the width, and in Llama blocks 8/3 of it, rounded up to a
+            multiple of 256.
+        experts: the number of expert MLPs in each block; 0 for one MLP for all tokens. For this and the following
+            see `Experts`.
         top_k: the number of experts per token.
-        capacity_factor: their slots, as a multiple of what suffices for even loads.
+        capacity_factor: the experts' slots, as a multiple of what even loads need.
         alpha: the weight of the auxiliary load-balancing loss.
         group: tokens that share slots, a divisor of the context; all of a text if not given.
 
     Raises:
-        ArgumentError: a size lies outside its limits.
+        ArgumentError: a size is outside its limits.
         UnknownNameError: there is no such recomputation, or no such block.
 
-    Source: of Llama's blocks, Touvron et al. 2023, arXiv 2302.13971, section 2.2; of what heads share, Ainslie et al.
+    Source: Llama blocks, Touvron et al. 2023, arXiv 2302.13971, section 2.2; shared keys and values, Ainslie et al.
     2023, arXiv 2305.13245.
     """
 
@@ -103,38 +103,38 @@ class Shape:
 
     @property
     def is_llama(self) -> bool:
-        """Whether blocks are of Llama's kind."""
+        """Whether it has Llama blocks."""
         return self.block == "llama"
 
     @property
     def num_kv_heads(self) -> int:
-        """How many there are of heads that share keys and values."""
+        """The number of key/value heads."""
         return self.kv_heads or self.heads
 
     @property
     def head_features(self) -> int:
-        """Numbers of a head's query, key or value."""
+        """The size of a head's query, key or value."""
         return self.width // self.heads if self.head_width is None else self.head_width
 
     @property
     def attention_width(self) -> int:
-        """Numbers in all queries of a token, and in what attention makes of them: the width, in most models."""
+        """The size of all queries of a token, and of attention's output: the width, in most models."""
         return self.head_features * self.heads
 
     @property
     def kv_width(self) -> int:
-        """Numbers in all keys of a token, and in all values."""
+        """The size of all keys of a token, and of all values."""
         return self.head_features * self.num_kv_heads
 
     @property
     def ffn_features(self) -> int:
-        """How many a perceptron has inside."""
+        """The size inside an MLP."""
         if self.ffn_width is not None:
             return self.ffn_width
         return -(-8 * self.width // (3 * _MULTIPLE)) * _MULTIPLE if self.is_llama else 4 * self.width
 
     @property
     def in_papers(self) -> bool:
-        """Whether it is one that formulas on GPTs, of 12 h² weights a block, speak of."""
+        """Whether the papers' formulas on GPTs apply, those of 12 h² weights per block."""
         of_papers = self.kv_width == self.attention_width == self.width and self.ffn_features == 4 * self.width
         return of_papers and not (self.is_llama or self.experts)

@@ -1,16 +1,16 @@
-"""The operations of a model, forward and backward, as plain functions: the one place where a model computes.
+"""The operations of a model, forward and backward, as plain functions: all computation of a model is here.
 
     x, y    inputs and outputs, the last axis the features    dx, dy    the loss's derivatives by them
     w, b    weights (in_features, out_features), bias         dw, db    the same; a backward function adds to them
 
-What a function returns is the caller's own. Of what it is given it changes only what it adds to: dw, db, and the
+The caller owns what a function returns. A function changes only the arguments that it adds to: dw, db, and the
 first argument of `add` and `positions`.
 
-Arrays of 16 bits give arrays of 16 bits; in between it is reckoned in their working dtype, and rounded once (see
+Arrays of 16 bits give arrays of 16 bits; arithmetic is in their working dtype, and rounded once (see
 `simdist.arrays.working`). Statistics of rows and the loss's probabilities stay in that dtype.
 
-Each function charges the meter: a multiplication and an addition are one operation each, a transcendental
-function is one, and each operand counts as read or written once; of what is one kernel, what goes in and comes out.
+Each function charges the meter: a multiplication, an addition and a transcendental function are one operation each.
+Each operand counts as read or written once; for a fused kernel, only its inputs and outputs count.
 """
 
 from simdist.nn.functional.activation import gelu, gelu_backward, swiglu, swiglu_backward

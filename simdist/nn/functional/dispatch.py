@@ -1,20 +1,20 @@
-"""Dispatch: tokens to the slots of their experts, and what these made of them back to the tokens.
+"""Dispatch: tokens to the slots of their experts, and the experts' outputs back to the tokens.
 
     T  tokens       E  experts      k  choices of a token      h  width
     g  group: tokens that share capacity        C  capacity: slots that an expert has for a group
 
-    Every expert takes as many tokens of every group, whether there are as many or not: what comes later finds it
-    full and is dropped, and what stays empty is zeros. So all shapes are known before anything is chosen.
+    Every expert has equally many slots for every group. Tokens that find an expert full are dropped, and empty slots
+    are zeros. So all shapes are known before the router chooses.
 
         two groups of four tokens, three experts, one choice, C = 2
 
         token         0  1  2  3  |  4  5  6  7
-        chosen        1  1  0  1  |  2  0  2  1          3 is dropped: expert 1 is full of its group
+        chosen        1  1  0  1  |  2  0  2  1          3 is dropped: expert 1 is full for its group
 
         slots         expert 0     expert 1     expert 2
                       2 . | 5 .    0 1 | 7 .    . . | 4 6
 
-First choices go first, all of a group's, in the order of their places; then second choices find what is left.
+All first choices of a group are placed first, in the order of the tokens; second choices take the slots that are left.
 
 Source: Lepikhin et al. 2020, arXiv 2006.16668, algorithm 1, without its random dispatch of second choices.
 """
@@ -32,22 +32,22 @@ __all__ = ["Route", "Routes", "assign", "capacity", "combine", "combine_backward
 
 
 def capacity(tokens: int, experts: int, factor: float, top_k: int = 1) -> int:
-    """How many of a group's tokens an expert takes: tokens / experts · factor, rounded up.
+    """The number of slots that an expert has for a group: tokens / experts · factor, rounded up.
 
-    A token with several choices counts as several. So a factor of 1 is enough where all is even.
+    A token counts once for each of its choices. So a factor of 1 is enough for even loads.
 
     Source: Fedus, Zoph, Shazeer 2021, arXiv 2101.03961, equation 3; with two choices and a factor of 1 it is the
     2N / (G E) of Lepikhin et al. 2020, arXiv 2006.16668, section 2.2.
     """
-    return math.ceil(top_k * tokens * factor / experts - 1e-9)  # not 12 slots for 10 · 1.1
+    return math.ceil(top_k * tokens * factor / experts - 1e-9)  # 11 slots for 10 · 1.1, which is a little above 11
 
 
 class Route(NamedTuple):
-    """Of all tokens' first choices, or second: those that found a slot.
+    """The tokens' first choices (or second, …) that have a slot.
 
     Attributes:
-        tokens: which tokens, each at most once; integers of shape (m,).
-        slots: where they go; integers of the same shape, all different.
+        tokens: the tokens, each at most once; integers of shape (m,).
+        slots: their slots; integers of the same shape, all different.
     """
 
     tokens: Array
@@ -55,12 +55,12 @@ class Route(NamedTuple):
 
 
 class Routes(NamedTuple):
-    """Where tokens go.
+    """The routes of all choices.
 
     Attributes:
         kept: by choice, first to last.
         asked: how often each expert was chosen, shape (E,).
-        dropped: how many of these it had no slot for, shape (E,).
+        dropped: how many of these choices found no slot, shape (E,).
     """
 
     kept: tuple[Route, ...]
@@ -69,22 +69,22 @@ class Routes(NamedTuple):
 
 
 def assign(chosen: Array, experts: int, group: Array, groups: int, slots_per_group: int, slots: int) -> Routes:
-    """Find a slot for each choice, or none.
+    """Assign a slot to each choice, or drop it.
 
     Args:
         chosen: the experts of each token, best first: integers of shape (T, k).
         experts: E.
         group: the number of each token's group, shape (T,); tokens are in the order of their groups and places.
-        groups: how many there are.
+        groups: their number.
         slots_per_group: C.
         slots: of each expert, at least groups · C: the slot of a choice is expert · slots + group · C + place.
     """
     tokens, k = chosen.shape
-    line = np.empty_like(chosen, shape=(k, tokens))  # which queue each choice stands in: its group's, for its expert
+    line = np.empty_like(chosen, shape=(k, tokens))  # the queue of each choice: one per group and expert
     line[...] = chosen.T
     line += group * experts
     line = line.reshape(-1)
-    # Sorted by queue, and in it by choice and place: a place in the queue is the distance from its beginning.
+    # Sorted by queue, then by choice and token: the place in the queue is the distance from its beginning.
     order = np.argsort(line, kind="stable")
     lengths = np.bincount(line, minlength=groups * experts)
     starts = np.cumsum(lengths) - lengths
@@ -103,7 +103,7 @@ def assign(chosen: Array, experts: int, group: Array, groups: int, slots_per_gro
 
 
 def dispatch(x: Array, kept: tuple[Route, ...], slots: int) -> Array:
-    """The slots of all experts, shape (slots, h), with the tokens that go there, from x of shape (T, h)."""
+    """The slots of all experts, shape (slots, h), filled with their tokens from x, shape (T, h)."""
     y = np.zeros_like(x, shape=(slots, x.shape[1]))
     for tokens, places in kept:
         y[places] = x[tokens]
@@ -112,7 +112,7 @@ def dispatch(x: Array, kept: tuple[Route, ...], slots: int) -> Array:
 
 
 def dispatch_backward(dy: Array, kept: tuple[Route, ...], tokens: int) -> Array:
-    """Returns dx, shape (T, h): each token's is the sum over the slots that it went to."""
+    """Returns dx, shape (T, h): for each token the sum over its slots."""
     dx = widened(np.zeros_like(dy, shape=(tokens, dy.shape[1])))
     for who, places in kept:
         dx[who] += dy[places]
@@ -121,10 +121,10 @@ def dispatch_backward(dy: Array, kept: tuple[Route, ...], tokens: int) -> Array:
 
 
 def combine(y: Array, w: Array, kept: tuple[Route, ...]) -> Array:
-    """Each token's weighted sum of what its experts made of it, shape (T, h); nothing, where it was dropped.
+    """Each token's weighted sum of its experts' outputs, shape (T, h); a dropped choice adds nothing.
 
     Args:
-        y: what is in the slots now, shape (slots, h).
+        y: the experts' outputs by slot, shape (slots, h).
         w: the weights of the choices, shape (T, k).
     """
     out = widened(np.zeros_like(y, shape=(len(w), y.shape[1])))
@@ -135,7 +135,7 @@ def combine(y: Array, w: Array, kept: tuple[Route, ...]) -> Array:
 
 
 def combine_backward(y: Array, w: Array, kept: tuple[Route, ...], dout: Array) -> tuple[Array, Array]:
-    """Returns dy and dw, of the shapes of y and w; y, w and kept are of `combine`."""
+    """Returns dy and dw, of the shapes of y and w; y, w and kept are as for `combine`."""
     dy, dw = np.zeros_like(y), np.zeros_like(w)
     for j, (tokens, places) in enumerate(kept):
         d = widened(dout[tokens])

@@ -1,4 +1,4 @@
-"""Experts: the linear maps of several experts at once, each on the slots of its own.
+"""Experts: the linear maps of several experts at once, each on its own slots.
 
 E  experts      m  slots of each        y[e] = x[e] @ w[e] + b[e]
 """

@@ -4,9 +4,9 @@
 
     h = 4, g = 2        columns of qkv     q0 q1 k0 v0 | q2 q3 k1 v1        each d wide
 
-A group is a run of the columns. With as many groups as heads each query has a key and a value of its own; with fewer
-there are fewer of these to make, to keep and to send, and products see them as if each head had its own: that they
-are copied for this is no cost of the method, and not charged.
+A group is a run of the columns. With as many groups as heads, each query has its own key and value. With fewer groups
+there are fewer of these to compute, keep and send. Products here copy them to each head, which is not a cost of the
+method, and not charged.
 
 Source: Ainslie et al. 2023, GQA, arXiv 2305.13245, section 2.2; with one group, Shazeer 2019, arXiv 1911.02150.
 """
@@ -26,7 +26,7 @@ def split_heads(x: Array, heads: int, count: int) -> list[Array]:
 
 
 def num_groups(width: int, heads: int, features: int) -> int:
-    """Of qkv with so many columns, where heads together have so many features: (h + 2 g) d columns, h d features."""
+    """g, if qkv has `width` columns, (h + 2 g) d, and the heads have `features` features together, h d."""
     return (width * heads // features - heads) // 2
 
 
@@ -43,13 +43,13 @@ def split_groups(qkv: Array, heads: int, groups: int) -> tuple[Array, Array, Arr
 
 
 def split_qkv(qkv: Array, heads: int, groups: int) -> tuple[Array, Array, Array]:
-    """Queries, keys and values of each head, (n, h, t, d): views if no heads share any, and else copies."""
+    """Queries, keys and values of each head, (n, h, t, d): views if no heads share any, else copies."""
     q, k, v = split_shared(qkv, heads, groups)
     return q, each_head(k, heads), each_head(v, heads)
 
 
 def split_shared(qkv: Array, heads: int, groups: int) -> tuple[Array, Array, Array]:
-    """Queries of each head, (n, h, t, d), and keys and values of each group, (n, g, t, d): views, if they can be."""
+    """Queries of each head, (n, h, t, d), and keys and values of each group, (n, g, t, d): views where possible."""
     q, k, v = split_groups(qkv, heads, groups)
     n, _, _, t, d = q.shape
     return (q[:, :, 0] if groups == heads else q.reshape(n, heads, t, d)), k, v
@@ -66,7 +66,7 @@ def each_head(x: Array, heads: int) -> Array:
 
 
 def of_groups(dx: Array, groups: int) -> Array:
-    """The sums, (n, g, t, d), of what the heads of each group found, (n, h, t, d)."""
+    """The derivatives of each head, (n, h, t, d), summed over the heads of each group, (n, g, t, d)."""
     n, heads, t, d = dx.shape
     if groups == heads:
         return dx
@@ -76,7 +76,7 @@ def of_groups(dx: Array, groups: int) -> Array:
 
 
 def join(dqkv: Array, dq: Array, dk: Array, dv: Array) -> None:
-    """Write what was found of each head, (n, h, t, d), to where qkv's columns have it.
+    """Write the derivatives of each head, (n, h, t, d), to dqkv, whose columns are ordered as those of qkv.
 
     Args:
         dk, dv: of each head, or of each group.

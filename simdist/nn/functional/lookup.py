@@ -1,4 +1,4 @@
-"""Lookup: vectors that stand for entries and for places."""
+"""Lookup: the vectors of entries and of positions."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ __all__ = ["embedding", "embedding_backward", "positions", "positions_backward",
 
 
 def within(indices: Array, first: int, count: int) -> tuple[Array, Array]:
-    """Which of these indices are among `count` entries from `first` on, and where there; 0 for those that are not."""
+    """The indices relative to `first`, 0 for those not among `count` entries from there; and which of them are."""
     inside = (indices >= first) & (indices < first + count)
     return (indices.astype(np.intp) - first) * inside, inside
 
@@ -26,8 +26,8 @@ def embedding(indices: Array, table: Array) -> Array:
 def embedding_backward(indices: Array, dy: Array, dtable: Array) -> None:
     """Add each row of dy to the row of dtable that it came from.
 
-    Sorted by index, the rows of one entry lie in one run, and the runs are summed in one pass; the order of
-    the sums is always the same.
+    Sorted by index, the rows of an entry are contiguous, and all runs are summed in one pass, always in the same
+    order.
     """
     flat = indices.reshape(-1)
     order = np.argsort(flat, kind="stable")
@@ -36,16 +36,16 @@ def embedding_backward(indices: Array, dy: Array, dtable: Array) -> None:
     starts = (np.cumsum(lengths) - lengths)[entries]
     rows = widened(dy.reshape(-1, dtable.shape[1])[order])
     dtable[entries] += np.add.reduceat(rows, starts, axis=0)
-    used = min(len(entries), len(flat))  # phantom lengths are all nonzero
+    used = min(len(entries), len(flat))  # a phantom's `nonzero` returns all entries
     charge(dy.size, 3 * dy.nbytes + 3 * used * dtable.shape[1] * dtable.itemsize)
 
 
 def positions(x: Array, table: Array) -> Array:
-    """Add to each token the vector of its place, in place, and return x.
+    """Add to each token the vector of its position, in place, and return x.
 
     Args:
-        x: shape (samples, tokens, width), the caller's own.
-        table: shape (places, width), from the place of x's first token on.
+        x: shape (samples, tokens, width), owned by the caller.
+        table: shape (positions, width), starting at the position of the first token of x.
     """
     np.add(x, table[: x.shape[1]], out=x, dtype=working_dtype(x.dtype), casting="same_kind")
     charge(x.size, 2 * x.nbytes + x.shape[1] * table.shape[1] * table.itemsize)
@@ -53,7 +53,7 @@ def positions(x: Array, table: Array) -> Array:
 
 
 def positions_backward(dy: Array, dtable: Array) -> None:
-    """Add to the vector of each place what all samples found for it."""
+    """Add the sum of dy over the samples to the vectors of their positions."""
     there = dtable[: dy.shape[1]]
     dtype = working_dtype(there.dtype)
     np.add(there, dy.sum(axis=0, dtype=dtype), out=there, dtype=dtype, casting="same_kind")

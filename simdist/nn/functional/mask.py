@@ -1,4 +1,4 @@
-"""Mask: dropout, by masks that depend on an element's position, and on nothing else."""
+"""Mask: dropout, with masks that depend only on the positions of elements."""
 
 import math
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ __all__ = ["dropout", "kept"]
 
 
 def dropout(x: Array, keep: Array, share: float) -> Array:
-    """Returns x where `keep` is true, scaled up by 1 / (1 - share), and else zero. Its backward is itself.
+    """Returns x where `keep` is true, scaled up by 1 / (1 - share), and zero elsewhere. It is its own backward.
 
     Source: Srivastava, Hinton, Krizhevsky, Sutskever, Salakhutdinov 2014, J. Mach. Learn. Res. 15, 1929-1958.
     """
@@ -26,10 +26,10 @@ def dropout(x: Array, keep: Array, share: float) -> Array:
 def kept(
     shape: tuple[int, ...], like: Array, key: int, counters: Iterable[Array], first_column: int, share: float
 ) -> Array:
-    """Which elements of an array stay when a share of them is dropped: a function of key and place alone.
+    """The elements of an array that dropout keeps: a function only of the key and of their positions.
 
     A counter-based generator: an element's random number is a hash of its row's counters and its column, so
-    any part of the mask, made anywhere, is that part of the whole mask.
+    a part of the mask has the same values on any rank.
 
         key, sample --mix--> , head --mix--> , token --mix--> a, b        64 bits a row
         a ^ column · golden --mix--> ^ b --mix--> 32 bits an element      kept if they are at least share · 2³²
@@ -38,9 +38,9 @@ def kept(
         shape: of the array that elements are dropped from.
         like: an array of its kind.
         key: 64 bits.
-        counters: what numbers the rows; arrays of integers, one for each axis before the last.
-        first_column: the number of the last axis's first element.
-        share: at least 0 and below 1.
+        counters: the numbers of the rows; arrays of integers, one for each axis before the last.
+        first_column: the number of the first element of the last axis.
+        share: of elements to drop, at least 0 and below 1.
 
     Returns:
         Booleans of this shape.
@@ -62,7 +62,7 @@ def kept(
 
 
 def _hash(a: Array, b: Array, column: Array) -> Array:
-    """32 bits for each row and column, of which the upper ones are the better."""
+    """32 bits for each row and column; the upper bits are the better mixed."""
     h = np.bitwise_xor(a, column)
     h ^= h >> 16
     h *= 0x7FEB352D

@@ -1,4 +1,4 @@
-"""Norm: layer normalization, and that by the root of the mean square alone."""
+"""Norm: layer normalization, and RMSNorm, which only divides by the root mean square."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ __all__ = [
     "rms_norm_backward_weight",
 ]
 
-_EPSILON = 1e-5  # keeps a row of equal numbers from being divided by zero
+_EPSILON = 1e-5  # avoids division by zero for a row of equal numbers
 
 
 @fused("norm")
@@ -57,7 +57,7 @@ def layer_norm(x: Array, gain: Array, bias: Array) -> tuple[Array, Array, Array]
 
 @fused("norm")
 def layer_norm_backward_input(z: Array, r: Array, gain: Array, dy: Array) -> Array:
-    """Returns dx = r (g - mean(g) - z mean(g z)) with g = dy · gain, each row by itself; z, r as of `layer_norm`."""
+    """Returns dx = r (g - mean(g) - z mean(g z)) with g = dy · gain, each row by itself; z, r from `layer_norm`."""
     z_rows, dy_rows, width = as_rows(z), as_rows(dy), z.shape[-1]
     dx, gain, average = np.empty_like(z_rows), widened(gain), _average(z)
     for part in _blocks(dx):
@@ -98,7 +98,7 @@ def rms_norm(x: Array, gain: Array) -> tuple[Array, Array, Array]:
     Returns:
         y and z, of x's shape; r, of shape (rows, 1).
 
-    Source: Zhang and Sennrich 2019, arXiv 1910.07467, equation 4; the 1e-5 is of programs.
+    Source: Zhang and Sennrich 2019, arXiv 1910.07467, equation 4; the 1e-5 is added as in common implementations.
     """
     x_rows = as_rows(x)
     y, z, gain = np.empty_like(x_rows), np.empty_like(x_rows), widened(gain)
@@ -120,7 +120,7 @@ def rms_norm(x: Array, gain: Array) -> tuple[Array, Array, Array]:
 
 @fused("norm")
 def rms_norm_backward_input(z: Array, r: Array, gain: Array, dy: Array) -> Array:
-    """Returns dx = r (g - z mean(g z)) with g = dy · gain, each row by itself; z, r as of `rms_norm`."""
+    """Returns dx = r (g - z mean(g z)) with g = dy · gain, each row by itself; z, r from `rms_norm`."""
     z_rows, dy_rows, dx = as_rows(z), as_rows(dy), np.empty_like(as_rows(z))
     gain = widened(gain)
     for part in _blocks(dx):
@@ -150,7 +150,7 @@ def _blocks(rows: Array) -> list[slice]:
 
 
 def _average(x: Array) -> Array:
-    """What a row's product with is its mean; NumPy adds up short rows at a quarter of the speed."""
+    """A vector whose product with a row is the row's mean; NumPy's sum of short rows is four times slower."""
     average = np.empty_like(x, shape=x.shape[-1], dtype=working_dtype(x.dtype))
     average[...] = 1 / x.shape[-1]
     return average
