@@ -97,7 +97,7 @@ class Ledger:
             return list(self._moments)
 
     def begin(self) -> None:
-        """Forget the moments so far, and with them the peaks; what is alive still counts."""
+        """Discard all moments and peaks so far; arrays that are alive still count."""
         with self._lock:
             self._settle()
             self._moments.clear()

@@ -1,4 +1,4 @@
-"""Phantom: an array with a shape and a dtype but no data, for what is too big to hold.
+"""Phantom: an array with a shape and a dtype but no data, for arrays too big for memory.
 
 It supports NumPy's own functions (`np.add(x, y, out=x)`, `np.matmul(x, w)`, `np.empty_like(x)`), arithmetic,
 slicing and `reshape`, so the code above need not know that nothing is computed. Where a shape depends on data

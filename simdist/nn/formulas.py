@@ -60,11 +60,11 @@ def _perceptron_parameters(shape: Shape) -> int:
 
 
 def matmul_flops(shape: Shape, sequences: int) -> int:
-    """The operations in the matrix products of one forward and backward of so many full-length sequences.
+    """The operations in the matrix products of one forward and backward of full-length sequences.
 
     forward     a block 4 B s h (q + k) + 4 B s h f + 4 B n q (linear maps, attention), the logits 2 B s h V
     backward    twice that, once for the inputs and once for the weights or the other factor
-    again       what is recomputed: 4 B n q a block when selective, all of its forward when full
+    again       recomputation: 4 B n q a block when selective, all of its forward when full
     flash       2 B n q in each backward, for scores that were not kept; selective adds nothing
 
     n is `num_pairs(s)`: s² up to 64 tokens; for longer contexts most pairs that the mask hides are left out, and with
@@ -180,7 +180,7 @@ def training_flops(parameters: float, tokens: float, layers: float = 0, width: f
     Args:
         parameters: N, those that each token uses: not all of a mixture's experts.
         tokens: T.
-        layers, width, context: of the attention: l; h, of all heads together, whatever the model's width; s.
+        layers, width, context: of the attention: l; h, of all heads together (not the model's width); s.
 
     Source: Chowdhery et al. 2022, arXiv 2204.02311, appendix B; 6 N T, Hoffmann et al. 2022, arXiv 2203.15556,
     appendix F.

@@ -19,7 +19,7 @@ class Place:
 
     Attributes:
         shape: of the parameter of the whole model.
-        index: whole[index] is the part at hand; () where it is all of it.
+        index: whole[index] is this part; () if it is the whole.
     """
 
     shape: tuple[int, ...]

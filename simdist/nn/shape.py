@@ -83,7 +83,7 @@ class Shape:
         if self.head_width is None and self.width % self.heads:
             raise ArgumentError(f"width is {self.width} and heads is {self.heads}; needs a multiple of the heads")
         if self.experts < 0 or (self.experts and not 1 <= self.top_k <= self.experts):
-            raise ArgumentError(f"top_k is {self.top_k} and experts is {self.experts}; needs 1 to as many as experts")
+            raise ArgumentError(f"top_k is {self.top_k} and experts is {self.experts}; needs 1 <= top_k <= experts")
         if self.group is not None and (self.group < 1 or self.context % self.group):
             raise ArgumentError(f"group is {self.group} and context is {self.context}; needs a divisor of the context")
         if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):

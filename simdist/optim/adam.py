@@ -13,7 +13,7 @@ class Adam(Moments):
 
     Weight decay is an L2 penalty here, a part of the gradient; AdamW decouples it.
 
-    Cost a step, per weight: 12 operations, 14 with weight decay; weights, m and v are read and written, the gradient
+    Cost per step and weight: 12 operations, 14 with weight decay; weights, m and v are read and written, the gradient
     is read.
 
     Source: Kingma and Ba 2015, arXiv 1412.6980, algorithm 1.

@@ -18,16 +18,17 @@ class AdamW(Moments):
     decay. Here all decay at the same rate.
 
     Args:
-        like, betas, epsilon, decay, start: as of `Moments`.
+        like, betas, epsilon, decay, start: as in `Moments`.
         weight_decay: at least 0.
 
     Attributes:
         state: "m" and "v", zero at first.
 
-    Cost a step, per weight: 13 operations; weights, m and v are read and written, the gradient is read.
+    Cost per step and weight: 13 operations, one of them for weight decay; weights, m and v are read and
+    written, the gradient is read.
 
     Source: Loshchilov and Hutter 2019, arXiv 1711.05101, algorithm 2, with the decay times the learning rate, as
-    PyTorch has it.
+    in PyTorch.
     """
 
     def __init__(

@@ -11,31 +11,31 @@ from simdist.optim.moments import Moments
 
 __all__ = ["AdamW8bit"]
 
-_ROWS_BYTES = 1 << 16  # as much at a time as fits a core's cache together with its companions
+_ROWS_BYTES = 1 << 16  # of one array at a time, so that all arrays of a step fit into a core's cache
 
 
 class AdamW8bit(Moments):
-    """AdamW that keeps m and v as one byte an item, with one scale, the largest absolute value, a block.
+    """AdamW that keeps m and v as one byte per item, with one scale per block, the largest absolute value.
 
         whole     |------ block ------|------ block ------|------ block ------|---
         codes     c c c c c c c c c c c c c …                    uint8, by DynamicCode
         scales    s                   s                   s      float32
 
-    A step decodes a block, updates it as AdamW does, changes the weights, and codes it again: one outlier
-    blurs its own block alone. No v is decoded as 0 unless its whole block is, because a step divides by its root.
-    Blocks are counted from the start of the whole vector, so a shard gives the bits of the whole where it begins
-    and ends at multiples of `alignment`; elsewhere a block that is cut has a scale for each part.
+    A step decodes a block, updates it as AdamW does, changes the weights, and encodes the block again: an outlier
+    costs precision only in its own block. No v is decoded as 0 unless its whole block is 0, because a step divides by
+    its root. Blocks are counted from the start of the whole vector, so a shard gives the same bits as the whole if it
+    begins and ends at multiples of `alignment`; otherwise a block that is cut has a scale for each part.
 
     Args:
-        like, betas, epsilon, weight_decay, decay, start: as of `AdamW`.
-        block: weights a block, at least 1.
+        like, betas, epsilon, weight_decay, decay, start: as in `AdamW`.
+        block: weights per block, at least 1.
 
     Attributes:
-        state: "m" and "v", uint8, one item a weight; "m_scale" and "v_scale", float32, one a block.
+        state: "m" and "v", uint8, one item per weight; "m_scale" and "v_scale", float32, one per block.
 
-    Cost a step, per weight: 13 operations, 6 more to decode and to code; weights are read and written, the
-    gradient is read, and so are m and v, of a byte each, and written. State: 2 bytes a weight and 8 a block,
-    against 8 bytes a weight of AdamW in float32.
+    Cost per step and weight: 13 operations, 6 more to decode and to encode; weights, and m and v of a byte each, are
+    read and written, the gradient is read. State: 2 bytes per weight and 8 per block, against AdamW's 8 bytes per
+    weight in float32.
 
     Source: Dettmers et al. 2022, arXiv 2110.02861, sections 1 and 2 (blocks of 2048).
     """
@@ -59,7 +59,7 @@ class AdamW8bit(Moments):
         self._rows = max(1, _ROWS_BYTES // (like.itemsize * block))
 
     def _zeros(self, like: Array) -> dict[str, Array]:
-        """Codes of zeros, and no scales yet."""
+        """Codes of zeros, and scales of 0."""
         block, start, zeros = self.alignment, self.start, dict[str, Array]()
         num_blocks = -(-(start + len(like)) // block) - start // block if len(like) else 0
         for name, code in self._codes.items():
@@ -85,7 +85,7 @@ class AdamW8bit(Moments):
             self._encode("v", v, items, blocks)
 
     def vectors(self) -> dict[str, Array]:
-        """m and v decoded, in float32; coded again in the same blocks they are the same bits."""
+        """m and v decoded, in float32; encoded again in the same blocks they give the same bits."""
         decoded = {name: np.empty_like(self.state[name], dtype=np.float32) for name in self._codes}
         for items, blocks in self._groups():
             for name, whole in decoded.items():
@@ -93,7 +93,7 @@ class AdamW8bit(Moments):
         return decoded
 
     def restore(self, vectors: Mapping[str, Array], num_steps: int) -> None:
-        """As of `Optimizer`: from m and v as numbers, also those of another rule such as AdamW."""
+        """As in `Optimizer`: from m and v as numbers, also those of another rule such as AdamW."""
         self._check_vectors(vectors, self._codes)
         for items, blocks in self._groups():
             for name, whole in vectors.items():
@@ -101,9 +101,9 @@ class AdamW8bit(Moments):
         self.num_steps = num_steps
 
     def _groups(self) -> Iterable[tuple[slice, slice]]:
-        """The shard a group of whole blocks at a time, as slices of its items and of its blocks; none for a phantom.
+        """The shard in groups of whole blocks, as slices of its items and of its blocks; none for a phantom.
 
-        Where the shard begins or ends inside a block, that part of it is a group.
+        If the shard begins or ends inside a block, that part of the block is a group.
         """
         if kind_of(self.state["m"]) == "phantom":
             return
@@ -119,7 +119,7 @@ class AdamW8bit(Moments):
             at, number = at + items, number + rows
 
     def _decode(self, name: str, items: slice, blocks: slice) -> Array:
-        """A group as numbers."""
+        """Decode a group."""
         scales = self.state[f"{name}_scale"][blocks, None]
         x = np.empty_like(scales, shape=(len(scales), (items.stop - items.start) // len(scales)))
         self._codes[name].decode(self.state[name][items].reshape(x.shape), out=x)
@@ -128,7 +128,7 @@ class AdamW8bit(Moments):
         return flat
 
     def _encode(self, name: str, numbers: Array, items: slice, blocks: slice) -> None:
-        """Keep a group."""
+        """Encode a group into the state."""
         scales = self.state[f"{name}_scale"][blocks, None]
         x = numbers.astype(np.float32).reshape(len(scales), -1)
         np.abs(x).max(axis=1, keepdims=True, out=scales)

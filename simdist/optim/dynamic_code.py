@@ -1,4 +1,4 @@
-"""Dynamic code: numbers of -1 to 1 as one byte each, precise near zero as well as near one."""
+"""Dynamic code: numbers from -1 to 1 as one byte each, precise near zero as well as near one."""
 
 from functools import cache
 
@@ -10,28 +10,28 @@ from simdist.arrays.take import take
 __all__ = ["DynamicCode", "dynamic_code"]
 
 _DECADES = 7  # of the signed numbers
-_DROPPED_BITS = 12  # of a float32's 23 bits of fraction; what is left, 20 bits, is looked up in a table
+_DROPPED_BITS = 12  # of a float32's 23 bits of fraction; the other 20 bits index a table
 
 
 class DynamicCode:
-    """256 numbers, in decades each of which has twice as many as the one below.
+    """256 numbers, in decades with twice as many numbers each as the decade below.
 
         signed      10⁻⁷ … 10⁻⁶: 1   …   0.01 … 0.1: 32   0.1 … 1: 64,   the same below zero, 0 and 1
         unsigned    10⁻⁸ … 10⁻⁷: 1   …   0.01 … 0.1: 64   0.1 … 1: 128,  and 1
 
-    The numbers of a decade are the middles of as many equal parts of it. The lowest of the signed ones, -0.993,
-    is -1 here, so that the largest number of a block comes back exactly, whatever its sign, and so that coding
-    again what was decoded changes nothing.
+    A decade is cut into equal parts, and its numbers are their centers. The lowest signed number, -0.993, is replaced
+    by -1, so that the largest number of a block is decoded exactly, whatever its sign, and so that encoding decoded
+    numbers again changes nothing.
 
-    The unsigned ones have no 0, but one more decade. They are for divisors: if a small number were decoded as 0, the
+    The unsigned code has no 0, but one more decade. It is for divisors: if a small number were decoded as 0, the
     quotient would be unbounded.
 
     Attributes:
         values: the numbers, float32, ascending; a number's code is its index.
 
-    Source: Dettmers et al. 2022, arXiv 2110.02861, section 2 (dynamic quantization), with the numbers of the
-    library that came with it; Li, Chen, Zhu 2023, arXiv 2309.01507, where the 0 among numbers to divide by is found
-    to be a fault ("zero-point problem") and left out.
+    Source: Dettmers et al. 2022, arXiv 2110.02861, section 2 (dynamic quantization), with the numbers of its
+    library, bitsandbytes; Li, Chen, Zhu 2023, arXiv 2309.01507, which leaves out the 0 for divisors ("zero-point
+    problem").
     """
 
     def __init__(self, signed: bool) -> None:
@@ -52,18 +52,18 @@ class DynamicCode:
         self._table = np.searchsorted(limits, centers).astype(np.uint8)
 
     def encode(self, x: Array, out: Array) -> None:
-        """Leave in `out`, uint8, the codes of the numbers nearest to x, float32, from -1 to 1.
+        """Write to `out`, uint8, the codes of the numbers nearest to x, float32, from -1 to 1.
 
-        Of two that are equally near, to 1 in 4096 of x, it may be either.
+        Of two numbers whose distances differ by less than 1/4096 of x, it may be either.
         """
         out[...] = take(self._table, x.view(np.uint32) >> _DROPPED_BITS)
 
     def decode(self, codes: Array, out: Array) -> None:
-        """Leave in `out` the numbers that the codes stand for."""
+        """Write to `out` the numbers of these codes."""
         out[...] = take(self.values, codes)
 
 
 @cache
 def dynamic_code(signed: bool) -> DynamicCode:
-    """The code of this kind; its tables, a MiB, are made once."""
+    """The signed or the unsigned code; its tables, 1 MiB, are made once."""
     return DynamicCode(signed)

@@ -18,21 +18,20 @@ class LAMB(Moments):
         u ← m̂ / (√v̂ + ε) + weight_decay · w
         w ← w - learning_rate · ‖w‖ / ‖u‖ · u
 
-    The ratio is 1 where one of the norms is 0, and outside of the layers.
+    The ratio is 1 if one of the norms is 0, and outside of the layers.
 
     Args:
-        like, decay, start: as of `Optimizer`.
+        like, decay, start: as in `Optimizer`.
         layers: the slices of the whole vector with a ratio each, such as `Parameters.spans.values()`; a
-            shard is given all of them too.
-        combine: how the shards of the whole vector add up what they hold of a norm, as of `norms`. It is called
-            at every step on all ranks that hold a shard; the norms, and so the weights, are the same bits as
-            without shards.
+            shard also takes all of them.
+        combine: reduces the shards' parts of a norm, as in `norms`. It is called at every step on all ranks that hold
+            a shard; the norms, and so the weights, are the same bits as without shards.
         weight_decay: at least 0.
 
     Attributes:
-        state: "m" and "v", zero at first. Beside them it keeps u, as long as the weights, as working space.
+        state: "m" and "v", zero at first. It also keeps u, of the weights' length, as working space.
 
-    Cost a step, per weight: 14 operations, 16 with weight decay, and 10 for the norms; m and v are read and written,
+    Cost per step and weight: 14 operations, 16 with weight decay, and 10 for the norms; m and v are read and written,
     u written and read, weights read twice and written, the gradient is read, and for the norms weights and u twice
     more.
 

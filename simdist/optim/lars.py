@@ -20,24 +20,23 @@ class LARS(Optimizer):
         v ← momentum · v + learning_rate · λ · (g + weight_decay · w)
         w ← w - v
 
-    λ is 1 where ‖w‖ or the denominator is 0, and outside of the layers.
+    λ is 1 if ‖w‖ or the denominator is 0, and outside of the layers.
 
     Args:
-        like, start: as of `Optimizer`.
-        layers: the slices of the whole vector that get a λ each, such as `Parameters.spans.values()`; a shard
-            is given all of them too.
-        combine: how the shards of the whole vector add up what they hold of a norm, as of `norms`. It is called
-            at every step on all ranks that hold a shard; the norms, and so the weights, are the same bits as
-            without shards.
+        like, start: as in `Optimizer`.
+        layers: the slices of the whole vector with a λ each, such as `Parameters.spans.values()`; a shard also
+            takes all of them.
+        combine: reduces the shards' parts of a norm, as in `norms`. It is called at every step on all ranks that hold
+            a shard; the norms, and so the weights, are the same bits as without shards.
         momentum: at least 0 and below 1.
         trust: above 0.
         weight_decay: at least 0; an L2 penalty.
-        decay: which of the layers, whole, are penalised; all, and what is outside of them, if None.
+        decay: the slices of whole layers that are penalized; everything, also outside of the layers, if None.
 
     Attributes:
         state: "velocity", v, zero at first.
 
-    Cost a step, per weight: 5 operations, 7 with weight decay, and 10 for the norms; weights and velocity are read
+    Cost per step and weight: 5 operations, 7 with weight decay, and 10 for the norms; weights and velocity are read
     and written, the gradient is read, and for the norms weights and gradient twice more.
 
     Source: You, Gitman, Ginsburg 2017, arXiv 1708.03888, algorithm 1.
@@ -70,7 +69,7 @@ class LARS(Optimizer):
         self.state = {"velocity": np.zeros_like(like)}
         self._layers = whole.cut(start, start + len(like))
         self._combine = combine
-        # Of each layer as a whole: a shard that holds none of it must still find the same λ as the others.
+        # For each layer as a whole: a shard that holds none of it must still find the same λ as the others.
         self._penalties = [0.0 if decayed is not None and not decayed.within(span) else weight_decay for span in whole]
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:

@@ -21,7 +21,7 @@ class Moments(Optimizer):
         m̂ / (√v̂ + ε)  =  correction · m / (√v + ε √(1 - β₂ᵗ)),   correction = √(1 - β₂ᵗ) / (1 - β₁ᵗ)
 
     Args:
-        like, decay, start: as of `Optimizer`.
+        like, decay, start: as in `Optimizer`.
         betas: β₁ and β₂, at least 0 and below 1.
         epsilon: above 0.
         weight_decay: at least 0; each rule applies it in its own way.
@@ -30,7 +30,7 @@ class Moments(Optimizer):
         state: "m" and "v", zero at first.
 
     Raises:
-        ArgumentError: an argument is outside of its limits.
+        ArgumentError: an argument is outside its limits.
 
     Source: Kingma and Ba 2015, arXiv 1412.6980, algorithm 1 and the end of section 2.
     """
@@ -59,13 +59,13 @@ class Moments(Optimizer):
         self.state = self._zeros(like)
 
     def _zeros(self, like: Array) -> dict[str, Array]:
-        """The state as it begins."""
+        """The initial state."""
         return {"m": np.zeros_like(like), "v": np.zeros_like(like)}
 
     # -- for the rules --------------------------------------------------------------------------------
 
     def _take_in(self, m: Array, v: Array, g: Array, spare: Array) -> None:
-        """Take g into m and v, in place: 7 operations an item, `spare` is working space of their shape."""
+        """Update m and v by g, in place: 7 operations per item; `spare` is working space of their shape."""
         beta1, beta2 = self.betas
         np.subtract(g, m, out=spare)
         np.multiply(spare, 1 - beta1, out=spare)
@@ -76,7 +76,7 @@ class Moments(Optimizer):
         np.add(v, spare, out=v)
 
     def _direct(self, m: Array, v: Array, factor: float, out: Array) -> None:
-        """Leave factor · m̂ / (√v̂ + ε) in `out`: 4 operations an item."""
+        """Write factor · m̂ / (√v̂ + ε) to `out`: 4 operations per item."""
         beta1, beta2 = self.betas
         root = math.sqrt(1 - beta2**self.num_steps)
         np.sqrt(v, out=out)

@@ -7,8 +7,8 @@ rounded to a whole number of units, 2**-52 of the power of two above the largest
     x²                     ------.---------------       float64
     x² + 2**2e             1-----.----                  whose mantissa is x² in units of 2**(2e - 52)
 
-The mantissa is read off as an integer. What rounding loses is half a unit a square at most, as little as an
-ordinary float64 sum promises.
+The mantissa is read as an integer. Rounding loses at most half a unit per square, no more than an ordinary float64
+sum guarantees.
 """
 
 import math
@@ -27,27 +27,27 @@ Combine = Callable[[Array, str], None]
 is "max" for float64 and "sum" for int64; a NaN must survive a max."""
 
 _MANTISSA = 52
-_ROW = 4096  # so many mantissas of 52 bits fit the 64 bits of a sum
-_ROWS = 4  # at a time; they fit a core's cache
+_ROW = 4096  # mantissas of 52 bits, whose sum fits into 64 bits
+_ROWS = 4  # at a time, which fit into a core's cache
 _LIMB = 1 << 32
 _PLAIN = 400  # exponents up to here can be squared; larger ones are divided out first
 
 
 def alone(values: Array, op: str) -> None:
-    """Combine, where there is no other shard."""
+    """Combine without other shards: nothing to do."""
 
 
 def norms(vectors: Sequence[Array], combine: Combine = alone) -> list[float]:
-    """The 2-norm of each vector, of which this rank may hold but a shard.
+    """The 2-norm of each vector, of which this rank may hold only a shard.
 
-    Every rank gets the same bits, and they are those that one rank with the whole vectors would get.
+    Every rank gets the same bits as one rank with the whole vectors.
 
     Args:
-        vectors: this rank's shards, flat and of any real dtype; some may be empty. As many on every rank.
+        vectors: this rank's shards, flat and of any real dtype; some may be empty. The same number on every rank.
         combine: called twice, on every rank: with len(vectors) float64 and with 2 len(vectors) int64.
 
     Returns:
-        A norm is inf or nan where the vector holds one; that of a phantom is 0.
+        The norms: inf or nan if the vector holds one, 0 for a phantom.
 
     Cost: 5 operations an item; the vectors are read twice.
     """
@@ -55,15 +55,15 @@ def norms(vectors: Sequence[Array], combine: Combine = alone) -> list[float]:
 
 
 def norm(parts: Sequence[Array], combine: Combine = alone) -> float:
-    """The 2-norm of one vector, of which this rank holds these parts: as `norms` does it.
+    """The 2-norm of one vector, of which this rank holds these parts: see `norms`.
 
-    A rank may hold none, and each another number of them.
+    The number of parts may differ between ranks, and may be 0.
     """
     return _norms([parts], combine)[0]
 
 
 def _norms(vectors: Sequence[Sequence[Array]], combine: Combine) -> list[float]:
-    """The norm of each vector, given as the parts of it that this rank holds."""
+    """The norm of each vector, from the parts of it that this rank holds."""
     held = [x for parts in vectors for x in parts]
     charge(5 * sum(x.size for x in held), 2 * sum(x.nbytes for x in held))
     # NumPy's maximum keeps a NaN, Python's may not.
@@ -83,12 +83,12 @@ def _norms(vectors: Sequence[Sequence[Array]], combine: Combine) -> list[float]:
 
 @fused("norm_of_vector")
 def largest(x: Array) -> float:
-    """The largest absolute value in x: 0 where x is empty or a phantom, nan where x holds one."""
+    """The largest absolute value in x: 0 if x is empty or a phantom, nan if x holds one."""
     if x.size == 0 or kind_of(x) == "phantom":
         return 0.0
     if x.dtype not in short:
         return max(abs(float(x.max())), abs(float(x.min())))
-    # NumPy compares short floats one by one, but without their signs they are ordered as whole numbers are.
+    # NumPy's comparison of 16-bit floats is slow; without their signs, floats are ordered like their bits.
     bits, top = x.view(np.uint16), 0
     magnitude = np.empty_like(bits, shape=min(x.size, _ROW * _ROWS))
     for start in range(0, x.size, len(magnitude)):
@@ -125,7 +125,7 @@ def _squares(x: Array, exponent: int) -> int:
 
 
 def _root(units: int, exponent: int) -> float:
-    """The square root of so many units of 2**(2 * exponent - 52)."""
+    """The square root of `units` times 2**(2 * exponent - 52)."""
     try:
         return math.ldexp(math.sqrt(units), exponent - _MANTISSA // 2)
     except OverflowError:  # each item is finite, and the norm is not

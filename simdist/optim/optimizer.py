@@ -20,7 +20,7 @@ class Optimizer(ABC):
         whole    |------------------------------------------|
         shard               a |=============| b               Rule(weights[a:b], start=a, …)
 
-    A rule works in place, block by block, with a block or two of scratch space.
+    A rule works in place, block by block, with one or two blocks of working space.
 
     Args:
         like: a vector of the length and dtype of the weights to update.
@@ -29,13 +29,14 @@ class Optimizer(ABC):
 
     Attributes:
         state: name -> flat vector of the rule's state. Each may be replaced by another array of its
-            shape and dtype, one on disk for example.
-        num_steps: how many steps have been made; a part of the state.
+            shape and dtype, such as one on disk.
+        num_steps: the number of steps so far; a part of the state.
         start: as given.
-        alignment: a shard that begins and ends at multiples of this gives the bits that the whole would.
+        alignment: a shard that begins and ends at multiples of this gives the same bits as the whole.
 
     Raises:
-        ArrayError: like is no flat vector of floats.
+        ArrayError: like is not a flat vector of floats.
+        ArgumentError: start is negative.
     """
 
     alignment = 1
@@ -60,7 +61,7 @@ class Optimizer(ABC):
             weights: shape and dtype of `like`.
             gradient: the same shape; of another dtype it is converted block by block.
             learning_rate: of this step.
-            gradient_scale: a factor for the gradient, applied as it is read: to clip it or to undo a loss
+            gradient_scale: a factor of the gradient, applied as it is read: to clip it or to undo a loss
                 scale without an extra pass over memory.
 
         Raises:
@@ -81,14 +82,14 @@ class Optimizer(ABC):
     # -- checkpoints ----------------------------------------------------------------------------------
 
     def vectors(self) -> dict[str, Array]:
-        """The state as vectors with one item per weight, which can be split differently and joined again."""
+        """The state as vectors with one item per weight, which can be joined and split into other shards."""
         return self.state
 
     def restore(self, vectors: Mapping[str, Array], num_steps: int) -> None:
-        """Restore what `vectors` returned, from this rule or one for another shard, after this many steps.
+        """Restore the state from `vectors` of this rule, or of one for another shard, after this many steps.
 
         Raises:
-            ArrayError: a vector is missing, unknown or of another length; nothing is changed then.
+            ArrayError: a vector is missing, unknown or of another length; then nothing is changed.
         """
         self._check_vectors(vectors, self.state)
         for name, vector in vectors.items():
@@ -106,15 +107,15 @@ class Optimizer(ABC):
 
     @cached_property
     def _spare(self) -> list[Array]:
-        """Two blocks of working space; a rule with a kernel on a device, where a block is all of it, asks for none."""
+        """Two blocks of working space. On a device a block is the whole vector, and a rule with a kernel makes none."""
         return [np.empty_like(self._none, shape=self._blocks[0].stop if self._blocks else 0) for _ in range(2)]
 
     def _decayed(self, block: slice) -> list[slice]:
-        """Where weight decay applies inside `block`, counted from its start."""
+        """The slices of `block` where weight decay applies, counted from its start."""
         return [slice(0, block.stop - block.start)] if self._decay is None else self._decay.within(block)
 
     def _penalize(self, x: Array, w: Array, block: slice, weight_decay: float, spare: Array) -> None:
-        """Add weight_decay · w to x, in place, where weights decay; `spare` is working space of the block's length."""
+        """Add weight_decay · w to x, in place, where weights decay; `spare` is working space of a block."""
         if weight_decay:
             for part in self._decayed(block):
                 np.multiply(w[part], weight_decay, out=spare[part])
@@ -122,11 +123,11 @@ class Optimizer(ABC):
 
     @cached_property
     def _decay_edges(self) -> Array:
-        """Where stretches that decay begin and end, in turn."""
+        """The begin and end of each stretch that decays, alternating."""
         return np.array([end for part in self._decayed(slice(0, *self._shape)) for end in (part.start, part.stop)], int)
 
     def _read(self, gradient: Array, block: slice, scale: float, copy: bool = False) -> Array:
-        """A block of the gradient, scaled, in the dtype of the weights; a view of it where that will do."""
+        """A block of the gradient, scaled, in the dtype of the weights; a view if nothing changes and not `copy`."""
         g, spare = gradient[block], self._spare[1][: block.stop - block.start]
         if g.dtype != spare.dtype or (copy and scale == 1):
             np.copyto(spare, g)

@@ -31,10 +31,11 @@ class Schedule:
         shape: after the warm-up "cosine" (half a wave), "linear" or "constant".
         warmup_steps: the number of steps after which the rate is at its peak.
         start: the rate of the first step; if 0, that is the first of `warmup_steps` equal increments from 0.
-        floor: what the rate falls to, as a share of peak.
+        floor: the final rate, as a share of peak.
 
     Raises:
-        ArgumentError: an argument is outside of its limits.
+        ArgumentError: an argument is outside its limits.
+        UnknownNameError: there is no such shape.
 
     Source: Goyal et al. 2017, arXiv 1706.02677, section 2.2 (gradual warm-up); Loshchilov and Hutter 2017,
     arXiv 1608.03983, equation 5 (cosine).
@@ -72,20 +73,20 @@ class Schedule:
 def scaled_learning_rate(
     global_batch_size: int, learning_rate: float = 0.1, batch_size: int = 256, rule: str = "linear"
 ) -> float:
-    """The rate for a global batch of kn on k workers, from one that suits a batch of `batch_size`.
+    """The learning rate for a global batch of kn on k workers, scaled from the rate for a batch of `batch_size`.
 
-    With k times the batch one step replaces k steps, so it goes k times as far: 0.1 · kn/256 for ResNet-50.
-    Early in training that is too far, so warm up: `Schedule(peak=…, start=learning_rate, warmup_steps=…)`.
+    With k times the batch, one step replaces k steps, so its rate is k times as high: 0.1 · kn/256 for ResNet-50.
+    Early in training that is too high, so warm up: `Schedule(peak=…, start=learning_rate, warmup_steps=…)`.
 
     Args:
-        rule: "linear"; or "sqrt", used by LAMB: with the root of k, like the noise of a gradient.
+        rule: "linear"; or "sqrt", used with LAMB: times the root of k.
 
     Raises:
-        ArgumentError: a batch has no size.
+        ArgumentError: a batch size is less than 1.
         UnknownNameError: there is no such rule.
 
-    Source: Goyal et al. 2017, arXiv 1706.02677, sections 2.1 and 5.1; the root, You et al. 2020, arXiv 1904.00962, as
-    LAMB is used there untuned.
+    Source: Goyal et al. 2017, arXiv 1706.02677, sections 2.1 and 5.1; the root, You et al. 2020, arXiv 1904.00962, for
+    LAMB without tuning.
     """
     powers = {"linear": 1.0, "sqrt": 0.5}
     if rule not in powers:

@@ -15,15 +15,15 @@ class SGD(Optimizer):
     """v ← momentum · v + gradient + weight_decay · weights;  weights ← weights - learning_rate · v.
 
     Args:
-        like, decay, start: as of `Optimizer`.
+        like, decay, start: as in `Optimizer`.
         momentum: at least 0 and below 1.
         nesterov: step by gradient + weight_decay · weights + momentum · v instead of v; needs momentum.
         weight_decay: at least 0; here an L2 penalty, a part of the gradient.
 
     Attributes:
-        state: "velocity", v, zero at first; nothing without momentum.
+        state: "velocity", v, zero at first; empty without momentum.
 
-    Cost a step, per weight: 4 operations, 6 with nesterov, 2 without momentum, and with weight decay 2 more; weights
+    Cost per step and weight: 4 operations, 6 with nesterov, 2 without momentum, and with weight decay 2 more; weights
     and velocity are read and written, the gradient is read.
 
     Source: Sutskever, Martens, Dahl, Hinton 2013, ICML, section 2, with the learning rate outside of v.

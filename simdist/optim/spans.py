@@ -13,13 +13,13 @@ class Spans:
 
         whole     |---- 0 ----|-- 1 --|      |----- 2 -----|
         shard              |==================|
-        cut                |0 |-- 1 --|      |2|               counted from where the shard starts
+        cut                |0 |-- 1 --|      |2|               counted from the start of the shard
 
     Args:
         spans: slices with a start, a stop and no step; they are sorted here.
 
     Raises:
-        ArgumentError: a slice is not as said, or two overlap.
+        ArgumentError: a slice has a step or no valid ends, or two overlap.
     """
 
     def __init__(self, spans: Iterable[slice]) -> None:
@@ -45,13 +45,13 @@ class Spans:
         return iter(self._spans)
 
     def cut(self, start: int, stop: int) -> "Spans":
-        """All spans as the shard start … stop sees them: cut to it and counted from its start, some empty."""
+        """All spans cut to the shard start … stop, and counted from its start; some may be empty."""
         length = stop - start
         ends = [[min(max(i - start, 0), length) for i in (span.start, span.stop)] for span in self._spans]
         return Spans(slice(*pair) for pair in ends)
 
     def numbered(self, block: slice) -> list[tuple[slice, int]]:
-        """What of the spans lies inside `block`, counted from the block's start, each with its span's number."""
+        """The parts of spans inside `block`, counted from the block's start, each with the number of its span."""
         found = []
         for i in range(bisect_right(self._stops, block.start), len(self._spans)):
             span = self._spans[i]
@@ -63,5 +63,5 @@ class Spans:
         return found
 
     def within(self, block: slice) -> list[slice]:
-        """What of the spans lies inside `block`, counted from the block's start; empty ones left out."""
+        """The parts of spans inside `block`, counted from the block's start, without empty ones."""
         return [part for part, _ in self.numbered(block)]

@@ -7,7 +7,7 @@
     long ones,     a tile of queries at a time, and only lse is kept: backward recomputes p = exp(s - lse).
     and flash      So there is never more of the matrix than a tile.
 
-Source: Dao et al. 2022, arXiv 2205.14135 (what is kept, Σ p dp = y · dy); Dao 2023, arXiv 2307.08691 (lse alone).
+Source: Dao et al. 2022, arXiv 2205.14135 (the kept values, Σ p dp = y · dy); Dao 2023, arXiv 2307.08691 (lse alone).
 """
 
 import math
@@ -239,7 +239,7 @@ def _dots(y: Any, dy: Any) -> Any:
 
 
 def _dropped(p: Any, keep: Any, share: float) -> Any:
-    """p where `keep` is true, scaled up, and else zero."""
+    """p where `keep` is true, scaled up, and zero elsewhere."""
     w = np.multiply(p, keep, dtype=working_dtype(p.dtype))
     w *= 1 / (1 - share)
     return w.astype(p.dtype)

@@ -167,5 +167,5 @@ def width_of(*arrays: Any) -> int:
 
 
 def blocks_for(items: int, width: int = 1) -> int:
-    """The number of blocks of THREADS for a kernel over so many items."""
+    """The number of blocks of THREADS for a kernel over `items` items."""
     return min(_MOST_BLOCKS, -(-items // (THREADS * width)))

@@ -19,7 +19,7 @@ _A = _C * 0.044715
 def gelu(x: Array) -> tuple[Array, Array]:
     """The Gaussian error linear unit, y = x s with s = (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, and its slope.
 
-    The slope, s + y (1 - s) 2 √(2/π) (1 + 3 · 0.044715 x²), is made while everything is in the cache, and is
+    The slope, s + y (1 - s) 2 √(2/π) (1 + 3 · 0.044715 x²), is computed while everything is in the cache, and is
     all that backward needs.
 
     Returns:
@@ -69,11 +69,11 @@ def gelu_backward(slope: Array, dy: Array) -> Array:
 
 @fused("activation")
 def swiglu(x: Array) -> tuple[Array, Array]:
-    """A gate on what comes beside it, y = g s u with s = 1 / (1 + exp(-g)), and its slopes by g and by u.
+    """The gated linear unit y = g s u with s = 1 / (1 + exp(-g)), and its slopes by g and by u.
 
         slope by g    (s + g s (1 - s)) u        slope by u    g s
 
-    As of `gelu`, slopes are made while everything is in the cache, and are all that backward needs.
+    As in `gelu`, slopes are computed while everything is in the cache, and are all that backward needs.
 
     Args:
         x: shape (…, 2 f): in each row f numbers g, then f numbers u.
@@ -100,7 +100,7 @@ def _swiglu(x: Array, y: Array, slopes: Array) -> None:
     g, u = x[:, 0], x[:, 1]
     by_g, by_u = slopes[:, 0], slopes[:, 1]
     np.multiply(g, 0.5, out=by_g)
-    np.tanh(by_g, out=by_g)  # of half of g: no exponential overflows
+    np.tanh(by_g, out=by_g)  # tanh(g / 2): no exponential overflows
     by_g *= 0.5
     by_g += 0.5  # s
     np.multiply(g, by_g, out=by_u)

@@ -1,20 +1,20 @@
-"""Blockwise: attention that meets the keys a block at a time, and never has all its scores.
+"""Blockwise: attention that processes the keys a block at a time, and never holds all scores.
 
     n, h, t, d    samples, heads, tokens, features of a head
     q             queries, (n, h, t, d)                 k, v    a block of keys and values, (n, h, t', d), or of
                                                                 groups of heads that share them, (n, g, t', d)
     s             scores q · k / √d of this block
 
-What a softmax needs of all keys, its largest score and its sum, is kept as a running one, and put right when a
-later block has a larger score:
+A softmax needs the largest score and the sum over all keys. Both are kept as running values, and rescaled when a later
+block has a larger score:
 
     top' = max(top, max s)        fade = exp(top - top')
     total' = total fade + Σ exp(s - top')
     y' = y fade + Σ exp(s - top') v                      at the end    y / total    and lse = top + log total
 
-That is `flash` in one process, and ring attention over several (`simdist.parallel.sequence.ring`), where blocks come
-by. No exponent is above zero, so nothing overflows. Backward makes the probabilities again from one number a query,
-p = exp(s - lse). It goes a tile of queries at a time, as in `heads`.
+`flash` does this in one process; in ring attention (`simdist.parallel.sequence.ring`) the blocks come from other
+ranks. No exponent is above zero, so nothing overflows. Backward recomputes the probabilities from one number per
+query, p = exp(s - lse). Both work a tile of queries at a time, as in `heads`.
 
 Source: Milakov and Gimelshein 2018, arXiv 1805.02867 (the running sum); Dao et al. 2022, FlashAttention, arXiv
 2205.14135; Dao 2023, FlashAttention-2, arXiv 2307.08691 (division at the end; lse alone kept).
@@ -42,7 +42,7 @@ Keep: TypeAlias = Callable[[slice, slice, slice], Array]
 
 
 class Running(NamedTuple):
-    """What queries have found in the blocks so far, in the working dtype.
+    """The running softmax of queries over the blocks so far, in the working dtype.
 
     Attributes:
         y: Σ exp(s - top) v, shape (n, h, t, d).
@@ -54,12 +54,12 @@ class Running(NamedTuple):
     total: Array
 
     def of(self, queries: slice) -> "Running":
-        """Views of what some of the queries have found."""
+        """Views for some of the queries."""
         return Running(*(x[:, :, queries] for x in self))
 
 
 def running(q: Array) -> Running:
-    """Before the first block."""
+    """The state before the first block."""
     dtype = working_dtype(q.dtype)
     top = np.empty_like(q, shape=q.shape[:-1], dtype=dtype)
     top[...] = -np.inf
@@ -70,15 +70,15 @@ def running(q: Array) -> Running:
 def attend(
     q: Array, k: Array, v: Array, found: Running, causal: bool, keep: Keep | None = None, share: float = 0.0
 ) -> None:
-    """Let queries look at one more block of keys, and add to what they found, in place.
+    """Attend to one more block of keys, and update `found` in place.
 
     Args:
-        causal: whether the keys are the queries' own tokens, so that none sees a later one. A query's first block
-            must have a key that it sees.
+        causal: whether keys and queries are of the same tokens, so that later keys are masked. In its first block
+            each query must see a key.
         keep, share: which probabilities dropout keeps, and the share that it drops.
 
-    Cost: two products of 2 n h d operations for each pair of query and key, of the diagonal's tiles all pairs. Scores
-    stay in the cache: of memory q, k and v are read, and what was found so far is read and written.
+    Cost: two products of 2 n h d operations for each pair of query and key, counting all pairs in the diagonal's tiles.
+    Scores stay in the cache: q, k and v are read from memory, `found` is read and written.
     """
     with in_one_pass(q.nbytes + k.nbytes + v.nbytes + 2 * sum(x.nbytes for x in found)):
         for part in _parts(q, k):
@@ -107,7 +107,7 @@ def _attend_tile(
 
 
 def _follow(s: Array, found: Running) -> Array:
-    """Make scores, in place, exp(s - top') and put the running top and total right: how much y is to fade."""
+    """Turn scores, in place, into exp(s - top') and update top and total; returns fade, the factor for y."""
     top = np.maximum(s.max(axis=-2), found.top)
     s -= top[:, :, None]
     np.exp(s, out=s)
@@ -146,15 +146,15 @@ def attend_backward(
     keep: Keep | None = None,
     share: float = 0.0,
 ) -> None:
-    """Add to dq, dk and dv, in place, what comes of one block.
+    """Add the derivatives of one block to dq, dk and dv, in place.
 
     Args:
         looked: of the queries q, dq, dy, `sums_of` and lse; dy of shape (n, h, t, d).
         seen: of the block k, dk, v, dv. Derivatives are in the working dtype.
-        causal, keep, share: as of `attend`.
+        causal, keep, share: as for `attend`.
 
-    Cost: five products of 2 n h d operations for each pair of query and key. Of memory all is read, and dq, dk and dv
-    are written, too.
+    Cost: five products of 2 n h d operations for each pair of query and key. All arrays are read from memory; dq, dk
+    and dv are also written.
     """
     (q, dq, dy, sums, lse), (k, dk, v, dv) = looked, seen
     shared = k.shape[1] < q.shape[1]
@@ -203,7 +203,7 @@ def _scores(q: Array, k: Array, causal: bool) -> Array:
 
 
 def _tiles(q: Array, k: Array, causal: bool) -> list[tuple[slice, slice]]:
-    """The queries of each tile, and the keys that they look at."""
+    """The queries of each tile, and their keys."""
     everything = slice(0, k.shape[2])
     return [(queries, keys if causal else everything) for queries, keys in tiles(q.shape[2], TILE)]
 

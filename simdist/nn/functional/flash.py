@@ -1,18 +1,18 @@
-"""Flash: causal attention a tile of queries and keys at a time, which never has all its scores, nor keeps any.
+"""Flash: causal attention a tile of queries and keys at a time, which never holds all scores, and keeps none.
 
     n, h, t, d    samples, heads, tokens, features of a head
     lse           log Σ exp s of each query, (n, h, t): all that is kept of the scores
 
              queries
         keys  0   1   2   3
-           0  /   #   #   #        first its own queries meet a block of keys, on the diagonal, where a mask
-           1      /   #   #        hides the later ones, then all queries after them
+           0  /   #   #   #        for each block of keys: first the queries of the same tokens, on the diagonal,
+           1      /   #   #        where a mask hides later keys, then all later queries
            2          /   #
-           3              /        what they have found so far is a running softmax: see `blockwise`
+           3              /        the state between blocks is a running softmax: see `blockwise`
 
-`heads` writes t * t probabilities a head, and keeps them for backward. Here a tile's scores are made, used and
-forgotten in the cache, and backward makes them again: a product more, for memory that grows with t. So it costs
-the operations, and of memory only what goes in and comes out.
+`heads` writes t * t probabilities per head, and keeps them for backward. Here a tile's scores exist only in the cache,
+and backward recomputes them: one more product, for memory that grows only with t. In memory it accesses only its
+inputs and outputs.
 
 Source: Dao, Fu, Ermon, Rudra, Ré 2022, FlashAttention, arXiv 2205.14135, algorithms 2 and 4, theorem 1; Dao 2023,
 FlashAttention-2, arXiv 2307.08691, section 3.1 (lse alone kept).
@@ -37,7 +37,7 @@ _BLOCKS = 16  # at most
 
 
 class _Meeting(NamedTuple):
-    """Queries that look at a block of keys; causal where these are their own tokens."""
+    """Queries that attend to a block of keys; causal if both are of the same tokens."""
 
     queries: slice
     keys: slice
@@ -47,7 +47,7 @@ class _Meeting(NamedTuple):
         return self.queries == self.keys
 
     def kept(self, keep: Keep | None) -> Keep | None:
-        """Of the masks of the whole text's probabilities those of this meeting."""
+        """The part for this meeting of the masks of the whole text's probabilities."""
         if keep is None:
             return None
         query, key = self.queries.start, self.keys.start
@@ -55,7 +55,7 @@ class _Meeting(NamedTuple):
 
 
 def num_flash_pairs(tokens: int) -> int:
-    """How many scores are computed for a head: half of tokens², and half of the diagonal's tiles."""
+    """The number of scores that are computed for a head: half of tokens², and half of the diagonal's tiles."""
     return num_pairs(tokens, TILE)
 
 
@@ -67,10 +67,10 @@ def flash_attention(
     """Returns y = softmax(q kᵀ / √d + mask) v for each head, and lse.
 
     Args:
-        qkv, heads, share, groups: as of `attention`.
+        qkv, heads, share, groups: as for `attention`.
         keep: which probabilities dropout keeps, a tile at a time.
 
-    Cost: two products of 2 n h d `num_flash_pairs(t)` operations each; of memory qkv is read, y and lse are written.
+    Cost: two products of 2 n h d `num_flash_pairs(t)` operations each; qkv is read, y and lse are written.
     """
     q, k, v = split_shared(qkv, heads, groups or heads)
     found = running(q)
@@ -87,10 +87,9 @@ def flash_attention(
 def flash_attention_backward(
     qkv: Array, y: Array, lse: Array, dy: Array, keep: Keep | None = None, share: float = 0.0
 ) -> Array:
-    """Returns dqkv; qkv, y, lse, keep and share are of `flash_attention`.
+    """Returns dqkv; qkv, y, lse, keep and share are as for `flash_attention`.
 
-    Cost: five products of 2 n h d `num_flash_pairs(t)` operations each; of memory qkv, y, dy and lse are read, dqkv
-    is written.
+    Cost: five products of 2 n h d `num_flash_pairs(t)` operations each; qkv, y, dy and lse are read, dqkv is written.
     """
     heads, dqkv = lse.shape[1], np.empty_like(qkv)
     q, k, v = split_shared(qkv, heads, num_groups(qkv.shape[-1], heads, y.shape[-1]))
@@ -108,7 +107,7 @@ def flash_attention_backward(
 
 
 def _meetings(t: int) -> Iterator[_Meeting]:
-    """Each block of keys with its own queries, and with all after them."""
+    """Each block of keys with the queries of the same tokens, and with all later ones."""
     size = max(_KEYS, -(-t // (_BLOCKS * TILE)) * TILE)
     for start in range(0, t, size):
         own = slice(start, min(start + size, t))

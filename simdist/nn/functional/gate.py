@@ -1,6 +1,6 @@
-"""Gate: which experts each token goes to, how much of each it gets, and how evenly the tokens go.
+"""Gate: the experts of each token, their weights, and how even the load is.
 
-T  tokens       E  experts      k  choices of a token      g  group: tokens among whom balance is asked for
+T  tokens       E  experts      k  choices of a token      g  group: tokens whose load is balanced together
 z  logits       p = softmax(z)                              w  weights of the choices
 
              e0   e1   e2   e3          chosen     w, k = 1      w, k = 2
@@ -18,8 +18,8 @@ __all__ = ["balance", "gate", "gate_backward"]
 def gate(z: Array, top_k: int) -> tuple[Array, Array, Array]:
     """The probabilities of the experts, the best experts of each token, and their weights.
 
-    With one choice its weight is its probability, so that the gate learns from what the expert gives; with several
-    they are the probabilities of these, scaled to add up to 1. Of equal logits the first expert wins.
+    With one choice the weight is its probability, so that the gate learns from the expert's output; with several the
+    weights are their probabilities, scaled to add up to 1. Of equal logits the first expert wins.
 
     Args:
         z: shape (T, E), float32 at least.
@@ -34,7 +34,7 @@ def gate(z: Array, top_k: int) -> tuple[Array, Array, Array]:
     p = z - z.max(axis=1, keepdims=True)
     np.exp(p, out=p)
     p /= p.sum(axis=1, keepdims=True)
-    chosen = np.argsort(-z, axis=1, kind="stable")[:, :top_k].copy()  # or all the places would stay
+    chosen = np.argsort(-z, axis=1, kind="stable")[:, :top_k].copy()  # a view would keep all E in memory
     w = p[_rows(p), chosen]
     if top_k > 1:
         w /= w.sum(axis=1, keepdims=True)
@@ -46,9 +46,9 @@ def gate_backward(p: Array, chosen: Array, w: Array, dw: Array, dp: Array | None
     """Returns dz.
 
     Args:
-        p, chosen, w: of `gate`.
+        p, chosen, w: from `gate`.
         dw: the derivatives by w.
-        dp: those by p that come from elsewhere, as from `balance`.
+        dp: further derivatives by p, such as those of `balance`.
     """
     if chosen.shape[1] > 1:  # w = q / Σ q
         top = p[_rows(p), chosen].sum(axis=1, keepdims=True)
@@ -64,23 +64,23 @@ def gate_backward(p: Array, chosen: Array, w: Array, dw: Array, dp: Array | None
 
 
 def balance(p: Array, chosen: Array, group: Array, groups: int) -> tuple[float, Array]:
-    """How unevenly tokens go: E Σ f P of each group, times its tokens, summed over the groups.
+    """How uneven the load is: E Σ f P of each group, times its tokens, summed over the groups.
 
         f      the share of the group's tokens whose first choice an expert is
         P      its mean probability in the group
         E Σ f P    1 where both are uniform; E where all tokens go to one expert with probability 1
 
-    What is chosen has no derivative, but P has: what many choose becomes less likely.
+    f has no derivative, but P has: experts that many tokens choose become less likely.
 
     Args:
-        p, chosen: of `gate`.
+        p, chosen: from `gate`.
         group: the number of each token's group, integers of shape (T,).
-        groups: how many there are.
+        groups: their number.
 
     Returns:
-        the sum, of which the part of each token is 1 where all is even; and its derivatives by p, of p's shape.
+        the sum, to which each token adds 1 where all is even; and its derivatives by p, of p's shape.
 
-    Source: Fedus, Zoph, Shazeer 2021, arXiv 2101.03961, equations 4 to 6, where E is N, without the factor alpha; of
+    Source: Fedus, Zoph, Shazeer 2021, arXiv 2101.03961, equations 4 to 6, where E is N, without the factor alpha;
     groups, Lepikhin et al. 2020, arXiv 2006.16668, section 2.2 (with the mean over the experts instead of E Σ).
     """
     experts = p.shape[1]
@@ -94,5 +94,5 @@ def balance(p: Array, chosen: Array, group: Array, groups: int) -> tuple[float, 
 
 
 def _rows(p: Array) -> Array:
-    """Indices that go with one of columns, to pick some of each row."""
+    """Row indices, shape (T, 1), to select columns of each row."""
     return moved(np.arange(len(p)), p)[:, None]

@@ -1,22 +1,22 @@
-"""Heads: attention, in which every token looks back at those before it, forward and backward.
+"""Heads: causal attention, in which every token attends to those before it, forward and backward.
 
     n, h, t, d    samples, heads, tokens, features of a head
     q, k, v       queries, keys, values, each (n, h, t, d), out of qkv: see `simdist.nn.functional.groups`
-    p             probabilities, a tile of queries at a time, each (n, h, keys, queries): column i says how much
-                  query i takes from each key
+    p             probabilities, a tile of queries at a time, each (n, h, keys, queries): column i holds the weights
+                  of the keys for query i
 
-A query sees no later key. So a tile has the keys up to its last query's own, and the rest is neither multiplied
+A query sees no later key. So a tile has the keys up to that of its last query, and the rest is neither multiplied
 nor kept: with four tiles ten squares of sixteen.
 
              queries
         keys  0   1   2   3
            0  /   #   #   #        /  the diagonal, where a mask hides the later keys
-           1      /   #   #        #  seen whole
+           1      /   #   #        #  all pairs
            2          /   #
            3              /
 
-Keys come before queries so that maxima and sums over the keys run along memory. It goes a few samples at a
-time, so that their scores stay in the cache from the product that makes them to the one that uses them.
+Keys come before queries so that maxima and sums over the keys run along memory. A few samples are processed at a
+time, so that their scores stay in the cache between the products that make and use them.
 """
 
 import math
@@ -44,12 +44,12 @@ __all__ = [
 ]
 
 TILE = 64
-"""How many queries a tile has at least: products of fewer are slow."""
+"""The least number of queries in a tile: smaller products are slow."""
 _TILES = 8  # at most; more would save little
 
 
 def num_pairs(tokens: int, size: int | None = None) -> int:
-    """How many scores attention computes for a head: tokens² of them, less what no tile (of this size) holds."""
+    """The number of scores that attention computes for a head: tokens², less those outside of all tiles."""
     return sum((queries.stop - queries.start) * keys.stop for queries, keys in tiles(tokens, size))
 
 
@@ -100,9 +100,9 @@ def attention(
 def attention_backward(
     qkv: Array, y: Array, p: tuple[Array, ...], dy: Array, keep: Array | None = None, share: float = 0.0
 ) -> Array:
-    """Returns dqkv; qkv, y, p, keep and share are of `attention`.
+    """Returns dqkv; qkv, y, p, keep and share are as for `attention`.
 
-    Softmax's backward needs Σ p dp over the keys, which is y · dy: what dropout took is zero in both.
+    Softmax's backward needs Σ p dp over the keys, which is y · dy: dropped terms are zero in both.
 
     Cost: four products of 2 n h d `num_pairs(t)` operations each.
 
@@ -117,7 +117,7 @@ def attention_backward(
         (ys,), (dys,) = split_heads(widened(y[part]), heads, 1), split_heads(widened(dy[part]), heads, 1)
         sums = np.vecdot(ys, dys)[:, :, None]
         charge(2 * ys.size, 2 * ys.size * qkv.itemsize)
-        # The last tile sees every key, so it writes to where the others then add.
+        # The last tile sees every key, so it fills the arrays to which the others then add.
         for (queries, keys), tile in zip(reversed(tiles(t)), reversed(p), strict=True):
             kept = None if keep is None else keep[part][:, :, keys, queries]
             looked = q[:, :, queries], dq[:, :, queries], dys[:, :, queries], sums[..., queries]
@@ -145,8 +145,8 @@ def tile_backward(
         looked: of its queries q, dq, dy and the sums y · dy.
         seen: of its keys k, dk, v, dv.
         p: the probabilities, keys before queries.
-        keep, share: as of `attention`, of this tile.
-        itemsize: of the numbers as they are kept.
+        keep, share: as for `attention`, of this tile.
+        itemsize: of the numbers as stored.
         add_looked, add_seen: whether to add to dq, and to dk and dv, or to fill them.
     """
     (q, dq, dy, sums), (k, dk, v, dv) = looked, seen
@@ -170,7 +170,7 @@ def tiles(t: int, size: int | None = None) -> list[tuple[slice, slice]]:
     """The queries of each tile, and the keys up to the last of them.
 
     Args:
-        size: how many queries; if not given, `TILE`, or as many as make eight tiles.
+        size: queries per tile; if not given, `TILE`, or for long texts the number that makes eight tiles.
     """
     size = size or max(TILE, -(-t // _TILES))
     ends = [min(start + size, t) for start in range(0, max(t, 1), size)]
@@ -197,13 +197,13 @@ def _mask(t: int, dtype: Any) -> Array:
 
 
 def mask_later_keys(s: Array) -> None:
-    """Let no query of a tile, the last of whose keys is its own last query's, see a key later than itself."""
+    """Mask the scores of later keys in a tile whose last key belongs to its last query."""
     if kind_of(s) != "phantom":  # of a long text even the mask of one tile may not fit in memory
         s[:, :, -s.shape[-1] :] += moved(_mask(s.shape[-1], s.dtype), s)
 
 
 def _softmax(s: Array, scale: float, itemsize: int) -> None:
-    """Make the scores of a tile, in place, probabilities over the keys that each query may see."""
+    """Turn the scores of a tile, in place, into probabilities over the keys that each query may see."""
     s *= scale
     mask_later_keys(s)
     s -= s.max(axis=-2, keepdims=True)
@@ -213,7 +213,7 @@ def _softmax(s: Array, scale: float, itemsize: int) -> None:
 
 
 def dropped(p: Array, keep: Array, share: float, itemsize: int) -> Array:
-    """p where `keep` is true, scaled up, and else zero."""
+    """p where `keep` is true, scaled up, and zero elsewhere."""
     w = np.multiply(p, keep)
     w *= 1 / (1 - share)
     charge(2 * p.size, 2 * p.size * itemsize + keep.nbytes)

@@ -1,4 +1,4 @@
-"""Loss: the softmax of logits and its cross-entropy with what was to be guessed."""
+"""Loss: the softmax of logits and its cross-entropy with the targets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,14 +22,14 @@ def cross_entropy(
     Each row is shifted by its largest logit first, so no exponential overflows and each sum is at least 1.
 
     Args:
-        logits: shape (examples, classes): all classes, or those from `first` on, where others have the rest.
+        logits: shape (examples, classes): all classes, or those from `first` on, if other ranks have the rest.
         targets: shape (examples,), integers below the number of all classes.
-        combine: combine(values, op) replaces the values, in place, by their reduction over all who have some of
-            the classes: with "max" one value an example, then with "sum" two.
+        combine: combine(values, op) replaces the values, in place, by their reduction over all ranks that have some
+            of the classes: with "max" one value per example, then with "sum" two.
 
     Returns:
         The sum in nats, added up in float64; and the probabilities, of the logits' shape, in their working
-        dtype: in fewer bits a probability near 1 would be 1, and its derivative nothing.
+        dtype: in 16 bits a probability near 1 would round to 1, and its derivative to 0.
     """
     wide = widened(logits)
     top = wide.max(axis=1)
@@ -52,8 +52,8 @@ def cross_entropy_backward(p: Array, targets: Array, scale: float, dtype: Any = 
     """The derivatives of scale · `cross_entropy` by the logits: scale (p - 1 at the target).
 
     Args:
-        dtype: of the logits; that of p where it is not given.
-        first: as of `cross_entropy`.
+        dtype: of the logits; that of p if not given.
+        first: as for `cross_entropy`.
     """
     d = p * scale
     at, inside = within(targets, first, p.shape[1])

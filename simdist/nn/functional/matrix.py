@@ -1,4 +1,4 @@
-"""Matrix: products of matrices, and the linear map made of them. All of a model's products are made here."""
+"""Matrix: products of matrices, and linear maps. All matrix products of a model are computed here."""
 
 import numpy as np
 
@@ -12,11 +12,11 @@ __all__ = ["as_rows", "column_sums", "linear", "linear_backward_input", "linear_
 def product(
     x: Array, w: Array, out: Array | None = None, plus: Array | None = None, itemsize: int | None = None
 ) -> Array:
-    """Returns x @ w + plus, in `out` if there is one: as `matmul` does it.
+    """Returns x @ w + plus, in `out` if given: see `matmul`.
 
     Args:
         plus: the caller charges for it.
-        itemsize: of the numbers as they are kept, where x and w are their working form.
+        itemsize: of the numbers as stored, if x and w are in their working dtype.
 
     Cost: 2 m k n operations for (m, k) @ (k, n).
     """
@@ -26,12 +26,12 @@ def product(
 
 
 def as_rows(x: Array) -> Array:
-    """All axes before the last as one."""
+    """x with all axes before the last merged into one."""
     return x.reshape(-1, x.shape[-1])
 
 
 def column_sums(rows: Array) -> Array:
-    """The sum of all rows, in their working dtype: as a product, for which a matrix library takes half of NumPy's time.
+    """The sum of all rows, in their working dtype: a matrix product, which takes half the time of NumPy's sum.
 
     The caller charges for it.
     """
@@ -51,12 +51,12 @@ def linear(x: Array, w: Array, b: Array | None = None) -> Array:
 
 
 def linear_backward_input(dy: Array, w: Array) -> Array:
-    """Returns dx = dy @ w.T: all that the layer before waits for."""
+    """Returns dx = dy @ w.T, which the layer before waits for."""
     return product(as_rows(dy), w.T).reshape(*dy.shape[:-1], w.shape[0])
 
 
 def linear_backward_weight(x: Array, dy: Array, dw: Array, db: Array | None = None) -> None:
-    """Add x.T @ dy to dw and the column sums of dy to db: nobody waits for it but the optimizer."""
+    """Add x.T @ dy to dw and the column sums of dy to db, which only the optimizer waits for."""
     x, dy = as_rows(x), as_rows(dy)
     product(x.T, dy, out=dw, plus=dw)
     charge(dw.size, 3 * dw.nbytes)

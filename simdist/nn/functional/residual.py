@@ -1,4 +1,4 @@
-"""Residual: what goes around a layer is added to what comes out of it."""
+"""Residual: a layer's input is added to its output."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ __all__ = ["add"]
 
 
 def add(y: Array, x: Array) -> Array:
-    """Add x, of y's shape or one row, to y, in place, and return y, which is the caller's own."""
+    """Add x, of y's shape or one row, to y, in place, and return y, which the caller owns."""
     np.add(y, x, out=y, dtype=working_dtype(y.dtype), casting="same_kind")
     charge(y.size, 2 * y.nbytes + x.nbytes)
     return y

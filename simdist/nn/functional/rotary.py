@@ -1,17 +1,17 @@
-"""Rotary: where a token stands, told to attention by turning its queries and keys (RoPE).
+"""Rotary: positions encoded for attention by rotating queries and keys (RoPE).
 
-    d    features of a head, in pairs (i, i + d/2)          m    the number of a token in its text
+    d    features of a head, in pairs (i, i + d/2)          m    the position of a token in its text
 
-A pair is a point in a plane, and pair i is turned by the angle m 10000^(-2i/d). How much a query has in common with a
-key then depends on how far apart the two are, and not on their positions otherwise:
+A pair is a point in a plane, and pair i is rotated by the angle m 10000^(-2i/d). The product of a query and a key then
+depends only on the distance between their positions:
 
-    ⟨turned by m, turned by m'⟩ = ⟨as it was, turned by m' - m⟩
+    ⟨q rotated by m, k rotated by m'⟩ = ⟨q, k rotated by m' - m⟩
 
-Turning back is turning by -m, and that is its backward. The 10000 is the paper's, and of Llama 1 and 2; Llama 3 has
-500000, which changes no cost.
+Its backward is the rotation by -m. The 10000 is that of the paper and of Llama 1 and 2; Llama 3 has 500000, at the
+same cost.
 
 Source: Su, Lu, Pan, Murtadha, Wen, Liu 2021, RoFormer, arXiv 2104.09864, section 3.2.2, where pairs are neighbours;
-which features make a pair is a matter of the order in which those of queries and keys are written.
+the choice of pairs only permutes the features of queries and keys.
 """
 
 from functools import lru_cache
@@ -30,16 +30,16 @@ _BASE = 10_000.0
 
 
 def rotary(qkv: Array, heads: int, places: Array, back: bool = False, groups: int | None = None) -> Array:
-    """Returns queries and keys turned by where their tokens stand, and values as they are.
+    """Returns qkv with queries and keys rotated by the positions of their tokens, and values unchanged.
 
     Args:
-        qkv: shape (n, t, heads * 3 * d) with an even d, or (n, t, (heads + 2 groups) * d): as of `attention`.
-        places: the numbers of the t tokens in their text; integers of shape (t,), in the host's memory.
-        back: whether to turn them back: so it takes derivatives of what it returned to those of what it was given.
-        groups: of heads that share a key and a value; as many as heads, if not given.
+        qkv: shape (n, t, heads * 3 * d) with an even d, or (n, t, (heads + 2 groups) * d): as for `attention`.
+        places: the positions of the t tokens in their text; integers of shape (t,), on the host.
+        back: whether to rotate back, which is the backward of this function.
+        groups: of heads that share a key and a value; if not given, one per head.
 
     Raises:
-        ArrayError: there are not as many places as tokens.
+        ArrayError: the number of places is not that of tokens.
     """
     n, t, width = qkv.shape
     if len(places) != t:

@@ -1,4 +1,4 @@
-"""Layers: forward and backward of one step of a model, on parameters it holds and a context it hands out."""
+"""Layers: forward and backward of one step of a model, with its parameters, and a context for each batch."""
 
 from simdist.nn.layers.activation import Dropout, Gelu, SwiGLU
 from simdist.nn.layers.attention import Attention

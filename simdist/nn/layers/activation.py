@@ -1,4 +1,4 @@
-"""Activation: layers that work on each element by itself, or on it and the one it is a gate of."""
+"""Activation: elementwise layers, gated or not, and dropout."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ class Gelu(Weightless):
 
 
 class SwiGLU(Weightless):
-    """A gate on what comes beside it: (…, 2 f) to (…, f), see `simdist.nn.functional.swiglu`."""
+    """The gated linear unit with a SiLU gate: (…, 2 f) to (…, f), see `simdist.nn.functional.swiglu`."""
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is the slopes."""
@@ -36,13 +36,13 @@ class SwiGLU(Weightless):
 
 
 class Dropout(Weightless):
-    """Drops a share of the elements, while there is noise, and scales up the others.
+    """Drops a share of the elements, if there is noise, and scales up the others.
 
     Args:
         name: unique in its model; masks depend on it.
         share: at least 0 and below 1.
-        tokens: tokens(count) -> the number in its text of each of so many tokens at hand, where those are not
-            the first ones.
+        tokens: tokens(count) -> the positions in the text of the `count` tokens of the input; if not given, from
+            the noise's first token on.
     """
 
     def __init__(self, name: str, share: float, tokens: Callable[[int], Array] | None = None) -> None:

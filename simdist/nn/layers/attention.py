@@ -22,16 +22,16 @@ class _Context(NamedTuple):
 class Attention(Weightless):
     """Causal self-attention of some heads on (n, t, (heads + 2 groups) * d) queries, keys and values.
 
-    It has no weights, but holds up to t * t probabilities a head: what selective recomputation makes anew. With flash
-    it holds one number a query and head instead, and selective recomputation leaves it so; it has the same masks.
+    It has no weights, but keeps up to t * t probabilities per head, which selective recomputation recomputes. With
+    flash it keeps one number per query and head instead, and has the same masks.
 
     Args:
         name: unique in its model; dropout's masks depend on it.
-        heads: how many there are in its input.
+        heads: the number of heads in its input.
         dropout: the share of the probabilities that is dropped.
-        first_head: how many heads of the model come before these.
-        groups: of heads that share keys and values; as many as heads, if not given.
-        flash: whether it is `flash_attention`, or else `attention`.
+        first_head: the number of the model's heads before these.
+        groups: of heads that share keys and values; if not given, one per head.
+        flash: whether to use `flash_attention` instead of `attention`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Attention(Weightless):
         self.flash = flash
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
-        """The context is all that took part."""
+        """The context is the input, the output, and what backward needs of the probabilities and masks."""
         keep = None
         if noise is not None and self.dropout:
             there = replace(noise, first_head=noise.first_head + self.first_head)

@@ -1,4 +1,4 @@
-"""Embedding: vectors for entries."""
+"""Embedding: a vector for each entry of a vocabulary."""
 
 from simdist.arrays import Array
 from simdist.errors import ArrayError
@@ -23,7 +23,7 @@ class Embedding(Layer):
         return f.embedding(x, self.table.data).reshape(rows, columns * self.table.shape[1]), x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
-        """Integers have no derivative, so what comes back is empty; dy is pending."""
+        """Integers have no derivative, so an empty array is returned; dy is pending."""
         return dy[:, :0], dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
@@ -32,12 +32,12 @@ class Embedding(Layer):
 
 
 class TextEmbedding(Layer):
-    """A vector for each token, plus one for its place: (n, t) integers to (n, t, width).
+    """A vector for each token, plus one for its position: (n, t) integers to (n, t, width).
 
     Args:
-        vocabulary: how many different tokens there are.
-        places: the most tokens that a text may have; 0 for as many as there are, and no vectors of places.
-        std: of the first values of both tables.
+        vocabulary: the number of different tokens.
+        places: the most tokens that a text may have; 0 for no limit and no position vectors.
+        std: of the initial values of both tables.
     """
 
     def __init__(self, name: str, vocabulary: int, places: int, width: int, std: float) -> None:
@@ -57,11 +57,11 @@ class TextEmbedding(Layer):
         return (y if self.places is None else f.positions(y, self.places.data)), x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
-        """Integers have no derivative, so what comes back is empty; dy is pending."""
+        """Integers have no derivative, so an empty array is returned; dy is pending."""
         return dy[:, :, :0], dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
-        """Add each vector of dy to that of its token and that of its place."""
+        """Add each vector of dy to that of its token and that of its position."""
         f.embedding_backward(context, pending, self.tokens.gradient)
         if self.places is not None:
             f.positions_backward(pending, self.places.gradient)

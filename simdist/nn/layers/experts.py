@@ -32,46 +32,46 @@ class _Context(NamedTuple):
 
 
 class Experts(Layer):
-    r"""Each token goes only to the top_k experts (MLPs) that a router rates best for it.
+    r"""Each token goes only to the top_k experts (MLPs) that a router rates highest for it.
 
         x  -+-> router -> softmax -> the best experts, and weights w
             |
             +-> dispatch -> slots -> to_experts -> hidden, gelu, thought -> to_tokens -> combine -> y = Σ w expert(x)
 
-    It has the parameters of all experts, at the operations of top_k. An expert has `capacity` slots for each group
-    of tokens; a token that finds them full is dropped: its output from this expert is zero, so that only the
-    residual connection passes it on.
+    It has the parameters of all experts, and computes only top_k of them per token. An expert has `capacity` slots for
+    each group of tokens; a token that finds them full is dropped: its output from this expert is zero, so that only
+    the residual connection passes it on.
 
-    A group is a run of tokens of one text. So what is dropped depends on this text alone, and not on how many others
-    are in the batch, or on which rank: a model on many ranks drops the tokens that it drops on one. A text's last
-    run may be shorter, and has the capacity of a full one, so that what comes later never takes anything from a
-    first choice; second choices do give way to later tokens' first ones.
+    A group is a run of tokens of one text. So dropping depends only on this text, and not on the rest of the batch or
+    on ranks: a model on many ranks drops the same tokens as on one. A text's last run may be shorter, and has the
+    capacity of a full one, so that later tokens never displace a first choice; second choices do give way to the
+    first choices of later tokens.
 
     Choices are not a continuous function of the weights. If two experts are rated equal, the last bit of a sum decides,
     so in low precision runs that sum in another order, as on other numbers of ranks, may diverge.
 
     So that all experts are used, alpha · E Σ f P (see `balance`) of each group is added to the loss of every token
-    in it: at least alpha a token, where all is even.
+    in it: alpha per token if the load is even.
 
     Args:
         name: unique in its model.
         width, hidden: h, and the hidden size of an expert.
         experts: E, of the whole model.
-        top_k: 1, or 2; or more.
-        capacity_factor: slots for a group: see `capacity`. 1 is enough where all is even.
+        top_k: from 1 to the number of experts.
+        capacity_factor: determines the slots for a group: see `capacity`. 1 is enough for an even load.
         alpha: the weight of the auxiliary loss.
         group: tokens in a group.
-        std, residual_std: of the first weights: of the router and the first linear map; of the second.
-        exchange: how slots are sent to experts, if other ranks have some of them.
-        perceptrons: what the experts at hand compute from their slots; two linear maps with a gelu between them,
-            if not given.
+        std, residual_std: of the initial weights: of the router and the first linear map; of the second.
+        exchange: sends slots to experts, if other ranks have some of them.
+        perceptrons: computes the experts' outputs from their slots; if not given, two linear maps with a gelu between
+            them.
         gated: whether these have a gate instead, and no biases: see `SwiGLU`.
 
-    Cost per forward: that of a perceptron on all slots, full or empty, and twice `to_experts` and `to_tokens` with
-    backward. All shapes are known beforehand, so phantoms cost what arrays do, up to what is dropped.
+    Cost: forward that of an MLP on all slots, full or empty; forward and backward each call `to_experts` and
+    `to_tokens` once. All shapes are known beforehand, so phantoms cost the same as arrays, except for dropped tokens.
 
     Raises:
-        ArgumentError: a number lies outside its limits.
+        ArgumentError: a number is outside its limits.
 
     Source: Fedus, Zoph, Shazeer 2021, arXiv 2101.03961, section 2; Lepikhin et al. 2020, arXiv 2006.16668,
     section 2.2.
@@ -97,7 +97,7 @@ class Experts(Layer):
         if group < 1 or not 1 <= top_k <= experts or not capacity_factor > 0 or not alpha >= 0:
             raise ArgumentError(
                 f"{experts} experts, top_k {top_k}, capacity factor {capacity_factor}, alpha {alpha}, group {group}: "
-                "needs as many experts as top_k, 1 at least, a factor above 0, alpha of at least 0, a token a group"
+                "needs 1 <= top_k <= experts, a factor above 0, alpha of at least 0, at least 1 token per group"
             )
         self.name = name
         self.experts = experts
@@ -119,7 +119,7 @@ class Experts(Layer):
         self.parameters = (self.router, *self.perceptrons.parameters)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
-        """The context is where the tokens went, and what the experts made of them.
+        """The context is the routes of the tokens, and the experts' outputs and contexts.
 
         Args:
             x: shape (n, t, h), texts of t tokens.
@@ -132,7 +132,7 @@ class Experts(Layer):
         return f.combine(y, w, kept).reshape(x.shape), _Context(rows, p, chosen, w, kept, uneven, y, inner)
 
     def _route(self, x: Array, t: int) -> tuple[Array, Array, Array, Array, tuple[f.Route, ...], int]:
-        """Probabilities, choices, weights, derivatives of the auxiliary loss, where tokens go, slots of each expert."""
+        """Probabilities, choices, weights, derivatives of the auxiliary loss, routes, and slots per expert."""
         since_s = self.exchange.clock()
         z = f.product(widened(x), widened(self.router.data), itemsize=x.itemsize)
         p, chosen, w = f.gate(z, self.top_k)
@@ -146,33 +146,33 @@ class Experts(Layer):
         return p, chosen, w, uneven, kept, slots
 
     def backward(self, context: _Context, dy: Array) -> Array:
-        """Both halves, letting go of what each layer of the experts kept as soon as it is used."""
+        """Both halves, freeing what each layer of the experts kept as soon as it is used."""
         d, dw = self._to_experts(context, dy)
         dx, dz = self._to_tokens(context, self.perceptrons.backward(context.inner, d), dw)
         f.linear_backward_weight(context.x, dz, self.router.gradient)
         return dx.reshape(dy.shape)
 
     def backward_input(self, context: _Context, dy: Array) -> tuple[Array, tuple[Any, Array]]:
-        """The way back, with all messages; what the weights need is pending, and needs none."""
+        """The derivatives by the input, with all messages; those by the weights are pending, and need none."""
         d, dw = self._to_experts(context, dy)
         d, pending = self.perceptrons.backward_input(context.inner, d)
         dx, dz = self._to_tokens(context, d, dw)
         return dx.reshape(dy.shape), (pending, dz)
 
     def backward_weight(self, context: _Context, pending: tuple[Any, Array]) -> None:
-        """Experts add what their slots found, wherever these came from; the router what the tokens at hand did."""
+        """Experts add the derivatives of their slots, from any rank; the router adds those of this rank's tokens."""
         inner, dz = pending
         f.linear_backward_weight(context.x, dz, self.router.gradient)
         self.perceptrons.backward_weight(context.inner, inner)
 
     def _to_experts(self, context: _Context, dy: Array) -> tuple[Array, Array]:
-        """The derivatives by what experts made of their slots, and by the weights of the choices."""
+        """The derivatives by the experts' outputs, and by the weights of the choices."""
         slots, h = context.y.shape
         d, dw = f.combine_backward(context.y, context.w, context.kept, dy.reshape(-1, h))
         return self.exchange.to_experts(d.reshape(self.experts, slots // self.experts, h)), dw
 
     def _to_tokens(self, context: _Context, d: Array, dw: Array) -> tuple[Array, Array]:
-        """The derivatives by the tokens, from those by the slots and by the weights; and by the router's logits."""
+        """The derivatives by the tokens and by the router's logits, from those by the slots and by the weights."""
         _, p, chosen, w, kept, uneven, y, _ = context
         dx = f.dispatch_backward(self.exchange.to_tokens(d).reshape(y.shape), kept, len(p))
         dz = f.gate_backward(p, chosen, w, dw, uneven * (self.alpha * auxiliary.scale()))
@@ -180,7 +180,7 @@ class Experts(Layer):
 
 
 def _groups(like: Array, t: int, size: int) -> tuple[Array, int]:
-    """The number of each token's group, and how many groups there are: runs of `size` tokens of texts of t."""
+    """Each token's group number, and the number of groups: runs of `size` tokens of texts of t tokens."""
     text, place = np.divmod(moved(np.arange(len(like)), like), t)
     runs = -(-t // size)
     group = np.empty_like(like, shape=len(like))

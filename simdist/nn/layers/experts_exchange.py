@@ -1,4 +1,4 @@
-"""Exchange: how tokens come to their experts."""
+"""Exchange: moves tokens to their experts and back."""
 
 from typing import NamedTuple
 
@@ -8,15 +8,15 @@ __all__ = ["Exchange", "Load"]
 
 
 class Load(NamedTuple):
-    """How the tokens at hand went to a layer's experts, once.
+    """The load of a layer's experts from this rank's tokens, in one forward.
 
     Attributes:
         layer: its name.
-        tokens: how many there were.
+        tokens: the number of tokens.
         asked: how often each expert was chosen, shape (E,).
-        dropped: how many of these it had no slot for, shape (E,).
-        slots: how many it had for them.
-        auxiliary: the layer's auxiliary loss, in nats a token.
+        dropped: how many of these choices found no slot, shape (E,).
+        slots: the slots that each expert had for them.
+        auxiliary: the layer's auxiliary loss, in nats per token.
     """
 
     layer: str
@@ -28,24 +28,25 @@ class Load(NamedTuple):
 
 
 class Exchange:
-    """Brings filled slots to where their experts are, and back; here that is where they are.
+    """Moves filled slots to their experts, and back; in one process there is nothing to move.
 
         forward     dispatch -> to_experts -> experts -> to_tokens -> combine
         backward    combine -> to_experts -> experts -> to_tokens -> dispatch
 
-    It only moves slots, so what does it backward is the way back. Whoever has only some of the experts overrides it.
+    It only moves slots, so the backward of one direction is the other. A rank with only some of the experts overrides
+    it.
     """
 
     def own(self, experts: int) -> slice | None:
-        """Which of so many experts are at hand; None for all, where nobody shares them."""
+        """Which of the experts this rank has; None for all, if they are not shared."""
         return None
 
     def slots(self, count: int) -> int:
-        """How many slots of each expert travel, if `count` are filled here: the same for all who share experts."""
+        """The slots sent per expert if this rank fills `count`: the same on all ranks that share experts."""
         return count
 
     def to_experts(self, x: Array) -> Array:
-        """From (E, m, h), the slots filled here, to those of the experts at hand, filled everywhere."""
+        """From (E, m, h), this rank's slots of all experts, to all ranks' slots of this rank's experts."""
         return x
 
     def to_tokens(self, y: Array) -> Array:
@@ -53,8 +54,8 @@ class Exchange:
         return y
 
     def clock(self) -> float:
-        """What time it is, in seconds."""
+        """The time in seconds."""
         return 0.0
 
     def tell(self, since_s: float, load: Load) -> None:
-        """Record where tokens go; that was worked out since then."""
+        """Record a load, whose routing began at `since_s`."""

@@ -11,16 +11,16 @@ __all__ = ["ExpertsLinear", "as_matrices", "rows_of"]
 
 
 class ExpertsLinear(Layer):
-    """A linear map of each expert on what is in its slots: (E, m, in_features) to (E, m, out_features).
+    """A linear map of each expert on its slots: (E, m, in_features) to (E, m, out_features).
 
-    The weights of all experts are one parameter, of shape (E, in_features, out_features); so are the biases, end to
-    end, since as a vector they do not decay.
+    The weights of all experts are one parameter, of shape (E, in_features, out_features). The biases are one vector,
+    since weight decay leaves out vectors.
 
     Args:
         experts: of the whole model.
-        out_features: a number; or two, (k, f), for k maps of each expert side by side, as of `Linear`.
-        std: of the first weights.
-        own: which experts are at hand; all, if not given.
+        out_features: a number; or two, (k, f), for k maps of each expert side by side, as in `Linear`.
+        std: of the initial weights.
+        own: which experts this rank has; all, if not given.
         bias: whether there is a b.
     """
 
@@ -54,13 +54,13 @@ class ExpertsLinear(Layer):
         return f.experts_linear_backward_input(dy, as_matrices(self.w.data)), dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
-        """Each expert adds what its own slots found."""
+        """Each expert adds the derivatives of its own slots."""
         db = None if self.b is None else rows_of(self.b.gradient, self.w)
         f.experts_linear_backward_weight(context, pending, as_matrices(self.w.gradient), db)
 
 
 def as_matrices(w: Array) -> Array:
-    """A view of a weight, shape (E, in_features, …), in which all that an expert makes stands side by side."""
+    """A view of a weight, shape (E, in_features, …), with all output features of an expert as columns."""
     return w.reshape(*w.shape[:2], -1)
 
 

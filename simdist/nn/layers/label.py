@@ -1,4 +1,4 @@
-"""Label: what a layer is called where memory and time are told of."""
+"""Label: the name of a layer in reports of memory and time."""
 
 from simdist.nn.layers.layer import Layer
 
@@ -6,7 +6,7 @@ __all__ = ["label"]
 
 
 def label(layer: Layer, before: str = "") -> str:
-    """The layer's own name; or what the names of its parameters begin with; or its kind, after `before`."""
+    """The layer's name; else the common prefix of its parameters' names; else its class, after `before`."""
     own = getattr(layer, "name", "")
     if own:
         return str(own)

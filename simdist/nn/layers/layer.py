@@ -13,15 +13,15 @@ __all__ = ["Layer", "Weightless"]
 class Layer(ABC):
     """One step of a model. It keeps no state of a batch, so many batches may be in flight at once.
 
-        y, context = layer.forward(x)              context: whatever backward needs of this batch
-        dx = layer.backward(context, dy)           adds to the parameters' gradients, uses the context up
+        y, context = layer.forward(x)              context: all that backward needs of this batch
+        dx = layer.backward(context, dy)           adds to the parameters' gradients, consumes the context
 
-    Backward is also available in two halves, so that the half that others wait for can run first:
+    Backward is also available in two halves, so that the half that other layers wait for can run first:
 
         dx, pending = layer.backward_input(context, dy)
-        layer.backward_weight(context, pending)    at any time later; uses the context up
+        layer.backward_weight(context, pending)    at any time later; consumes the context
 
-    No layer changes x or dy. What it returns is the caller's own, unless it is x or dy itself.
+    No layer changes x or dy. The caller owns what it returns, unless that is x or dy itself.
 
     Attributes:
         parameters: those that it uses, in the order of forward.
@@ -35,7 +35,7 @@ class Layer(ABC):
 
         Args:
             x: samples along the first axis, features along the last.
-            noise: which samples these are, for dropout; without it nothing is dropped.
+            noise: identifies these samples, for dropout; without it nothing is dropped.
         """
 
     def backward(self, context: Any, dy: Array) -> Array:

@@ -13,12 +13,12 @@ __all__ = ["Linear", "TiedLinear", "as_matrix", "axes"]
 
 
 class Linear(Layer):
-    """y = x @ w + b, and biases start at zero.
+    """y = x @ w + b, with biases that start at zero.
 
     Args:
         out_features: a number; or two, (k, f), for k maps to f features each, side by side in y, without a bias.
-        std: the weights' first standard deviation. With 1 / √in_features, which it is if not given, the
-            outputs vary about as much as the inputs.
+        std: the standard deviation of the initial weights. With the default, 1 / √in_features, the outputs vary
+            about as much as the inputs.
         bias: whether there is a b.
     """
 
@@ -55,7 +55,7 @@ class TiedLinear(Layer):
     """y = x @ table.T: the logits of a model that reads and writes with one table.
 
     Args:
-        table: shape (out_features, in_features), of the embedding that it is shared with.
+        table: shape (out_features, in_features), shared with the embedding.
 
     Source: Press and Wolf 2017, arXiv 1608.05859.
     """
@@ -80,10 +80,10 @@ class TiedLinear(Layer):
 
 
 def axes(out_features: int | tuple[int, int], bias: bool) -> tuple[int, ...]:
-    """Of a weight that makes so many features, those after its first.
+    """The axes after the first of a weight with these output features.
 
     Raises:
-        ArgumentError: there are two, and a bias, which would be no vector.
+        ArgumentError: there are two axes and a bias, which would not be a vector.
     """
     if not isinstance(out_features, tuple):
         return (out_features,)
@@ -93,5 +93,5 @@ def axes(out_features: int | tuple[int, int], bias: bool) -> tuple[int, ...]:
 
 
 def as_matrix(w: Array) -> Array:
-    """A view of a weight, shape (in_features, …), in which all that is made stands side by side."""
+    """A view of a weight, shape (in_features, …), as a matrix with all output features as columns."""
     return w.reshape(w.shape[0], -1)

@@ -18,7 +18,7 @@ class LayerNorm(Layer):
         self.parameters = (self.gain, self.bias)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, tuple[Array, Array]]:
-        """The context is the normalized rows and what they were multiplied by."""
+        """The context is the normalized rows and their factors."""
         y, z, r = f.layer_norm(x, self.gain.data, self.bias.data)
         return y, (z, r)
 
@@ -39,7 +39,7 @@ class RMSNorm(Layer):
         self.parameters = (self.gain,)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, tuple[Array, Array]]:
-        """The context is the scaled rows and what they were multiplied by."""
+        """The context is the scaled rows and their factors."""
         y, z, r = f.rms_norm(x, self.gain.data)
         return y, (z, r)
 

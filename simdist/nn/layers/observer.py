@@ -1,4 +1,4 @@
-"""Observer: callbacks for what a model is about to do, and has done."""
+"""Observer: callbacks before and after each layer of a model."""
 
 from simdist.nn.layers.layer import Layer
 from simdist.nn.parameters import Parameter
@@ -7,7 +7,7 @@ __all__ = ["Observer"]
 
 
 class Observer:
-    """Notified of each layer of a `Sequence`; does nothing; subclasses override the callbacks that they need.
+    """Notified of each layer of a `Sequence`. It does nothing itself; subclasses override the callbacks they need.
 
         forward     before_forward, layer.forward, after_forward             first layer to last
         backward    before_backward, layer.backward, after_backward          last layer to first
@@ -21,16 +21,16 @@ class Observer:
         """The layer's parameters are about to be read."""
 
     def after_forward(self, layer: Layer) -> None:
-        """They were read, until backward."""
+        """They have been read, and are not needed until backward."""
 
     def before_backward(self, layer: Layer) -> None:
-        """The layer's parameters are about to be read, and their gradients, in a whole backward, added to."""
+        """The layer's parameters are about to be read; in a whole backward, their gradients are also added to."""
 
     def after_backward(self, layer: Layer) -> None:
-        """They were. In a backward of halves, this is after the first, and the second reads no parameters."""
+        """That is done. With backward in halves, this follows the first; the second reads no parameters."""
 
     def gradients_complete(self, parameters: tuple[Parameter, ...]) -> None:
-        """These gradients get nothing more from this batch: each parameter is told of once.
+        """These gradients are complete for this batch; each parameter is reported once.
 
-        One that several layers use is complete only after the first of them, which is the last in backward.
+        The gradient of a parameter that several layers use is complete after the first of them, the last in backward.
         """

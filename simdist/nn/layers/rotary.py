@@ -16,10 +16,9 @@ class Rotary(Weightless):
     """On (n, t, (heads + 2 groups) * d) queries, keys and values, before attention: see `simdist.nn.functional.rotary`.
 
     Args:
-        heads: how many there are in its input.
-        tokens: tokens(count) -> the number in its text of each of so many tokens at hand, where those are not the
-            first ones.
-        groups: of heads that share keys and values; as many as heads, if not given.
+        heads: the number of heads in its input.
+        tokens: tokens(count) -> the positions in the text of the `count` tokens of the input; if not given, from 0 on.
+        groups: of heads that share keys and values; if not given, one per head.
     """
 
     def __init__(self, heads: int, tokens: Callable[[int], Array] = np.arange, groups: int | None = None) -> None:
@@ -28,9 +27,9 @@ class Rotary(Weightless):
         self.tokens = tokens
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, None]:
-        """Nothing has to be kept."""
+        """There is no context."""
         return f.rotary(x, self.heads, self.tokens(x.shape[1]), groups=self.groups), None
 
     def backward_input(self, context: None, dy: Array) -> tuple[Array, None]:
-        """Turns dy back."""
+        """Rotates dy back."""
         return f.rotary(dy, self.heads, self.tokens(dy.shape[1]), back=True, groups=self.groups), None

@@ -14,13 +14,13 @@ __all__ = ["Sequence"]
 
 
 class Sequence(Layer):
-    """Layers one after the other: the context is the list of theirs.
+    """Layers one after the other: the context is the list of their contexts.
 
-    Backward takes it apart from its end, so that the memory of a layer's activations is free once they are used.
-    A ledger, if there is one, is told what each layer keeps, and what it passes on.
+    Backward removes contexts from the end, so that the memory of a layer's activations is freed once they are used.
+    What each layer keeps and what it passes on is reported to the ledger, if there is one.
 
     Attributes:
-        layers: in order; `labels` are what they are called.
+        layers: in order; `labels` are their names.
         parameters: of all layers, each once, in order of first use.
         completes: for each layer, the parameters whose gradients are complete after its backward: those that
             no earlier layer uses.
@@ -67,9 +67,9 @@ class Sequence(Layer):
     def backward_input(
         self, context: list[Any], dy: Array, observer: Observer | None = None
     ) -> tuple[Array, list[Any]]:
-        """From the last layer to the first; pending are theirs, in the order of the layers.
+        """From the last layer to the first; pending is a list in the order of the layers.
 
-        A layer without parameters has nothing left to do, so what it kept is free.
+        A layer without parameters has nothing left to do, so its context is freed.
         """
         observer = observer or Observer()
         pending: list[Any] = [None] * len(self.layers)

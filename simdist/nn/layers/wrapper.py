@@ -13,7 +13,7 @@ __all__ = ["Recompute", "Residual"]
 
 
 class Residual(Layer):
-    """y = x + layer(x); the layer's output must be its own."""
+    """y = x + layer(x); the layer must not return x or dy itself."""
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
@@ -25,11 +25,11 @@ class Residual(Layer):
         return f.add(y, x), context
 
     def backward(self, context: Any, dy: Array) -> Array:
-        """Both ways around."""
+        """dy, plus the inner layer's derivatives."""
         return f.add(self.layer.backward(context, dy), dy)
 
     def backward_input(self, context: Any, dy: Array) -> tuple[Array, Any]:
-        """Both ways around; pending is the inner layer's."""
+        """dy, plus the inner layer's derivatives; pending is the inner layer's."""
         dx, pending = self.layer.backward_input(context, dy)
         return f.add(dx, dy), pending
 
@@ -41,9 +41,8 @@ class Residual(Layer):
 class Recompute(Layer):
     """A layer that keeps only its input, and recomputes forward in backward (activation checkpointing).
 
-    What is made again is held, for the ledger, as long as it is used.
-
-    Forward draws the same noise again, so the gradients are the same, bit for bit.
+    The ledger counts recomputed activations while they are in use. Forward draws the same noise again, so the
+    gradients are the same, bit for bit.
 
     Cost: a second forward, for the memory of its activations.
 
@@ -57,7 +56,7 @@ class Recompute(Layer):
         self.parameters = layer.parameters
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, tuple[Array, Noise | None]]:
-        """The context is what went in."""
+        """The context is the input and the noise."""
         return self._made(x, noise)[0], (x, noise)
 
     def _made(self, x: Array, noise: Noise | None) -> tuple[Array, Any]:
@@ -66,7 +65,7 @@ class Recompute(Layer):
         return y, inner
 
     def _again(self, context: tuple[Array, Noise | None]) -> Any:
-        """The inner layer's context; its losses have been counted the first time."""
+        """The inner layer's context; auxiliary losses are discarded, since the first forward has counted them."""
         with auxiliary.collected():
             return self._made(*context)[1]
 
@@ -75,7 +74,7 @@ class Recompute(Layer):
         return self.layer.backward(self._again(context), dy)
 
     def backward_input(self, context: tuple[Array, Noise | None], dy: Array) -> tuple[Array, tuple[Any, Any]]:
-        """Forward again; its context is pending, with what the inner layer leaves so."""
+        """Forward again; pending are its context and the inner layer's pending."""
         inner = self._again(context)
         dx, pending = self.layer.backward_input(inner, dy)
         return dx, (inner, pending)
