@@ -65,12 +65,13 @@ class Optimizer(ABC):
                 scale without an extra pass over memory.
 
         Raises:
-            ArrayError: a vector's shape is not that of `like`.
+            ArrayError: a vector's shape, or the weights' dtype, is not that of `like`.
         """
-        if weights.shape != self._shape or gradient.shape != self._shape:
+        dtype = self._none.dtype
+        if weights.shape != self._shape or gradient.shape != self._shape or weights.dtype != dtype:
             raise ArrayError(
-                f"weights of shape {weights.shape} and a gradient of {gradient.shape}; "
-                f"this {type(self).__name__} needs {self._shape}"
+                f"weights of shape {weights.shape} and dtype {weights.dtype} and a gradient of {gradient.shape}; "
+                f"this {type(self).__name__} needs {self._shape} and {dtype}"
             )
         self.num_steps += 1
         self._update(weights, gradient, learning_rate, gradient_scale)

@@ -257,3 +257,10 @@ def test_the_state_of_phantoms_is_restored(name):
     rule = make(name, phantom(SIZE))
     rule.restore(rule.vectors(), 3)
     assert rule.num_steps == 3
+
+
+@every_rule
+def test_weights_have_the_dtype_of_the_state(name):
+    rule = make(name, np.zeros(SIZE, np.float32))
+    with pytest.raises(ArrayError, match=r"dtype float64 .* needs \(90000,\) and float32"):
+        rule.step(np.zeros(SIZE), np.zeros(SIZE), 0.1)
