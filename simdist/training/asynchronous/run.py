@@ -211,7 +211,8 @@ class AsynchronousRun:
         doing = self._role.go(until, (lambda: asked.rung) if asked else (lambda: False))
         if self._role.comm is not comm:
             comm = self._go_without(self._role.comm)
-        pace.end(self._weights, self._role.done[max(0, comm.rank - first)])
+        # A rank behind the front keeps a copy for the marks that others have passed: a checkpoint has no copies.
+        pace.end(self._weights, max(self._role.front, self._role.done[max(0, comm.rank - first)]))
         seconds = broadcast_json(comm, comm.clock() - start_s)
         self._verdicts.judge_copies()
         pace.skip(self._verdicts.coming)

@@ -72,14 +72,14 @@ class Verdicts:
         """Judge the copies of all marks that there are; all ranks must call."""
         comm, first = self._comm, first_worker(self._config)
         served = self._config.method in SERVED
-        kept = [int(count) for count in comm.exchange(str(len(self._snapshots.iterates)))]
-        copies = self._snapshots.pop(kept[first] if served else min(kept))
+        count = int(comm.exchange(str(len(self._snapshots.iterates)))[first])
+        copies = self._snapshots.pop(count)
         if self._config.method in GOSSIP and copies.iterates:
             copies.errors()
         parameters, x = self._model.parameters, self._weights.copy()
         spare = parameters.gradient
         parameters.bind(x, spare)
-        for i in range(kept[first] if served else min(kept)):
+        for i in range(count):
             if not served:
                 x[...] = copies.iterates[i]
                 average(x, comm)
