@@ -125,16 +125,16 @@ def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flop
 
 
 def _judged(trainer: Trainer, line: Line) -> str:
-    after = "" if line.step == trainer.done else f" after step {line.step}:"
-    return judged(after, line.validation_loss, trainer.text)
+    return judged(line.step, trainer.done, line.validation_loss, trainer.text)
 
 
-def judged(after: str, loss: float, text: Text) -> str:
-    """How well the model predicts, and how well unigrams and bigrams do.
+def judged(step: int, done: int, loss: float, text: Text) -> str:
+    """How well the model predicts after a step, and how well unigrams and bigrams do.
 
     Args:
-        after: when that was, if not at the end.
+        done: how many steps there have been.
     """
+    after = "" if step == done else f" after step {step}:"
     guesses = f"unigram entropy {text.unigram_entropy:.3f}, bigram entropy {text.bigram_entropy:.3f}"
     found = f"validation loss{after} {loss:.3f} nats a byte ({guesses})"
     return found if isfinite(loss) else f"{found}. The run has diverged: try a lower learning_rate, or a larger batch"

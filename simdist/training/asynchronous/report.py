@@ -38,8 +38,9 @@ def report(story: Story, text: Text) -> Report:
         f"{since(_begun(story))} in {duration(seconds)}: {story.targets / seconds if seconds else 0:,.0f} tokens/s, "
         f"{flops_per_s / 1e9:.1f} GFLOP/s a worker",
         f"waited for others: {_shares(story.waited_shares(), story.all_ranks, p - story.num_workers)}",
-        judged(_after(story), story.validation_loss, text),
     ]
+    if config.validation_windows and story.judged:
+        summary.append(judged(story.judged, min(story.done), story.validation_loss, text))
     if story.lost:
         lost = ", ".join(map(str, story.lost))
         summary.append(f"ranks that died, and without which the others went on: {lost}")
@@ -55,11 +56,6 @@ def report(story: Story, text: Text) -> Report:
 def _begun(story: Story) -> int:
     """After which step the run went on, if it did."""
     return min((doing.clocks[0] for doing, _ in story.workers if doing.clocks), default=0)
-
-
-def _after(story: Story) -> str:
-    """When the last validation was, where that was not at the end."""
-    return "" if story.judged in (0, min(story.done)) else f" after step {story.judged}"
 
 
 def _steps(done: Sequence[int]) -> str:

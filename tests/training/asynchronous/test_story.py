@@ -168,3 +168,11 @@ def test_who_has_died_leaves_its_part_of_a_step_undone():
     told = report(left, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0))
     assert "1 server, 2 workers, 0 of them backups" in str(told)
     assert told.rows[2].formula == "2,000.000 ms"  # both are waited for, and what rank 1 would take is no matter
+
+
+def test_a_loss_that_nobody_measured_is_not_called_divergence():
+    """Without validation windows, or where a resumed run stops before its first line."""
+    entropies = SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)
+    for told in (story(validation_windows=0), replace(story(), judged=0)):
+        assert "validation loss" not in str(report(replace(told, validation_loss=nan), entropies))
+    assert "validation loss after step 2: 4.000 nats" in str(report(replace(story(), judged=2), entropies))
