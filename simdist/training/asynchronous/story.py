@@ -150,8 +150,9 @@ class Story:
     def _last(self, steps: int) -> tuple[float, float]:
         """From when to when these steps took, as far as they are on the record."""
         recorded_s = min(max((s.end_s for s in self.record if s.rank == rank), default=0.0) for rank in self.all_ranks)
-        times_s = min((doing.times_s for doing, _ in self.workers if doing.times_s), key=lambda times_s: times_s[-1])
-        known = [t for t in times_s if t <= recorded_s] or times_s[:1]
+        begun = [doing.times_s for doing, _ in self.workers if doing.times_s]
+        times_s = min(begun, key=lambda times_s: times_s[-1], default=[])
+        known = [t for t in times_s if t <= recorded_s] or times_s[:1] or [recorded_s]
         return (known[-1 - steps] if len(known) > steps else self.start_s), known[-1]
 
     @cached_property

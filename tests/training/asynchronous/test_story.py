@@ -176,3 +176,10 @@ def test_a_loss_that_nobody_measured_is_not_called_divergence():
     for told in (story(validation_windows=0), replace(story(), judged=0)):
         assert "validation loss" not in str(report(replace(told, validation_loss=nan), entropies))
     assert "validation loss after step 2: 4.000 nats" in str(report(replace(story(), judged=2), entropies))
+
+
+def test_a_run_that_stops_before_its_first_step_has_a_report():
+    idle = (Doing([], [], [], 0.0, 0.0), Costs([], 0, nan))
+    told = replace(story(), done=[0, 0], parts=[idle] * 3, validation_loss=nan, judged=0)
+    assert told.seconds == 0 and len(told.trace) > 0
+    assert "0 steps of each worker" in str(report(told, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)))
