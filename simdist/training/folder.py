@@ -104,13 +104,13 @@ class RunFolder:
             metrics.write(_json(line))
 
     def write_samples(self, samples: Sequence[tuple[bytes, bytes]]) -> None:
-        """Append texts written by the model, each after its prompt."""
+        """Write texts by the model, each after its prompt."""
         told = [f"{_text(prompt)}\n--- goes on ---\n{_text(written)}\n" for prompt, written in samples]
         with self.writing():
             (self.path / "samples.txt").write_text("\n======\n".join(told), encoding="utf-8")
 
     def write_end(self, report: Report, trace: Trace) -> None:
-        """Add the report and the record."""
+        """Write the report and the record."""
         with self.writing():
             (self.path / "report.txt").write_text(f"{report}\n", encoding="utf-8")
             trace.save(self.path / "trace.json")
@@ -139,7 +139,8 @@ def newest_run(root: str | Path = "runs") -> Path:
     Raises:
         CheckpointError: there is none.
     """
-    found = [path for path in Path(root).glob(f"*/{CHECKPOINTS}/step-*") if path.is_dir()]
+    paths = Path(root).glob(f"*/{CHECKPOINTS}/step-*")
+    found = [path for path in paths if path.is_dir() and path.suffix != ".tmp"]  # which a crash may leave
     if not found:
         raise CheckpointError(f"no run under {root} has a checkpoint")
     return max(found, key=lambda path: path.stat().st_mtime).parent.parent

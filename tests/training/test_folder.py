@@ -71,6 +71,7 @@ def test_the_newest_run_is_that_of_the_latest_checkpoint(tmp_path):
     for age, name in enumerate(["b/checkpoints/step-2", "c/checkpoints/step-1", "a/checkpoints/step-9"]):
         (tmp_path / name).mkdir(parents=True)
         os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    (tmp_path / "d" / "checkpoints" / "step-3.tmp").mkdir(parents=True)  # now: of a run that crashed while writing it
     assert newest_run(tmp_path) == tmp_path / "b"
 
 
