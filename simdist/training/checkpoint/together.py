@@ -46,7 +46,7 @@ def together(comm: Communicator, action: Callable[[], str]) -> list[str]:
         names = (kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS)
         kind = next(names, CheckpointError.__name__)
         who = f"rank {comm.rank}: " if comm.size > 1 else ""
-        text = f"{who}{error}".encode()[:_TEXT_BYTES].decode(errors="ignore")
+        text = f"{who}{error}".encode(errors="backslashreplace")[:_TEXT_BYTES].decode(errors="ignore")
         note = f"!{kind} {text}"
     notes = comm.exchange(note)
     for other in notes:

@@ -28,3 +28,12 @@ def test_notes_are_told_by_rank_and_by_one_of_rank_0(spmd):
         return together(comm, lambda: f"note {comm.rank}"), by_one(comm, lambda: f"note {comm.rank}")
 
     assert spmd(program, 3) == [(["note 0", "note 1", "note 2"], "note 0")] * 3
+
+
+def test_a_file_name_that_is_no_text_is_told_all_the_same(spmd):
+    def program(comm):
+        with pytest.raises(CheckpointError) as caught:
+            by_one(comm, lambda: (_ for _ in ()).throw(CheckpointError("no file a\udcff")))
+        return str(caught.value)
+
+    assert spmd(program, 2) == ["rank 0: no file a\\udcff"] * 2
