@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from simdist.asynchronous.graphs import graphs
 from simdist.collectives import algorithms
 from simdist.comm.device import DEVICES, PATHS
@@ -17,6 +19,7 @@ from simdist.parallel.compression import compression_defaults, compressions
 from simdist.parallel.pipeline.schedules import FILES, schedules
 from simdist.parallel.precision import precisions
 from simdist.parallel.recipe import optimizer_defaults, optimizers
+from simdist.toml import check_kinds
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, COMPUTE_TIMES, SERVED
 from simdist.training.methods import OFFLOADS, check, methods, whole
 from simdist.training.models import models
@@ -52,7 +55,7 @@ class Config:
     with the others, such as the heads of an MLP, stays None, and is refused if given.
 
     Raises:
-        ArgumentError: a value lies outside its limits, or is incompatible with the others.
+        ArgumentError: a value is of the wrong type, lies outside its limits, or is incompatible with the others.
         UnknownNameError: there is no such model, optimizer, method, …
     """
 
@@ -221,6 +224,11 @@ class Config:
     temperature: float = option("log", 0.8, "of those texts: 0 takes the likeliest byte")
 
     def __post_init__(self) -> None:
+        kinds = {f.name: f.type for f in fields(self)}
+        given = {name: value for name in kinds if (value := getattr(self, name)) is not None}
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+        for name, value in check_kinds(plain, kinds, "a config").items():
+            object.__setattr__(self, name, value)
         object.__setattr__(self, "precision", _OTHER_NAMES.get(self.precision, self.precision))
         object.__setattr__(self, "method", self._implied_method())
         for name, value in (self._implied_rule() | self._implied_run()).items():

@@ -1,5 +1,6 @@
 from copy import deepcopy
 
+import numpy as np
 import pytest
 
 from simdist import collectives
@@ -34,6 +35,25 @@ from simdist.training.models import models
 def test_values_have_limits(setting, message):
     with pytest.raises(ArgumentError, match=message):
         Config(**setting)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"steps": "10"}, "steps in a config is '10'; needs a whole number"),
+        ({"steps": 10.5}, "steps in a config is 10.5; needs a whole number"),
+        ({"learning_rate": "0.1"}, "learning_rate in a config is '0.1'; needs a number"),
+        ({"data": 3}, "data in a config is 3; needs a string"),
+    ],
+)
+def test_values_have_types(setting, message):
+    with pytest.raises(ArgumentError, match=message):
+        Config(**setting)
+
+
+def test_numbers_may_be_numpys():
+    config = Config(steps=np.int64(3), learning_rate=np.float32(0.5), clip_norm=1)
+    assert config == Config(steps=3, learning_rate=0.5, clip_norm=1.0) and "learning_rate = 0.5\n" in config.toml()
 
 
 @pytest.mark.parametrize(
