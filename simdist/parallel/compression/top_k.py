@@ -52,6 +52,11 @@ class TopK(Compressor):
         self.num_items = min(len(like), max(1, rounded))
         self.state = {"residual": np.zeros_like(like)}
 
+    @property
+    def item_bytes(self) -> int:
+        """See Compressor. Packets of bytes."""
+        return 1
+
     def _reduce(self, x: Array, comm: Communicator) -> None:
         k, residual, p = self.num_items, self.state["residual"], comm.size
         values_bytes = k * x.itemsize
