@@ -187,7 +187,8 @@ class Update:
         wanted = [(s.start, s.stop - s.start) for s in self._holding.stretches]
         if starts != wanted:
             raise ArrayError(f"{name or 'weights'}: shards {starts} (start, length); this rank holds {wanted}")
-        own = np.zeros_like(shards[0].data, shape=self._holding.size)  # state may lie elsewhere than masters
+        like = shards[0].data if shards else self.masters  # offloaded state is not where the masters are
+        own = np.zeros_like(like, shape=self._holding.size)
         for place, shard in zip(self._holding.places, shards, strict=True):
             own[place] = shard.data
         return own

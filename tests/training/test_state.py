@@ -112,6 +112,15 @@ def test_hybrid_sharding_goes_on(spmd, tmp_path, settings):
     hold(spmd, tmp_path / "from", settings, shards, {}, 4, 3)
 
 
+def test_a_stage_without_weights_goes_on(spmd, tmp_path, settings):
+    """The second of these, an activation alone."""
+    told = {"data": settings["data"], "steps": 10, "interval": 1, "pp": 3, "zero": 1, "micro_batches": 2}
+    told |= {"context_bytes": 3, "embedding_width": 3, "hidden_width": 5, "hidden_layers": 1, "clip_norm": 1.0}
+    unbroken = spmd(run, 3, told | {"checkpoint_every": CUT}, tmp_path)
+    assert not len(unbroken[1][1])
+    assert spmd(run, 3, told, tmp_path, True)[0][0] == unbroken[0][0][CUT:]
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw8bit", "lars", "lamb"])
 def test_every_rule_goes_on(tmp_path, settings, optimizer):
     told = {"optimizer": optimizer, "learning_rate": 0.01}
