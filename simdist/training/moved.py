@@ -1,15 +1,13 @@
 """Moved: what a training step reads and writes in memory that ranks share, where its collectives send no messages."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from simdist.collectives import algorithms
 from simdist.collectives.registry import Algorithm, find
 from simdist.comm import Communicator
 from simdist.trace import Span, Trace
-from simdist.training.gauge import STEP
-from simdist.training.traffic import Call, case_of
+from simdist.training.traffic import Call, case_of, last_step
 
 __all__ = ["MOVED", "Moved", "moved"]
 
@@ -44,21 +42,11 @@ def moved(trace: Trace, step: Mapping[Call, int], comm: Communicator, itemsize: 
         itemsize: bytes an item of a gradient.
     """
     direct = {call: count for call, count in step.items() if not find(*call[:2]).by_messages}
-    spans = list(_moves(trace))
+    spans = [s for s in last_step(trace) if s.name == "move"]
     if not direct or not spans:
         return None
     by_messages = sum(_rival(call).formula(case_of(call, comm, itemsize)).bytes * n for call, n in direct.items())
     return Moved(sum(s.bytes for s in spans), _predicted(trace, spans, direct, comm, itemsize), by_messages)
-
-
-def _moves(trace: Trace, rank: int = 0) -> Iterator[Span]:
-    """What a rank moved in the last step on the record."""
-    steps = [s for s in trace if s.name == STEP and s.rank == rank]
-    if steps:
-        start_s, end_s = steps[-1].start_s, steps[-1].end_s
-        yield from (
-            s for s in trace if s.rank == rank and s.name == "move" and start_s <= s.start_s <= s.end_s <= end_s
-        )
 
 
 def _rival(call: Call) -> Algorithm:
@@ -69,14 +57,10 @@ def _rival(call: Call) -> Algorithm:
 
 def _predicted(trace: Trace, spans: list[Span], direct: Mapping[Call, int], comm: Communicator, itemsize: int) -> int:
     """By the costs of the ways that were taken."""
-    inside: dict[Call, Counter[bool]] = defaultdict(Counter)
-    for outer in trace:
+    total = 0
+    for outer in last_step(trace):
         for call in direct:
-            if outer.rank == 0 and (outer.name, outer.bytes, outer.detail) == (
-                call.span_name,
-                call.num_bytes,
-                call.group,
-            ):
+            if call.is_on(outer):
                 own = [
                     s
                     for s in spans
@@ -84,10 +68,7 @@ def _predicted(trace: Trace, spans: list[Span], direct: Mapping[Call, int], comm
                     if s.end_s > outer.start_s  # and is not the end of the one before
                 ]
                 if own:
-                    inside[call]["posted" in own[0].detail] += 1
-    total = 0
-    for call, ways in inside.items():
-        for staged, count in ways.items():
-            cost = find(*call[:2]).cost(case_of(call, comm, itemsize), staged=staged)
-            total += count * (cost.read_bytes + cost.written_bytes)
+                    staged = "posted" in own[0].detail
+                    cost = find(*call[:2]).cost(case_of(call, comm, itemsize), staged=staged)
+                    total += cost.read_bytes + cost.written_bytes
     return total

@@ -1,12 +1,10 @@
 """Rings: what ring attention sends in a training step, by its passes on the record."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from simdist.collectives import Cost
 from simdist.parallel.sequence import RINGS, ring_attention_cost
-from simdist.trace import Span, Trace
-from simdist.training.gauge import STEP
+from simdist.trace import Trace
+from simdist.training.traffic import last_step
 
 __all__ = ["Rings", "rings"]
 
@@ -24,8 +22,8 @@ class Rings(NamedTuple):
     formula_bytes: int = 0
 
 
-def rings(trace: Trace, ranks: int, itemsize: int, rank: int = 0) -> Rings:
-    """Of the last step on the record; nothing where it has no such passes.
+def rings(trace: Trace, ranks: int, itemsize: int) -> Rings:
+    """Of rank 0 in the last step on the record; nothing where it has no such passes.
 
     Args:
         ranks: of each ring.
@@ -34,16 +32,13 @@ def rings(trace: Trace, ranks: int, itemsize: int, rank: int = 0) -> Rings:
     Source: Liu, Zaharia, Abbeel 2023, arXiv 2310.01889: a block of keys and values goes from each rank to the next,
     while that works on another.
     """
-    costs = list(_costs(trace, ranks, itemsize, rank))
-    formula = sum((2 if backward else 1) * (ranks - 1) * span.bytes for span, backward, _ in costs)
-    return Rings(sum(c.messages for *_, c in costs), sum(c.sent_bytes for *_, c in costs), formula)
-
-
-def _costs(trace: Trace, ranks: int, itemsize: int, rank: int) -> Iterator[tuple[Span, bool, Cost]]:
-    """Each pass, whether it goes backward, and what it costs."""
-    own = [s for s in trace if s.rank == rank]
-    last = next((s for s in reversed(own) if s.name == STEP), None)
-    for span in own:
-        if span.name in RINGS and last and last.start_s <= span.start_s and span.end_s <= last.end_s:
+    total = Rings()
+    for span in last_step(trace):
+        if span.name in RINGS:
             backward = span.name == RINGS[1]
-            yield span, backward, ring_attention_cost(ranks, span.bytes, itemsize, backward=backward)
+            cost = ring_attention_cost(ranks, span.bytes, itemsize, backward=backward)
+            formula = (2 if backward else 1) * (ranks - 1) * span.bytes
+            total = Rings(
+                total.messages + cost.messages, total.sent_bytes + cost.sent_bytes, total.formula_bytes + formula
+            )
+    return total

@@ -36,6 +36,7 @@ __all__ = [
     "case_of",
     "costs",
     "formulas",
+    "last_step",
     "predicted_seconds",
     "scratch_bytes",
     "sent",
@@ -71,6 +72,10 @@ class Call(NamedTuple):
         """What its spans are called."""
         return f"{self.operation} {self.algorithm}"
 
+    def is_on(self, span: Span) -> bool:
+        """Whether a span is one rank's part in such a call."""
+        return (span.name, span.bytes, span.detail) == (self.span_name, self.num_bytes, self.group)
+
     def itemsize(self, likely: int) -> int:
         """The bytes of an item: presumably a gradient's, unless it has others or is cut into equal parts."""
         return 1 if self.operation == "all_to_all" or self.num_bytes % likely else likely
@@ -87,7 +92,7 @@ def calls(trace: Trace, rank: int = 0) -> Counter[Call]:
         if kind(s.name) in COLLECTIVES:
             members[s.detail].add(s.rank)
     found: Counter[Call] = Counter()
-    for s in _last_step(trace, rank):
+    for s in last_step(trace, rank):
         if kind(s.name) in COLLECTIVES and kind(s.name) != "barrier":  # empty ones send messages, too
             operation, _, name = s.name.partition(" ")
             found[Call(operation, name, s.bytes, tuple(sorted(members[s.detail])), s.detail, s.stream)] += 1
@@ -96,12 +101,12 @@ def calls(trace: Trace, rank: int = 0) -> Counter[Call]:
 
 def sent(trace: Trace, rank: int = 0) -> tuple[int, int]:
     """How many messages a rank sent in the same step, and their bytes."""
-    sends = [s.bytes for s in _last_step(trace, rank) if s.name == "send"]
+    sends = [s.bytes for s in last_step(trace, rank) if s.name == "send"]
     return len(sends), sum(sends)
 
 
-def _last_step(trace: Trace, rank: int) -> list[Span]:
-    """All of a rank's spans in it."""
+def last_step(trace: Trace, rank: int = 0) -> list[Span]:
+    """A rank's spans in the last training step on the record, the step's own among them; empty without one."""
     own = [s for s in trace if s.rank == rank]
     step = next((s for s in reversed(own) if s.name == STEP), None)
     return [s for s in own if step.start_s <= s.start_s and s.end_s <= step.end_s] if step else []
@@ -109,14 +114,12 @@ def _last_step(trace: Trace, rank: int) -> list[Span]:
 
 def costs(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> list[tuple[Cost, int]]:
     """The cost of each for the first rank of its group, and how often it is called."""
-    cases = {call: case_of(call, comm, itemsize) for call in step}
-    return [(find(*call[:2]).cost(cases[call]), count) for call, count in step.items()]
+    return [(find(*call[:2]).cost(case_of(call, comm, itemsize)), count) for call, count in step.items()]
 
 
 def formulas(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> list[tuple[Formula, int]]:
     """The papers' formula of each, and how often it is called."""
-    cases = {call: case_of(call, comm, itemsize) for call in step}
-    return [(find(*call[:2]).formula(cases[call]), count) for call, count in step.items()]
+    return [(find(*call[:2]).formula(case_of(call, comm, itemsize)), count) for call, count in step.items()]
 
 
 def case_of(call: Call, comm: Communicator, itemsize: int) -> Case:
@@ -136,7 +139,7 @@ def transfer_seconds(trace: Trace, call: Call) -> float | None:
     """
     spans: dict[int, list[Span]] = {}
     for span in trace:
-        if (span.name, span.bytes, span.detail) == (call.span_name, call.num_bytes, call.group):
+        if call.is_on(span):
             spans.setdefault(span.rank, []).append(span)
     together = zip(*spans.values(), strict=True)
     took_s = [max(s.end_s for s in ranks) - max(s.start_s for s in ranks) for ranks in together]
