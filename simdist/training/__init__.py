@@ -1,4 +1,4 @@
-"""Whole training runs: what they are told, what they do, and what they report."""
+"""Whole training runs: config, trainer, output files and report."""
 
 from simdist.training.config import Config
 from simdist.training.folder import RunFolder, history, newest_run

@@ -1,4 +1,4 @@
-"""Config: all that a training run depends on."""
+"""Config: the settings of a training run."""
 
 import json
 from collections.abc import Iterable
@@ -119,12 +119,12 @@ class Config:
     clip_norm: float = option("update", Per("model", mlp=0.0, gpt=1.0), "largest norm of a gradient; 0 for any")
 
     device: str = option(
-        "ranks", "cpu", "where arrays live: on GPUs, which ranks may share; phantoms nowhere, to see the cost", DEVICES
+        "ranks", "cpu", "where arrays live: cuda on GPUs, which ranks may share; phantom nowhere, for costs", DEVICES
     )
     device_path: str = option(
         "ranks", Per("device", cuda="auto"), "how arrays on GPUs travel between ranks; auto takes the best", PATHS
     )
-    dp: int = option("ranks", 0, "data-parallel replicas; 0 for as many as there are ranks for")
+    dp: int = option("ranks", 0, "data-parallel replicas; 0 for as many as the ranks allow")
     tp: int = option("ranks", Per("model", gpt=1), "ranks that split the heads and columns of each layer", least=1)
     sequence_parallel: bool = option(
         "ranks", Per("model", gpt=False), "with tp: split the tokens between those layers, too"
@@ -166,7 +166,7 @@ class Config:
         lambda: ["auto", *algorithms("all_reduce")],
     )
     offload: str = option(
-        "ranks", Per("method", zero="none", fsdp="none"), "what to keep outside the device, up to", OFFLOADS
+        "ranks", Per("method", zero="none", fsdp="none"), "kept off the device, with those before it", OFFLOADS
     )
     offload_to: str = option(
         "ranks", Per("offload", **dict.fromkeys(OFFLOADS[1:], "host")), "where to keep that", ("host", "disk")
@@ -174,7 +174,7 @@ class Config:
     compress: str = option(
         "ranks", Per("method", compressed="top-k"), "compression of gradients; implies its method", compressions
     )
-    compress_share: float = option("ranks", _of_compression("share"), "of the items to send", below=1, above=True)
+    compress_share: float = option("ranks", _of_compression("share"), "share of the items to send", below=1, above=True)
     compress_block: int = option("ranks", _of_compression("block"), "items that share a scale", least=1)
     compress_rank: int = option("ranks", _of_compression("rank"), "rank of the matrices that are sent", least=1)
     check_every: int = option(
@@ -200,7 +200,7 @@ class Config:
     switch_share: float = option(
         "asynchronous",
         Per("method", **{"post-local": 0.5}),
-        "share of the steps at the start in which every one is averaged",
+        "share of the steps, at the start, that are all averaged",
         below=1,
     )
     outer_rate: float = option("asynchronous", Per("method", diloco=0.7), "learning rate of the outer step")
@@ -213,10 +213,10 @@ class Config:
     compute_time: str = option(
         "asynchronous", _per_method(ASYNCHRONOUS, "constant"), "extra time added to each step", COMPUTE_TIMES
     )
-    compute_seconds: float = option("asynchronous", _per_method(ASYNCHRONOUS, 0.0), "the mean of that")
+    compute_seconds: float = option("asynchronous", _per_method(ASYNCHRONOUS, 0.0), "mean of the extra time")
 
     checkpoint_every: int = option("checkpoints", 0, "steps from one to the next; 0 for none")
-    keep_checkpoints: int = option("checkpoints", 3, "how many of the latest stay; 0 for all")
+    keep_checkpoints: int = option("checkpoints", 3, "how many of the latest to keep; 0 for all")
 
     interval: int = option("log", 50, "steps from one line to the next", least=1)
     trace_steps: int = option("log", 20, "how many of the last steps the trace keeps")
@@ -224,10 +224,9 @@ class Config:
     temperature: float = option("log", 0.8, "of those texts: 0 takes the likeliest byte")
 
     def __post_init__(self) -> None:
-        kinds = {f.name: f.type for f in fields(self)}
-        given = {name: value for name in kinds if (value := getattr(self, name)) is not None}
+        given = {name: value for name, value in vars(self).items() if value is not None}
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
-        for name, value in check_kinds(plain, kinds, "a config").items():
+        for name, value in check_kinds(plain, {f.name: f.type for f in fields(self)}, "a config").items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "precision", _OTHER_NAMES.get(self.precision, self.precision))
         object.__setattr__(self, "method", self._implied_method())
@@ -258,8 +257,8 @@ class Config:
     def _implied_rule(self) -> dict[str, Any]:
         """What the method implies for the model and the update, where nothing else was given.
 
-        Stages that update each at its own time can share no table, and agree on no norm.
-        DiLoCo's inner rule is AdamW. Updates that come late have the effect of momentum, and need no more of it:
+        Stages that update at different times cannot share a table, nor agree on a norm.
+        DiLoCo's inner rule is AdamW. Late updates act like momentum, so no more of it is added:
         Mitliagkas, Zhang, Hadjis, Ré 2016, arXiv 1605.09774.
         """
         if self.method == "diloco" and self.optimizer is None:
@@ -272,8 +271,8 @@ class Config:
         return {"momentum": 0.0} if plain and late else {}
 
     def _implied_run(self) -> dict[str, Any]:
-        """What is in vain without numbers, where it was not asked for: a second step, losses, texts. And a line of one
-        rank is none.
+        """What phantoms imply, where nothing else was given: without numbers, a second step, losses and texts are
+        useless. And one stage is no pipeline.
         """
         implied = {"steps": 1, "validation_windows": 0, "sample_bytes": 0} if self.device == "phantom" else {}
         implied = {name: value for name, value in implied.items() if getattr(self, name) is None}
@@ -285,12 +284,12 @@ class Config:
 
     def toml(self) -> str:
         """The config as TOML, which `read_toml` reads back."""
-        # JSON's strings, numbers and booleans are TOML's; only DEL may stand in JSON unescaped.
+        # JSON's strings, numbers and booleans are also TOML's, except that TOML escapes DEL, too.
         settings = {name: value for name, value in asdict(self).items() if value is not None}
         lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
         return "".join(lines).replace("\x7f", "\\u007f")
 
 
 def options() -> Iterable[tuple[str, Option]]:
-    """The name of each field of a config and what it takes."""
+    """The name of each field of a config, and its option."""
     return ((f.name, f.metadata["option"]) for f in fields(Config))

@@ -1,4 +1,4 @@
-"""Experts: what a run's report says of a mixture of experts."""
+"""Experts: what a run's report says about a mixture of experts."""
 
 from math import inf
 
@@ -10,7 +10,7 @@ __all__ = ["experts_words"]
 
 
 def experts_words(line: Line, trace: Trace) -> str:
-    """Their own loss, and how even their loads are, as far as that is on the record.
+    """The experts' auxiliary loss, and how even their loads are, if that is on the record.
 
     Args:
         line: the last of the log.

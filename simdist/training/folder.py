@@ -23,7 +23,7 @@ from simdist.training.trainer import Line
 __all__ = ["CHECKPOINTS", "CLUSTER", "RunFolder", "history", "newest_run"]
 
 CHECKPOINTS = "checkpoints"
-"""Where in a run's folder they are."""
+"""The part of a run's folder with its checkpoints."""
 CLUSTER = "cluster.toml"
 """The file in a run's folder that describes the cluster of its virtual ranks."""
 SCHEDULE = "schedule.txt"
@@ -60,14 +60,14 @@ class RunFolder:
         self, path: str | Path, config: Config, lines: Sequence[Line] = (), log: str = "", *, again: bool = False
     ) -> None:
         self.path = Path(path)
-        if config.data != PYTHON:  # so that the file says the same wherever it is read
+        if config.data != PYTHON:  # so that the path holds from any working directory
             config = replace(config, data=str(Path(config.data).absolute()))
         rows = read(config.schedule) if (config.schedule or "").endswith(FILES) else ""
         with self.writing():
             self.path.mkdir(parents=True, exist_ok=True)
             if not again and latest(self.path / CHECKPOINTS) is not None:
                 raise ArgumentError(f"{path} has checkpoints of an earlier run: resume that, or name another folder")
-            if rows:  # by which the run goes on, whatever becomes of the file
+            if rows:  # kept for a resumed run, as the user's file may change
                 (self.path / SCHEDULE).write_text(rows, encoding="utf-8")
                 config = replace(config, schedule=str((self.path / SCHEDULE).absolute()))
             (self.path / "config.toml").write_text(config.toml(), encoding="utf-8", errors="replace")
@@ -125,7 +125,7 @@ def history(path: str | Path, step: int) -> tuple[list[Line], str]:
             known: dict[str, Any] = {name: math.nan if x is None else x for name, x in found.items()}
             lines.append(Line(**known))
     except (OSError, ValueError, TypeError, AttributeError):
-        pass  # a run that died may have left half a line, and what is told here changes nothing of its course
+        pass  # a run that died may have left half a line; the lines are only shown, and change no result
     try:
         log = (path / "log.txt").read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -147,7 +147,7 @@ def newest_run(root: str | Path = "runs") -> Path:
 
 
 def _json(line: Line) -> str:
-    """A line as JSON, which has no nan."""
+    """A line as JSON, with null for nan."""
     known = {name: x if math.isfinite(x) else None for name, x in line._asdict().items()}
     return json.dumps(known) + "\n"
 

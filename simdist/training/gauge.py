@@ -109,7 +109,7 @@ class Gauge:
 
 
 def _communication_s(spans: Iterable[Span]) -> float:
-    """The time in which there is a collective or a wait, or a message while no action of a pipeline is at work."""
+    """The time in which there is a collective or a wait, or a message while no action of a pipeline runs."""
     around, messages, actions = list[tuple[float, float]](), list[tuple[float, float]](), list[tuple[float, float]]()
     for s in spans:
         if is_action(s.name):
@@ -122,7 +122,7 @@ def _communication_s(spans: Iterable[Span]) -> float:
 
 
 def covered_s(intervals: Iterable[tuple[float, float]]) -> float:
-    """The time in which there is one of these intervals, from start to end, or more."""
+    """The length of the union of these intervals (start, end)."""
     seconds, until_s = 0.0, float("-inf")
     for start_s, end_s in sorted(intervals):
         if end_s > until_s:

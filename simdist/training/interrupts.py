@@ -1,4 +1,4 @@
-"""Interrupts: signals that ask for an end, acted on at the end of a step and by all ranks at once."""
+"""Interrupts: signals that all ranks act on together, at the end of a step."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ class Interrupts:
                     break
 
     A second Ctrl-C or SIGTERM, a second or more after the first and before the step is over, takes effect at
-    once, as it would have done without this. Outside the main thread, which alone gets signals, none are caught.
+    once, as without this block. Outside the main thread, which alone gets signals, none are caught.
 
     Args:
         signals: which ones; SIGINT, SIGTERM and SIGUSR1 if none are given.
@@ -62,7 +62,7 @@ class Interrupts:
     def agreed(self, comm: Communicator) -> list[signal.Signals]:
         """The signals that came to any rank since the last call. All ranks must call.
 
-        One that comes to several ranks, to some a little later, may be heard at the ends of two steps.
+        A signal that reaches some ranks later than others may be returned after two steps.
 
         Cost: an all-reduce of a byte a signal.
         """
@@ -70,7 +70,7 @@ class Interrupts:
         heard = np.zeros(len(self.signals), np.uint8)
         heard[: len(before)] = [now > then for now, then in zip(before, self._heeded, strict=True)]
         all_reduce(heard, comm, op="max")
-        # What came meanwhile is answered now if it is among what was heard, else the next time.
+        # A signal that came meanwhile counts as returned if its kind is returned now; else the next call returns it.
         self._heeded = [
             bell.rings if now else then for bell, now, then in zip(self._bells, heard, before, strict=False)
         ]
@@ -96,7 +96,7 @@ class _Bell:
 
     @classmethod
     def hang(cls, number: signal.Signals) -> "_Bell":
-        """Put one in place, or join the users of the one that is."""
+        """Install one, or share the one that is installed."""
         there = signal.getsignal(number)
         if isinstance(there, _Bell):
             there._users += 1
@@ -106,13 +106,13 @@ class _Bell:
         return bell
 
     def leave(self) -> None:
-        """The last user puts back what was there before."""
+        """The last user restores the previous handler."""
         self._users -= 1
         if self._users == 0:
             self._restore()
 
     def _restore(self) -> None:
-        # None stands for a handler that Python has not put there and cannot put back.
+        # None: a handler that Python did not install, and cannot restore.
         signal.signal(self.number, signal.SIG_DFL if self._before is None else self._before)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -127,7 +127,7 @@ class _Bell:
 
 @contextmanager
 def deaf_to(*signals: signal.Signals) -> Iterator[None]:
-    """Inside this block these signals do nothing, but where somebody else listens; only the main thread can say so."""
+    """Ignore these signals inside this block, until another handler is set; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

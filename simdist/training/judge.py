@@ -14,12 +14,12 @@ from simdist.training.sampling import Writer, sample
 
 __all__ = ["Judge"]
 
-_LEAST_BYTES = 512  # to be predicted at a time, so that NumPy has something to do at once
+_LEAST_BYTES = 512  # predicted at a time, so that each NumPy call has enough work
 _PROMPTS = 3
 
 
 class Judge:
-    """Evaluates a model on the validation text, or lets it continue that; the ranks share the work.
+    """Evaluates a model on the validation text, or lets it continue that text; the ranks share the work.
 
     Args:
         validation: the text.

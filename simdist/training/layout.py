@@ -59,7 +59,7 @@ class Layout:
         if sizes:
             self._mesh = mesh = Mesh(comm, **sizes)
             self._copies = self.data = mesh.dp
-            if any(sizes[axis] > 1 for axis in CUTTING) or config.experts:  # whose loads only a mesh's experts record
+            if any(sizes[axis] > 1 for axis in CUTTING) or config.experts:  # which record their loads only on a mesh
                 parts = MeshParts(mesh, sequence_parallel=bool(config.sequence_parallel), attention=attention(config))
                 self.parts, self.data = parts, parts.data
 

@@ -40,7 +40,7 @@ def predictions(
         step: the collectives of a step; without them only what stays is predicted of communication.
         cluster: the one to count their memory for; the communicator's if not given.
     """
-    if isinstance(method, Pipeline):  # of activations it says itself what there is to say
+    if isinstance(method, Pipeline):  # whose activations it predicts itself
         method = method.data
     comm, n = method.comm, method.model.parameters.size
     windows = partition(config.global_batch_size, data.size).size(data.rank)
@@ -48,7 +48,7 @@ def predictions(
     cut = Cut(config.tp or 1, bool(config.sequence_parallel), sp, sp > 1 and not config.ulysses)
     size = shape(config)
     found = replicated_memory(n, method.recipe, size, sequences, cut)
-    if "activations" in found and sp == 1:  # of all micro-batches the text stays, for they are cut from one array
+    if "activations" in found and sp == 1:  # the text of all micro-batches stays: one array
         _add(found, "activations", (windows - sequences) * (config.context_bytes + 1))
     if isinstance(method, ZeRO):
         found |= _cut(method, n)
@@ -72,7 +72,7 @@ def _add(found: dict[str, Prediction], category: str, num_bytes: int) -> None:
 
 
 def _before(method: Learner) -> list[Call]:
-    """What a method whose ranks have all of the model does before its first step: it broadcasts the weights."""
+    """The collectives before the first step: a method with whole replicas broadcasts the weights."""
     comm = method.comm
     if isinstance(method, ZeRO) or comm.size == 1:
         return []
@@ -82,7 +82,7 @@ def _before(method: Learner) -> list[Call]:
 
 
 def _cut(method: ZeRO, n: int) -> dict[str, Prediction]:
-    """What ranks have parts of, and what passes through them, of which the paper says nothing."""
+    """What each rank holds a part of, and the communication buffers, which the paper does not count."""
     comm, recipe, stage = method.sharing.holders, method.recipe, method.zero_stage
     exact = kept_bytes(method.model, recipe, comm.size, stage, rank=comm.rank, bucket_bytes=method.bucket_bytes)
     short, state = recipe.precision.dtype.itemsize, optimizer_state(recipe, n).paper_bytes or 0.0

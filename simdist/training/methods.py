@@ -1,4 +1,4 @@
-"""Methods by the names that a config calls them by."""
+"""Methods, by their names in a config."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 OFFLOADS = ("none", "optimizer", "gradients", "parameters")
-"""What may be kept outside a rank's device, each together with those before it."""
+"""What a rank may keep outside its device; each includes those before it."""
 
 
 def _compressed(model: Model, comm: Communicator, config: Config, spread: Spread | None) -> Method:
@@ -82,7 +82,7 @@ _METHODS: dict[str, Make] = {
 
 
 def named(name: str) -> Callable[[Own], Own]:
-    """Register the function below, which makes a method: `simdist train --method` knows it then.
+    """Register a function that makes a method, under a name for `simdist train --method`.
 
         @named("majority-vote")
         def majority_vote(model, comm, config):
@@ -101,15 +101,15 @@ def named(name: str) -> Callable[[Own], Own]:
 
 
 CUTTING = ("tp", "sp", "ep")
-"""The axes of a mesh that cut a model, besides pp."""
+"""The axes of a mesh that split a model, besides pp."""
 
 PIPELINE = "pipeline"
-"""The method of a model that is cut along pp, too, which takes a mesh and not the ranks of dp alone."""
+"""The method that splits a model along pp. It takes a mesh, not only the ranks of dp."""
 
 CUT_METHODS = ("ddp", "dp", "zero", "fsdp", PIPELINE)
-"""The methods of a model that is cut over other axes, too. Of their steps something can be predicted."""
+"""The methods that also take a model split along other axes. The costs of their steps can be predicted."""
 
-_LESS = ("zero", "fsdp", "server", "map-reduce")  # by which not every rank has all weights
+_LESS = ("zero", "fsdp", "server", "map-reduce")  # where not every rank has all weights
 _STAGES = {"ddp": (0,), "zero": (1, 2), "fsdp": (3,)}
 
 
@@ -119,7 +119,7 @@ def methods() -> list[str]:
 
 
 def whole() -> list[str]:
-    """Those in which every rank has a whole replica of its part of the model, which can be compared with others."""
+    """The methods in which every rank has a whole replica of its part of the model, to compare with others."""
     return [name for name in [*_METHODS, PIPELINE] if name not in _LESS]
 
 
@@ -139,7 +139,7 @@ def recipe(config: Config) -> Recipe:
 
 
 def check(config: Config) -> None:
-    """Raise ArgumentError if a method's settings do not go together."""
+    """Raise ArgumentError if a method's settings are incompatible."""
     method = config.method
     if method in asynchronous.ASYNCHRONOUS:
         asynchronous.check(config)
@@ -178,7 +178,7 @@ def _check_phantom(config: Config) -> None:
 
 
 def _check_axes(config: Config) -> None:
-    """Raise ArgumentError if the model cannot be cut as it should be."""
+    """Raise ArgumentError if the model cannot be split along the config's axes."""
     size = shape(config)
     if size is None:
         return
@@ -207,7 +207,7 @@ def _check_idle(config: Config) -> None:
 
 
 def attention(config: Config) -> str:
-    """How windows that are cut along sp are attended to: see `MeshParts`."""
+    """The kind of attention for windows split along sp: see `MeshParts`."""
     return "ulysses" if config.ulysses else "ring"
 
 

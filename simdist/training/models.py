@@ -1,4 +1,4 @@
-"""Models by the names that a config calls them by."""
+"""Models, by their names in a config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Sample", "build", "models", "sample", "shape"]
 
 _DRAWN_BYTES = 8
-"""Of an initial weight: each matrix is drawn whole and in float64, whichever part this rank has of it."""
+"""Of an initial weight: each matrix is drawn whole and in float64, even if this rank has only a part of it."""
 
 
 def _mlp(config: Config, parts: Parts | None) -> Model:
@@ -90,11 +90,11 @@ def build(config: Config, parts: Parts | None = None) -> Model:
 
 
 class Sample(NamedTuple):
-    """A model with one of each kind of another's layers: their costs are those of the other's layers.
+    """A small model with one layer of each kind that a larger one has; a layer costs the same in both.
 
     Attributes:
-        model: not bound to memory, and never to be trained.
-        like: for each layer of the other the index of the one here that costs as much.
+        model: not bound to memory; for costs only.
+        like: for each layer of the larger one, the index of the layer here that costs as much.
     """
 
     model: Model
@@ -102,7 +102,7 @@ class Sample(NamedTuple):
 
 
 def sample(config: Config, parts: Parts | None = None) -> Sample:
-    """A sample of the model that a config asks for: of a GPT, whose blocks are all alike, it has one block.
+    """A sample of the model that a config asks for. Of a GPT, whose blocks are all alike, it has one block.
 
         embedding | block0 | block1 | block2 | logits        like 0 1 1 1 2 of        embedding | block0 | logits
 

@@ -1,4 +1,4 @@
-"""Moved: what a training step reads and writes in memory that ranks share, where its collectives send no messages."""
+"""Moved: bytes that the collectives of a step read and write in shared memory, instead of sending messages."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from simdist.training.traffic import Call, case_of, last_step
 __all__ = ["MOVED", "Moved", "moved"]
 
 MOVED = "bytes moved through shared memory a step, rank 0"
-"""What a report calls them."""
+"""Their name in a report."""
 
 
 class Moved(NamedTuple):
@@ -21,8 +21,8 @@ class Moved(NamedTuple):
     Attributes:
         measured: read and written, on the record.
         predicted: by the algorithms' costs, in place or by way of copies, as the record shows it.
-        by_messages: what the paper of the first algorithm by messages would have sent in their place: the ring's,
-            where there is one.
+        by_messages: what an algorithm with messages would have sent instead, by its paper: the ring, where there is
+            one.
     """
 
     measured: float
@@ -35,7 +35,7 @@ class Moved(NamedTuple):
 
 
 def moved(trace: Trace, step: Mapping[Call, int], comm: Communicator, itemsize: int) -> Moved | None:
-    """Of rank 0; None if it has moved nothing that way.
+    """The bytes of rank 0; None if it moved none.
 
     Args:
         step: the collectives of the step.
@@ -50,13 +50,13 @@ def moved(trace: Trace, step: Mapping[Call, int], comm: Communicator, itemsize: 
 
 
 def _rival(call: Call) -> Algorithm:
-    """What would have done it by messages."""
+    """The algorithm that would have done it with messages."""
     names = algorithms(call.operation)
     return find(call.operation, "ring" if "ring" in names else names[0])
 
 
 def _predicted(trace: Trace, spans: list[Span], direct: Mapping[Call, int], comm: Communicator, itemsize: int) -> int:
-    """By the costs of the ways that were taken."""
+    """By the algorithms' costs, in place or by way of copies, as the record shows."""
     total = 0
     for outer in last_step(trace):
         for call in direct:

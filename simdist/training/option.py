@@ -9,17 +9,17 @@ from simdist.errors import ArgumentError, unknown_name
 __all__ = ["Option", "Per", "option"]
 
 _MOST = 2**40
-"""More than anybody needs of anything, and still far from where integers and floats end."""
+"""The default limit of a number: more than any run needs, and far below what integers and floats hold."""
 
 
 class Per:
-    """A default that depends on another setting; with values of that one not named here, the setting is unused.
+    """A default that depends on another setting. For values of that one not listed here, the setting is unused.
 
         learning_rate: Per("optimizer", sgd=0.3, adamw=0.001)     0.3, or 0.001, or refused
 
     Args:
-        setting: the other's name, which is declared before.
-        known: the defaults by its values, looked up at each use, as programs may add values of their own.
+        setting: the name of the other one, which must be declared earlier.
+        known: returns the defaults by its values; called at each use, as programs may add values.
         defaults: the same, if they are fixed.
     """
 
@@ -29,11 +29,11 @@ class Per:
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """By the other's values."""
+        """The defaults, by the other setting's values."""
         return self._known()
 
     def __str__(self) -> str:
-        """As the help says it: "0.3 for sgd, lars; 0.001 for adamw"."""
+        """As in the help: "0.3 for sgd, lars; 0.001 for adamw"."""
         users: dict[Any, list[str]] = {}
         for value, default in self.defaults.items():
             users.setdefault(default, []).append(value)
@@ -45,16 +45,16 @@ class Option:
     """The values that a field of `Config` accepts, for its check and for the command line's help.
 
     Args:
-        group: what part of the run it belongs to.
+        group: the part of the run that it belongs to.
         default: its value if none is given.
         help: what it means.
-        choices: the names that it may have; any if there are none. Those to which programs may add their own are
-            looked up at each use.
-        least, below: numbers must be at least `least` and less than `below`, 2^40 if it is not given,
-        above: and more than `least`.
+        choices: the names that it accepts; any if there are none. A function if programs may add names: it is
+            called at each use.
+        least, below: a number must be at least `least` and less than `below`.
+        above: whether it must be more than `least`.
         alias: another name on the command line.
         files: the suffix of files that are accepted instead of a choice.
-        metavar: what stands for the value in the help.
+        metavar: the placeholder for the value in the help.
     """
 
     group: str
@@ -70,17 +70,17 @@ class Option:
 
     @property
     def names(self) -> Sequence[str]:
-        """The choices that there are now."""
+        """The current choices."""
         return self.choices() if callable(self.choices) else self.choices
 
     def resolve(self, name: str, value: Any, others: Mapping[str, Any]) -> Any:
-        """The value of a setting for which `value` was given, or None for its default.
+        """The value of a setting: the given one, or its default for None.
 
         Args:
-            others: the settings before it.
+            others: the settings declared before it.
 
         Raises:
-            ArgumentError: it lies outside its limits, or is unused with the others.
+            ArgumentError: the value is outside its limits, or the setting is unused with the others.
             UnknownNameError: it is none of the choices.
         """
         default = self.default
@@ -112,5 +112,5 @@ class Option:
 def option(
     group: str, default: Any, help: str, choices: Sequence[str] | Callable[[], Sequence[str]] = (), **limits: Any
 ) -> Any:
-    """A dataclass's field of such an option."""
+    """A dataclass field with such an option."""
     return field(default=None, metadata={"option": Option(group, default, help, choices, **limits)})

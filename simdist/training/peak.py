@@ -14,7 +14,7 @@ def matmul_flops_per_s(comm: Communicator, dtype: Any, size: int | None = None, 
     """Floating-point operations a second of this rank, while all ranks multiply matrices at once; all must call.
 
     Args:
-        dtype: of the factors, such as the matrix library of the ranks' device knows.
+        dtype: of the factors; one that the matrix library of the ranks' device supports.
         size: of the square factors; if not given, large enough for the device.
         repeats: how many products to take the median of, after a warm-up.
 
@@ -32,6 +32,6 @@ def matmul_flops_per_s(comm: Communicator, dtype: Any, size: int | None = None, 
         matmul(x, x, out=y)
         comm.device.settle()
         times_s.append(comm.clock() - start_s)
-    comm.barrier()  # so that none has it to itself in the end
+    comm.barrier()  # so that no rank has the machine to itself at the end
     took_s = median(times_s[1:])
     return 2 * size**3 / took_s if took_s > 0 else 0.0

@@ -62,7 +62,7 @@ class Promise(NamedTuple):
 
 
 def taken_by_all(trainer: Trainer) -> list[Taken]:
-    """What each rank of the pipeline took that rank 0 is in, on rank 0; nothing elsewhere. All ranks must call."""
+    """The cost on each rank of rank 0's pipeline, on rank 0; empty elsewhere. All ranks must call."""
     method = trainer.method
     if not isinstance(method, Pipeline | PipeDream):
         return []
@@ -71,7 +71,7 @@ def taken_by_all(trainer: Trainer) -> list[Taken]:
 
 
 def promise(method: Learner, config: Config) -> Promise | None:
-    """What a step of the run should take; None where there is no pipeline."""
+    """The predicted cost of a step; None without a pipeline."""
     if not isinstance(method, Pipeline | PipeDream):
         return None
     own = partition(config.global_batch_size, method.mesh.sizes["dp"] * method.mesh.sizes["ep"])[0]
@@ -87,9 +87,9 @@ def legend(method: Learner) -> tuple[str, ...]:
 
 
 def _footprints(method: Pipeline | PipeDream, config: Config, windows: int) -> list[Footprint]:
-    """Of each stage. Where its layers are cut themselves, as many virtual ranks have them without any numbers.
+    """Of each stage. Where tp, sp or ep split its layers, as many virtual ranks build them, without numbers.
 
-    What experts keep depends on where the tokens go: there this is somewhat more.
+    What experts keep depends on where the tokens go: for them this is somewhat too much.
     """
     axes = {axis: method.mesh.sizes[axis] for axis in CUTTING}
 
@@ -110,8 +110,8 @@ def _footprints(method: Pipeline | PipeDream, config: Config, windows: int) -> l
 
 
 def course(method: Learner, trace: Trace, cluster: Cluster, promised: Promise | None) -> list[Simulation]:
-    """A step in the middle between the quickest and the slowest, as it went and as it is predicted: a simulation
-    with the mean times of its own actions. Nothing where there is no pipeline, or no record.
+    """The step of median makespan, as measured and as simulated with the mean times of its own actions. Empty
+    without a pipeline or a record.
     """
     if promised is None or not isinstance(method, Pipeline | PipeDream):
         return []
@@ -142,7 +142,7 @@ def figures(went: Sequence[Simulation], took: Sequence[Taken], promised: Promise
 
 
 def memory(method: Learner, promised: Promise, went: Sequence[Simulation]) -> dict[str, Prediction]:
-    """What it takes of a rank in other ways than data parallelism does, by category of the ledger."""
+    """What a pipeline holds otherwise than data parallelism does, on this rank, by category of the ledger."""
     if not isinstance(method, Pipeline | PipeDream):
         return {}
     one, rank = method.schedule, method.mesh.pp.rank

@@ -1,4 +1,4 @@
-"""Pipelines as a config asks for them: the schedule, the costs that balance stages, and incompatible settings."""
+"""Pipelines of a config: the schedule, the costs that balance stages, and incompatible settings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _UPDATING = tuple(name for name in schedules() if name.startswith("pipedream"))
 
 
 def chunked() -> list[str]:
-    """The schedules in which ranks have any number of stages."""
+    """The schedules in which a rank may have any number of stages."""
     return [name for name in schedules() if "chunks" in options(name)]
 
 
@@ -55,7 +55,7 @@ def is_updating(name: str | None) -> bool:
 
 def schedule_of(config: Config) -> Schedule:
     """The schedule that a config asks for; where it depends on times, for those that its stages should take."""
-    if config.schedule.endswith(FILES):  # which somebody may be writing at
+    if config.schedule.endswith(FILES):  # not cached, as the file may change
         return schedule(config.schedule, stages=config.pp, micro_batches=config.micro_batches)
     times = _times(config) if "times" in options(config.schedule) else None
     return _schedule(config.schedule, config.pp, config.micro_batches, config.chunks, times)
@@ -69,7 +69,7 @@ def _schedule(name: str, stages: int, micro_batches: int, chunks: int | None, ti
 
 
 def costs(config: Config) -> list[LayerCost]:
-    """What each layer takes, in operations on a window: what stages are balanced by."""
+    """The cost of each layer, in operations on a window, by which stages are balanced."""
     model, like = sample(config)
     found = modelled_costs(model, 1, config.context_bytes + 1)
     return [found[layer] for layer in like]
@@ -90,16 +90,16 @@ def hops(cluster: Cluster, ranks: Sequence[int], num_bytes: float) -> dict[tuple
 
 
 def _times(config: Config) -> Times:
-    """TF, TB and TW of stages that are balanced so."""
+    """TF, TB and TW of stages balanced by these costs."""
     layers = costs(config)
     return stage_times(layers, split([layer.total for layer in layers], _num_stages(config)))
 
 
 def _num_stages(config: Config) -> int:
-    """Into how many stages the schedule cuts the model, which does not depend on the batch."""
+    """The number of the schedule's stages, which does not depend on the batch."""
     if config.schedule.endswith(FILES):
         return schedule_of(config).num_stages
-    # Of one that is searched for by times, which needs this number, a single micro-batch's will do.
+    # A search by times needs this number; that for a single micro-batch has it too.
     micro_batches = 1 if "times" in options(config.schedule) else config.micro_batches
     return _schedule(config.schedule, config.pp, micro_batches, config.chunks, None).num_stages
 
@@ -116,7 +116,7 @@ def pipeline(
 
 
 def check(config: Config) -> None:
-    """Raise ArgumentError if a pipeline's settings do not go together."""
+    """Raise ArgumentError if a pipeline's settings are incompatible."""
     if config.pp > 1 and Recipe(config.optimizer).whole_model:
         raise ArgumentError(
             f"pp {config.pp}, and optimizer {config.optimizer}, which needs the whole model on each rank"
@@ -138,7 +138,7 @@ def check(config: Config) -> None:
 
 
 def _check_updating(config: Config) -> None:
-    """What has no meaning where each stage updates at its own time."""
+    """Refuse what has no meaning where each stage updates at its own time."""
     wrong = {
         f"zero {config.zero}": config.zero,
         f"clip_norm {config.clip_norm}": config.clip_norm,

@@ -58,7 +58,7 @@ class Progress:
 
 
 def table(lines: Iterable[Line], head: bool = True) -> str:
-    """Several lines at once, as they are shown one by one; with what stands above the first."""
+    """Several lines as `Progress` shows them, below the header if `head`."""
     return "\n".join([*([_HEAD] if head else []), *map(_text, lines)])
 
 
@@ -70,5 +70,5 @@ def _text(line: Line) -> str:
 
 
 def _loss(loss: float) -> str:
-    """In seven letters, whatever has become of it."""
+    """In seven characters, even if it has diverged."""
     return f"{loss:7.4f}" if loss < 100 else f"{loss:7.1e}"

@@ -32,7 +32,7 @@ def gather_json(comm: Communicator, value: Any, root: int = 0) -> list[Any] | No
     Args:
         value: made of numbers, text, lists and tuples, which arrive as lists.
     """
-    told = json.dumps(value, default=np.generic.item)  # the bytes of a span may be counted in NumPy's numbers
+    told = json.dumps(value, default=np.generic.item)  # a span's bytes may be a NumPy number
     text = np.frombuffer(told.encode() + b"\n", np.uint8)
     full = gather(text, comm, root)
     return None if full is None else [json.loads(line) for line in full.tobytes().splitlines()]

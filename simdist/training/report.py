@@ -158,7 +158,7 @@ def _shards(count: int) -> str:
 
 
 def at_most(config: Config) -> str:
-    """Put before the number of windows in a batch: the last one of an epoch may have fewer."""
+    """The words before the number of windows in a batch: the last batch of an epoch may have fewer."""
     return "at most " if config.order == "passes" else ""
 
 
@@ -182,7 +182,7 @@ def peak_words(peak: Moment) -> str:
 def _memory_rows(
     trainer: Trainer, step: Mapping[Call, int], cluster: Cluster, own: Mapping[str, Prediction] | None = None
 ) -> list[Row]:
-    """The most memory of each category that rank 0 held in a step; `own` is what the method says itself."""
+    """The most memory of each category that rank 0 held in a step; `own` is what the method predicts itself."""
 
     def told(num_bytes: float | None) -> str:
         return "" if num_bytes is None else f"{num_bytes:,.0f}"
@@ -203,7 +203,7 @@ def _rate(flops_per_s: float, matmul_flops_per_s: float) -> str:
 
 
 def _mfu(trainer: Trainer, matmul_flops_per_s: float) -> str:
-    """The share of it that the model itself needs, by the papers' count: without recomputation and the like."""
+    """Model FLOPs utilization, by the papers' count: without recomputation and the like."""
     size, total = shape(trainer.config), trainer.gauge.total
     if size is None or not matmul_flops_per_s:
         return ""
@@ -226,7 +226,7 @@ def _rows(
         ]
     messages, sent_bytes = (promised.messages[0], promised.taken[0].sent_bytes) if promised else (0, 0)
     measured = sent(trace)
-    ring = rings(trace, trainer.config.sp or 1, itemsize)  # whose messages are of no collective, either
+    ring = rings(trace, trainer.config.sp or 1, itemsize)  # whose messages belong to no collective, either
     predicted_s = sum(predicted_seconds(cluster, call, itemsize) * n for call, n in step.items())
     shared = moved(trace, step, comm, itemsize)
     return [

@@ -45,7 +45,7 @@ def sample(writer: Writer, prompts: Array, num_bytes: int, temperature: float, s
     text = np.concatenate([prompts, np.zeros((n, num_bytes), np.uint8)], axis=1)
     noise = np.random.Generator(np.random.Philox(key=[seed, 2]))
     for end in range(length, length + num_bytes):
-        logits = on_host(writer.logits(text[:, end - length : end]))[:, :_BYTES]  # of more tokens only bytes are text
+        logits = on_host(writer.logits(text[:, end - length : end]))[:, :_BYTES]  # tokens beyond the bytes are no text
         drawn = _draw(logits.astype(np.float64), temperature, noise)
         broadcast(drawn, writer.comm)
         text[:, end] = drawn
@@ -56,7 +56,7 @@ def _draw(logits: npt.NDArray[np.float64], temperature: float, noise: np.random.
     """One of the classes for each row of logits."""
     if temperature == 0:
         return np.asarray(logits.argmax(axis=1), np.uint8)
-    with np.errstate(over="ignore"):  # the chance of what is far behind is 0, however far
+    with np.errstate(over="ignore"):  # far below the largest logit the probability is 0
         p = np.exp((logits - logits.max(axis=1, keepdims=True)) / temperature)
     reached = np.cumsum(p, axis=1) / p.sum(axis=1, keepdims=True)
     found = (reached < noise.random((len(p), 1))).sum(axis=1)

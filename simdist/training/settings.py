@@ -1,4 +1,4 @@
-"""Settings: of a config, as they come from a TOML file or from two places at once."""
+"""Settings: reads those of a config from a TOML file, and merges two sets of them."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -13,19 +13,19 @@ from simdist.training.option import Per
 
 __all__ = ["merged", "read_toml"]
 
-_ELSEWHERE = ("ranks", "world", "cluster", "out", "resume", "survive")  # what each start of a run is told anew
+_ELSEWHERE = ("ranks", "world", "cluster", "out", "resume", "survive")  # given anew at each start of a run
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of base, overridden by those of `over`.
 
-    What depends on one that is thereby changed, as the learning rate does on the optimizer, becomes its default
-    unless `over` gives it too; so does the method if `over` has a setting that implies one.
+    Settings that depend on a changed one, as the learning rate depends on the optimizer, become their defaults
+    unless `over` gives them too; so does the method if `over` has a setting that implies one.
     """
     settings: dict[str, Any] = {}
     changed = {name for name in over if name in base and base[name] != over[name]}
     brought = any(name in over and over[name] != base.get(name) for name in BRINGING)
-    if brought and base.get("method", PIPELINE) != PIPELINE:  # a pipeline has such settings of its own
+    if brought and base.get("method", PIPELINE) != PIPELINE:  # a pipeline has such settings itself
         changed.add("method")
     for name, what in options():
         if name in over:
@@ -38,19 +38,19 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """The settings in a TOML file, one key a field of `Config` or its other name; those it does not name are left out.
+    """The settings in a TOML file. A key is a field of `Config` or its alias.
 
     Raises:
         DataError: the file cannot be read.
         UnknownNameError: a key is no field; the message names the nearest one.
-        ArgumentError: the file is not TOML, or a value is of the wrong type, or a setting has two; or a key is of the
-            command line alone.
+        ArgumentError: the file is not TOML, a value is of the wrong type, a setting has two, or a key is for the
+            command line only.
     """
     path, told = Path(path), dict[str, Any]()
     names = {what.alias.replace("-", "_"): name for name, what in options() if what.alias}
     for key, value in toml.read(path, "config").items():
         if key in _ELSEWHERE:
-            raise ArgumentError(f"{key} in {path} is not of a run's settings: it goes on the command line, --{key}")
+            raise ArgumentError(f"{key} in {path} is no setting of a run: it goes on the command line, --{key}")
         plain = key.replace("-", "_")
         name = names.get(plain, plain)
         if name in told:

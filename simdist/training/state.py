@@ -1,4 +1,4 @@
-"""State: a training run between two steps, to a checkpoint and back."""
+"""State: writes a training run between two steps to a checkpoint, and restores it."""
 
 import json
 from collections.abc import Mapping
@@ -43,22 +43,22 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> "State":
-        """What `plain` gave of one."""
+        """The state that `plain` was given."""
         return cls(**{name: number(value) for name, value in told.items()})
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it, which has no nan and no infinity, as of a loss that diverged: None for these."""
+    """A value for JSON, which has no nan and no infinity, as in a diverged loss: these become None."""
     return json.loads(json.dumps(value), parse_constant=lambda _: None)
 
 
 def number(told: Any) -> Any:
-    """What that was of: nan for None."""
+    """The number that `plain` was given: nan for None."""
     return nan if told is None else told
 
 
 def save_state(root: Path, comm: Communicator, step: int, method: Learner, state: State, keep: int | None) -> None:
-    """Write a checkpoint after so many steps; all ranks must call. The arguments and errors are those of `save`."""
+    """Write a checkpoint after this many steps; all ranks must call. The arguments and errors are those of `save`."""
     extra = {"run": plain(state._asdict()), "method": method.numbers()}
     save(root, comm, step, _tensors(method, method.vectors()), extra, keep=keep)
 
@@ -77,7 +77,7 @@ def restore_state(root: Path, comm: Communicator, method: Learner, step: int | N
     try:
         done, extra = load(root, comm, _tensors(method, vectors), step)
     except CheckpointMismatch:
-        # By another method nothing may have been put off: there is nothing to take up then.
+        # Another method may have put nothing off, so its checkpoint has no such vectors.
         lasting = {name: shards for name, shards in vectors.items() if not name.startswith("compression.")}
         if len(lasting) == len(vectors):
             raise
@@ -93,7 +93,7 @@ def restore_state(root: Path, comm: Communicator, method: Learner, step: int | N
 
 
 def told(config: Config) -> dict[str, Any]:
-    """What a checkpoint keeps of what a run was told: not by what names files went, of which others may be the same."""
+    """The config as a checkpoint keeps it: without the names of files, as equal files may have other names."""
     known = asdict(config) | {"data": ""}
     if (config.schedule or "").endswith(FILES):
         rows = to_text(replace(load_schedule(config.schedule), name=""))
@@ -102,7 +102,7 @@ def told(config: Config) -> dict[str, Any]:
 
 
 def changes(config: Config, text: str, state: State) -> list[str]:
-    """In what a run goes on otherwise than it began, in words."""
+    """The settings in which a resumed run differs from the original one, in words."""
     now = told(config) | {"data": text}
     then = state.config | {"data": state.text}
     names = [name for name in now if name not in _HARMLESS and now[name] != then.get(name)]

@@ -1,4 +1,4 @@
-"""Text: what a run trains on, and what it is validated on."""
+"""Text: the training and validation text of a run."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -15,7 +15,7 @@ __all__ = ["Text", "split"]
 
 
 def split(config: "Config") -> tuple[str, Split, Split]:
-    """The SHA-256 of the text that a config names, and its parts to train on and to be judged by.
+    """The SHA-256 of the text that a config names, and its training and validation parts.
 
     Raises:
         DataError: it cannot be read or is too short.
@@ -25,12 +25,12 @@ def split(config: "Config") -> tuple[str, Split, Split]:
 
 
 class Text:
-    """The text that a config names, read and divided. It only reads, so virtual ranks may share one.
+    """The text that a config names, read and split. It never changes, so virtual ranks may share one.
 
     Attributes:
         digest: its SHA-256, by which ranks check that they read the same.
         train, validation: its two parts.
-        unigram_entropy, bigram_entropy: of the validation text, in nats a byte: the loss must fall below.
+        unigram_entropy, bigram_entropy: of the validation text, in nats a byte: baselines for the loss.
 
     Raises:
         DataError: it cannot be read or is too short.
@@ -59,7 +59,7 @@ class Text:
             return ""
 
         together(comm, (lambda: "") if known else read)
-        # The file may have another name on another node; what is in it must be the same.
+        # The file's name may differ between nodes, its contents must not.
         settings = sha256(replace(config, data="").toml().encode()).hexdigest()
         comm.agree(f"train on text {found[0].digest[:12]} by config {settings[:12]}")
         return found[0]

@@ -77,7 +77,7 @@ class Call(NamedTuple):
         return (span.name, span.bytes, span.detail) == (self.span_name, self.num_bytes, self.group)
 
     def itemsize(self, likely: int) -> int:
-        """The bytes of an item: presumably a gradient's, unless it has others or is cut into equal parts."""
+        """The bytes of an item: those of a gradient's, unless the size is no multiple of them or parts are equal."""
         return 1 if self.operation == "all_to_all" or self.num_bytes % likely else likely
 
     def seconds(self, formula: Formula, cluster: Cluster) -> float:
@@ -93,14 +93,14 @@ def calls(trace: Trace, rank: int = 0) -> Counter[Call]:
             members[s.detail].add(s.rank)
     found: Counter[Call] = Counter()
     for s in last_step(trace, rank):
-        if kind(s.name) in COLLECTIVES and kind(s.name) != "barrier":  # empty ones send messages, too
+        if kind(s.name) in COLLECTIVES and kind(s.name) != "barrier":  # empty collectives send messages, too
             operation, _, name = s.name.partition(" ")
             found[Call(operation, name, s.bytes, tuple(sorted(members[s.detail])), s.detail, s.stream)] += 1
     return found
 
 
 def sent(trace: Trace, rank: int = 0) -> tuple[int, int]:
-    """How many messages a rank sent in the same step, and their bytes."""
+    """How many messages a rank sent in the last step, and their bytes."""
     sends = [s.bytes for s in last_step(trace, rank) if s.name == "send"]
     return len(sends), sum(sends)
 
@@ -195,7 +195,7 @@ _T = TypeVar("_T")
 
 
 def _run(program: Callable[[Communicator], _T], members: tuple[int, ...], cluster: Cluster) -> tuple[_T, float]:
-    """What a program gives the first of these ranks of a cluster, which all run it together, and how long it takes."""
+    """A program's result on the first of these ranks of a cluster, which all run it, and the time it takes."""
 
     def on_rank(comm: Communicator) -> _T | None:
         group = comm.split(0 if comm.rank in members else None)

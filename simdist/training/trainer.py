@@ -99,14 +99,14 @@ class Trainer:
         self.done = 0
         self.stopped: signal.Signals | None = None
         self._loss = 0.0  # since the last line: summed over what this rank has seen,
-        self._auxiliary_loss = 0.0  # likewise what its layers have of their own,
+        self._auxiliary_loss = 0.0  # likewise of the layers themselves,
         self._targets = 0  # and how many bytes all ranks together have predicted
         self._seconds = 0.0  # before a resumption
         self._first_span = len(comm.recorder.rows)
         keep_freed_memory()
         self.device = use_device(comm, config.device, config.device_path or "auto")
         self.text = Text.of_all(comm, config, text)
-        self._told = told(config)  # now, while its files are there
+        self._told = told(config)  # now, while the files that it names exist
         layout = Layout(comm, config)
         self.data = layout.data
         model = layout.model()
@@ -147,8 +147,7 @@ class Trainer:
         """Resume from a checkpoint, the latest if no step is given; all ranks must call, before `run`.
 
         Returns:
-            the settings that differ from the original run, in words; nothing if the rest of the run is as though
-            it had never stopped.
+            the settings that differ from the original run, in words; empty if none do.
 
         Raises:
             CheckpointError: on all ranks: there is none, it is damaged, or it is of another model or optimizer.
@@ -172,8 +171,8 @@ class Trainer:
             return
         loss = np.array([self._loss])
         all_reduce(loss, self.data)
-        self._loss = float(loss[0]) if self.data.rank == 0 else 0.0  # as a run has it that goes on from here
-        seconds = float(self.comm.exchange(repr(self._seconds_so_far))[0])  # rank 0's, who writes the log
+        self._loss = float(loss[0]) if self.data.rank == 0 else 0.0  # as in a run that resumes from here
+        seconds = float(self.comm.exchange(repr(self._seconds_so_far))[0])  # of rank 0, which writes the log
         auxiliary_loss = self._all_auxiliary_loss()
         self._restore_auxiliary_loss(auxiliary_loss)
         state = State(self._told, self.text.digest, float(loss[0]), self._targets, seconds, auxiliary_loss)
@@ -198,9 +197,9 @@ class Trainer:
 
     @contextmanager
     def _remembered(self, step: int) -> Iterator[None]:
-        """Keep the ledger in this step, if it is one of the first, for a run that is stopped, or of the last.
+        """Keep the ledger in this step, if it is one of the first, in case the run is stopped, or one of the last.
 
-        In steps of a few milliseconds it would take some percent of the time, and steps are alike.
+        In steps of a few milliseconds it takes some percent of the time, and steps are alike.
         """
         if self.gauge.total.steps >= _LEDGER_STEPS and step < self.config.steps - _LEDGER_STEPS:
             yield
@@ -270,7 +269,7 @@ class Trainer:
         return float(total[0]) / self._targets, self._judge.loss(self.method.loss)
 
     def _all_auxiliary_loss(self) -> float:
-        """What the layers of all ranks have of their own since the last line, each token's once."""
+        """The loss of the layers themselves since the last line, on all ranks, counting each token once."""
         if not self.config.experts:
             return 0.0
         total = np.array([self._auxiliary_loss])
@@ -282,5 +281,5 @@ class Trainer:
 
     @property
     def _alike(self) -> int:
-        """How many ranks do the same with the same tokens between the layers that are cut over tp."""
+        """How many ranks do the same work on the same tokens, outside the layers that tp splits."""
         return 1 if self.config.sequence_parallel else self.config.tp or 1

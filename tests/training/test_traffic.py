@@ -19,7 +19,11 @@ METHODS = [
     {"zero": 3, "shards": 1, "offload": "gradients"},
     {"method": "server"},
     {"compress": "top-k"},
-    {"compress": "top-k", "compress_share": 0.011, "precision": "float64"},  # packets of 12 bytes an item, an odd number
+    {
+        "compress": "top-k",
+        "compress_share": 0.011,
+        "precision": "float64",
+    },  # packets of 12 bytes an item, an odd number
     {"compress": "8-bit"},
     {"compress": "power-sgd"},
 ]

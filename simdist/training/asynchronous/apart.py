@@ -1,4 +1,4 @@
-"""Apart: a rank's part in a run without servers, in which each rank has weights of its own."""
+"""Apart: a rank's part in a run without servers, in which each rank has its own weights."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ _OUTER = "outer."
 
 
 class Apart(Role):
-    """Steps by itself, and averages with others.
+    """Makes its own steps, and averages with others.
 
     Args:
         comm: the ranks; all must make it.
@@ -42,13 +42,13 @@ class Apart(Role):
         self._outer = nesterov(weights) if config.method == "diloco" else None
         times = compute_time(config)
         self.worker = Worker(comm, weights, pace, config.rates(), optimizer=self._rule, compute_time=times)
-        if config.method == "d-psgd":  # whose messages set out before the next gradient is asked for
+        if config.method == "d-psgd":  # whose messages leave before the next gradient begins
             self.worker.observe = lambda step, weights: pace.close()
         self.done = [0] * comm.size
 
     @property
     def front(self) -> int:
-        """See Role. Of ranks that average when they like, the first to come to a step ends the stretch."""
+        """See Role. In ad-psgd the first rank to reach a step ends the stretch."""
         return max(self.done) if self._config.method == "ad-psgd" else min(self.done)
 
     def go(self, until: int, asked: Asked) -> Doing:
@@ -66,18 +66,18 @@ class Apart(Role):
     # -- the methods ----------------------------------------------------------------------------------
 
     def d_psgd(self, until: int, asked: Asked) -> None:
-        """Stop at a step that all know beforehand."""
+        """Stop at a step that all know in advance."""
         d_psgd(self.worker, metropolis(graph(self._config, self.comm.size)), until, asked)
 
     def ad_psgd(self, until: int, asked: Asked) -> None:
-        """Stop soon after the first has come there."""
+        """Stop soon after the first rank is there."""
         config = self._config
         ad_psgd(self.worker, graph(config, self.comm.size), config.steps, config.seed, self._due(until, asked))
 
     def local_sgd(self, until: int, asked: Asked) -> None:
-        """Stop at the first average from there on: one that is not due would change what comes after it."""
+        """Stop at the first average from there on: an extra one would change the rest of the run."""
         config = self._config
-        switch = round((config.switch_share or 0.0) * config.steps)  # from the start, if every average is like the next
+        switch = round((config.switch_share or 0.0) * config.steps)  # counted from the start of the whole run
         local_steps = post_local(switch, config.local_steps)
         local_sgd(self.worker, config.steps, local_steps, config.algorithm, self._due(until, asked))
 
@@ -100,7 +100,7 @@ class Apart(Role):
     # -- checkpoints ----------------------------------------------------------------------------------
 
     def vectors(self) -> dict[str, Shard]:
-        """See Role. Besides, the mean of all weights, for who wants one model."""
+        """See Role. In gossip also the mean of all weights, as one model."""
         x, gossips = self.worker.weights, self._config.method in GOSSIP
         me = f"rank{self.comm.rank}/"
         if not gossips:
@@ -110,7 +110,7 @@ class Apart(Role):
         return self._vectors(x, me, me) | {"": Shard(0, mean)}
 
     def _vectors(self, weights: Array, of_weights: str, of_rule: str) -> dict[str, Shard]:
-        """By these prefixes."""
+        """The vectors, by these prefixes."""
         found = {of_weights: weights}
         found |= {f"{of_rule}{self._config.optimizer}.{name}/": x for name, x in self._rule.vectors().items()}
         if self._outer:
@@ -150,7 +150,7 @@ class Apart(Role):
 
 
 def _restore(rule: Optimizer, wanted: dict[str, Shard], prefix: str, num_steps: int) -> None:
-    """What was filled for this rule, by the ends of the names."""
+    """Restore a rule from the vectors whose names end as its own do."""
     ends = {f"{prefix}{name}/": name for name in rule.vectors()}
     found = {ends[end]: shard.data for at, shard in wanted.items() for end in ends if at.endswith(end)}
     rule.restore(found, num_steps)

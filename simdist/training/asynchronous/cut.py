@@ -1,18 +1,18 @@
-"""Cut: an asynchronous run between two stretches, to a checkpoint and back.
+"""Cut: writes an asynchronous run between two stretches to a checkpoint, and restores it.
 
-Ranks that need not wait for each other have no common step, but they can have a common cut: all that was sent has been
-taken, and what each rank has tells of the same past. So a stretch ends like this:
+Ranks that need not wait for each other have no common step, but they can have a consistent cut: no message is in
+flight. A stretch ends like this:
 
     bsp, backup, ssp       all workers are before the same step; the servers have all updates of the steps before
     async                  each worker is before a step of its own; the servers have every update that was made
     d-psgd                 all ranks have made the same steps, and have averaged after the last
-    ad-psgd                each rank has made so many steps of its own; no averaging is under way
+    ad-psgd                each rank has made its own number of steps; no averaging is under way
     local-sgd, post-local  all ranks have just averaged
     diloco                 all ranks have just made the outer step
 
-A run that goes on from a checkpoint does what a run that wrote it and did not stop does: bsp and the methods without
-a server to the last bit where the order of sums is the same, the others with the same chances; on virtual ranks, where
-times depend on seeds, the same.
+A run that resumes from a checkpoint does what the run that wrote it did next. bsp, d-psgd and those that average do so
+to the last bit, if the order of sums is the same. In the others it depends on who comes first; on virtual ranks, where
+times follow from seeds, only where two ranks come within microseconds of each other.
 """
 
 import json
@@ -33,12 +33,12 @@ __all__ = ["Cut", "Kind", "kind_of", "load_cut", "own", "save_cut", "spread"]
 
 
 class Kind(NamedTuple):
-    """What has to be known of a checkpoint before it can be read.
+    """What must be known about a checkpoint before it can be read.
 
     Attributes:
-        step: whose it is.
-        method: that it was written by; "" for one of those with a common step.
-        ranks: how many of them have something of their own in it.
+        step: after which it was written.
+        method: the one that wrote it; "" for those with a common step.
+        ranks: how many wrote it.
     """
 
     step: int
@@ -47,25 +47,25 @@ class Kind(NamedTuple):
 
     @property
     def apart(self) -> bool:
-        """Whether each rank's optimizer is in it by itself."""
+        """Whether it has an optimizer's state for each rank."""
         return self.method in (*GOSSIP, *AVERAGING)
 
     @property
     def gossiped(self) -> bool:
-        """Whether each rank's weights are, too."""
+        """Whether it has weights for each rank."""
         return self.method in GOSSIP
 
 
 class Cut(NamedTuple):
-    """All of a run that a checkpoint has beside its vectors.
+    """What a checkpoint of a run has beside its vectors.
 
     Attributes:
         state: what the checkpoint of any run has.
         done: how many steps each worker had made.
         optimizer_steps: how many each one's optimizer, or the servers'.
         judged: the validation losses of marks that have no line yet, by mark.
-        tallies: what is known of the steps since the last line; see `Log`.
-        logged_s: how long the run had taken at that line.
+        tallies: sums over the steps since the last line; see `Log`.
+        logged_s: how long the run had taken at the last line.
     """
 
     state: State
@@ -77,7 +77,7 @@ class Cut(NamedTuple):
 
 
 def kind_of(root: Path, comm: Communicator, step: int | None = None) -> Kind:
-    """What the checkpoint of a step, or the latest, is; all ranks must call, and rank 0 looks.
+    """The kind of the checkpoint of a step, or of the latest; rank 0 reads it, and all must call.
 
     Raises:
         CheckpointError: as of `load`, on all ranks.
@@ -115,12 +115,12 @@ def load_cut(
     """Fill what is wanted; all ranks must call.
 
     Args:
-        workers: of this run; one of other workers is a cut for these if all of them had made as many steps.
+        workers: the number in this run. A cut of another number will do if all of those had made equally many steps.
 
     Raises:
         CheckpointError: as of `load`, on all ranks.
         CorruptCheckpoint: also where it is not that of a training run.
-        ArgumentError: it is of other workers, who were at different steps.
+        ArgumentError: it is of another number of workers, at different steps.
     """
     step, extra = load(root, comm, _tensors(parameters, wanted), kind.step)
     try:
@@ -144,7 +144,7 @@ def load_cut(
 
 
 def spread(done: list[int], workers: int, kind: Kind) -> list[int]:
-    """How many steps each of so many workers has made, where these were made by others, maybe."""
+    """How many steps each of this many workers has made, by a checkpoint of perhaps another number."""
     if len(done) == workers:
         return done
     if min(done) < max(done):
@@ -156,14 +156,14 @@ def spread(done: list[int], workers: int, kind: Kind) -> list[int]:
 
 
 def own(kind: Kind, comm: Communicator, apart: bool, keeps: bool) -> str:
-    """The prefix of what a checkpoint has for this rank alone; "" where all have the same.
+    """The prefix of what a checkpoint has for this rank alone; "" if all have the same.
 
     Args:
-        apart: whether ranks are to have optimizers of their own.
-        keeps: whether these have anything to keep.
+        apart: whether each rank of this run has its own optimizer.
+        keeps: whether that has any state.
 
     Raises:
-        ArgumentError: the checkpoint has more than that, or what other ranks had.
+        ArgumentError: the checkpoint has state for each rank, and this run has none, or another number of ranks.
     """
     if not kind.apart or not (keeps or kind.gossiped):
         return ""

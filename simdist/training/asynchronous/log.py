@@ -1,4 +1,4 @@
-"""Log: what rank 0 knows of an asynchronous run by the steps that it was for, and its lines."""
+"""Log: what rank 0 knows of an asynchronous run, summed by steps, and the lines it prints."""
 
 import math
 from bisect import bisect_right
@@ -18,9 +18,9 @@ class Costs(NamedTuple):
     """What one rank's steps cost; see `Pace`.
 
     Attributes:
-        steps: each, as far as they are on the record.
+        steps: each step's, as far as they are on the record.
         flops: of all gradients.
-        norm: of the last one, before it was clipped.
+        norm: of the last one, before clipping.
     """
 
     steps: list[Cost]
@@ -33,11 +33,11 @@ class Costs(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """A part of the run without a pause.
+    """A part of a run without a pause.
 
     Attributes:
         start_s: when it began, on the communicator's clock.
-        before_s: how long all those before it took together.
+        before_s: how long the earlier stretches took together.
     """
 
     start_s: float
@@ -53,9 +53,8 @@ class Tally:
 
     Attributes:
         loss, targets: their losses, summed over the bytes that they predicted, and how many bytes these are.
-        last_s: how long the run had taken when the last one was over; of those off the record, when its gradient was
-            there.
-        sent_bytes, steps, communication_s: of those whose cost is known.
+        last_s: how long the run had taken when the last one ended; off the record, when its gradient was ready.
+        sent_bytes, steps, communication_s: of the steps whose cost is known.
     """
 
     def __init__(self, numbers: Iterable[float] = (0.0, 0, 0.0, 0, 0, 0.0)) -> None:
@@ -63,11 +62,11 @@ class Tally:
 
     @property
     def numbers(self) -> list[float]:
-        """All of it."""
+        """All of them, in order."""
         return [self.loss, self.targets, self.last_s, self.sent_bytes, self.steps, self.communication_s]
 
     def add(self, other: "Tally") -> None:
-        """Those of other steps."""
+        """Add those of other steps."""
         self.loss += other.loss
         self.targets += other.targets
         self.last_s = max(self.last_s, other.last_s)
@@ -76,7 +75,7 @@ class Tally:
         self.communication_s += other.communication_s
 
     def add_loss(self, loss: float, targets: int, at_s: float) -> None:
-        """A worker has found the gradient of so many bytes, of none maybe."""
+        """A worker has found the gradient of this many bytes, perhaps of none."""
         self.loss += loss * targets if targets else 0.0
         self.targets += targets
         self.last_s = max(self.last_s, at_s)
@@ -90,15 +89,15 @@ class Tally:
 
 
 class Log:
-    """Puts the lines together, each when all workers have come to its step.
+    """Makes the lines, each when all workers have reached its step.
 
     Args:
         config: of the run.
-        windows: of (step, worker): how many that worker trains on in that step.
+        windows: of (step, worker): how many windows that worker trains on in that step.
         num_workers: how many there are.
         marks: after which steps there are lines.
-        tallies: what is known before the first stretch, by mark; of a run that goes on with other marks these count
-            for the next ones.
+        tallies: sums from before the first stretch, by mark; in a run resumed with other marks they count for the
+            next ones.
         logged_s: how long the run had taken at the last line.
     """
 
@@ -123,7 +122,7 @@ class Log:
             self._tally(mark - 1).add(Tally(numbers))
 
     def add(self, stretch: Stretch, parts: Mapping[int, tuple[Doing, Costs]]) -> None:
-        """What the workers, by their numbers, did in a stretch."""
+        """Add what the workers, by their numbers, did in a stretch."""
         for worker, (doing, costs) in parts.items():
             for step, time_s, loss in zip(doing.clocks, doing.times_s, doing.losses, strict=True):
                 targets = self._windows(step, worker) * self._targets_per_window
@@ -139,8 +138,8 @@ class Log:
     def line(self, mark: int, validation_loss: float) -> Line:
         """The log's next line: the losses of all workers in the steps since the line before, and what these cost.
 
-        Their times are from when the last worker had come to one mark until the last had come to the next; bytes are
-        a worker's mean.
+        Its time is from when the last worker reached the mark before until the last worker reached this one; bytes
+        are a worker's mean.
         """
         tally = self._tallies.pop(mark, Tally())
         now_s = max(self.logged_s, tally.last_s)
@@ -159,5 +158,5 @@ class Log:
         )
 
     def tallies(self) -> list[tuple[int, list[float]]]:
-        """What is known of the steps since the last line."""
+        """The sums over the steps since the last line, by mark."""
         return [(mark, self._tallies[mark].numbers) for mark in sorted(self._tallies)]

@@ -1,4 +1,4 @@
-"""Methods: the asynchronous ones, by the names that a config calls them by."""
+"""Methods: the asynchronous ones, by their names in a config."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SERVED = ("bsp", "async", "ssp", "backup")
 """Those with parameter servers: synchronous, no bound, bounded staleness, backup workers."""
 
 SURVIVING = SERVED[1:]
-"""Those that can do without a worker that dies."""
+"""Those that survive the death of a worker."""
 
 GOSSIP = ("d-psgd", "ad-psgd")
 """Those in which ranks average with neighbours."""
@@ -52,7 +52,7 @@ COMPUTE_TIMES = tuple(_TIMES)
 
 
 def check(config: Config) -> None:
-    """Raise ArgumentError if the settings of an asynchronous run do not go together."""
+    """Raise ArgumentError if the settings of an asynchronous run are incompatible."""
     method = config.method
     wanted = {
         "micro_batches": (config.micro_batches, 1),
@@ -74,7 +74,7 @@ def check(config: Config) -> None:
 
 
 def slowed(config: Config) -> dict[int, float]:
-    """Which ranks are to be slower, and by what factor."""
+    """The ranks to slow down, and by what factor."""
     found: dict[int, float] = {}
     for part in [] if config.slow == "none" else config.slow.split(","):
         rank, _, factor = part.partition(":")
@@ -90,10 +90,10 @@ def slowed(config: Config) -> dict[int, float]:
 
 
 def compute_time(config: Config, ranks: Sequence[int] | None = None) -> ComputeTime:
-    """How long each rank's step takes besides what it really computes.
+    """The extra time of each rank's step, besides its real computation.
 
     Args:
-        ranks: of the run, that are left; all where not given.
+        ranks: those left of the run; all if not given.
     """
     factors = slowed(config)
     if ranks is not None:

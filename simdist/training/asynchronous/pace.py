@@ -1,4 +1,4 @@
-"""Pace: one worker's gradient, and what its steps cost, without a word to anybody."""
+"""Pace: one worker's gradient, and what its steps cost, without messages to other ranks."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ _MOST_ROWS = 1 << 16
 
 
 class Cost(NamedTuple):
-    """What one step of one rank cost, on all its streams, and when it was over, on the communicator's clock."""
+    """What one step of one rank cost, on all its streams, and when it ended, on the communicator's clock."""
 
     step: int
     sent_bytes: int
@@ -31,28 +31,28 @@ class Cost(NamedTuple):
 
 
 class Pace:
-    """Finds a worker's gradients as another function does, and takes note of its steps as they begin.
+    """Wraps a function that finds a worker's gradients, and notes its steps as they begin.
 
         pace = Pace(comm, gradient, …)
         pace.begin()                            # of each stretch of the run
         train(comm, weights, pace, …)           # calls pace(weights, step)
         pace.end(weights, step)
 
-    A rank that asked the others how far they are would change who waits for whom. So each keeps what it knows until
-    all have come to the end of a stretch; the record is kept from the beginning, as far as there is room for it.
+    A rank that asked the others how far they are would change who waits for whom. So each keeps its notes until
+    the end of a stretch; the record is kept from the beginning, as far as there is room for it.
 
     Args:
         comm: whose clock and record to read.
         gradient: what finds the gradients, of this rank's data.
-        marks: the steps at whose beginning a copy of the weights is kept, in ascending order; none where this
+        marks: the steps at whose beginning a copy of the weights is kept, in ascending order; empty if this
             rank keeps none.
-        max_norm: a gradient is clipped to this norm, each worker's by itself; 0 leaves it as it is.
-        tell: told of the step and of the loss before it, at each mark; of nothing where not given.
+        max_norm: each worker clips its gradient to this norm; 0 for no clipping.
+        tell: called with the step and the loss before it, at each mark.
 
     Attributes:
         snapshots: the copies.
-        meter: what the gradients have cost.
-        norm: of the last gradient, before clipping; nan where it is not clipped.
+        meter: counts what the gradients cost.
+        norm: of the last gradient, before clipping; nan without clipping.
     """
 
     def __init__(
@@ -95,22 +95,22 @@ class Pace:
         return self._loss, g
 
     def end(self, weights: Array, step: int) -> None:
-        """A stretch is over, before this step, with these weights."""
+        """A stretch ends before this step, with these weights."""
         self.close()
         self._keep(weights, step)
 
     def take_costs(self) -> tuple[list[Cost], int, float]:
-        """Of each step since the last call, as far as they are on the record; the operations, and the last norm."""
+        """The costs of the steps since the last call, if on the record; their operations, and the last norm."""
         costs, flops, self._costs, self.meter = self._costs, self.meter.flops, [], Meter()
         return costs, flops, self.norm
 
     def skip(self, marks: Iterable[int]) -> None:
-        """Of the marks, these alone are still to come."""
+        """Drop all marks but these."""
         left = set(marks)
         self._marks = deque(mark for mark in self._marks if mark in left)
 
     def _keep(self, weights: Array, step: int) -> bool:
-        """Copies for the marks that this step has come to; whether there are any."""
+        """Take copies for the marks that this step has reached; returns whether there are any."""
         found = bool(self._marks) and step >= self._marks[0]
         while self._marks and step >= self._marks[0]:
             self._marks.popleft()
@@ -118,8 +118,9 @@ class Pace:
         return found
 
     def close(self) -> None:
-        """The step under way is over: add up what it cost, and end the record if it has grown too long. The first of
-        a stretch began with the stretch. When the main stream only waits for another one any more, the step is over.
+        """The step under way is over: add up its cost, and end the record if it is too long.
+
+        The first step of a stretch begins with the stretch. A step ends before a last wait for another stream.
         """
         step, self._step = self._step, None
         if step is None or not self._comm.recorder.on:
@@ -127,7 +128,7 @@ class Pace:
         spans = [Span._make(row) for row in self._rows[self._begin :]]
         main = self._comm.stream_name
         computing = [(s.start_s, s.end_s) for s in spans if s.stream == main and kind(s.name) in COMPUTING]
-        start_s = self._begin_s  # before which a receive that ends now may have been asked for
+        start_s = self._begin_s  # a receive that ends now may have been posted before
         end_s = max((s.end_s for s in spans if s.stream == main and kind(s.name) != "wait"), default=start_s)
         talking = [s for s in spans if kind(s.name) in COMMUNICATING and s.start_s < end_s]
         busy = [(max(s.start_s, start_s), min(s.end_s, end_s)) for s in talking]

@@ -1,4 +1,4 @@
-"""Ranks: who does what in an asynchronous run, and on how many ranks it can be."""
+"""Ranks: what each rank does in an asynchronous run, and how many ranks it needs."""
 
 from simdist.arrays import Array
 from simdist.comm import Communicator
@@ -20,7 +20,7 @@ def first_worker(config: Config) -> int:
 
 
 def check_ranks(config: Config, ranks: int) -> None:
-    """Raise ArgumentError if a config cannot be for so many ranks."""
+    """Raise ArgumentError if a config cannot run on this many ranks."""
     first = first_worker(config)
     if ranks <= first:
         raise ArgumentError(f"servers is {first} on {ranks} ranks; needs a rank more at least, to work")
@@ -38,7 +38,7 @@ def role(comm: Communicator, config: Config, parameters: Parameters, weights: Ar
 
     Args:
         parameters: of the model.
-        weights: shape (n,), the first ones, which it changes.
+        weights: shape (n,), the initial ones; changed in place.
         pace: finds the gradients.
     """
     kind = Served if config.method in SERVED else Apart

@@ -27,7 +27,7 @@ _LEGEND = (
 
 
 def report(story: Story, text: Text) -> Report:
-    """What a finished run reached and cost, as rank 0 tells it."""
+    """The results and costs of a finished run, on rank 0."""
     config, p = story.config, len(story.parts)
     seconds, num_parameters = story.seconds, build(config).parameters.size
     flops_per_s = fmean(costs.flops for _, costs in story.workers) / seconds if seconds else 0.0
@@ -54,7 +54,7 @@ def report(story: Story, text: Text) -> Report:
 
 
 def _begun(story: Story) -> int:
-    """After which step the run went on, if it did."""
+    """The step after which the run resumed, or 0."""
     return min((doing.clocks[0] for doing, _ in story.workers if doing.clocks), default=0)
 
 
@@ -64,7 +64,7 @@ def _steps(done: Sequence[int]) -> str:
 
 
 def _shares(waited: Sequence[float], ranks: Sequence[int], num_servers: int) -> str:
-    """Each rank's, or of many the means."""
+    """Each rank's share; of many ranks the means."""
     if len(waited) <= _MOST_RANKS:
         return "  ".join(f"rank {rank} {share:.0%}" for rank, share in zip(ranks, waited, strict=True))
     groups = {"servers": waited[:num_servers], "workers": waited[num_servers:]}
@@ -109,8 +109,8 @@ def _sent_bytes(story: Story, n: int) -> tuple[float | None, float]:
     config, p = story.config, len(story.parts)
     if config.method in SERVED:
         found = sum(len(doing.clocks) for doing, _ in story.workers)
-        given_up = sum(doing.num_given_up for doing, _ in story.workers)  # no gradient was sent then
-        # Besides, in each stretch, a worker asks for the weights before its first step, and says when it has done.
+        given_up = sum(doing.num_given_up for doing, _ in story.workers)  # which sent no gradient
+        # In each stretch a worker also asks for the weights before its first step, and says when it is done.
         talks = 1 + 2 * story.num_workers * len(story.stretches) / max(1, found + given_up)
         return config.servers * HEADER_BYTES * talks + n * found / max(1, found + given_up), n
     if config.method == "d-psgd":
@@ -135,12 +135,12 @@ def _average(said: Callable[..., T], story: Story, n: int, **more: Any) -> T:
 
 
 def _averages(story: Story) -> float:
-    """How many a step has, both as far as they are on the record."""
+    """How many averages a step has, as far as both are on the record."""
     return len(story.averages) / max(1, len(story.workers[0][1].steps))
 
 
 def _moved(story: Story, n: int) -> list[Row]:
-    """What rank 0 read and wrote in memory that ranks share, to average n bytes of weights without messages."""
+    """What rank 0 read and wrote in shared memory to average n bytes of weights without messages."""
     moves, averages = [s for s in story.record if s.rank == 0 and s.name == "move"], story.averages
     spans = [s for s in moves if any(a.start_s <= s.start_s and s.end_s <= a.end_s for a in averages)]
     if not spans:
@@ -155,9 +155,9 @@ def _moved(story: Story, n: int) -> list[Row]:
 
 
 def _compute_s(story: Story) -> float | None:
-    """How long a synchronous step takes by the times that ranks are made to compute; None where nobody has said.
+    """How long a synchronous step takes by the config's compute times; None if it sets none.
 
-    The first n of n + b exponential times are there after H_{n+b} - H_b means; of constant ones the slowest counts.
+    The first n of n + b exponential times take H_{n+b} - H_b means; of constant ones the n-th fastest counts.
 
     Source: Chen et al. 2016, arXiv 1604.00981, of the first n; see `Synchronous`.
     """

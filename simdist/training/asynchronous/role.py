@@ -13,12 +13,13 @@ __all__ = ["Doing", "Role"]
 
 
 class Doing(NamedTuple):
-    """What came of one rank's part in a stretch, or in several.
+    """What one rank did in a stretch, or in several.
 
     Attributes:
         clocks, times_s, losses: of each step that this rank finished as a worker: its number, when its gradient
-            was there, on the communicator's clock, and the loss, in nats a byte.
-        waited_s, elapsed_s: how long it waited for others, of how long; None where only the record tells.
+            was ready, on the communicator's clock, and the loss, in nats a byte.
+        waited_s, elapsed_s: how long it waited for others, and how long it took in all; waited_s is None where only
+            the record tells.
         staleness: of each update that it applied as a server.
         num_late, num_given_up: updates that came too late to it as a server; steps that it gave up as a worker.
     """
@@ -34,7 +35,7 @@ class Doing(NamedTuple):
 
     @property
     def waited_share(self) -> float | None:
-        """Of its time."""
+        """The part of its time that it waited."""
         if self.waited_s is None:
             return None
         return self.waited_s / self.elapsed_s if self.elapsed_s else 0.0
@@ -55,7 +56,7 @@ class Doing(NamedTuple):
 
 
 class Role(ABC):
-    """One rank's part. Between two stretches nothing is under way, and what the ranks have is one cut of the run.
+    """One rank's part. Between two stretches no message is in flight: the ranks' states are one cut of the run.
 
     Attributes:
         comm: the ranks that are left.
@@ -72,15 +73,15 @@ class Role(ABC):
 
     @abstractmethod
     def go(self, until: int, asked: Asked) -> Doing:
-        """Train on, until so many steps are done or any rank is asked to stop; all ranks must call."""
+        """Train until so many steps are done, or any rank is asked to stop; all ranks must call."""
 
     @abstractmethod
     def settle(self) -> None:
-        """Leave on all ranks the weights that the run has come to; all must call."""
+        """Set the weights on all ranks to the run's result; all must call."""
 
     @abstractmethod
     def vectors(self) -> dict[str, Shard]:
-        """What a checkpoint has to keep of this rank's with one item a weight, by the prefix of its name there."""
+        """This rank's vectors for a checkpoint, each with one item a weight, by the prefix of their names there."""
 
     @abstractmethod
     def numbers(self) -> list[int]:
@@ -88,15 +89,15 @@ class Role(ABC):
 
     @abstractmethod
     def wanted(self, kind: Kind) -> dict[str, Shard]:
-        """Where to put what a checkpoint of this kind has for this rank.
+        """The vectors to fill from a checkpoint of this kind.
 
         Raises:
-            ArgumentError: this run cannot go on from such a one; on all ranks.
+            ArgumentError: this run cannot resume from such a checkpoint; on all ranks.
         """
 
     @abstractmethod
     def restore(self, wanted: dict[str, Shard], cut: Cut) -> None:
-        """Go on from there, now that these are filled.
+        """Resume from these vectors, now filled.
 
         Raises:
             ArgumentError: as of `wanted`.

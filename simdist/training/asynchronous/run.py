@@ -1,4 +1,4 @@
-"""Run: an asynchronous training run, from the first weights to all that is to be told of it."""
+"""Run: an asynchronous training run, from the initial weights to its story."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -37,32 +37,32 @@ class AsynchronousRun:
     """A training run whose ranks need not wait for each other. It has no common step, and so no `Trainer`.
 
         run = AsynchronousRun(comm, config)
-        for lines in run.run():           # all ranks must go through it; rank 0 is told
+        for lines in run.run():           # all ranks must iterate over it; rank 0 gets the lines
             ...
         story = run.story()
         texts = run.samples()
 
-    It goes in stretches: one, or one for each checkpoint. What would make ranks talk, and so change who waits for whom,
-    comes at the end of a stretch: the validation losses of copies of the weights that were kept on the way, the
-    consensus error of these, and the checkpoint of what is then one cut of the run; see `cut`.
+    It runs in stretches: one, or one for each checkpoint. Work that makes ranks communicate, and so changes who waits
+    for whom, comes at the end of a stretch: the validation losses of the copies of weights kept on the way, their
+    consensus error, and the checkpoint of one cut of the run; see `cut`.
 
     Args:
         comm: the ranks, servers and workers. All of them must call.
         config: the same on all ranks, of an asynchronous method.
-        checkpoints: the folder for them; None where none are to be written.
+        checkpoints: the folder for them; None to write none.
         text: the config's, if it has been read already.
-        tell: called on the first worker's rank with (step, its last loss) when it comes to a step of the log.
+        tell: called on the first worker's rank with (step, its last loss) when it reaches a step of the log.
 
     Attributes:
         model: bound, after the last stretch, to the weights that the servers have, or to the mean of all ranks'.
         stopped: the signal that asked for the end of the run before its last step, if one did.
         comm: the ranks that are left.
-        lost: the workers' ranks that have died, where the method goes on without them; what had fallen to them is left
-            undone.
+        lost: the workers' ranks that have died, where the method survives that; their parts of the batches are not
+            trained on.
 
     Raises:
         DataError: the text cannot be read or is too short; on all ranks, if it is so on one.
-        ArgumentError: the config is not for so many ranks; on all of them.
+        ArgumentError: the config cannot run on this many ranks; on all of them.
         CollectiveMismatch: on all ranks, if they were given different configs or read different texts.
     """
 
@@ -95,12 +95,12 @@ class AsynchronousRun:
         self._all_workers = self.num_workers
         self._log = Log(config, self._windows, self.num_workers, self.marks)
         self._stretches: list[Stretch] = []
-        self._seconds = 0.0  # that all stretches have taken, those before a resumption too
+        self._seconds = 0.0  # of all stretches, including those before a resumption
         self._parts: list[tuple[Doing, Costs]] = []
 
     @property
     def num_workers(self) -> int:
-        """How many ranks work."""
+        """How many ranks are workers."""
         return self.comm.size - first_worker(self.config)
 
     @property
@@ -115,11 +115,11 @@ class AsynchronousRun:
         return sorted({1, *range(interval, steps, interval), steps})
 
     def run(self, asked: Interrupts | None = None) -> Iterator[list[Line]]:
-        """Train: gives the log's new lines at the end of each stretch, on rank 0; an empty list elsewhere.
+        """Train: yields the log's new lines at the end of each stretch, on rank 0; an empty list elsewhere.
 
         Args:
-            asked: signals to heed at the next cut that can be had. SIGUSR1 leaves a checkpoint; the others do so too,
-                and end the run.
+            asked: signals to act on at the next cut. SIGUSR1 writes a checkpoint; the others do so too, and end the
+                run.
         """
         every, steps = self.config.checkpoint_every, self.config.steps
         on_record = self.comm.recorder.on
@@ -131,10 +131,10 @@ class AsynchronousRun:
             if every or heard:
                 self.save()
         self._role.settle()
-        self.comm.recorder.on = on_record  # a long run has ended its record
+        self.comm.recorder.on = on_record  # which a long run turns off
 
     def story(self) -> Story | None:
-        """What came of it, on rank 0; None elsewhere. All ranks must call."""
+        """The results of the run, on rank 0; None elsewhere. All ranks must call."""
         trace = gather_trace(self.comm, first=self._first_span)
         if trace is None:
             return None
@@ -163,14 +163,14 @@ class AsynchronousRun:
     # -- checkpoints ----------------------------------------------------------------------------------
 
     def resume(self, root: Path, step: int | None = None) -> list[str]:
-        """Go on from a checkpoint, the latest where no step is given; all ranks must call, before `run`.
+        """Resume from a checkpoint, the latest if no step is given; all ranks must call, before `run`.
 
         Returns:
-            in what the run goes on otherwise than it began, in words.
+            the settings that differ from the original run, in words; empty if none do.
 
         Raises:
             CheckpointError: on all ranks: there is none, it is damaged, or it is of another model or optimizer.
-            ArgumentError: on all ranks: it is of the last step, or what it has is for other ranks than these.
+            ArgumentError: on all ranks: it is of the last step, or needs other ranks than these.
         """
         kind = kind_of(root, self.comm, step)
         wanted = self._role.wanted(kind)
@@ -185,7 +185,7 @@ class AsynchronousRun:
         return changes(self.config, self.text.digest, cut.state)
 
     def save(self) -> None:
-        """Write a checkpoint; all ranks must call, between two stretches. Does nothing where there is no folder."""
+        """Write a checkpoint; all ranks must call, between two stretches. Does nothing if there is no folder for it."""
         if self.checkpoints is None:
             return
         tallies, logged_s = broadcast_json(self.comm, [self._log.tallies(), self._log.logged_s])
@@ -203,7 +203,7 @@ class AsynchronousRun:
     # -- a stretch ------------------------------------------------------------------------------------
 
     def _go(self, until: int, asked: Interrupts | None) -> list[Line]:
-        """Train on; on rank 0 the lines of the marks that all workers have come to."""
+        """Train one stretch; returns, on rank 0, the lines of the marks that all workers have reached."""
         comm, pace, first = self.comm, self._pace, first_worker(self.config)
         comm.barrier()
         start_s = comm.clock()
@@ -224,7 +224,7 @@ class AsynchronousRun:
         return [self._log.line(mark, loss) for mark, loss in due] if comm.rank == 0 else []
 
     def _go_without(self, left: Communicator) -> Communicator:
-        """Some ranks have died, and these are left."""
+        """Continue with the ranks that are left after others died."""
         kept = [i for i, rank in enumerate(self.comm.ranks) if rank in left.ranks]
         self.lost += sorted(set(self.comm.ranks) - set(left.ranks))
         self._parts = [self._parts[i] for i in kept] if self._parts else []
@@ -233,7 +233,7 @@ class AsynchronousRun:
         return left
 
     def _remember(self, stretch: Stretch, told: list[Any]) -> None:
-        """What all ranks tell of a stretch."""
+        """Keep what all ranks tell of a stretch."""
         parts = []
         for doing, (costs, flops, norm) in told:
             parts.append((Doing(*doing), Costs([Cost(*cost) for cost in costs], flops, norm)))
@@ -245,12 +245,12 @@ class AsynchronousRun:
         self._parts = [(a.then(c), b.then(d)) for (a, b), (c, d) in pairs] if self._parts else parts
 
     def _windows(self, step: int, worker: int) -> int:
-        """How many a worker trains on in a step."""
+        """How many windows a worker trains on in a step."""
         return partition(self._batches.size(step), self._all_workers).size(worker)
 
     def _new_pace(self, tell: Tell | None) -> Pace:
         comm, config, first = self.comm, self.config, first_worker(self.config)
         gradient = ModelGradient(self.model, self._batches, comm.rank - first, self.num_workers)
-        # One worker's copies are enough where it cannot die.
+        # The copies of one worker are enough if it cannot die.
         keeps = comm.rank == first or config.method not in SERVED or (self._survives and comm.rank > first)
         return Pace(comm, gradient, self.marks if keeps else [], config.clip_norm, tell if comm.rank == first else None)

@@ -26,13 +26,13 @@ _OPTIMIZER = "optimizer/"
 
 
 class Served(Role):
-    """Keeps some of the weights, or works on all of them.
+    """Keeps some of the weights as a server, or trains all of them as a worker.
 
     Args:
         comm: servers and workers; all must make it.
         config: the same on all.
         parameters: of the model.
-        weights: shape (n,), the first ones; a worker's become those that it has read last.
+        weights: shape (n,), the initial ones; a worker's become those that it read last.
         pace: finds a worker's gradients.
     """
 
@@ -57,7 +57,7 @@ class Served(Role):
         self.done = [0] * self._layout.num_workers
 
     def go(self, until: int, asked: Asked) -> Doing:
-        """See Role. By a rule with a bound all workers make so many steps; without, they do when the slowest has."""
+        """See Role. Under a bound all workers make `until` steps; without one, at least the slowest does."""
         config, bounded = self._config, self._config.method != "async"
         report = train(
             self.comm,
@@ -70,11 +70,11 @@ class Served(Role):
             until=None if bounded or until == config.steps else until,
             asked=asked,
         )
-        self._pace.close()  # the others may have steps to make yet
+        self._pace.close()  # others may still be training
         ended_s = self.comm.clock()
         left = self.comm.survivors()
         self._hear(report.state if isinstance(report, ServerReport) else None, left)
-        # Whoever has come to a cut waits there for the others; at the end of the run it has ended.
+        # Ranks wait at a cut for the others, but not at the end of the run.
         paused_s = self.comm.clock() - ended_s if until < config.steps else 0.0
         if left is not self.comm:
             self._go_without(left)
@@ -86,7 +86,7 @@ class Served(Role):
         return Doing(*own, waited_s, elapsed_s, num_given_up=report.num_given_up)
 
     def _hear(self, state: ServerState | None, left: Communicator) -> None:
-        """How far all have come, as the first server tells."""
+        """Learn from the first server how far all have come."""
         told = np.zeros(2 + len(self.done), np.int64)
         if state is not None:
             numbers = state.numbers
@@ -97,7 +97,7 @@ class Served(Role):
         self.done = [clock] * len(applied) if self._how.consistency.whole_steps else applied
 
     def _go_without(self, left: Communicator) -> None:
-        """Some workers have died: the next stretch is these ranks'. What the others had to do nobody does."""
+        """Some workers have died: the next stretch has these ranks. The dead workers' parts are not done."""
         kept = [w for w in range(len(self.done)) if self.comm.ranks[self._layout.rank_of(w)] in left.ranks]
         rule = self._how.consistency
         lost = self._layout.num_workers - len(kept)
@@ -146,7 +146,7 @@ class Served(Role):
         return self.vectors()
 
     def restore(self, wanted: dict[str, Shard], cut: Cut) -> None:
-        """See Role. By a rule that closes steps, whoever was ahead begins with the others."""
+        """See Role. Where all workers close a step together, those that were ahead start with the others."""
         self.done, self._optimizer_steps = cut.done, cut.optimizer_steps[0]
         if self._how.consistency.whole_steps:
             self.done = [min(cut.done)] * len(cut.done)
@@ -155,16 +155,16 @@ class Served(Role):
             self._state = ServerState(self._keys, vectors, self._numbers())
 
     def _first_state(self) -> ServerState:
-        """What a server has before the first step."""
+        """A server's state before the first step."""
         first = self._weights[self._keys].copy()
         kept = self._how.optimizer(first, self._keys.start).vectors()
         return ServerState(self._keys, {"weights": first} | {f"{_OPTIMIZER}{name}": x for name, x in kept.items()}, {})
 
     def _prefix(self, name: str) -> str:
-        """What a checkpoint calls a vector of a server's: the same as other methods do."""
+        """The name of a server's vector in a checkpoint, the same as in other methods."""
         return "" if name == "weights" else f"{self._config.optimizer}.{name.removeprefix(_OPTIMIZER)}/"
 
 
 def rule(config: Config, parameters: Parameters, own: Array, start: int) -> Optimizer:
-    """The update rule, for a run of the weights that begins there."""
+    """The update rule for the stretch of weights that begins at `start`."""
     return recipe(config).rule(own, parameters, Holding([slice(start, start + len(own))]), alone)

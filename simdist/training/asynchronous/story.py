@@ -1,4 +1,4 @@
-"""Story: what came of an asynchronous run, as rank 0 puts it together when all have ended."""
+"""Story: the results of an asynchronous run, which rank 0 puts together at its end."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ _AVERAGES = ("average weights", "outer step")
 
 
 class Moment(NamedTuple):
-    """The loss of one worker at one step, when the run had taken so many seconds."""
+    """The loss of one worker at one step, after so many seconds of the run."""
 
     step: int
     time_s: float
@@ -33,21 +33,21 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class Story:
-    """What came of a run, since it began or went on.
+    """The results of a run, since it began or was resumed.
 
     Args:
-        config: what it was told.
-        done: how many steps each worker has made, those before it went on too; the last ranks are workers, those
-            before them servers.
-        validation_loss: the last; nan where there is none.
-        judged: after which step that was.
-        parts: of each rank.
-        record: of all ranks, from the beginning as far as it was kept.
+        config: of the run.
+        done: how many steps each worker has made, including those before a resumption; the last ranks are workers,
+            those before them servers.
+        validation_loss: the last; nan if there is none.
+        judged: after which step that was; 0 if there is none.
+        parts: of each rank, what it did and what that cost.
+        record: of all ranks, from the beginning, as far as it was kept.
         stretches: of the run.
-        windows: of (step, worker): how many that worker trains on in that step.
-        ranks: whose the parts are; 0, 1, 2 … where none were lost.
+        windows: of (step, worker): how many windows that worker trains on in that step.
+        ranks: those of the parts; 0, 1, 2 … if none were lost.
         lost: the ranks that have died.
-        ranks_per_node: how many are on a node; 0 where all are on one.
+        ranks_per_node: how many are on a node; 0 if all are on one.
     """
 
     config: Config
@@ -64,17 +64,17 @@ class Story:
 
     @property
     def num_workers(self) -> int:
-        """How many ranks work."""
+        """How many ranks are workers."""
         return len(self.done)
 
     @property
     def all_ranks(self) -> Sequence[int]:
-        """Whose the parts are."""
+        """The ranks of the parts."""
         return self.ranks or range(len(self.parts))
 
     @property
     def backups(self) -> int:
-        """Without how many of the gradients a step goes on; who has died is one of them."""
+        """How many gradients a step can do without; a dead worker's is one of them."""
         return (self.config.backups or 0) - len(self.lost)
 
     @property
@@ -84,7 +84,7 @@ class Story:
 
     @property
     def workers(self) -> list[tuple[Doing, Costs]]:
-        """The parts of those that work."""
+        """The parts of the workers."""
         return self.parts[-self.num_workers :]
 
     @cached_property
@@ -98,19 +98,19 @@ class Story:
 
     @property
     def seconds(self) -> float:
-        """From the start to the end of the last step of all, or to its gradient if no more is known, without pauses."""
+        """From the start to the end of the last step, or to its gradient if its end is not known, without pauses."""
         before_s = self.stretches[0].before_s
         ends_s = [self._seconds(cost.end_s) for _, costs in self.workers for cost in costs.steps]
         return max((*(m.time_s for m in self.moments), *ends_s), default=before_s) - before_s
 
     def _seconds(self, time_s: float) -> float:
-        """How long the run had taken."""
+        """How long the run had taken at a time on the clock."""
         i = bisect_right(self.stretches, time_s, key=lambda stretch: stretch.start_s)
         return self.stretches[max(0, i - 1)].seconds(time_s)
 
     @property
     def targets(self) -> int:
-        """How many bytes all have predicted in the steps that they finished, those that have died not counted."""
+        """How many bytes the workers have predicted in the steps that they finished, without those that died."""
         first = len(self.parts) - self.num_workers
         windows = sum(
             self.windows(step, rank - first)
@@ -121,7 +121,7 @@ class Story:
 
     @property
     def step_s(self) -> float | None:
-        """A worker's mean time from one step to the next, those that it gave up among them; None of a single one."""
+        """A worker's mean time from one step to the next, including those it gave up; None for a single step."""
         parts = [doing for doing, _ in self.workers if len(doing.clocks) > 1]
         took_s = [self._seconds(d.times_s[-1]) - self._seconds(d.times_s[0]) for d in parts]
         steps_s = [s / (d.clocks[-1] - d.clocks[0]) for s, d in zip(took_s, parts, strict=True)]
@@ -129,26 +129,26 @@ class Story:
 
     @property
     def staleness(self) -> list[int]:
-        """Of every update, in the order in which each server applied them."""
+        """The staleness of every update, in the order in which each server applied them."""
         return [found for doing, _ in self.parts for found in doing.staleness]
 
     # -- the record -----------------------------------------------------------------------------------
 
     @cached_property
     def trace(self) -> Trace:
-        """The record of as many steps as the config says, the last ones of the worker that was first to end.
+        """The record of the last steps of the worker that ended first, as many as the config says.
 
-        Until then all were at work.
+        Until then all workers were training.
         """
         return window(self.record, *self._last(self.config.trace_steps)) if self.config.trace_steps else Trace([], 1)
 
     @property
     def shown(self) -> tuple[float, float]:
-        """From when to when the last few of these steps took."""
+        """The start and end of the last few of these steps."""
         return self._last(min(_SHOWN_STEPS, self.config.trace_steps))
 
     def _last(self, steps: int) -> tuple[float, float]:
-        """From when to when these steps took, as far as they are on the record."""
+        """The start and end of this many last steps, as far as they are on the record."""
         recorded_s = min(max((s.end_s for s in self.record if s.rank == rank), default=0.0) for rank in self.all_ranks)
         begun = [doing.times_s for doing, _ in self.workers if doing.times_s]
         times_s = min(begun, key=lambda times_s: times_s[-1], default=[])
@@ -174,10 +174,10 @@ class Story:
         return bool(found) and found[0] > 0 and all(map(isfinite, found))
 
     def waited_shares(self) -> list[float]:
-        """Which share of its time each rank waited for others, by rank, and for what they sent to arrive.
+        """The share of its time that each rank waited for other ranks and their messages, by rank.
 
-        With servers, of the whole run: for answers, for requests. Without, of the kept record: when it communicated and
-        did not compute.
+        With servers, over the whole run: waiting for answers or requests. Without, over the kept record: when it
+        communicated and did not compute.
         """
         known = [doing.waited_share for doing, _ in self.parts]
         shares = [share for share in known if share is not None]
@@ -188,7 +188,7 @@ class Story:
 
 
 def window(trace: Trace, start_s: float, end_s: float) -> Trace:
-    """What a record has of this time: spans cut at its ends, and messages with both their ends or not at all."""
+    """The part of a record in this time: spans cut at its ends, and messages only if both their ends are in it."""
     spans = trace.spans
     inside = [s.end_s > start_s and s.start_s < end_s for s in spans]
     for i, j in match(spans):

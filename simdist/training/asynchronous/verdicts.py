@@ -1,4 +1,4 @@
-"""Verdicts: how good the weights were along an asynchronous run, by copies of them that ranks kept on the way."""
+"""Verdicts: the validation losses along an asynchronous run, of copies of the weights that ranks kept."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,7 +19,9 @@ __all__ = ["Verdicts"]
 
 
 class Verdicts:
-    """The validation loss at each mark: of the weights as the first worker had read them, or of the mean of all ranks'.
+    """The validation loss at each mark: of the weights that the first worker had read, or of the mean of all ranks'.
+
+    A rank that is not there yet at the end of a stretch contributes its weights as they are then.
 
     Args:
         comm: all its ranks must call.
@@ -32,8 +34,8 @@ class Verdicts:
 
     Attributes:
         judge: of the text.
-        coming: the marks that are not judged yet.
-        unlined: (mark, loss) of those that are judged and have no line yet.
+        coming: the marks not judged yet.
+        unlined: (mark, loss) of those judged that have no line yet.
         last: the last mark and its loss; 0 and nan before the first.
     """
 
@@ -58,18 +60,18 @@ class Verdicts:
         self.regroup(comm)
 
     def regroup(self, comm: Communicator) -> None:
-        """From now on these ranks are left."""
+        """Continue with these ranks."""
         self._comm = comm
         self.judge = Judge(self._text.validation, comm, self._config, self._model.targets_per_window)
 
     def go_on(self, done: int, unlined: Iterable[tuple[int, float]]) -> None:
-        """After a checkpoint, of which these are known."""
+        """Resume after so many steps, with these losses known."""
         self.unlined = [(mark, loss) for mark, loss in unlined if mark in self.coming]
         known = {mark for mark, _ in self.unlined}
         self.coming = [mark for mark in self.coming if mark > done and mark not in known]
 
     def judge_copies(self) -> None:
-        """Judge the copies of all marks that there are; all ranks must call."""
+        """Judge the copies of all marks reached; all ranks must call."""
         comm, first = self._comm, first_worker(self._config)
         served = self._config.method in SERVED
         count = int(comm.exchange(str(len(self._snapshots.iterates)))[first])
@@ -92,7 +94,7 @@ class Verdicts:
         parameters.bind(self._weights, spare)
 
     def due(self, done: int) -> list[tuple[int, float]]:
-        """Those of the marks that all workers have come to, which now have their lines."""
+        """Those of the marks that all workers have reached, which now get their lines."""
         found = [(mark, loss) for mark, loss in self.unlined if mark <= done]
         self.unlined = self.unlined[len(found) :]
         return found

@@ -1,4 +1,4 @@
-"""Disk: the few things that a checkpoint does to files, each of which may fail."""
+"""Disk: the few file operations of checkpoints, each of which may fail."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ Buffer = bytes | memoryview
 
 
 class DiskFile:
-    """A file open for reading, that is what its name stands for, and not what a link may lead to."""
+    """A file open for reading: never the target of a link."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -33,7 +33,7 @@ class DiskFile:
 class Disk:
     """Files as a checkpoint uses them; every method raises OSError where it fails.
 
-    What is written is this user's alone: folders have mode 0700, files 0600.
+    Only this user can read what is written: folders have mode 0700, files 0600.
     """
 
     # -- writing --------------------------------------------------------------------------------------
@@ -53,11 +53,11 @@ class Disk:
             rest = rest[os.write(fd, rest) :]
 
     def sync(self, fd: int) -> None:
-        """Return when what was written is on the disk to stay."""
+        """Return when what was written survives a crash."""
         os.fsync(fd)
 
     def sync_folder(self, path: Path) -> None:
-        """Return when the names in a folder are on the disk to stay."""
+        """Return when the names in a folder survive a crash."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -65,11 +65,11 @@ class Disk:
             os.close(fd)
 
     def rename(self, path: Path, to: Path) -> None:
-        """Give a file or folder another name, at one stroke."""
+        """Give a file or folder another name, atomically."""
         path.rename(to)
 
     def remove(self, path: Path) -> None:
-        """Remove a file, a link (not what it leads to) or a whole folder."""
+        """Remove a file, a link (not its target) or a whole folder."""
         if stat.S_ISDIR(path.lstat().st_mode):
             shutil.rmtree(path)
         else:
@@ -77,7 +77,7 @@ class Disk:
 
     @contextmanager
     def new_file(self, path: Path) -> Iterator[int]:
-        """Make a file and write to it in this block, after which it is on the disk to stay."""
+        """Make a file, written in this block and synced at its end."""
         fd = self.create(path)
         try:
             yield fd
@@ -86,7 +86,7 @@ class Disk:
             os.close(fd)
 
     def make_folders(self, path: Path) -> None:
-        """Make a folder, and those around it, where they are not there yet, on the disk to stay."""
+        """Make a folder and its missing parents, and sync them."""
         if not path.is_dir():
             self.make_folders(path.parent)
             self.make_folder(path)

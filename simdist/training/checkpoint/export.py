@@ -53,7 +53,7 @@ def export(root: str | Path, path: str | Path, step: int | None = None, *, prefi
 
 
 def _write(disk: Disk, path: Path, layout: Layout, arrays: Iterable[Array]) -> None:
-    """At one stroke."""
+    """Write a draft and rename it, so that the file is complete or absent."""
     draft = path.with_name(f"{path.name}.tmp")
     try:
         with suppress(FileNotFoundError):

@@ -88,7 +88,7 @@ def _before(root: Path, step: int, comm: Communicator, disk: Disk) -> Path | Non
 
 
 def _load(folder: Path, comm: Communicator, tensors: Mapping[str, ShardedTensor], disk: Disk) -> Loaded:
-    # All ranks come to the same conclusions about the manifest, for it is rank 0 that reads it.
+    # All ranks judge the manifest alike, because rank 0 reads it for all.
     source = Source.of(folder, _told_manifest(folder, comm, disk), disk)
     together(comm, lambda: _verify(source, comm))
     together(comm, lambda: _compare(source, tensors))
@@ -113,7 +113,7 @@ def _told_manifest(folder: Path, comm: Communicator, disk: Disk) -> bytes:
 
 
 def _verify(source: Source, comm: Communicator) -> str:
-    """Check this rank's part of the files: those that fall to it among the ranks of its node."""
+    """Check this rank's part of the files, which the ranks of a node share out."""
     neighbours = comm.nodes.neighbours(comm.rank)
     with comm.span("disk verify"):
         for shard in source.manifest.shards[neighbours.index(comm.rank) :: len(neighbours)]:
@@ -122,7 +122,7 @@ def _verify(source: Source, comm: Communicator) -> str:
 
 
 def _compare(source: Source, tensors: Mapping[str, ShardedTensor]) -> str:
-    """See that what this rank wants is there, and has somewhere to go."""
+    """Check that what this rank wants is there, and that its arrays can take it."""
     folder, known = source.folder, source.manifest.tensors
     for name, tensor in tensors.items():
         if name not in known:
@@ -141,7 +141,7 @@ def _compare(source: Source, tensors: Mapping[str, ShardedTensor]) -> str:
 def _stage(
     source: Source, tensors: Mapping[str, ShardedTensor], staged: list[tuple[Array, Array]], comm: Communicator
 ) -> str:
-    """Read what this rank wants into new arrays, which are listed beside those that they are for."""
+    """Read what this rank wants into new arrays, listed beside their targets."""
     wanted: dict[str, list[tuple[Box, Array]]] = {}
     for name, tensor in tensors.items():
         for box, data in tensor.pieces:

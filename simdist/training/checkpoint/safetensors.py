@@ -28,7 +28,7 @@ from simdist.training.checkpoint.disk import Disk
 __all__ = ["DTYPES", "Entry", "Layout", "write"]
 
 BLOCK_BYTES = 1 << 22
-"""As much at a time is hashed and written."""
+"""How much is hashed and written at a time."""
 
 _CODES = {
     np.dtype(kind): code
@@ -58,10 +58,10 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything is in a file with these tensors, in this order, and this text about them.
+    """Where everything is in a file with these tensors, in this order, and this metadata.
 
     Attributes:
-        header: what the file begins with.
+        header: the first bytes of the file.
         offsets: where each tensor's bytes begin.
         num_bytes: the length of the file.
     """
@@ -87,7 +87,7 @@ class Layout:
 
 
 def write(disk: Disk, path: Path, layout: Layout, arrays: Iterable[Array]) -> str:
-    """Make the file and see it onto the disk; returns its SHA-256.
+    """Write the file and sync it; returns its SHA-256.
 
     Args:
         arrays: of the layout's entries, in their order; not changed.

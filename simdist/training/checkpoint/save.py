@@ -81,21 +81,21 @@ def _write_all(
     tensors: Mapping[str, ShardedTensor],
     disk: Disk,
 ) -> None:
-    """Each rank its share, and then the manifest; what there is by then is removed if anything fails."""
+    """Write each rank's share, then the manifest; if anything fails, remove what there is."""
     try:
         by_one(comm, lambda: begin(root, draft.step, disk))
         digests = together(comm, lambda: _write(comm, root, draft, shares[comm.rank], tensors, disk))
         by_one(comm, lambda: _finish(root, draft, shares, digests, disk))
     except CheckpointError as error:
         with suppress(CheckpointError):
-            by_one(comm, lambda: tidy(root, disk))  # for which all wait: a rank that fails may end the others
+            by_one(comm, lambda: tidy(root, disk))  # all wait for it, as a rank that fails may end the others
         raise CheckpointError(f"cannot write the checkpoint of step {draft.step} in {root}: {error}") from error
 
 
 def _agreed_plan(
     comm: Communicator, step: int, tensors: Mapping[str, ShardedTensor], extra: Any, keep: int | None
 ) -> Plan:
-    """Tell each other what each rank holds, and come to a plan."""
+    """Exchange what each rank holds, and make a plan."""
     texts: list[bytes] = []
 
     def prepare() -> str:
@@ -144,12 +144,12 @@ def _write(
 
 
 def _items(tensor: ShardedTensor, box: Box) -> Array:
-    """The items in a box, of which the plan knows that this rank holds them in one piece."""
+    """The items in a box, which this rank holds in one piece, as the plan says."""
     return next(data[box.within(whole)] for whole, data in tensor.pieces if whole.holds(box))
 
 
 def _finish(root: Path, draft: Manifest, shares: list[Pieces], digests: list[str], disk: Disk) -> None:
-    """Write the manifest, and let the checkpoint count."""
+    """Write the manifest, and commit the checkpoint."""
     shards = tuple(
         Shard(shard_name(rank), digest, share)
         for rank, (digest, share) in enumerate(zip(digests, shares, strict=True))

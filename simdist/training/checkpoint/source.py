@@ -1,4 +1,4 @@
-"""Source: the files of a checkpoint, read with suspicion."""
+"""Source: the files of a checkpoint, which may hold anything."""
 
 import errno
 import hashlib
@@ -21,7 +21,7 @@ __all__ = ["Source", "Wanted", "manifest_bytes", "read_manifest"]
 
 _MANIFEST_BYTES = 1 << 28  # at most; one of a million pieces has a quarter of it
 
-# How the system says that a name leads elsewhere, or to something else than a file.
+# The errors for a name that is missing, a link, or no plain file.
 _NO_FILE = {errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO}
 
 Wanted = Mapping[str, Sequence[tuple[Box, Array]]]
@@ -53,9 +53,9 @@ class Source(NamedTuple):
         return cls(folder, manifest, disk)
 
     def verify(self, shard: Shard) -> None:
-        """See that a shard's file is what the manifest says.
+        """Check that a shard's file is what the manifest says.
 
-        Its header is compared, never parsed: what it must be follows from the manifest, byte for byte.
+        Its header is compared, never parsed: the manifest determines every byte of it.
 
         Raises:
             CorruptCheckpoint: it is not.
@@ -74,7 +74,7 @@ class Source(NamedTuple):
             raise CorruptCheckpoint(f"{path} is of another checkpoint, or was changed: its SHA-256 is another")
 
     def read(self, wanted: Wanted) -> None:
-        """Fill the arrays, from the shards that have something of them, reading whole rows of what is wanted."""
+        """Fill the arrays from the shards that hold parts of them, reading whole rows."""
         for shard in self.manifest.shards:
             layout = self.manifest.layout(shard)
             copies = [
@@ -123,7 +123,7 @@ def read_manifest(root: str | Path, step: int | None = None, disk: Disk = DISK) 
 
 @contextmanager
 def _opened(folder: Path, name: str, disk: Disk) -> Iterator[DiskFile]:
-    """A file of a checkpoint; CorruptCheckpoint where there is none of this name, or a link or the like is."""
+    """A file of a checkpoint; CorruptCheckpoint if it is missing, a link, or no plain file."""
     try:
         with disk.open(folder, name) as file:
             yield file

@@ -60,7 +60,7 @@ def draft_of(root: Path, step: int) -> Path:
 
 
 def step_of(folder: Path) -> int:
-    """The step whose checkpoint this folder, as `folder_of` gave it, says that it is."""
+    """The step in the name of a folder from `folder_of`."""
     return int(folder.name.removesuffix(".old").removeprefix("step-"))
 
 
@@ -72,7 +72,7 @@ def begin(root: Path, step: int, disk: Disk) -> None:
 
 
 def commit(root: Path, step: int, disk: Disk) -> None:
-    """Give the folder, now complete, its name: from then on it counts. One of the same step gives way."""
+    """Give the folder, now complete, its name: from then on it counts. It replaces one of the same step."""
     new, path = draft_of(root, step), root / f"step-{step}"
     old = path.with_name(f"{path.name}.old") if path.name in disk.folders(root) else None
     disk.sync_folder(new)
@@ -93,7 +93,7 @@ def prune(root: Path, step: int, keep: int, disk: Disk) -> None:
 
 
 def tidy(root: Path, disk: Disk) -> None:
-    """Remove what a crash or a failure left, and let what was to be replaced, and was not, count again."""
+    """Remove what a crash or a failure left, and restore a checkpoint whose replacement was not completed."""
     names = disk.folders(root)
     for name in names:
         if _LEFTOVER.fullmatch(name):

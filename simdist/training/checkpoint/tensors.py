@@ -80,9 +80,9 @@ def flat_shard(
             such as "adamw.m/".
 
     Returns:
-        name -> tensor, for every parameter; those that the shard does not touch have no pieces. Of one that
-        this rank has only a part of (split by columns, say), it is the whole model's, in which its `place` says
-        where that lies.
+        name -> tensor, for every parameter; those that the shard does not touch have no pieces. If
+        this rank has only a part of a parameter (split by columns, say), the tensor is the whole model's, and the
+        parameter's `place` says where the part is.
     """
     tensors, end = {}, start + len(x)
     for parameter in parameters:
