@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from simdist.errors import ArgumentError
 
-__all__ = ["Box", "disjoint"]
+__all__ = ["Box", "overlapping"]
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Indices start <= i < stop along each axis of a tensor. Of a single number, which has no axes, all of it.
+    """Indices start <= i < stop along each axis of a tensor. A scalar has no axes: its box is all of it.
 
     Args:
         spans: (start, stop), one an axis.
@@ -28,7 +28,7 @@ class Box:
 
     @classmethod
     def of(cls, index: Iterable[slice], shape: Shape) -> "Box":
-        """What tensor[index] is a view of; axes that the index does not name are taken whole.
+        """The box that tensor[index] views; axes that the index does not name are taken whole.
 
         Raises:
             ArgumentError: it has more axes than the tensor, or a step.
@@ -81,19 +81,19 @@ class Box:
         return math.prod(self.shape)
 
     def fits(self, shape: Shape) -> bool:
-        """Whether it lies inside a tensor of this shape."""
+        """Whether it is inside a tensor of this shape."""
         return len(self.spans) == len(shape) and all(
             0 <= start <= stop <= length for (start, stop), length in zip(self.spans, shape, strict=True)
         )
 
     def common(self, other: "Box") -> "Box | None":
-        """What both hold; None where that is nothing."""
+        """The intersection; None if it is empty."""
         pairs = zip(self.spans, other.spans, strict=True)
         spans = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in pairs)
         return Box(spans) if all(start < stop for start, stop in spans) else None
 
     def without(self, other: "Box") -> "list[Box]":
-        """What of it the other does not hold, as boxes that do not overlap: two an axis at most."""
+        """The rest of it outside the other, as boxes that do not overlap: at most two an axis."""
         common = self.common(other)
         if common is None:
             return [self]
@@ -105,23 +105,23 @@ class Box:
         return rest
 
     def rows(self, part: "Box") -> "tuple[int, Box]":
-        """The whole rows of it that hold `part`, a part of it, and how many of its items come before them."""
+        """How many of its items come before the whole rows of it that hold `part`, and these rows."""
         if not self.spans:
             return 0, self
         rows = Box(part.spans[:1] + self.spans[1:])
         return (part.spans[0][0] - self.spans[0][0]) * (rows.size // rows.shape[0]), rows
 
     def holds(self, part: "Box") -> bool:
-        """Whether all of the other is in it."""
+        """Whether all of `part` is in it."""
         return self.common(part) == part
 
     def within(self, outer: "Box") -> tuple[slice, ...]:
-        """Where it lies in an array that holds `outer`."""
+        """Its index in an array that holds `outer`."""
         pairs = zip(self.spans, outer.spans, strict=True)
         return tuple(slice(start - origin, stop - origin) for (start, stop), (origin, _) in pairs)
 
     def inside(self, outer: "Box") -> "Box":
-        """It as seen from the tensor, if it is now seen from `outer`, itself a box of that tensor."""
+        """This box, whose indices count from the corner of `outer`, in indices of the whole tensor."""
         pairs = zip(self.spans, outer.spans, strict=True)
         return Box(tuple((start + origin, stop + origin) for (start, stop), (origin, _) in pairs))
 
@@ -129,10 +129,10 @@ class Box:
         return "[" + ", ".join(f"{start}:{stop}" for start, stop in self.spans) + "]"
 
 
-def disjoint(boxes: Iterable[Box]) -> tuple[Box, Box] | None:
-    """None if no two of these boxes of one tensor, none of them empty, have an item in common; else two that have.
+def overlapping(boxes: Iterable[Box]) -> tuple[Box, Box] | None:
+    """Two of these boxes that have an item in common, or None; they are of one tensor, and none is empty.
 
-    Goes along the first axis and compares only those that reach as far: O(n lg n) where they are rows.
+    A sweep along the first axis, which compares only boxes that overlap there: O(n log n) for rows.
     """
     near: list[Box] = []
     for box in sorted(boxes, key=lambda box: box.spans):

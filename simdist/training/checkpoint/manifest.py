@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist.errors import CorruptCheckpoint
-from simdist.training.checkpoint.box import Box, disjoint
+from simdist.training.checkpoint.box import Box, overlapping
 from simdist.training.checkpoint.safetensors import DTYPES, Entry, Layout
 
 __all__ = ["MANIFEST", "Manifest", "Shard", "TensorInfo", "fault_in", "shard_name"]
@@ -30,7 +30,7 @@ class TensorInfo(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """A file of pieces, in order: the tensor's name and the box of it; and the file's SHA-256."""
+    """A file, its SHA-256, and its pieces in order: each a tensor's name and a box of it."""
 
     file: str
     sha256: str
@@ -46,8 +46,8 @@ def shard_name(rank: int) -> str:
 class Manifest:
     """All that is known of a checkpoint.
 
-    The file is JSON, and says its own SHA-256: that of itself without these words. One that was changed, be it
-    by a bit, is refused.
+    The file is JSON, and holds the SHA-256 of itself without that entry. A file changed by even one bit is
+    refused.
 
     Args:
         step: how many training steps were done.
@@ -64,7 +64,7 @@ class Manifest:
     shards: tuple[Shard, ...]
 
     def layout(self, shard: Shard) -> Layout:
-        """Where the pieces are in a shard's file. A tensor that is there as a whole goes by its own name."""
+        """The layout of a shard's file. A whole tensor has its own name there; to that of a part its box is added."""
         entries = []
         for name, box in shard.pieces:
             shape, dtype = self.tensors[name]
@@ -112,13 +112,13 @@ class Manifest:
 
 
 def fault_in(tensors: Mapping[str, TensorInfo], boxes: Mapping[str, Iterable[Box]]) -> str:
-    """What keeps these boxes from being all of these tensors, each item once; empty where nothing does."""
+    """Why these boxes are not all of these tensors, each item once; empty if they are."""
     for name, (shape, _) in tensors.items():
         found = list(boxes[name])
         for box in found:
             if not box.fits(shape) or box.size == 0:
                 return f"{name!r} of shape {list(shape)} has no part {box}"
-        overlap = disjoint(found)
+        overlap = overlapping(found)
         if overlap:
             return f"{name!r}: the parts {overlap[0]} and {overlap[1]} overlap"
         there, whole = sum(box.size for box in found), Box.whole(shape).size
@@ -131,8 +131,7 @@ def _json(body: object) -> bytes:
     return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
 
 
-# What a file holds may be anything, so each value is looked at before it is used; `decode` catches what looking
-# raises.
+# A file may hold anything, so each value is checked before it is used; `decode` catches what a check raises.
 
 
 def _parsed(body: Any) -> Manifest:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from simdist.arrays import kind_of
 from simdist.errors import ArgumentError, ArrayError
-from simdist.training.checkpoint.box import Box, disjoint
+from simdist.training.checkpoint.box import Box, overlapping
 from simdist.training.checkpoint.manifest import TensorInfo, fault_in
 from simdist.training.checkpoint.safetensors import DTYPES
 from simdist.training.checkpoint.tensors import ShardedTensor
@@ -23,10 +23,10 @@ class Plan(NamedTuple):
 
 
 def holdings(tensors: Mapping[str, ShardedTensor]) -> dict[str, Any]:
-    """What a rank holds, as JSON can say it.
+    """What a rank holds, as JSON values.
 
     Raises:
-        ArgumentError: a tensor is such as cannot be saved.
+        ArgumentError: a tensor cannot be saved.
     """
     held = {}
     for name, tensor in tensors.items():
@@ -42,10 +42,10 @@ def holdings(tensors: Mapping[str, ShardedTensor]) -> dict[str, Any]:
 
 
 def plan(held: Sequence[Mapping[str, Any]]) -> Plan:
-    """Who writes what, from the holdings by rank. Every rank comes to the same plan, or to the same error.
+    """Who writes what, from the holdings by rank. Every rank makes the same plan, or raises the same error.
 
     Raises:
-        ArgumentError: two ranks say different things of a tensor, or nobody holds some of it.
+        ArgumentError: two ranks disagree about a tensor, or no rank holds some of it.
     """
     tensors: dict[str, TensorInfo] = {}
     holders: dict[str, dict[Box, list[int]]] = {}
@@ -70,7 +70,7 @@ def plan(held: Sequence[Mapping[str, Any]]) -> Plan:
 
 def _parted(holders: Mapping[Box, list[int]]) -> list[tuple[Box, list[int]]]:
     """The boxes cut so that none overlap, each with the ranks that hold it."""
-    if disjoint(holders) is None:
+    if overlapping(holders) is None:
         return list(holders.items())
     parts: list[tuple[Box, list[int]]] = []
     for box, who in holders.items():
@@ -84,7 +84,7 @@ def _parted(holders: Mapping[Box, list[int]]) -> list[tuple[Box, list[int]]]:
 def _shares(
     tensors: Mapping[str, TensorInfo], parts: Mapping[str, Iterable[tuple[Box, list[int]]]], ranks: int
 ) -> list[Pieces]:
-    """Each part to that of its holders that has the least to write: what only one can write first, then by size."""
+    """Assign each part to the holder with the least to write: first parts with one holder, then by size."""
     sized = [(box.size * tensors[name].dtype.itemsize, name, box, who) for name in tensors for box, who in parts[name]]
     sized.sort(key=lambda item: (len(item[3]) > 1, -item[0]))
     load = [0] * ranks
@@ -94,7 +94,7 @@ def _shares(
         load[writer] += num_bytes
         shares[writer].append((name, box))
     order = {name: i for i, name in enumerate(tensors)}
-    # Wide items come first, so that each tensor begins at a multiple of its item's size.
+    # Wide items first, so that each tensor begins at a multiple of its item's size.
     return [
         tuple(sorted(share, key=lambda piece: (-tensors[piece[0]].dtype.itemsize, order[piece[0]], piece[1].spans)))
         for share in shares

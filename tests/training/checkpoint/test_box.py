@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simdist.errors import ArgumentError
 from simdist.training.checkpoint import Box
-from simdist.training.checkpoint.box import disjoint
+from simdist.training.checkpoint.box import overlapping
 
 SHAPE = (4, 5, 3)
 
@@ -53,7 +53,7 @@ def test_two_boxes_compared_as_masks_say(a, b):
 
 @given(st.lists(boxes.filter(lambda box: box.size), max_size=6))
 def test_finds_an_overlap_if_there_is_one(some):
-    overlap = disjoint(some)
+    overlap = overlapping(some)
     assert (overlap is None) == all(a.common(b) is None for a, b in combinations(some, 2))
     assert overlap is None or overlap[0].common(overlap[1])
 
@@ -74,7 +74,7 @@ def test_a_single_number_is_a_box_without_axes():
     assert number.size == 1 and number.shape == () and number.fits(())
     assert number.common(number) == number and number.without(number) == []
     assert number.rows(number) == (0, number)
-    assert disjoint([number]) is None and disjoint([number, number])
+    assert overlapping([number]) is None and overlapping([number, number])
 
 
 def test_an_index_is_what_numpy_takes_it_for():
