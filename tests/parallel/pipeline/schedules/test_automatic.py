@@ -206,3 +206,9 @@ def test_the_best_of_all_orders_for_two_stages_and_two_micro_batches(times, limi
 def test_what_cannot_be_sought(options, fault):
     with pytest.raises(ArgumentError, match=fault):
         schedule("zb-auto", stages=4, micro_batches=8, **options)
+
+
+def test_ways_that_differ_count_each_by_its_own_time():
+    times = Times(1, 1, 1, {(0, 1): 0, (1, 2): 0, (2, 1): 0, (1, 0): 5})
+    run = simulate(schedule("zb-auto", stages=3, micro_batches=3, times=times), times)
+    assert lower_bound(3, 3, times=times) == cost(run) == 16

@@ -27,8 +27,8 @@ def lower_bound(given: Problem) -> float:
     pending = min(given.most(kept.weight, kept.weight), given.most(kept.backward, kept.weight))
     last = [start + (m - pending) * w for start, w in zip(before, given.w, strict=True)]  # the last B's end
     spans = [max(work, start + m * w) for work, start, w in zip(given.busy, before, given.w, strict=True)]
-    down = [sum(given.f[:i]) + i * given.hop for i in range(p)]
-    up = [sum(given.b[:i]) + i * given.hop for i in range(p)]
+    down = [sum(given.f[:i]) + sum(given.down[:i]) for i in range(p)]
+    up = [sum(given.b[:i]) + sum(given.up[:i]) for i in range(p)]
     spans += [down[j] - down[i] + last[j] + up[j] - up[i] + given.w[i] for i, j in combinations(range(p), 2)]
     for i in range(p):
         area = kept.backward * (first_back(given, i) + given.b[i]) + kept.weight * given.w[i]
@@ -38,7 +38,7 @@ def lower_bound(given: Problem) -> float:
 
 def first_back(given: Problem, i: int) -> float:
     """From the start of a stage's first F until it can begin its first B."""
-    return sum(given.f[i:]) + sum(given.b[i + 1 :]) + 2 * (given.p - 1 - i) * given.hop
+    return sum(given.f[i:]) + sum(given.b[i + 1 :]) + sum(given.down[i:]) + sum(given.up[i:])
 
 
 def _head(given: Problem, i: int) -> float:

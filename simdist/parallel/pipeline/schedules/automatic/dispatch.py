@@ -78,7 +78,8 @@ def dispatch(given: Problem, rules: Rules) -> Outcome:
         if letter == "F" and s == given.p - 1:
             stage.gradients.append(end)
         elif letter == "F" or (letter == "B" and s):
-            other, arrives = s + 1 if letter == "F" else s - 1, end + given.hop
+            other, hop = (s + 1, given.down[s]) if letter == "F" else (s - 1, given.up[s - 1])
+            arrives = end + hop
             (stages[other].activations if letter == "F" else stages[other].gradients).append(arrives)
             if arrives >= stages[other].free:
                 heappush(events, (arrives, other))

@@ -17,7 +17,7 @@ class Problem:
     Attributes:
         p, m: stages and micro-batches.
         f, b, w: TF, TB and TW of each stage.
-        hop: Tcomm.
+        down, up: Tcomm from each stage but the last to the next, and back.
         memory: M_B and M_W.
         limit: what a stage may keep at most, in the unit of these.
     """
@@ -27,7 +27,8 @@ class Problem:
     f: tuple[float, ...]
     b: tuple[float, ...]
     w: tuple[float, ...]
-    hop: float
+    down: tuple[float, ...]
+    up: tuple[float, ...]
     memory: Memory
     limit: float
 
@@ -57,4 +58,6 @@ def problem(stages: int, micro_batches: int, times: Times, memory: Memory, limit
     f, b, w = (
         tuple(clockwork.of(r, kind(0)) for r in range(stages)) for kind in (Forward, BackwardInput, BackwardWeight)
     )
-    return Problem(stages, micro_batches, f, b, w, times.longest_hop, memory, limit)
+    down = tuple(times.hop(s, s + 1) for s in range(stages - 1))
+    up = tuple(times.hop(s + 1, s) for s in range(stages - 1))
+    return Problem(stages, micro_batches, f, b, w, down, up, memory, limit)
