@@ -87,10 +87,8 @@ def _squeezed(name: str, block: _Block, m: int, most: int, times: Times | None) 
     equal = Schedule(name, _Play(block, m, most, Times(), 1.0).rows(), shape, m)
     if times is None or (times.forward == times.backward_input == times.backward_weight and not times.longest_hop):
         return equal
-    other = _Play(block, m, most, times, _LEAST_GAP)
-    rows = other.rows()
-    better = other.longest_span < simulate(equal, times).longest_span
-    return Schedule(name, rows, shape, m) if better else equal
+    other = Schedule(name, _Play(block, m, most, times, _LEAST_GAP).rows(), shape, m)
+    return min(equal, other, key=lambda one: simulate(one, times).longest_span)
 
 
 class _Play:
@@ -105,7 +103,7 @@ class _Play:
         p = len(block)
         self.ranks = [_Rank(moments, m, (r, 2 * p - 1 - r), most) for r, moments in enumerate(block)]
         self.clockwork = Clockwork(Schedule("", [[]] * p, v_shape(p)), times)
-        self.hop = times.longest_hop
+        self.times = times
         self.least_gap = least_gap
         self.num_stages = 2 * p
         self.made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
@@ -128,11 +126,6 @@ class _Play:
                 self.asked[need] = r
         return [rank.row for rank in self.ranks]
 
-    @property
-    def longest_span(self) -> float:
-        """Of a rank, from its first action to its last."""
-        return max(rank.end - rank.start for rank in self.ranks)
-
     def _wait(self, r: int, now: float) -> float:
         """How long a rank has to wait for its next F or I; for ever where that is not known, or there is none."""
         rank = self.ranks[r]
@@ -143,12 +136,12 @@ class _Play:
 
     def _arrives(self, value: Value, r: int) -> float:
         when, where = self.made.get(value, (inf, r))
-        return when if where == r else when + self.hop
+        return when if where == r else when + self.times.hop(where, r)
 
     def _do(self, r: int, part: Part, now: float) -> None:
         """An action, from now on."""
         end = now + self.clockwork.of(r, part)
-        for value in self.ranks[r].does(part, now, end, self.num_stages):
+        for value in self.ranks[r].does(part, self.num_stages):
             self.made[value] = end, r
             if value in self.asked:
                 other = self.asked.pop(value)
@@ -165,16 +158,14 @@ class _Rank:
         self.pending: deque[Part] = deque()
         self.row: list[Action] = []
         self.room = most
-        self.start = self.end = -1.0
         self._stages = stages
 
     def needs(self) -> Value | None:
         """What the next F or I waits for."""
         return self.order[0].needs(self._stages[self.order[0].chunk])
 
-    def does(self, part: Part, start: float, end: float, num_stages: int) -> tuple[Value, ...]:
+    def does(self, part: Part, num_stages: int) -> tuple[Value, ...]:
         """Note that it does this; returns what comes of it."""
-        self.start, self.end = (self.start if self.row else start), end
         self.row.append(part)
         if isinstance(part, Forward):
             self.room -= 1

@@ -29,3 +29,11 @@ def test_what_times_are_worth():
 def test_times_of_another_number_of_stages():
     with pytest.raises(ArgumentError, match="forward has 4 times"):
         schedule("v-min", stages=4, micro_batches=2, times=Times([1.0] * 4))
+
+
+@pytest.mark.parametrize(("name", "others"), [("v-half", ["v-half"]), ("zb-auto", ["zb-h1", "zb-h2"])])
+def test_never_worse_where_messages_wait_for_a_port(name, others):
+    times = Times(1, 1, 0.5, 0.2, ports={(0, 1): ("out", 2)})
+    made = schedule(name, stages=3, micro_batches=3, times=times)
+    least = min(simulate(schedule(other, stages=3, micro_batches=3), times).longest_span for other in others)
+    assert simulate(made, times).longest_span <= least

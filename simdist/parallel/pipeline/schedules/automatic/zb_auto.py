@@ -70,9 +70,9 @@ def zb_auto(
         lower = replace(given, limit=limit)
         if best and bound.lower_bound(lower) >= cost * (1 - 1e-12):
             break  # with so little memory it cannot get better
-        found = search(lower)
-        if found.cost < cost:
-            best, cost = [_actions(row) for row in found.rows], found.cost
+        found = Schedule("zb-auto", [_actions(row) for row in search(lower).rows])
+        if _cost(found, times) < cost:  # of a search that does not know of ports
+            best, cost = found.rows, _cost(found, times)
     return Schedule("zb-auto", best, num_micro_batches=micro_batches)
 
 
