@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from simdist.arrays import Array, metered
+from simdist.arrays.kind import owner
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Part, Value
@@ -219,6 +220,6 @@ class Executor:
         for value in part.gives(number, self._schedule.num_stages):
             if value.what == "pending" or made is None:
                 continue
-            # What passed a stage untouched lies in the room of a message, which is soon another's.
-            kept = made if made is not x and made.flags.c_contiguous else made.copy()
+            # A stage may return its input, or a view of it: the buffer of a message, which is used again.
+            kept = made if owner(made) is not owner(x) and made.flags.c_contiguous else made.copy()
             self._values[value] = _Arrived(kept, False)
