@@ -160,7 +160,7 @@ _BOTH_WAYS = ("chimera", "dualpipe")
 _PAIRED = ("dualpipe", "dualpipe-v")
 _STAGGERED: dict[str, Callable[[Case], bool]] = {  # whether late ranks end after the first
     "zb-h1": lambda c: c.p > 1 and c.w > c.b,
-    "zb-h2": lambda c: c.p > 1,
+    "zb-h2": lambda c: c.p > 1 and 2 * c.w > c.b,
     "zb-v": lambda c: c.p > 1,
 }
 

@@ -28,12 +28,13 @@ def test_zero_bubble_where_weights_take_less(w):
 
 
 def test_late_ranks_end_after_the_first_where_weights_take_longer_than_inputs():
-    for b in (0.5, 1, 2):
-        times = Times(2, b, 1)
-        said = formula("zb-h1", stages=4, micro_batches=8, times=times)
-        found = simulate(schedule("zb-h1", stages=4, micro_batches=8), times)
-        assert found.own_bubble == pytest.approx(said.bubble)
-        assert said.makespan_rate == (None if b < 1 else pytest.approx(found.bubble_rate))
+    for name, least in (("zb-h1", 1), ("zb-h2", 2)):
+        for b in (0.5, 1, 2):
+            times = Times(2, b, 1)
+            said = formula(name, stages=4, micro_batches=8, times=times)
+            found = simulate(schedule(name, stages=4, micro_batches=8), times)
+            assert found.own_bubble == pytest.approx(said.bubble)
+            assert said.makespan_rate == (None if b < least else pytest.approx(found.bubble_rate))
 
 
 @pytest.mark.parametrize("p", [1, 2, 4, 8])

@@ -79,10 +79,13 @@ def test_three_ways_to_the_same_figures(name):
         assert num_bytes.measured == num_bytes.predicted
         busy = found[f"utilisation, rank {r}"]
         assert busy.measured == busy.predicted
-        if name == "zb-h2":  # whose ranks begin and end one after the other, without a bubble of their own
-            assert busy.formula is None
-        else:
-            assert busy.measured == pytest.approx(busy.formula)
+        assert busy.measured == pytest.approx(busy.formula)
+
+
+def test_no_formula_of_the_makespan_where_ranks_end_one_after_the_other():
+    found = figures("zb-h2", 12, Times())
+    assert found["bubble of the longest rank's span"].formula == 0
+    assert found["bubble of the makespan"].formula is found["utilisation, rank 0"].formula is None
 
 
 @pytest.mark.parametrize("name", ["zb-h1", "zb-v"])
