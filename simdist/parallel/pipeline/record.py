@@ -49,8 +49,8 @@ def executions(schedule: Schedule, trace: Trace, ranks: Sequence[int] | None = N
         labels = [schedule.label(rank, action) for action in schedule.rows[rank]]
         starts = _occurrences(labels, [span.name for span in spans[name]])
         runs.append([spans[name][at : at + len(labels)] for at in starts])
-    count = min(map(len, runs))
-    return [_execution(schedule, [rows[len(rows) - count + i] for rows in runs]) for i in range(count)]
+    count = min((len(found) for found, row in zip(runs, schedule.rows, strict=True) if row), default=0)
+    return [_execution(schedule, [found[i - count] if found else [] for found in runs]) for i in range(count)]
 
 
 def _execution(schedule: Schedule, rows: Sequence[Sequence[Span]]) -> Simulation:
@@ -65,10 +65,8 @@ def _execution(schedule: Schedule, rows: Sequence[Sequence[Span]]) -> Simulation
 
 def _occurrences(row: list[str], names: list[str]) -> list[int]:
     """Where a row begins among the names of actions, again and again, one after the other."""
-    if not row:
-        return [0]
     found, at = [], 0
-    while at + len(row) <= len(names):
+    while row and at + len(row) <= len(names):
         if names[at : at + len(row)] == row:
             found.append(at)
             at += len(row)

@@ -18,9 +18,11 @@ from simdist.parallel.pipeline import (
     Taken,
     Times,
     executed,
+    executions,
     footprints,
     measured_times,
     modelled_costs,
+    parse,
     predicted_taken,
     schedule,
     simulate,
@@ -215,3 +217,14 @@ def test_the_record_has_every_run():
         executed(one, trace, run=2)
     spans = [s for s in trace if s.rank == 0 and s.name in ("F0", "F1", "F2", "B0", "B1", "B2")]
     assert all(s.micro_batch == int(s.name[1:]) for s in spans)
+
+
+def test_a_rank_that_does_nothing_has_as_many_runs():
+    one = parse("# stages 0 1 |\n0F0 1F0 1B0 0B0\n-\n")
+
+    def program(comm):
+        for _ in range(2):
+            rehearse(comm, one, Times())
+
+    found = executions(one, sd.run(program, 2).trace)
+    assert [run.makespan for run in found] == [simulate(one).makespan] * 2
