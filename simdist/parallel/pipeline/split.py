@@ -48,13 +48,8 @@ def _cuts(ends: Sequence[float], stages: int, joined: Callable[[float, float], f
     # best[j]: of the first j layers in as many stages as so far
     best: list[tuple[float, list[int]]] = [(joined(ends[j], 0.0), []) for j in range(n + 1)]
     for k in range(2, stages + 1):
-        ways = best
-        best = [
-            min(
-                ((joined(ends[j] - ends[i], ways[i][0]), [*ways[i][1], i]) for i in range(k - 1, j)),
-                key=lambda way: way[0],
-                default=(inf, []),
-            )
-            for j in range(n + 1)
-        ]
+        ways, best = best, []
+        for j in range(n + 1):
+            value, cut = min(((joined(ends[j] - ends[i], ways[i][0]), i) for i in range(k - 1, j)), default=(inf, 0))
+            best.append((value, [*ways[cut][1], cut]))
     return best[n]
