@@ -52,7 +52,6 @@ class Formula(NamedTuple):
             and F&B is not F+B+W, for then the papers do not say how long they are at work.
         memory: for each rank, the most that it keeps, where micro-batches fill the pipeline; of fewer, all at most.
         weight_versions: for each rank, how many versions of its weights it keeps in the long run.
-        weight_copies: how many ranks have each of the weights: 2 where micro-batches go both ways, else 1.
         makespan_rate: the part of the makespan that ranks are idle, on average: bubble_rate, but None where late ranks
             end after the first, so that the paper's bubble is that of a rank's own span alone.
         filled: whether there are micro-batches enough, and as many as the paper means, for the bubble to be this.
@@ -62,7 +61,6 @@ class Formula(NamedTuple):
     bubble_rate: float | None
     memory: tuple[float, ...]
     weight_versions: tuple[int, ...]
-    weight_copies: int = 1
     makespan_rate: float | None = None
     filled: bool = True
 
@@ -130,10 +128,9 @@ def formula(
         bubble,
         rate,
         tuple(b * memory.backward + w * memory.weight for b, w in (kept(case, r) for r in range(stages))),
-        tuple(_VERSIONS.get(name, _one)(case, r) for r in range(stages)),
-        2 if name in _BOTH_WAYS else 1,
-        None if _STAGGERED.get(name, _never)(case) else rate,
-        _FILLED.get(name, _always)(case),
+        tuple(_VERSIONS[name](case, r) if name in _VERSIONS else 1 for r in range(stages)),
+        None if name in _STAGGERED and _STAGGERED[name](case) else rate,
+        name not in _FILLED or _FILLED[name](case),
     )
 
 
@@ -146,17 +143,12 @@ def _checked(name: str) -> str:
     return first_name(name)
 
 
-def _one(case: Case, r: int) -> int:
-    return 1
-
-
 _VERSIONS: dict[str, Callable[[Case, int], int]] = {
     "pipedream": lambda c, r: c.p - r,
     "pipedream-vertical-sync": lambda c, r: c.p,
     "pipedream-2bw": lambda c, r: 2,
 }
 
-_BOTH_WAYS = ("chimera", "dualpipe")
 _PAIRED = ("dualpipe", "dualpipe-v")
 _STAGGERED: dict[str, Callable[[Case], bool]] = {  # whether late ranks end after the first
     "zb-h1": lambda c: c.p > 1 and c.w > c.b,
@@ -176,14 +168,6 @@ _FILLED: dict[str, Callable[[Case], bool]] = {  # whether the formula of a bubbl
     "dualpipe": lambda c: c.m >= 2 * c.p and c.m % 2 == 0 == c.p % 2,
     "dualpipe-v": lambda c: c.m >= 2 * c.p,
 }
-
-
-def _always(case: Case) -> bool:
-    return True
-
-
-def _never(case: Case) -> bool:
-    return False
 
 
 def _fill(c: Case) -> float:
@@ -216,10 +200,6 @@ def _both_ways(c: Case) -> float | None:
     return (c.p - 2) * max(c.f, c.b + c.w) if c.m == c.p or c.f == c.b + c.w else None
 
 
-def _none(c: Case) -> None:
-    return None
-
-
 _FORMULAS: dict[str, tuple[_Bubble, _Kept]] = {
     "naive": (lambda c: c.m * _fill(c), lambda c, r: (1, 0)),
     "gpipe": (_fill, lambda c, r: (c.m, 0)),
@@ -235,7 +215,7 @@ _FORMULAS: dict[str, tuple[_Bubble, _Kept]] = {
     "chimera": (_both_ways, lambda c, r: (min(c.m, c.p // 2 + 1 + min(r, c.p - 1 - r)), 0)),
     "dualpipe": (lambda c: (c.p / 2 - 1) * (c.pair + c.b - 2 * c.w), lambda c, r: (min(c.m, c.p + 1), 0)),
     "dualpipe-v": (lambda c: (c.p - 1) * (c.pair + c.b - 2 * c.w) / 2, lambda c, r: (min(c.m, c.p + 0.5), 0)),
-    "pipedream": (_none, _warm),
-    "pipedream-vertical-sync": (_none, _warm),
-    "pipedream-2bw": (_none, _warm),
+    "pipedream": (lambda c: None, _warm),
+    "pipedream-vertical-sync": (lambda c: None, _warm),
+    "pipedream-2bw": (lambda c: None, _warm),
 }
