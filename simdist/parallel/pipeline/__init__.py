@@ -1,4 +1,4 @@
-"""Pipelines: schedules as data, validated before they run, simulated in time, and executed on ranks."""
+"""Pipelines: schedules as data, which are validated, simulated and executed."""
 
 from simdist.parallel.pipeline.action import (
     Action,

@@ -1,12 +1,12 @@
 """Action: one operation of a pipeline rank on a micro-batch, and the values passed between them.
 
-    F    Forward           activation in, activation out; what the backward needs of it is kept
-    B    Backward          gradient in, gradient out, and the weights' gradients added up
-    I    BackwardInput     the half of B that the stage before waits for: gradient in, gradient out
-    W    BackwardWeight    the half that nobody waits for: the weights' gradients
+    F    Forward           activation in, activation out; keeps what backward needs
+    B    Backward          gradient in, gradient out; adds to the gradients of the weights
+    I    BackwardInput     the half of B that the previous stage waits for: gradient in, gradient out
+    W    BackwardWeight    the half that no stage waits for: the gradients of the weights
     F&B  Overlapped        a Forward of one micro-batch and a Backward of another, at the same time
 
-The stages of a model stand in line, 0 to S-1, and only this passes along it (S = 3):
+The stages of a model form a line, 0 to S-1. Only these values pass along it (S = 3):
 
              activation 1          activation 2
         F(0) -------------> F(1) -------------> F(2)
@@ -32,13 +32,13 @@ __all__ = [
 
 
 class Value(NamedTuple):
-    """What one action makes and another needs.
+    """A value that one action produces and another needs.
 
     Attributes:
-        what: "activation", the output of the stage before; "gradient", of the loss by the stage's own output; or
-            "pending", what BackwardInput leaves to BackwardWeight.
-        stage: whose input it is.
-        micro_batch: of which it is.
+        what: "activation", the output of the previous stage; "gradient", of the loss with respect to the output of
+            the stage; or "pending", what BackwardInput leaves for BackwardWeight.
+        stage: the stage that takes it as input.
+        micro_batch: its micro-batch.
     """
 
     what: str
@@ -47,24 +47,24 @@ class Value(NamedTuple):
 
 
 class Action(ABC):
-    """What a rank does at one place of its row."""
+    """What a rank does at one place in its row."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def parts(self) -> "tuple[Part, ...]":
-        """What it consists of: itself, or the two that are done at once."""
+        """The action itself, or the two that run at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part(Action):
-    """An action on one micro-batch. It prints as its letter and the micro-batch, F0; a `Schedule`, which knows the
-    stages, puts the stage before where ranks have several: 2F0.
+    """An action on one micro-batch. It prints as its letter and micro-batch, F0. Where ranks have several stages, a
+    `Schedule` adds the stage: 2F0.
 
     Args:
         micro_batch: from 0.
-        chunk: which of the rank's stages, from 0, in the order in which the model has them.
+        chunk: index into the rank's stages, from 0, in the order of the model.
     """
 
     micro_batch: int
@@ -82,32 +82,32 @@ class Part(Action):
 
     @abstractmethod
     def needs(self, stage: int) -> Value | None:
-        """What it needs before it can begin on this stage; None if nothing."""
+        """The value it needs before it can begin on this stage; None if none."""
 
     @abstractmethod
     def gives(self, stage: int, num_stages: int) -> tuple[Value, ...]:
-        """What it produces on this stage, given the number of stages."""
+        """The values it produces on this stage."""
 
 
 class Forward(Part):
-    """A stage's forward pass; on the last stage it ends with the loss, which gives the first gradient."""
+    """A stage's forward pass. On the last stage it ends with the loss, which gives the first gradient."""
 
     __slots__ = ()
     letter = "F"
 
     def needs(self, stage: int) -> Value | None:
-        """The output of the stage before; the first has its micro-batch."""
+        """The output of the previous stage; the first stage reads the micro-batch."""
         return Value("activation", stage, self.micro_batch) if stage else None
 
     def gives(self, stage: int, num_stages: int) -> tuple[Value, ...]:
-        """The input of the stage after, or the gradient of the loss."""
+        """The input of the next stage, or the gradient of the loss."""
         if stage == num_stages - 1:
             return (Value("gradient", stage, self.micro_batch),)
         return (Value("activation", stage + 1, self.micro_batch),)
 
 
 class Backward(Part):
-    """A stage's whole backward pass: gradients of its input and of its weights."""
+    """A stage's whole backward pass: the gradients of its input and of its weights."""
 
     __slots__ = ()
     letter = "B"
@@ -117,7 +117,7 @@ class Backward(Part):
         return Value("gradient", stage, self.micro_batch)
 
     def gives(self, stage: int, num_stages: int) -> tuple[Value, ...]:
-        """The gradient of its input; the first stage's is nobody's."""
+        """The gradient of its input, except on the first stage."""
         return (Value("gradient", stage - 1, self.micro_batch),) if stage else ()
 
 
@@ -132,7 +132,7 @@ class BackwardInput(Part):
         return Value("gradient", stage, self.micro_batch)
 
     def gives(self, stage: int, num_stages: int) -> tuple[Value, ...]:
-        """The gradient of its input, and what its other half needs."""
+        """The gradient of its input, and what BackwardWeight needs."""
         pending = Value("pending", stage, self.micro_batch)
         return (Value("gradient", stage - 1, self.micro_batch), pending) if stage else (pending,)
 
@@ -144,11 +144,11 @@ class BackwardWeight(Part):
     letter = "W"
 
     def needs(self, stage: int) -> Value | None:
-        """What BackwardInput left."""
+        """What BackwardInput leaves."""
         return Value("pending", stage, self.micro_batch)
 
     def gives(self, stage: int, num_stages: int) -> tuple[Value, ...]:
-        """Nothing that anybody waits for."""
+        """Nothing."""
         return ()
 
 
@@ -156,7 +156,7 @@ class BackwardWeight(Part):
 class Overlapped(Action):
     """A forward and a backward at once, so that the messages of each overlap with the computation of the other.
 
-    It begins when both can, and both end together.
+    They begin when both can, and end together.
     """
 
     forward: Forward

@@ -1,9 +1,9 @@
-"""Copies: parameters that several ranks of a pipeline have, each of which finds a part of their gradient.
+"""Copies: parameters that several ranks of a pipeline hold, each with a part of their gradient.
 
-    tied table     the embedding's, on the first stage, is the logits' on the last
+    tied table     the embedding on the first stage and the logits on the last share it
     two ways       under `bidirectional` every stage is on two ranks, each with half of the micro-batches
 
-Copies begin alike and change alike, because each rank changes its own by the sum of what all have found.
+Copies start equal and stay equal, because each rank updates its own with the sum of all gradients.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,10 +16,10 @@ __all__ = ["Copies", "holders"]
 
 
 def holders(parameters: Sequence[Iterable[str]]) -> dict[str, tuple[int, ...]]:
-    """The ranks that have each parameter, by its name.
+    """For each parameter's name, the ranks that hold it.
 
     Args:
-        parameters: for each rank the names of those it has.
+        parameters: for each rank, the names of its parameters.
     """
     found: dict[str, tuple[int, ...]] = {}
     for rank, names in enumerate(parameters):
@@ -29,17 +29,17 @@ def holders(parameters: Sequence[Iterable[str]]) -> dict[str, tuple[int, ...]]:
 
 
 class Copies:
-    """This rank's part in them. Where nothing is on two ranks, nothing is ever sent.
+    """The copies that this rank holds. Where no parameter is on two ranks, nothing is sent.
 
     Args:
-        parameters: for each rank the names of those it has.
-        own: this rank's.
-        comm: one rank for each; all must make it.
+        parameters: for each rank, the names of its parameters.
+        own: the parameters of this rank.
+        comm: the ranks, in the same order; all must create this object.
 
     Attributes:
-        counted: the names of those that this rank, of all that have them, counts in a norm.
+        counted: the names of the parameters that this rank counts in a norm; each is counted on one rank.
 
-    Cost of a sum per rank: for each group of ranks with the same copies an all-reduce of these.
+    Cost of a sum per rank: an all-reduce for each group of ranks that share copies.
     """
 
     def __init__(self, parameters: Sequence[Sequence[str]], own: Sequence[Parameter], comm: Communicator) -> None:
@@ -53,7 +53,7 @@ class Copies:
                 comm.attached[name] = comm.split(0 if comm.rank in ranks else None, comm.rank)
             group = comm.attached[name]
             if group is not None:
-                # In one order on all of them: of a tied table one may have the first layer, another the last.
+                # In the same order on all ranks of the group, whatever the order of layers on each.
                 self._groups.append((group, [mine[name] for name, found in held.items() if found == ranks]))
 
     def sum(self) -> None:

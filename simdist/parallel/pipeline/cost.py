@@ -1,4 +1,4 @@
-"""Cost: the cost of each layer of a model, so that it can be split into stages of about equal cost."""
+"""Cost: the cost of each layer, for splitting a model into stages of about equal cost."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -17,7 +17,7 @@ __all__ = ["LayerCost", "measured_costs", "modelled_costs", "stage_times", "zero
 
 
 class LayerCost(NamedTuple):
-    """What a layer's forward and the two halves of its backward take, in one unit; the last layer's with the loss."""
+    """The cost of a layer's forward and of the two halves of its backward; the last layer includes the loss."""
 
     forward: float
     backward_input: float
@@ -25,18 +25,18 @@ class LayerCost(NamedTuple):
 
     @property
     def total(self) -> float:
-        """A whole micro-batch."""
+        """The sum of the three."""
         return self.forward + self.backward_input + self.backward_weight
 
 
 def zero_bubble_layer(width: int, heads: int, context: int, sequences: int = 1) -> tuple[LayerCost, Memory]:
-    """What a block of a GPT takes of a micro-batch as the paper on zero bubbles counts it: operations, and bytes.
+    """The operations and bytes of a GPT block for one micro-batch, as the zero-bubble paper counts them.
 
         F = sbh (24h + 4s)      B = sbh (24h + 8s)      W = 24sbh²      M_B = sb (34h + 5as)      M_W = 32sbh
 
     Args:
         width, heads, context: h, a and s.
-        sequences: of the micro-batch, b.
+        sequences: in the micro-batch, b.
 
     Source: Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, table 1.
     """
@@ -46,26 +46,26 @@ def zero_bubble_layer(width: int, heads: int, context: int, sequences: int = 1) 
 
 
 class _Reading:
-    """A meter that adds up, and tells nobody: operations, or the seconds that a device needs."""
+    """A meter that sums operations, or the seconds that a device needs, and does not move the clock."""
 
     def __init__(self, device: Device | None = None) -> None:
         self.value = 0.0
         self._device = device
 
     def charge(self, flops: int, bytes: int) -> None:
-        """Hear of it."""
+        """Add this work."""
         self.value += flops if self._device is None else self._device.seconds(flops, bytes)
 
 
 def modelled_costs(
     model: Model, num_windows: int, length: int, device: Device | None = None, dtype: Any = np.float32
 ) -> list[LayerCost]:
-    """What each of the model's layers takes, by the meter, on arrays that hold no numbers.
+    """The cost of each layer of the model, measured by the meter on phantom arrays.
 
     Args:
-        model: is left bound to such arrays; of one process.
-        num_windows, length: of a micro-batch.
-        device: says how long it takes, in seconds; without it operations are counted.
+        model: a model on one process; it stays bound to phantoms.
+        num_windows, length: the shape of a micro-batch.
+        device: if given, costs are seconds on this device; otherwise operations.
         dtype: of weights and activations.
     """
     size, reading = model.parameters.size, _Reading(device)
@@ -75,14 +75,14 @@ def modelled_costs(
 
 
 def measured_costs(model: Model, windows: Array, repeats: int = 3) -> list[LayerCost]:
-    """The least wall seconds of several runs; the model must be bound, and its gradients are added to."""
+    """The least wall seconds of several runs. The model must be bound; this adds to its gradients."""
     with metered(_Reading()):
         runs = [_walk(model, windows, perf_counter) for _ in range(repeats)]
     return [LayerCost(*(min(each) for each in zip(*layer, strict=True))) for layer in zip(*runs, strict=True)]
 
 
 def _walk(model: Model, windows: Array, read: Callable[[], float]) -> list[LayerCost]:
-    """Forward and backward, layer by layer, with a look at the reading between any two."""
+    """Forward and backward, with a reading between layers."""
     layers = model.layers.layers
     x, targets = model.examples(windows)
     contexts, forward, inputs, weights = [], [read()], list[float](), list[float]()
@@ -108,7 +108,7 @@ def _walk(model: Model, windows: Array, read: Callable[[], float]) -> list[Layer
 
 
 def stage_times(costs: Sequence[LayerCost], stages: Iterable[slice], communication: float = 0.0) -> Times:
-    """The times of the stages that layers are cut into: of each the sum."""
+    """The times of stages: for each, the sum over its layers."""
     own = [costs[stage] for stage in stages]
     return Times(
         tuple(sum(c.forward for c in stage) for stage in own),

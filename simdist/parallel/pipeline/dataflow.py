@@ -1,8 +1,8 @@
-"""Dataflow: what follows from a schedule's actions: who makes which value, who needs it, so who sends what to whom.
+"""Dataflow: which rank makes each value and which one needs it, and so all messages of a schedule.
 
-rank 0    F0 ------.                   .----> B0      a value that is made on one rank and needed on another is a
-                   | activation        | gradient     message; made and needed on the same, as where a V-shape
-rank 1             `----> F0  B0 ------'              turns, it just stays there
+rank 0    F0 ------.                   .----> B0      a value made on one rank and needed on another is a message;
+                   | activation        | gradient     one made and needed on the same rank, as at the turn of a
+rank 1             `----> F0  B0 ------'              V-shape, stays there
 """
 
 from typing import NamedTuple
@@ -25,9 +25,9 @@ class Step(NamedTuple):
     """A place in a rank's row.
 
     Attributes:
-        action: what is done there.
-        receives: what has to come from other ranks before.
-        sends: what goes to other ranks after.
+        action: the action at this place.
+        receives: the messages it needs from other ranks.
+        sends: the messages to other ranks after it.
     """
 
     action: Action
@@ -36,13 +36,13 @@ class Step(NamedTuple):
 
 
 def needs(schedule: Schedule, rank: int, action: Action) -> list[Value]:
-    """What an action of this rank waits for."""
+    """The values an action of this rank needs."""
     stages = schedule.placement[rank]
     return [value for part in action.parts if (value := part.needs(stages[part.chunk])) is not None]
 
 
 def gives(schedule: Schedule, rank: int, action: Action) -> list[Value]:
-    """What is there after an action of this rank."""
+    """The values an action of this rank produces."""
     stages = schedule.placement[rank]
     return [value for part in action.parts for value in part.gives(stages[part.chunk], schedule.num_stages)]
 
@@ -50,8 +50,8 @@ def gives(schedule: Schedule, rank: int, action: Action) -> list[Value]:
 def steps(schedule: Schedule) -> list[list[Step]]:
     """For each rank its row, each action with the messages before and after it.
 
-    Both ends of a message are there, each on its rank. Messages between two ranks may be needed in another order
-    than they are made in: tell them apart by their values.
+    A message appears on both of its ranks. Messages between two ranks may be needed in another order than they are
+    made in: identify them by their values.
     """
     made: dict[Value, int] = {}
     needed: dict[Value, int] = {}
