@@ -22,39 +22,39 @@ __all__ = ["Executor", "Keeper", "Outcome", "Unheard"]
 
 
 class Unheard:
-    """A meter that tells nobody."""
+    """A meter that ignores all work."""
 
     def charge(self, flops: int, bytes: int) -> None:
         """Do nothing."""
 
 
 class Keeper(Protocol):
-    """Who sees to it that a micro-batch meets its version of the weights."""
+    """Gives each micro-batch its version of the weights."""
 
     def use(self, micro_batch: int) -> None:
-        """The next part of an action is on this one."""
+        """Called before each part of an action on this micro-batch."""
 
     def done(self, micro_batch: int) -> None:
-        """All of its gradients are there."""
+        """Called once all gradients of this micro-batch are computed."""
 
     def update(self, place: int) -> None:
-        """This place of the row is done."""
+        """Called after the action at this place of the row."""
 
 
 @dataclass
 class _Flight:
-    """What a stage keeps of a micro-batch: what backward needs, and the arrays of the messages in it."""
+    """What a stage keeps of a micro-batch: the context for backward, and the buffers of its messages."""
 
     context: Any = None
     rooms: list[Array] = field(default_factory=list)
 
 
 class Outcome(NamedTuple):
-    """What came of a run on this rank.
+    """The result of a run on this rank.
 
     Attributes:
-        loss: the sum of the losses that its stages found, in nats.
-        outputs: what its last stage made of micro-batches without targets, by number.
+        loss: the sum of the losses of its stages, in nats.
+        outputs: the outputs of the last stage for micro-batches without targets, by number.
     """
 
     loss: float
@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
 
 
 class _Arrived(NamedTuple):
-    """A value that is there, and whether a message brought it."""
+    """A value on this rank, and whether it came in a message."""
 
     x: Array
     by_message: bool
@@ -72,28 +72,27 @@ class Executor:
     """Executes the row of one rank of any schedule, which determines all actions, sends and receives.
 
         for each place of the row:
-            receive what its action needs, if it is made on another rank
+            receive the values its action needs from other ranks
             F, B, I, W or two of them on the stage's layers
-            send what others need of it
+            send the values that other ranks need
 
-    Each action is a span of the name that the schedule gives it, with its micro-batch; the time that a rank waits
-    for messages is outside of it.
+    Each action is a span named by the schedule's label, with its micro-batch. Waiting for messages is outside of it.
 
     Args:
-        schedule: a valid one.
-        comm: one rank for each of the schedule's; what they send to each other here must not meet other messages.
-        stages: this rank's, by chunk.
-        like: an array of the kind that activations are.
+        schedule: a valid schedule.
+        comm: the ranks of the schedule; their other messages must not use the same communicator at the same time.
+        stages: the stages of this rank, by chunk.
+        like: an array of the same kind as activations.
         dtype: of activations.
-        times: how long actions take; if given, the layers' computation takes no virtual time, and a real rank
-            sleeps for this long in addition to it.
+        times: how long actions take. If given, the layers' computation takes no virtual time, and a real rank
+            sleeps this long in addition.
 
     Attributes:
-        in_flight: the most micro-batches, of a p-th part of the model, that this rank kept at once.
+        in_flight: the most micro-batches this rank kept at once, each of a p-th part of the model.
         post: its messages.
 
     Raises:
-        ArgumentError: there is another number of ranks, or times of another number of stages.
+        ArgumentError: `comm` has another number of ranks than the schedule, or `times` another number of stages.
     """
 
     def __init__(
@@ -124,23 +123,23 @@ class Executor:
     def run(
         self, batch: Sequence[MicroBatch], tails: Sequence[tuple[int, ...]], keeper: Keeper | None = None
     ) -> Outcome:
-        """Go through the row once.
+        """Execute the row once.
 
         Args:
             batch: the micro-batches, the same on all ranks.
-            tails: for each stage the shape of its input, without the first axis.
-            keeper: of weight versions, where there are several.
+            tails: for each stage, the shape of its input without the first axis.
+            keeper: keeps the weight versions, where there are several.
 
         Raises:
             Exception: what a stage raises, with a note of stage, rank and micro-batch.
 
-        Cost: the messages of `validate`'s report; of n samples, each has n times the items of its tail.
+        Cost: the messages of `validate`'s report; for n samples, each has n times the items of its tail.
         """
         self._losses.clear()
         self._outputs = {}
 
         def shape(value: Value) -> tuple[int, ...]:
-            stage = value.stage + (value.what == "gradient")  # the gradient of its output has the next one's input's
+            stage = value.stage + (value.what == "gradient")  # an output has the shape of the next stage's input
             return (len(batch[value.micro_batch].inputs), *tails[stage])
 
         self.post.begin()
@@ -161,7 +160,7 @@ class Executor:
         return Outcome(sum((loss for _, loss in sorted(self._losses.items())), 0.0), self._outputs)
 
     def _act(self, action: Action, batch: Sequence[MicroBatch], keeper: Keeper | None) -> None:
-        """One place of the row, as a span."""
+        """The action at one place of the row, as a span."""
         rank = self._comm.rank
         with self._comm.span(self._schedule.label(rank, action), micro_batch=action.parts[0].micro_batch):
             with nullcontext() if self._clockwork is None else metered(Unheard()):
@@ -176,7 +175,7 @@ class Executor:
                 self._comm.spend(self._clockwork.of(rank, action))
 
     def _perform(self, part: Part, micro_batch: MicroBatch, keeper: Keeper | None) -> None:
-        """An action, or one of two that are done at once."""
+        """An action, or one of two that run at once."""
         i, number = part.micro_batch, self._schedule.stage(self._comm.rank, part)
         key, stage = (part.chunk, i), self._stages[part.chunk]
         if keeper is not None:
@@ -207,7 +206,7 @@ class Executor:
                 self.post.free(room)
 
     def _take(self, value: Value | None, flight: _Flight) -> Array | None:
-        """What an action needs; None where nothing is needed, or it is a gradient that the stage makes itself."""
+        """The input of an action; None where it needs none, or where it is the gradient of the stage's own loss."""
         if value is None or value not in self._values:
             return None
         arrived = self._values.pop(value)
@@ -216,7 +215,7 @@ class Executor:
         return arrived.x
 
     def _leave(self, part: Part, number: int, made: Array | None, x: Array | None) -> None:
-        """Keep what was made until it is sent, or used on this rank."""
+        """Keep the output until it is sent, or used on this rank."""
         for value in part.gives(number, self._schedule.num_stages):
             if value.what == "pending" or made is None:
                 continue

@@ -1,8 +1,8 @@
-"""Footprint: what a stage keeps of a micro-batch, and how long it takes, action by action, without any numbers.
+"""Footprint: the memory and time of a micro-batch on a stage, action by action, found with phantom arrays.
 
              F            B                  F            I            W
-during    as it runs   as it runs         as it runs   as it runs   as it runs
-after     all is kept  nothing            all is kept  some, for W  nothing
+during    its peak     its peak           its peak     its peak     its peak
+after     all          nothing            all          some, for W  nothing
 """
 
 import math
@@ -24,16 +24,15 @@ __all__ = ["Footprint", "footprints", "joined", "peak_bytes"]
 
 
 class Footprint(NamedTuple):
-    """What one micro-batch takes on a stage.
+    """The memory and time of one micro-batch on a stage.
 
     Attributes:
-        input_bytes: of what the stage before passes on to it, and of the gradient that goes back.
+        input_bytes: of the input from the previous stage, and of the gradient sent back.
         levels: letter of an action -> bytes of activations during and after it.
-        text_bytes: of its part of the batch's text, where the stage takes that in: it is all of one array, which is
-            there as long as the batch is.
-        loss_bytes: of what the loss, where the stage has it, keeps until backward is through all of its layers.
-        buffer_bytes: of what passes between its layers, at most.
-        seconds: letter of an action -> how long it takes; none where nobody had a clock.
+        text_bytes: of the batch's text that this stage reads: part of one array, which lives as long as the batch.
+        loss_bytes: of what the loss, if the stage has it, keeps until backward is through all layers.
+        buffer_bytes: the most that passes between its layers.
+        seconds: letter of an action -> how long it takes; empty without a clock.
     """
 
     input_bytes: int
@@ -52,21 +51,21 @@ def footprints(
     dtype: np.dtype,
     clock: Callable[[], float] | None = None,
 ) -> list[Footprint]:
-    """Of each stage, by a ledger on arrays that hold no numbers; what counts is what layers keep for backward.
+    """The footprint of each stage, from a ledger and phantom arrays: what layers keep for backward.
 
     Args:
-        model: is left bound to such arrays. Where its layers are cut, all ranks that share them must call.
+        model: stays bound to phantoms. Where its layers are split over ranks, all of these must call.
         bounds: the layers of each stage.
-        num_windows, length: of a micro-batch.
+        num_windows, length: the shape of a micro-batch.
         dtype: of weights and activations.
-        clock: a virtual rank's, to tell seconds too; without it nothing takes any time.
+        clock: a virtual rank's clock, to find seconds too.
     """
     size, last = model.parameters.size, len(bounds) - 1
     model.parameters.bind(phantom(size, dtype), phantom(size, dtype))
-    # Bytes, as texts have them: how many rows of a table they touch depends on how many different ones there are.
+    # All byte values, as in real texts: their number decides how many rows of a table are touched.
     text = (np.arange(num_windows * length) % 256).astype(np.uint8).reshape(num_windows, length)
     inputs, targets = model.examples(text)
-    batch = MicroBatch(inputs, targets, 1.0, Noise(0, 0, np.arange(num_windows)))  # with it come dropout's masks
+    batch = MicroBatch(inputs, targets, 1.0, Noise(0, 0, np.arange(num_windows)))  # for dropout's masks
     found = list[Footprint]()
     shape: tuple[int, ...] = (0,)
     with metered(Unheard()) if clock is None else nullcontext():
@@ -75,7 +74,7 @@ def footprints(
             stage = Stage(model.layers.layers[layers], first=s == 0, loss=loss, dtype=dtype)
             seen = _Watch(stage, batch, shape, dtype, clock or (lambda: 0.0))
             input_bytes, shape = math.prod(shape) * dtype.itemsize, seen.output
-            # What is left when nobody needs it any more is text; or memory that ranks share and use again.
+            # What is left after W is text, or memory that ranks share and reuse.
             stays = min(seen.levels["W"].after, text.nbytes) if s in (0, last) else 0
             own = {letter: Level(during - stays, after - stays) for letter, (during, after) in seen.levels.items()}
             seconds = seen.seconds if clock else {}
@@ -84,13 +83,12 @@ def footprints(
 
 
 class _Watch:
-    """A stage, watched as it goes forward and backward with an input of this shape.
+    """Watches a stage go forward and backward on an input of this shape.
 
     Attributes:
-        levels, seconds: as of `Footprint`, but that text counts in all levels.
-        loss_bytes: as of `Footprint`.
-        buffer_bytes: likewise.
-        output: the shape of what the stage makes.
+        levels: as of `Footprint`, but all include the text.
+        seconds, loss_bytes, buffer_bytes: as of `Footprint`.
+        output: the shape of the stage's output.
     """
 
     def __init__(
@@ -101,7 +99,7 @@ class _Watch:
         self.output: tuple[int, ...] = ()
         self._stage, self._batch, self._dtype, self._clock = stage, batch, dtype, clock
         self._ledger = Ledger()
-        self._kept: list[Any] = []  # the one thing that is held between actions
+        self._kept: list[Any] = []  # the context between two actions
         with recorded(self._ledger):
             self._watch("F", lambda: self._forward(shape))
             of_loss = self._kept[-1][1:]
@@ -136,10 +134,10 @@ class _Watch:
 
 
 def joined(layers: Sequence[Footprint]) -> Footprint:
-    """That of a stage, by those of its layers one by one: what they keep adds up, and so do their times.
+    """The footprint of a stage from those of its layers: memory and times add up.
 
-    Backward comes to a layer when those before it have all that they keep since forward, and those after it nothing,
-    or what is left for their weights; but what the loss keeps stays until it is over.
+    When backward reaches a layer, the layers before it keep all since forward; those after it keep nothing, or what
+    W needs. What the loss keeps stays until the end of backward.
     """
     f, i = ([layer.levels[letter].after for layer in layers] for letter in "FI")
     own = {letter: [layer.levels[letter].during for layer in layers] for letter in "FBIW"}
@@ -163,8 +161,8 @@ def peak_bytes(
     """The most bytes of activations that a rank of a schedule keeps at once.
 
     Args:
-        stages: what one micro-batch takes on each.
-        sizes: of each micro-batch, as a part of that; 1 where not given.
+        stages: the footprint of one micro-batch on each stage.
+        sizes: the size of each micro-batch relative to that; 1 where not given.
     """
     before = {"F": "", "B": "F", "I": "F", "W": "I"}
     m = schedule.num_micro_batches

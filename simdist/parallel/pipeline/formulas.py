@@ -23,11 +23,15 @@
 | pipedream-vertical-sync        | none in the long run      | (p-r) M_B, p versions               | 1806.03377 |
 | pipedream-2bw                  | none in the long run      | (p-r) M_B, 2 versions               | 2006.09503 |
 
-A bubble as given holds from p micro-batches on if ranks have chunks or backwards are split, from 2p-1 on for zb-h2
-and zb-v, from 2p on for the dualpipes; for interleaved-1f1b if p divides m, for dualpipe if m and p are even; those of
-zb-h1, zb-h2 and the dualpipes where W is at most F; that of chimera if p is even and m = p, and of more that p divides
-if F = B+W; those of v-half and v-min to within half an action; those of the dualpipes where besides B = F and F&B is
-from B+W to F+B+W, of the rank that is idle longest within the makespan, and else roughly.
+The bubbles hold under these conditions:
+
+    breadth-first, zb-h1         m is at least p; for zb-h1 also W is at most F
+    interleaved-1f1b             p divides m
+    zb-h2, zb-v                  m is at least 2p-1; for zb-h2 also W is at most F
+    v-half, v-min                m is at least p; then to within half an action
+    chimera                      p is even, and m = p; or p divides m and F = B+W
+    dualpipe, dualpipe-v         m is at least 2p, W is at most F, B = F and F&B is from B+W to F+B+W, for the rank that
+                                 is idle longest within the makespan; for dualpipe m and p are even; else roughly
 """
 
 from collections.abc import Callable
@@ -43,18 +47,18 @@ __all__ = ["Case", "Formula", "formula", "has_formula"]
 
 
 class Formula(NamedTuple):
-    """What a paper says.
+    """The figures of a schedule's paper.
 
     Attributes:
-        bubble: how long the rank with the longest span is idle in it, in the unit of the times; None where the paper
-            says nothing of such times.
-        bubble_rate: that as a part of the whole, bubble / (bubble + m (F + B + W)); None too where ranks do pairs
-            and F&B is not F+B+W, for then the papers do not say how long they are at work.
-        memory: for each rank, the most that it keeps, where micro-batches fill the pipeline; of fewer, all at most.
+        bubble: the idle time of the rank with the longest span, within that span, in the unit of the times; None where
+            the paper does not cover such times.
+        bubble_rate: bubble / (bubble + m (F + B + W)); also None where ranks do pairs and F&B is not F+B+W, because
+            the papers do not give the busy time then.
+        memory: for each rank, the most it keeps where micro-batches fill the pipeline, or all of fewer.
         weight_versions: for each rank, how many versions of its weights it keeps in the long run.
-        makespan_rate: the part of the makespan that ranks are idle, on average: bubble_rate, but None where late ranks
-            end after the first, so that the paper's bubble is that of a rank's own span alone.
-        filled: whether there are micro-batches enough, and as many as the paper means, for the bubble to be this.
+        makespan_rate: the idle share of the makespan, averaged over ranks: bubble_rate, but None where late ranks end
+            after the first, because the paper's bubble is then within a rank's own span.
+        filled: whether the number of micro-batches meets the conditions above.
     """
 
     bubble: float | None
@@ -66,7 +70,7 @@ class Formula(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What the formulas are about; the letters are those above, `pair` is F&B."""
+    """The variables of the formulas; the letters are those above, `pair` is F&B."""
 
     p: int
     m: int
@@ -91,7 +95,7 @@ _Kept = Callable[[Case, int], tuple[float, float]]  # how many M_B, and how many
 
 
 def has_formula(name: str) -> bool:
-    """Whether a paper has formulas for a schedule of this name; none has for your own."""
+    """Whether a paper gives formulas for a schedule of this name."""
     return first_name(name) in _FORMULAS
 
 
@@ -102,11 +106,11 @@ def formula(
 
     Args:
         stages, micro_batches, chunks: as of the schedule.
-        times: one number for all stages; Tcomm is left out of account, as it is in the papers.
+        times: the same for all stages; Tcomm is ignored, as in the papers.
         memory: M_B and M_W; 1 where not given.
 
     Raises:
-        UnknownNameError: there are no formulas for such a schedule.
+        UnknownNameError: there is no such schedule, or no formula for it.
         ArgumentError: the times differ from stage to stage, or a number is below 1.
     """
     name = _checked(name)
@@ -115,12 +119,12 @@ def formula(
             raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
     f, b, w = times.forward, times.backward_input, times.backward_weight
     if not (isinstance(f, (int, float)) and isinstance(b, (int, float)) and isinstance(w, (int, float))):
-        raise ArgumentError("the papers' formulas are about equal stages; these times differ from stage to stage")
+        raise ArgumentError("the papers' formulas assume equal stages; these times differ from stage to stage")
     pair = f + b + w if times.overlapped is None else times.overlapped
     case, memory = Case(stages, micro_batches, chunks, f, b, w, pair), memory or Memory()
     bubble_of, kept = _FORMULAS[name]
     bubble, rate = bubble_of(case), None
-    if bubble is not None and bubble < 0:  # of times that the paper cannot mean
+    if bubble is not None and bubble < 0:  # times that the paper does not cover
         bubble = None
     if bubble is not None and (name not in _PAIRED or isclose(pair, case.whole)):
         rate = bubble / (bubble + case.m * case.whole) if case.whole else 0.0
@@ -135,7 +139,7 @@ def formula(
 
 
 def _checked(name: str) -> str:
-    """What the schedule is called here."""
+    """The name of the schedule in simdist."""
     if not has_formula(name):
         if first_name(name) in schedules():
             raise UnknownNameError(f"no paper has formulas for {name}: make the schedule and simulate it")
@@ -156,7 +160,7 @@ _STAGGERED: dict[str, Callable[[Case], bool]] = {  # whether late ranks end afte
     "zb-v": lambda c: c.p > 1,
 }
 
-_FILLED: dict[str, Callable[[Case], bool]] = {  # whether the formula of a bubble is about so many micro-batches
+_FILLED: dict[str, Callable[[Case], bool]] = {  # whether m and p meet the conditions of the bubble
     "interleaved-1f1b": lambda c: c.m % c.p == 0,
     "breadth-first": lambda c: c.m >= c.p,
     "zb-h1": lambda c: c.m >= c.p,
@@ -171,7 +175,7 @@ _FILLED: dict[str, Callable[[Case], bool]] = {  # whether the formula of a bubbl
 
 
 def _fill(c: Case) -> float:
-    """The bubble of a pipeline that is filled and drained once, a whole stage at a time."""
+    """The bubble of a pipeline that fills and drains once, a whole stage at a time."""
     return (c.p - 1) * c.whole
 
 
@@ -185,7 +189,7 @@ def _warm_twice(c: Case, r: int) -> tuple[float, float]:
 
 
 def _lagging(c: Case, r: int) -> tuple[float, float]:
-    """What rank r of ZB-H1 keeps: its warm-up and one more, and r of which only the weights' gradients lack."""
+    """What rank r of ZB-H1 keeps: its warm-up and one more, and r that only miss W."""
     kept, _ = _warm(c, r)
     return kept, min(r, c.m - kept)
 
@@ -196,7 +200,7 @@ def _lagging_twice(c: Case, r: int) -> tuple[float, float]:
 
 
 def _both_ways(c: Case) -> float | None:
-    """The bubble of Chimera; of its units one after the other the paper speaks where both ways take as long."""
+    """The bubble of Chimera; for several units in a row the paper gives it where F = B+W."""
     return (c.p - 2) * max(c.f, c.b + c.w) if c.m == c.p or c.f == c.b + c.w else None
 
 

@@ -1,8 +1,8 @@
-"""Memory: what a rank keeps of its micro-batches from their forward until their last gradient.
+"""Memory: what a rank keeps of its micro-batches, from forward to the last gradient.
 
 M_B |     F........I
-    |     |        |               M_B    after a forward, for the backward
-M_W |     |        `.......W       M_W    what of it is left after BackwardInput, for the weights' gradients
+    |     |        |               M_B    after F, for the backward
+M_W |     |        `.......W       M_W    what is left of it after I, for W
   0 |_____|                |____
 """
 
@@ -25,14 +25,14 @@ __all__ = ["Level", "Memory", "levels"]
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The memory of a micro-batch on a rank: by default counted in micro-batches, each 1 until nothing of it is left.
+    """The memory of a micro-batch on a rank. By default each counts 1 until W, so memory is a number of micro-batches.
 
     Args:
-        backward: M_B of the p-th part of the model, whatever the schedule; in bytes, or any unit.
-        weight: M_W likewise.
+        backward: M_B of a p-th part of the model, in bytes or any unit.
+        weight: M_W, likewise.
 
     Raises:
-        ArgumentError: one is negative.
+        ArgumentError: one is negative or NaN.
 
     Source: Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 2.
     """
@@ -41,7 +41,7 @@ class Memory:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (self.backward >= 0 and self.weight >= 0):  # nor is nan
+        if not (self.backward >= 0 and self.weight >= 0):  # false for NaN too
             raise ArgumentError(f"M_B is {self.backward} and M_W is {self.weight}; needs 0 or more")
 
 
@@ -53,7 +53,7 @@ class Level(NamedTuple):
 
 
 def levels(schedule: Schedule, rank: int, memory: Memory) -> Iterator[Level]:
-    """The level at each place of a rank's row. It follows from the order alone: time does not come into it."""
+    """The level at each place of a rank's row. It depends on the order of actions, not on their times."""
     kept, share = 0.0, schedule.share
     change: dict[type[Part], float] = {
         Forward: memory.backward * share,
@@ -63,6 +63,6 @@ def levels(schedule: Schedule, rank: int, memory: Memory) -> Iterator[Level]:
     }
     for action in schedule.rows[rank]:
         changes = [change[type(part)] for part in action.parts]
-        during = kept + sum(max(0.0, c) for c in changes)  # of a pair, the forward's is there before the other's goes
+        during = kept + sum(max(0.0, c) for c in changes)  # in a pair, the forward adds before the backward frees
         kept += sum(changes)
         yield Level(during, kept)
