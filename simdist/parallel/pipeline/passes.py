@@ -1,4 +1,4 @@
-"""Passes: forward passes alone through a pipeline, for validation or sampling."""
+"""Passes: passes of a batch through a pipeline, also forward only, for validation or sampling."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -20,14 +20,14 @@ __all__ = ["Passes", "forwards"]
 
 
 class Passes:
-    """Forward passes through the stages of a schedule; all ranks of the pipeline must call.
+    """Passes through the stages of a schedule; all ranks of the pipeline must call.
 
     Args:
         share: this rank's stages, their weights bound.
         comm: the ranks of the pipeline.
-        schedule: the one that the stages were made for.
-        tails: the shapes of what passes between them.
-        like: an array of the kind that activations are.
+        schedule: the schedule of the stages.
+        tails: the shapes of the stages' inputs.
+        like: an array of the same kind as activations.
         times: as of `Executor`.
     """
 
@@ -48,17 +48,17 @@ class Passes:
         self._times = times
 
     def loss(self, windows: Array) -> float:
-        """The loss summed over these windows, the same on all ranks, which go through as micro-batches."""
+        """The loss summed over these windows, which are the same on all ranks and go through as micro-batches."""
         parts = partition(len(windows), self._schedule.num_micro_batches)
         batch = [MicroBatch(*self._share.model.examples(windows[part])) for part in parts]
         return self.total(self._whole, batch)
 
     def logits(self, tokens: Array) -> Array:
-        """What may come next after each row of tokens, which are the same on all ranks; all get it."""
+        """The logits of the next token after each row of tokens; tokens and logits are the same on all ranks."""
         padded = moved(self._share.model.padded(tokens), self._like)
         asked = MicroBatch(padded, None, last=tokens.shape[1] - padded.shape[1] - 1)
         outputs = self._single.run([asked], self._tails.of(padded)).outputs
-        found = outputs[0].copy() if outputs else None  # a view of all tokens' until now
+        found = outputs[0].copy() if outputs else None  # a copy, as it may be a view of all tokens' logits
         notes = self._comm.exchange("" if found is None else " ".join([found.dtype.name, *map(str, found.shape)]))
         root = next(rank for rank, note in enumerate(notes) if note)
         dtype, *shape = notes[root].split()
@@ -68,7 +68,7 @@ class Passes:
         return found
 
     def total(self, executor: Executor, batch: Sequence[MicroBatch], keeper: Keeper | None = None) -> float:
-        """Let a batch go through, and tell all ranks the loss summed over all micro-batches."""
+        """Run a batch, and return the loss summed over all micro-batches on all ranks."""
         total = np.array([executor.run(batch, self._tails.of(batch[0].inputs), keeper).loss])
         all_reduce(total, self._comm)
         return float(total[0])
@@ -86,7 +86,7 @@ class Passes:
 
 
 def forwards(schedule: Schedule, micro_batches: int) -> Schedule:
-    """What is left of a schedule if so many of its micro-batches only go forward."""
+    """The forwards of a schedule's first micro-batches."""
     rows = [
         [
             part

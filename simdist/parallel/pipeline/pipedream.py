@@ -1,4 +1,4 @@
-"""PipeDream: pipelines that are never flushed, as stages update their weights while micro-batches are in flight."""
+"""PipeDream: pipelines without a flush, whose stages update weights while micro-batches are in flight."""
 
 from collections.abc import Sequence
 
@@ -29,25 +29,25 @@ class PipeDream(Learner):
         vertical sync    w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+1), …, w_n(t-n+1))
         2bw              W(t+1) = W(t) - ν ∇f(W(t-1))                                       t counts groups
 
-    So it is not the training of one rank, but that of these formulas, n stages; a version before the first is the
-    first. There is no step that all ranks take together: a batch brings many updates, each by a group of its
-    micro-batches, and the pipeline empties but at its end. Hence this is no `Method`.
+    The weights are those of these formulas, not of one rank; n is the number of stages, and versions before the first
+    are the first. Ranks take no common step: a batch brings many updates, one for each group of its micro-batches, and
+    the pipeline drains only at the end of the batch. So this is not a `Method`.
 
     Args:
         model, mesh, recipe, seed, schedule, costs, times, memory: as of `Pipeline`; the schedule has a group of
-            micro-batches between updates. The ranks of dp have other windows, and add up their gradients at every
+            micro-batches between updates. The ranks of dp have different windows, and sum their gradients at every
             update.
 
     Attributes:
-        model: of this rank's layers.
+        model: the layers of this rank.
         share: its stages.
-        executor: what performs the schedule.
-        weight_versions: how many versions of its weights this rank had at once, at most.
+        executor: executes the schedule.
+        weight_versions: the most versions of its weights this rank held at once.
 
     Raises:
-        ArgumentError: the schedule's updates wait for all; a rank has several stages, or weights that another has
-            too, as where both have one stage or a tied table; or the recipe asks for what all stages have to agree on
-            at each update: a clipped gradient, or a loss scale.
+        ArgumentError: the schedule updates after all micro-batches; a rank has several stages, or shares a stage or
+            a tied table with another; or the recipe clips gradients or scales the loss, which all stages would have
+            to agree on at each update.
 
     Source: Harlap et al. 2018, arXiv 1806.03377: weight stashing, vertical sync; Narayanan et al. 2021, arXiv
     2006.09503, section 3.1: 2BW.
@@ -87,19 +87,19 @@ class PipeDream(Learner):
     def train(
         self, windows: Sequence[Array], scale: float, learning_rate: float, noise: Sequence[Noise] | None = None
     ) -> float:
-        """Let as many micro-batches as the schedule has go through, and make all of its updates.
+        """Run the schedule's micro-batches, and make all of its updates.
 
-        The version before the first update is the one that the last call left, on all stages.
+        The version before the first update is the last one of the previous call, on all stages.
 
         Args:
             windows: of each micro-batch, shape (n, length), uint8; the same on all ranks of pp.
-            scale: the loss summed over a micro-batch is multiplied by it before backward. With num_updates / (targets
-                in the global batch) each window weighs the same, and each update is by a mean loss.
+            scale: factor on the loss, which is summed over a micro-batch, before backward. With num_updates / (targets
+                in the global batch) each window weighs the same; if all groups are full, updates use the mean loss.
             learning_rate: of every update.
             noise: of each micro-batch, for dropout.
 
         Returns:
-            the loss summed over all windows, in nats, each by the weights that its micro-batch met.
+            the loss summed over all windows, in nats, each with the weights its micro-batch used.
 
         Raises:
             ArgumentError: there are more or fewer micro-batches than the schedule has.
@@ -119,29 +119,30 @@ class PipeDream(Learner):
         return total
 
     def loss(self, windows: Array) -> float:
-        """See Learner. All ranks of pp have the same windows, and their newest weights, which are of one version."""
+        """See Learner. All ranks of pp have the same windows. Uses the newest weights, which are of one version."""
         return self._passes.loss(windows)
 
     def logits(self, tokens: Array) -> Array:
-        """See Learner. The ranks of pp all get them."""
+        """See Learner. All ranks of pp get them."""
         return self._passes.logits(tokens)
 
 
 def _check(model: Model, schedule: Schedule, recipe: Recipe) -> None:
-    """Refuse what has no meaning where stages update each at its own time."""
+    """Refuse settings that need all stages to update together."""
     names = [p.name for layer in model.layers.layers for p in layer.parameters]
     if schedule.weights.policy == "flush":
         raise ArgumentError(f"{schedule.name} updates after all micro-batches; that is for Pipeline")
     placement = schedule.placement
     if any(len(stages) > 1 for stages in placement) or len(set(placement)) < len(placement):
         raise ArgumentError(
-            f"{schedule.name} with {schedule.weights.policy} has stages {placement} on its ranks; needs another on each"
+            f"{schedule.name} with {schedule.weights.policy} has stages {placement} on its ranks; "
+            "needs one stage per rank, and no stage on two"
         )
     if len(names) > len(set(names)):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ArgumentError(f"{twice} is used by several layers, which would update it each by itself; untie them")
+        raise ArgumentError(f"{twice} is used by several layers, and each would update it by itself; untie them")
     if recipe.max_norm is not None or recipe.precision.scaled:
         raise ArgumentError(
-            f"max_norm {recipe.max_norm} and precision {recipe.precision.name}: stages that update each at its own "
-            "time cannot agree on a norm or a loss scale"
+            f"max_norm {recipe.max_norm} and precision {recipe.precision.name}: stages that update at "
+            "different times cannot agree on a norm or a loss scale"
         )

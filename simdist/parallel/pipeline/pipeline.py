@@ -1,4 +1,4 @@
-"""Pipeline: a model split into stages, and a batch into micro-batches that pass through them one after the other."""
+"""Pipeline: a model split into stages, and a batch split into micro-batches that pass through them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,23 +23,22 @@ __all__ = ["Pipeline"]
 
 
 class Pipeline(Method):
-    """The ranks of `mesh.pp` have different stages of a model; those of `mesh.dp` the same ones, for other windows.
+    """The ranks of `mesh.pp` have different stages of a model; those of `mesh.dp` the same stages, for other windows.
 
         method = Pipeline(gpt(shape), Mesh(comm, pp=4), recipe, seed, schedule("zb-h1", stages=4, micro_batches=8))
         for windows in micro_batches:           # the same on all ranks of pp
             total += method.backward(windows, scale, noise, last=…)
         method.step(learning_rate)
 
-    The micro-batches of a step are collected, and all go through the pipeline with the last of them. Then gradients
-    that several ranks found a part of are added up (see `Copies`), over pp and then over dp, and each rank changes
-    what it has. With any schedule whose updates wait for the whole batch the weights are those of one rank, up to
-    rounding.
+    The micro-batches of a step are collected, and run when the last one is added. Then gradients of parameters that
+    several ranks hold are summed over pp (see `Copies`), all gradients over dp, and each rank updates its parameters.
+    The weights are those of training on one rank, up to rounding.
 
     Args:
-        model: the whole, not yet bound.
-        mesh: as many ranks along pp as the schedule has. All of its ranks must call, here and in every method.
+        model: the whole model, not yet bound.
+        mesh: has as many ranks along pp as the schedule. All of its ranks must call, here and in every method.
         recipe, seed: as of `DataParallel`.
-        schedule: the same on all ranks; its updates wait for the whole batch.
+        schedule: the same on all ranks; it updates weights after the whole batch.
         costs: as of `Share`.
         zero_stage: 1 if the ranks of dp shard the optimizer's state, 0 if each has all of it.
         shards: with zero_stage, as of `ZeRO`.
@@ -48,13 +47,13 @@ class Pipeline(Method):
         memory: makes weights and gradients; as of `ZeRO`, or `comm.empty`, if not given.
 
     Attributes:
-        model: of this rank's layers alone.
+        model: the layers of this rank.
         share: its stages.
         executor: executes the schedule.
         data: sums gradients over dp, and updates the weights.
 
     Raises:
-        ArgumentError: the schedule updates weights in between, or zero_stage is not 0 or 1; also as of `Share`.
+        ArgumentError: the schedule updates weights within a batch, or zero_stage is not 0 or 1; also as of `Share`.
         ScheduleError: the schedule is invalid.
     """
 
@@ -95,7 +94,7 @@ class Pipeline(Method):
         self._passes = Passes(self.share, mesh.pp, schedule, self.share.tails(schedule, like), like, times)
 
     def _over_stages(self, inside: Spread) -> Spread:
-        """How the model lies on all ranks, by how a stage lies on those that share it."""
+        """How the model is spread over all ranks, given how a stage is spread over the ranks that share it."""
         mesh, counted = self.mesh, self.share.copies.counted
         cut_further = any(mesh.sizes[axis] > 1 for axis in ("ep", "sp", "tp"))
         return Spread(
@@ -108,10 +107,10 @@ class Pipeline(Method):
     # -- training -------------------------------------------------------------------------------------
 
     def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
-        """See Method. Does nothing until the last; then returns the loss summed over all of the step's windows.
+        """See Method. Collects micro-batches; with the last, runs them and returns the loss summed over the step.
 
         Raises:
-            ArgumentError: there were more or fewer micro-batches than the schedule has.
+            ArgumentError: the step has more or fewer micro-batches than the schedule.
         """
         self._batch.append(MicroBatch(*self.model.examples(windows), scale * self.update.scale, noise))
         if not last:
@@ -138,9 +137,9 @@ class Pipeline(Method):
     # -- forward alone ----------------------------------------------------------------------------------
 
     def loss(self, windows: Array) -> float:
-        """See Learner. All ranks of pp have the same windows, which go through as micro-batches."""
+        """See Learner. All ranks of pp have the same windows, which run as micro-batches."""
         return self._passes.loss(windows)
 
     def logits(self, tokens: Array) -> Array:
-        """See Learner. The ranks of pp all get them."""
+        """See Learner. All ranks of pp get them."""
         return self._passes.logits(tokens)

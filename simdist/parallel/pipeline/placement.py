@@ -1,4 +1,4 @@
-"""Placement: which stages of the model are on which rank.
+"""Placement: which rank has which stages of the model.
 
     linear(4)            looped(4, 2)          v_shape(4)           bidirectional(4)
 
@@ -6,8 +6,8 @@
           0  1  2  3           0  1  2  3            0  1  2  3           0  1  2  3     first half of the batch ->
                                4  5  6  7            7  6  5  4           3  2  1  0     <- second half
 
-A rank's chunks are its stages in ascending order. Under `bidirectional` every stage is on two ranks, each of which
-sees half of the micro-batches: their gradients have to be added up.
+A rank's chunks are its stages in ascending order. Under `bidirectional` every stage is on two ranks, each with half of
+the micro-batches; their gradients are summed.
 """
 
 from typing import TypeAlias

@@ -1,11 +1,11 @@
-"""Play: let the ranks of a schedule go through their rows, each action as soon as what it needs is there.
+"""Play: go through the rows of a schedule, each action as soon as its inputs are there.
 
 Messages are sent in one of two ways:
 
-    buffered    a send takes no time of its rank, and what it carries arrives Tcomm later (MPI_Isend), or Tcomm after
-                its port is free
-    blocking    a send and its receive wait for each other, then hold both ranks for Tcomm (MPI_Ssend); a rank
-                receives what an action needs before it, and sends what it made after it, in order
+    buffered    a send takes no time on its rank. The message arrives Tcomm later (MPI_Isend), or Tcomm after its port
+                is free
+    blocking    a send and its receive wait for each other, then hold both ranks for Tcomm (MPI_Ssend). A rank
+                receives the inputs of an action before it, and sends the outputs after it, in order
 """
 
 from collections import deque
@@ -25,13 +25,13 @@ SENDS = ("buffered", "blocking")
 
 @dataclass
 class Course:
-    """How it went.
+    """When every action ran, and which ranks are stuck.
 
     Attributes:
-        start, end: of every action, by rank and place in its row, as far as the ranks came.
-        met: when a message was handed over; of a buffered one that has no port, Tcomm after it was made.
-        waiting: for each rank that did not reach the end of its row the message that it waits to get, or to be rid of;
-            from itself, if nobody ever comes to send it.
+        start, end: of every executed action, by rank and place in its row.
+        met: when a message arrived, for blocking sends and for messages with a port.
+        waiting: for each rank that did not finish its row, the message it waits to receive or send; from the rank to
+            itself, if no rank sends it.
     """
 
     start: list[list[float]]
@@ -47,11 +47,11 @@ def play(
 
     Args:
         sends: "buffered" or "blocking".
-        rows: what `steps` says, if it has been asked already.
+        rows: `steps(schedule)`, if known already.
 
     Raises:
         UnknownNameError: there is no such way to send.
-        ArgumentError: times of another number of stages.
+        ArgumentError: `times` has another number of stages.
     """
     if sends not in SENDS:
         raise unknown_name("way to send", sends, SENDS)
@@ -65,12 +65,12 @@ def play(
 
 
 def _buffered(schedule: Schedule, times: Times, ways: Mapping[Value, tuple[int, int]] | None = None) -> Course:
-    """Where wires have ports, `ways` says from where to where each message goes."""
+    """Where links have ports, `ways` gives the sender and receiver of each message."""
     rows, clockwork, ports, ways = schedule.rows, Clockwork(schedule, times), times.ports or {}, ways or {}
     course = Course([[] for _ in rows], [[] for _ in rows])
-    free: dict[tuple[int, str], float] = {}  # when a rank's port is
+    free: dict[tuple[int, str], float] = {}  # when each rank's port is free
     made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
-    asked: dict[Value, int] = {}  # which rank waits for it
+    asked: dict[Value, int] = {}  # the rank that waits for it
     runnable = deque(range(len(rows)))
     while runnable:
         rank = runnable.popleft()
@@ -108,7 +108,7 @@ def _blocking(schedule: Schedule, times: Times, rows: Sequence[Sequence[Step]]) 
     clock = [0.0] * schedule.num_ranks
     clockwork = Clockwork(schedule, times)
     ways = [_way(schedule, rank, row, clockwork, clock, course) for rank, row in enumerate(rows)]
-    first: dict[Message, int] = {}  # the rank that came to one end of a message and waits for the other
+    first: dict[Message, int] = {}  # the rank at one end of a message that waits for the other end
     runnable = deque(range(len(ways)))
     while runnable:
         rank = runnable.popleft()
@@ -127,14 +127,14 @@ def _blocking(schedule: Schedule, times: Times, rows: Sequence[Sequence[Step]]) 
 def _way(
     schedule: Schedule, rank: int, row: Sequence[Step], clockwork: Clockwork, clock: list[float], course: Course
 ) -> Iterator[Message]:
-    """A rank's way through its row: gives each message at which it has to meet another rank."""
+    """A rank's way through its row: yields each message at which it meets another rank."""
     mine: set[Value] = set()
     for action, receives, sends in row:
         yield from receives
         mine.update(message.value for message in receives)
         for value in needs(schedule, rank, action):
             if value not in mine:
-                yield Message(value, rank, rank)  # nobody comes to meet it
+                yield Message(value, rank, rank)  # no rank sends it
         course.start[rank].append(clock[rank])
         clock[rank] += clockwork.of(rank, action)
         course.end[rank].append(clock[rank])

@@ -1,13 +1,13 @@
-"""Post: a rank's messages in a pipeline, as they follow from its schedule.
+"""Post: the messages of a rank in a pipeline.
 
              place k                place k+1
-    irecv    for k+1 -------------------|            posted one place ahead, so that what is sent can come
+    irecv    for k+1 -------------------|            posted one place ahead, so that messages can arrive early
     wait     |-- for k                  |-- for k+1
     action   |   =======                |   =======
     isend    |          |-- of k        |          |-- of k+1
-    look         whether earlier sends are over, and their arrays free
+    look         which earlier sends are complete, so that their arrays can go
 
-No send waits for its receive, so every order in which ranks can go on at all comes through.
+No send waits for its receive, so every valid schedule runs without deadlock.
 """
 
 from collections.abc import Callable
@@ -27,14 +27,14 @@ class Post:
     """Sends and receives of one rank.
 
     Args:
-        schedule: whose messages they are.
-        comm: one rank for each of the schedule's.
-        like: an array of the kind that messages are.
+        schedule: the schedule of the pipeline.
+        comm: the ranks of the schedule.
+        like: an array of the same kind as the messages.
         dtype: of the messages.
 
     Attributes:
         sent_bytes, num_sent: since the last `begin`.
-        num_rooms: how many arrays it has made to receive in; they are used again and again.
+        num_rooms: how many receive buffers it has allocated; they are reused.
     """
 
     def __init__(self, schedule: Schedule, comm: Communicator, like: Array, dtype: np.dtype) -> None:
@@ -49,7 +49,7 @@ class Post:
         self._spare: dict[tuple[int, ...], list[Array]] = {}
 
     def begin(self) -> None:
-        """Count anew."""
+        """Reset the counts."""
         self.sent_bytes = 0
         self.num_sent = 0
 
@@ -61,19 +61,19 @@ class Post:
             self._coming[message.value] = request, room
 
     def take(self, value: Value) -> Array:
-        """Wait for what is expected; the array is to be given back to `free`."""
+        """Wait for an expected message; give its array back with `free`."""
         request, room = self._coming.pop(value)
         request.wait()
         return room
 
     def send(self, message: Message, x: Array) -> None:
-        """Begin to send x, which must stay as it is; it lives until it has left."""
+        """Begin to send x, which must not change until the send is complete; keeps x alive until then."""
         self._going.append(self._comm.isend(x, message.dst, self._tag(message.value)))
         self.sent_bytes += x.nbytes
         self.num_sent += 1
 
     def look(self) -> None:
-        """Let go of what has left."""
+        """Drop completed sends."""
         going = []
         for request in self._going:
             if request.over:
@@ -83,13 +83,13 @@ class Post:
         self._going = going
 
     def finish(self) -> None:
-        """Return when all has left."""
+        """Wait for all sends."""
         while self._going:
             self._going.pop(0).wait()
 
     def free(self, room: Array) -> None:
-        """The array of a receive is not needed any more, and another may use it."""
-        release(room)  # from I to W it may have been what the weights' gradients are made from
+        """Return the buffer of a receive for reuse."""
+        release(room)  # from I to W it may have counted as activations
         self._spare.setdefault(room.shape, []).append(room)
 
     def _room(self, shape: tuple[int, ...]) -> Array:
@@ -102,5 +102,5 @@ class Post:
         return room
 
     def _tag(self, value: Value) -> int:
-        """Another for each value: what one rank sends another may be needed in another order than it is made in."""
+        """A distinct tag for each value: messages may be needed in another order than they are sent."""
         return ((value.what == "gradient") * self._stages + value.stage) * self._micro_batches + value.micro_batch

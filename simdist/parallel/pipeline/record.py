@@ -1,4 +1,4 @@
-"""Record: a schedule as it was carried out, read back from the spans of a run."""
+"""Record: the execution of a schedule, read back from the spans of a run."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ __all__ = ["executed", "executions", "measured_times"]
 
 
 def executed(schedule: Schedule, trace: Trace, *, run: int = -1) -> Simulation:
-    """One of `executions`; the last, if not given.
+    """One of `executions`, by default the last.
 
     Raises:
-        ArgumentError: the record does not have so many.
+        ArgumentError: the record has fewer runs.
     """
     runs = executions(schedule, trace)
     if not -len(runs) <= run < len(runs):
@@ -29,20 +29,20 @@ def executed(schedule: Schedule, trace: Trace, *, run: int = -1) -> Simulation:
 
 
 def executions(schedule: Schedule, trace: Trace, ranks: Sequence[int] | None = None) -> list[Simulation]:
-    """When every action of a schedule began and ended, in each run of it, counted from the first of all, in seconds.
+    """When every action of a schedule began and ended, for each run, in seconds from the first action of the run.
 
-    They answer what a simulation does: makespan, bubbles, utilisation. Their times are the means of the actions'.
+    Like a simulation, each has a makespan, bubbles and utilisation. Its times are the mean times of the actions.
 
     Args:
-        trace: in which the schedule was carried out, maybe several times; of some ranks more often, at its start.
-        ranks: the global rank of each of the schedule's; 0, 1, 2, … if not given.
+        trace: a record of one or more runs. If some ranks have more runs than others, the last ones are used.
+        ranks: the global ranks of the schedule's ranks; 0, 1, 2, … if not given.
     """
     names = range(schedule.num_ranks) if ranks is None else ranks
     spans = defaultdict(list)
     for span in trace:
         if is_action(span.name):
             spans[span.rank].append(span)
-    for found in spans.values():  # one after the other; a trace has the longer first of two that begin at once
+    for found in spans.values():  # in order of execution; of two that begin at once a trace has the longer first
         found.sort(key=lambda span: (span.start_s, span.end_s))
     runs = list[list[list[Span]]]()  # rank -> run -> place
     for rank, name in enumerate(names):
@@ -54,7 +54,7 @@ def executions(schedule: Schedule, trace: Trace, ranks: Sequence[int] | None = N
 
 
 def _execution(schedule: Schedule, rows: Sequence[Sequence[Span]]) -> Simulation:
-    """One run, by the spans of each rank's row."""
+    """One run, from the spans of each rank's row."""
     origin = min(row[0].start_s for row in rows if row)
     course = Course(
         [[span.start_s - origin for span in row] for row in rows],
@@ -64,7 +64,7 @@ def _execution(schedule: Schedule, rows: Sequence[Sequence[Span]]) -> Simulation
 
 
 def _occurrences(row: list[str], names: list[str]) -> list[int]:
-    """Where a row begins among the names of actions, again and again, one after the other."""
+    """The places where a row begins among the names of actions, without overlap."""
     found, at = [], 0
     while row and at + len(row) <= len(names):
         if names[at : at + len(row)] == row:
@@ -78,7 +78,7 @@ def _occurrences(row: list[str], names: list[str]) -> list[int]:
 def measured_times(schedule: Schedule, course: Course) -> Times:
     """The mean times of each stage's actions, and of pairs.
 
-    A stage without halves has the time of its whole Backward for TB, and none for TW: that is the same sum.
+    For a stage without halves TB is the time of its whole Backward and TW is 0, so that their sum is right.
     """
     took: dict[tuple[type[Part], int], list[float]] = defaultdict(list)
     pairs: list[float] = []

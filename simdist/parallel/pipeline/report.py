@@ -1,4 +1,4 @@
-"""Report: what a pipeline took, measured beside predicted beside what its paper says."""
+"""Report: the cost of a pipeline: measured, predicted and by its paper's formula."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -22,12 +22,12 @@ __all__ = ["PipelineRow", "Taken", "compare", "mean_memory", "paper", "predicted
 
 
 class Taken(NamedTuple):
-    """What one rank's part in a pipeline took.
+    """The cost of a pipeline on one rank.
 
     Attributes:
-        in_flight: the most micro-batches that it kept at once; one that is kept on one of v chunks counts 1/v.
-        activation_bytes: the most of their activations.
-        weight_versions: how many versions of its weights it had at once, at most.
+        in_flight: the most micro-batches kept at once; one kept on one of v chunks counts 1/v.
+        activation_bytes: the most bytes of activations.
+        weight_versions: the most versions of its weights at once.
         sent_bytes: to other ranks of the pipeline, in one run.
     """
 
@@ -38,7 +38,7 @@ class Taken(NamedTuple):
 
 
 class PipelineRow(NamedTuple):
-    """One figure three times; None where there is no formula."""
+    """One figure three times; `formula` is None where there is none."""
 
     what: str
     measured: float
@@ -47,10 +47,10 @@ class PipelineRow(NamedTuple):
 
 
 def taken(method: Pipeline | PipeDream, ledger: Ledger) -> Taken:
-    """This rank's, after a run.
+    """The cost on this rank, after a run.
 
     Args:
-        ledger: was told of the run.
+        ledger: the ledger of the run.
     """
     kept = method.weight_versions if isinstance(method, PipeDream) else 1
     executor = method.executor
@@ -60,16 +60,16 @@ def taken(method: Pipeline | PipeDream, ledger: Ledger) -> Taken:
 def predicted_taken(
     schedule: Schedule, stages: Sequence[Footprint], sizes: Sequence[float] | None = None
 ) -> list[Taken]:
-    """What each rank's should be.
+    """The predicted cost on each rank.
 
     Args:
-        stages: the footprint of a micro-batch on each.
-        sizes: of each micro-batch, as a part of that; 1 where not given.
+        stages: the footprint of a micro-batch on each stage.
+        sizes: the size of each micro-batch relative to that; 1 where not given.
     """
     report, rows = validate(schedule), steps(schedule)
 
     def num_bytes(value: Value) -> float:
-        """Of an output, or of its gradient, which has the next stage's number less one."""
+        """Of an activation or a gradient: both have the size of the input of the later stage."""
         size = 1 if sizes is None else sizes[value.micro_batch]
         return size * stages[value.stage + (value.what == "gradient")].input_bytes
 
@@ -85,14 +85,13 @@ def predicted_taken(
 
 
 def paper(schedule: Schedule, times: Times, memory: Memory | None = None) -> Formula | None:
-    """What the paper of a schedule says, for stages that take what these take on average.
+    """The figures of a schedule's paper, for the mean times of the stages.
 
     Args:
         memory: M_B and M_W; 1 where not given.
 
     Returns:
-        bubble, memory, versions of weights: see `simdist.parallel.pipeline.formulas`, which has the table of them.
-        None where there is no formula.
+        the figures, as in the table of `simdist.parallel.pipeline.formulas`; None where there is no formula.
     """
 
     def mean(given: float | Sequence[float]) -> float:
@@ -114,7 +113,7 @@ def paper(schedule: Schedule, times: Times, memory: Memory | None = None) -> For
 
 
 def mean_memory(stages: Sequence[Footprint], ranks: int) -> Memory:
-    """M_B and M_W in bytes, of a p-th part of the model on average."""
+    """M_B and M_W in bytes: the mean over p-th parts of the model."""
     return Memory(*(sum(stage.levels[letter].after for stage in stages) / ranks for letter in "FI"))
 
 
@@ -126,12 +125,12 @@ def compare(
     said: Formula | None = None,
     said_bytes: Formula | None = None,
 ) -> list[PipelineRow]:
-    """All figures of a run: times, bubbles, then rank by rank.
+    """All figures of a run: times and bubbles, then rank by rank.
 
     Args:
-        measured, predicted: the run as it was carried out, and simulated.
-        took, promised: of each rank.
-        said, said_bytes: what the paper says, of micro-batches and of bytes.
+        measured, predicted: the run as executed, and as simulated.
+        took, promised: the measured and the predicted cost on each rank.
+        said, said_bytes: the paper's figures, with memory in micro-batches and in bytes.
     """
     rate, of_all = (said.bubble_rate, said.makespan_rate) if said is not None and said.filled else (None, None)
     rows = [

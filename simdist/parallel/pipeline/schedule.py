@@ -1,4 +1,4 @@
-"""Schedule: which rank does what in which order; read by validator, executor, simulator and picture."""
+"""Schedule: which rank does what in which order, for the validator, executor, simulator and plots."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ class Schedule:
         print(mine)                         # F0 F1 B0 B1
                                             # F0 B0 F1 B1
 
-    Whether it can be executed is not checked here: `validate` does that, before anything runs.
+    Whether it can be executed is not checked here; use `validate`.
 
     Args:
         name: its name.
-        rows: for each rank its actions.
-        placement: for each rank its stages, ascending; if not given, stage r on rank r.
-        num_micro_batches: if not given, as many as the rows name.
-        weights: when a stage updates its weights, and which version of them a micro-batch sees.
+        rows: for each rank, its actions.
+        placement: for each rank, its stages in ascending order; if not given, stage r is on rank r.
+        num_micro_batches: if not given, one more than the highest number in the rows.
+        weights: when a stage updates its weights, and which version a micro-batch uses.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Schedule:
             object.__setattr__(self, name, value)
 
     def _row(self, rank: int, given: object) -> tuple[Action, ...]:
-        """The row of this rank, if it is one."""
+        """The row of this rank as a tuple; raises if it is none."""
         row = tuple(given) if isinstance(given, Iterable) else (None,)
         if not all(isinstance(action, Action) for action in row):
             raise ArgumentError(
@@ -66,7 +66,7 @@ class Schedule:
 
     @property
     def num_ranks(self) -> int:
-        """Ranks, p: a row each."""
+        """Ranks, p: the number of rows."""
         return len(self.rows)
 
     @cached_property
@@ -76,29 +76,29 @@ class Schedule:
 
     @cached_property
     def is_linear(self) -> bool:
-        """Whether stage r, and no other, is on rank r."""
+        """Whether each rank r has stage r alone."""
         return self.placement == linear(len(self.rows))
 
     @property
     def share(self) -> float:
-        """A stage as a part of what a rank holds when the model is cut into p: 1 where S = p, 1/2 where S = 2p."""
+        """The size of a stage relative to a p-th part of the model: 1 where S = p, 1/2 where S = 2p."""
         return self.num_ranks / self.num_stages
 
     def stage(self, rank: int, part: Part) -> int:
-        """The stage on which this rank does a part of an action."""
+        """The stage of a part of an action on this rank."""
         return self.placement[rank][part.chunk]
 
     def label(self, rank: int, action: Action) -> str:
-        """An action of this rank as text: F0, or F8&B0; unless the schedule is linear with its stage before, 2F0."""
+        """An action of this rank as text: F0 or F8&B0, with the stage in front, 2F0, unless the schedule is linear."""
         return "&".join(f"{'' if self.is_linear else self._stage_text(rank, part)}{part}" for part in action.parts)
 
     def _stage_text(self, rank: int, part: Part) -> str:
-        """The stage, or a question mark where there is no such chunk."""
+        """The stage, or a question mark if there is no such chunk."""
         stages = self.placement[rank]
         return str(stages[part.chunk]) if 0 <= part.chunk < len(stages) else "?"
 
     def __str__(self) -> str:
-        """The rows as text, one a line, in columns."""
+        """The rows as text, one per line, in columns."""
         labels = [[self.label(r, action) for action in row] for r, row in enumerate(self.rows)]
         widths = [max(map(len, column)) for column in zip_longest(*labels, fillvalue="")]
         return "\n".join(" ".join(map(str.ljust, row, widths)).rstrip() for row in labels)

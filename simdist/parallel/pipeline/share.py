@@ -1,4 +1,4 @@
-"""Share: one rank's part of a model in a pipeline."""
+"""Share: the part of a model that one rank of a pipeline has."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -31,24 +31,23 @@ class Share:
         on rank 0 of 2, in a V: stages 0 and 3         its model: embedding, block 2, logits
 
     Args:
-        model: the whole, not yet bound.
-        comm: one rank for each of the schedule's; all must make it.
+        model: the whole model, not yet bound.
+        comm: the ranks of the schedule; all must create this object.
         schedule: the same on all ranks.
-        costs: of each of the model's layers; if not given, its number of weights, which is what the matrix
-            products of most layers cost per row.
+        costs: the cost of each layer; if not given, its number of weights, which for most layers is the number of
+            multiplications per row.
         dtype: of weights and activations.
 
     Attributes:
-        bounds: for each stage its layers.
-        stages: this rank's, by chunk.
-        model: of all of their layers; its parameters are those that this rank has, each once.
-        copies: which of them other ranks have as well.
+        bounds: the layers of each stage.
+        stages: the stages of this rank, by chunk.
+        model: a model of all their layers; it has each parameter of this rank once.
+        copies: the parameters that other ranks have too.
 
     Raises:
-        ScheduleError: the schedule cannot be carried out.
-        ArgumentError: there are more stages than layers, another number of costs than of layers, or another number of
-            ranks than in the schedule.
-        CollectiveMismatch: on all ranks, if they were given different schedules or cuts.
+        ScheduleError: the schedule is invalid.
+        ArgumentError: there are more stages than layers, or the number of costs or ranks is wrong.
+        CollectiveMismatch: on all ranks, if their schedules or stages differ.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class Share:
             costs = [sum(p.size for p in layer.parameters) for layer in layers]
         if len(costs) != len(layers) or comm.size != schedule.num_ranks:
             raise ArgumentError(
-                f"{schedule.name} for {schedule.num_ranks} ranks, and costs of {len(costs)} layers; "
+                f"{schedule.name} is for {schedule.num_ranks} ranks, with costs of {len(costs)} layers; "
                 f"there are {comm.size} ranks and {len(layers)} layers"
             )
         self.bounds = split(costs, schedule.num_stages)
@@ -82,9 +81,9 @@ class Share:
         self._dtype = dtype
 
     def executor(self, schedule: Schedule, like: Array, times: Times | None) -> Executor:
-        """What performs a schedule of this placement on these stages; `like` is of the activations' kind."""
+        """An executor of a schedule of this placement on these stages; `like` is an array of the activations' kind."""
         return Executor(schedule, self._comm, self.stages, like, self._dtype, times)
 
     def tails(self, schedule: Schedule, like: Array) -> Tails:
-        """The shapes of what passes between the stages."""
+        """The shapes of the stages' inputs."""
         return Tails(schedule, self._comm, self.stages, like, self._dtype)

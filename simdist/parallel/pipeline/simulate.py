@@ -1,4 +1,4 @@
-"""Simulate: the timing of a schedule, on ranks that do nothing else."""
+"""Simulate: the timing of a schedule."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ __all__ = ["Simulation", "simulate"]
 
 
 def simulate(schedule: Schedule, times: Times | None = None, *, sends: str = "buffered") -> "Simulation":
-    """When every action of a schedule begins and ends: in the order of its row, as soon as what it needs is there.
+    """When every action of a schedule begins and ends: in the order of its row, as soon as its inputs are there.
 
     Args:
-        schedule: a valid one: only deadlock is detected here.
+        schedule: a valid schedule; only deadlock is detected here.
         times: of the actions; where not given TF = TB = TW = 1, and messages take no time.
-        sends: "buffered", which take no time of their rank, or "blocking", which wait for their receives.
+        sends: "buffered", which take no time on their rank, or "blocking", which wait for their receives.
 
     Raises:
-        ScheduleError: the ranks wait for each other.
-        ArgumentError: times of another number of stages.
+        ScheduleError: the ranks deadlock.
+        ArgumentError: `times` has another number of stages.
     """
     times = times or Times()
     course = play(schedule, times, sends)
@@ -48,7 +48,7 @@ class Simulation:
 
     @property
     def makespan(self) -> float:
-        """From the first action of all to the last."""
+        """From the start to the end of the last action."""
         return max((end[-1] for end in self.course.end if end), default=0.0)
 
     def busy(self, rank: int) -> float:
@@ -62,7 +62,7 @@ class Simulation:
 
     @property
     def longest_span(self) -> float:
-        """That of the rank whose is longest: the cost of a schedule in the zero-bubble papers."""
+        """The longest span of any rank: the cost of a schedule in the zero-bubble papers."""
         return max(map(self.span, self._ranks))
 
     def utilisation(self, rank: int) -> float:
@@ -71,29 +71,29 @@ class Simulation:
 
     @property
     def bubble(self) -> float:
-        """How long a rank is idle within the makespan, on average: GPipe's, and DualPipe's."""
+        """How long a rank is idle within the makespan, on average: the bubble of GPipe's and DualPipe's papers."""
         return self.makespan - sum(map(self.busy, self._ranks)) / self.schedule.num_ranks
 
     @property
     def bubble_rate(self) -> float:
-        """That as a part of the makespan."""
+        """The bubble as a share of the makespan."""
         return self.bubble / self.makespan if self.makespan else 0.0
 
     @property
     def own_bubble(self) -> float:
-        """How long the rank with the longest span is idle within it: that of the zero-bubble papers. It leaves out
-        how long a rank waits for its first micro-batch, where it may still be in the step before.
+        """How long the rank with the longest span is idle within its span: the bubble of the zero-bubble papers. It
+        leaves out the wait for the first micro-batch, when the rank may still be busy with the previous step.
         """
         rank = max(self._ranks, key=self.span)
         return self.span(rank) - self.busy(rank)
 
     @property
     def own_bubble_rate(self) -> float:
-        """That as a part of the longest span: (cost - m (TF + TB + TW)) / cost."""
+        """That as a share of the longest span: (cost - m (TF + TB + TW)) / cost."""
         return self.own_bubble / self.longest_span if self.longest_span else 0.0
 
     def memory(self, rank: int, memory: Memory | None = None) -> list[tuple[float, float]]:
-        """What a rank keeps over time: (moment, level from then on), from 0 on."""
+        """What a rank keeps over time: pairs of a time and the level from then on, starting at 0."""
         curve = [(0.0, 0.0)]
         found = levels(self.schedule, rank, memory or Memory())
         for start, end, level in zip(self.course.start[rank], self.course.end[rank], found, strict=True):
@@ -107,7 +107,7 @@ class Simulation:
     # -- the record -----------------------------------------------------------------------------------
 
     def trace(self) -> Trace:
-        """The record of it, as a run has one; a unit of time becomes a second."""
+        """A trace of the simulation, like that of a run; a unit of time becomes a second."""
         return Trace([*self._actions(), *self._messages()], self.schedule.num_ranks)
 
     def _actions(self) -> Iterator[Span]:
@@ -117,7 +117,7 @@ class Simulation:
                 yield Span(rank, "main", self.schedule.label(rank, action), start, end, micro_batch=micro_batch)
 
     def _messages(self) -> Iterator[Span]:
-        """A send from when its value is made until it arrives; a receive from when its rank has nothing else to do."""
+        """A send lasts from the end of its action until it arrives; a receive from the end of the previous action."""
         rows = steps(self.schedule)
         arrives: dict[object, float] = {}
         tags: dict[object, int] = {}

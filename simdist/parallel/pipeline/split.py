@@ -1,6 +1,6 @@
-"""Split: layers in a row cut into stages, none of which takes longer than it has to.
+"""Split: a row of layers cut into stages, so that the most costly stage costs as little as possible.
 
-costs     3  1  1  1  4  2  2          3 stages:  3 1 1 1 | 4 | 2 2      the longest takes 6, and not less
+costs     3  1  1  1  4  2  2          3 stages:  3 1 1 1 | 4 | 2 2      the most costly takes 6, the least possible
 """
 
 from collections.abc import Callable, Sequence
@@ -13,12 +13,12 @@ __all__ = ["split"]
 
 
 def split(costs: Sequence[float], stages: int) -> list[slice]:
-    """The layers of each stage, at least one: of all ways to cut, one whose most costly stage costs the least, and of
-    these one whose stages differ least (whose squares sum up to the least).
+    """The layers of each stage, at least one: the cut whose most costly stage costs the least, and of several such the
+    most even one (with the least sum of squares).
 
     Args:
         costs: of the layers, in order, at least 0.
-        stages: how many there shall be, S.
+        stages: the number of stages, S.
 
     Raises:
         ArgumentError: there are fewer layers than stages, or a cost is negative.
@@ -32,20 +32,20 @@ def split(costs: Sequence[float], stages: int) -> list[slice]:
         raise ArgumentError(f"a layer costs {min(costs)}; needs at least 0")
     ends = [0.0, *accumulate(costs)]
     limit = _cuts(ends, stages, lambda cost, rest: max(cost, rest))[0]
-    within = limit * (1 + 1e-12)  # the same sums, rounded otherwise
+    within = limit * (1 + 1e-12)  # allows for rounding of equal sums
     bounds = _cuts(ends, stages, lambda cost, rest: rest + cost**2 if cost <= within else inf)[1]
     return [slice(a, b) for a, b in zip([0, *bounds], [*bounds, n], strict=True)]
 
 
 def _cuts(ends: Sequence[float], stages: int, joined: Callable[[float, float], float]) -> tuple[float, list[int]]:
-    """The least value that cutting can have, and where to cut for it.
+    """The least value of all cuts, and where to cut for it.
 
     Args:
-        ends: what all layers before each cost.
-        joined: the value of some stages and one more, by its cost and their value.
+        ends: the cost of the first 0, 1, … n layers.
+        joined: the value of several stages and one more, given its cost and their value.
     """
     n = len(ends) - 1
-    # best[j]: of the first j layers in as many stages as so far
+    # best[j]: for the first j layers, in k stages
     best: list[tuple[float, list[int]]] = [(joined(ends[j], 0.0), []) for j in range(n + 1)]
     for k in range(2, stages + 1):
         ways, best = best, []

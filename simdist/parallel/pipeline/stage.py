@@ -1,4 +1,4 @@
-"""Stage: consecutive layers of a model, which one rank of a pipeline executes together."""
+"""Stage: consecutive layers of a model that one rank of a pipeline executes together."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -12,14 +12,14 @@ __all__ = ["MicroBatch", "Stage"]
 
 
 class MicroBatch(NamedTuple):
-    """What goes through the pipeline as one.
+    """Samples that go through the pipeline together.
 
     Attributes:
-        inputs: of the first stage, shape (n, …); the other stages look at n alone.
-        targets: for the last stage's loss; None where what comes next is asked for instead.
-        scale: what the loss's derivatives are multiplied by.
-        noise: which samples these are, for dropout; without it nothing is dropped.
-        last: which token of a text is asked about, counted from its end, where there are no targets.
+        inputs: of the first stage, shape (n, …); the other stages only use n.
+        targets: for the last stage's loss; None for logits instead of a loss.
+        scale: factor on the derivatives of the loss.
+        noise: identifies the samples, for dropout; without it nothing is dropped.
+        last: the token whose logits to return, counted from the end of a text, where there are no targets.
     """
 
     inputs: Array
@@ -30,18 +30,18 @@ class MicroBatch(NamedTuple):
 
 
 class Stage:
-    """Some of a model's layers, one after the other: from the output of the stage before to that of this one.
+    """Consecutive layers of a model.
 
-        y, loss, context = stage.forward(x, micro_batch)      the last stage has the loss, and no y to pass on
-        dx = stage.backward(context, dy, micro_batch)         so it needs no dy either
+        y, loss, context = stage.forward(x, micro_batch)      the last stage returns the loss and no y
+        dx = stage.backward(context, dy, micro_batch)         and needs no dy
 
-    Backward also comes in the two halves of a `Layer`'s. Nothing of a micro-batch is kept here, so many may be in
-    flight at once.
+    Like a `Layer`, it also has the two halves of backward. It keeps nothing of a micro-batch, so many can be in flight
+    at once.
 
     Args:
         layers: in order.
-        first: whether it takes the micro-batches' inputs.
-        loss: of the last layer's output; None where this is not the last stage.
+        first: whether it reads the micro-batches' inputs.
+        loss: of the last layer's output; None unless this is the last stage.
         dtype: of weights and activations.
     """
 
@@ -55,10 +55,10 @@ class Stage:
         """The output, the sum of the losses in nats, and the context for backward.
 
         Args:
-            x: the output of the stage before; nothing for the first.
+            x: the output of the previous stage; None for the first.
 
         Returns:
-            as output of the last stage nothing, or without targets what the loss says of each text's last token.
+            the output; on the last stage None, or without targets the logits of one token of each text.
         """
         with overflow(self.dtype):
             y, context = self.layers.forward(micro_batch.inputs if self.first else x, micro_batch.noise)
@@ -70,20 +70,20 @@ class Stage:
         return None, self.loss.total(total), (context, of_loss)
 
     def backward(self, context: Any, dy: Array | None, micro_batch: MicroBatch) -> Array:
-        """The derivatives by the input; those by the weights are added to their gradients."""
+        """The derivatives with respect to the input; adds those of the weights to their gradients."""
         layers, of_loss = context
         with overflow(self.dtype), auxiliary.scaled(micro_batch.scale):
             return self.layers.backward(layers, self._start(of_loss, dy, micro_batch))
 
     def backward_input(self, context: Any, dy: Array | None, micro_batch: MicroBatch) -> tuple[Array, Any]:
-        """The derivatives by the input, and what is pending."""
+        """The derivatives with respect to the input, and the context for `backward_weight`."""
         layers, of_loss = context
         with overflow(self.dtype), auxiliary.scaled(micro_batch.scale):
             dx, pending = self.layers.backward_input(layers, self._start(of_loss, dy, micro_batch))
         return dx, (layers, pending)
 
     def backward_weight(self, pending: Any) -> None:
-        """Add the derivatives by the weights to their gradients."""
+        """Add the derivatives with respect to the weights to their gradients."""
         with overflow(self.dtype):
             self.layers.backward_weight(*pending)
 

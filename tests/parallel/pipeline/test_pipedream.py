@@ -198,8 +198,8 @@ def made(comm, recipe=EXACT, model=None, name="pipedream", **options):
         (lambda comm: made(comm, model=gpt(Shape(2, 8, 2, 5))), "embedding.tokens is used by several layers"),
         (lambda comm: made(comm).train([*micro_batches("mlp", 2)], 1.0, 1.0), "2 micro-batches on rank"),
         (lambda comm: made(comm, times=Times(forward=[1.0])), "forward has 1 times"),
-        (lambda comm: mine(comm, "0F0 0B0\n0F1 0B1"), "needs another on each"),
-        (lambda comm: mine(comm, "0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1\n1F0 1F1 1B0 1B1"), "needs another on each"),
+        (lambda comm: mine(comm, "0F0 0B0\n0F1 0B1"), "needs one stage per rank"),
+        (lambda comm: mine(comm, "0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1\n1F0 1F1 1B0 1B1"), "needs one stage per rank"),
     ],
 )
 def test_what_cannot_be(spmd, program, message):
