@@ -1,4 +1,4 @@
-"""Stash: the versions of a stage's weights that micro-batches still need, beside the newest."""
+"""Stash: the older versions of a stage's weights that micro-batches still need."""
 
 from collections import Counter
 
@@ -12,18 +12,18 @@ __all__ = ["Stash"]
 
 
 class Stash:
-    """Lets each micro-batch meet its version of the weights, and updates them when a group's gradients are there.
+    """Gives each micro-batch its version of the weights, and updates them when a group's gradients are complete.
 
-        newest    v0 ---- update ---- v1 ---- update ---- v2        changed in place
-        stash             v0 ............ last user done            a copy, while any micro-batch still needs it
+        newest    v0 ---- update ---- v1 ---- update ---- v2        updated in place
+        stash             v0 ............ last user done            a copy, while a micro-batch still needs it
 
     Args:
-        method: holds the stage's weights, and changes them.
-        plan: which micro-batch uses which version, and when there is a new one.
+        method: holds and updates the stage's weights.
+        plan: which micro-batch uses which version, and when the stage is updated.
         learning_rate: of every update.
 
     Attributes:
-        most: how many versions there were at once, the newest included.
+        most: the most versions at once, including the newest.
     """
 
     def __init__(self, method: DataParallel, plan: StageVersions, learning_rate: float) -> None:
@@ -39,18 +39,18 @@ class Stash:
         self._spare: list[Array] = []
 
     def use(self, micro_batch: int) -> None:
-        """Let the layers read the version of this micro-batch."""
+        """Bind the layers to the version of this micro-batch."""
         self._bind(self._old.get(self._plan.used[micro_batch], self._weights))
 
     def done(self, micro_batch: int) -> None:
-        """Let go of its version, if nobody else needs it and it is not the newest."""
+        """Drop the version of this micro-batch, unless it is the newest or another micro-batch needs it."""
         version = self._plan.used[micro_batch]
         self._users[version] -= 1
         if version in self._old and not self._users[version]:
             self._spare.append(self._old.pop(version))
 
     def update(self, place: int) -> None:
-        """After the last gradient of a group make a new version, and keep the one before if it is still needed."""
+        """After the last gradient of a group, make a new version; keep a copy of the previous one if still needed."""
         if place not in self._places:
             return
         if self._users[self._newest]:

@@ -1,4 +1,4 @@
-"""Tails: the shapes of what passes from stage to stage, known before anything is sent."""
+"""Tails: the shapes of the values that pass from stage to stage, found before anything is sent."""
 
 from collections.abc import Sequence
 
@@ -15,15 +15,14 @@ __all__ = ["Tails"]
 
 
 class Tails:
-    """Shapes without their first axis, which is the micro-batch's; found once for each length of inputs.
+    """Shapes without their first axis, the micro-batch's; found once for each shape of inputs.
 
-    Each stage passes one sample of zeros on, and what it makes of that is told to all: so the layers themselves
-    say it, whatever they are.
+    Each stage in turn runs forward on one sample of zeros, and its rank tells all others the shape of the output.
 
     Args:
-        schedule: with as many ranks as `comm`.
+        schedule: has as many ranks as `comm`.
         comm: all ranks must call.
-        stages: this rank's, by chunk, their weights bound.
+        stages: this rank's stages, by chunk, their weights bound.
         like, dtype: of activations.
     """
 
@@ -38,7 +37,7 @@ class Tails:
         self._known: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
 
     def of(self, inputs: Array) -> list[tuple[int, ...]]:
-        """For each stage that of its input; where it is not known yet, all ranks must ask at once.
+        """The shape of each stage's input. If it is not known yet, all ranks must call at once.
 
         Args:
             inputs: of the first stage, shape (n, …).

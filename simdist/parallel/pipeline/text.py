@@ -1,13 +1,13 @@
-"""Text: schedules as text, written and parsed, and the grid that shows where one is wrong.
+"""Text: schedules as text, and the grid that shows where one is wrong.
 
     # zb-h1: 3 ranks, 3 micro-batches, flush
     F0 F1 F2 I0 W0 I1 W1 I2 W2
     F0 F1 I0 F2 I1 W0 I2 W1 W2
     F0 I0 F1 I1 F2 I2 W0 W1 W2
 
-A row a rank, an action a word: F, B, I or W and the micro-batch. Unless rank r has stage r and nothing else, the
-stage stands before, 2F0, and a line tells which ranks have which: # stages 0 5 | 1 4 | 2 3. A pair done at once is
-joined by &. A rank that does nothing has a dash. Lines that begin with # may be left out.
+Each row is a rank, each word an action: F, B, I or W and the micro-batch. Unless each rank r has stage r alone, the
+stage comes first, 2F0, and a line lists the stages of each rank: # stages 0 5 | 1 4 | 2 3. Two actions at once are
+joined by &. A rank that does nothing has a dash. Lines that begin with # are optional.
 """
 
 import re
@@ -38,12 +38,12 @@ _HEAD = re.compile(r"# (.*): (\d+) ranks?, (\d+) micro-batch(?:es)?, ([a-z0-9 ]+
 
 
 def is_action(word: str) -> bool:
-    """Whether a word, such as the name of a span, is that of an action."""
+    """Whether a word, such as the name of a span, is an action."""
     return all(_WORD.fullmatch(part) for part in word.split("&"))
 
 
 def to_text(schedule: Schedule) -> str:
-    """The whole schedule: a line about it, then its rows. `parse` gives it back."""
+    """The schedule as text: a line about it, then its rows. `parse` is the inverse."""
     m, p, weights = schedule.num_micro_batches, schedule.num_ranks, schedule.weights
     count = f"{p} rank{'s'[: p != 1]}, {m} micro-batch{'es' if m != 1 else ''}"
     every = f" every {weights.group}" if weights.group else ""
@@ -54,14 +54,15 @@ def to_text(schedule: Schedule) -> str:
 
 
 def parse(text: str, name: str = "schedule") -> Schedule:
-    """The schedule that a text describes; whether it can run is for `validate` to say.
+    """The schedule that a text describes. Use `validate` to check it.
 
     Args:
-        text: as `to_text` writes it, or rows alone.
-        name: of the schedule, where the text gives none.
+        text: as written by `to_text`, or rows alone.
+        name: of the schedule, if the text has none.
 
     Raises:
-        ScheduleError: a word is no action, rows are missing, or they do not say which stages are meant.
+        ScheduleError: a word is no action, rows are missing, or the lines that begin with # do not match them.
+        ArgumentError: there is no such policy of weights, or its group is wrong.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     rows = [line.split() for line in lines if not line.startswith("#")]
@@ -75,35 +76,35 @@ def parse(text: str, name: str = "schedule") -> Schedule:
         if told := _STAGES.fullmatch(line):
             placement = tuple(tuple(map(int, stages.split())) for stages in told[1].split("|"))
     if len(placement) != len(rows):
-        raise ScheduleError(f"{len(rows)} rows, but the line # stages tells those of {len(placement)} ranks")
+        raise ScheduleError(f"{len(rows)} rows, but the line # stages is for {len(placement)} ranks")
     actions = [[_action(word, rank, placement[rank]) for word in row] for rank, row in enumerate(words)]
     for line in lines:
         if head := _HEAD.fullmatch(line):
             name, ranks, micro_batches, policy, group = head.groups()
             if int(ranks) != len(rows):
-                raise ScheduleError(f"{len(rows)} rows, but the first line tells of {ranks} ranks")
+                raise ScheduleError(f"{len(rows)} rows, but the first line is for {ranks} ranks")
             return Schedule(name, actions, placement, int(micro_batches), Weights(policy, int(group or 0)))
     return Schedule(name, actions, placement)
 
 
 def load(path: str | Path) -> Schedule:
-    """The schedule in a file, as `parse` reads it; named after the file, for its rows are not a paper's.
+    """The schedule in a file, as `parse` reads it; named after the file, because its rows may not be a paper's.
 
     Raises:
-        DataError: it cannot be read, or is no text.
-        ScheduleError: as of `parse`.
+        DataError: the file cannot be read, or is no text.
+        ScheduleError, ArgumentError: as of `parse`.
     """
     return replace(parse(read(path)), name=Path(path).name)
 
 
 def read(path: str | Path) -> str:
-    """What is in such a file.
+    """The text of a schedule's file.
 
     Raises:
-        DataError: it cannot be read, or is no text.
+        DataError: the file cannot be read, or is no text.
     """
     try:
-        return Path(path).read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
+        return Path(path).read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -117,8 +118,8 @@ def _read(word: str, rank: int) -> list[tuple[str, int, int]]:
     letters = "".join(letter for letter, _, _ in known)
     if len(known) < len(parts) or letters not in (*LETTERS, "FB", "FI"):
         raise ScheduleError(
-            f"{word!r} in the row of rank {rank} is no action: needs F, B, I or W and a micro-batch, such as F0, "
-            "with the stage before where ranks have several, 2F0, or a forward and a backward at once, F1&B0"
+            f"{word!r} in the row of rank {rank} is no action: needs F, B, I or W and a micro-batch, such as F0; "
+            "where ranks have several stages, 2F0; for a forward and a backward at once, F1&B0"
         )
     return known
 
@@ -135,10 +136,10 @@ def _action(word: list[tuple[str, int, int]], rank: int, stages: tuple[int, ...]
 
 
 def grid(schedule: Schedule, marks: Collection[tuple[int, int]]) -> str:
-    """The rows with >marks< around places in them, cut to what is near.
+    """The rows near some places, with >marks< around these.
 
     Args:
-        marks: (rank, place in its row); one past its end is where something is missing.
+        marks: (rank, place in its row); a place one past the end marks a missing action.
     """
     top = max(0, min(rank for rank, _ in marks) - 3)
     shown = range(top, min(schedule.num_ranks, top + 16))

@@ -1,4 +1,4 @@
-"""Times: how long a pipeline's actions take."""
+"""Times: how long the actions of a pipeline take."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,23 +18,23 @@ from simdist.parallel.pipeline.schedule import Schedule
 __all__ = ["Clockwork", "Times"]
 
 Seconds = float | Sequence[float]
-_MOST = 1e100  # so that sums and products of many stay finite
+_MOST = 1e100  # keeps sums and products finite
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long actions take, in any one unit: the T of the papers. A backward twice as long as a forward is
-    Times(1, 1, 1), because each of its two halves has its own time.
+    """How long actions take, in any unit: the T of the papers. Times(1, 1, 1) means a backward twice as long as a
+    forward, because each half of it has its own time.
 
     Args:
-        forward, backward_input, backward_weight: TF, TB, TW, of the p-th part of the model, whatever the schedule:
-            a stage of a schedule that cuts it into S = vp takes 1/v of it. A sequence is as it is: the time of each
-            of the S stages. A whole Backward takes TB + TW.
-        communication: Tcomm, from the end of an action until what it made can be used on another rank; or by sender
-            and receiver, where some are farther from each other.
-        ports: by sender and receiver, the sender's port that buffered messages leave by and how long each holds it:
-            those of one port follow each other. Those of which nothing is said here wait for none.
-        overlapped: F&B, of a forward and a whole backward at once, cut as the others are; their sum where not given.
+        forward, backward_input, backward_weight: TF, TB, TW. A number is for a p-th part of the model: a stage of a
+            schedule with S = vp stages takes 1/v of it. A sequence has the time of each of the S stages. A whole
+            Backward takes TB + TW.
+        communication: Tcomm, from the end of an action until its output can be used on another rank; or a mapping
+            from (sender, receiver).
+        ports: a mapping from (sender, receiver) to the port of the sender that its buffered messages use, and how
+            long each occupies it. Messages of one port go one after the other; those without a port do not wait.
+        overlapped: F&B, a forward and a whole backward at once, for a p-th part of the model; F+B+W if not given.
 
     Raises:
         ArgumentError: a time is negative, or not less than 1e100.
@@ -57,22 +57,22 @@ class Times:
                     raise ArgumentError(f"{name} is {value}; needs a time of at least 0 and less than {_MOST:g}")
 
     def hop(self, src: int, dst: int) -> float:
-        """Tcomm from one rank to another; of two that nothing was said of, the longest that there is."""
+        """Tcomm from one rank to another; the longest of all if this pair is not given."""
         given = self.communication
         return given[src, dst] if isinstance(given, Mapping) and (src, dst) in given else self.longest_hop
 
     @property
     def longest_hop(self) -> float:
-        """Tcomm between ranks that are the farthest from each other."""
+        """The longest Tcomm of any pair of ranks."""
         given = self.communication
         return max(given.values(), default=0.0) if isinstance(given, Mapping) else given
 
 
 class Clockwork:
-    """The times of one schedule's actions.
+    """The times of the actions of one schedule.
 
     Raises:
-        ArgumentError: there is another number of times than of stages.
+        ArgumentError: the number of times is not the number of stages.
     """
 
     def __init__(self, schedule: Schedule, times: Times) -> None:

@@ -22,12 +22,11 @@ class Report:
     """The costs of a valid schedule.
 
     Attributes:
-        in_flight: for each rank, how many micro-batches it keeps something of at once, at most; one that it keeps on
-            one of v chunks counts 1/v.
-        memory: likewise, in the units of the M_B and M_W that were given.
-        weight_versions: for each rank and chunk, how many versions of its weights are kept at once.
+        in_flight: for each rank, the most micro-batches it keeps at once; one kept on one of v chunks counts 1/v.
+        memory: likewise, in the unit of the given M_B and M_W.
+        weight_versions: for each rank and chunk, the most versions of its weights kept at once.
         messages: for each rank, how many it sends.
-        blocking: whether it also comes through where a send waits for its receive.
+        blocking: whether it also runs without deadlock if sends wait for their receives.
     """
 
     in_flight: tuple[float, ...]
@@ -38,15 +37,16 @@ class Report:
 
 
 def validate(schedule: Schedule, memory: Memory | None = None, *, sends: str = "buffered") -> Report:
-    """Make sure that a schedule can be executed: every micro-batch goes forward and backward once through every stage,
-    on one rank and in order, weight versions exist when they are needed, and no rank waits for ever.
+    """Check that a schedule can be executed: every micro-batch goes forward and backward once through every stage, on
+    one rank and in order; weight versions exist when they are needed; and there is no deadlock.
 
     Args:
-        memory: what a micro-batch takes, for Report.memory.
+        memory: of a micro-batch, for Report.memory.
         sends: the kind of sends it must work with: "buffered", or "blocking", where a send waits for its receive.
 
     Raises:
-        ScheduleError: it cannot; the message says why, and shows the rows with the place marked.
+        ScheduleError: it cannot be executed; the message says why, and shows the rows with the place marked.
+        UnknownNameError: there is no such kind of sends.
     """
     where = _inventory(schedule)
     _complete(schedule, where)
@@ -79,7 +79,7 @@ def _refuse(schedule: Schedule, why: str, marks: Collection[tuple[int, int]]) ->
 
 
 def _inventory(schedule: Schedule) -> Where:
-    """Where each action is; each is there once, and of a micro-batch and a stage that there are."""
+    """The place of each action; each occurs once, and its micro-batch and stage exist."""
     where: Where = {}
     for rank, row in enumerate(schedule.rows):
         for at, action in enumerate(row):
@@ -98,7 +98,7 @@ def _inventory(schedule: Schedule) -> Where:
 def _key(schedule: Schedule, rank: int, at: int, part: Part) -> tuple[str, int, int]:
     stages, m = schedule.placement[rank], schedule.num_micro_batches
     if not 0 <= part.chunk < len(stages):
-        _refuse(schedule, f"{part} on rank {rank} is of chunk {part.chunk}; it has {len(stages)}", [(rank, at)])
+        _refuse(schedule, f"{part} on rank {rank} is of chunk {part.chunk}; the rank has {len(stages)}", [(rank, at)])
     if not 0 <= part.micro_batch < m:
         _refuse(schedule, f"{part} on rank {rank}: there are {m} micro-batches, from 0", [(rank, at)])
     return part.letter, stages[part.chunk], part.micro_batch
@@ -137,28 +137,28 @@ def _in_order(schedule: Schedule, where: Where) -> None:
 
 
 def refuse_deadlock(schedule: Schedule, course: Course, sends: str) -> NoReturn:
-    """Raise the error for a course on which ranks wait for each other, with the circle that they wait in."""
+    """Raise the error for a course that ends in a deadlock, with the cycle of ranks that wait for each other."""
     rank = min(course.waiting)
     seen: list[int] = []
     while rank not in seen:
         seen.append(rank)
         message = course.waiting[rank]
         rank = message.dst if rank == message.src else message.src
-        if rank not in course.waiting:  # it has gone home, and waits for nobody
+        if rank not in course.waiting:  # it has finished its row
             break
-    circle = seen[seen.index(rank) :] if rank in seen else seen
-    told = "; ".join(_told(schedule, course, rank) for rank in circle)
-    _refuse(schedule, f"deadlock with {sends} sends: {told}", [(rank, _stuck(course, rank)) for rank in circle])
+    cycle = seen[seen.index(rank) :] if rank in seen else seen
+    told = "; ".join(_told(schedule, course, rank) for rank in cycle)
+    _refuse(schedule, f"deadlock with {sends} sends: {told}", [(rank, _stuck(course, rank)) for rank in cycle])
 
 
 def _stuck(course: Course, rank: int) -> int:
-    """The place of the action that a rank cannot begin, or whose messages it cannot get rid of."""
+    """The place of the action that a rank cannot begin, or whose messages it cannot send."""
     _, src, dst = course.waiting[rank]
     return len(course.end[rank]) - (src == rank != dst)
 
 
 def _told(schedule: Schedule, course: Course, rank: int) -> str:
-    """What a rank waits for, in words."""
+    """What a rank waits for, as text."""
     value, src, dst = course.waiting[rank]
     sending = src == rank != dst
     at = schedule.label(rank, schedule.rows[rank][_stuck(course, rank)])

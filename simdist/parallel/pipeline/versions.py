@@ -1,4 +1,4 @@
-"""Versions: what a schedule's policy of weights comes to, action by action."""
+"""Versions: the weight versions that a schedule uses, makes and keeps, action by action."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ class StageVersions:
     """The weights of one stage on one rank, through its row.
 
     Attributes:
-        used: micro-batch -> the version that its forward and its backward see.
-        updates: the places in the row after which the stage is updated; after the k-th its newest version is k.
-        most: how many versions are kept at once, the newest included.
+        used: micro-batch -> the version of its forward and backward.
+        updates: the places in the row after which the stage is updated; after the k-th the newest version is k.
+        most: the most versions kept at once, including the newest.
     """
 
     used: dict[int, int] = field(default_factory=dict)
@@ -28,13 +28,13 @@ class StageVersions:
 
 
 def versions(schedule: Schedule) -> list[list[StageVersions]]:
-    """For each rank and chunk which versions of its weights are used, made and kept.
+    """For each rank and chunk, the versions of its weights that are used, made and kept.
 
     Raises:
-        ScheduleError: a forward comes before the version that its policy gives it, or a group of micro-batches is
-            complete before the one before it.
+        ScheduleError: a forward comes before its version exists, or a group of micro-batches is complete before the
+            previous one.
     """
-    entered: dict[int, int] = {}  # micro-batch -> the newest version on stage 0 when it was there
+    entered: dict[int, int] = {}  # micro-batch -> the newest version on stage 0 at its forward
     found: list[list[StageVersions]] = [[] for _ in schedule.rows]
     for rank, stages in enumerate(schedule.placement):
         if 0 in stages and schedule.weights.policy == "vertical sync":
@@ -45,7 +45,7 @@ def versions(schedule: Schedule) -> list[list[StageVersions]]:
 
 
 class _Walk:
-    """One chunk's way through the row of its rank."""
+    """Follows one chunk through the row of its rank."""
 
     def __init__(self, schedule: Schedule, rank: int, chunk: int, entered: dict[int, int]) -> None:
         self.schedule, self.rank, self.entered = schedule, rank, entered
@@ -53,15 +53,15 @@ class _Walk:
         own = [(at, part) for at, action in enumerate(schedule.rows[rank]) for part in action.parts]
         self.parts = [(at, part) for at, part in own if part.chunk == chunk]
         self.mine = [part.micro_batch for _, part in self.parts if isinstance(part, Forward)]
-        self.left = Counter(map(schedule.weights.group_of, self.mine))  # group -> micro-batches without all gradients
+        self.left = Counter(map(schedule.weights.group_of, self.mine))  # group -> micro-batches that are not complete
         self.newest = 0
-        self.old = 0  # versions before the newest that somebody still needs
-        # version -> who is still to be done with it. Under stashing that is known only as forwards take it.
+        self.old = 0  # older versions that are still needed
+        # version -> micro-batches that still need it. Under stashing, known only once their forwards take it.
         stashing = schedule.weights.policy == "stashing"
         self.users = Counter(self._assigned(i) for i in self.mine) if not stashing else Counter[int]()
 
     def _assigned(self, micro_batch: int) -> int:
-        """The version that the policy gives a micro-batch."""
+        """The version of a micro-batch by the policy."""
         match self.schedule.weights.policy:
             case "stashing":
                 return self.newest
@@ -72,7 +72,7 @@ class _Walk:
         return 0
 
     def walk(self) -> StageVersions:
-        """All of it."""
+        """Go through the row."""
         for at, part in self.parts:
             if isinstance(part, Forward):
                 self._forward(at, part)
@@ -89,7 +89,7 @@ class _Walk:
             self.users[version] += 1
 
     def _complete(self, at: int, part: Part) -> None:
-        """A micro-batch is done with its version; if it is the last of its group, there is a new one."""
+        """Release a micro-batch's version; after the last of a group, make a new one."""
         version, group = self.stage.used.get(part.micro_batch, 0), self.schedule.weights.group_of(part.micro_batch)
         self.users[version] -= 1
         self.old -= version < self.newest and not self.users[version]

@@ -1,12 +1,12 @@
-"""Weights: which version of its weights a stage uses for which micro-batch.
+"""Weights: which version of its weights a stage uses for each micro-batch.
 
-Version 0 is the initial weights; version u exists when the stage has made its u-th update. A stage makes one after
-the last gradient of every group of micro-batches:
+Version 0 is the initial weights; update u makes version u. A stage is updated after the last gradient of every group
+of micro-batches:
 
-    flush            one group: all micro-batches see version 0, and the pipeline is empty before the update
-    stashing         a forward takes the stage's newest version, and it is kept for the backward
-    vertical sync    a micro-batch takes on all stages the version that was newest on stage 0 when it entered
-    2bw              group g takes version g-1 on all stages, so two versions are enough
+    flush            one group: all micro-batches use version 0, and the pipeline drains before the update
+    stashing         a forward uses the stage's newest version, which is kept for the backward
+    vertical sync    on all stages, a micro-batch uses the version that was newest on stage 0 when it entered
+    2bw              on all stages, group g uses version g-1, or 0 for the first, so two versions are enough
 
 Source: Harlap et al. 2018, PipeDream, arXiv 1806.03377: weight stashing, vertical sync; Narayanan et al. 2021,
 Memory-Efficient Pipeline-Parallel DNN Training, arXiv 2006.09503, section 3: 2BW, flush.
@@ -27,10 +27,10 @@ class Weights:
 
     Args:
         policy: one of POLICIES.
-        group: micro-batches between two updates of a stage; 0 for all of them, as under flush.
+        group: micro-batches per update of a stage; 0 under flush, which means all.
 
     Raises:
-        ArgumentError: there is no such policy, or the group does not go with it.
+        ArgumentError: there is no such policy, or the group does not fit it.
     """
 
     policy: str = "flush"
@@ -46,7 +46,7 @@ class Weights:
             )
 
     def group_of(self, micro_batch: int) -> int:
-        """The group it belongs to, from 0."""
+        """The group of a micro-batch, from 0."""
         return micro_batch // self.group if self.group else 0
 
 

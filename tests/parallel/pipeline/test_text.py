@@ -80,8 +80,8 @@ def test_how_it_looks():
         ("F0&F1", "'F0&F1'"),
         ("F0&W0", "'F0&W0'"),
         ("# stages 0 3 | 1 2\n0F0\n0F0", "0F0 in the row of rank 1, which has stages"),
-        ("# stages 0 | 1\nF0", "1 rows, but the line # stages tells those of 2 ranks"),
-        ("# cut: 3 ranks, 1 micro-batch, flush\nF0 B0\nF0 B0", "2 rows, but the first line tells of 3 ranks"),
+        ("# stages 0 | 1\nF0", "1 rows, but the line # stages is for 2 ranks"),
+        ("# cut: 3 ranks, 1 micro-batch, flush\nF0 B0\nF0 B0", "2 rows, but the first line is for 3 ranks"),
     ],
 )
 def test_what_cannot_be_read(text, fault):
