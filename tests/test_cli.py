@@ -327,7 +327,7 @@ def test_a_schedule_of_ones_own_is_drawn_and_then_trained_with(name, text, tmp_p
     ("words", "rows", "fault"),
     [
         ("--micro-batches=2", "F0 F1 B0 B1\nF0 B0 F1 B1\n", "mine.txt is a schedule of 2 ranks and 2 micro-batches; "),
-        ("--pp=2 --micro-batches=3", "F0 F1 B0 B1\nF0 B0 F1 B1\n", "asked for are 2 and 3"),
+        ("--pp=2 --micro-batches=3", "F0 F1 B0 B1\nF0 B0 F1 B1\n", "needs 2 and 3"),
         ("--pp=2 --micro-batches=2", "F0 F1 B0 B1\nF0 B0 F1\n", "micro-batch 1 needs F1 and B1"),
         ("--pp=2 --micro-batches=2 --chunks=2", "F0 F1 B0 B1\nF0 B0 F1 B1\n", "chunks is for schedule"),
         ("--pp=2 --micro-batches=2", "F0 X1\n", "'X1' in the row of rank 0 is no action"),

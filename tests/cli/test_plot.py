@@ -180,7 +180,7 @@ def test_a_schedule_as_text_and_from_text(tmp_path, monkeypatch, capsys):
         assert out.count("the longest rank's own span        3.0000     3.0000") == 1
         assert out.count("the longest rank's own span        3.0000          -") == 1
         assert "mine.txt: 9; idle" in (tmp_path / "two.svg").read_text()
-        with pytest.raises(ArgumentError, match=r"mine.txt is a schedule of 2 ranks and 2 .* asked for are 4 and 2"):
+        with pytest.raises(ArgumentError, match=r"mine.txt is a schedule of 2 ranks and 2 .* needs 4 and 2"):
             command("schedule", *words, "--stages", 4)
     command("schedule", "mine.txt")
     assert is_png(tmp_path / "mine-2-2.png")

@@ -1,6 +1,6 @@
-"""Every schedule by name, a family a file: pure functions of stages and micro-batches."""
+"""Every schedule by name, one family per file: pure functions of stages and micro-batches."""
 
-# Importing a family registers its schedules; they are listed in this order.
+# Importing a family registers its schedules, in this order.
 from simdist.parallel.pipeline.schedules import (  # noqa: F401, I001
     fill_drain,
     one_f_one_b,

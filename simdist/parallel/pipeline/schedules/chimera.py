@@ -1,16 +1,16 @@
-"""Chimera: two 1F1B pipelines in opposite directions, each of which fills the other's bubbles.
+"""Chimera: two 1F1B pipelines in opposite directions, which fill each other's bubbles.
 
-p  ranks, of which each has a stage of both pipelines     m  micro-batches     s  a stage, from 0
+p  ranks, each with a stage of both pipelines     m  micro-batches     s  a stage, from 0
 
-Were a forward to take as long as a backward, one slot, the j-th micro-batch of a direction would be at stage s
+If forward and backward each took one slot, the j-th micro-batch of a direction would be at stage s
 
     forward  in slot  2j + s                       slot    0  1  2  3  4  5  6  7  8  9
     backward in slot  2j + 2p - 1 - s              rank 0  F0    F1 F2 B2 F3 B3 B0    B1      F0, F1 go down
                                                    rank 1     F0 F2 F1 F3 B2 B0 B3 B1
 for the first p/2 of each direction; the next          rank 2     F2 F0 F3 F1 B0 B2 B1 B3
-p/2 begin 2p slots later. Stage s of one direction     rank 3  F2    F3 F0 B0 F1 B1 B2    B3      F2, F3 up
-is with stage p-1-s of the other, and p is even: their
-slots are never the same.
+p/2 begin 2p slots later. A rank has stage s of one    rank 3  F2    F3 F0 B0 F1 B1 B2    B3      F2, F3 go up
+direction and p-1-s of the other. As p is even, their
+slots never coincide.
 """
 
 from simdist.errors import ArgumentError
@@ -26,9 +26,9 @@ __all__ = ["chimera"]
 def chimera(stages: int, micro_batches: int) -> Schedule:
     """Less than half the bubble of 1F1B if backwards take as long as forwards, for twice the parameters.
 
-    The outer ranks keep p/2 + 1 micro-batches, the inner ones p.
-    The first half of the micro-batches, one more if m is odd, goes down. More than p of them follow as the paper's
-    direct concatenation: where backwards take longer than forwards it leaves bubbles in between.
+    The outermost ranks keep p/2 + 1 micro-batches, the innermost p.
+    The first half of the micro-batches, one more if m is odd, goes down. If m exceeds p, units of p are joined by the
+    paper's direct concatenation, which leaves bubbles in between if backwards take longer than forwards.
 
     Raises:
         ArgumentError: the number of stages is odd.
@@ -37,7 +37,7 @@ def chimera(stages: int, micro_batches: int) -> Schedule:
     """
     p, m = stages, micro_batches
     if p % 2:
-        raise ArgumentError(f"chimera on {p} stages: needs an even number, for every rank has one of each direction")
+        raise ArgumentError(f"chimera on {p} stages: needs an even number, as every rank has a stage of each direction")
     down = (m + 1) // 2
     rows = []
     for r in range(p):

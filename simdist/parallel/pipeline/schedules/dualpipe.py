@@ -1,18 +1,18 @@
-"""DualPipe: micro-batches enter at both ends, so that nearly every forward has a backward to hide its messages
-behind, and the other way round.
+"""DualPipe: micro-batches enter at both ends, so that nearly every forward overlaps with a backward, and each hides
+the messages of the other.
 
-    p  ranks     n  micro-batches of a direction     h  ranks of a half     k  places from the outer end of it
+    p  ranks     n  micro-batches per direction     h  ranks of a half     k  distance from its outer end
 
-A rank does two chunks, 0 and 1. In DualPipe these are stages of two copies of the model, which run down and up the
-ranks; rank p-1-r does what rank r does, with the other direction's micro-batches. In DualPipeV they are the two
-stages of a V, as if DualPipe were folded in the middle: half as many ranks, and one copy.
+A rank has two chunks, 0 and 1. In DualPipe these are stages of two copies of the model, which run down and up the
+ranks; rank p-1-r mirrors rank r, with the micro-batches of the other direction. In DualPipeV they are the two stages
+of a V, as if DualPipe were folded in the middle: half as many ranks, and one copy.
 
     1  F⁰                × 2(h-k-1)      4  F⁰&B¹ F¹&B⁰       × n-2h+k+1     7  W I⁰     × h-k-1
     2  F⁰ F¹             × k+1           5  B¹ F¹&B⁰          × h-k-1        8  W        × k+1
     3  I¹ W¹ F¹          × h-k-1         6  B¹ B⁰             × k+1, the second half of these in halves
 
 Source: DeepSeek-AI 2024, DeepSeek-V3 Technical Report, arXiv 2412.19437, section 3.2.1 and figure 5; steps 1 to 8 and
-DualPipeV after the code that they published, github.com/deepseek-ai/DualPipe.
+DualPipeV follow their code, github.com/deepseek-ai/DualPipe.
 """
 
 from collections import Counter, deque
@@ -38,15 +38,15 @@ __all__ = ["dualpipe", "dualpipe_v"]
 def dualpipe(stages: int, micro_batches: int) -> Schedule:
     """Both directions at once: twice the parameters, p + 1 micro-batches kept on every rank.
 
-    The first half of the micro-batches, one more if m is odd, goes down. The paper has m even and at least 2p; of
-    fewer those are left out of its rows that are not there.
+    The first half of the micro-batches, one more if m is odd, goes down. The paper needs m even and at least 2p; for
+    other m, missing micro-batches are left out of its rows.
 
     Raises:
         ArgumentError: the number of stages is odd.
     """
     p, m = stages, micro_batches
     if p % 2:
-        raise ArgumentError(f"dualpipe on {p} stages: needs an even number, for its two directions meet in the middle")
+        raise ArgumentError(f"dualpipe on {p} stages: needs an even number, as its two directions meet in the middle")
     n_down, n_up = (m + 1) // 2, m // 2
     rows = []
     for r in range(p):
@@ -58,14 +58,14 @@ def dualpipe(stages: int, micro_batches: int) -> Schedule:
 
 @named("dualpipe-v")
 def dualpipe_v(stages: int, micro_batches: int) -> Schedule:
-    """DualPipe folded into a V. Its code has m of at least 2p; of fewer those are left out that are not there."""
+    """DualPipe folded into a V. The published code needs m of at least 2p; missing micro-batches are left out."""
     p, m = stages, micro_batches
     rows = [_numbered(_row(p, r, max(m, 2 * p)), ((0, m), (0, m))) for r in range(p)]
     return Schedule("dualpipe-v", rows, v_shape(p), m)
 
 
 class _Writer:
-    """Writes a row; each chunk's micro-batches come in order."""
+    """Writes a row; the micro-batches of each chunk come in order."""
 
     def __init__(self) -> None:
         self.row: list[Action] = []
@@ -81,7 +81,7 @@ class _Writer:
         self.row.append(Forward(self._next(Forward, chunk), chunk))
 
     def backward(self, chunk: int, halves: bool = False) -> None:
-        """B; or I, with its W for later."""
+        """B; or I, whose W stays pending."""
         i = self._next(Backward, chunk)
         self.row.append(BackwardInput(i, chunk) if halves else Backward(i, chunk))
         if halves:
@@ -93,7 +93,7 @@ class _Writer:
         self.row.append(Overlapped(f, b))
 
     def weight(self) -> None:
-        """The W that is due longest."""
+        """The oldest pending W."""
         self.row.append(self._pending.popleft())
 
 
@@ -110,7 +110,7 @@ def _row(h: int, k: int, n: int) -> list[Action]:
         to.weight()
         to.forward(1)
     for i in range(n - 2 * h + k + 1):
-        if i == 0 and k == h - 1:  # apart, for what this forward makes is waited for
+        if i == 0 and k == h - 1:  # not a pair, so that the forward's output is ready sooner
             to.forward(0)
             to.backward(1)
         else:
@@ -130,10 +130,10 @@ def _row(h: int, k: int, n: int) -> list[Action]:
 
 
 def _numbered(row: list[Action], directions: tuple[tuple[int, int], tuple[int, int]]) -> list[Action]:
-    """The row with the micro-batches numbered as in the batch, without those that are not there.
+    """The row with micro-batches numbered as in the batch, without missing ones.
 
     Args:
-        directions: for each chunk the first micro-batch, and how many there are.
+        directions: for each chunk, its first micro-batch and their number.
     """
     numbered: list[Action] = []
     for action in row:

@@ -10,7 +10,7 @@ __all__ = ["breadth_first", "gpipe", "naive"]
 
 @named("naive")
 def naive(stages: int, micro_batches: int) -> Schedule:
-    """One micro-batch in the pipeline at a time: always one rank works, and all others wait."""
+    """One micro-batch in the pipeline at a time: one rank works while all others wait."""
     row = [action for i in range(micro_batches) for action in (Forward(i), Backward(i))]
     return Schedule("naive", [row] * stages)
 
@@ -28,8 +28,8 @@ def gpipe(stages: int, micro_batches: int) -> Schedule:
 
 @named("breadth-first")
 def breadth_first(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
-    """Looped: a rank has several stages, and does all micro-batches on one before it goes to the next. Whole
-    stages at a time are good for data parallelism: their weights are gathered and their gradients reduced once.
+    """A rank has several stages, and runs all micro-batches on one before the next. With sharded data parallelism,
+    the weights of each stage are then gathered, and its gradients reduced, only once.
 
     Source: Lamy-Poirier 2023, Breadth-First Pipeline Parallelism, arXiv 2211.05953.
     """

@@ -1,9 +1,9 @@
-"""1F1B: after a warm-up each rank does a forward and a backward in turn, so what it keeps does not grow.
+"""1F1B: after a warm-up each rank alternates forwards and backwards, so that its memory does not grow.
 
 p  stages     m  micro-batches     v  chunks a rank     r  this rank, from 0
 
 rank 0    F0 F1 F2 F3 B0 F4 B1 …        warm-up: p-1-r forwards, one for each rank that the first
-rank 1    F0 F1 F2 B0 F3 B1 …           micro-batch still has to go through before it comes back
+rank 1    F0 F1 F2 B0 F3 B1 …           micro-batch passes before its backward comes back
 rank 2    F0 F1 B0 F2 B1 …
 rank 3    F0 B0 F1 B1 …
 """
@@ -19,7 +19,7 @@ __all__ = ["eager_1f1b", "interleaved_1f1b", "one_f_one_b"]
 
 @named("1f1b")
 def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
-    """Rank r keeps p-r micro-batches at most.
+    """Rank r keeps at most p-r micro-batches.
 
     Source: Narayanan et al. 2021, arXiv 2006.09503, PipeDream-Flush; arXiv 2104.04473, section 2.2.1.
     """
@@ -29,7 +29,7 @@ def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
 
 @named("eager-1f1b")
 def eager_1f1b(stages: int, micro_batches: int) -> Schedule:
-    """Twice the warm-up: an activation arrives a turn before it is needed, which hides its way.
+    """Twice the warm-up: an activation arrives a turn before it is needed, so that its transfer is hidden.
 
     Source: Zhuang et al. 2023, On Optimizing the Communication of Model Parallelism, arXiv 2211.05322.
     """
@@ -41,11 +41,11 @@ def eager_1f1b(stages: int, micro_batches: int) -> Schedule:
 def interleaved_1f1b(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
     """Each rank has v stages, p apart, so the pipeline fills in 1/v of the time, with v times the messages.
 
-    Forwards take p micro-batches through chunk 0, the same through chunk 1, and so on; then the next p. Backwards
-    go through the chunks from the last. The warm-up is that of 1F1B for the last chunk, p forwards for each chunk
-    before it, and once more p-1-r, because a rank does a backward only every other turn on the way back up.
+    Forwards take p micro-batches through chunk 0, then through chunk 1, and so on; then the next p. Backwards go
+    through the chunks from last to first. The warm-up is that of 1F1B for the last chunk, p forwards for each chunk
+    before it, and another p-1-r, because ranks do a backward only every other turn.
 
-    Where p does not divide m, the last p are not complete (Megatron-LM refuses such an m).
+    If p does not divide m, the last group of p is incomplete (Megatron-LM refuses such an m).
 
     Source: Narayanan et al. 2021, Megatron-LM, arXiv 2104.04473, section 2.2.2 and figure 4.
     """

@@ -1,5 +1,5 @@
-"""PipeDream: 1F1B without a flush. A stage updates its weights while others still work on micro-batches that have
-seen the old ones, so it has to keep versions; which a micro-batch sees is told by `simdist.parallel.pipeline.weights`.
+"""PipeDream: 1F1B without a flush. A stage updates its weights while micro-batches that used the old ones are in
+flight, so it keeps several versions; see `simdist.parallel.pipeline.weights`.
 """
 
 from simdist.errors import ArgumentError
@@ -12,13 +12,13 @@ __all__ = ["pipedream", "pipedream_2bw", "pipedream_vertical_sync"]
 
 
 def _without_flush(name: str, stages: int, micro_batches: int, weights: Weights) -> Schedule:
-    """The rows of 1F1B, whose pipeline never empties but at the end of all."""
+    """The rows of 1F1B, with updates between micro-batches."""
     return Schedule(name, one_f_one_b(stages, micro_batches).rows, weights=weights)
 
 
 @named("pipedream")
 def pipedream(stages: int, micro_batches: int) -> Schedule:
-    """An update after every backward; a micro-batch's forward and backward on a stage see the same version of it.
+    """An update after every backward; on each stage, a micro-batch's forward and backward use the same version.
 
     w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+2), …, w_n(t)) on n stages, ν the learning rate; stage i, from 1, keeps
     n-i+1 versions.
@@ -30,7 +30,7 @@ def pipedream(stages: int, micro_batches: int) -> Schedule:
 
 @named("pipedream-vertical-sync")
 def pipedream_vertical_sync(stages: int, micro_batches: int) -> Schedule:
-    """An update after every backward; a micro-batch sees the same version on all stages.
+    """An update after every backward; a micro-batch uses the same version on all stages.
 
     w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+1), …, w_n(t-n+1)) on n stages.
 
@@ -41,13 +41,13 @@ def pipedream_vertical_sync(stages: int, micro_batches: int) -> Schedule:
 
 @named("pipedream-2bw")
 def pipedream_2bw(stages: int, micro_batches: int, group: int = 0) -> Schedule:
-    """An update after every group of micro-batches, of which each sees the version before the newest: two are kept.
+    """An update after every group of micro-batches; each group uses the version before the newest, so two are kept.
 
-    W(t+1) = W(t) - ν ∇f(W(t-1)), where t counts groups: SGD, one step late.
+    W(t+1) = W(t) - ν ∇f(W(t-1)), where t counts groups: SGD with gradients one step late.
 
     Args:
-        group: micro-batches to an update, as many as stages where not given; fewer cannot be: when a group enters,
-            the one before the last must have left.
+        group: micro-batches per update, at least the number of stages, which is the default: when a group enters, the
+            last but one must have left.
 
     Raises:
         ArgumentError: the group has fewer micro-batches than there are stages.

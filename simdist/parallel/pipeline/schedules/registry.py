@@ -15,10 +15,10 @@ __all__ = ["FILES", "first_name", "named", "options", "schedule", "schedules"]
 Maker = TypeVar("Maker", bound=Callable[..., Schedule])
 
 FILES = ".txt"
-"""How the name of a schedule ends that is in a file: as `simdist.parallel.pipeline.text` describes."""
+"""The ending of names that are files, in the format of `simdist.parallel.pipeline.text`."""
 
 _MAKERS: dict[str, Callable[..., Schedule]] = {}
-_OTHER_NAMES = {  # as they are called in arXiv 2007.01045, 2006.09503, 2401.10241, 2405.15362 and 2412.19437
+_OTHER_NAMES = {  # their names in arXiv 2007.01045, 2006.09503, 2401.10241, 2405.15362 and 2412.19437
     "dapple": "1f1b",
     "pipedream-flush": "1f1b",
     "1f1b-i": "interleaved-1f1b",
@@ -27,12 +27,12 @@ _OTHER_NAMES = {  # as they are called in arXiv 2007.01045, 2006.09503, 2401.102
     "zb-2p": "zb-auto",
     "v-zb": "zb-v",
 }
-_MOST_ACTIONS = 1 << 24  # of a kind: what is made of them takes gigabytes
+_MOST_ACTIONS = 1 << 24  # of forwards; more would take gigabytes
 
 
 def named(name: str) -> Callable[[Maker], Maker]:
-    """Register the function below, which makes a schedule from stages, micro-batches and options of its own. Then
-    `schedule` knows it, and so do `simdist plot schedule` and `simdist train --schedule`.
+    """Register a function that makes a schedule from stages, micro-batches and any options. `schedule`,
+    `simdist plot schedule` and `simdist train --schedule` then accept its name.
 
         @named("mine")
         def mine(stages, micro_batches):
@@ -40,7 +40,7 @@ def named(name: str) -> Callable[[Maker], Maker]:
             row = [*map(Forward, m), *map(BackwardInput, m), *map(BackwardWeight, m)]
             return Schedule("mine", [row] * stages)
 
-    Of options the command line has `chunks`, stages a rank, and what the schedule is made for gives `times`.
+    The command line sets the option `chunks`, the stages of a rank; training sets `times`.
     """
 
     def register(maker: Maker) -> Maker:
@@ -56,7 +56,7 @@ def schedules() -> list[str]:
 
 
 def first_name(name: str) -> str:
-    """What a schedule is called here that another paper calls otherwise, or in capitals."""
+    """The name in simdist of a schedule given by another paper's name, or in capitals."""
     if name in _MAKERS:
         return name
     small = name.lower()
@@ -64,10 +64,10 @@ def first_name(name: str) -> str:
 
 
 def options(name: str) -> list[str]:
-    """What a schedule takes besides stages and micro-batches.
+    """The options of a schedule besides stages and micro-batches.
 
     Raises:
-        UnknownNameError: there is no such schedule; the message lists those there are.
+        UnknownNameError: there is no such schedule; the message lists all.
     """
     return [option for option in signature(_maker(name)).parameters if option not in ("stages", "micro_batches")]
 
@@ -82,26 +82,26 @@ def _maker(name: str) -> Callable[..., Schedule]:
 
 
 def _loaded(path: str, stages: int, micro_batches: int) -> Schedule:
-    """The one in a file, whatever it is for, if it can be carried out."""
+    """The schedule in a file, for any number of stages and micro-batches, if it is valid."""
     found = load(path)
     validate(found)
     return found
 
 
 def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Schedule:
-    """The schedule of this name; other papers' names will do, as dapple for 1f1b. Or that of a file, mine.txt.
+    """The schedule of this name, or in this file, such as mine.txt. Other papers' names work too: dapple for 1f1b.
 
     Args:
-        stages: how many ranks stand in line, p. What cuts the model finer than that says so.
-        micro_batches: how many go through, m; fewer than stages are welcome.
-        others: options of the schedule's own: chunks, where a rank may have any number; group, micro-batches to an
-            update; memory_limit, times and memory, for which zb-auto searches one.
+        stages: the number of ranks, p; some schedules cut the model into more stages than that.
+        micro_batches: m; it may be less than `stages`.
+        others: options of the schedule: chunks, the stages of a rank; group, the micro-batches per update; times, for
+            v-half, v-min and zb-auto; memory_limit and memory, for zb-auto.
 
     Raises:
-        UnknownNameError: no such schedule or option; the message lists those there are.
-        DataError, ScheduleError: the file cannot be read, or its schedule not be carried out.
-        ArgumentError: what is made or in the file is for other numbers; or a number is below 1, or not one for which
-            the schedule is defined; or more than memory holds.
+        UnknownNameError: no such schedule or option; the message lists all.
+        DataError, ScheduleError: the file cannot be read, or its schedule is invalid.
+        ArgumentError: a number is below 1, too large, or not supported by the schedule; or the schedule made, or in
+            the file, is for other numbers.
     """
     known = options(name)
     for option in others:
@@ -119,6 +119,6 @@ def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Sched
     if (made.num_ranks, made.num_micro_batches) != (stages, micro_batches):
         raise ArgumentError(
             f"{name} is a schedule of {made.num_ranks} ranks and {made.num_micro_batches} micro-batches; "
-            f"asked for are {stages} and {micro_batches}"
+            f"needs {stages} and {micro_batches}"
         )
     return made

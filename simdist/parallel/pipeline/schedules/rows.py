@@ -1,4 +1,4 @@
-"""Rows: what the rows of many schedules are put together from."""
+"""Rows: building blocks for the rows of schedules."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,17 +8,17 @@ __all__ = ["alternate", "backwards", "forwards", "only", "split"]
 
 
 def forwards(micro_batches: int) -> list[Action]:
-    """Row F0 F1 F2 …, to the last."""
+    """The forwards F0, F1, F2 and so on."""
     return [Forward(i) for i in range(micro_batches)]
 
 
 def backwards(micro_batches: int) -> list[list[Action]]:
-    """Row [B0] [B1] [B2] …, to the last."""
+    """The backwards [B0], [B1], [B2] and so on, each a list."""
     return [[Backward(i)] for i in range(micro_batches)]
 
 
 def split(micro_batches: int, lag: int) -> list[list[Action]]:
-    """Backwards in halves, each W so many micro-batches behind its I: with lag 1, [I0] [I1 W0] [I2 W1] … and W's."""
+    """Backwards in halves, each W `lag` micro-batches behind its I: with lag 1, [I0] [I1 W0] … and the last W's."""
     halves: list[list[Action]] = [
         [BackwardInput(i), *([BackwardWeight(i - lag)] if i >= lag else [])] for i in range(micro_batches)
     ]
@@ -27,7 +27,7 @@ def split(micro_batches: int, lag: int) -> list[list[Action]]:
 
 
 def alternate(warm_up: int, forwards: Sequence[Action], backwards: Sequence[Sequence[Action]]) -> list[Action]:
-    """So many forwards, then a forward and a backward in turn, then what is left of the backwards.
+    """`warm_up` forwards, then a forward and a backward in turn, then the remaining backwards.
 
     alternate(2, F0 F1 F2 F3, B0 B1 B2 B3)  =  F0 F1 | F2 B0 F3 B1 | B2 B3
     """
@@ -38,10 +38,10 @@ def alternate(warm_up: int, forwards: Sequence[Action], backwards: Sequence[Sequ
 
 
 def only(micro_batches: int, row: Iterable[Action]) -> list[Action]:
-    """The row without the micro-batches from this number on; of a pair the part that is left.
+    """The row without the micro-batches from this number on; of a pair, the remaining part.
 
-    So a schedule that its paper defines for certain numbers of micro-batches is made for the next such number, and
-    what is too much left out. It can be carried out as before: no micro-batch needs another.
+    A schedule that its paper defines only for certain numbers of micro-batches is made for the next such number, and
+    the surplus removed. It stays valid, because no micro-batch needs another.
     """
     kept: list[Action] = []
     for action in row:

@@ -1,15 +1,15 @@
-"""V-shapes with little memory: a building block, which is the way of one micro-batch, repeated every 6 moments.
+"""V-shapes with little memory: a building block, the path of one micro-batch, is repeated every 6 time steps.
 
     p  ranks     r  this rank     two chunks a rank: F⁰ goes down the ranks, F¹ up to the loss, I¹ down, I⁰ up
 
-    rank 0    F⁰            F¹ I¹            I⁰      δ    how many moments later the next rank follows, in each of
-    rank 1        F⁰     F¹       I¹      I⁰              the four sweeps; the turns between them are 1 to 6
-    rank 2           F⁰ F¹           I¹ I⁰           gaps of a rank, two in every 6 moments, are for W's
+    rank 0    F⁰            F¹ I¹            I⁰      δ    time steps from a rank to the next, in each of the four
+    rank 1        F⁰     F¹       I¹      I⁰              sweeps; the turns between sweeps take 1 to 6
+    rank 2           F⁰ F¹           I¹ I⁰           a rank's gaps, two in every 6 time steps, are for W's
 
-A chunk's activations are kept from F to I, its lifespan; as a block starts every 6 moments, lifespan / 6 of them are
-kept at once. Where chunk 0's is long chunk 1's is short, so all ranks keep the same. The block is made for actions
-that all take one moment. Where they do not, the F's and I's keep its order, and with it its memory, and only the W's
-move.
+A chunk's activations are kept from F to I, its lifespan. As a block starts every 6 time steps, lifespan / 6 of them
+are kept at once. Where the lifespan of chunk 0 is long, that of chunk 1 is short, so all ranks keep about the same. The
+block assumes that every action takes one time step. For other times, the F's and I's keep its order, and so its
+memory, and only the W's move.
 
 Source: Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362.
 """
@@ -30,10 +30,10 @@ from simdist.parallel.pipeline.times import Clockwork, Times
 __all__ = ["v_half", "v_min"]
 
 _REPEAT = 6
-_LEAST_GAP = 0.5  # of TW: how long a rank must have to wait to do a W meanwhile, where times differ
+_LEAST_GAP = 0.5  # in TW: the shortest wait that a rank fills with a W, where times differ
 
 _Block = list[dict[tuple[type[Part], int], int]]
-"""For each rank the moments of F⁰, F¹, I¹ and I⁰, by kind and chunk."""
+"""For each rank, the time steps of F⁰, F¹, I¹ and I⁰, by kind and chunk."""
 
 
 @named("v-half")
@@ -41,10 +41,10 @@ def v_half(stages: int, micro_batches: int, times: Times | None = None) -> Sched
     """Half of 1F1B's memory, p/2 + 1 micro-batches, and where TF = TB = TW half of its bubble: δ = 2, 1, 2, 1.
 
     Args:
-        times: for which W's find their places; where not given TF = TB = TW, and messages take no time.
+        times: to place W's by; where not given TF = TB = TW, and messages take no time.
 
     Raises:
-        ArgumentError: times of another number of stages than 2p.
+        ArgumentError: `times` has another number of stages than 2p.
     """
     return _squeezed("v-half", _block(stages, 2, 1, 2, 1), micro_batches, 2 * ((stages + 2) // 2), times)
 
@@ -59,7 +59,7 @@ def v_min(stages: int, micro_batches: int, times: Times | None = None) -> Schedu
 
 
 def _block(p: int, down: int, up: int, down_again: int, up_again: int) -> _Block:
-    """The block with the shortest turns for which no rank ever has to do two things at one moment."""
+    """The block with the shortest turns for which no rank has two actions in the same time step."""
     last = p - 1
     for turns in sorted(product(range(1, _REPEAT + 1), repeat=3), key=sum):
         f1 = down * last + turns[0]
@@ -80,8 +80,8 @@ def _block(p: int, down: int, up: int, down_again: int, up_again: int) -> _Block
 
 
 def _squeezed(name: str, block: _Block, m: int, most: int, times: Times | None) -> Schedule:
-    """The block m times. F's and I's stay in its order, but each is done as soon as it can be. A W is done where a
-    rank would wait, or would keep more than `most` chunks: by the times that are given, if that is better.
+    """The block m times. F's and I's stay in its order, but each runs as soon as it can. A W runs where a rank would
+    wait, or would keep more than `most` chunks: by the given times if that is better, else by equal ones.
     """
     shape = v_shape(len(block))
     equal = Schedule(name, _Play(block, m, most, Times(), 1.0).rows(), shape, m)
@@ -92,11 +92,11 @@ def _squeezed(name: str, block: _Block, m: int, most: int, times: Times | None) 
 
 
 class _Play:
-    """All ranks at once, in the order of time.
+    """Plays all ranks in the order of time.
 
     Args:
-        most: chunks that a rank may keep.
-        least_gap: how long it must have to wait, in parts of TW, to do a W meanwhile.
+        most: the chunks a rank may keep.
+        least_gap: the shortest wait, in TW, that a rank fills with a W.
     """
 
     def __init__(self, block: _Block, m: int, most: int, times: Times, least_gap: float) -> None:
@@ -107,11 +107,11 @@ class _Play:
         self.least_gap = least_gap
         self.num_stages = 2 * p
         self.made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
-        self.asked: dict[Value, int] = {}  # which rank has nothing to do without it
-        self.next = [(0.0, r) for r in range(p)]  # when a rank is to look what it can do
+        self.asked: dict[Value, int] = {}  # the rank that waits for it
+        self.next = [(0.0, r) for r in range(p)]  # when each rank chooses its next action
 
     def rows(self) -> Sequence[Sequence[Action]]:
-        """What each rank does."""
+        """The actions of each rank."""
         while self.next:
             now, r = heappop(self.next)
             rank = self.ranks[r]
@@ -127,7 +127,7 @@ class _Play:
         return [rank.row for rank in self.ranks]
 
     def _wait(self, r: int, now: float) -> float:
-        """How long a rank has to wait for its next F or I; for ever where that is not known, or there is none."""
+        """How long a rank waits for its next F or I; infinite if that is not known yet, or if there is none."""
         rank = self.ranks[r]
         if not rank.order or (rank.room == 0 and isinstance(rank.order[0], Forward)):
             return inf
@@ -139,7 +139,7 @@ class _Play:
         return when if where == r else when + self.times.hop(where, r)
 
     def _do(self, r: int, part: Part, now: float) -> None:
-        """An action, from now on."""
+        """Run an action, from now on."""
         end = now + self.clockwork.of(r, part)
         for value in self.ranks[r].does(part, self.num_stages):
             self.made[value] = end, r
@@ -150,7 +150,7 @@ class _Play:
 
 
 class _Rank:
-    """What a rank has done, and is to do."""
+    """The past and future actions of a rank."""
 
     def __init__(self, moments: dict[tuple[type[Part], int], int], m: int, stages: tuple[int, int], most: int) -> None:
         of = [(at + _REPEAT * i, kind, i, chunk) for (kind, chunk), at in moments.items() for i in range(m)]
@@ -161,11 +161,11 @@ class _Rank:
         self._stages = stages
 
     def needs(self) -> Value | None:
-        """What the next F or I waits for."""
+        """The value that the next F or I needs."""
         return self.order[0].needs(self._stages[self.order[0].chunk])
 
     def does(self, part: Part, num_stages: int) -> tuple[Value, ...]:
-        """Note that it does this; returns what comes of it."""
+        """Record an action; returns the values it produces."""
         self.row.append(part)
         if isinstance(part, Forward):
             self.room -= 1

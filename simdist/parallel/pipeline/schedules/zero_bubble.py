@@ -1,9 +1,9 @@
-"""Zero bubble: backward in halves. Only the gradient of the input, I, is waited for; those of the weights, W, fill
-what would be bubbles.
+"""Zero bubble: backward in halves. Other stages only wait for the gradient of the input, I; the gradients of the
+weights, W, fill what would be bubbles.
 
     p  stages     m  micro-batches     r  this rank, from 0
 
-Source: Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241. What is I here is B there.
+Source: Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241. The paper writes B for I.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ __all__ = ["zb_h1", "zb_h2", "zb_v"]
 
 @named("zb-h1")
 def zb_h1(stages: int, micro_batches: int) -> Schedule:
-    """1F1B in halves, W r micro-batches behind: a third of the bubble if TF = TB = TW, at 1F1B's peak memory.
+    """1F1B with W r micro-batches behind I: a third of the bubble if TF = TB = TW, at 1F1B's peak memory.
 
     Source: section 2, ZB-H1.
     """
@@ -42,12 +42,12 @@ def zb_h2(stages: int, micro_batches: int) -> Schedule:
 def zb_v(stages: int, micro_batches: int) -> Schedule:
     """Two chunks a rank, in a V: no bubble where TF = TB = TW, at the memory of 1F1B's first rank, on all ranks.
 
-    The loss is on rank 0, so its backward starts where the forward has come back. Chunk 0 and 1 of this rank:
+    The loss is on rank 0, so backward starts where forward ends. F⁰ is of chunk 0, F¹ of chunk 1:
 
         rank 0    F⁰ × 2p-1                F¹I¹W¹ × p       F⁰I⁰W⁰F¹I¹W¹ …    I⁰W⁰ × p
         rank r    F⁰ × 2(p-r)-1  F¹F⁰ × r  F¹I¹W¹ × p-r     F⁰I⁰W⁰F¹I¹W¹ …    I⁰I¹ × r  I⁰W⁰ × p-r, and W's
 
-    The warm-up takes 2p-1 micro-batches; of fewer, those that are there.
+    The warm-up takes 2p-1 micro-batches; with fewer, missing ones are left out.
 
     Source: section 6, ZB-V.
     """
@@ -60,7 +60,7 @@ def _v_row(p: int, r: int, m: int) -> list[Action]:
     row: list[Action] = []
 
     def then(*words: str) -> None:
-        """The next micro-batch of each of these, such as F0: a forward of chunk 0."""
+        """Add the next micro-batch of each word; F0 is a forward of chunk 0."""
         for word in words:
             row.append(LETTERS[word[0]](done[word], int(word[1])))
             done[word] += 1
