@@ -1,4 +1,4 @@
-"""The automatic scheduler: a search for the schedule with the shortest longest span within a limit of memory."""
+"""The automatic scheduler: searches for the schedule whose longest span is shortest, within a memory limit."""
 
 from simdist.parallel.pipeline.schedules.automatic.zb_auto import ZB_MEMORY, lower_bound, zb_auto
 

@@ -1,11 +1,11 @@
-r"""Bound: how long the longest span of a stage is at least, whatever the schedule.
+r"""Bound: a lower bound of the longest span of any stage, for all schedules.
 
-    stage i    F F F F        B . .    .      B . . . W      head: until the first B is back there are only so many
-                 \            /             /                 F's to do, as many as the limit holds
+    stage i    F F F F        B . .    .      B . . . W      head: before its first B, a stage can only do F's, at most
+                 \            /             /                 as many as the limit holds
     stage j        F    . . B           B   . . .            tail: when the last B leaves stage j, it has done all its
                                         |                    F's and B's, and all W's but those that the limit holds
 
-A span is a stage's own, from its first F to its last W.
+A stage's span is from its first F to its last W.
 """
 
 from itertools import combinations
@@ -16,10 +16,10 @@ __all__ = ["first_back", "lower_bound"]
 
 
 def lower_bound(given: Problem) -> float:
-    """The longest span cannot be shorter than this; whether one so short can be had is not said.
+    """The longest span cannot be shorter than this; there may be no schedule that reaches it.
 
-    It is the largest of: a stage's work; that with a head, with a tail, or both; and what the limit admits when all
-    micro-batches' M_B's, from F to B, and M_W's, while W, are laid beside each other in time.
+    It is the largest of: a stage's work; its work with a head, a tail, or both; and the sum of memory times duration
+    over all micro-batches, of M_B from F to B and M_W during W, divided by the limit.
     """
     p, m, kept = given.p, given.m, given.memory
     heads = [_head(given, i) for i in range(p)]
@@ -37,11 +37,11 @@ def lower_bound(given: Problem) -> float:
 
 
 def first_back(given: Problem, i: int) -> float:
-    """From the start of a stage's first F until it can begin its first B."""
+    """The time from the start of a stage's first F until it can begin its first B."""
     return sum(given.f[i:]) + sum(given.b[i + 1 :]) + sum(given.down[i:]) + sum(given.up[i:])
 
 
 def _head(given: Problem, i: int) -> float:
-    """Until a stage's first B, and what F's are then left to do."""
+    """The time until a stage's first B, plus the F's that cannot fit before it."""
     done = given.most(given.memory.backward, given.memory.backward)
     return first_back(given, i) + (given.m - done) * given.f[i]

@@ -1,16 +1,16 @@
-"""Dispatch: the schedule that comes of it when every stage, whenever it is free, chooses by rules what to do next.
+"""Dispatch: a schedule in which every stage, whenever it is free, chooses its next action by rules.
 
-    B there?       do it: another stage waits for it
-    F there?       do it, if there is memory and no B is just about to come
-    else W         if one is pending, and fits before what comes next; it also makes room for an F
+    B ready?       do it: another stage waits for it
+    F ready?       do it, if there is memory and no B is about to arrive
+    else W         if one is pending, and fits before the next arrival; it also makes room for an F
     else           wait
 
-    stage 0    F F F F F F . B W B F B F B W B W B W B W W W          up to the first B only F's, as many as
-    stage 1      F F F F F B F B W B F B F B W B W B W B W W W W      `warm_up` says; then W's where there would
-    stage 2        F F F B F B F B F B F B F B W B W B W W W W W W    be a bubble, or memory is full; in the end
-    stage 3          F B F B F B F B F B F B F B F B W W W W W W W W  all W's that are left
+    stage 0    F F F F F F . B W B F B F B W B W B W B W W W          before the first B only F's, at most
+    stage 1      F F F F F B F B W B F B F B W B W B W B W W W W      `warm_up`; then W's where there would
+    stage 2        F F F B F B F B F B F B F B W B W B W W W W W W    be a bubble, or memory is full; at the
+    stage 3          F B F B F B F B F B F B F B F B W W W W W W W W  end all remaining W's
 
-A stage knows what has been begun elsewhere and when it will arrive, and nothing of what is still to be chosen.
+A stage knows when values of actions that have begun will arrive, but not what other stages will choose.
 """
 
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ __all__ = ["Outcome", "Rules", "dispatch"]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is left open above, for each stage.
+    """The parameters of the choice, for each stage.
 
     Attributes:
-        warm_up: how many F's before the first B, at most.
-        f_waits: an F waits for a B that will be there within so many TF.
-        w_waits: a W waits for an F or B that will be there within so many TW, as long as there are F's to do.
-        w_waits_at_end: the same from then on, for all B's but the last.
-        w_waits_for_last: the same for the last B, on which the stages before have to wait as well.
-        f_in_turn: where both are there, an F goes before a B if a B was before.
+        warm_up: the most F's before the first B.
+        f_waits: an F waits for a B that arrives within this many TF.
+        w_waits: a W waits for an F or B that arrives within this many TW, while F's remain.
+        w_waits_at_end: the same after the last F, for all B's but the last.
+        w_waits_for_last: the same for the last B, which previous stages wait for too.
+        f_in_turn: if both are ready, an F goes before a B if the last action was a B.
     """
 
     warm_up: tuple[int, ...]
@@ -45,11 +45,11 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A schedule and what it costs.
+    """A schedule and its cost.
 
     Attributes:
         cost: the longest span of a stage.
-        rows: for each stage its actions in order, as letters; a letter's n-th is that of micro-batch n.
+        rows: for each stage its actions in order, as letters; the n-th of a letter is for micro-batch n.
     """
 
     cost: float
@@ -57,9 +57,9 @@ class Outcome:
 
 
 def dispatch(given: Problem, rules: Rules) -> Outcome:
-    """Let the stages choose, in the order of time; cost: 3pm choices.
+    """Let the stages choose, in the order of time. Takes at least 3pm choices.
 
-    No stage comes to a stop before its end: the oldest micro-batch anywhere can always go on.
+    There is no deadlock: the oldest micro-batch can always go on.
     """
     stages = [_Stage(given, rules, s) for s in range(given.p)]
     events = [(0.0, 0)]
@@ -88,7 +88,7 @@ def dispatch(given: Problem, rules: Rules) -> Outcome:
 
 
 class _Stage:
-    """A stage while it chooses: what it has done, and when what it needs arrives."""
+    """The state of a stage: its past actions, and when its inputs arrive."""
 
     __slots__ = (
         "_at_end",
@@ -123,7 +123,7 @@ class _Stage:
         self._f, self._b, self._w = given.f[s], given.b[s], given.w[s]
         self._m, self._m_b, self._m_w = given.m, given.memory.backward, given.memory.weight
         self._limit = given.limit * (1 + 1e-12)
-        self._reserve = max(0.0, self._m_w - self._m_b)  # so that of the F's that are kept one can always become a W
+        self._reserve = max(0.0, self._m_w - self._m_b)  # so that one of the kept F's can always become a W
         self._warm_up = rules.warm_up[s]
         self._f_waits = rules.f_waits[s] * self._f
         self._w_waits, self._at_end = rules.w_waits[s] * self._w, rules.w_waits_at_end[s] * self._w
@@ -131,7 +131,7 @@ class _Stage:
         self._f_in_turn = rules.f_in_turn[s]
 
     def choose(self, now: float) -> tuple[str, float]:
-        """F, B or W; or nothing, and when to look again."""
+        """F, B or W and now; or an empty string and when to choose again."""
         i, j = self.forwards, self.backwards
         f = self.activations[i] if i < len(self.activations) and (j or i < self._warm_up) else inf
         b = self.gradients[j] if j < len(self.gradients) else inf
@@ -151,7 +151,7 @@ class _Stage:
         return "", min(b, f) if f > now else b
 
     def do(self, letter: str, now: float) -> float:
-        """Do it; when it ends."""
+        """Do an action; returns when it ends."""
         self.row.append(letter)
         if letter == "F":
             self.forwards += 1

@@ -1,4 +1,4 @@
-"""Problem: what the automatic scheduler is given."""
+"""Problem: the input of the automatic scheduler."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,14 @@ __all__ = ["Problem", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """So many micro-batches through so many stages, within a limit of memory.
+    """m micro-batches through p stages, within a memory limit.
 
     Attributes:
         p, m: stages and micro-batches.
         f, b, w: TF, TB and TW of each stage.
         down, up: Tcomm from each stage but the last to the next, and back.
         memory: M_B and M_W.
-        limit: what a stage may keep at most, in the unit of these.
+        limit: the most a stage may keep, in the unit of `memory`.
     """
 
     p: int
@@ -34,25 +34,25 @@ class Problem:
 
     @property
     def busy(self) -> list[float]:
-        """How long each stage is at work."""
+        """How long each stage is busy."""
         return [self.m * (f + b + w) for f, b, w in zip(self.f, self.b, self.w, strict=True)]
 
     def fits(self, level: float) -> bool:
-        """Whether so much may be kept, but for what rounding adds."""
+        """Whether this level is within the limit, up to rounding."""
         return level <= self.limit * (1 + 1e-12)
 
     def most(self, first: float, each: float) -> int:
-        """How many of the m may be kept at once, where the first takes this and every other one that."""
+        """How many of the m fit at once, where the first takes `first` and every other `each`."""
         if not self.fits(first + (self.m - 1) * each):
             return 1 + int((self.limit * (1 + 1e-12) - first) / each)
         return self.m
 
 
 def problem(stages: int, micro_batches: int, times: Times, memory: Memory, limit: float) -> Problem:
-    """The problem in numbers.
+    """The problem for these times and this memory.
 
     Raises:
-        ArgumentError: times of another number of stages.
+        ArgumentError: `times` has another number of stages.
     """
     clockwork = Clockwork(Schedule("zb-auto", [[]] * stages), times)
     f, b, w = (

@@ -1,11 +1,10 @@
-"""Search: which rules give the shortest longest span, within one limit of memory.
+"""Search: the rules whose schedule has the shortest longest span, within one memory limit.
 
-    1    the same rule for all stages: every value of one, with the others as they are, and the best is kept; then
-         those of the next, and round again
-    2    one rule or two changed, by lot, on one stage or from there to the last: kept if it is not worse, and so on;
-         after so many runs from what 1 has found again
+    1    the same rules on all stages: try every value of one rule and keep the best, then the next rule; repeat
+    2    change one or two rules at random, on one stage or from there to the last; keep the change if it is not
+         worse; restart from the result of 1 after a fixed number of runs
 
-It ends where the lower bound is met, or after so many runs. The lots are the same every time.
+It ends when the lower bound is met, or after a maximum number of runs. The random numbers are the same every time.
 """
 
 from collections.abc import Iterator
@@ -20,8 +19,7 @@ from simdist.parallel.pipeline.schedules.automatic.problem import Problem
 __all__ = ["search"]
 
 _MOST_RUNS, _FEWEST_RUNS, _EFFORT = 2500, 24, 7_000_000
-"""Runs: the effort, divided by a run's 3pm choices to the power of 5/4, so that what is large takes less time in all
-than it would with as many choices as what is small."""
+"""The number of runs is the effort over (3pm)^(5/4), within these limits, so that the total time falls with pm."""
 
 _WAITS = (0.0, 0.1, 0.3, 0.6, 1.0)
 _MORE_WAITS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0, 1.5)
@@ -30,7 +28,7 @@ _CLIMB = 500
 
 
 def search(given: Problem) -> Outcome:
-    """The best that was found."""
+    """The best schedule found."""
     return _Search(given).best
 
 
@@ -48,7 +46,7 @@ class _Search:
             self._apart(together, self.best.cost, Random(seed))
 
     def _cost(self, rules: Rules) -> float:
-        """What these rules cost; what they lead to is kept if it is the best so far."""
+        """The cost of the schedule of these rules; keeps the schedule if it is the best so far."""
         self._runs -= 1
         found = dispatch(self._given, rules)
         if found.cost < self.best.cost:
@@ -69,7 +67,7 @@ class _Search:
         return rules
 
     def _everywhere(self) -> Iterator[list[dict[str, Any]]]:
-        """For each rule its values, on all stages."""
+        """For each rule, its values, the same on all stages."""
         p = self._given.p
         yield [{"warm_up": _warm_up(self._given, more)} for more in (1, -1, 2)]
         for name in ("w_waits_for_last", "w_waits_at_end", "w_waits", "f_waits"):
@@ -103,7 +101,7 @@ class _Search:
 
 
 def _warm_up(given: Problem, more: int) -> tuple[int, ...]:
-    """As many F's before the first B as there is time for, and so many more or fewer."""
+    """For each stage, the F's that fit before the first B, plus `more`."""
     m = given.m
     fit = [int(min(m, first_back(given, s) / f + 1e-9)) if f else m for s, f in enumerate(given.f)]
     return tuple(max(1, number + more) for number in fit)

@@ -1,14 +1,14 @@
 """ZB-auto: a zero-bubble schedule for given times and memory, by search.
 
-    p  stages     m  micro-batches     M_B, M_W  what a micro-batch takes from F to B, and from B to W
+    p  stages     m  micro-batches     M_B, M_W  the memory of a micro-batch from F to B, and from B to W
 
-The cost of a schedule is the longest span of a stage, from its own first F to its own last W. So it is where stages
-need not wait for each other at the end of a step: what they have to agree on before an update is checked after it,
-and the update rolled back where it was wrong (section 4 of the paper).
+The cost of a schedule is the longest span of a stage, from its first F to its last W. This assumes that stages do not
+wait for each other at the end of a step: they check the global conditions of an update after it, and roll it back if
+these fail (section 4 of the paper).
 
-Source: Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 3.1: F's first, as many as memory
-allows; then F and B in turn, W's where there would be a bubble or memory is full; several ways tried, the best kept.
-What is tried here, and in which order, is our own.
+Source: Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 3.1: first F's, as many as memory
+allows; then F and B in turn, and W's where there would be a bubble or memory is full; of several variants the best is
+kept. The variants here, and their order, are not the paper's.
 """
 
 from bisect import bisect_left
@@ -33,9 +33,9 @@ from simdist.parallel.pipeline.times import Times
 __all__ = ["ZB_MEMORY", "lower_bound", "zb_auto"]
 
 ZB_MEMORY = Memory(1.0, 0.5)
-"""What is assumed where nothing is said. By `zero_bubble_layer` M_W is from 0.37 to 0.43 of M_B in the models whose
-times the paper gives. Where M_W = M_B, as where attention scores are not kept, the limit 2p M_B admits nothing near
-the paper's figures: see `lower_bound`."""
+"""The default. By `zero_bubble_layer`, M_W is 0.37 to 0.43 of M_B in the models whose times the paper gives. If
+M_W = M_B, about as without stored attention scores, no schedule within 2p M_B comes near the paper's figures: see
+`lower_bound`."""
 
 
 @named("zb-auto")
@@ -46,18 +46,18 @@ def zb_auto(
     times: Times | None = None,
     memory: Memory | None = None,
 ) -> Schedule:
-    """The best schedule found; with more memory it is never worse. What the limit has beyond one micro-batch and a
-    whole number of M_B's more is not made use of.
+    """The best schedule found; with a higher limit it is never worse. The search only uses limits of one micro-batch
+    plus a whole number of M_B's.
 
-    ZB-1p of the paper is this with the limit p M_B, ZB-2p that with 2p M_B.
+    The paper's ZB-1p is this with the limit p M_B, its ZB-2p with 2p M_B.
 
     Args:
-        memory_limit: what a stage may keep at most, in the unit of M_B and M_W; 2p M_B where not given.
-        times: one for all stages, or of each; where not given TF = TB = TW = 1, and messages take no time.
+        memory_limit: the most a stage may keep, in the unit of M_B and M_W; 2p M_B where not given.
+        times: the same for all stages, or of each; where not given TF = TB = TW = 1, and messages take no time.
         memory: M_B and M_W, in micro-batches or bytes; ZB_MEMORY where not given.
 
     Raises:
-        ArgumentError: not one micro-batch fits into the limit, or M_B is 0, or times are of another number of stages.
+        ArgumentError: no micro-batch fits into the limit, M_B is 0, or `times` has another number of stages.
     """
     times, memory = times or Times(), memory or ZB_MEMORY
     given = _problem(stages, micro_batches, memory_limit, times, memory)
@@ -69,9 +69,9 @@ def zb_auto(
     for limit in _limits(given):
         lower = replace(given, limit=limit)
         if best and bound.lower_bound(lower) >= cost * (1 - 1e-12):
-            break  # with so little memory it cannot get better
+            break  # lower limits cannot give a better schedule
         found = Schedule("zb-auto", [_actions(row) for row in search(lower).rows])
-        if _cost(found, times) < cost:  # of a search that does not know of ports
+        if _cost(found, times) < cost:  # simulated, because the search ignores ports
             best, cost = found.rows, _cost(found, times)
     return Schedule("zb-auto", best, num_micro_batches=micro_batches)
 
@@ -83,7 +83,7 @@ def lower_bound(
     times: Times | None = None,
     memory: Memory | None = None,
 ) -> float:
-    """How long the longest span of a stage is at least, whatever the schedule, in the unit of the times.
+    """A lower bound of the longest span of any stage, for all schedules, in the unit of the times.
 
     Args, Raises: as of `zb_auto`.
     """
@@ -101,10 +101,10 @@ def _problem(p: int, m: int, limit: float | None, times: Times, memory: Memory) 
 
 
 def _limits(given: Problem) -> Iterator[float]:
-    """The limits that are searched, from that given down: one micro-batch, and so many M_B's more.
+    """The limits to search, from the given one down: one micro-batch plus k M_B's.
 
-    They do not depend on the limit that is given. So what is found within a limit is among what is found within a
-    higher one, and more memory is never worse. There are fewer of them where the bound has come to its least.
+    The grid does not depend on the given limit. So a higher limit searches all that a lower one does, and more memory
+    is never worse. The grid is sparse where more memory no longer lowers the bound.
     """
     first, step = max(given.memory.backward, given.memory.weight), given.memory.backward
 
@@ -123,7 +123,7 @@ def _limits(given: Problem) -> Iterator[float]:
 
 
 def _actions(row: str) -> list[Action]:
-    """Letters as actions, B as BackwardInput; a letter's n-th is that of micro-batch n."""
+    """Letters as actions, B as BackwardInput; the n-th of a letter is for micro-batch n."""
     done: Counter[str] = Counter()
     actions: list[Action] = []
     for letter in row:
