@@ -1,4 +1,4 @@
-"""Expert parallelism: a mixture of experts of which each rank has some."""
+"""Expert parallelism: the experts of a mixture are split over ranks."""
 
 from simdist.parallel.expert.exchange import AllToAllExchange, check_experts
 from simdist.parallel.expert.routes import Routed, routes

@@ -1,4 +1,4 @@
-"""Exchange: tokens are sent to experts on other ranks, and back, by all-to-all."""
+"""Exchange: sends tokens to experts on other ranks, and back, by all-to-all."""
 
 import json
 
@@ -17,11 +17,11 @@ __all__ = ["AllToAllExchange", "check_experts"]
 
 
 def check_experts(shape: Shape, ep: int, runs: int = 1) -> None:
-    """Raise ArgumentError, which says what would be possible, if ranks cannot share the experts of a GPT.
+    """Raise ArgumentError, with the possible values, if ranks cannot share the experts of a GPT.
 
     Args:
-        ep: how many ranks share them.
-        runs: in how many runs a text is cut, of which ranks have some each: a group of tokens must lie in one.
+        ep: the number of ranks that share them.
+        runs: the number of runs that a text is split into over ranks; a group of tokens must be within one run.
     """
     check_even("experts", shape.experts, "ep", ep)
     group = shape.group or shape.context
@@ -34,27 +34,26 @@ def check_experts(shape: Shape, ep: int, runs: int = 1) -> None:
 
 
 class AllToAllExchange(Exchange):
-    """Each rank has its own tokens, and some of the experts that any token may go to.
+    """Each rank has its own tokens, and some of the experts; a token may go to any of these.
 
-        P  ranks      E  experts, E/P a rank      m  slots that each rank fills for each expert      h  width
+        P  ranks      E  experts, E/P a rank      m  slots of each rank for each expert      h  width
 
                  filled by the rank             at its experts
                  e0   e1 | e2   e3              from rank 0, rank 1
         rank 0   a0   a1 | a2   a3     <--->    e0: a0 b0      e1: a1 b1
         rank 1   b0   b1 | b2   b3              e2: a2 b2      e3: a3 b3
 
-    Slots are sent full or empty, equally many between each pair of ranks: m is capacity times the most groups of tokens
-    that a rank has. So uneven loads cost no extra bytes, but drop tokens.
+    All slots are sent, full or empty, equally many between each pair of ranks: m is the capacity times the most groups
+    of tokens on any rank. So uneven loads cost no extra bytes, but drop tokens.
 
     Args:
         comm: the ranks that share the experts; the axis `ep` of a mesh.
-        algorithm: of the all-to-all: "hierarchical", where it is to go inside nodes first and then between them;
-            or any other, or "auto".
+        algorithm: of the all-to-all; "hierarchical" exchanges within nodes first, then between them.
 
-    Cost per rank, layer and micro-batch: an all-to-all to the experts and one back, forward, and as many backward;
-    each sends E m h (P-1)/P items. With a capacity factor of 1, and as many tokens on all ranks, these are
-    k · tokens · h (P-1)/P. Before it, the ranks tell each other how many slots they have, outside the record.
-    Recomputation goes forward once more. The weights' half of backward sends nothing.
+    Cost per rank, layer and micro-batch: two all-to-alls forward, to the experts and back, and two backward; each
+    sends E m h (P-1)/P items. With a capacity factor of 1 and equally many tokens on all ranks, this is
+    k · tokens · h (P-1)/P. Before, the ranks exchange their numbers of slots, which is not recorded. Recomputation
+    repeats the forward. `backward_weight` sends nothing.
 
     Source: Lepikhin et al. 2020, arXiv 2006.16668, section 3 (all-to-all between groups and experts); Fedus, Zoph,
     Shazeer 2021, arXiv 2101.03961, section 5 (experts and data on the same ranks).
@@ -65,16 +64,16 @@ class AllToAllExchange(Exchange):
         self.algorithm = algorithm
 
     def own(self, experts: int) -> slice:
-        """Neighbouring experts, as many on each rank.
+        """This rank's experts: consecutive ones, equally many on each rank.
 
         Raises:
-            ArgumentError: the experts do not go evenly on the ranks.
+            ArgumentError: the ranks do not divide the experts evenly.
         """
         check_even("experts", experts, "ep", self.comm.size)
         return partition(experts, self.comm.size)[self.comm.rank]
 
     def slots(self, count: int) -> int:
-        """The most that any rank fills."""
+        """The most slots on any rank."""
         return max(int(note) for note in self.comm.exchange(str(count))) if self.comm.size > 1 else count
 
     def to_experts(self, x: Array) -> Array:
@@ -94,11 +93,11 @@ class AllToAllExchange(Exchange):
         return x.reshape(experts * p, m // p, h)
 
     def clock(self) -> float:
-        """The communicator's."""
+        """The time on the communicator's clock."""
         return self.comm.clock()
 
     def tell(self, since_s: float, load: Load) -> None:
-        """A span "route", and the layer's name; what is in its detail `routes` reads. Loads of phantoms are NaN."""
+        """Record a span "route" and the layer's name, with the load in its detail for `routes`; NaN for phantoms."""
         recorder = self.comm.recorder
         if recorder.on:
             own = self.own(len(load.asked))
@@ -112,7 +111,7 @@ class AllToAllExchange(Exchange):
 
 
 def _turned(x: Array) -> Array:
-    """The first two axes in the opposite order, in memory, too."""
+    """A contiguous copy with the first two axes swapped."""
     y = np.empty_like(x, shape=(x.shape[1], x.shape[0], *x.shape[2:]))
     y[...] = x.swapaxes(0, 1)
     return y

@@ -1,4 +1,4 @@
-"""Routes: which experts tokens went to, read from the record of a run."""
+"""Routes: which experts the tokens went to, read from the record of a run."""
 
 import json
 from collections.abc import Iterable
@@ -9,22 +9,22 @@ from simdist.trace import Span
 __all__ = ["ROUTE", "Routed", "routes"]
 
 ROUTE = "route"
-"""What a span is called that says where tokens went, with the layer's name after it."""
+"""The prefix of the spans that record where tokens went; the layer's name follows."""
 
 
 @dataclass
 class Routed:
     """Which experts the tokens of all ranks went to in one layer, over all forward passes.
 
-    Recomputation goes forward, and so counts, twice; ranks on tp with the same tokens each count them.
+    With recomputation every token counts twice; ranks of tp with the same tokens each count them.
 
     Attributes:
-        tokens: how many there were.
+        tokens: the number of tokens.
         asked: how often each expert was chosen.
-        dropped: how many of these choices it had no slot for.
-        slots: how many slots it had.
-        auxiliary: the auxiliary loss, in nats a token.
-        holders: by expert, the global ranks that have it.
+        dropped: for each expert, how many of these choices had no slot.
+        slots: the number of slots per expert.
+        auxiliary: the auxiliary loss, in nats per token.
+        holders: for each expert, the global ranks that have it.
     """
 
     tokens: int = 0
@@ -36,7 +36,7 @@ class Routed:
 
 
 def routes(spans: Iterable[Span]) -> dict[str, Routed]:
-    """By the name of the layer, in the order in which they come in the record."""
+    """The routes by the name of the layer, in the order of the record."""
     found: dict[str, Routed] = {}
     for span in spans:
         word, _, layer = span.name.partition(" ")

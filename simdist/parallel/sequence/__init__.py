@@ -1,4 +1,4 @@
-"""Sequence parallelism: texts split by tokens over the ranks of the axis sp."""
+"""Sequence parallelism: the tokens of each text are split over the ranks of the axis sp."""
 
 from simdist.parallel.sequence.ring import (
     RINGS,

@@ -1,15 +1,15 @@
-"""Ring: attention in which the keys and values of all ranks pass by, one block at a time.
+"""Ring: attention in which the keys and values of all ranks go round a ring, one block at a time.
 
     p   ranks      N   tokens of all texts      h   width      k0 v0   keys and values of rank 0's tokens
 
     rank        0          1          2          3
-    step 0    k0 v0      k1 v1      k2 v2      k3 v3        queries stay where they are; what they find in each
-    step 1    k3 v3 ->   k0 v0 ->   k1 v1 ->   k2 v2 ->     block is added up by a running softmax
+    step 0    k0 v0      k1 v1      k2 v2      k3 v3        queries stay on their rank; a running softmax sums up
+    step 1    k3 v3 ->   k0 v0 ->   k1 v1 ->   k2 v2 ->     their results over the blocks
     step 2    k2 v2 ->   k3 v3 ->   k0 v0 ->   k1 v1 ->
     step 3    k1 v1 ->   k2 v2 ->   k3 v3 ->   k0 v0 ->
 
-A block that none of a rank's queries may see is passed on without being worked on. In backward the blocks pass by
-once more, followed by the derivatives with respect to them, until these are back on their own rank.
+A rank passes on a block that none of its queries may see without computing. In backward the blocks go round again,
+followed by the derivatives with respect to them, which end on the owner of the block.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ from simdist.parallel.sequence.split import Split
 __all__ = ["RINGS", "RingAttention", "ring_attention_block", "ring_attention_cost", "ring_attention_room"]
 
 RINGS = ("ring attention", "ring attention backward")
-"""What the spans around the two passes are called; their bytes are those of this rank's keys and values."""
+"""The names of the spans around the two passes; their bytes are those of this rank's keys and values."""
 
 
 class _Context(NamedTuple):
@@ -45,7 +45,7 @@ class _Context(NamedTuple):
 
 
 class _Meeting(NamedTuple):
-    """Some of this rank's queries, and keys that they see: where in the blocks at hand, and where in the text."""
+    """A run of this rank's queries and a run of keys that they see: their places in the blocks, and in the text."""
 
     queries: slice
     keys: slice
@@ -54,34 +54,33 @@ class _Meeting(NamedTuple):
 
     @property
     def causal(self) -> bool:
-        """Whether they are the same tokens, so that some keys are later than some queries."""
+        """Whether they are the same tokens, so that a causal mask applies."""
         return self.first_query == self.first_key
 
 
 class RingAttention(Weightless):
     """Causal self-attention on (n, t, (heads + 2 groups) * d) queries, keys and values of this rank's tokens.
 
-    It gives what `Attention` gives for the whole texts, with the same masks of dropout. No rank ever has more than
-    two blocks of keys, nor more scores than a tile of queries with one block. From forward to backward it keeps its
-    queries, keys and values, its output, and one number for each query and head: nothing is left for selective
-    recomputation to make again.
+    The result is that of `Attention` on the whole texts, with the same dropout masks. A rank holds at most two blocks
+    of keys, and the scores of a tile of queries with one block. From forward to backward it keeps its queries, keys
+    and values, its output, and one number for each query and head, so selective recomputation has nothing to save.
 
     Args:
-        name: unique in its model; dropout's masks depend on it.
-        heads: how many there are in its input.
-        split: which rank has which tokens. With `Zigzag` all have equal work, with `Even` 1 : 3 : 5 : 7.
+        name: unique in its model; dropout masks depend on it.
+        heads: the number of heads in its input.
+        split: which rank has which tokens. With `Zigzag` all have equal work; with `Even` on 4 ranks, 1 : 3 : 5 : 7.
         dropout: the share of the probabilities that is dropped.
         first_head: how many heads of the model come before these.
-        groups: of heads that share keys and values; as many as heads, if not given. These go round as they are, so
-            that h is then what they have of the width.
+        groups: of heads that share keys and values; one per head, if not given. Shared keys and values are sent once,
+            so h below is then their part of the width.
 
-    Cost per rank: forward p-1 messages, of 2Nh/p items each; backward as many again, and p-1 of as many derivatives,
-    in the working dtype: 6Nh(p-1)/p items in all (`ring_attention_cost`). Seven matrix products, where `Attention` has
-    six.
+    Cost per rank: forward, p-1 messages of 2Nh/p items; backward, the same again, and p-1 messages of as many
+    derivatives, in the working dtype: 6Nh(p-1)/p items in all (`ring_attention_cost`). Seven matrix products, where
+    `Attention` has six.
 
     Raises:
-        ArgumentError: the tokens do not come out even.
-        CollectiveMismatch: on all ranks, if their inputs are not alike.
+        ArgumentError: the tokens do not divide evenly.
+        CollectiveMismatch: on all ranks, if their inputs differ in shape or dtype.
 
     Source: Liu, Zaharia, Abbeel 2023, arXiv 2310.01889; for the balance see `Zigzag`.
     """
@@ -103,7 +102,7 @@ class RingAttention(Weightless):
         self.first_head = first_head
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
-        """The context is x, the output, and the logarithm of each query's sum."""
+        """The context holds x, the output, the logarithm of each query's sum, and the noise."""
         q, k, v = split_shared(x, self.heads, self.groups)
         found = blockwise.running(q)
         with self._talking(RINGS[0], x) as comm:
@@ -141,14 +140,14 @@ class RingAttention(Weightless):
 
     @contextmanager
     def _talking(self, what: str, x: Array) -> Iterator[Communicator]:
-        """The communicator for the ring, once all ranks are known to come with the like."""
+        """The communicator for the ring, after checking that the inputs of all ranks agree."""
         comm = self.split.comm.shadow
         with comm.span(what, x.nbytes // (self.heads + 2 * self.groups) * 2 * self.groups):
             comm.agree(f"{what} of {describe(x)}")
             yield comm
 
     def _meetings(self, owner: int, t: int) -> Iterator[_Meeting]:
-        """Which of this rank's runs of queries see which of the owner's runs of keys."""
+        """The pairs of this rank's runs of queries and the owner's runs of keys that they see."""
         count = t * self.split.comm.size
         for queries, asked in self.split.runs_of(count):
             for keys, offered in self.split.runs_of(count, owner):
@@ -156,7 +155,7 @@ class RingAttention(Weightless):
                     yield _Meeting(queries, keys, asked.start, offered.start)
 
     def _keep(self, x: Array, noise: Noise | None, meeting: _Meeting) -> blockwise.Keep | None:
-        """Of the masks of the whole text's probabilities that part."""
+        """The part of the whole text's dropout mask for this meeting."""
         if noise is None or not self.dropout:
             return None
         there = replace(
@@ -176,13 +175,13 @@ def _together(k: Array, v: Array) -> Array:
 
 
 def ring_attention_cost(ranks: int, num_bytes: int, itemsize: int, *, backward: bool) -> Cost:
-    """What each rank sends in one pass.
+    """The cost of one pass, per rank.
 
     Args:
         ranks: p.
         num_bytes: of a rank's keys and values: 2Nh/p items.
-        itemsize: of one; derivatives have 4 bytes at least.
-        backward: whether it is the pass in which these travel, too, and are added up.
+        itemsize: of an item; derivatives have at least 4 bytes.
+        backward: whether it is the backward pass, which also sends and sums derivatives.
     """
     last, sum_bytes = ranks - 1, num_bytes // itemsize * max(itemsize, 4)
     if not backward:
@@ -191,8 +190,8 @@ def ring_attention_cost(ranks: int, num_bytes: int, itemsize: int, *, backward: 
 
 
 def ring_attention_room(ranks: int, num_bytes: int, itemsize: int) -> int:
-    """The most bytes of blocks that a rank holds at a time, in backward: two of keys and values, and of derivatives
-    its own, one that came, one at hand and one that goes. The arguments are those of `ring_attention_cost`.
+    """The most bytes of blocks that a rank holds at once, in backward: two blocks of keys and values; and of
+    derivatives its own block, one arriving, one in work and one leaving. Arguments as of `ring_attention_cost`.
     """
     if ranks == 1:
         return num_bytes + 2 * num_bytes // itemsize * max(itemsize, 4)
@@ -200,14 +199,13 @@ def ring_attention_room(ranks: int, num_bytes: int, itemsize: int) -> int:
 
 
 def ring_attention_block(flops_per_s: float, bytes_per_s: float, itemsize: int = 2) -> float:
-    """How many tokens a rank needs for the next block to come while it works on the one at hand, if that is seen whole:
-    F / B, where an item has 2 bytes.
+    """The least tokens per rank for which the next block arrives during the work on a block without mask: F / B, if
+    an item has 2 bytes.
 
-    For c tokens of d features the work is 4 d c² operations, and 2 c d items come meanwhile. Twice as many tokens it
-    takes where half of a block is seen: of a causal text that is each rank's own block, and by `Zigzag` every block.
-    Backward has more work for its bytes, but waits for the last derivatives to come home. The paper's least text, six
-    such blocks a device, is of the memory that it keeps: queries, keys and values at hand and on their way, and what
-    comes out.
+    For c tokens of d features the work is 4 d c² operations, while 2 c d items arrive. Where a mask hides half of a
+    block, twice as many tokens are needed: in causal attention for each rank's own block, and with `Zigzag` for every
+    block. Backward has more work per byte, but waits at the end for the last derivatives. The paper's least text of
+    six such blocks per device counts the memory it keeps: queries, keys and values in use and in transit, and outputs.
 
     Args:
         flops_per_s, bytes_per_s: F, of a device; B, of the link to it.

@@ -1,14 +1,14 @@
-"""Rotation: blocks that go round a ring, past every rank, and what each rank adds to the sums about them.
+"""Rotation: blocks that go round a ring, and sums about each block, to which every rank adds.
 
-p   ranks        b0   the block that rank 0 owns        0+1   what ranks 0 and 1 found out about it
+p   ranks        b0   the block that rank 0 owns        0+1   the sum of the parts of ranks 0 and 1
 
 rank        0          1          2          3
 step 0      b0         b1         b2         b3         each has its own block,
 step 1      b3 ->      b0 ->      b1 ->      b2 ->      then that of the rank before it, and so on;
-step 2      b2 ->      b3 ->      b0 ->      b1 ->      while it works, the next one is on its way
+step 2      b2 ->      b3 ->      b0 ->      b1 ->      while it works, the next block is in transit
 step 3      b1 ->      b2 ->      b3 ->      b0 ->
 
-about b0    0 stays    1 ->       1+2 ->     1+2+3 ->   home, where 0 is added
+about b0    0 stays    1 ->       1+2 ->     1+2+3 ->   back to rank 0, which adds its part
 """
 
 from collections.abc import Callable, Iterator
@@ -26,10 +26,10 @@ _BLOCKS, _SUMS = 0, 1  # tags
 
 
 def rotation(own: Array, comm: Communicator) -> Iterator[tuple[int, Array]]:
-    """Each rank's block in turn, this rank's first, as (owner, block); it is good until the next one is asked for.
+    """Each rank's block in turn, this rank's first, as (owner, block); a block is valid until the next iteration.
 
     Args:
-        own: contiguous, of the same shape and dtype on every rank; it is used up.
+        own: contiguous, of the same shape and dtype on every rank; it is overwritten.
 
     Cost per rank: p-1 messages of a block.
     """
@@ -47,12 +47,12 @@ def rotation(own: Array, comm: Communicator) -> Iterator[tuple[int, Array]]:
 
 
 def summed_rotation(own: Array, comm: Communicator, dtype: Any, find: Callable[[int, Array, Array], None]) -> Array:
-    """The sum of what all ranks find out about this rank's block.
+    """The sum of all ranks' parts about this rank's block.
 
     Args:
         own: as of `rotation`.
         dtype: of the sums.
-        find: find(owner, block, sums) adds to sums, of the block's shape, what this rank finds out about it.
+        find: find(owner, block, sums) adds this rank's part about the block to sums, an array of its shape.
 
     Cost per rank: p-1 messages of a block, p-1 of sums.
     """
@@ -73,7 +73,7 @@ def summed_rotation(own: Array, comm: Communicator, dtype: Any, find: Callable[[
             _add(found, arrived)
         if going is not None:
             going.wait()
-        leaving = found  # until it has gone; meanwhile the next one is found
+        leaving = found  # stays alive until it is sent, while the next one is computed
         going = comm.isend(leaving, ring.after, _SUMS)
     if going is not None:
         comm.recv(arrived, ring.before, _SUMS)

@@ -1,11 +1,11 @@
-"""Split: which tokens of a text lie on which rank of the axis sp.
+"""Split: which tokens of a text are on which rank of the axis sp.
 
-A causal query looks at the keys up to its own place, so late tokens have more work than early ones: how much there
-is on each of four ranks depends on how a text is cut.
+A causal query sees the keys up to its own place, so late tokens have more work than early ones. The work of each of
+four ranks depends on the split.
 
                Even                     Zigzag
-    tokens     0 0 1 1 2 2 3 3          0 1 2 3 3 2 1 0         on which rank they are, and
-               # # # # # # # #          # # # # # # # #         below, who looks at each
+    tokens     0 0 1 1 2 2 3 3          0 1 2 3 3 2 1 0         the rank of each token; below, a
+               # # # # # # # #          # # # # # # # #         row per key: the queries that see it
                  # # # # # # #            # # # # # # #
                    # # # # # #              # # # # # #
                      # # # # #                # # # # #
@@ -28,13 +28,13 @@ __all__ = ["Even", "Split", "Zigzag"]
 
 
 class Split(ABC):
-    """Gives each rank some runs of tokens, all of equal length, in the order of the text.
+    """Gives each rank runs of tokens of equal length, in the order of the text.
 
     Args:
         comm: the ranks.
 
     Attributes:
-        runs: how many a rank gets.
+        runs: the number of runs per rank.
     """
 
     runs: int
@@ -44,10 +44,10 @@ class Split(ABC):
 
     @abstractmethod
     def places(self, rank: int) -> tuple[int, ...]:
-        """Which of the `runs` * p runs of a text a rank has, ascending."""
+        """The runs of a rank, ascending, out of the `runs` * p of a text."""
 
     def check(self, count: int) -> None:
-        """Raise ArgumentError unless texts of so many tokens can be split so."""
+        """Raise ArgumentError unless texts of `count` tokens split evenly."""
         p, least = self.comm.size, self.runs * self.comm.size
         if count % least:
             each, product = (f", {self.runs} runs each,", f"{self.runs} * {p} = ") if self.runs > 1 else ("", "")
@@ -57,10 +57,10 @@ class Split(ABC):
             )
 
     def runs_of(self, count: int, rank: int | None = None) -> list[tuple[slice, slice]]:
-        """A rank's runs of texts of `count` tokens, this one's if not given: where among its own, where in the text.
+        """The runs of a rank, by default this one, in texts of `count` tokens: (place in its part, place in the text).
 
         Raises:
-            ArgumentError: they do not come out even.
+            ArgumentError: the tokens do not divide evenly.
         """
         self.check(count)
         length = count // (self.runs * self.comm.size)
@@ -72,7 +72,7 @@ class Split(ABC):
         return [(run(i), run(place)) for i, place in enumerate(places)]
 
     def own(self, count: int) -> Array:
-        """The numbers of this rank's tokens, of texts of `count`: shape (count / p,)."""
+        """The indices of this rank's tokens in texts of `count`: shape (count / p,)."""
         return np.concatenate([np.arange(there.start, there.stop) for _, there in self.runs_of(count)])
 
     def part(self, x: Array) -> Array:
@@ -93,7 +93,7 @@ class Split(ABC):
         return x
 
     def parted(self, x: Array) -> Array:
-        """Every rank's tokens of whole texts: (n, p t, …) to (p, n, t, …), what `joined` takes."""
+        """Every rank's tokens of whole texts: (n, p t, …) to (p, n, t, …); the inverse of `joined`."""
         p, (n, count, *rest) = self.comm.size, x.shape
         parts = np.empty_like(x, shape=(p, n, count // p, *rest))
         for rank in range(p):
@@ -102,7 +102,7 @@ class Split(ABC):
         return parts
 
     def place_of(self, token: int, count: int) -> tuple[int, int]:
-        """Which rank has a token of texts of `count`, and where among its own."""
+        """The rank of a token in texts of `count`, and its place in that rank's part."""
         return next(
             (rank, here.start + token - there.start)
             for rank in range(self.comm.size)
@@ -114,25 +114,25 @@ class Split(ABC):
 class Even(Split):
     """One run of tokens per rank, in the order of ranks.
 
-    In causal attention rank r has 2r + 1 half squares of queries and keys to work on.
+    In causal attention rank r has 2r + 1 half blocks of scores to compute.
     """
 
     runs = 1
 
     def places(self, rank: int) -> tuple[int, ...]:
-        """Its own."""
+        """One run, that of the rank's number."""
         return (rank,)
 
 
 class Zigzag(Split):
     """Two runs per rank, the r-th from the front and the r-th from the back: equal work for all.
 
-    Source: Llama Team 2024, arXiv 2407.21783 (context parallelism); the imbalance of the even split,
-    and another remedy, in Brandon et al. 2023, Striped Attention, arXiv 2311.09431.
+    Source: Llama Team 2024, arXiv 2407.21783 (context parallelism). For the imbalance of the even split and another
+    remedy see Brandon et al. 2023, Striped Attention, arXiv 2311.09431.
     """
 
     runs = 2
 
     def places(self, rank: int) -> tuple[int, ...]:
-        """One early, one late."""
+        """One early run, one late run."""
         return rank, 2 * self.comm.size - 1 - rank

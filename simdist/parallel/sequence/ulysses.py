@@ -1,4 +1,4 @@
-"""Ulysses: attention of some of the heads on each rank, on whole texts, between two exchanges.
+"""Ulysses: each rank computes attention for some heads of whole texts, between two all-to-alls.
 
     p   ranks      N   tokens of all texts      h   width
 
@@ -29,27 +29,27 @@ __all__ = ["UlyssesAttention"]
 class UlyssesAttention(Weightless):
     """Causal self-attention on (n, t, (heads + 2 groups) * d) queries, keys and values of this rank's tokens.
 
-    It gives what `Attention` gives for the whole texts, with the same masks of dropout. Recomputation, if it is
-    asked for, is of what lies between the exchanges, so it sends nothing again.
+    The result is that of `Attention` on the whole texts, with the same dropout masks. Recomputation covers only the
+    attention between the all-to-alls, so it sends nothing again.
 
     Args:
-        name: unique in its model; dropout's masks depend on it.
-        heads: how many there are in its input; a multiple of the ranks.
-        split: which tokens are whose.
+        name: unique in its model; dropout masks depend on it.
+        heads: the number of heads in its input, a multiple of the ranks.
+        split: which rank has which tokens.
         dropout: the share of the probabilities that is dropped.
         first_head: how many heads of the model come before these.
-        groups: of heads that share keys and values, a multiple of the ranks; as many as heads, if not given.
+        groups: of heads that share keys and values, a multiple of the ranks; one per head, if not given.
         recompute, flash: as of `attention_layer`.
         algorithm: of the all-to-all.
 
-    Cost per rank: forward all-to-alls of 3Nh/p and Nh/p items, 4Nh/p together, of which 1/p is its own and stays;
-    backward the same two, the other way round. That is by the algorithms which send each item once, "linear" and
-    "pairwise". Where heads share keys and values, less of these.
+    Cost per rank: forward, all-to-alls of 3Nh/p and Nh/p items, 4Nh/p in all, of which 1/p stays on the rank; backward
+    the same in reverse. This holds for the algorithms that send each item once, "linear" and "pairwise". Shared keys
+    and values make the first all-to-all smaller.
 
     Raises:
-        ArgumentError: there are fewer groups than ranks, or some would be left over.
+        ArgumentError: the ranks do not divide the groups evenly.
 
-    Source: Jacobs et al. 2023, arXiv 2309.14509 (4Nh/P a link, where Megatron-LM's has 4Nh).
+    Source: Jacobs et al. 2023, arXiv 2309.14509 (4Nh/P per link; Megatron-LM's sequence parallelism has 4Nh).
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class UlyssesAttention(Weightless):
         )
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Any]:
-        """The context is that of attention on these heads."""
+        """The context is that of attention on this rank's heads."""
         y, context = self.inner.forward(self._to_heads(x), noise)
         return self._to_tokens(y), context
 
@@ -87,7 +87,7 @@ class UlyssesAttention(Weightless):
         return self._to_tokens(dx), None
 
     def _to_heads(self, x: Array) -> Array:
-        """All features of some tokens to some features of all: (n, t, w) to (n, p t, w / p)."""
+        """From all features of some tokens to some features of all: (n, t, w) to (n, p t, w / p)."""
         p, (n, t, width) = self.split.comm.size, x.shape
         if p == 1:
             return x
@@ -96,7 +96,7 @@ class UlyssesAttention(Weightless):
         return self.split.joined(all_to_all(parts, self.split.comm, self.algorithm))
 
     def _to_tokens(self, x: Array) -> Array:
-        """The other way round: (n, p t, w / p) to (n, t, w)."""
+        """The inverse: (n, p t, w / p) to (n, t, w)."""
         p, (n, count, width) = self.split.comm.size, x.shape
         if p == 1:
             return x
