@@ -49,6 +49,8 @@ class Schedule:
             fill["placement"] = linear(len(self.rows))
         elif len(self.placement) != len(self.rows):
             raise ArgumentError(f"{len(self.rows)} rows, but a placement on {len(self.placement)} ranks")
+        else:
+            fill["placement"] = tuple(map(tuple, self.placement))
         if not self.num_micro_batches:
             named = (part.micro_batch for row in self.rows for action in row for part in action.parts)
             fill["num_micro_batches"] = 1 + max(named, default=-1)

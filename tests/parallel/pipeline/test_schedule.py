@@ -33,7 +33,8 @@ def test_stages_are_told_where_a_rank_has_several():
 def test_equal_by_what_they_say():
     rows = [[Forward(0), Backward(0)]]
     assert Schedule("a", rows) == Schedule("a", tuple(map(tuple, rows)))
-    assert hash(Schedule("a", rows)) == hash(Schedule("a", rows, linear(1), 1))
+    assert hash(Schedule("a", rows)) == hash(Schedule("a", rows, linear(1), 1)) == hash(Schedule("a", rows, [[0]]))
+    assert Schedule("a", rows, [[0]]).is_linear
     assert Schedule("a", rows) != Schedule("a", [[Forward(0)]])
 
 
