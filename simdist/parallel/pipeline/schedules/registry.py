@@ -40,7 +40,7 @@ def named(name: str) -> Callable[[Maker], Maker]:
             row = [*map(Forward, m), *map(BackwardInput, m), *map(BackwardWeight, m)]
             return Schedule("mine", [row] * stages)
 
-    The command line sets the option `chunks`, the stages of a rank; training sets `times`.
+    From the command line come `chunks`, the stages of a rank, and `times`, if the function takes them.
     """
 
     def register(maker: Maker) -> Maker:
