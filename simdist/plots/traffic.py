@@ -35,7 +35,7 @@ def traffic(trace: Trace, *, width: float = style.COLUMN) -> Figure:
         ax = fig.subplots()
         low, high = (int(sent.min()), int(sent.max())) if sent.count() else (0, 1)
         logarithmic = low > 0 and high > 100 * low
-        norm = LogNorm(low, high) if logarithmic else Normalize(0, high)
+        norm: Normalize = LogNorm(low, high) if logarithmic else Normalize(0, high)
         image = ax.imshow(sent, cmap=_SHADES, norm=norm, interpolation="nearest")
         bar = fig.colorbar(image, ax=ax, shrink=0.8, format=FuncFormatter(lambda n, _: style.size(n)))
         bar.set_ticks((np.geomspace(low, high, 5) if logarithmic else np.linspace(0, high, 5)).tolist())
@@ -46,17 +46,17 @@ def traffic(trace: Trace, *, width: float = style.COLUMN) -> Figure:
             axis.set_major_locator(style.whole_numbers(min(p, 12)))
         ax.spines[:].set_visible(True)
         if p <= _MOST_RANKS_WRITTEN:
-            _write(ax, matrix, high, (width - 1.3) * 72 / p)
+            _write(ax, matrix, norm, (width - 1.3) * 72 / p)
         style.title(fig, _finding(matrix, messages))
     return fig
 
 
-def _write(ax: Axes, matrix: Array, high: int, room: float) -> None:
-    """The bytes in each cell, which has so much room in points."""
+def _write(ax: Axes, matrix: Array, norm: Normalize, room: float) -> None:
+    """Write the bytes into each cell, which is `room` points wide."""
     points = min(6.5, room / 5)
     for (src, dst), num_bytes in np.ndenumerate(matrix):
         if num_bytes and points >= 3.5:
-            colour = "white" if num_bytes > 0.45 * high else style.INK
+            colour = "white" if norm(num_bytes) > 0.45 else style.INK
             text = style.size(num_bytes).replace(" ", "\n")
             ax.text(dst, src, text, ha="center", va="center", fontsize=points, color=colour)
 

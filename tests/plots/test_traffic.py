@@ -66,3 +66,11 @@ def test_empty_messages_alone(draw):
 def test_a_trace_without_messages():
     with pytest.raises(ArgumentError, match="no messages"):
         traffic(Trace([Span(0, "main", "compute", 0.0, 1.0)], 1))
+
+
+def test_bytes_are_readable_on_every_shade(draw):
+    """On a log scale the shade of 3% of the most is already dark."""
+    sent = {1: 10, 2: 30_000, 3: 1 << 20}
+    spans = [Span(0, "main", "send", 0.0, 1.0, num_bytes, peer) for peer, num_bytes in sent.items()]
+    (ax, _) = draw(traffic, Trace(spans, 4)).axes
+    assert [text.get_color() for text in ax.texts] == [style.INK, "white", "white"]
