@@ -45,26 +45,38 @@ def memory(
     Raises:
         ArgumentError: there is nothing to draw.
     """
-    shown = [m for m in moments if (start_s is None or m.time_s >= start_s) and (end_s is None or m.time_s <= end_s)]
+    shown = _shown(moments, start_s, end_s)
     if not shown or not any(m.total for m in shown):
         raise ArgumentError(f"no memory was recorded in this time, of {style.number(len(moments), 'moment')} in all")
     peak = max(shown, key=lambda m: m.total)
+    first_s = shown[0].time_s
+    last_s = max(shown[-1].time_s if end_s is None else end_s, first_s + 1e-9)
     drawn, note = _thinned(shown)
+    drawn.append(drawn[-1]._replace(time_s=last_s))
     used = [i for i in range(len(CATEGORIES)) if any(m.live[i] for m in shown)]
-    length_s, second = style.unit_of_time(max(shown[-1].time_s - shown[0].time_s, 1e-9))
+    length_s, second = style.unit_of_time(last_s - first_s)
     num_bytes, unit = next(each for each in _UNITS if peak.total >= each[0])
     with style.styled():
         fig = style.figure(width, 2.6)
         ax = fig.subplots()
-        t = [(m.time_s - shown[0].time_s) / length_s for m in drawn]
+        t = [(m.time_s - first_s) / length_s for m in drawn]
         _pile(ax, t, {i: [m.live[i] / num_bytes for m in drawn] for i in used})
-        _mark(ax, (peak.time_s - shown[0].time_s) / length_s, peak, num_bytes)
-        ax.set(xlabel=f"time ({second})", ylabel=f"memory ({unit})", xlim=(t[0], max(t[-1], t[0] + 1e-9)))
+        ax.set(xlabel=f"time ({second})", ylabel=f"memory ({unit})", xlim=(0, t[-1]))
+        _mark(ax, (peak.time_s - first_s) / length_s, peak, num_bytes)
         ax.set_ylim(0, 1.22 * peak.total / num_bytes)  # room for what is written at the peak
         keys = [Patch(color=COLOURS[CATEGORIES[i]], label=CATEGORIES[i]) for i in used]
         style.legend(fig, keys, note)
         style.title(fig, _finding(peak))
     return fig
+
+
+def _shown(moments: Sequence[Moment], start_s: float | None, end_s: float | None) -> list[Moment]:
+    """The moments in this time, after the one that still holds when it begins."""
+    shown = [m for m in moments if (start_s is None or m.time_s >= start_s) and (end_s is None or m.time_s <= end_s)]
+    if shown and start_s is not None and start_s < shown[0].time_s:
+        before = [m for m in moments if m.time_s < start_s][-1:]
+        shown = [m._replace(time_s=start_s) for m in before] + shown
+    return shown
 
 
 def _pile(ax: Axes, t: list[float], heights: Mapping[int, list[float]]) -> None:
@@ -79,7 +91,7 @@ def _pile(ax: Axes, t: list[float], heights: Mapping[int, list[float]]) -> None:
 def _thinned(shown: list[Moment]) -> tuple[list[Moment], str]:
     """At most so many moments, the peak among them, and what to say of the others."""
     if len(shown) <= _MOST_MOMENTS:
-        return shown, ""
+        return list(shown), ""
     edges = np.linspace(0, len(shown), _MOST_MOMENTS + 1).astype(int).tolist()
     drawn = [max(shown[a:b], key=lambda m: m.total) for a, b in pairwise(edges)]
     return drawn, f"Of {len(shown):,} moments the largest of each {len(shown) // _MOST_MOMENTS + 1} or so are drawn."

@@ -41,6 +41,16 @@ def test_a_part_of_the_time(draw):
     assert picture.key == ["parameters", "gradients", "optimizer state", "activations", "buffers"]
 
 
+def test_what_is_alive_when_the_part_begins_and_ends_is_drawn(draw):
+    rows = ((0, (900, 0, 0, 0, 0, 0), "load"), (5, (100, 0, 0, 0, 0, 0), ""), (20, (0,) * 6, ""))
+    picture = draw(memory, moments(*rows), start_s=1, end_s=12)
+    assert picture.title.startswith("Memory peaks at 900 B in load")
+    (ax,) = picture.axes
+    assert ax.get_xlim() == (0, 11)
+    corners = {tuple(corner) for corner in ax.collections[0].get_paths()[0].vertices.tolist()}
+    assert {(0, 900), (4, 900), (4, 100), (11, 100)} <= corners
+
+
 def test_very_many_moments_keep_the_peak(draw):
     rng = np.random.default_rng(0)
     many = moments(*((i, (1000, 0, 0, int(rng.integers(0, 500)), 0, 0), "x") for i in range(9000)))
@@ -53,7 +63,10 @@ def test_very_many_moments_keep_the_peak(draw):
 
 
 def test_one_moment(draw):
-    assert draw(memory, STEPS[1:2]).title.startswith("Memory peaks at 400 B in update: 50% optimizer state")
+    picture = draw(memory, STEPS[1:2])
+    assert picture.title.startswith("Memory peaks at 400 B in update: 50% optimizer state")
+    assert picture.axes[0].get_xlim() == pytest.approx((0, 1))
+    assert picture.axes[0].get_xlabel() == "time (ns)"
 
 
 def test_of_a_model(draw):
