@@ -28,7 +28,7 @@ def staleness(runs: Mapping[str, Sequence[int]], *, width: float = style.COLUMN)
     """
     if not runs or not all(len(found) for found in runs.values()):
         raise ArgumentError(f"no updates to draw in {[name for name, found in runs.items() if not len(found)]}")
-    highest = max(int(np.quantile(found, _SHOWN)) for found in runs.values())
+    highest = max(int(np.quantile(found, _SHOWN, method="inverted_cdf")) for found in runs.values())
     step = -(-(highest + 1) // _MOST_BARS)
     edges = np.arange(0, highest + step + 1, step) - 0.5
     with style.styled():

@@ -31,6 +31,12 @@ def test_what_the_last_bar_holds_is_not_beyond_the_axis(draw):
     assert picture.axes[0].patches[0].get_data().values.sum() == pytest.approx(611 / 612)
 
 
+def test_the_stalest_of_few_updates_is_shown(draw):
+    picture = draw(staleness, {"SSP": [0, 1, 2, 3]})
+    assert picture.note == ""
+    assert picture.axes[0].patches[0].get_data().values.sum() == 1
+
+
 def test_none_is_stale(draw):
     (ax,) = draw(staleness, {"bsp": [0, 0]}).axes
     assert not any(ax.get_xticks() % 1)
