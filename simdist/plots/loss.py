@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
@@ -41,7 +42,7 @@ def loss_curve(
     with style.styled():
         fig = style.figure(width, 2.3)
         ax = fig.subplots()
-        lines = [ax.plot(*zip(*found, strict=True), label=name, **_LOOKS[name])[0] for name, found in points.items()]
+        lines = [_line(ax, name, found) for name, found in points.items()]
         levels = reference or {}
         for level in levels.values():
             ax.axhline(level, color=style.ACCENT, linewidth=0.9, linestyle="--")
@@ -59,6 +60,12 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "training": {"color": "#77AADD", "linewidth": 1.0},
     "validation": {"color": style.DONE, "marker": "o"},
 }
+
+
+def _line(ax: Axes, name: str, found: Sequence[tuple[int, float]]) -> Line2D:
+    """A curve; a single loss, which makes no line, as a point."""
+    point = {"marker": "o"} if len(found) == 1 else {}
+    return ax.plot(*zip(*found, strict=True), label=name, **_LOOKS[name] | point)[0]
 
 
 def _name(ax: Axes, levels: Mapping[str, float]) -> None:

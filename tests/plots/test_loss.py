@@ -32,6 +32,7 @@ def test_one_step(draw):
     picture = draw(loss_curve, [7], [2.0], [2.5])
     assert picture.title == "Validation loss is 2.5 at step 7"
     assert not any(picture.axes[0].get_xticks() % 1)
+    assert [line.get_marker() for line in picture.axes[0].lines] == ["o", "o"]
 
 
 def test_what_diverges_is_on_a_log_scale_and_levels_keep_their_words_apart(draw):
