@@ -13,7 +13,6 @@ from simdist.trace import Trace
 __all__ = ["attention_work"]
 
 _MOST_COLOURS = 8
-
 _SPANS = ("forward attention", "backward attention")
 
 _Work = list[dict[int, float]]
@@ -43,10 +42,9 @@ def attention_work(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> F
         for ax, (name, work) in zip(axes, found.items(), strict=True):
             _bars(ax, work, length)
             ax.set(title=name, xlabel=f"computing, {sign}")
-        axes[0].set(ylabel="rank", xlim=(0, 1.12 * longest / length))
-        axes[0].invert_yaxis()
+        axes[0].set(ylabel="rank", xlim=(0, 1.12 * longest / length), ylim=(ranks - 0.5, -0.5))
         keys = [Patch(color=style.rank_colour(r), label=f"keys of {r}") for r in range(min(ranks, _MOST_COLOURS))]
-        style.legend(fig, keys, "Beside each bar: its length relative to the shortest of its run.")
+        style.legend(fig, keys, _note(ranks))
         style.title(fig, _finding(found))
     return fig
 
@@ -72,6 +70,11 @@ def _bars(ax: Axes, work: _Work, length: float) -> None:
         if len(work) <= 16:
             ax.text(left, rank, f" {sum(own.values()) / least:.1f}", va="center", fontsize=6.5)
     ax.yaxis.set_major_locator(style.whole_numbers(12))
+
+
+def _note(ranks: int) -> str:
+    repeated = f" Colours repeat after {_MOST_COLOURS} ranks." if ranks > _MOST_COLOURS else ""
+    return f"Beside each bar: its length relative to the shortest of its run.{repeated}"
 
 
 def _finding(found: Mapping[str, _Work]) -> str:

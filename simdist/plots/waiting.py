@@ -42,7 +42,7 @@ def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
             _bars(ax, told)
             ax.set_title(name)
             ax.set_xlabel("share of the time")
-        axes[0].set_ylabel("rank")
+        axes[0].set(ylabel="rank", ylim=(ranks - 0.5, -0.5))
         handles = [
             Patch(facecolor=style.colour(kind), hatch=hatch, edgecolor="#888888" if hatch else "none", label=part)
             for part, (kind, hatch) in _PARTS.items()
@@ -66,7 +66,6 @@ def _bars(ax: Axes, told: list[RankStatistics]) -> None:
     ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.yaxis.set_major_locator(style.whole_numbers(12))
-    ax.set_ylim(len(told) - 0.5, -0.5)
 
 
 def _share(rank: RankStatistics, part: str) -> float:

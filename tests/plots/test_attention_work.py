@@ -44,7 +44,10 @@ def test_forward_and_backward_of_all_layers_are_added_up(draw):
 
 
 def test_many_ranks(draw):
-    assert len(draw(attention_work, {"zigzag": trace(Zigzag, 20)}).key) == 8
+    picture = draw(attention_work, {"zigzag": trace(Zigzag, 20)})
+    assert len(picture.key) == 8
+    assert picture.axes[0].get_ylim() == (19.5, -0.5)
+    assert picture.note.endswith("Colours repeat after 8 ranks.")
 
 
 FORGED = Trace([Span(0, "main", "forward attention", 0.0, 1.0, detail="block 0")], 10**9)

@@ -63,3 +63,9 @@ def test_many_ranks(draw):
 def test_nothing_to_draw(runs):
     with pytest.raises(ArgumentError, match="no spans"):
         waiting(runs)
+
+
+def test_runs_of_different_numbers_of_ranks(draw):
+    spans = [Span(rank, "main", "compute", 0.0, 1.0) for rank in range(4)]
+    picture = draw(waiting, {"four": Trace(spans, 4), "two": Trace(spans[:2], 2)})
+    assert [ax.get_ylim() for ax in picture.axes] == [(3.5, -0.5)] * 2
