@@ -38,12 +38,13 @@ def expert_load(spans: Iterable[Span], layers: Iterable[str] | None = None, *, w
     Raises:
         ArgumentError: no tokens were sent to experts, there is no such layer, or loads are not known.
     """
-    found = routes(spans)
-    for name in layers or ():
+    found = {name: routed for name, routed in routes(spans).items() if sum(routed.asked)}
+    wanted = list(layers or list(found)[:_MOST_LAYERS])
+    for name in wanted:
         if name not in found:
             raise ArgumentError(f"no layer {name!r} sent tokens to experts; there are: {', '.join(found) or 'none'}")
-    shown = {name: found[name] for name in (layers or list(found)[:_MOST_LAYERS])}
-    if not any(sum(routed.asked) for routed in shown.values()):
+    shown = {name: found[name] for name in wanted}
+    if not shown:
         raise ArgumentError("no tokens were sent to experts in this record")
     if not all(isfinite(sum(routed.asked)) for routed in shown.values()):
         raise ArgumentError("this record is of arrays without numbers: loads are not known")

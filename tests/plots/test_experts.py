@@ -76,6 +76,15 @@ def test_of_a_run(draw):
     assert picture.key == ["on rank 0", "on rank 1", "on rank 2", "on rank 3", "dropped", "slots", "even share"]
 
 
+def test_layers_may_be_any_iterable(draw):
+    assert draw(expert_load, iter(SPANS), iter(["block0.experts"])).title.startswith("4 experts on 2 ranks")
+
+
+def test_a_layer_without_tokens_is_not_drawn(draw):
+    picture = draw(expert_load, [*SPANS, told(0, [0, 2], [0, 0], [0, 0], layer="block1.experts", tokens=0)])
+    assert [ax.get_title() for ax in picture.axes] == ["block0.experts"]
+
+
 def test_nothing_to_draw():
     with pytest.raises(ArgumentError, match="no tokens"):
         expert_load([])
