@@ -123,8 +123,9 @@ def sweep(
             ax.set_axis_off()
         for ax in axes[:, 0]:
             ax.set_ylabel("time")
-        for ax in axes[-1]:
+        for ax in axes.flat[len(counts) - beside : len(counts)]:  # the lowest of each column
             ax.set_xlabel("size of the array")
+            ax.tick_params(axis="x", labelbottom=True)
         style.legend(fig, _handles(rows, names), _left_out(rows), letters=16)
         style.title(fig, f"Fastest {operations.pop()} on {_join(findings)}{_accuracy(rows)}")
     return fig

@@ -97,6 +97,13 @@ def test_the_picture(draw, width):
     assert picture.title.endswith("Measured and predicted differ by a factor of 1.5 (median)")
 
 
+def test_the_lowest_panel_of_each_column_has_its_sizes_written(draw):
+    picture = draw(sweep, [row for p in (2, 4, 8, 16, 32) for row in figures(p, formula=1.0)])
+    below = [any(t.get_text() and t.get_visible() for t in ax.get_xticklabels()) for ax in picture.axes]
+    assert below == [False, False, True, True, True]
+    assert [bool(ax.get_xlabel()) for ax in picture.axes] == below
+
+
 @pytest.mark.parametrize("decades", [1, 3, 6, 9])
 def test_times_on_the_axis_do_not_touch(draw, decades):
     rows = [Figures("all_reduce", "ring", 4, n, 1e-6 * 10 ** (decades * k)) for k, n in enumerate((1 << 10, 1 << 20))]
