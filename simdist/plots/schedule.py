@@ -72,7 +72,8 @@ def pipeline_schedule(
             scale = _Scale(length, sign, (width - _MARGIN) * 72 / end * length, _inches(run) * 72 / len(run.cells))
             notes += _kept(ax, run, kept, scale) if kept else _cells(ax, run, scale)
             notes += _arrows(ax, run, scale) if arrows and not kept else []
-            _frame(ax, run, _kept_title(kept) if kept else _title(run, scale), last=ax is axes[-1])
+            words = _kept_title(kept) if kept else _title(run, scale)
+            _frame(ax, run, style.wrapped(words, width - _MARGIN, 6.5), last=ax is axes[-1])
         axes[-1].set(xlim=(0, end / length), xlabel=f"time ({sign or 'in the unit of what actions take'})")
         style.legend(fig, _key(), " ".join(dict.fromkeys(notes)), letters=18)
         style.title(fig, _finding(pictures))

@@ -42,6 +42,7 @@ __all__ = [
     "title",
     "unit_of_time",
     "whole_numbers",
+    "wrapped",
 ]
 
 COLUMN = 3.4
@@ -147,8 +148,10 @@ def figure(width: float, height: float) -> Figure:
 
 
 def title(fig: Figure, text: str) -> None:
-    """What the picture shows, as a sentence over it, broken where the figure ends."""
-    fig.suptitle(_wrapped(text, fig, 8.9), fontsize=8.0, fontweight="bold", x=0.01, ha="left")
+    """Write what the picture shows above it; a title of several lines makes the figure higher."""
+    lines = wrapped(text, fig.get_figwidth(), 8.9)
+    fig.set_figheight(fig.get_figheight() + 0.15 * lines.count("\n"))
+    fig.suptitle(lines, fontsize=8.0, fontweight="bold", x=0.01, ha="left")
 
 
 def legend(fig: Figure, handles: Sequence[Any], note: str = "", letters: int = 12, side: str = "center") -> None:
@@ -170,7 +173,7 @@ def legend(fig: Figure, handles: Sequence[Any], note: str = "", letters: int = 1
         ncols=-(-len(handles) // rows) if rows else 1,
         handlelength=1.4,
         columnspacing=1.2,
-        title=_wrapped(note, fig, 6.0, share) if note else None,
+        title=wrapped(note, share * fig.get_figwidth(), 6.0) if note else None,
         title_fontproperties={"size": 6.0, "style": "italic"},
     )
     key.get_title().set_multialignment("center")
@@ -214,9 +217,9 @@ def over_size(ax: Axes, written: Callable[[float], str]) -> None:
     ax.set_axisbelow(True)
 
 
-def _wrapped(text: str, fig: Figure, points: float, share: float = 1.0) -> str:
-    """text in lines that fit a share of the figure, at about 0.56 of its size to a letter."""
-    room = int(share * fig.get_figwidth() * 72 / (0.56 * points))
+def wrapped(text: str, width: float, points: float) -> str:
+    """text in lines that fit into `width` inches, at about 0.56 of its size to a letter."""
+    room = int(width * 72 / (0.56 * points))
     lines = [""]
     for word in text.split():
         if lines[-1] and len(lines[-1]) + 1 + len(word) > room:

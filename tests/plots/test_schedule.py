@@ -103,6 +103,10 @@ def test_the_title_says_what_is_idle(draw):
     assert "zb-h2: 27 s; idle 11.1% of it, or 0.0% of the longest rank's own time" in picture.words
 
 
+def test_a_long_name_is_broken_where_the_figure_ends(draw):
+    draw(pipeline_schedule, {"1f1b, as measured on the cluster": simulated("1f1b").trace()}, width=style.COLUMN)
+
+
 def test_two_on_the_same_axis(draw):
     runs = {name: simulated(name).trace() for name in ("zb-h1", "1f1b")}
     picture = draw(pipeline_schedule, runs)

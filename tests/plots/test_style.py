@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
@@ -141,3 +142,14 @@ def test_a_notebook_shows_a_picture_as_large_as_it_is_on_paper(monkeypatch):
         style.figure(3.4, 2.0)._ipython_display_()
     assert shown["data"]["image/png"].startswith(b"\x89PNG")
     assert shown["size"] == {"width": 340, "height": 200}
+
+
+def test_a_long_title_takes_no_room_from_the_picture():
+    def room(words):
+        fig = style.figure(3.4, 1.5)
+        ax = fig.subplots()
+        style.title(fig, words)
+        FigureCanvasAgg(fig).draw()
+        return ax.get_window_extent().height / fig.dpi
+
+    assert room("a title of many words " * 5) == pytest.approx(room("a title"), abs=0.02)
