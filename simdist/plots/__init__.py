@@ -12,7 +12,6 @@ from simdist.plots.memory import memory
 from simdist.plots.plans import plan_bars
 from simdist.plots.race import race_bandwidth, race_over_limit
 from simdist.plots.schedule import pipeline_schedule
-from simdist.plots.server_traffic import ServerTraffic, server_traffic
 from simdist.plots.shards import shards
 from simdist.plots.staleness import staleness
 from simdist.plots.sweep import Crossover, Measurement, crossovers, sweep
@@ -26,7 +25,6 @@ __all__ = [
     "Measurement",
     "Page",
     "Point",
-    "ServerTraffic",
     "attention_work",
     "collective_steps",
     "consensus",
@@ -40,7 +38,6 @@ __all__ = [
     "plan_bars",
     "race_bandwidth",
     "race_over_limit",
-    "server_traffic",
     "shards",
     "staleness",
     "sweep",
