@@ -60,11 +60,10 @@ def _state(answer: Any) -> Iterator[Finding]:
             if not (isinstance(found, (tuple, list)) and len(found) == 2):
                 raise Failed(Finding(False, "what is returned", repr(found)[:60], "weights and velocity"))
             compare(f"the weights of rank {rank} of {p}", found[0], w)
-        yield at_most(
-            f"numbers of optimizer state on a rank, of {p}",
-            max(np.size(kept) for _, kept in runs[p].results),
-            ceil(n / p),
-        )
+        kept = [np.size(velocity) for _, velocity in runs[p].results]
+        yield at_most(f"numbers of optimizer state on a rank, of {p}", max(kept), ceil(n / p))
+        if sum(kept) < n:
+            yield Finding(False, f"numbers of optimizer state on all {p}", f"{sum(kept)}", f"{n}, one for each weight")
     yield Finding(True, "the weights", "right", _ON)
     chunk = {p: 8 * ceil(n / p) for p in RANKS}
     yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: steps * 2 * chunk[p] * (p - 1))

@@ -57,7 +57,7 @@ def _buckets(answer: Any) -> Iterator[Finding]:
         for end in range(1, len(seconds) + 1):
             best.append(min(through(best[first], first, end) for first in range(end)))
         whole = through(0.0, 0, len(seconds))
-        told = f"{number(len(cuts) - 1, 'bucket')}, where one takes {whole:.4g} s"
+        told = f"{number(len(cuts) - 1, 'bucket')}; a single one for all layers takes {whole:.4g} s"
         yield at_most(f"{name}, time", taken, 1.02 * best[-1], "s", told)
 
 

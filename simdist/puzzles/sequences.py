@@ -39,9 +39,12 @@ def merge(o1, z1, o2, z2):               # o: shape (queries, width), z: (querie
 )
 def _merge(answer: Any) -> Iterator[Finding]:
     random = np.random.default_rng(0)
-    for name, most in (("small scores", 1), ("scores from about -1000 to 1000", 1000)):
-        scores, values = random.normal(size=(5, 12)), random.normal(size=(12, 4))
-        scores += np.linspace(-most, most, 5)[:, None]  # a query has all of its own large, or small
+    for name, shift in (
+        ("small scores", np.zeros(1)),
+        ("scores from about -1000 to 1000", np.linspace(-1000, 1000, 5)[:, None]),  # a query's are alike
+        ("blocks whose scores are 1000 apart", np.repeat([0.0, 1000.0], [7, 5])),
+    ):
+        scores, values = shift + random.normal(size=(5, 12)), random.normal(size=(12, 4))
         parts = [_attend(scores[:, keys], values[keys]) for keys in (slice(0, 3), slice(3, 7), slice(7, 12))]
         with np.errstate(all="ignore"):
             first = _pair(call(answer, *parts[0], *parts[1]))

@@ -24,7 +24,7 @@ class Finding(NamedTuple):
     why: str = ""
 
     def __str__(self) -> str:
-        head = f"  {'good ' if self.good else 'WRONG'}  {self.what}: {self.found}"
+        head = f"  {'good ' if self.good else 'WRONG'}  {self.what}: {self.found}".replace("\n", "\n         ")
         if self.good:
             return f"{head} ({self.expected})" if self.expected else head
         more = [f"expected: {self.expected}" if self.expected else "", *self.why.splitlines()]

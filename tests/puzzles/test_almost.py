@@ -168,3 +168,30 @@ def test_weights_that_drift_apart_are_told_first():
         return w
 
     assert "the weights of rank 1 of 2, beside rank 0's" in repr(puzzle(16).check(train))
+
+
+def test_a_difference_of_scores_overflows_too():
+    def merge(o1, z1, o2, z2):
+        share = 1 / (1 + np.exp(z2 - z1))
+        return share[:, None] * o1 + (1 - share)[:, None] * o2, z1 + np.log1p(np.exp(z2 - z1))
+
+    wrong = [finding.what for finding in puzzle(25).check(merge).findings if not finding.good]
+    assert wrong == ["z of three blocks, blocks whose scores are 1000 apart"]
+
+
+def test_a_velocity_that_is_not_returned_is_missed():
+    def train(w, gradients, comm):
+        velocity = np.zeros_like(w)
+        for g in gradients:
+            all_reduce(g, comm, algorithm="ring")
+            velocity = 0.9 * velocity + g
+            w -= 0.1 * velocity
+        return w, velocity[:0]
+
+    wrong = [finding.what for finding in puzzle(18).check(train).findings if not finding.good]
+    assert wrong == [f"numbers of optimizer state on all {p}" for p in (1, 2, 3, 4)]
+
+
+def test_an_array_of_several_lines_is_indented():
+    said = repr(puzzle(22).check(lambda neighbours: np.ones((len(neighbours),) * 2)))
+    assert all(line.startswith("  ") for line in said.splitlines()[1:])
