@@ -66,6 +66,8 @@ def loss_differences(
         if any(sizes):
             axes[1, 0].set_yscale("log")
             axes[1, 0].set_ylim(*_decades([size for size in sizes if size]))
+        else:
+            axes[1, 0].set(ylim=(0, 1), yticks=[0])
         style.legend(fig, handles, _note(differences), letters=max(map(len, runs)))
         style.title(fig, _finding(list(runs), differences))
     return fig

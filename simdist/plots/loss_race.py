@@ -62,9 +62,10 @@ def loss_race(runs: Mapping[str, Sequence[Point]], *, unit: str = "", width: flo
 
 
 def _means(points: Array, axis: int) -> Array:
-    """The means of neighbours along an axis, shape (groups, 3), in its order."""
+    """The means of neighbours along an axis, shape (groups, 3), in its order: no more groups than places on it."""
     ordered = points[np.argsort(points[:, axis], kind="stable")]
-    return np.array([group.mean(axis=0) for group in np.array_split(ordered, min(len(ordered), _MOST_POINTS))])
+    count = min(len(np.unique(points[:, axis])), _MOST_POINTS)
+    return np.array([group.mean(axis=0) for group in np.array_split(ordered, count)])
 
 
 def _finding(by_step: Mapping[str, Array], by_time: Mapping[str, Array]) -> str:

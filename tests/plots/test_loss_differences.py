@@ -31,7 +31,9 @@ def test_over_each_other_and_the_differences_below(draw, width):
 
 
 def test_no_difference_at_all(draw):
-    assert draw(loss_differences, {"a": ONE, "b": ONE}).title == "The losses of b equal a's bit for bit"
+    picture = draw(loss_differences, {"a": ONE, "b": ONE})
+    assert picture.title == "The losses of b equal a's bit for bit"
+    assert picture.axes[2].get_yticks().tolist() == [0]
 
 
 def test_one_other_run_is_called_by_its_name(draw):

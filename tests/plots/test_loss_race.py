@@ -58,3 +58,11 @@ def test_a_loss_that_is_not_finite_is_passed_over(draw):
 def test_nothing_to_draw(runs):
     with pytest.raises(ArgumentError, match="no finite losses"):
         loss_race(runs)
+
+
+def test_workers_at_the_same_step_are_one_point(draw):
+    points = [Point(step, step + worker / 4, 1.0 + worker) for step in range(5) for worker in range(3)]
+    by_step, by_time = draw(loss_race, {"ssp": points}).axes
+    assert by_step.lines[0].get_xdata().tolist() == [0, 1, 2, 3, 4]
+    assert by_step.lines[0].get_ydata().tolist() == [2.0] * 5
+    assert len(by_time.lines[0].get_xdata()) == 15
