@@ -180,15 +180,16 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
             for rival in rivals:
                 told = []
                 for low, high in ((1 << 14, 1 << 14), (1 << 16, 1 << 19), (1 << 20, 1 << 26)):
-                    ratios = [
-                        time_s[key] / time_s[operation, ranks, n, cold, mine]
+                    ratios = {
+                        n: time_s[key] / time_s[operation, ranks, n, cold, mine]
                         for n in {r.num_bytes for r in rows}
                         if low <= n <= high and (key := (operation, ranks, n, cold, rival)) in time_s
                         if (operation, ranks, n, cold, mine) in time_s
-                    ]
+                    }
                     if ratios:
-                        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-                        told.append(f"{mean:.2f} {size(low)}{f' to {size(high)}' if high > low else ''}")
+                        mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+                        least, most = min(ratios), max(ratios)
+                        told.append(f"{mean:.2f} {size(least)}{f' to {size(most)}' if most > least else ''}")
                 if told:
                     where = f"{operation}, {ranks} ranks, {'cold' if cold else 'warm'}"
                     lines.append(f"{where}: {mine} is × {rival}: {'; '.join(told)}")

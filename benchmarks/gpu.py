@@ -88,11 +88,11 @@ def _tell_all_reduce(found: dict[str, Any], card: dict[str, Any], args: Namespac
     limit_s = 2 * args.ranks * (args.mib << 20) / card["copy_bytes_per_s"]
     print(f"\nall-reduce of {args.ranks} ranks x {args.mib} MiB; at the card's copy rate {limit_s * 1e3:.3f} ms")
     for path, seen in found.items():
+        if not isinstance(seen, dict):  # why the part failed
+            print(f"  {path:<12} {seen}")
+            continue
         if "refused" in seen:
             print(f"  {path:<12} refused: {seen['refused'].splitlines()[0]:.90}")
-            continue
-        if not isinstance(seen, dict) or "all_reduce_s" not in seen:
-            print(f"  {path:<12} {seen}")
             continue
         seen["share_of_limit"] = limit_s / seen["all_reduce_s"]
         print(

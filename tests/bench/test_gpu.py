@@ -40,9 +40,11 @@ def test_its_parts_measure_something(parts, capsys):
     assert "right" in told and "refused: needs an MPI" in told and "x PyTorch's speed" in told
 
 
-def test_a_part_that_fails_says_why(parts, monkeypatch):
+def test_a_part_that_fails_says_why(parts, monkeypatch, capsys):
     from benchmarks import gpu
 
     monkeypatch.setattr(gpu, "_PART_S", 60.0)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert "failed" in gpu._part("card", Namespace(ranks=2, mib=1))
+    gpu._tell_all_reduce({"failed": "connection refused"}, {"copy_bytes_per_s": 1.0}, Namespace(ranks=2, mib=1))
+    assert "connection refused" in capsys.readouterr().out
