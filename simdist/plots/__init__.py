@@ -1,4 +1,4 @@
-"""The pictures: functions that take a record, or figures, and return a Matplotlib Figure or a Page."""
+"""The pictures: functions that take a record, or numbers, and return a Matplotlib Figure or a Page."""
 
 from simdist.plots.attention_work import attention_work
 from simdist.plots.collective import collective_steps

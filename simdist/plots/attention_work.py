@@ -32,7 +32,7 @@ def attention_work(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> F
     """
     found = {name: _work(trace) for name, trace in runs.items()}
     if not found or not all(work and all(any(own.values()) for own in work) for work in found.values()):
-        raise ArgumentError(f"no rank, or one that worked on no keys, in {list(runs)}; nothing to draw")
+        raise ArgumentError(f"a run of {list(runs)} has no ranks, or one that worked on no keys: nothing to draw")
     ranks = max(map(len, found.values()))
     longest = max(sum(own.values()) for work in found.values() for own in work)
     length, sign = style.unit_of_time(longest)
@@ -50,7 +50,7 @@ def attention_work(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> F
 
 
 def _work(trace: Trace) -> _Work:
-    """What the record says, if it says something of every rank."""
+    """The recorded work of each rank; empty unless every rank has some."""
     work: dict[int, dict[int, float]] = {}
     for span in trace:
         if span.name in _SPANS:
@@ -83,4 +83,4 @@ def _finding(found: Mapping[str, _Work]) -> str:
     for name, work in found.items():
         seconds = [sum(own.values()) for own in work]
         parts.append(f"{name} {max(seconds) / min(seconds):.1f} times the least")
-    return f"Work of the ranks in ring attention, the most: {', '.join(parts)}"
+    return f"Most work of a rank in ring attention: {', '.join(parts)}"

@@ -1,10 +1,10 @@
-"""Boxes: where each span of a timeline lies in the row of its stream, for every renderer.
+"""Boxes: the place of each span of a timeline in the row of its stream, for every renderer.
 
 full height     computing
-strip on top    a collective; paler below it, what belongs to it
+strip on top    a collective; its time is paler below the strip
 below it        sends, and below these receives, from when they are posted; those in flight at the
                 same time share the height; or moves in shared memory
-outline         a frame around what it holds, such as a training step
+outline         a frame around other spans, such as a training step
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ STRIP = -0.44, -0.17
 """Top and bottom of a collective's strip."""
 
 HATCHED = ("wait",)
-"""Kinds that are told apart by more than their colour."""
+"""Kinds that are hatched, so that they differ by more than colour."""
 
 _WORDS = {"recv": "receive", "move": "move in shared memory", "wait": "waiting", "compute": "computing"}
 
@@ -31,8 +31,8 @@ class Box(NamedTuple):
     """How a span is drawn.
 
     Attributes:
-        role: "frame", "collective", "operation" or "message"; the later ones lie in front.
-        kind: whose colour it has.
+        role: "frame", "collective", "operation" or "message"; later ones are drawn in front.
+        kind: determines the colour.
         top, bottom: in heights of a row, from its middle downwards.
     """
 
@@ -66,7 +66,7 @@ def boxes(spans: Sequence[Span]) -> list[Box]:
 
 
 def words(found: Iterable[Box]) -> dict[str, str]:
-    """The kinds that occur, for a key, and what to call them; frames explain themselves."""
+    """The kinds that occur, for the key, each with its name; frames need none."""
     kinds = {box.kind for box in found if box.role != "frame"}
     named = [kind for kind in COMPUTING if kind != "compute"]
     order = [*named, "compute", *COMMUNICATING, "disk"]
@@ -75,7 +75,7 @@ def words(found: Iterable[Box]) -> dict[str, str]:
 
 
 def _flights(spans: Sequence[Span]) -> dict[int, tuple[int, int]]:
-    """For each message the lane that it gets among those in flight with it, and how many lanes its row has."""
+    """For each message its lane among those in flight at the same time, and the number of lanes in its row."""
     rows: dict[tuple[int, str, str], list[int]] = defaultdict(list)
     for i, s in enumerate(spans):
         if s.name in MESSAGES:

@@ -1,7 +1,7 @@
 """Collective: the picture of a collective as it was executed, one panel a step.
 
     row      a rank
-    column   a chunk, as coarse as possible: what always travels together is one
+    column   a chunk, as coarse as possible: items that always travel together are one
     cell     what the rank holds of the chunk: a stripe for each rank whose contribution it includes;
              0+1 is a sum, 0, 1 are two pieces not added up
 
@@ -31,7 +31,7 @@ _MOST_ARROWS = 40  # in a panel; more would hide what they show
 
 @dataclass(frozen=True)
 class _Story:
-    """What was watched, by step: the cells after it, and the messages that came in during it."""
+    """What was watched, step by step: the cells after the step, and the messages received during it."""
 
     title: str
     ranks: int
@@ -57,11 +57,11 @@ class _Story:
         return cls(record[0].title, ranks, columns, goal, cells, moves)
 
     def complete(self, step: int, rank: int, column: int) -> bool:
-        """Whether the cell has all that belongs into it."""
+        """Whether the cell has all that it should end with."""
         return set(self.goal[column]) <= set(self.cells[step][rank][column])
 
     def contributors(self, column: int) -> list[int]:
-        """The ranks whose contributions are to come together in this column."""
+        """The ranks whose contributions this column should end with."""
         return sorted(r for piece in self.goal[column] for r in piece)
 
     def fresh(self, step: int, rank: int, column: int) -> bool:
@@ -106,7 +106,7 @@ def _are(names: list[str]) -> str:
 
 
 def _columns(record: Sequence[State]) -> list[range]:
-    """Runs of places that no state and no message tells apart."""
+    """Runs of places that are the same in every state and every message."""
     places = range(len(record[0].goal))
     looks = [
         (record[0].goal[i], tuple(s.holds[i] for s in record), tuple(i in p for s in record for _, p in s.takes))
@@ -124,7 +124,7 @@ def collective_steps(
     Args:
         trace: a record with states, as `simdist.collectives.watch.watched` makes it.
         width: of the figure, in inches.
-        steps: which to draw, 0 being the start; if not given all, but at most 16.
+        steps: which to draw, 0 being the start; by default all, but at most 16.
         arrows: whether to draw what is sent.
 
     Raises:
@@ -163,7 +163,7 @@ def _draw(story: _Story, steps: list[int], width: float, arrows: bool, notes: li
     if omitted:
         notes.append(f"{style.number(omitted, 'arrow')} left out.")
     style.legend(fig, _handles(story), " ".join(notes), letters=14)
-    fig.draw_without_rendering()  # how large a cell turns out is known only now; text goes where it fits
+    fig.draw_without_rendering()  # only now is the size of a cell known, and whether text fits
     room = axes[0].get_window_extent().width / fig.dpi * 72 * 2 * _HALF[0] / m
     type_of_sums = _type_of_sums(story, room)
     for ax, step in zip(axes, steps, strict=False):
@@ -186,7 +186,7 @@ def _panel(ax: Axes, story: _Story, step: int, arrows: bool) -> int:
     return max(0, len(moves) - _MOST_ARROWS)
 
 
-_HALF = 0.41, 0.39  # of a cell, in x and y; what is left is the gutter
+_HALF = 0.41, 0.39  # half of a cell, in x and y; the rest is the gutter
 
 
 def _cells(ax: Axes, story: _Story, step: int) -> None:
@@ -218,7 +218,7 @@ def _arrow(ax: Axes, src: int, dst: int, column: int) -> None:
     """From the sender's cell to the receiver's, bent more the farther it goes."""
     side, far = (1 if dst > src else -1), abs(src - dst)  # down along the right edge, up along the left one
     x = column + side * _HALF[0] * (0.7 if far == 1 else 1.0)
-    short = 0.24 * side if far == 1 else 0.0  # between neighbours it stays clear of what is written in the cells
+    short = 0.24 * side if far == 1 else 0.0  # between neighbours it stays clear of the text in the cells
     ax.add_patch(
         FancyArrowPatch(
             (x, src + short),
@@ -249,7 +249,7 @@ def _type_of_sums(story: _Story, room: float) -> float:
 
 
 def _labels(ax: Axes, story: _Story, step: int, room: float, type_of_sums: float) -> None:
-    """Over the columns their numbers; in the cells whose contributions they hold, if all of a picture's can be read.
+    """Write the columns' numbers above them, and in each cell the contributions it holds, if the text is readable.
 
     Args:
         room: the width of a cell in points.

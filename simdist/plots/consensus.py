@@ -15,7 +15,7 @@ from simdist.trace import Trace
 
 __all__ = ["consensus"]
 
-_ROUNDING = 1e-28  # of the first error: what is smaller is how sums were rounded
+_ROUNDING = 1e-28  # of the first error: smaller ones are rounding
 
 
 def consensus(
@@ -32,7 +32,7 @@ def consensus(
         width: of the figure, in inches.
 
     Raises:
-        ArgumentError: there is nothing to draw, a record has no consensus errors, or a bound is for an unknown trace.
+        ArgumentError: there is nothing to draw, a record has no consensus errors, or a bound belongs to no trace.
     """
     bounds = contraction or {}
     errors = {name: recorded(trace.spans) for name, trace in traces.items()}
@@ -60,7 +60,7 @@ def consensus(
 
 
 def _mark_powers(ax: Any) -> None:
-    """A few powers of ten on the vertical axis."""
+    """Mark a few powers of ten on the vertical axis."""
     ax.yaxis.set_major_locator(LogLocator(numticks=7))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda error, _: f"{error:.0e}"))
     ax.minorticks_off()
@@ -71,12 +71,12 @@ _BOUND: dict[str, Any] = {"color": style.INK, "linestyle": "--", "linewidth": 0.
 
 
 def _above_rounding(points: Sequence[tuple[float, float]], length: float) -> list[tuple[float, float]]:
-    """The points that are not as small, beside the first, as sums' rounding; times in units of this length."""
+    """The points above the rounding error of the first, with times in units of this length."""
     return [(t / length, error) for t, error in points if error > _ROUNDING * points[0][1]]
 
 
 def _check(errors: Mapping[str, Sequence[tuple[float, float]]], bounds: Mapping[str, float]) -> None:
-    """Refuse what cannot be drawn."""
+    """Raise ArgumentError for what cannot be drawn."""
     if not errors:
         raise ArgumentError("no trace to draw consensus errors of")
     for name, found in errors.items():
@@ -96,10 +96,8 @@ def _finding(errors: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     shares = {name: found[-1][1] / found[0][1] for name, found in errors.items()}
     steps = max(len(found) for found in errors.values()) - 1
     rests = ", ".join(f"{_share(share)} on {name}" for name, share in shares.items())
-    return f"Of the consensus error {style.number(steps, 'instant')} {'leaves' if steps == 1 else 'leave'} {rests}"
+    return f"Consensus error left after {style.number(steps, 'recorded step')}, relative to the first: {rests}"
 
 
 def _share(share: float) -> str:
-    if share > 1:
-        return f"{share:.2g} times as much"
     return "nothing" if share <= _ROUNDING else f"{share:.1e}" if share < 0.01 else f"{share:.2g}"

@@ -21,8 +21,8 @@ _DROPPED: dict[str, Any] = {"facecolor": "white", "edgecolor": style.ACCENT, "ha
 _EVEN: dict[str, Any] = {"color": style.INK, "linewidth": 0.8, "linestyle": "--"}
 _SLOTS: dict[str, Any] = {"color": style.INK, "linewidth": 0.8}
 _MOST_LAYERS = 4
-_MOST_RANKS = 8  # that have colours of their own
-_NAMED = 4  # of those that have the same experts
+_MOST_RANKS = 8  # with distinct colours
+_NAMED = 4  # of the ranks with the same experts
 
 
 def expert_load(spans: Iterable[Span], layers: Iterable[str] | None = None, *, width: float = style.PAGE) -> Figure:
@@ -31,12 +31,12 @@ def expert_load(spans: Iterable[Span], layers: Iterable[str] | None = None, *, w
     Lines show an expert's capacity, and its load if all loads were even.
 
     Args:
-        spans: of a run; those that say where tokens went are used.
-        layers: whose experts to show, by name; the first few, if not given.
+        spans: of a run; those that record where tokens went are used.
+        layers: whose experts to show, by name; by default the first few.
         width: of the figure, in inches.
 
     Raises:
-        ArgumentError: no tokens were sent to experts, there is no such layer, or loads are not known.
+        ArgumentError: no tokens were sent to experts, there is no such layer, or the loads are unknown.
     """
     found = {name: routed for name, routed in routes(spans).items() if sum(routed.asked)}
     wanted = list(layers or list(found)[:_MOST_LAYERS])
@@ -47,7 +47,7 @@ def expert_load(spans: Iterable[Span], layers: Iterable[str] | None = None, *, w
     if not shown:
         raise ArgumentError("no tokens were sent to experts in this record")
     if not all(isfinite(sum(routed.asked)) for routed in shown.values()):
-        raise ArgumentError("this record is of arrays without numbers: loads are not known")
+        raise ArgumentError("this record is of arrays without numbers: loads are unknown")
     left = len(found) - len(shown)
     with style.styled():
         fig = style.figure(width, 2.3)
@@ -58,7 +58,7 @@ def expert_load(spans: Iterable[Span], layers: Iterable[str] | None = None, *, w
         axes[0].set_ylabel("share of the choices")
         keys = _keys(shown)
         letters = max(len(key.get_label()) for key in keys)
-        style.legend(fig, keys, f"{style.number(left, 'layer')} more not shown." if left else "", letters=letters)
+        style.legend(fig, keys, f"{style.number(left, 'more layer')} not shown." if left else "", letters=letters)
         style.title(fig, _finding(shown))
     return fig
 
@@ -79,7 +79,7 @@ def _bars(ax: Axes, routed: Routed) -> None:
 
 
 def _keys(shown: dict[str, Routed]) -> list[Any]:
-    """The ranks that have experts, unless they are too many to tell apart, what was dropped, and the lines."""
+    """The ranks that hold experts, unless there are too many for distinct colours, dropped choices, and the lines."""
     groups = sorted({tuple(sorted(holders)) for routed in shown.values() for holders in routed.holders})
     keys: list[Any] = [Patch(color=style.rank_colour(ranks[0]), label=_on(ranks)) for ranks in groups]
     if len(groups) > _MOST_RANKS:
@@ -89,7 +89,7 @@ def _keys(shown: dict[str, Routed]) -> list[Any]:
 
 
 def _on(ranks: tuple[int, ...]) -> str:
-    """Where experts are that these ranks share, or have a copy each of."""
+    """Names the ranks that share experts, or hold a copy each."""
     some = ", ".join(map(str, ranks[:_NAMED])) + (", …" if len(ranks) > _NAMED else "")
     return f"on rank{'s' if len(ranks) > 1 else ''} {some}"
 

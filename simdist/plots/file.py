@@ -18,7 +18,7 @@ def check_format(path: Path) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture; DataError if that fails, in which case no partial file is left."""
+    """Write a picture; if that fails, remove a file that it created, and raise DataError."""
     new = not path.exists()
     try:
         figure.savefig(path)

@@ -100,12 +100,12 @@ def _read(name: str) -> str:
 
 
 def _inert(text: str) -> str:
-    """JSON in which nothing ends the element that holds it."""
+    """JSON that cannot end the HTML element around it."""
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 class _Texts:
-    """Each text once, by number."""
+    """Stores each text once, by number."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {"": 0}
@@ -115,7 +115,7 @@ class _Texts:
 
 
 def _content(view: View) -> dict[str, Any]:
-    """All that the page knows: spans by column, where each is drawn and how, and which messages belong together."""
+    """All data of the page: spans by column, where and how each is drawn, and which sends and receives match."""
     spans = [view.trace.spans[i] for i in view.indices]
     places = {index: k for k, index in enumerate(view.indices)}
     found = boxes(spans)
@@ -144,17 +144,17 @@ def _content(view: View) -> dict[str, Any]:
 
 
 def _columns(spans: Sequence[Span], texts: _Texts) -> dict[str, list[Any]]:
-    """The fields of all spans, each a list; of texts their numbers."""
+    """The fields of all spans, each as a list; texts by number."""
     columns: dict[str, list[Any]] = {name: [span[i] for span in spans] for i, name in enumerate(Span._fields)}
     return columns | {name: list(map(texts.number, columns[name])) for name in _TEXTS}
 
 
 def _memory(view: View, texts: _Texts) -> dict[int, dict[str, Any]]:
-    """What the memory of each rank was for, in the shown time."""
+    """The memory of each rank by category, in the shown time."""
     shown = {rank for rank, _ in view.rows}
     found = {}
     for rank, every in remembered(view.trace).items():
-        before = [m for m in every if m.time_s < view.start_s][-1:]  # what is alive when the shown time begins
+        before = [m for m in every if m.time_s < view.start_s][-1:]  # alive when the shown time begins
         moments = before + [m for m in every if view.start_s <= m.time_s <= view.end_s]
         if rank in shown and moments:
             found[rank] = {
@@ -167,13 +167,13 @@ def _memory(view: View, texts: _Texts) -> dict[int, dict[str, Any]]:
 
 
 def _colours(kind: str) -> dict[str, str]:
-    """What a span of this kind is drawn in: itself, what is written on it, and what lies below its strip."""
+    """The colours of a kind of span: its fill, the text on it, and the paler area below a strip."""
     fill = style.colour(kind)
     return {"fill": fill, "ink": style.ink_on(fill), "pale": to_hex(style.tint(fill, 0.22))}
 
 
 def _key(found: Sequence[Box], memory: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The words beside the colours that occur."""
+    """The key: the colours that occur, each with its name."""
     key = [{"word": word, "fill": style.colour(k), "hatched": k in HATCHED} for k, word in words(found).items()]
     for i, name in enumerate(CATEGORIES):
         if any(any(of_rank["live"][i]) for of_rank in memory.values()):

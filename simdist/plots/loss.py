@@ -28,7 +28,7 @@ def loss_curve(
     Args:
         steps: the step of each figure.
         train, validation: one for each step; nan or None where not measured.
-        reference: values to compare with, such as {"unigram entropy": 3.1}; each becomes a horizontal line.
+        reference: values to compare with, such as {"unigram entropy": 3.1}, drawn as horizontal lines.
         unit: of the loss.
         width: of the figure, in inches.
 
@@ -55,7 +55,7 @@ def loss_curve(
     return fig
 
 
-_LINE = 0.12  # of the picture's height that a line of words takes
+_LINE = 0.12  # height of a line of text, as a share of the picture's
 _LOOKS: dict[str, dict[str, Any]] = {
     "training": {"color": "#77AADD", "linewidth": 1.0},
     "validation": {"color": style.DONE, "marker": "o"},
@@ -63,13 +63,13 @@ _LOOKS: dict[str, dict[str, Any]] = {
 
 
 def _line(ax: Axes, name: str, found: Sequence[tuple[int, float]]) -> Line2D:
-    """A curve; a single loss, which makes no line, as a point."""
+    """Draw a curve; a single loss, which would be invisible as a line, as a point."""
     point = {"marker": "o"} if len(found) == 1 else {}
     return ax.plot(*zip(*found, strict=True), label=name, **_LOOKS[name] | point)[0]
 
 
 def _name(ax: Axes, levels: Mapping[str, float]) -> None:
-    """Say of each level what it is, at the right end, where curves are low; at the left if another is next to it."""
+    """Write each level's name at its right end, where curves are low; at the left if another level is close."""
     right: list[float] = []
     for name, level in levels.items():
         height = float(ax.transAxes.inverted().transform(ax.transData.transform((0, level)))[1])
@@ -82,7 +82,7 @@ def _name(ax: Axes, levels: Mapping[str, float]) -> None:
 
 
 def _finite(steps: Sequence[int], values: Sequence[float | None], name: str) -> list[tuple[int, float]]:
-    """The (step, loss) of all losses that were measured and are finite."""
+    """(step, loss) for every loss that was measured and is finite."""
     if len(values) != len(steps):
         raise ArgumentError(f"{len(values)} {name} losses for {len(steps)} steps")
     return [(step, value) for step, value in zip(steps, values, strict=True) if value is not None and isfinite(value)]

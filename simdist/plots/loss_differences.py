@@ -17,7 +17,7 @@ _WORDS = {"train": "training", "validation": "validation"}
 
 
 class Losses(NamedTuple):
-    """What a run's log says at a step; nan where nothing was measured."""
+    """The losses that a run logged at a step; nan where not measured."""
 
     step: int
     train: float
@@ -80,7 +80,7 @@ def _finite(run: Sequence[Losses], kind: str) -> _Curve:
 
 
 def _differences(first: str, curves: _Curves) -> _Curves:
-    """What is between the first and each other, at the steps that both have; an empty one for itself."""
+    """The absolute difference of each run from the first, at the steps of both; empty for the first itself."""
     base = curves[first]
     return {
         name: {step: abs(loss - base[step]) for step, loss in curve.items() if step in base and name != first}
@@ -89,7 +89,7 @@ def _differences(first: str, curves: _Curves) -> _Curves:
 
 
 def _draw(ax: Axes, curves: _Curves) -> list[Any]:
-    """A line for each run, the first as a band; of what is 0 nothing."""
+    """Draw a line for each run, the first as a band; zeros are left out."""
     handles: list[Any] = []
     for i, (name, curve) in enumerate(curves.items()):
         look = style.series(i - 1) | {"linewidth": 0.9, "markersize": 2.4} if i else _BAND
@@ -98,12 +98,12 @@ def _draw(ax: Axes, curves: _Curves) -> list[Any]:
 
 
 def _decades(sizes: Sequence[float]) -> tuple[float, float]:
-    """The powers of ten around them, so that there is one at least to read them by."""
+    """The powers of ten around the sizes, so that the axis has at least one mark."""
     return 10.0 ** floor(log10(min(sizes)) - 0.05), 10.0 ** ceil(log10(max(sizes)) + 0.05)
 
 
 def _note(differences: Mapping[str, _Curves]) -> str:
-    """Which runs differ nowhere."""
+    """Names the runs that differ nowhere."""
     first, *others = differences["train"]
     found = {name: [d for curves in differences.values() for d in curves[name].values()] for name in others}
     same = [name for name, sizes in found.items() if sizes and not any(sizes)]
@@ -114,7 +114,7 @@ def _finding(names: Sequence[str], differences: Mapping[str, _Curves]) -> str:
     """The picture in a sentence."""
     first, *others = names
     if not others:
-        return f"{first}, with nothing to compare it with"
+        return f"{first}, without a run to compare it with"
     one = others[0] if len(others) == 1 else ""
     found = [
         (size, ("" if one else f"{name}'s ") + f"in {_WORDS[kind]} at step {step}")
@@ -124,6 +124,6 @@ def _finding(names: Sequence[str], differences: Mapping[str, _Curves]) -> str:
     ]
     words = f"The losses of {one or style.number(len(others), 'run')}"
     if not found:
-        return f"{words} are of no step that {first} has"
+        return f"{words} and of {first} have no step in common"
     size, where = max(found)
     return f"{words} are up to {size:.2g} from {first}'s: {where}" if size else f"{words} equal {first}'s bit for bit"

@@ -25,7 +25,7 @@ class Point(NamedTuple):
 
 
 def loss_race(runs: Mapping[str, Sequence[Point]], *, unit: str = "", width: float = style.PAGE) -> Figure:
-    """Loss over steps and over time, so that the progress per step and the cost of a step can be told apart.
+    """Loss over steps and over time, which shows the progress per step apart from the cost of a step.
 
     Losses of many workers and steps are drawn as the means of at most 40 groups of neighbours.
 
@@ -69,7 +69,7 @@ def _means(points: Array, axis: int) -> Array:
 
 
 def _finding(by_step: Mapping[str, Array], by_time: Mapping[str, Array]) -> str:
-    """For one run its final loss; for several which is first to reach a loss that all reach, in time and in steps."""
+    """For one run its final loss; for several, which is first to reach a loss that all reach, in time and in steps."""
     if len(by_time) == 1:
         ((name, line),) = by_time.items()
         took = f"{style.number(round(by_step[name][-1, 0]), 'step')} and {style.seconds(line[-1, 1])}"

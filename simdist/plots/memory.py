@@ -35,10 +35,10 @@ def memory(
 ) -> Figure:
     """Bytes alive over time, stacked by category; the peak is marked, with the operation that was running.
 
-    What operations allocate and free before they return is not in the ledger, and so not in the picture.
+    Memory that an operation allocates and frees before it returns is not in the ledger, and so not in the picture.
 
     Args:
-        moments: of a ledger. If there are very many, only the largest of each few are drawn.
+        moments: of a ledger. Of very many, only the largest of each group of neighbours is drawn.
         start_s, end_s: show only this time.
         width: of the figure, in inches.
 
@@ -63,7 +63,7 @@ def memory(
         _pile(ax, t, {i: [m.live[i] / num_bytes for m in drawn] for i in used})
         ax.set(xlabel=f"time ({second})", ylabel=f"memory ({unit})", xlim=(0, t[-1]))
         _mark(ax, (peak.time_s - first_s) / length_s, peak, num_bytes)
-        ax.set_ylim(0, 1.22 * peak.total / num_bytes)  # room for what is written at the peak
+        ax.set_ylim(0, 1.22 * peak.total / num_bytes)  # room for the text at the peak
         keys = [Patch(color=COLOURS[CATEGORIES[i]], label=CATEGORIES[i]) for i in used]
         style.legend(fig, keys, note)
         style.title(fig, _finding(peak))
@@ -71,7 +71,7 @@ def memory(
 
 
 def _shown(moments: Sequence[Moment], start_s: float | None, end_s: float | None) -> list[Moment]:
-    """The moments in this time, after the one that still holds when it begins."""
+    """The moments in this time; the first is the state when it begins."""
     shown = [m for m in moments if (start_s is None or m.time_s >= start_s) and (end_s is None or m.time_s <= end_s)]
     if shown and start_s is not None and start_s < shown[0].time_s:
         before = [m for m in moments if m.time_s < start_s][-1:]
@@ -80,7 +80,7 @@ def _shown(moments: Sequence[Moment], start_s: float | None, end_s: float | None
 
 
 def _pile(ax: Axes, t: list[float], heights: Mapping[int, list[float]]) -> None:
-    """One area on the other, by the index of its category."""
+    """Stack one area for each category, by its index."""
     floor = np.zeros(len(t))
     for i, each in heights.items():
         top = floor + each
@@ -89,16 +89,16 @@ def _pile(ax: Axes, t: list[float], heights: Mapping[int, list[float]]) -> None:
 
 
 def _thinned(shown: list[Moment]) -> tuple[list[Moment], str]:
-    """At most so many moments, the peak among them, and what to say of the others."""
+    """At most _MOST_MOMENTS moments, the peak among them, and a note about the others."""
     if len(shown) <= _MOST_MOMENTS:
         return list(shown), ""
     edges = np.linspace(0, len(shown), _MOST_MOMENTS + 1).astype(int).tolist()
     drawn = [max(shown[a:b], key=lambda m: m.total) for a, b in pairwise(edges)]
-    return drawn, f"Of {len(shown):,} moments the largest of each {len(shown) // _MOST_MOMENTS + 1} or so are drawn."
+    return drawn, f"Of {len(shown):,} moments, the largest of about every {len(shown) // _MOST_MOMENTS + 1} is drawn."
 
 
 def _mark(ax: Axes, x: float, peak: Moment, num_bytes: int) -> None:
-    """A point on the peak, and beside it what was at work."""
+    """Mark the peak, and write beside it the operation that was running."""
     left, right = ax.get_xlim()
     beyond = x > (left + right) / 2
     ax.plot([x], [peak.total / num_bytes], "v", color=style.ACCENT, markersize=4, clip_on=False, zorder=5)
@@ -115,7 +115,7 @@ def _mark(ax: Axes, x: float, peak: Moment, num_bytes: int) -> None:
 def _finding(peak: Moment) -> str:
     """The picture in a sentence."""
     ends = list(accumulate(sorted(peak.live, reverse=True)))
-    most = next(i for i, end in enumerate(ends) if end >= 0.8 * peak.total) + 1  # so many make up most of it
+    most = next(i for i, end in enumerate(ends) if end >= 0.8 * peak.total) + 1  # categories make up most of it
     order = sorted(range(len(CATEGORIES)), key=lambda i: -peak.live[i])[:most]
     parts = ", ".join(f"{peak.live[i] / peak.total:.0%} {CATEGORIES[i]}" for i in order)
     where = f" in {peak.at}" if peak.at else ""

@@ -1,4 +1,4 @@
-"""Plans: where the time of a step goes, and what fills memory, for several ways to train side by side."""
+"""Plans: the parts of a step's time, and of memory, for several ways to train."""
 
 from collections.abc import Mapping, Sequence
 
@@ -31,11 +31,11 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
 
     Args:
         plans: the fastest first.
-        bench: the one that they were made on.
+        bench: the one on which the plans were made.
         width: of the figure, in inches.
 
     Raises:
-        ArgumentError: there is none.
+        ArgumentError: there are no plans.
     """
     if not plans:
         raise ArgumentError("there are no plans to draw; needs at least one")
@@ -62,13 +62,13 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
 
 
 def _parts_s(plan: Plan, bench: Workbench) -> list[float]:
-    """In the order of _PARTS."""
+    """Seconds of each part, in the order of _PARTS."""
     step, alone_s = plan.step, computing_s(Job(plan.config, bench))
     return [alone_s, step.passes_s - alone_s, step.bubble_s, step.gradients_s, step.update_s]
 
 
 def _bar(ax: Axes, y: int, lengths: Mapping[str, float]) -> None:
-    """One part after the other, by colour."""
+    """Draw one part after the other, by colour."""
     start = 0.0
     for colour, length in lengths.items():
         ax.barh(y, length, left=start, color=colour, height=0.7, linewidth=0)

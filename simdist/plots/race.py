@@ -54,8 +54,8 @@ def race_bandwidth(results: Iterable[Result], *, width: float = style.PAGE) -> F
 
 
 def race_over_limit(results: Iterable[Result], *, width: float = style.PAGE) -> Figure:
-    """Time relative to that in which all ranks at once copy as many bytes; as `race_bandwidth`."""
-    title = "Time of {} as a multiple of the time in which all ranks copy as many bytes"
+    """Time relative to that in which all ranks at once copy the same number of bytes; see `race_bandwidth`."""
+    title = "Time of {} as a multiple of the time in which all ranks copy the same number of bytes"
     return _draw(results, width, lambda r: r.over_limit, "time / time of a copy", title, min)
 
 
@@ -70,7 +70,7 @@ def _draw(
     rows = list(results)
     operations = {row.operation for row in rows}
     if len(operations) != 1:
-        raise ArgumentError(f"a race shows one operation, and these are {len(operations)}: {sorted(operations)}")
+        raise ArgumentError(f"a race shows one operation, but these are {len(operations)}: {sorted(operations)}")
     counts, kinds = sorted({row.ranks for row in rows}), sorted({row.cold for row in rows})
     every = {
         (ranks, cold): _lines([r for r in rows if (r.ranks, r.cold) == (ranks, cold)], value, best)
@@ -95,7 +95,7 @@ def _draw(
 
 
 def _rank(name: str) -> tuple[int, str]:
-    """simdist first."""
+    """Sort key: simdist first."""
     order = (*_FIRST, _MESSAGES)
     return (order.index(name), "") if name in order else (len(order), name)
 
@@ -103,7 +103,7 @@ def _rank(name: str) -> tuple[int, str]:
 def _lines(
     rows: Sequence[Result], value: Callable[[Result], float], best: Callable[[Iterable[float]], float]
 ) -> dict[str, dict[int, float]]:
-    """By contender the values by size; all message-passing algorithms are one contender."""
+    """The values of each contender by size; all message-passing algorithms are one contender."""
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         if row.contender == _LIMIT:

@@ -1,7 +1,7 @@
-"""Schedule: the picture of a pipeline, a row a rank, from the record of its run or of its simulation.
+"""Schedule: the picture of a pipeline, one row per rank, from the record of its run or of its simulation.
 
     cell     an action, true to scale, with its micro-batch; paler for later stages of the rank
-    strip    at the bottom of a cell: the weights' gradients, if computed together with those of the input
+    strip    at the bottom of a cell: the weight gradients, if computed together with the input's
     half     a cell: two actions at once
     white    idle
 
@@ -59,7 +59,7 @@ def pipeline_schedule(
     """
     pictures = [_Run.of(name, trace) for name, trace in runs.items()]
     if not pictures:
-        raise ArgumentError("no runs to draw; give one at least")
+        raise ArgumentError("no runs to draw; give at least one")
     panels = [(run, kept) for run in pictures for kept in ([None, memory] if memory else [None])]
     heights = [_inches(run) for run, _ in panels]
     end = max(run.end for run in pictures) or 1.0
@@ -74,18 +74,18 @@ def pipeline_schedule(
             notes += _arrows(ax, run, scale) if arrows and not kept else []
             words = _kept_title(kept) if kept else _title(run, scale)
             _frame(ax, run, style.wrapped(words, width - _MARGIN, 6.5), last=ax is axes[-1])
-        axes[-1].set(xlim=(0, end / length), xlabel=f"time ({sign or 'in the unit of what actions take'})")
+        axes[-1].set(xlim=(0, end / length), xlabel=f"time ({sign or 'in the unit of the action times'})")
         style.legend(fig, _key(), " ".join(dict.fromkeys(notes)), letters=18)
         style.title(fig, _finding(pictures))
     return fig
 
 
-_WORDS = {"F": "forward", "I": "backward", "W": "weights' gradients"}
+_WORDS = {"F": "forward", "I": "backward", "W": "weight gradients"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A part of an action, and which of how many at once it is."""
+    """A part of an action: its index and count among the parts that run at once are `half` and `halves`."""
 
     letter: str
     micro_batch: int
@@ -98,13 +98,13 @@ class _Cell:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What is drawn of a record.
+    """The part of a record that is drawn.
 
     Attributes:
-        schedule: the rows that the record has.
-        times: start and end of each action, in the same places.
+        schedule: the recorded rows.
+        times: start and end of each action, by row and place.
         cells: rank -> its cells, in order.
-        end: of the last action; the first of all begins at 0.
+        end: of the last action; the first begins at 0.
     """
 
     name: str
@@ -139,7 +139,7 @@ class _Run:
 
     @property
     def bubble_rate(self) -> float:
-        """The share of the time that ranks are idle, from the first action of all to the last."""
+        """The share of the time that ranks are idle, from the very first action to the very last."""
         busy = sum(end - start for row in self.times for start, end in row)
         return 1 - busy / (self.end * len(self.times)) if self.end else 0.0
 
@@ -153,7 +153,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Seconds to one on the axis, and its sign; points on paper to one on it, and to a row."""
+    """Seconds per unit of the axis, the unit's sign, points on paper per unit, and points per row."""
 
     length: float
     sign: str
@@ -162,7 +162,7 @@ class _Scale:
 
 
 def _inches(run: _Run) -> float:
-    """How high the rows are, all together."""
+    """The height of all rows together."""
     return len(run.cells) * max(0.06, min(0.22, 4.0 / len(run.cells)))
 
 
@@ -178,7 +178,7 @@ def _key() -> list[Patch]:
 
 
 def _cells(ax: Axes, run: _Run, scale: _Scale) -> list[str]:
-    """Draw every action, and its number where there is room; returns what is to be said of it."""
+    """Draw every action, and its number where there is room; returns notes."""
     boxes: dict[tuple[str, int], list[list[tuple[float, float]]]] = defaultdict(list)
     numbers: list[tuple[float, float, float, _Cell]] = []
     for y, row in enumerate(run.cells):
@@ -200,7 +200,7 @@ def _cells(ax: Axes, run: _Run, scale: _Scale) -> list[str]:
 
 
 def _write(ax: Axes, numbers: Sequence[tuple[float, float, float, _Cell]], scale: _Scale) -> list[str]:
-    """The numbers of the micro-batches, where they fit."""
+    """Write the numbers of the micro-batches, if they fit; returns notes."""
     digits = len(str(max(c.micro_batch for *_, c in numbers)))
     narrow = min(wide for wide, *_ in numbers)
     size = min(5.5, scale.points * narrow / (0.62 * digits + 0.25), 0.72 * scale.row_points)
@@ -214,7 +214,7 @@ def _write(ax: Axes, numbers: Sequence[tuple[float, float, float, _Cell]], scale
 
 
 def _arrows(ax: Axes, run: _Run, scale: _Scale) -> list[str]:
-    """A line from where each message is made to where it is taken."""
+    """Draw a line from where each message is produced to where it is consumed; returns notes."""
     spans = run.trace.spans
     pairs = match(spans)
     lines, heads = [], []
@@ -235,7 +235,7 @@ def _arrows(ax: Axes, run: _Run, scale: _Scale) -> list[str]:
 
 
 def _kept(ax: Axes, run: _Run, memory: Memory, scale: _Scale) -> list[str]:
-    """What each rank keeps over time, as high as its row where it is the most of all; and the most, in numbers."""
+    """Draw each rank's memory over time, scaled so that the largest fills a row, and write each peak."""
     curves = [_curve(run, rank, memory) for rank in range(len(run.cells))]
     most = max(level for curve in curves for _, level in curve) or 1.0
     for rank, curve in enumerate(curves):
@@ -249,7 +249,7 @@ def _kept(ax: Axes, run: _Run, memory: Memory, scale: _Scale) -> list[str]:
 
 
 def _curve(run: _Run, rank: int, memory: Memory) -> list[tuple[float, float]]:
-    """(moment, level from then on)."""
+    """A rank's memory as (time, level from then on)."""
     curve = [(0.0, 0.0)]
     for (start, end), level in zip(run.times[rank], levels(run.schedule, rank, memory), strict=True):
         curve += [(start, level.during), (end, level.after)]
@@ -260,7 +260,7 @@ def _curve(run: _Run, rank: int, memory: Memory) -> list[tuple[float, float]]:
 
 
 def _frame(ax: Axes, run: _Run, title: str, last: bool) -> None:
-    """The title, and the names of the rows."""
+    """Write the title, and the names of the rows."""
     rows = len(run.cells)
     shown = range(0, rows, max(1, -(-rows // 40)))
     ax.set_yticks(shown, [f"rank {rank}" for rank in shown])

@@ -16,7 +16,7 @@ from simdist.plots import style
 
 __all__ = ["shards"]
 
-_UNIT = 0.36  # inches that the median of all lengths gets
+_UNIT = 0.36  # inches for the median of all lengths
 _LEAST, _MOST = 0.12, 1.5  # inches of any side
 _ACROSS, _DOWN = 0.2, 0.1  # between drawings
 _OVER, _UNDER = 0.14, 0.13  # a drawing, for its name and its size
@@ -41,14 +41,14 @@ class _Drawing(NamedTuple):
 def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *, width: float = style.PAGE) -> Figure:
     """Every parameter as a rectangle, rows down and columns across, in the colours of the ranks that hold its parts.
 
-    What all ranks hold is grey. A parameter of more axes is drawn as several matrices side by side: two for a gated
-    map, and one for each expert of a mixture. Sides are to scale as far as they can be drawn.
+    Parts that all ranks hold are grey. A parameter of more axes is drawn as several matrices side by side: two for a
+    gated map, and one for each expert of a mixture. Sides are to scale within the limits of what can be drawn.
 
     Args:
         held: for each rank, by name, the place of its part of a parameter in the whole one: for an actual
             model, {p.name: p.place for p in model.parameters}.
-        tokens: for each rank, the numbers of the tokens of a text that it works on between the layers that are
-            split; without it no text is drawn.
+        tokens: for each rank, the indices of the tokens of a text that it works on between the layers that are
+            split; if not given, no text is drawn.
         width: of the figure, in inches.
 
     Raises:
@@ -76,7 +76,7 @@ def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *,
 
 
 def _owners(held: Sequence[Mapping[str, Place]], name: str) -> tuple[tuple[int, ...], dict[_Box, list[int]]]:
-    """The shape of a parameter, and who has which box of it, its axes in the order in which they are drawn."""
+    """The shape of a parameter, and the ranks that hold each box of it, with axes in the order of drawing."""
     shape: tuple[int, ...] = ()
     owners: dict[_Box, list[int]] = {}
     for rank, own in enumerate(held):
@@ -89,7 +89,7 @@ def _owners(held: Sequence[Mapping[str, Place]], name: str) -> tuple[tuple[int, 
 
 
 def _in_order(of_axes: Sequence[_T], shape: Sequence[int]) -> tuple[_T, ...]:
-    """What is given of each axis of a shape, of those of a matrix last: first experts, then a gate."""
+    """Reorders one value per axis of a shape: experts, then a gate, and the axes of a matrix last."""
     axes = list(range(len(shape)))
     if len(shape) > 2 and shape[-2] == 2:
         axes.insert(max(0, len(shape) - 3), axes.pop(-2))
@@ -112,7 +112,7 @@ def _size(drawing: _Drawing) -> str:
 
 
 def _height(column: Sequence[_Drawing]) -> float:
-    """Inches of drawings one under the other, with their words."""
+    """Inches of drawings one under the other, with their labels."""
     return sum(d.height + _OVER + _UNDER + _DOWN for d in column)
 
 
@@ -132,7 +132,7 @@ def _arranged(drawings: list[_Drawing], room: float) -> list[list[list[_Drawing]
 
 
 def _draw_rows(ax: Axes, rows: list[list[list[_Drawing]]], ranks: int) -> None:
-    """Everything in its place, from the top."""
+    """Draw all rows, from the top."""
     top = 0.0
     for row in rows:
         left = 0.0
@@ -146,7 +146,7 @@ def _draw_rows(ax: Axes, rows: list[list[list[_Drawing]]], ranks: int) -> None:
 
 
 def _draw(ax: Axes, drawing: _Drawing, ranks: int, x: float, y: float) -> None:
-    """One parameter, its name over it and its size under it."""
+    """Draw one parameter, with its name above it and its size below."""
     shape = _in_order(drawing.shape, drawing.shape) if len(drawing.shape) > 1 else (1, *drawing.shape)
     ax.text(x, y - 0.04, drawing.name, fontsize=5.5, va="bottom")
     ax.text(x, y + drawing.height + 0.03, _size(drawing), fontsize=5.0, va="top", color="#666666")
@@ -160,11 +160,11 @@ def _draw(ax: Axes, drawing: _Drawing, ranks: int, x: float, y: float) -> None:
 
 
 def _fill(ax: Axes, who: list[int], corner: tuple[float, float], width: float, height: float) -> None:
-    """A rectangle in the colours of these ranks, or of all if there are none, and in it who they are."""
+    """Draw a rectangle in the colours of these ranks, grey for none, and write the ranks into it."""
     x, y = corner
     colours = [style.rank_colour(rank) for rank in who] or [style.FAINT]
     step = width / len(colours)
-    for i, colour in enumerate(colours):  # ranks that have the same lie side by side in it
+    for i, colour in enumerate(colours):  # ranks with the same part, side by side
         ax.add_patch(Rectangle((x + i * step, y), step, height, facecolor=colour, edgecolor="none"))
     ax.add_patch(Rectangle(corner, width, height, fill=False, edgecolor="white", linewidth=0.6))
     words = " ".join(map(str, who)) or "all"
@@ -173,9 +173,9 @@ def _fill(ax: Axes, who: list[int], corner: tuple[float, float], width: float, h
 
 
 def _sides(spans: _Box, shape: tuple[int, ...]) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-    """Where a box lies across and down, as shares of the drawing; sheets of more axes lie side by side.
+    """The extent of a box across and down, as shares of the drawing; the sheets of more axes are side by side.
 
-    Sheets of which all columns are in the box touch, and are one.
+    Neighbouring sheets whose columns are all in the box are joined.
     """
     *sheets, (r0, r1), (c0, c1) = spans
     *counts, rows, columns = shape
@@ -193,7 +193,7 @@ def _sides(spans: _Box, shape: tuple[int, ...]) -> Iterator[tuple[tuple[float, f
 
 
 def _text(ax: Axes, tokens: Sequence[Array], y: float, width: float) -> None:
-    """A strip of tokens, each in the colours of who works on it."""
+    """Draw a strip of tokens, each in the colours of the ranks that work on it."""
     count = max(int(max(own)) for own in tokens if len(own)) + 1
     who: list[list[int]] = [[] for _ in range(count)]
     for rank, own in enumerate(tokens):
@@ -212,9 +212,9 @@ def _text(ax: Axes, tokens: Sequence[Array], y: float, width: float) -> None:
 
 
 def _note(owners: _Owners, ranks: int) -> str:
-    """What there is to know of the colours."""
+    """Notes about the colours."""
     shared = any(1 < len(who) < ranks for _, boxes in owners.values() for who in boxes.values())
-    words = ["Ranks side by side in one frame have the same."] if shared else []
+    words = ["Ranks side by side in one frame hold the same part."] if shared else []
     if ranks > _MOST_COLOURS:
         words.append(f"Colours repeat after {_MOST_COLOURS} ranks.")
     return " ".join(words)
@@ -229,4 +229,4 @@ def _finding(owners: _Owners, ranks: int) -> str:
         for box in boxes
         if 0 in boxes[box]
     )
-    return f"Of {style.number(whole, 'weight')} rank 0 of {ranks} has {mine:,}: {mine / whole:.1%}"
+    return f"Of {style.number(whole, 'weight')} rank 0 of {ranks} holds {mine:,}: {mine / whole:.1%}"

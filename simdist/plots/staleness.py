@@ -13,7 +13,7 @@ from simdist.plots import style
 __all__ = ["staleness"]
 
 _MOST_BARS = 60
-_SHOWN = 0.995  # of each run's updates: the very stalest would leave little room for the others
+_SHOWN = 0.995  # of each run's updates: a few very stale ones would leave little room for the others
 
 
 def staleness(runs: Mapping[str, Sequence[int]], *, width: float = style.COLUMN) -> Figure:

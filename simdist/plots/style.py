@@ -1,4 +1,4 @@
-"""Style: the look of all pictures of simdist: sizes, colours, units, words.
+"""Style: the look of all pictures: sizes, colours, units, words.
 
 The same colour means the same thing in every picture. The palette is safe for colour-blind readers (after Okabe
 and Ito, and Paul Tol), and neighbouring colours differ in lightness too, so it works in greyscale:
@@ -53,9 +53,9 @@ PAGE = 7.0
 INK = "#222222"
 FAINT = "#DDDDDD"
 ACCENT = "#D55E00"
-"""What has just changed."""
+"""For what has just changed."""
 DONE = "#14344A"
-"""What is complete."""
+"""For what is complete."""
 
 _COLOURS = {
     "compute": "#60A5F0",
@@ -121,10 +121,10 @@ def styled() -> Iterator[None]:
 
 
 class _Picture(Figure):
-    """A figure that a notebook shows when it is a cell's last line, as large as it is on paper."""
+    """A figure that a notebook displays when it is a cell's last line, in its size on paper."""
 
     def _ipython_display_(self) -> None:
-        # Not _repr_png_: in its place a notebook takes pyplot's way to show figures, once anything has used pyplot.
+        # Not _repr_png_: once anything has used pyplot, notebooks prefer pyplot's formatter to it.
         display = import_module("IPython.display").display
         file = BytesIO()
         self.savefig(file, format="png")
@@ -134,7 +134,7 @@ class _Picture(Figure):
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure, of no window and no pyplot.
+    """An empty figure, without a window or pyplot.
 
     Args:
         width, height: in inches.
@@ -155,12 +155,12 @@ def title(fig: Figure, text: str) -> None:
 
 
 def legend(fig: Figure, handles: Sequence[Any], note: str = "", letters: int = 12, side: str = "center") -> None:
-    """The key under the picture, and above it, in small letters, what the picture leaves out.
+    """Draw the key under the picture, and above it, in small letters, a note on what the picture leaves out.
 
     Args:
         handles: each with its label.
-        note: nothing is written where it is empty.
-        letters: about how long the labels are.
+        note: may be empty.
+        letters: the approximate length of the labels.
         side: "left" or "right" of a picture that has two keys.
     """
     share = 1.0 if side == "center" else 0.5
@@ -180,7 +180,7 @@ def legend(fig: Figure, handles: Sequence[Any], note: str = "", letters: int = 1
 
 
 class _Marks(LogLocator):
-    """At 1, 2 and 5 times a power of ten; over more than three decades, where these would touch, at the powers."""
+    """Marks at 1, 2 and 5 times powers of ten, or only at the powers over more than three decades: labels would touch."""
 
     def tick_values(self, vmin: float, vmax: float) -> Any:
         """See Matplotlib."""
@@ -189,12 +189,12 @@ class _Marks(LogLocator):
 
 
 def whole_numbers(most: int | None = None) -> MaxNLocator:
-    """Marks at whole numbers alone, even where an axis has a single one; with so many intervals at most."""
+    """Marks at whole numbers only, even if an axis has just one; at most `most` intervals."""
     return MaxNLocator(most, integer=True, min_n_ticks=1)
 
 
 def losses(ax: Axes, found: Sequence[float]) -> None:
-    """Upwards these losses, on a log scale where they lie as far apart as those of a run that diverges."""
+    """Scale the vertical axis for these losses: logarithmic if they differ as much as those of a diverging run."""
     if min(found) > 0 and max(found) > 30 * min(found):
         ax.set_yscale("log")
         ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
@@ -203,7 +203,7 @@ def losses(ax: Axes, found: Sequence[float]) -> None:
 
 
 def over_size(ax: Axes, written: Callable[[float], str]) -> None:
-    """Log scales: of an array's size, and upwards of what is written so."""
+    """Set log scales: an array's size across, and upwards values that `written` formats."""
     ax.set(xscale="log", yscale="log")
     ax.xaxis.set_major_locator(LogLocator(base=4, numticks=7))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda num_bytes, _: size(num_bytes)))
@@ -240,13 +240,13 @@ def tint(colour: str, share: float) -> Any:
 
 
 def ink_on(colour: str) -> str:
-    """White or black, whichever can be read on this colour."""
+    """White or black, whichever is readable on this colour."""
     r, g, b = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "white" if 0.299 * r + 0.587 * g + 0.114 * b < 140 else INK
 
 
 def rank_colour(rank: int) -> str:
-    """The light colour of a rank's contribution: black letters can be read on it."""
+    """The light colour of a rank's contribution, on which black letters are readable."""
     return _RANKS[rank % len(_RANKS)]
 
 
@@ -256,7 +256,7 @@ def series(i: int) -> dict[str, Any]:
 
 
 def unit_of_time(seconds: float) -> tuple[float, str]:
-    """The unit in which times of this size read best: its length in seconds, and its sign."""
+    """The best unit for times of this size: its length in seconds, and its sign."""
     for length, sign in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= length:
             return length, sign
@@ -264,13 +264,13 @@ def unit_of_time(seconds: float) -> tuple[float, str]:
 
 
 def seconds(time_s: float, digits: int = 3) -> str:
-    """A time as people write it: 1.5 ms."""
+    """A time for readers: 1.5 ms."""
     length, sign = unit_of_time(time_s)
     return f"{_rounded(time_s / length, digits)} {sign}"
 
 
 def size(num_bytes: float, digits: int = 3) -> str:
-    """Bytes as people write them: 512 B, 64 KiB, 1.5 MiB."""
+    """Bytes for readers: 512 B, 64 KiB, 1.5 MiB."""
     for length, sign in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if num_bytes >= length:
             return f"{_rounded(num_bytes / length, digits)} {sign}"
@@ -278,7 +278,7 @@ def size(num_bytes: float, digits: int = 3) -> str:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """To so many digits, but never as a power of ten."""
+    """Rounded to `digits` digits, never written as a power of ten."""
     return f"{float(f'{value:.{digits}g}'):.10g}"
 
 
@@ -288,5 +288,5 @@ def number(count: int, noun: str) -> str:
 
 
 def box(left: float, right: float, top: float, bottom: float) -> list[tuple[float, float]]:
-    """Its corners, for a PolyCollection."""
+    """The corners of a box, for a PolyCollection."""
     return [(left, top), (right, top), (right, bottom), (left, bottom)]

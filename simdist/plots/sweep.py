@@ -57,14 +57,14 @@ _SAID = {"predicted": "as predicted", "formula": "by formula"}
 def crossovers(lines: dict[str, Line]) -> list[Crossover]:
     """Which algorithm is fastest from which size on; the first from the smallest size.
 
-    Between two sizes times are interpolated linearly in the bytes, as in the formulas. Of equally fast ones it is
-    the one that stays fastest for longest, so there is no change between equals.
+    Between two sizes, times are interpolated linearly in the bytes, as in the formulas. Of equally fast algorithms the
+    one that stays fastest longest counts, so there is no change between equals.
 
     Args:
         lines: the times of each algorithm; a size that one of them lacks is skipped.
     """
     sizes = sorted(set.intersection(*(set(line) for line in lines.values()))) if lines else []
-    runs: list[tuple[int, set[str]]] = []  # from which size on, and who is as fast as any at all sizes until the next
+    runs: list[tuple[int, set[str]]] = []  # the size from which on these are the fastest
     for size in sizes:
         best = _fastest(lines, size)
         if runs and runs[-1][1] & best:
@@ -80,11 +80,11 @@ def crossovers(lines: dict[str, Line]) -> list[Crossover]:
 
 
 _EQUAL = 1e-9
-"""Of a time: what differs by less does so because clocks are rounded."""
+"""Relative difference of times up to which they count as equal: clocks are rounded."""
 
 
 def _fastest(lines: dict[str, Line], size: int) -> set[str]:
-    """Those that take the least time at this size."""
+    """The algorithms that take the least time at this size."""
     least = min(line[size] for line in lines.values())
     return {name for name, line in lines.items() if line[size] <= least * (1 + _EQUAL)}
 
@@ -108,7 +108,7 @@ def sweep(
     rows = [m for m in measurements if algorithms is None or m.algorithm in algorithms]
     operations = {m.operation for m in rows}
     if len(operations) != 1:
-        raise ArgumentError(f"a sweep shows one operation, and these are {len(operations)}: {sorted(operations)}")
+        raise ArgumentError(f"a sweep shows one operation, but these are {len(operations)}: {sorted(operations)}")
     names = list(dict.fromkeys(m.algorithm for m in rows))
     counts = sorted({m.ranks for m in rows})
     with style.styled():
@@ -142,7 +142,7 @@ def _lines(rows: Sequence[Measurement], source: str) -> dict[str, Line]:
 
 
 def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: int) -> str:
-    """One number of ranks; returns what is to be seen, in words."""
+    """Draw one number of ranks; returns the finding in words."""
     style.over_size(ax, style.seconds)
     marked: dict[str, Line] = {}
     by = ""
@@ -152,17 +152,17 @@ def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: i
             marked, by = lines, f", fastest {_SAID[source]}" if source in _SAID else ""
         for name, line in lines.items():
             own = style.series(names.index(name))
-            alone = own if len(line) == 1 else {}  # a single size, which no line leads to
+            alone = own if len(line) == 1 else {}  # a single size makes no line: mark it
             ax.plot(sorted(line), [line[size] for size in sorted(line)], **{**own, **look, **alone})
     found = crossovers(marked)
-    if found:  # else the panel has no limits of its own to keep, and shares those of others
+    if found:  # an empty panel shares the limits of the others
         _regimes(ax, found, names)
     ax.set_title(f"{style.number(ranks, 'rank')}{by}", pad=3 + 6.5 * max(0, len(found) - 1))
     return f"{style.number(ranks, 'rank')}: {_told(found)}"
 
 
 def _regimes(ax: Axes, found: Sequence[Crossover], names: Sequence[str]) -> None:
-    """Behind the lines the colour of the fastest; over the axes the name of each that takes over."""
+    """Shade the background in the colour of the fastest, and name above the axes each that takes over."""
     left, right = ax.get_xlim()
     ends = [change.num_bytes for change in found[1:]] + [right]
     for i, (change, end) in enumerate(zip(found, ends, strict=True)):
@@ -191,7 +191,7 @@ def _join(findings: Sequence[str]) -> str:
 
 
 def _accuracy(rows: Sequence[Measurement]) -> str:
-    """How far predictions are off, where there are measurements."""
+    """How far predictions are off, if there are measurements."""
     ratios = [m.measured_s / m.predicted_s for m in rows if m.measured_s and m.predicted_s]
     if not ratios:
         return ""

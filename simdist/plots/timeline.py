@@ -1,6 +1,6 @@
 """Timeline: a run as it was recorded, true to scale: a row for each stream of each rank.
 
-`simdist.plots.boxes` says what lies where in a row. Where a row is white, nothing was recorded.
+`simdist.plots.boxes` defines the place of each span in its row. Where a row is white, nothing was recorded.
 """
 
 from bisect import bisect_left, bisect_right
@@ -40,11 +40,11 @@ def timeline(
     """The timeline of a run.
 
     Args:
-        ranks: which to show, in this order; if not given all, but at most 32.
+        ranks: which to show, in this order; by default all, but at most 32.
         start_s, end_s: the part to show, on the trace's clock; all if not given.
         arrows: whether to draw a line from each send to its receive.
         width: of the figure, in inches.
-        most_spans: with more spans than these none is drawn singly; rows then show how each moment was spent.
+        most_spans: with more spans than these, rows show how each moment was spent instead of single spans.
 
     Raises:
         ArgumentError: there is no such rank, or nothing to draw.
@@ -64,13 +64,13 @@ def timeline(
 
 
 def _patch(kind: str, word: str) -> Patch:
-    """What stands for a kind in the key."""
+    """The key's entry for a kind."""
     hatch = "////" if kind in HATCHED else None
     return Patch(facecolor=style.colour(kind), hatch=hatch, edgecolor="#888888", linewidth=0.3, label=word)
 
 
 def _row_inches(rows: int) -> float:
-    """How high a row is, of so many."""
+    """The height of a row, given their number."""
     return max(0.09, min(0.36, 5.0 / rows))
 
 
@@ -82,9 +82,9 @@ _FRONT = {"frame": 0, "collective": 1, "strip": 2, "operation": 3, "message": 4}
 
 
 def _bars(ax: Axes, view: View) -> dict[str, str]:
-    """Draw every span; returns the kinds that occur, and what to call them."""
+    """Draw every span; returns the kinds that occur, with their names."""
     spans = view.spans
-    found: dict[tuple[int, str], list[_Edges]] = defaultdict(list)  # (in front of what, kind)
+    found: dict[tuple[int, str], list[_Edges]] = defaultdict(list)  # (layer, kind)
     labels: list[tuple[float, Span, float, float, str]] = []
     roomy = _row_inches(len(view.rows)) > 0.24
     placed = boxes(spans)
@@ -104,7 +104,7 @@ def _bars(ax: Axes, view: View) -> dict[str, str]:
 
 
 def _paint(ax: Axes, view: View, found: Mapping[tuple[int, str], Sequence[_Edges]]) -> None:
-    """Draw the boxes of each kind; a white edge parts those that are wide and high enough for one."""
+    """Draw the boxes of each kind; a white edge separates those that are large enough for one."""
     gap = view.x(view.start_s + 2.5 / 72 / (view.width - MARGIN) * (view.end_s - view.start_s))  # 2.5 points
     thin = 1 / 72 / _row_inches(len(view.rows))  # 1 point
     for (front, what), edges in sorted(found.items()):
@@ -120,7 +120,7 @@ def _paint(ax: Axes, view: View, found: Mapping[tuple[int, str], Sequence[_Edges
 
 
 def _write(ax: Axes, view: View, labels: list[tuple[float, Span, float, float, str]], placed: Sequence[Box]) -> None:
-    """Names inside the bars that have room for them, the widest first; beside what lies in them, where that goes."""
+    """Write names inside the bars that have room for them, the widest first, if possible beside nested spans."""
     rows: dict[tuple[int, str], list[tuple[Span, str]]] = defaultdict(list)
     for s, box in sorted(zip(view.spans, placed, strict=True), key=lambda each: each[0].start_s):
         rows[s.rank, s.stream].append((s, box.role))
@@ -143,7 +143,7 @@ def _start(each: tuple[Span, str]) -> float:
 
 
 def _longest(s: Span, held: Sequence[Span]) -> Span:
-    """The longest part of a span that those it holds, in the order of their starts, leave free."""
+    """The longest part of a span that is free of the nested spans, given in the order of their starts."""
     parts, since_s = [], s.start_s
     for each in held:
         parts.append((each.start_s - since_s, since_s))
@@ -173,7 +173,7 @@ def _arrows(ax: Axes, view: View) -> None:
 
 
 def _shares(ax: Axes, view: View) -> dict[str, str]:
-    """Draw for each moment of each row how it was spent; returns the kinds that this tells apart, and their names."""
+    """Draw how each moment of each row was spent; returns the kinds shown, with their names."""
     columns = int((view.width - MARGIN) * 120)
     edges = np.linspace(view.start_s, view.end_s, columns + 1)
     length, sign = view.unit
@@ -189,7 +189,7 @@ def _shares(ax: Axes, view: View) -> dict[str, str]:
             ax.fill_between(x, np.repeat(bottom, 2), np.repeat(top, 2), color=style.colour(what), lw=0, rasterized=True)
     each = (edges[1] - edges[0]) / length
     view.notes.append(
-        f"{len(view.indices):,} spans are too many to draw one by one: "
+        f"{len(view.indices):,} spans are too many to draw individually: "
         f"each column, {each:.3g} {sign} wide, shows how its time was divided."
     )
     return {"compute": "computing", "send": "communicating", "wait": "waiting for a rank"}
@@ -199,7 +199,7 @@ def _shares(ax: Axes, view: View) -> dict[str, str]:
 
 
 def _axes(ax: Axes, view: View) -> None:
-    """Names of the rows, and the scale."""
+    """Write the names of the rows, and the scale."""
     rows = len(view.rows)
     several = any(stream != "main" for _, stream in view.rows)
     names = [f"rank {rank}" if stream == "main" or not several else stream for rank, stream in view.rows]

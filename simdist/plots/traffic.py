@@ -19,7 +19,7 @@ _MOST_RANKS_WRITTEN = 10
 
 
 def traffic(trace: Trace, *, width: float = style.COLUMN) -> Figure:
-    """A map of the bytes sent, senders down, receivers across; pairs that sent nothing stay white.
+    """A map of the bytes sent, senders down, receivers across; pairs without traffic stay white.
 
     Raises:
         ArgumentError: the trace has no messages.
@@ -64,10 +64,10 @@ def _write(ax: Axes, matrix: Array, norm: Normalize, room: float) -> None:
 def _finding(matrix: Array, messages: int) -> str:
     """The picture in a sentence."""
     p = len(matrix)
-    others = matrix * ~np.eye(p, dtype=bool)  # what a rank sends to itself is no other's
+    others = matrix * ~np.eye(p, dtype=bool)  # without messages to itself
     partners = np.count_nonzero(others, axis=1)
     low, high = int(partners.min()), int(partners.max())
-    whom = f"{low}" if low == high else f"{low} to {high}"
+    whom = f"{low}" if low == high else f"{low}–{high}"
     return (
         f"{style.size(int(matrix.sum()))} in {style.number(messages, 'message')}: each of {style.number(p, 'rank')} "
         f"sends to {whom} of the others, at most {style.size(int(others.max()))} to one"

@@ -24,14 +24,14 @@ Row = tuple[int, str]
 
 @dataclass
 class View:
-    """What is to be drawn of a trace.
+    """The part of a trace to draw.
 
     Attributes:
         trace: all of it.
-        indices: of its spans that belong to the shown ranks and the shown time.
+        indices: of its spans in the shown ranks and the shown time.
         activity: of every row, in the shown time.
-        rows: (rank, stream) -> where its row lies, from the top.
-        notes: what is left out.
+        rows: (rank, stream) -> the number of its row, from the top.
+        notes: about what is left out.
     """
 
     trace: Trace
@@ -47,7 +47,7 @@ class View:
     def of(
         cls, trace: Trace, ranks: Sequence[int] | None, start_s: float | None, end_s: float | None, width: float
     ) -> "View":
-        """These ranks in this time; if not given all of it, but at most 32 ranks.
+        """These ranks in this time; by default all of it, but at most 32 ranks.
 
         Raises:
             ArgumentError: there is no such rank, or nothing to show.
@@ -76,26 +76,26 @@ class View:
 
     @property
     def spans(self) -> list[Span]:
-        """What is shown, clipped to the shown time."""
+        """The shown spans, clipped to the shown time."""
         shown = (self.trace.spans[i] for i in self.indices)
         return [s._replace(start_s=max(s.start_s, self.start_s), end_s=min(s.end_s, self.end_s)) for s in shown]
 
     @property
     def unit(self) -> tuple[float, str]:
-        """Seconds to one on the time axis, and the sign of that unit."""
+        """Seconds per unit of the time axis, and the unit's sign."""
         return style.unit_of_time(self.end_s - self.start_s)
 
     def x(self, seconds: float) -> float:
-        """Where a moment lies on the axis."""
+        """The place of a moment on the axis."""
         return (seconds - self.start_s) / self.unit[0]
 
     def points(self, span: Span) -> float:
-        """How wide a span is on paper."""
+        """The width of a span on paper."""
         return span.seconds / (self.end_s - self.start_s) * (self.width - MARGIN) * 72
 
 
 def _ranks(trace: Trace, ranks: Sequence[int] | None) -> tuple[list[int], list[str]]:
-    """Which ranks to show, and what to say about those left out."""
+    """The ranks to show, and a note about those left out."""
     if ranks is None and trace.ranks > _MOST_RANKS:
         evenly = [round(i * (trace.ranks - 1) / (_MOST_RANKS - 1)) for i in range(_MOST_RANKS)]
         return evenly, [f"{_MOST_RANKS} of {trace.ranks:,} ranks are shown, evenly spaced."]
@@ -104,7 +104,7 @@ def _ranks(trace: Trace, ranks: Sequence[int] | None) -> tuple[list[int], list[s
         if not 0 <= rank < trace.ranks:
             raise ArgumentError(f"rank {rank} is not one of ranks 0 to {trace.ranks - 1}")
     if not shown:
-        raise ArgumentError("ranks is empty; give one at least")
+        raise ArgumentError("ranks is empty; give at least one")
     return shown, []
 
 

@@ -48,7 +48,7 @@ def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
             for part, (kind, hatch) in _PARTS.items()
         ]
         early = any(sum(_share(rank, part) for part in _PARTS) < 0.98 for told in found.values() for rank in told)
-        style.legend(fig, handles, "White: nothing that is recorded as one of these." if early else "")
+        style.legend(fig, handles, "White: none of these was recorded." if early else "")
         style.title(fig, _finding(found))
     return fig
 

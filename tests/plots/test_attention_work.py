@@ -22,8 +22,7 @@ def trace(split, ranks, backward=False):
 def test_even_and_zigzag(draw, width):
     picture = draw(attention_work, {"even": trace(Even, 4), "zigzag": trace(Zigzag, 4, backward=True)}, width=width)
     assert (
-        picture.title
-        == "Work of the ranks in ring attention, the most: even 6.8 times the least, zigzag 1.0 times the least"
+        picture.title == "Most work of a rank in ring attention: even 6.8 times the least, zigzag 1.0 times the least"
     )
     assert picture.key == [f"keys of {j}" for j in range(4)]
     even, zigzag = picture.axes

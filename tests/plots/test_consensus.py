@@ -39,7 +39,7 @@ def traces():
 def test_graphs_beside_what_their_eigenvalues_allow(draw, traces, width):
     bounds = {name: mixing.contraction for name, mixing in MIXINGS.items()}
     picture = draw(consensus, traces, bounds, width=width)
-    assert picture.title.startswith("Of the consensus error 24 instants leave 0.")
+    assert picture.title.startswith("Consensus error left after 24 recorded steps, relative to the first: 0.")
     assert ", nothing on complete" in picture.title
     assert picture.key == [*MIXINGS, "at most, by eigenvalues"]
     (ax,) = picture.axes
@@ -83,4 +83,4 @@ def test_what_cannot_be_drawn(errors, bounds, fault):
 def test_ranks_that_drift_apart(draw):
     spans = [Span(0, "main", CONSENSUS, t, t, detail=repr(error)) for t, error in ((0.0, 0.01), (1.0, 0.2), (2.0, 3.0))]
     picture = draw(consensus, {"ring": Trace(spans, 1)})
-    assert picture.title == "Of the consensus error 2 instants leave 3e+02 times as much on ring"
+    assert picture.title == "Consensus error left after 2 recorded steps, relative to the first: 3e+02 on ring"

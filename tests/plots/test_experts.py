@@ -57,7 +57,7 @@ def test_experts_that_ranks_share_are_named_with_all_of_them(draw):
 
 def test_some_of_many_layers(draw):
     spans = [told(0, [0, 2], [5, 5], [0, 0], layer=f"block{i}.experts") for i in range(7)]
-    assert draw(expert_load, spans).note == "3 layers more not shown."
+    assert draw(expert_load, spans).note == "3 more layers not shown."
     picture = draw(expert_load, spans, ["block6.experts"])
     assert [ax.get_title() for ax in picture.axes] == ["block6.experts"]
     assert picture.title.startswith("2 experts on 1 rank: the busiest is asked for 1 times its share")

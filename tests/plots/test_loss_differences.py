@@ -42,7 +42,7 @@ def test_one_other_run_is_called_by_its_name(draw):
 
 
 def test_one_run(draw):
-    assert draw(loss_differences, {"a": ONE}).title == "a, with nothing to compare it with"
+    assert draw(loss_differences, {"a": ONE}).title == "a, without a run to compare it with"
 
 
 def test_one_step(draw):
@@ -59,7 +59,7 @@ def test_a_run_that_diverges(draw):
 
 def test_steps_that_only_one_has(draw):
     picture = draw(loss_differences, {"a": ONE, "b": [Losses(3, 1.0, nan)]})
-    assert picture.title == "The losses of b are of no step that a has"
+    assert picture.title == "The losses of b and of a have no step in common"
     assert picture.note == ""
 
 

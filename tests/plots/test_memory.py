@@ -57,7 +57,7 @@ def test_very_many_moments_keep_the_peak(draw):
     many[4321] = Moment(4321.0, (1000, 0, 0, 5000, 0, 0), "here")
     picture = draw(memory, many)
     assert picture.title.startswith("Memory peaks at 5.86 KiB in here")
-    assert picture.note == "Of 9,000 moments the largest of each 5 or so are drawn."
+    assert picture.note == "Of 9,000 moments, the largest of about every 5 is drawn."
     (ax,) = picture.axes
     assert max(area.get_paths()[0].vertices[:, 1].max() for area in ax.collections) == pytest.approx(6000 / 1024)
 

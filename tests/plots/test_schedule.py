@@ -43,9 +43,9 @@ def test_every_action_has_its_cell_true_to_scale(draw, width):
         ]
         drawn = [(left, right, round((top + bottom) / 2)) for left, right, top, bottom in boxes(ax, letter)]
         assert np.array(sorted(drawn)) == pytest.approx(np.array(sorted(wanted)))
-    assert picture.key == ["forward", "backward", "weights' gradients"]
+    assert picture.key == ["forward", "backward", "weight gradients"]
     assert [t.get_text() for t in ax.get_yticklabels()] == [f"rank {r}" for r in range(4)]
-    assert ax.get_xlabel() == "time (in the unit of what actions take)"
+    assert ax.get_xlabel() == "time (in the unit of the action times)"
 
 
 def test_actions_that_take_no_time(draw):

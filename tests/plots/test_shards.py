@@ -44,7 +44,7 @@ def test_a_model_on_four_ranks(draw, width):
     picture = draw(shards, places, tokens, width=width)
     whole = sum(np.prod(place.shape) for place in places[0].values())
     mine = sum(np.prod([s.stop - s.start for s in place.index] or place.shape) for place in places[0].values())
-    assert picture.title == f"Of {whole:,} weights rank 0 of 4 has {mine:,}: {mine / whole:.1%}"
+    assert picture.title == f"Of {whole:,} weights rank 0 of 4 holds {mine:,}: {mine / whole:.1%}"
     assert picture.key == ["rank 0", "rank 1", "rank 2", "rank 3", "all ranks"]
     for words in ("block0.qkv.w", "24 × 72", "block0.thought.w", "96 × 24", "8 tokens of a text", "all"):
         assert words in picture.words
@@ -55,7 +55,7 @@ def test_a_model_on_four_ranks(draw, width):
 
 def test_ranks_that_have_the_same(draw):
     picture = draw(shards, *held({"dp": 2, "tp": 2}, 4))
-    assert picture.note == "Ranks side by side in one frame have the same."
+    assert picture.note == "Ranks side by side in one frame hold the same part."
     assert "0 2" in picture.words
     assert "1 3" in picture.words
 

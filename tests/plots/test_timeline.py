@@ -244,7 +244,7 @@ def test_too_many_spans_become_shares_and_it_says_so(draw):
     spans = [s for k in range(4000) for s in (span("compute", k, k + 0.25), span("send", k + 0.25, k + 0.75, peer=0))]
     picture = draw(timeline, Trace(spans, 1), most_spans=1000)
     (ax,) = picture.axes
-    assert "8,000 spans are too many to draw one by one" in picture.note
+    assert "8,000 spans are too many to draw individually" in picture.note
     assert picture.key == ["computing", "communicating", "waiting for a rank"]
     shares = []
     for fill in ax.collections:

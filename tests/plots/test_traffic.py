@@ -42,21 +42,21 @@ def test_very_different_amounts_and_empty_messages(draw):
     spans.append(Span(2, "main", "send", 0.0, 1.0, 0, 0))
     picture = draw(traffic, Trace(spans, 3))
     assert shown(picture)[1, 2] == 10**7
-    assert "sends to 0 to 1 of the others" in picture.title
+    assert "sends to 0–1 of the others" in picture.title
 
 
 def test_senders_are_rows_and_receivers_columns(draw):
     picture = draw(traffic, Trace([Span(0, "main", "send", 0.0, 1.0, 10 * dst, dst) for dst in (1, 2)], 3))
     (ax, _) = picture.axes
     assert {t.get_position(): t.get_text() for t in ax.texts} == {(1, 0): "10\nB", (2, 0): "20\nB"}
-    assert picture.title.startswith("30 B in 2 messages: each of 3 ranks sends to 0 to 2 of the others")
+    assert picture.title.startswith("30 B in 2 messages: each of 3 ranks sends to 0–2 of the others")
 
 
 def test_a_rank_is_none_of_its_others(draw):
     spans = [Span(0, "main", "send", 0.0, 1.0, 500, 0), Span(1, "main", "send", 0.0, 1.0, 10, 0)]
     picture = draw(traffic, Trace(spans, 2))
     assert shown(picture)[0, 0] == 500
-    assert picture.title.endswith("each of 2 ranks sends to 0 to 1 of the others, at most 10 B to one")
+    assert picture.title.endswith("each of 2 ranks sends to 0–1 of the others, at most 10 B to one")
 
 
 def test_empty_messages_alone(draw):

@@ -46,7 +46,7 @@ def test_who_ends_early_leaves_white(draw):
     def program(comm):
         comm.compute(seconds=(1.0, 2.0)[comm.rank])
 
-    assert draw(waiting, {"run": sd.run(program, 2).trace}).note == "White: nothing that is recorded as one of these."
+    assert draw(waiting, {"run": sd.run(program, 2).trace}).note == "White: none of these was recorded."
 
 
 def test_one_rank(draw):

@@ -1,4 +1,4 @@
-// All that is in sight, on one canvas: nothing of the page stands for a single span.
+// Draws everything in sight on one canvas: no element of the page represents a single span.
 //
 //   view     from when to when is in sight, in seconds, and how far the tracks are scrolled, in pixels
 
@@ -79,7 +79,7 @@ function drawRow(track) {
   for (const layer of rows[track.row]) drawLayer(layer, track);
 }
 
-// Of spans that look alike and are narrower than a pixel, one a pixel: however many there are, this is what takes time.
+// Of spans that look alike and are narrower than a pixel, one per pixel is drawn: this bounds the time of a frame.
 function drawLayer({ index, start, end, look, reach }, track) {
   const drawnTo = new Float64Array(data.looks.length).fill(-1), perSecond = (width - GUTTER) / (view.end - view.start);
   for (let k = first(reach, view.start); k < index.length && start[k] <= view.end; k++) {
@@ -126,7 +126,7 @@ const hatch = (() => {
   return ctx.createPattern(tile, "repeat");
 })();
 
-// What a rank's memory was for, one category on the other; of the moments in a pixel the largest.
+// A rank's memory, stacked by category; of the moments in a pixel the largest.
 function drawMemory(track) {
   const m = track.memory, floor = y(track) + track.height - 3, scale = (track.height - 8) / mostBytes;
   let k = Math.max(0, first(m.time_s, view.start) - 1);
@@ -146,7 +146,7 @@ function drawMemory(track) {
   }
 }
 
-// Lines from where sends begin to where their receives end; returns how many are left out.
+// Draws lines from the start of each send to the end of its receive; returns how many are left out.
 function drawArrows() {
   const lines = new Path2D(), heads = new Path2D();
   let count = 0;
@@ -171,7 +171,7 @@ function anchor(i, at_s) {
   return [x(at_s), middle(track) + (look.top + look.bottom) / 2 * track.height];
 }
 
-// Whether a message is the chosen span, or went on while its rank was in it.
+// Whether a message is the chosen span, or happened inside it on the same row.
 function belongs(i) {
   if (chosen < 0) return false;
   return i === chosen || (data.row[i] === data.row[chosen] && lookOf(chosen).role !== "message"
@@ -188,7 +188,7 @@ function outline(i) {
 
 // -- around it ------------------------------------------------------------------------------------------
 
-// Marks at 1, 2 or 5 times a power of ten; far from 0 they count from the first, whose time is told apart.
+// Marks at 1, 2 or 5 times a power of ten; far from 0 they count from the first, whose time is written separately.
 function marks() {
   const inSight = view.end - view.start, rough = inSight / Math.max(2, (width - GUTTER) / 110);
   const power = 10 ** Math.floor(Math.log10(rough));

@@ -1,6 +1,6 @@
-// What the reader does: zooms, moves, asks.
+// Handles the reader: zoom, pan, hover, click, keys.
 
-// The span, or the moment of a memory, at a place on the canvas; null where there is none.
+// The span, or the moment of a rank's memory, at a place on the canvas; null if there is none.
 function found(px, py) {
   const track = tracks.find((t) => visible(t) && y(t) <= py && py < y(t) + t.height);
   if (!track || px < GUTTER || py < AXIS) return null;
@@ -42,7 +42,7 @@ function tell(event) {
   tip.style.top = `${Math.max(0, Math.min(event.clientY + 12, window.innerHeight - tip.offsetHeight - 4))}px`;
 }
 
-// Shows from `start` to `end`; no more than there is, and no less than a nanosecond.
+// Shows from `start` to `end`: at most the whole run, at least a nanosecond.
 function show(start, end) {
   const most = data.end_s - data.start_s, length = Math.min(most, Math.max(1e-9, end - start));
   view.start = Math.max(data.start_s, Math.min(start, data.end_s - length));
@@ -72,7 +72,7 @@ canvas.addEventListener("wheel", (event) => {
 let drag = null;
 canvas.addEventListener("pointerdown", (event) => {
   drag = { x: event.clientX, y: event.clientY, start: view.start, end: view.end, scroll: view.scroll, moved: false };
-  try { canvas.setPointerCapture(event.pointerId); } catch { /* it has gone */ }
+  try { canvas.setPointerCapture(event.pointerId); } catch { /* the pointer is gone */ }
 });
 canvas.addEventListener("pointermove", (event) => {
   if (!drag) { tell(event); return; }

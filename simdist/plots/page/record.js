@@ -1,7 +1,7 @@
-// What the page has to show, as html.py has written it, and what is to be said about a part of it.
+// The data of the page, as html.py has written it, and the texts about a part of it.
 //
-//   track    a row of spans, or what a rank's memory was for
-//   layer    the spans of a row that have one role; each lies in front of those before it
+//   track    a row of spans, or a rank's memory by category
+//   layer    the spans of a row that have one role; each is drawn in front of the previous ones
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -45,7 +45,7 @@ const size = (value, n = 3) => written(UNITS_BYTES, value, n);
 const text = (column, i) => data.texts[spans[column][i]];
 const total = (memory, k) => memory.live.reduce((sum, bytes) => sum + bytes[k], 0);
 
-// What is to be said about a span: its name, and pairs of a word and a value.
+// The texts about a span: its name, and pairs of a word and a value.
 function facts(i) {
   const name = text("name", i), took = spans.end_s[i] - spans.start_s[i], bytes = spans.bytes[i], late = data.late_s[i] || 0;
   const found = [["rank", `${spans.rank[i]}, ${text("stream", i)}`]];
