@@ -1,4 +1,4 @@
-"""Puzzles: write it yourself, and see at once what it does, and what it should do.
+"""Puzzles: write a piece of parallel training, and see at once what it does, and what it should do.
 
     from simdist.puzzles import puzzle, puzzles
 
@@ -7,7 +7,7 @@
     puzzle(5).check(my_function)    # the verdict: result, traffic, time, memory
     puzzle(5).hint()                # a hint; hint(2) says more
 
-No answers are in here. Everything runs on virtual ranks, in this process.
+There are no answers here. Everything runs on virtual ranks, in this process.
 """
 
 # Importing a subject registers its puzzles.

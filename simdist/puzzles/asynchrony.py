@@ -101,7 +101,7 @@ def _mixing(answer: Any) -> Iterator[Finding]:
 
 
 def _slem(w: Array) -> float:
-    """The largest absolute value of an eigenvalue, but for the one that is 1."""
+    """The second largest absolute value of an eigenvalue; the largest is 1."""
     return float(np.sort(np.abs(np.linalg.eigvalsh(w)))[-2])
 
 

@@ -1,4 +1,4 @@
-"""Exchange: an answer that moves arrays between ranks is tried on several numbers of them, and its messages counted."""
+"""Exchange: run an answer that moves arrays on several numbers of ranks, and count its messages."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 Runs = Mapping[int, Run]
-"""By the number of ranks."""
+"""Runs by number of ranks."""
 
 _AS_IT_WAS = "x is as it was: x[:] = y changes it, x = y only rebinds the name"
 
 Case = Callable[[int], tuple[Sequence[Array], Sequence[Array]]]
-"""For so many ranks what each starts with, and what each must end with."""
+"""Given a number of ranks: what each starts with, and what each must end with."""
 
 
 def exchanged(
@@ -51,7 +51,7 @@ def exchanged(
 
     Args:
         returns: whether the result is what it returns; else it is what it leaves in x.
-        sums: whether rank r contributes 10**r, so that the digits of a wrong sum show its cause.
+        sums: whether rank r contributes 10**r, so that the digits of a wrong sum show the cause.
         why: a possible cause of a wrong result.
         of: what to add about x, such as ", of 23 items".
 
@@ -96,7 +96,7 @@ def compare(what: str, found: Any, wanted: Array, why: str = "", sums: bool = Fa
 
 
 def digits(found: Array, wanted: Array, place: int) -> str:
-    """What the digits of a wrong sum of powers of ten tell."""
+    """What the digits of a wrong sum of powers of ten say."""
     value, target = int(found.reshape(-1)[place]), int(wanted.reshape(-1)[place])
     if value < 0:
         return ""
@@ -109,7 +109,7 @@ def digits(found: Array, wanted: Array, place: int) -> str:
         for n, whose in sorted(times.items())
         if n != 1
     ]
-    return f"item {place} contains {' and '.join(told)}, where each should be added once" if told else ""
+    return f"item {place} contains {' and '.join(told)}, but each should be added once" if told else ""
 
 
 def ones(p: int) -> int:
@@ -149,21 +149,21 @@ def elapsed(run: Run) -> float:
 
 
 def right(runs: Runs, what: str) -> Iterator[Finding]:
-    """What was compared is right; and no rank has called a collective that is there already."""
+    """Findings: the result is right, and no rank has called an existing collective."""
     yield Finding(True, what, "right", f"on {', '.join(map(str, runs))} ranks")
     used = sorted({s.name for run in runs.values() for s in run.trace if s.name.partition(" ")[0] in COLLECTIVES})
     found = ", ".join(used) or "send, recv and the like"
-    why = "these are what you are to write yourself: use comm.send, recv, sendrecv"
+    why = "write these yourself, with comm.send, recv, sendrecv"
     yield Finding(not used, "written with", found, "", why)
 
 
 def carried(runs: Runs, least: Callable[[int], float], first: int = 0) -> Finding:
-    """Every rank from `first` on has received at least what it cannot know by itself."""
+    """A finding: every rank from `first` on has received at least the bytes that it cannot know by itself."""
     for p, run in runs.items():
         received = min(rank.received.num_bytes for rank in run.trace.statistics()[first:])
         if received < least(p) * (1 - 1e-9):
-            why = "something else than messages has carried data: perhaps a variable that all ranks share?\n"
-            why += "or an irecv without its wait(), which tells when the array is there?"
+            why = "data did not travel by messages alone: perhaps a variable that all ranks share?\n"
+            why += "or an irecv without its wait(), which returns when the array is there?"
             what = f"bytes that each rank receives, on {number(p, 'rank')}"
             return Finding(False, what, str(received), f"at least {least(p):g}: it cannot know them itself", why)
     return Finding(True, "carried by", "only messages", "")

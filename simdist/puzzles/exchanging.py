@@ -1,4 +1,4 @@
-"""Exchanging: each rank has something else for each other one."""
+"""Exchanging: each rank has a different block for each other rank."""
 
 from collections.abc import Iterator, Sequence
 from math import ceil, log2

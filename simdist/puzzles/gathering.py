@@ -19,7 +19,7 @@ _ITEMS = 40
 
 
 def _chunks(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
-    """An all-gather: rank r has a chunk of its own."""
+    """The case of an all-gather: each rank has a chunk."""
     given = [np.arange(_ITEMS) + 1000 * r for r in range(p)]
     return given, [np.concatenate(given)] * p
 
@@ -66,7 +66,7 @@ def gather_all(chunk, comm):             # returns a new array: the chunks of ra
     ...
 ```
 """,
-    "Do not send one chunk at a time: send all you have. How many chunks do you have after k messages?",
+    "Do not send one chunk at a time: send all that you have. How many chunks do you have after k messages?",
     "Collect chunks in the order r, r+1, r+2, … modulo p: after k messages you have the first 2**k of these. Whose "
     "first 2**k are your next 2**k?",
     "In round k send your first min(2**k, p - 2**k) chunks to rank r - 2**k, and receive as many from r + 2**k. At "

@@ -1,4 +1,4 @@
-"""Memory: keep a share of the optimizer's state, a part of the activations, a part of a layer."""
+"""Memory: keep a share of the optimizer state, some of the activations, a part of a layer."""
 
 from collections.abc import Iterator
 from math import ceil, isqrt

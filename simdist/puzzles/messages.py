@@ -1,4 +1,4 @@
-"""Messages: which rank sends first, when data arrives, and what must not be overwritten."""
+"""Messages: which rank sends first, when data arrives, and which arrays must not be overwritten."""
 
 from collections.abc import Iterator, Sequence
 from math import ceil, log2

@@ -15,7 +15,7 @@ _SHAPES = ((2, 4), (3, 7), (4, 8))
 
 
 def _schedule(answer: Any, stages: int, micro_batches: int) -> Schedule:
-    """What an answer writes, as a schedule that can be carried out."""
+    """An answer's rows, as a validated schedule."""
     what = f"the schedule for {stages} stages and {micro_batches} micro-batches"
     rows = call(answer, stages, micro_batches)
     if not isinstance(rows, (list, tuple)) or len(rows) != stages or not all(isinstance(row, str) for row in rows):

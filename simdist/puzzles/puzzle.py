@@ -11,7 +11,7 @@ from simdist.puzzles.verdict import Finding, Verdict
 __all__ = ["Judge", "Puzzle", "judges", "puzzle", "puzzles"]
 
 Judge = Callable[[Any], Iterator[Finding]]
-"""Given an answer, it looks at one thing after the other; what the answer raises ends it (see `trial`)."""
+"""Given an answer, yields one finding after another; an exception in the answer ends it (see `trial`)."""
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Puzzle:
     """One puzzle.
 
     Attributes:
-        number, title: which.
-        task: what to write, as Markdown; the code in it can be copied and begun with.
-        hints: each says more than the one before.
+        number, title: identify it.
+        task: what to write, as Markdown; its code is a starting point to copy.
+        hints: each says more than the previous one.
     """
 
     number: int
@@ -31,13 +31,13 @@ class Puzzle:
     _judge: Judge
 
     def check(self, answer: Callable[..., Any]) -> Verdict:
-        """Judge an answer, in less than two seconds.
+        """Judge an answer, usually in less than two seconds.
 
         Args:
-            answer: the function that the task asks for.
+            answer: the function that the task describes.
 
         Returns:
-            the verdict; whatever the answer raises is part of it.
+            the verdict; it includes any exception that the answer raises.
         """
         findings = []
         try:
@@ -47,9 +47,9 @@ class Puzzle:
                 findings.append(finding)
         except Failed as failed:
             findings.append(failed.finding)
-        except (TypeError, ValueError, ArithmeticError) as error:  # the answer has returned what nobody can look at
+        except (TypeError, ValueError, ArithmeticError) as error:  # the judge cannot interpret the result
             why = f"{type(error).__name__}: {error}"
-            findings.append(Finding(False, "what your function returns", "not usable", "what the task asks for", why))
+            findings.append(Finding(False, "what your function returns", "not usable", "what the task describes", why))
         return Verdict(f"Puzzle {self.number}, {self.title}", tuple(findings))
 
     def hint(self, number: int = 1) -> None:
@@ -76,7 +76,7 @@ _PUZZLES: dict[int, Puzzle] = {}
 
 
 def judges(number: int, title: str, task: str, *hints: str) -> Callable[[Judge], Judge]:
-    """Register the judge below with its task and hints."""
+    """Register the decorated judge with its task and hints."""
 
     def register(judge: Judge) -> Judge:
         _PUZZLES[number] = Puzzle(number, title, task.strip(), hints, judge)
@@ -89,7 +89,7 @@ def puzzle(number: int) -> Puzzle:
     """The puzzle of this number, from 1.
 
     Raises:
-        ArgumentError: there is none.
+        ArgumentError: there is no such puzzle.
     """
     if number not in _PUZZLES:
         raise ArgumentError(f"there is no puzzle {number!r}; there are 1 to {len(_PUZZLES)}")
@@ -97,6 +97,6 @@ def puzzle(number: int) -> Puzzle:
 
 
 def puzzles() -> None:
-    """Print what puzzles there are."""
+    """Print the list of puzzles."""
     for number, each in sorted(_PUZZLES.items()):
         print(f"{number:3}  {each.title}")

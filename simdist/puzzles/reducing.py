@@ -31,7 +31,7 @@ _PLACED = "all items of this sum differ: is a chunk in another's place, or are i
 
 
 def _powers(items: int) -> Any:
-    """An all-reduce: rank r puts in 10**r."""
+    """The case of an all-reduce: rank r contributes 10**r."""
 
     def case(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
         return [np.full(items, 10**r) for r in range(p)], [np.full(items, ones(p))] * p
@@ -40,7 +40,7 @@ def _powers(items: int) -> Any:
 
 
 def _places(items: int) -> Any:
-    """An all-reduce whose sum is another in every item, so that one in a wrong place shows."""
+    """The case of an all-reduce whose sum differs in every item, so that a wrong place shows."""
 
     def case(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
         given = [np.arange(items) + r for r in range(p)]

@@ -1,4 +1,4 @@
-"""Sequences: attention over keys that are on several ranks, and tokens spread so that all have as much to do."""
+"""Sequences: attention over keys that are on several ranks, and tokens spread so that all ranks have equal work."""
 
 from collections.abc import Iterator
 from typing import Any

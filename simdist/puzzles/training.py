@@ -20,12 +20,12 @@ _ON = f"on {', '.join(map(str, RANKS))} ranks"
 
 
 def _collectives(run: Run) -> int:
-    """How many collectives a rank takes part in."""
+    """The most collectives that any rank takes part in."""
     return max(sum(s.rank == r and s.name.partition(" ")[0] in COLLECTIVES for s in run.trace) for r in range(4))
 
 
 def _close(what: str, found: Any, wanted: Array, why: str = "") -> Finding:
-    """Whether an array is what it should be, up to rounding."""
+    """A finding: an array is right, up to rounding."""
     if not isinstance(found, np.ndarray) or found.shape != wanted.shape:
         raise Failed(Finding(False, what, repr(found)[:80], f"an array of shape {wanted.shape}"))
     good = bool(np.allclose(found, wanted, rtol=1e-9, atol=1e-12))

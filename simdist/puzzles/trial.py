@@ -1,4 +1,4 @@
-"""Trial: somebody's function is called, and whatever comes of it is put into words."""
+"""Trial: call an answer, and turn exceptions, deadlocks and endless loops into findings."""
 
 import linecache
 import signal
@@ -18,27 +18,27 @@ from simdist.puzzles.verdict import Finding
 
 __all__ = ["PLAIN", "SECOND", "STEPS", "Failed", "call", "trial"]
 
-_MOST_CPU_SECONDS = 2.0  # of the processor, so that other programs do not count
+_MOST_CPU_SECONDS = 2.0  # processor time, so that other programs do not count
 _MOST_SECONDS = 20.0
 _PACKAGE = str(Path(simdist.__file__).parent)
 _AT_ONCE = Device("at once", 1e18, 1e18, 1e18)
 
 
 def _cluster(name: str, wire: Link) -> Cluster:
-    """Each rank on a node of its own, so that nothing but messages connects them; no send leaves before its receive."""
+    """Each rank on a separate node, connected by messages only; no send starts before its receive."""
     return Cluster(name, _AT_ONCE, inside=wire, between=wire, devices_per_node=1, eager_bytes=0)
 
 
 STEPS = _cluster("steps", Link(1.0, 1e18))
-"""A message arrives one second after it has set out, however long it is."""
+"""A message arrives one second after it is sent, whatever its length."""
 SECOND = 1 << 20
 """Bytes that take a second on `PLAIN`."""
 PLAIN = _cluster("plain", Link(1e-9, SECOND))
-"""A message of n bytes keeps both ports for n / SECOND seconds; to begin one takes next to nothing."""
+"""A message of n bytes occupies both ports for n / SECOND seconds; its latency is negligible."""
 
 
 class Failed(Exception):
-    """There is nothing more to look at; the finding says why."""
+    """Ends the judgement; the finding says why."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.what)
@@ -46,7 +46,7 @@ class Failed(Exception):
 
 
 class _TooLong(BaseException):
-    """The answer takes longer than it may; no ordinary `except` catches this."""
+    """The answer takes too long; an ordinary `except` does not catch this."""
 
 
 def trial(program: Callable[..., Any], ranks: int, cluster: Cluster = PLAIN, args: tuple[Any, ...] = ()) -> Run:
@@ -71,7 +71,7 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
 
 @contextmanager
 def _caught(where: str) -> Iterator[None]:
-    """Turn whatever a function raises in this block into a finding."""
+    """Turn any exception in this block into a finding."""
     try:
         with _alarm():
             yield
@@ -81,7 +81,7 @@ def _caught(where: str) -> Iterator[None]:
             Finding(False, f"your function, {where}", stopped, "that it ends", "is there a loop that never ends?")
         ) from None
     except DeadlockError as error:
-        why = f"{error}\nA send ends only after its receive has begun: which rank sends first, which receives?"
+        why = f"{error}\nA send ends only after its receive has begun: which rank sends first, and which receives?"
         raise Failed(Finding(False, f"your function, {where}", "it hangs", "that it ends", why)) from None
     except Exception as error:
         why = f"{type(error).__name__}: {error}{_place(error)}"
@@ -104,7 +104,7 @@ def _place(error: BaseException) -> str:
 
 @contextmanager
 def _alarm() -> Iterator[None]:
-    """Stop what runs in this block when its time is over, where the system can do that."""
+    """Stop this block when its time is over, if the system supports that."""
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Verdict: what was found of an answer, beside what was expected."""
+"""Verdict: the findings about an answer, each beside what was expected."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ __all__ = ["Finding", "Verdict", "at_most"]
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at.
+    """One thing that was checked.
 
     Attributes:
-        good: whether it is as it should be.
-        what: was looked at, such as "bytes that a rank sends, on 8 ranks".
+        good: whether it is right.
+        what: was checked, such as "bytes that a rank sends, on 8 ranks".
         found, expected: in words.
-        why: what that may come from; empty where there is no more to say.
+        why: a possible cause; may be empty.
     """
 
     good: bool
@@ -33,11 +33,11 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """All that was found of an answer.
+    """All findings about an answer.
 
     Attributes:
         title: of the puzzle.
-        findings: in the order in which they were looked for; the first that leaves nothing to look at is the last.
+        findings: in the order of the checks; a failure that prevents further checks is the last.
     """
 
     title: str
@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def solved(self) -> bool:
-        """Whether everything is as it should be."""
+        """Whether all findings are good."""
         return all(finding.good for finding in self.findings)
 
     def __bool__(self) -> bool:
@@ -56,7 +56,7 @@ class Verdict:
 
 
 def at_most(what: str, found: float, limit: float, unit: str = "", why: str = "") -> Finding:
-    """A finding that is good up to a limit; the last digits of a sum of fractions do not count."""
+    """A finding that is good up to a limit, with a tolerance for rounding."""
     return Finding(found <= limit * (1 + 1e-9), what, _told(found, unit), f"at most {_told(limit, unit)}", why)
 
 

@@ -87,7 +87,7 @@ def test_ranks_that_share_a_variable_are_found_out():
         return np.concatenate([board[comm.size, r] for r in range(comm.size)])
 
     said = repr(puzzle(5).check(gather))
-    assert "something else than messages" in said
+    assert "data did not travel by messages alone" in said
 
 
 def test_too_many_messages_are_counted():
@@ -178,7 +178,7 @@ def test_who_writes_down_what_it_was_to_be_told_is_found_out(number, known):
 
     said = repr(puzzle(number).check(tell))
     assert "not yet" in said
-    assert "something else than messages" in said
+    assert "data did not travel by messages alone" in said
 
 
 def test_exp_of_scores_overflows_and_vanishes():
@@ -195,7 +195,7 @@ def test_digits_are_read_only_where_they_count():
     def shift(x, comm):
         comm.sendrecv(x, (comm.rank + 1) % comm.size, x, (comm.rank - 1) % comm.size)
 
-    assert "of rank 0, where each" not in repr(puzzle(1).check(shift))
+    assert "of rank 0, but each" not in repr(puzzle(1).check(shift))
 
 
 def test_weights_are_shown_where_they_differ():
