@@ -1,4 +1,4 @@
-"""Jobs: the same program on a number of ranks, inside an mpirun job or outside of one."""
+"""Jobs: run a program on a number of ranks, inside an mpirun job or outside."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ __all__ = ["check_ranks", "given_ranks", "per_rank"]
 
 
 def given_ranks(where: str) -> list[int]:
-    """How many ranks the current mpirun job has, if it does the work; None if jobs are started as needed."""
+    """The number of ranks of the current mpirun job, if it does the work; empty if jobs are started as needed."""
     return [world().size] if where == "mpi" and in_job() else []
 
 
@@ -24,27 +24,25 @@ def check_ranks(ranks: int, where: str) -> None:
     """Check that this many ranks are possible.
 
     Raises:
-        ArgumentError: the current job has, or this machine can hold, only fewer.
+        ArgumentError: the current job has fewer ranks, or this machine has no room for them.
     """
     if where == "virtual" or not in_job():
         check_room(ranks, where)
     elif ranks > world().size:
-        raise ArgumentError(
-            f"asked for {ranks} ranks in a job of {world().size}: start it with more, or without mpirun"
-        )
+        raise ArgumentError(f"{ranks} ranks in a job of {world().size}: start it with more ranks, or without mpirun")
 
 
 def per_rank(
     program: Callable[..., Array], ranks: int, args: tuple[Any, ...], where: str, **options: Any
 ) -> Array | None:
-    """What program(comm, *args), an array of the same shape on all ranks, returns on each: shape (ranks, …).
+    """The results of program(comm, *args), an array of the same shape on all ranks: shape (ranks, …).
 
-    Starts a job of its own; but inside an mpirun job that job does the work, on its first `ranks` ranks, and only
-    rank 0 gets the result; the others get None.
+    Starts a new job. Inside an mpirun job that job does the work, on its first `ranks` ranks; then only rank 0 gets
+    the result, and the others None.
 
     Args:
         where: "mpi" or "virtual".
-        options: as of `sd.run`.
+        options: of `sd.run`.
 
     Raises:
         ArgumentError: the current job has fewer ranks.

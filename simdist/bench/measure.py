@@ -114,8 +114,8 @@ def _time(
 ) -> Array:
     """When this rank began and ended, shape (lengths, names, repeats, 2).
 
-    The algorithms take turns, so that all get the same noise. The time is that of a call from Python; for
-    all_gather, scatter and gather it includes the exchange of the lengths.
+    The algorithms take turns, so that noise affects all alike. The time is that of a call from Python; for all_gather,
+    scatter and gather it includes the exchange of the lengths.
 
     Args:
         repeats: after one warm-up round, unless the arrays are hollow.
@@ -129,7 +129,7 @@ def _time(
         for repeat in range(repeats + warm_up):
             for j, name in enumerate(names):
                 trial = Trial(operation, name, length, "float32")
-                comm.exchange("")  # whose end is no later on one virtual rank than on another, as a barrier's may be
+                comm.exchange("")  # unlike a barrier's, its end is the same on all virtual ranks
                 start_s = comm.clock()
                 perform(trial, comm, x)
                 times_s[i, j, repeat] = start_s, comm.clock()
@@ -137,7 +137,7 @@ def _time(
 
 
 def median_seconds(found: Array) -> Array:
-    """How long the slowest rank took, the median of the repeats.
+    """The time of the slowest rank, as the median of the repeats.
 
     Args:
         found: when each rank began and ended, shape (ranks, …, repeats, 2).
@@ -146,7 +146,7 @@ def median_seconds(found: Array) -> Array:
 
 
 def bus_bytes_per_s(operation: str, ranks: int, num_bytes: int, seconds: float) -> float:
-    """The bus bandwidth: the rate at which an ideal algorithm would have to use every link, as defined by nccl-tests.
+    """The bus bandwidth as defined by nccl-tests: the rate at which an ideal algorithm would use every link.
 
     num_bytes / seconds times 2(p-1)/p for all_reduce; (p-1)/p for reduce_scatter, all_gather, all_to_all, scatter and
     gather, of the whole array; 1 for broadcast and reduce.

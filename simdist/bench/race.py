@@ -1,8 +1,8 @@
-"""Race: contenders take turns at one collective, so that whatever else the machine does affects all of them alike.
+"""Race: contenders take turns at one collective, so that other load on the machine affects all of them alike.
 
 round 0    meet b meet c meet a        each turn begins when all ranks have met, and ends with the slowest
 round 1    meet a meet c meet b        each round has another order, the same on all ranks, so that none always
-round 2    meet c meet b meet a        comes after the same one, and finds the caches as that one left them
+round 2    meet c meet b meet a        follows the same one, with the caches as that one left them
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,17 +20,17 @@ from simdist.comm import Communicator
 __all__ = ["COPY", "OWN", "Arrays", "Lane", "Times", "contenders", "lane_of", "race"]
 
 COPY = "copy"
-"""The limit: every rank copies as many bytes, all at once."""
+"""The limit: all ranks copy the same number of bytes at once."""
 OWN = ", own memory"
-"""Suffix of a contender whose arrays lie in its rank's private memory, and not in shared memory."""
+"""Suffix of a contender whose arrays are in its rank's private memory, not in shared memory."""
 
 _LEAST = 3  # rounds
-_SPARE_ITEMS = 1 << 10  # by which lengths may be rounded up
-_POOL_BYTES = 1 << 26  # among which cold arrays take turns: more than last-level caches hold
+_SPARE_ITEMS = 1 << 10  # room for rounding up lengths
+_POOL_BYTES = 1 << 26  # cold arrays take turns in so many: more than last-level caches hold
 
 
 class Lane(NamedTuple):
-    """How the ranks of a job start together, whatever library they communicate with.
+    """How the ranks of a job start together, for any communication library.
 
     Attributes:
         meet: a barrier: returns when all ranks have arrived.
@@ -42,7 +42,7 @@ class Lane(NamedTuple):
 
 
 class Times(NamedTuple):
-    """How long turns took, in seconds, as medians and deciles."""
+    """The median and the first and last decile of the times of turns, in seconds."""
 
     median: float
     p10: float
@@ -50,7 +50,7 @@ class Times(NamedTuple):
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> "Times":
-        """Of these turns."""
+        """The statistics of these turns."""
         p10, median, p90 = np.percentile(seconds, [10, 50, 90])
         return cls(float(median), float(p10), float(p90))
 
@@ -62,13 +62,13 @@ def race(
 
     Args:
         calls: what each contender does in its turn in round k.
-        budget_s: about how long all of them together may take; it determines the number of rounds.
+        budget_s: approximate time for all of them together; it determines the number of rounds.
         most: the most rounds, after a warm-up round.
-        warm: whether each runs twice in its turn and the second run counts: then caches hold what it has used
-            itself, and not what the previous contender has.
+        warm: whether each runs twice in its turn and only the second run counts: then the caches hold its own data, not
+            that of the previous contender.
 
     Returns:
-        for each contender, how long the slowest rank took. Counting from when the last rank began would leave out what
+        for each contender, the time of the slowest rank. Counting from the start of the last rank would leave out what
         the others had done by then: nearly half of it, where two ranks share a core and one runs after the other.
     """
     names, start_s = list(calls), perf_counter()
@@ -96,10 +96,10 @@ def race(
 
 
 class Arrays:
-    """Three pools of a rank, each of which gives the array of a round: always the same one, or each in turn.
+    """Three pools of a rank, each of which provides the array of a round: always the same one, or each in turn.
 
     Args:
-        empty: what allocates the first: `comm.empty`.
+        empty: allocates the first pool: `comm.empty`.
         num_bytes: of the longest array.
     """
 
@@ -108,11 +108,11 @@ class Arrays:
         self.shared: Array = empty(self._items, np.float32)
         self.own, self.other = (np.empty(self._items, np.float32) for _ in range(2))
         for pool in (self.shared, self.own, self.other):
-            pool[...] = 0  # the pages are there from now on
-        self._cut: dict[tuple[int, int, int], Array] = {}  # so that no contender's time holds that of cutting
+            pool[...] = 0  # so that all pages exist
+        self._cut: dict[tuple[int, int, int], Array] = {}  # so that no contender's time includes slicing
 
     def turns(self, items: int) -> int:
-        """How many arrays of this many items there are."""
+        """The number of arrays of this many items in a pool."""
         return max(1, self._items // items)
 
     def of(self, pool: Array, items: int, k: int, cold: bool) -> Array:
@@ -125,7 +125,7 @@ class Arrays:
 
 
 def lane_of(comm: Communicator) -> Lane:
-    """How the ranks of a node meet in shared memory."""
+    """The lane of the ranks of a node, which meet in shared memory."""
 
     def largest(x: Array) -> Array:
         all_reduce(x, comm, "max", "ring")

@@ -36,17 +36,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("operation", nargs="?", default="all_reduce", help="all_reduce, broadcast, … (all_reduce)")
     add("--ranks", type=int, nargs="+", metavar="P", help="numbers of ranks (2 4; under mpirun all)")
     add("--sizes", type=_size, nargs="+", default=_SIZES, metavar="BYTES", help="such as 512 64K 4M 1e8 (1K to 4M)")
-    add("--algorithms", nargs="+", metavar="NAME", help="which of them (all)")
+    add("--algorithms", nargs="+", metavar="NAME", help="which algorithms (all)")
     add("--world", choices=["mpi", "virtual"], default="mpi", help="mpi measures; virtual predicts only (mpi)")
     machine = f"machine to predict for: {_MEASURED}, by ping-pong (mpi); {', '.join(presets())} (this-machine); a .toml"
     add("--cluster", metavar="NAME", help=machine)
-    add("--repeats", type=int, default=20, metavar="N", help="measurements, of which the median counts (20)")
+    add("--repeats", type=int, default=20, metavar="N", help="number of measurements; the median counts (20)")
     add("--out", type=Path, metavar="FILE", help="write all figures to FILE, as JSON")
     add("--picture", type=Path, metavar="FILE", help="draw them to FILE: .png, .svg or .pdf")
     add(
         "--tune",
         action="store_true",
-        help="find the fastest algorithms of all collectives, for `auto` to use from now on",
+        help="find the fastest algorithms of all collectives, which `auto` then uses",
     )
 
 
@@ -59,7 +59,7 @@ def _size(text: str) -> int:
     if number.is_finite() and number > _MOST_BYTES / unit:
         raise ArgumentTypeError(f"{text} are too many bytes; at most {_MOST_BYTES >> 30}G can be timed")
     if not number.is_finite() or number < 0 or number * unit % 1:
-        raise ArgumentTypeError(f"{text!r} is no size: give bytes, or a number with K, M or G")
+        raise ArgumentTypeError(f"{text!r} is not a size: give bytes, or a number with K, M or G")
     return int(number * unit)
 
 
@@ -84,7 +84,7 @@ def execute(args: Namespace) -> int:
         model = cluster or preset("this-machine")
         names = args.algorithms or algorithms(args.operation, ranks)
         table = rows(args.operation, names, ranks, args.sizes, args.world, model, args.repeats)
-        if cluster is not None and table is not None:  # else rank 0 of this job prints
+        if cluster is not None and table is not None:  # otherwise rank 0 of this job prints
             print(_report(table, cluster), end="\n\n", flush=True)
             written.append(_as_json(table, cluster))
             found += table
@@ -123,7 +123,7 @@ def _tune(args: Namespace) -> int:
     for (operation, ranks), picks in sorted(table.picks.items()):
         told = [f"{size(a.num_bytes)} {a.shared}{'' if a.own == a.shared else f' ({a.own})'}" for a in picks]
         print(f"{operation:<15} {ranks:>3} ranks  {', '.join(told)}")
-    print(f"in brackets the fastest for arrays in a rank's private memory; written to {path}")
+    print(f"in parentheses: the fastest for arrays in a rank's private memory; written to {path}")
     return 0
 
 
@@ -132,7 +132,7 @@ def _seconds(row: Row, source: str) -> float | None:
 
 
 def fastest(table: Sequence[Row], source: str) -> list[Crossover]:
-    """Which algorithm is fastest from which size on: "measured", "predicted" or by "formula"."""
+    """Which algorithm is fastest from which size on, by a source: "measured", "predicted" or "formula"."""
     lines: dict[str, dict[int, float]] = {}
     for row in table:
         time_s = _seconds(row, source)

@@ -52,14 +52,14 @@ class Trial(NamedTuple):
     root: int = 0
 
     def told(self) -> str:
-        """What distinguishes it from the other trials of its algorithm: "length 2, int64, sum, root 1"."""
+        """Its parameters among the trials of its algorithm: "length 2, int64, sum, root 1"."""
         op = [self.op] if self.operation in REDUCING else []
         root = [f"root {self.root}"] if self.operation in ROOTED else []
         return ", ".join([f"length {self.length}", self.dtype, *op, *root])
 
 
 class Traffic(NamedTuple):
-    """What one rank sent and reduced, and what it read and wrote in memory that ranks share."""
+    """What one rank sent and reduced, and read and wrote in shared memory."""
 
     messages: int
     sent_bytes: int
@@ -69,12 +69,12 @@ class Traffic(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one rank found.
+    """The outcome of a trial on one rank.
 
     Attributes:
         error: the largest difference from NumPy, relative to NumPy's value for floats; infinite if shape
             or dtype is wrong.
-        limit: how large it may be: 0, except for rounding in sums and products of floats.
+        limit: the largest acceptable error: 0, except for rounding in sums and products of floats.
         counted, promised: the traffic on the record, and as given by `cost`.
         digest: a fingerprint of the result; empty if this rank gets none.
     """
@@ -100,9 +100,9 @@ def _shape(trial: Trial, ranks: int) -> tuple[int, ...]:
     return (ranks, trial.length) if trial.operation == "all_to_all" else (trial.length,)
 
 
-@lru_cache(maxsize=1024)  # all algorithms are asked the same
+@lru_cache(maxsize=1024)  # the same for all algorithms
 def _drawn(shape: tuple[int, ...], dtype: str, logical: bool, ranks: int, rank: int) -> Array:
-    """Random numbers; nobody changes them."""
+    """Random numbers, which callers must not change."""
     random = np.random.default_rng([rank, shape[-1], ranks])
     kind = np.dtype(dtype).kind
     x: Array
@@ -118,7 +118,7 @@ def _drawn(shape: tuple[int, ...], dtype: str, logical: bool, ranks: int, rank: 
 
 
 def expected(trial: Trial, ranks: int, rank: int) -> Array | None:
-    """What `rank` must get, by NumPy; None where it gets nothing."""
+    """The result that `rank` must get, by NumPy; None if it gets none."""
     if trial.operation in ("reduce", "gather") and rank != trial.root:
         return None
     whole = _whole(trial._replace(algorithm=""), ranks)
@@ -130,9 +130,9 @@ def expected(trial: Trial, ranks: int, rank: int) -> Array | None:
     return whole
 
 
-@lru_cache(maxsize=128)  # ranks ask for the same, and so do algorithms
+@lru_cache(maxsize=128)  # the same for all ranks and algorithms
 def _whole(trial: Trial, ranks: int) -> Array:
-    """What the ranks get, together; for all_to_all the input of each, by rows."""
+    """The results of all ranks together; for all_to_all the input of each, by rows."""
     puts = [contribution(trial, ranks, r) for r in range(ranks)]
     whole: Array
     match trial.operation:
@@ -150,7 +150,7 @@ def _whole(trial: Trial, ranks: int) -> Array:
 
 
 def perform(trial: Trial, comm: Communicator, x: Array, out: Array | None = None) -> Array | None:
-    """Call the collective on x, which is overwritten; returns what this rank gets.
+    """Call the collective on x, which is overwritten; returns this rank's result.
 
     Args:
         out: where all_gather and all_to_all put it; new memory if not given.
@@ -178,20 +178,20 @@ def perform(trial: Trial, comm: Communicator, x: Array, out: Array | None = None
 
 
 def _poisoned(trial: Trial, ranks: int) -> Array | None:
-    """Where the result goes, if the caller provides it: filled with values that occur in no result, so that what an
-    earlier trial left there cannot hide that an algorithm forgot to write.
+    """The array for the result, if the caller provides it, filled with values that occur in no result: data left by an
+    earlier trial could hide that an algorithm forgot to write.
     """
     if trial.operation not in ("all_gather", "all_to_all"):
         return None
     kind = np.dtype(trial.dtype).kind
-    poison = np.nan if kind == "f" else np.iinfo(trial.dtype).min if kind == "i" else True  # of bools nothing is
+    poison = np.nan if kind == "f" else np.iinfo(trial.dtype).min if kind == "i" else True  # no bool is impossible
     return np.full(_shape(trial, ranks), poison, trial.dtype)
 
 
 def outcome(trial: Trial, comm: Communicator) -> Outcome:
     """Perform the trial, on the communicator's device, and compare. All ranks of comm must call it.
 
-    Where ranks share a GPU one works for all, so the bytes that each of them moves are not compared.
+    Where ranks share a GPU, one rank works for all, so the bytes that each rank moves are not compared.
     """
     x = moved(contribution(trial, comm.size, comm.rank), comm.device.kind)
     out = _poisoned(trial, comm.size)
@@ -233,7 +233,7 @@ def _limit(trial: Trial, ranks: int) -> float:
 
 
 def _counted(spans: Iterable[Span], reduced_bytes: int) -> Traffic:
-    """What the record shows."""
+    """The traffic on the record."""
     sent, moved = [], [(0, 0)]
     for span in spans:
         if span.name == "send":
@@ -257,7 +257,7 @@ def _promised(trial: Trial, comm: Communicator) -> Traffic:
         root=trial.root,
         itemsize=itemsize,
         ranks_per_node=0 if comm.num_nodes == 1 else comm.nodes.most,
-        **({} if by_messages else {"staged": True}),  # a trial's arrays lie in memory of the rank's own
+        **({} if by_messages else {"staged": True}),  # a trial's arrays are in private memory
     )
     return Traffic(*found[1:])
 

@@ -38,7 +38,7 @@ def tune(ranks: Sequence[int], sizes: Sequence[int] = SIZES, budget_s: float = 0
 
 
 def _measure(comm: Communicator, sizes: Sequence[int], budget_s: float) -> dict[str, dict[int, dict[str, float]]]:
-    """By operation and size the median of each contender."""
+    """The median of each contender, by operation and size."""
     arrays, lane = Arrays(comm.empty, max(sizes)), lane_of(comm)
     found: dict[str, dict[int, Any]] = {}
     for operation in COLLECTIVES:

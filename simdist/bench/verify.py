@@ -27,9 +27,9 @@ _HEAD = (
     f"{'messages (cost)':>19}  {'bytes (cost)':>25}"
 )
 _LONG = 100_003
-"""Items of the longest array: more than fit one eager message, and a multiple of nothing in use."""
+"""Items of the longest array: more than fit one eager message, and not a multiple of any number of ranks."""
 _DURING = "while verify tried "
-"""How the note begins that says in which trial an error occurred."""
+"""The beginning of the note that names the trial in which an error occurred."""
 _SAME_BITS = ("all_reduce", "broadcast")
 """The operations that promise the same bits on all ranks."""
 
@@ -73,7 +73,7 @@ def execute(args: Namespace) -> int:
 
 
 def _check(args: Namespace) -> None:
-    """Refuse operations and algorithms that do not exist."""
+    """Raise an error for operations and algorithms that do not exist."""
     if args.operation is None and args.algorithms:
         raise ArgumentError(f"--algorithms {' '.join(args.algorithms)}: needs the operation that they belong to")
     if args.operation not in (None, *OPERATIONS):
@@ -88,7 +88,7 @@ def table(
     """One line for each number of ranks and algorithm, and whether it is right.
 
     Args:
-        operation: all where not given.
+        operation: all if not given.
         names: of its algorithms; if not given all that support this number of ranks.
     """
     operations = OPERATIONS if operation is None else [operation]
@@ -110,9 +110,7 @@ def _is_for(operation: str, name: str, p: int) -> bool:
 
 
 def _trials(operation: str, name: str, p: int) -> list[Trial]:
-    """No items, one, fewer than ranks, and an awkward number; dtypes and ops in turn; three roots; and once many
-    items.
-    """
+    """Lengths: zero, one, p - 1 and 10p + 3; all dtypes, ops and three roots; and one long array."""
     lengths = sorted({0, 1, p - 1, 10 * p + 3})
     roots = sorted({0, p // 2, p - 1}) if operation in ROOTED else [0]
     rounding = [("float64", "sum"), ("float32", "prod")]
@@ -154,7 +152,7 @@ def _tried(trials: list[Trial], p: int, where: str) -> Found:
     except WorldUnavailable:
         raise
     except Exception as error:
-        if where == "mpi" and in_job():  # which ends with this rank: nobody will print its line
+        if where == "mpi" and in_job():  # the job ends with this rank, so rank 0 cannot print its line
             sys.stderr.write(f"{_failure(trials[0], p, error)[0]}\n")
             raise
         return error

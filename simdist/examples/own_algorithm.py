@@ -1,4 +1,4 @@
-"""Your own all-reduce in the whole of simdist: all verbs know what is registered before `main`.
+"""Your own all-reduce as part of simdist: all verbs know what is registered before `main`.
 
 python -m simdist.examples.own_algorithm verify all_reduce --algorithms swing --ranks 1 2 4 8
 python -m simdist.examples.own_algorithm plot collective all_reduce swing --ranks 8
@@ -36,7 +36,7 @@ def _peer(rank: int, step: int, p: int) -> int:
 
 
 def _reached(rank: int, step: int, p: int) -> list[int]:
-    """The ranks that a rank reaches from this step on, through others: all in step 0, only itself in the end."""
+    """The ranks that a rank reaches from this step on, through others: all from step 0, only itself after the last."""
     if step == _steps(p):
         return [rank]
     return sorted(_reached(rank, step + 1, p) + _reached(_peer(rank, step, p), step + 1, p))
@@ -65,12 +65,12 @@ def swing(x: Array, comm: Communicator, op: Reduction) -> None:
         step 2      0--3  1--6  2--5  4--7
 
     In each step a rank sends the chunks of the ranks that its partner will reach, and reduces those of the ranks that
-    it will reach itself. It is recursive halving with other partners, which are nearer on a ring or torus of links.
+    it will reach itself. It is recursive halving with partners that are nearer on a ring or torus of links.
     Every chunk is reduced on its way to one rank, so all ranks get the same bits.
 
     Cost per rank: 2 lg p messages, 2n(p-1)/p bytes sent, n(p-1)/p reduced.
 
-    Source: De Sensi, Bonato, Saam, Hoefler 2024, NSDI, arXiv 2401.09356: Swing, the version of most bandwidth.
+    Source: De Sensi, Bonato, Saam, Hoefler 2024, NSDI, arXiv 2401.09356: Swing, the bandwidth-optimal version.
     """
     p, r = comm.size, comm.rank
     chunks = partition(len(x), p)

@@ -1,4 +1,4 @@
-"""Your own training method in the whole of simdist: all verbs know what is registered before `main`.
+"""Your own training method as part of simdist: all verbs know what is registered before `main`.
 
 python -m simdist.examples.own_method train --ranks 4 --method majority-vote --learning-rate 0.001 --momentum 0
 mpirun -n 4 python -m simdist.examples.own_method train --method majority-vote --learning-rate 0.001 --momentum 0
@@ -28,9 +28,9 @@ class MajorityVote(DataParallel):
         gradient of rank 2     0.5   0.4   0.2        ballot   1 1 1
                                                       all do   + - +       a tie leaves a weight as it is
 
-    Only the reduction differs from `DataParallel`. The size of an update is the learning rate, whatever the
-    gradient's size, and it is not that of one rank with the whole batch; a zero gradient votes as a negative one
-    does, so that the embeddings of bytes that did not occur drift.
+    Only the reduction differs from `DataParallel`. The size of an update is the learning rate, for any size of the
+    gradient, and the update differs from that of one rank with the whole batch. A zero gradient votes like a negative
+    one, so the embeddings of bytes that did not occur drift.
 
     Cost per rank, n weights on p ranks: an all-gather, (p-1) n/8 bytes, where an all-reduce takes 8n(p-1)/p of float32.
 

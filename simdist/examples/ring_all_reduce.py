@@ -27,7 +27,7 @@ def main(comm: Communicator) -> np.ndarray:
         comm.sendrecv(x[give], after, y, before)
         x[take] += y
 
-    # All-gather: the complete chunks go round once more.
+    # All-gather: the complete chunks go round the ring.
     for step in range(p - 1):
         give, take = chunk[(r - step) % p], chunk[(r - step - 1) % p]
         comm.sendrecv(x[give], after, x[take], before)

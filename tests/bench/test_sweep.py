@@ -161,7 +161,7 @@ def test_sizes_as_one_writes_them(tmp_path):
 def test_refuses_what_is_no_size(size, capsys):
     with pytest.raises(SystemExit):
         simdist_bench(f"--sizes={size}")
-    assert f"{size!r} is no size" in capsys.readouterr().err
+    assert f"{size!r} is not a size" in capsys.readouterr().err
 
 
 def test_refuses_what_is_too_much(capsys):
