@@ -49,7 +49,7 @@ def loss_differences(
         raise ArgumentError(f"no finite losses to draw in {[n for n, curve in kinds['train'].items() if not curve]}")
     differences = {kind: _differences(next(iter(runs)), curves) for kind, curves in kinds.items()}
     every = [loss for curves in kinds.values() for curve in curves.values() for loss in curve.values()]
-    sizes = [size for curves in differences.values() for curve in curves.values() for size in curve.values()]
+    sizes = [size for curves in differences.values() for curve in curves.values() for size in curve.values() if size]
     with style.styled():
         fig = style.figure(width, 3.6)
         axes = fig.subplots(2, 2, sharex=True, sharey="row", height_ratios=[3, 2])
@@ -63,11 +63,7 @@ def loss_differences(
             below.xaxis.set_major_locator(style.whole_numbers())
         axes[0, 0].set_ylabel(f"loss ({unit})")
         axes[1, 0].set_ylabel("|difference|")
-        if any(sizes):
-            axes[1, 0].set_yscale("log")
-            axes[1, 0].set_ylim(*_decades([size for size in sizes if size]))
-        else:
-            axes[1, 0].set(ylim=(0, 1), yticks=[0])
+        axes[1, 0].set(**({"yscale": "log", "ylim": _decades(sizes)} if sizes else {"ylim": (0, 1), "yticks": [0]}))
         style.legend(fig, handles, _note(differences), letters=max(map(len, runs)))
         style.title(fig, _finding(list(runs), differences))
     return fig

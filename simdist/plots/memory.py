@@ -51,8 +51,7 @@ def memory(
     peak = max(shown, key=lambda m: m.total)
     first_s = shown[0].time_s
     last_s = max(shown[-1].time_s if end_s is None else end_s, first_s + 1e-9)
-    drawn, note = _thinned(shown)
-    drawn.append(drawn[-1]._replace(time_s=last_s))
+    drawn, note = _thinned(shown, last_s)
     used = [i for i in range(len(CATEGORIES)) if any(m.live[i] for m in shown)]
     length_s, second = style.unit_of_time(last_s - first_s)
     num_bytes, unit = next(each for each in _UNITS if peak.total >= each[0])
@@ -64,8 +63,7 @@ def memory(
         ax.set(xlabel=f"time ({second})", ylabel=f"memory ({unit})", xlim=(0, t[-1]))
         _mark(ax, (peak.time_s - first_s) / length_s, peak, num_bytes)
         ax.set_ylim(0, 1.22 * peak.total / num_bytes)  # room for the text at the peak
-        keys = [Patch(color=COLOURS[CATEGORIES[i]], label=CATEGORIES[i]) for i in used]
-        style.legend(fig, keys, note)
+        style.legend(fig, [Patch(color=COLOURS[CATEGORIES[i]], label=CATEGORIES[i]) for i in used], note)
         style.title(fig, _finding(peak))
     return fig
 
@@ -88,12 +86,13 @@ def _pile(ax: Axes, t: list[float], heights: Mapping[int, list[float]]) -> None:
         floor = top
 
 
-def _thinned(shown: list[Moment]) -> tuple[list[Moment], str]:
-    """At most _MOST_MOMENTS moments, the peak among them, and a note about the others."""
+def _thinned(shown: list[Moment], last_s: float) -> tuple[list[Moment], str]:
+    """At most _MOST_MOMENTS moments, the peak among them, then the end; and a note about the others."""
     if len(shown) <= _MOST_MOMENTS:
-        return list(shown), ""
+        return [*shown, shown[-1]._replace(time_s=last_s)], ""
     edges = np.linspace(0, len(shown), _MOST_MOMENTS + 1).astype(int).tolist()
     drawn = [max(shown[a:b], key=lambda m: m.total) for a, b in pairwise(edges)]
+    drawn.append(shown[-1]._replace(time_s=last_s))
     return drawn, f"Of {len(shown):,} moments, the largest of about every {len(shown) // _MOST_MOMENTS + 1} is drawn."
 
 

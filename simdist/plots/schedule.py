@@ -72,8 +72,7 @@ def pipeline_schedule(
             scale = _Scale(length, sign, (width - _MARGIN) * 72 / end * length, _inches(run) * 72 / len(run.cells))
             notes += _kept(ax, run, kept, scale) if kept else _cells(ax, run, scale)
             notes += _arrows(ax, run, scale) if arrows and not kept else []
-            words = _kept_title(kept) if kept else _title(run, scale)
-            _frame(ax, run, style.wrapped(words, width - _MARGIN, 6.5), last=ax is axes[-1])
+            _frame(ax, run, _kept_title(kept) if kept else _title(run, scale), width, last=ax is axes[-1])
         axes[-1].set(xlim=(0, end / length), xlabel=f"time ({sign or 'in the unit of the action times'})")
         style.legend(fig, _key(), " ".join(dict.fromkeys(notes)), letters=18)
         style.title(fig, _finding(pictures))
@@ -259,7 +258,7 @@ def _curve(run: _Run, rank: int, memory: Memory) -> list[tuple[float, float]]:
 # -- around it ----------------------------------------------------------------------------------------
 
 
-def _frame(ax: Axes, run: _Run, title: str, last: bool) -> None:
+def _frame(ax: Axes, run: _Run, title: str, width: float, last: bool) -> None:
     """Write the title, and the names of the rows."""
     rows = len(run.cells)
     shown = range(0, rows, max(1, -(-rows // 40)))
@@ -268,7 +267,7 @@ def _frame(ax: Axes, run: _Run, title: str, last: bool) -> None:
     ax.tick_params(axis="y", length=0, labelsize=max(3.5, min(6.0, 200 / rows)))
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="x", labelbottom=last)
-    ax.set_title(title, loc="left", fontsize=6.5, pad=2)
+    ax.set_title(style.wrapped(title, width - _MARGIN, 6.5), loc="left", fontsize=6.5, pad=2)
 
 
 def _title(run: _Run, scale: _Scale) -> str:

@@ -180,7 +180,7 @@ def legend(fig: Figure, handles: Sequence[Any], note: str = "", letters: int = 1
 
 
 class _Marks(LogLocator):
-    """Marks at 1, 2 and 5 times powers of ten, or only at the powers over more than three decades: labels would touch."""
+    """Marks at 1, 2 and 5 times powers of ten; over more than three decades labels would touch: only the powers."""
 
     def tick_values(self, vmin: float, vmax: float) -> Any:
         """See Matplotlib."""
