@@ -1,12 +1,12 @@
-"""How fast the collectives are: every algorithm, beside MPI's own, gloo, and what memory allows.
+"""How fast the collectives are: every algorithm, beside MPI's own, gloo, and a memory copy.
 
     python -m benchmarks.collectives --quick
     python -m benchmarks.collectives --operations all_reduce broadcast --ranks 2 4 --out seen
 
-All contenders of a job take turns, on arrays of float32, warm (the same ones each time) and cold (others, until caches
-have forgotten them); a turn lasts as long as the slowest rank takes. The limit is how long it takes when every rank
-copies as many bytes, all at once, in the same job. MPI's own runs beside simdist, at the thread level that simdist
-needs, and in a job of its own at the other, which lets MPICH use its own shared memory.
+All contenders of a job take turns, on arrays of float32, warm (the same ones each time) and cold (different ones, until
+they are out of the caches); the time of a turn is that of the slowest rank. The limit is the time in which all ranks of
+the same job copy the same number of bytes at once. MPI's own runs beside simdist, at the thread level that simdist
+needs, and in a separate job at the other level, at which MPICH can use its own shared memory.
 """
 
 import json
@@ -53,7 +53,7 @@ class Row(NamedTuple):
         cold: whether its arrays were in no cache.
         median, p10, p90: seconds.
         algbw, busbw: bytes a second, as nccl-tests counts them.
-        over_limit: how many times as long as the limit of the same job.
+        over_limit: the time relative to the limit of the same job.
     """
 
     operation: str
@@ -70,7 +70,7 @@ class Row(NamedTuple):
 
 
 def _ours(comm: Communicator, settings: Settings) -> list[dict[str, Any]]:
-    """The rows of a job of simdist's, with MPI's own beside."""
+    """The rows of a job of simdist, with MPI's own beside."""
     mpi = import_module("mpi4py.MPI").COMM_WORLD
     comm.recorder.on = False
     bind(comm.rank)
@@ -95,7 +95,7 @@ def _ours(comm: Communicator, settings: Settings) -> list[dict[str, Any]]:
 
 
 def _rival_vendor(ranks: int, settings: Settings) -> list[dict[str, Any]]:
-    """MPI's own at the other thread level; nothing where it does not end in time."""
+    """MPI's own at the other thread level; empty if it does not end in time."""
     told = {**settings, "who": "vendor", "thread_level": _OTHER_LEVEL}
     with tempfile.TemporaryDirectory() as folder:
         words = find_mpirun().command(ranks, [sys.executable, "-m", "benchmarks.rivals", json.dumps(told)])
@@ -103,7 +103,7 @@ def _rival_vendor(ranks: int, settings: Settings) -> list[dict[str, Any]]:
 
 
 def _rival_gloo(ranks: int, settings: Settings) -> list[dict[str, Any]]:
-    """Gloo, on what it has."""
+    """Gloo, on the operations that it has."""
     with tempfile.TemporaryDirectory() as folder:
         told = {**settings, "who": "gloo", "ranks": ranks, "store": str(Path(folder) / "store")}
         told["operations"] = [operation for operation in settings["operations"] if operation in GLOO]
@@ -117,7 +117,7 @@ def _streams(variables: dict[str, str] | None = None) -> dict[str, Any]:
 
 
 def _said(processes: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-    """The rows that one of them prints; all are gone afterwards, whatever happens."""
+    """The rows that one of the processes prints; all processes have ended afterwards, also after an error."""
     end_s, rows = time.monotonic() + _JOB_S, []
     try:
         for process in processes:
@@ -149,7 +149,7 @@ def _case(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["operation"], row["ranks"], row["num_bytes"], row["cold"]
 
 
-# -- what is told -------------------------------------------------------------------------------------------
+# -- output -------------------------------------------------------------------------------------------------
 
 
 def _print(rows: Sequence[Row]) -> None:
@@ -171,7 +171,7 @@ def _print(rows: Sequence[Row]) -> None:
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
-    """How many times as fast simdist is as each rival, over ranges of sizes, as geometric means."""
+    """The speed of simdist relative to each rival, as geometric means over ranges of sizes."""
     time_s = {(*r[:4], r.contender): r.median for r in rows}
     rivals = sorted({r.contender for r in rows if r.contender.startswith(("vendor", "gloo"))})
     lines = []
@@ -199,13 +199,11 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
 def _arguments() -> Namespace:
     parser = ArgumentParser(description="Speed of the collectives on this machine.")
     parser.add_argument("--operations", nargs="+", choices=VENDOR, default=["all_reduce"], help="(all_reduce)")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="in jobs of so many (2 4)")
-    parser.add_argument(
-        "--sizes", type=int, nargs="+", metavar="BYTES", help="(1 KiB to 256 MiB, each four times as long)"
-    )
-    parser.add_argument("--algorithms", nargs="+", metavar="NAME", help="which of simdist's besides auto (all)")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="numbers of ranks (2 4)")
+    parser.add_argument("--sizes", type=int, nargs="+", metavar="BYTES", help="(1 KiB to 256 MiB, by factors of 4)")
+    parser.add_argument("--algorithms", nargs="+", metavar="NAME", help="of simdist, besides auto (all)")
     parser.add_argument("--quick", action="store_true", help="16 KiB to 16 MiB, warm arrays, a tenth of the turns")
-    parser.add_argument("--no-rivals", action="store_true", help="no jobs but simdist's own")
+    parser.add_argument("--no-rivals", action="store_true", help="only simdist's jobs")
     parser.add_argument(
         "--out", type=Path, default=Path("collectives"), help="folder for JSON and pictures (collectives)"
     )
@@ -216,7 +214,7 @@ def main() -> int:
     """Run the benchmark."""
     args = _arguments()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that no rival outlives this
-    os.environ |= dict.fromkeys(THREAD_VARIABLES, "1")  # for the ranks, which are yet to be started
+    os.environ |= dict.fromkeys(THREAD_VARIABLES, "1")  # for the ranks, which start later
     settings: Settings = {
         "operations": args.operations,
         "sizes": args.sizes or (_QUICK if args.quick else _SIZES),

@@ -1,14 +1,14 @@
-"""What a GPU makes of simdist: checks first, then figures, in less than eight minutes on one card.
+"""simdist on a GPU: checks, then measurements, in less than eight minutes on one card.
 
     python -m benchmarks.gpu [--ranks 4] [--mib 256] [--out benchmarks/results/card.json] [--skip-checks]
 
     checks      the tests of kernels, paths and training, on the card, in this process and on real ranks that share it
-    bandwidth   what the card copies, counting bytes read and bytes written
-    all-reduce  of arrays on the card, by each path, against 2 p n bytes at that rate, the least that can be moved
+    bandwidth   of copies on the card, counting bytes read and bytes written
+    all-reduce  of arrays on the card, by each path, against 2 p n bytes at that rate, the minimum
     latency     of short messages and short all-reduces
-    step        of a GPT, beside PyTorch eager with numbers of as many bits, both as a share of what products reach
+    step        of a GPT, beside PyTorch eager at the same precision, both as a share of the rate of products
 
-Every part runs in processes of its own. Without a card it says so and ends with code 2.
+Every part runs in separate processes. Without a card the benchmark says so and ends with code 2.
 """
 
 import json
@@ -37,7 +37,7 @@ _ROOT = Path(__file__).parent.parent
 
 
 def _part(name: str, args: Namespace, *more: str) -> dict[str, Any]:
-    """What a part finds, in a process of its own; its trouble, if it fails."""
+    """The results of a part, run in a separate process, or why it failed."""
     words = [
         sys.executable,
         "-m",
@@ -101,7 +101,9 @@ def _tell_all_reduce(found: dict[str, Any], card: dict[str, Any], args: Namespac
             f"message of 8 bytes {seen['message_s'] * 1e6:.0f} µs"
         )
         if seen["host_all_reduce_s"]:
-            print(f"  {'by the host':<12}{seen['host_all_reduce_s'] * 1e3:>10.3f} ms: an ordinary MPI at its best")
+            print(
+                f"  {'by the host':<12}{seen['host_all_reduce_s'] * 1e3:>10.3f} ms: the least if MPI has no GPU support"
+            )
 
 
 def _tell_step(name: str, ours: dict[str, Any], theirs: dict[str, Any], card: dict[str, Any]) -> None:
@@ -111,14 +113,16 @@ def _tell_step(name: str, ours: dict[str, Any], theirs: dict[str, Any], card: di
             print(f"  {name}, {who:<14} {seen.get('failed', 'not installed')[-300:]}")
             continue
         seen["share_of_peak"] = flops / seen["step_s"] / peak
-        print(f"  {name}, {who:<14}{seen['step_s'] * 1e3:>9.1f} ms, {seen['share_of_peak']:.0%} of what products reach")
+        print(
+            f"  {name}, {who:<14}{seen['step_s'] * 1e3:>9.1f} ms, {seen['share_of_peak']:.0%} of the rate of products"
+        )
     if "step_s" in ours and "step_s" in theirs:
         ours["times_pytorch"] = theirs["step_s"] / ours["step_s"]
         print(f"  {name}: {ours['times_pytorch']:.2f} x PyTorch's speed")
 
 
 def measure(args: Namespace) -> dict[str, Any]:
-    """Everything, told as it comes."""
+    """Run all parts, and print results as they come."""
     start_s = time.monotonic()
     found: dict[str, Any] = {"host": platform.platform(), "python": platform.python_version(), "numpy": np.__version__}
     found |= {"ranks": args.ranks, "mib": args.mib}
@@ -146,12 +150,12 @@ def measure(args: Namespace) -> dict[str, Any]:
 
 def _arguments() -> Namespace:
     parser = ArgumentParser(description="Checks and figures of simdist on a GPU.")
-    parser.add_argument("--ranks", type=int, default=4, help="that share the card (4)")
-    parser.add_argument("--mib", type=int, default=256, help="of each rank's array (256)")
-    parser.add_argument("--precision", choices=("bf16", "tf32"), default="bf16", help="of a part of its own (bf16)")
-    parser.add_argument("--part", choices=list(PARTS), help="only this, as JSON")
-    parser.add_argument("--skip-checks", action="store_true", help="figures only")
-    parser.add_argument("--out", type=Path, help="a JSON file for all that was measured")
+    parser.add_argument("--ranks", type=int, default=4, help="ranks that share the card (4)")
+    parser.add_argument("--mib", type=int, default=256, help="MiB of each rank's array (256)")
+    parser.add_argument("--precision", choices=("bf16", "tf32"), default="bf16", help="for --part (bf16)")
+    parser.add_argument("--part", choices=list(PARTS), help="run only this part, and print JSON")
+    parser.add_argument("--skip-checks", action="store_true", help="measurements only")
+    parser.add_argument("--out", type=Path, help="write all results to this JSON file")
     return parser.parse_args()
 
 
@@ -160,7 +164,7 @@ def main() -> int:
     args = _arguments()
     try:
         if not device_library().num_devices():
-            raise SimdistError("no GPU of NVIDIA's, or no driver for it")
+            raise SimdistError("no NVIDIA GPU, or no driver for it")
         if args.part:
             print(json.dumps(PARTS[args.part](args)))
             return 0

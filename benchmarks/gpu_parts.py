@@ -1,4 +1,4 @@
-"""The parts of benchmarks.gpu that use the card, each to be run in processes of its own."""
+"""The parts of benchmarks.gpu that use the card, each run in separate processes."""
 
 import os
 import time
@@ -33,7 +33,7 @@ _ROUNDS = 20
 
 
 def _event_s(turn: Callable[[], Any], repeats: int = _ROUNDS) -> float:
-    """The median time of something on the card, by its own events; the first two do not count."""
+    """The median time of a turn on the card, by CUDA events; the first two turns do not count."""
     library = device_library()
     seconds: list[float] = []
     for _ in range(repeats + 2):
@@ -47,7 +47,7 @@ def _event_s(turn: Callable[[], Any], repeats: int = _ROUNDS) -> float:
 
 
 def _wall_s(comm: Communicator, turn: Callable[[], Any], repeats: int = _ROUNDS) -> float:
-    """The median over turns of the slowest rank's time, all beginning together and complete on the card."""
+    """The median over turns of the slowest rank's time; ranks start together, and wait for the card."""
     seconds: list[float] = []
     for _ in range(repeats + 2):
         comm.device.settle()
@@ -68,11 +68,11 @@ def _filled(shape: Any, dtype: Any) -> Any:
     return x
 
 
-# -- parts, each in a process of its own -----------------------------------------------------------------
+# -- parts ------------------------------------------------------------------------------------------------
 
 
 def _card(_: Namespace) -> dict[str, Any]:
-    """What the card is, what it copies, and how fast it multiplies."""
+    """The card, and its rates of copies and of matrix products."""
     comm = sd.world()
     use_device(comm, "cuda")
     library = device_library()
@@ -129,7 +129,7 @@ def _paths(comm: Communicator, path: str, num_bytes: int) -> dict[str, Any]:
 
 
 def _on_host(comm: Communicator, num_bytes: int) -> float:
-    """What an MPI that knows no GPU needs at least: all of it to the host, reduced there, and all of it back."""
+    """The least time for an MPI without GPU support: copy all to the host, reduce there, and copy all back."""
     library, n = device_library(), num_bytes // 4
     far, host = _filled(n, np.float32), comm.split(0)
     if host is None:
@@ -177,7 +177,7 @@ def _step(args: Namespace) -> dict[str, Any]:
 
 
 def _pytorch(args: Namespace) -> dict[str, Any]:
-    """The same by PyTorch eager: weights and activations of as many bits, float32 masters beside those of 16."""
+    """The same in PyTorch eager: weights and activations of the same precision, with float32 masters for bf16."""
     import torch
 
     from benchmarks.pytorch_ddp import GPT
@@ -210,4 +210,4 @@ def _pytorch(args: Namespace) -> dict[str, Any]:
 
 
 PARTS = {"card": _card, "all-reduce": _all_reduce, "step": _step, "pytorch": _pytorch}
-"""part(args) -> what it finds, as JSON can say it."""
+"""part(args) -> its results, for JSON."""

@@ -3,11 +3,11 @@
     python -m benchmarks.pipeline [--ranks 2] [--micro-batches 8] [--detail zb-h1] [--out seen.json]
     python -m benchmarks.pipeline --ranks 4 --rest 0.02
 
-A GPT is cut into stages by what its layers took when all ranks tried them out, and trained for some steps; every rank
-has one thread for its matrix library. What is shown is the quickest step, which other programs disturbed least. Its
-prediction is the simulation of the schedule with the mean times of its own actions, as the zero-bubble paper profiles
-them, and with messages that take no time. With --rest a rank rests beside each action, as one does whose accelerator
-computes, so there may be more ranks than cores; then the times that were asked for are what is simulated.
+A GPT is cut into stages by the times of its layers, measured on all ranks at once, and trained for some steps; every
+rank has one thread for its matrix library. The table shows the fastest step, which other programs disturbed least. Its
+prediction is the simulation of the schedule with the mean times of that step's actions, as the zero-bubble paper
+profiles them, and with messages that take no time. With --rest a rank sleeps in each action, as if an accelerator
+computed, so there can be more ranks than cores; then the simulation uses these times.
 """
 
 import json
@@ -53,11 +53,11 @@ from simdist.parallel.pipeline.memory import Memory
 __all__ = ["main"]
 
 _TIMEOUT_S = 60.0  # that a rank may wait for another
-_GOAL = 0.1  # how far a measured bubble may lie from its prediction
+_GOAL = 0.1  # largest difference of a measured bubble from its prediction
 
 
 class Job(NamedTuple):
-    """What the ranks are to do."""
+    """The work of the ranks."""
 
     shape: Shape
     windows: int
@@ -67,7 +67,7 @@ class Job(NamedTuple):
 
 
 def _measure(comm: Communicator, shape: Shape, windows: int) -> list[float]:
-    """What each layer takes, in seconds, while all ranks are at it."""
+    """The seconds of each layer, while all ranks run it."""
     keep_freed_memory()
     model = gpt(shape)
     size = model.parameters.size
@@ -79,7 +79,7 @@ def _measure(comm: Communicator, shape: Shape, windows: int) -> list[float]:
 
 
 def _train(comm: Communicator, one: Schedule, job: Job) -> tuple[float, ...]:
-    """One step more than asked for; the first finds memory and caches cold."""
+    """Train job.steps + 1 steps; in the first, memory and caches are cold."""
     keep_freed_memory()
     rng, m = np.random.default_rng(0), one.num_micro_batches
     text = rng.integers(256, size=(m, job.windows, job.shape.context + 1), dtype=np.uint8)
@@ -99,7 +99,7 @@ def _train(comm: Communicator, one: Schedule, job: Job) -> tuple[float, ...]:
 
 
 class Seen(NamedTuple):
-    """One schedule's steps, each beside its prediction, and what its ranks took."""
+    """One schedule's steps, each beside its prediction, and the resources of its ranks."""
 
     one: Schedule
     measured: list[Simulation]
@@ -120,7 +120,7 @@ class Seen(NamedTuple):
         return min(zip(self.measured, self.predicted, strict=True), key=lambda step: step[0].makespan)
 
     def paper(self, memory: Memory | None = None) -> Formula | None:
-        """What the paper says of such times, and of memory in micro-batches or as given."""
+        """The paper's formula for these times, with memory in micro-batches or as given."""
         return paper(self.one, self.best[1].times, memory)
 
 
@@ -128,7 +128,7 @@ class Seen(NamedTuple):
 
 
 def _table(seen: Sequence[Seen]) -> bool:
-    """Print a line a schedule; whether all are as near to their predictions as they should be."""
+    """Print one line per schedule; returns whether all are within _GOAL of their predictions."""
     print(f"{'schedule':<26}{'of the makespan':^31}{'of the longest rank':^31}{'formula':>9}{'step, ms':>11}")
     head = f"{'measured':>11}{'predicted':>11}{'points':>9}"
     print(f"{'':<26}{head}{head}")
@@ -185,16 +185,16 @@ def _arguments() -> Namespace:
     ):
         parser.add_argument(f"--{name}", type=int, default=value, help=f"{what} ({value})")
     parser.add_argument("--schedules", nargs="+", default=schedules(), help="which (all)")
-    parser.add_argument("--rest", type=float, help="TF = TB = TW in seconds, for ranks that rest instead of computing")
-    parser.add_argument("--detail", nargs="*", default=[], help="schedules of which everything is printed")
-    parser.add_argument("--out", type=Path, help="a JSON file for all that was measured")
+    parser.add_argument("--rest", type=float, help="TF = TB = TW in seconds, for ranks that sleep instead of computing")
+    parser.add_argument("--detail", nargs="*", default=[], help="schedules to print in detail")
+    parser.add_argument("--out", type=Path, help="write all results to this JSON file")
     return parser.parse_args()
 
 
 def main() -> int:
-    """Run the benchmark; the exit code is 1 where a bubble lies too far from its prediction."""
+    """Run the benchmark; the exit code is 1 if a bubble is too far from its prediction."""
     args = _arguments()
-    os.environ |= dict.fromkeys(THREAD_VARIABLES, "1")  # for the ranks, which are yet to be started
+    os.environ |= dict.fromkeys(THREAD_VARIABLES, "1")  # for the ranks, which start later
     shape = Shape(args.layers, args.width, args.heads, args.context, tied=False)
     rest = None if args.rest is None else Times(args.rest, args.rest, args.rest)
     found = sd.run(_measure, args.ranks, world="mpi", args=(shape, args.windows), timeout_s=_TIMEOUT_S).results

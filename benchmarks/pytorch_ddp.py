@@ -2,7 +2,7 @@
 
     python -m benchmarks.pytorch_ddp '{"rank": 0, "ranks": 2, "store": "/tmp/a-new-file", …}'
 
-Prints how long each step took on this rank, in seconds, as a JSON list. benchmarks.training starts the ranks.
+Prints the seconds of each step on this rank as a JSON list. benchmarks.training starts the ranks.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _STD = 0.02
 
 
 class Block(nn.Module):
-    """Attention and perceptron, each around a way past it."""
+    """Attention and an MLP, each with a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class GPT(nn.Module):
 
 
 def _seconds(model: nn.Module, parameters: Any, settings: dict[str, Any]) -> list[float]:
-    """How long each step took, after one that does not count."""
+    """The time of each step, after a warm-up step."""
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.1, fused=True)
     sizes, seconds = settings["shape"], []
     for _ in range(settings["steps"] + 1):

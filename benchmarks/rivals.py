@@ -1,8 +1,9 @@
-"""Those that simdist's collectives race against: MPI's own, and gloo, PyTorch's for processors.
+"""The rivals of simdist's collectives: MPI's own, and gloo, PyTorch's library for CPUs.
 
     mpirun -n 2 python -m benchmarks.rivals '{"who": "vendor", "thread_level": "serialized", …}'
 
-A rank of a job without simdist's world: rank 0 prints seconds, as JSON, by operation, size and whether arrays are cold.
+One rank of a job without simdist's world. Rank 0 prints rows as JSON: seconds by operation, size, and whether arrays
+are cold.
 """
 
 import json
@@ -22,19 +23,19 @@ from simdist.environment import cores
 __all__ = ["GLOO", "VENDOR", "Settings", "bind", "copy_of", "main", "measure", "vendor"]
 
 GLOO = ("all_reduce", "broadcast", "reduce", "all_gather", "all_to_all")
-"""What it has."""
+"""The operations of gloo."""
 VENDOR = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "scatter", "gather", "all_to_all")
 _TIMEOUT = timedelta(seconds=120)
 
 Settings = dict[str, Any]
-"""operations, sizes: bytes, cold: which of warm and cold arrays, as bools, budget_s: for each; and of a rival's job
-who, thread_level, rank, ranks, store."""
+"""operations; sizes in bytes; cold, a list of bools; budget_s for each case; and for a rival's job who, thread_level,
+rank, ranks, store."""
 
 Calls = dict[str, Callable[[int], Any]]
 
 
 def vendor(mpi: Any, operation: str, x: Array, y: Array) -> None:
-    """MPI's own on x, with the result in y where it has a place for one.
+    """MPI's own collective on x, with the result in y if it is not in place.
 
     Args:
         mpi: MPI's communicator.
@@ -64,7 +65,7 @@ def vendor(mpi: Any, operation: str, x: Array, y: Array) -> None:
 
 
 def gloo(dist: Any, operation: str, x: Any, y: Any) -> None:
-    """PyTorch's on tensors x and y."""
+    """PyTorch's collective on tensors x and y."""
     match operation:
         case "all_reduce":
             dist.all_reduce(x)
@@ -79,7 +80,7 @@ def gloo(dist: Any, operation: str, x: Any, y: Any) -> None:
 
 
 def bind(rank: int) -> None:
-    """Let a rank keep to one core: rank r to core r, and round again."""
+    """Bind a rank to one core: rank r to core r, modulo their number."""
     mine = cores()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {mine[rank % len(mine)]})
@@ -94,10 +95,10 @@ def copy_of(lane: Lane, x: Array, y: Array) -> None:
 def measure(
     settings: Settings, ranks: int, lane: Lane, calls: Callable[[str, int, bool], Calls]
 ) -> list[dict[str, Any]]:
-    """Race all that there is to race: a row for each operation, size, kind of arrays and contender.
+    """Race all contenders: a row for each operation, size, kind of arrays and contender.
 
     Args:
-        calls: of an operation, so many items of float32 and whether arrays are cold: what the contenders do.
+        calls: (operation, items of float32, whether arrays are cold) -> the calls of the contenders.
     """
     rows = []
     for operation in settings["operations"]:

@@ -1,4 +1,4 @@
-"""How fast a GPT trains: beside what its matrix products alone take, and beside PyTorch on as many ranks.
+"""How fast a GPT trains, compared with its matrix products alone and with PyTorch on the same number of ranks.
 
     python -m benchmarks.training [--out seen.json]
 
@@ -49,7 +49,7 @@ _PARTS = ("forward", "backward", GRADIENTS, "update")
 
 
 def _products(model: Model, windows: Array) -> Callable[[], None]:
-    """The products of one forward and backward, to be made again: the same matrices, in the same places."""
+    """Replays the matrix products of one forward and backward, on the same arrays."""
     made: list[tuple[Array, Array, Array]] = []
 
     def matmul(x: Array, w: Array, *, multiply: Any = np.matmul, **options: Any) -> Array:
@@ -100,7 +100,7 @@ def _train(comm: Communicator, shape: Shape, batch: int, steps: int) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """What every job is to do."""
+    """The work of every job."""
 
     ranks: int
     shape: Shape
@@ -116,12 +116,12 @@ class Job:
         }
 
     def _seconds(self, trace: Trace, name: str) -> list[float]:
-        """Of each turn on the slowest rank; the first does not count."""
+        """The time of each turn on the slowest rank; the first turn does not count."""
         by_rank = [[s.seconds for s in trace.spans if s.name == name and s.rank == r] for r in range(self.ranks)]
         return [max(turn) for turn in zip(*by_rank, strict=True)][1:]
 
     def _parts(self, trace: Trace, name: str) -> dict[str, float]:
-        """Medians on rank 0, as far as the main stream sees them."""
+        """Medians of the parts on rank 0's main stream."""
         mine = [s for s in trace.spans if s.rank == 0 and s.stream == "main"]
         turns = [s for s in mine if s.name == name][1:]
         found: dict[str, list[float]] = {part: [] for part in _PARTS}
@@ -152,7 +152,7 @@ class Job:
 
 
 def _outputs(processes: list[subprocess.Popen[str]]) -> list[str]:
-    """What they print; all are gone afterwards, whatever happens."""
+    """The output of the processes, which have all ended afterwards, also after an error."""
     end_s = time.monotonic() + _JOB_S
     try:
         found = [process.communicate(timeout=max(0.0, end_s - time.monotonic()))[0] for process in processes]
@@ -170,7 +170,7 @@ def _outputs(processes: list[subprocess.Popen[str]]) -> list[str]:
 
 
 def measure(job: Job, rounds: int) -> dict[str, Any]:
-    """All contenders on so many ranks: prints a table, and returns what it says."""
+    """Measure all contenders on job.ranks ranks; prints a table, and returns its content."""
     seconds: dict[str, list[float]] = {}
     parts: dict[str, dict[str, float]] = {}
     for _ in range(rounds):
@@ -198,7 +198,7 @@ def measure(job: Job, rounds: int) -> dict[str, Any]:
 
 
 def _ratio(seconds: list[float], others: list[float]) -> float:
-    """The median over turns that came one after the other, so that what else the machine does strikes both."""
+    """The median over adjacent turns, so that other load on the machine affects both."""
     return median(one / other for one, other in zip(seconds, others, strict=True))
 
 
@@ -215,7 +215,7 @@ def _print(job: Job, rows: dict[str, Any], parts: dict[str, dict[str, float]], p
     for name, found in parts.items():
         print(f"  {name}: " + ", ".join(f"{part} {s * 1e3:.1f} ms" for part, s in found.items()))
     if _PYTORCH not in rows:
-        print("  PyTorch is not installed; with it (pip install torch, a build for processors) it has a row here")
+        print("  PyTorch is not installed; with it (pip install torch, a CPU build) it has a row here")
     print(flush=True)
 
 
@@ -232,14 +232,14 @@ def _arguments() -> Namespace:
         ("rounds", 3, "of jobs, in turns"),
     ):
         parser.add_argument(f"--{name}", type=int, default=value, help=f"{what} ({value})")
-    parser.add_argument("--out", type=Path, help="a JSON file for all that was measured")
+    parser.add_argument("--out", type=Path, help="write all results to this JSON file")
     return parser.parse_args()
 
 
 def main() -> int:
     """Run the benchmark."""
     args = _arguments()
-    os.environ |= dict.fromkeys(THREAD_VARIABLES, "1")  # for the ranks, which are yet to be started
+    os.environ |= dict.fromkeys(THREAD_VARIABLES, "1")  # for the ranks, which start later
     shape = Shape(args.layers, args.width, args.heads, args.context)
     found = [measure(Job(ranks, shape, args.batch, args.steps), args.rounds) for ranks in (1, args.ranks)]
     if args.out:

@@ -1,9 +1,9 @@
-"""How fast the virtual world is: messages a second, with the port model on, and whether its clock is right.
+"""How fast the virtual world is: messages per second, with the port model, and whether its clock is right.
 
     python -m benchmarks.virtual
 
-Each line compares the virtual seconds with the closed form of the algorithm on the same cluster. The last one is
-the limit: what Python, NumPy and greenlet take for a ring's messages alone, without ranks, network or clock.
+Each line compares the virtual time with the closed form of the algorithm on the same cluster. The last line is the
+limit: the time of Python, NumPy and greenlet for a ring's messages alone, without ranks, network or clock.
 """
 
 import resource
@@ -43,10 +43,10 @@ def measure(
 
     Args:
         arrays: "numpy", or "phantom", which hold no numbers.
-        record: whether the run keeps its record.
-        cluster: what is modelled; this machine's cores if not given.
+        record: whether the run is recorded.
+        cluster: the modelled cluster; by default this machine's cores.
         closed: (cluster, ranks, num_bytes) -> the closed form in seconds; by default the algorithm's formula.
-        options: the algorithm's own.
+        options: of the algorithm.
     """
     cluster = cluster or preset("this-machine")
 
@@ -75,10 +75,10 @@ def measure(
 
 
 def limit(ranks: int) -> float:
-    """Messages a second of bare greenlets in a ring, of one item each: prints a line.
+    """Messages per second of bare greenlets in a ring, of one item each: prints a line.
 
-    All that is left of a message is one switch, the cut, the copy and the assignment of its chunk, and in the first
-    half of an all-reduce the addition. What comes out is no sum: the first of the ring takes what is a round old.
+    A message consists of one switch, slicing, copying and assigning its chunk, and in the first half of an all-reduce
+    the addition. The result is not the sum, because the first of the ring takes chunks that are a round old.
     """
     mail: list[Any] = [np.ones(1, np.float32)] * ranks
     chunks, hub = [slice(i, i + 1) for i in range(ranks)], getcurrent()

@@ -26,11 +26,11 @@ COLOURS = 64
 
 
 def main() -> int:
-    """Build, run or compare the notebooks asked for; returns how many are not as they should be."""
+    """Build, run or compare the chosen notebooks; returns how many fail."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NN", help="how their names begin (all)")
-    parser.add_argument("--run", action="store_true", help="only see whether they run; write nothing")
-    parser.add_argument("--check", action="store_true", help="only see whether .ipynb and .py have the same cells")
+    parser.add_argument("--run", action="store_true", help="only run them; write nothing")
+    parser.add_argument("--check", action="store_true", help="only check whether .ipynb and .py have the same cells")
     args = parser.parse_args()
     do = same if args.check else runs if args.run else build
     sources = [
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def cells(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
-    """What a notebook says, without what came of it."""
+    """A notebook's cells, without outputs."""
     return [(cell.cell_type, cell.source) for cell in notebook.cells]
 
 
@@ -66,7 +66,7 @@ def runs(source: Path) -> bool:
 
 
 def executed(source: Path) -> nbformat.NotebookNode:
-    """The notebook of this source with what comes of its cells, in a fresh kernel.
+    """The notebook of this source with its outputs, run in a fresh kernel.
 
     Raises:
         CellExecutionError, CellTimeoutError: a cell failed, or took too long.
@@ -83,7 +83,7 @@ def executed(source: Path) -> nbformat.NotebookNode:
 
 
 def build(source: Path) -> bool:
-    """Run it and write it; whether it is small enough."""
+    """Run a notebook and write it; returns whether it is small enough."""
     notebook = executed(source)
     notebook.metadata.language_info = {"name": "python"}
     notebook.metadata.pop("widgets", None)
@@ -112,7 +112,7 @@ def tidy(output: nbformat.NotebookNode) -> None:
     if "traceback" in output:
         output.traceback = [without_places(line) for line in output.traceback]
     data = output.get("data", {})
-    if "application/vnd.jupyter.widget-view+json" in data:  # its model lives in the kernel, and is gone with it
+    if "application/vnd.jupyter.widget-view+json" in data:  # its model ends with the kernel
         del data["application/vnd.jupyter.widget-view+json"]
         data["text/plain"] = "(a slider: open this notebook in Jupyter and run the cell)"
     if "image/png" in data:
@@ -121,25 +121,25 @@ def tidy(output: nbformat.NotebookNode) -> None:
 
 
 def small(png: str) -> str:
-    """A picture of few colours."""
+    """The picture with few colours."""
     file = BytesIO()
     reduced(Image.open(BytesIO(b64decode(png))).convert("RGB"), COLOURS).save(file, "png", optimize=True)
     return b64encode(file.getvalue()).decode()
 
 
 def reduced(image: Image.Image, colours: int) -> Image.Image:
-    """The picture in its most frequent colours: areas, those of the key too, keep theirs; letters get rougher edges."""
+    """The picture in its most frequent colours: areas keep theirs, also in the key; letters get rougher edges."""
     found: list[tuple[int, ...]] = []
     for _, colour in sorted(image.getcolors(image.width * image.height), reverse=True):
         if len(found) < colours and all(max(map(abs, np.subtract(colour, other))) >= 8 for other in found):
-            found.append(colour)  # Pillow takes those that are nearer to each other for the same
+            found.append(colour)  # Pillow merges colours that are nearer to each other
     palette = Image.new("P", (1, 1))
     palette.putpalette([part for colour in found for part in colour])
     return image.quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def without_places(text: str) -> str:
-    """Texts without the folders and process numbers of this machine."""
+    """The text without the folders and process numbers of this machine."""
     text = text.replace(f"{HERE.parent}/", "").replace(f"{sys.prefix}/", "")
     text = re.sub(r"/\S*/ipykernel_\d+/\d+\.py", "<cell>", text)
     return re.sub(r"\(process \d+\)", "(process …)", text)

@@ -1,4 +1,4 @@
-"""Draw the picture of the project's README: what is executed, what it looks like, and its figures three times each.
+"""Draw the picture of the project's README: a collective, a training step, and figures from three sources.
 
 python notebooks/pictures/at_a_glance.py
 """
@@ -33,7 +33,7 @@ Row = tuple[str, str, str, str]
 
 
 def tokens(shape: Shape) -> object:
-    """A text without letters."""
+    """A text as a phantom array."""
     return phantom((1, shape.context + 1), np.uint8)
 
 
@@ -83,7 +83,7 @@ def pipeline(name: str, micro_batches: int = 8) -> Row:
 
 
 def step() -> Figure:
-    """A step of data parallel training, as it went."""
+    """The timeline of a data parallel training step."""
 
     def program(comm):
         method = DataParallel(gpt(SHAPE), comm, MIXED, 0, "ring", bucket_bytes=1 << 27, memory=phantom)
@@ -96,7 +96,7 @@ def step() -> Figure:
 
 
 def table(rows: list[Row]) -> Figure:
-    """Figures, three times each."""
+    """A table of figures, each from three sources."""
     with style.styled():
         fig = style.figure(style.PAGE, 0.45 + 0.19 * (len(rows) + 1))
         ax = fig.subplots()
