@@ -93,6 +93,8 @@ class Federation:
             raise ArgumentError(
                 f"epochs is {epochs}, batch_size {batch_size}, mu {mu}; needs at least 1, 1 and 0, and mu finite"
             )
+        if seed < 0:
+            raise ArgumentError(f"seed is {seed}; needs at least 0")
         self.able = [k for k, samples in enumerate(splits) if len(samples)]
         _sample_size(len(self.able), fraction)  # raises if the fraction is out of range
         self.comm = comm
@@ -161,7 +163,7 @@ class Federation:
             loss, g = self._gradient(mine, samples)
             if self.mu:
                 g = g + self.mu * (mine - w)
-                charge(3 * w.size, 5 * w.nbytes)
+                charge(3 * w.size, 8 * w.nbytes)
             sgd.step(mine, g, self.learning_rate)
             losses.append(float(loss))
         self.compute_time.spend(comm, t, comm.clock() - start_s, rank=k)

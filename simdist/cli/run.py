@@ -35,4 +35,5 @@ def add_survive(parser: Any) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Start the ranks and wait for them; returns the job's exit code."""
-    return launch_script(args.ranks, ["-m", *args.module] if args.module else args.command, survive=args.survive)
+    words = args.command[1:] if args.command[:1] == ["--"] else args.command
+    return launch_script(args.ranks, ["-m", *args.module] if args.module else words, survive=args.survive)

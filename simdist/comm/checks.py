@@ -10,7 +10,10 @@ from simdist.arrays import Array
 from simdist.comm.placement import Placement
 from simdist.errors import ArgumentError, ArrayError
 
-__all__ = ["NOTE_BYTES", "Checks", "check_bytes"]
+__all__ = ["ANY", "NOTE_BYTES", "Checks", "check_bytes"]
+
+ANY = -1
+"""Any source, any tag."""
 
 NOTE_BYTES = 1000
 """The maximum size of a note in bytes (see `Communicator.exchange`)."""
@@ -48,14 +51,16 @@ class Checks(ABC):
                 raise ArrayError(f"{what} of {type(x).__name__} {x!r} on rank {self.rank}: needs an array")
             check_bytes(what, x, self.rank)
 
-    def check_room(self, what: str, y: Array) -> None:
-        """Raise ArrayError unless a message can be received into y: it is contiguous and writable."""
+    def check_room(self, what: str, y: Array, tag: int = ANY) -> None:
+        """Raise ArrayError unless y can be received into: it is contiguous and writable. Checks the tag, too."""
+        if tag != ANY:
+            self.check_tag(what, tag)
         self.check_contiguous(what, y)
         if not getattr(y.flags, "writeable", True):  # CuPy's arrays have no such flag
             raise ArrayError(f"{what} on rank {self.rank}: the array to receive into is read-only")
 
     def check_tag(self, what: str, tag: int) -> None:
-        """Raise ArgumentError unless a message can be sent under this tag."""
+        """Raise ArgumentError unless a message can have this tag."""
         if not isinstance(tag, (int, np.integer)) or not 0 <= tag <= _MOST_TAG:
             raise ArgumentError(f"{what} with tag {tag!r} on rank {self.rank}: needs a whole number, 0 to {_MOST_TAG}")
 

@@ -10,7 +10,7 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.cluster import Cluster
 from simdist.comm.block import Block
-from simdist.comm.checks import Checks
+from simdist.comm.checks import ANY, Checks
 from simdist.comm.device import HOST, Device, Finding
 from simdist.comm.peers import Peers
 from simdist.comm.placement import Placement
@@ -20,9 +20,6 @@ from simdist.errors import ArgumentError
 from simdist.trace import Recorder
 
 __all__ = ["ANY", "Communicator"]
-
-ANY = -1
-"""Any source, any tag."""
 
 
 class Communicator(Checks):

@@ -105,6 +105,8 @@ class MpiMessages(Communicator):
                 self._source(src)
                 return self._staging.recv(x, src, tag)
             x = self._ready(x)
+        if tag != ANY and (type(tag) is not int or tag < 0):
+            self.check_tag("recv", tag)
         source = src
         if not 0 <= src < self.size:
             source = self._source(src)
@@ -172,6 +174,8 @@ class MpiMessages(Communicator):
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """See Communicator."""
         check_array("irecv", x, self.rank)
+        if tag != ANY:
+            self.check_tag("irecv", tag)
         source = self._source(src)
         if self._staged(x):
             return self._staging.irecv(x, src, tag)

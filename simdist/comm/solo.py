@@ -90,7 +90,7 @@ class SoloCommunicator(Communicator):
         if src != ANY:
             self.check_peer("src", src)
         check_array("recv", x, 0)
-        self.check_room("recv", x)
+        self.check_room("recv", x, tag)
         return _Taking(self, x, tag, self.clock())
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:

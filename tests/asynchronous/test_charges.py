@@ -65,7 +65,7 @@ METHODS = {
         lambda comm: federated(comm, 0.0),
         2 * 3 + 2 + 1 + 2 * 5,
     ),
-    "the same, each held where it began": (1, lambda comm: federated(comm, 0.5), 2 * (3 + 5) + 2 + 1 + 2 * 5),
+    "the same, each held where it began": (1, lambda comm: federated(comm, 0.5), 2 * (3 + 8) + 2 + 1 + 2 * 5),
     "half of the weights alone": (1, lambda comm: Hogwild(comm, np.ones(SIZE)).train(EveryOther(), 1, 0.1), 4 / 2),
 }
 

@@ -418,6 +418,8 @@ IMPOSSIBLE = {
     "a tag below 0": (lambda comm: comm.isend(np.zeros(1), 0, tag=-3), ArgumentError, "tag -3 on rank 0"),
     "a tag too large": (lambda comm: comm.isend(np.zeros(1), 0, tag=1 << 29), ArgumentError, "0 to 536870911"),
     "a tag too large, at once": (lambda comm: comm.send(np.zeros(1), 0, tag=1 << 29), ArgumentError, "0 to 536870911"),
+    "a tag below 0 to receive": (lambda comm: comm.recv(np.zeros(1), 0, tag=-7), ArgumentError, "tag -7 on rank 0"),
+    "half a tag to receive": (lambda comm: comm.irecv(np.zeros(1), 0, tag=0.5), ArgumentError, "tag 0.5 on rank 0"),
     "less than nothing": (lambda comm: comm.empty(-1, float), ArgumentError, "empty of shape -1 on rank 0"),
     "objects to share": (lambda comm: comm.empty(3, object), ArgumentError, "empty of dtype object on rank 0"),
     "a shape below 0": (lambda comm: comm.shared((2, -1), float), ArgumentError, r"shared of shape \(2, -1\)"),

@@ -132,7 +132,7 @@ class VirtualCommunicator(Communicator):
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """See Communicator. A receive from any source chooses its message in `wait`."""
-        self.check_room("recv", x)
+        self.check_room("recv", x, tag)
         self.scheduler.turn()
         start_s = self.scheduler.running.clock_s
         if src == ANY:

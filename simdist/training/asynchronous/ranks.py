@@ -5,7 +5,7 @@ from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.nn import Parameters
 from simdist.training.asynchronous.apart import Apart
-from simdist.training.asynchronous.methods import SERVED, consistency, graph, slowed
+from simdist.training.asynchronous.methods import GOSSIP, SERVED, consistency, graph, slowed
 from simdist.training.asynchronous.pace import Pace
 from simdist.training.asynchronous.role import Role
 from simdist.training.asynchronous.served import Served
@@ -29,8 +29,10 @@ def check_ranks(config: Config, ranks: int) -> None:
             raise ArgumentError(f"slow names rank {rank}; those that work are ranks {first} to {ranks - 1}")
     if first:
         consistency(config).check(ranks - first)
-    if config.method == "ad-psgd":
-        graph(config, ranks).sides()
+    if config.method in GOSSIP:
+        found = graph(config, ranks)
+        if config.method == "ad-psgd":
+            found.sides()
 
 
 def role(comm: Communicator, config: Config, parameters: Parameters, weights: Array, pace: Pace) -> Role:

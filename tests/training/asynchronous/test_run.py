@@ -230,6 +230,7 @@ def test_gradients_are_clipped_by_each_worker(text):
         ({"method": "local-sgd", "slow": "1:2,1:4"}, 3, "which names rank 1 twice"),
         ({"method": "backup", "backups": 3}, 4, "3 backups of 3 workers"),
         ({"method": "ad-psgd", "graph": "ring"}, 3, "not bipartite"),
+        ({"method": "d-psgd", "graph": "hypercube"}, 3, "a hypercube of 3 ranks; needs a power of two"),
     ],
 )
 def test_what_cannot_be_on_so_many_ranks_is_refused_on_all(spmd, text, settings, p, message):
