@@ -183,7 +183,9 @@ def test_nothing_to_run_is_refused(capsys):
 
 
 def test_two_dashes_before_a_script_are_no_part_of_it(monkeypatch):
-    monkeypatch.setattr("simdist.cli.run.launch_script", lambda ranks, argv, survive: argv == ["a.py", "--", "-x"] and 7)
+    monkeypatch.setattr(
+        "simdist.cli.run.launch_script", lambda ranks, argv, survive: argv == ["a.py", "--", "-x"] and 7
+    )
     assert main(["run", "-n", "2", "--", "a.py", "--", "-x"]) == 7
     assert main(["run", "-n", "2", "a.py", "--", "-x"]) == 7
 
