@@ -77,7 +77,7 @@ def llama_in_pytorch(torch, shape, weights, batch):
     tokens = torch.tensor(batch.astype(np.int64))
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     n, t, h, d = len(inputs), shape.context, shape.width, shape.head_features
-    angles = torch.outer(torch.arange(t).double(), 10_000.0 ** (-2 * torch.arange(d // 2).double() / d))
+    angles = torch.outer(torch.arange(t).double(), shape.rope_base ** (-2 * torch.arange(d // 2).double() / d))
     turns = torch.polar(torch.ones_like(angles), angles)
 
     def turned(x):
@@ -89,6 +89,9 @@ def llama_in_pytorch(torch, shape, weights, batch):
         w = {name.removeprefix(f"block{i}."): value for name, value in weights.items()}
         y = functional.rms_norm(x, (h,), w["norm1.gain"], 1e-5)
         q, k, v = of_each_head(torch, shape, y @ w["qkv.w"] + (w["qkv.b"] if shape.qkv_bias else 0))
+        if shape.qk_norm:
+            q = functional.rms_norm(q, (d,), w["qk_norm.query_gain"], 1e-5)
+            k = functional.rms_norm(k, (d,), w["qk_norm.key_gain"], 1e-5)
         y = functional.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True)
         x = x + y.transpose(1, 2).reshape(n, t, -1) @ w["attended.w"]
         y = functional.rms_norm(x, (h,), w["norm2.gain"], 1e-5)

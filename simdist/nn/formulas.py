@@ -5,7 +5,7 @@ f  features inside an MLP               q  width of a token's queries, h in most
 E  experts     S  slots of all experts  k  width of its keys, and of its values
 """
 
-from simdist.errors import unknown_name
+from simdist.errors import ArgumentError, unknown_name
 from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.flash import num_flash_pairs
 from simdist.nn.functional.heads import num_pairs
@@ -13,6 +13,7 @@ from simdist.nn.shape import RECOMPUTATIONS, Shape
 
 __all__ = [
     "matmul_flops",
+    "megatron_activation_bytes",
     "megatron_flops",
     "megatron_parameters",
     "megatron_tensor_elements",
@@ -33,12 +34,14 @@ def num_parameters(shape: Shape) -> int:
     a Llama block  qkv h(q + 2k),       attended qh,     hidden 2hf,    thought fh,     two norms 2h
     around them    tokens Vh,            last norm h,  and Vh again
     with biases    qkv (h + 1)(q + 2k)
+    qk_norm        two gains of a head's width
 
     By default q and k are h, and f is 4h. With experts a block has hidden and thought E times, and a router hE.
     """
     h, q, kv = shape.width, shape.attention_width, shape.kv_width
     tables = (1 if shape.tied else 2) * shape.vocabulary
-    maps, perceptron = 2 * h * (q + kv), _perceptron_parameters(shape)
+    gains = 2 * shape.head_features if shape.qk_norm else 0
+    maps, perceptron = 2 * h * (q + kv) + gains, _perceptron_parameters(shape)
     if shape.experts:
         perceptron = shape.experts * (perceptron + h)
     if shape.is_llama:
@@ -186,3 +189,44 @@ def training_flops(parameters: float, tokens: float, layers: float = 0, width: f
     appendix F.
     """
     return tokens * (6 * parameters + 12 * layers * width * context)
+
+
+def megatron_activation_bytes(
+    context: float,
+    width: float,
+    heads: float,
+    sequences: float,
+    *,
+    tensor_parallel: int = 1,
+    sequence_parallel: bool = False,
+    recompute: str = "none",
+    layers: int = 1,
+    pipeline_parallel: int = 1,
+    chunks: int = 1,
+) -> float:
+    """The bytes that L layers, or the first of p stages of 1F1B, keep on each of t ranks: 2 per item, 1 in masks.
+
+        none                  sbh (34 + 5as/h)              selective recomputation leaves out 5as²b
+        t                     sbh (10 + 24/t + 5as/(ht))    10sbh are not split
+        t, sequence           sbh (34/t + 5as/(ht))
+        selective             the same without 5as²b/t
+        full                  2sbh
+        L layers              times L; times L (1 + (p-1)/(pm)) where each rank has m > 1 chunks (interleaved 1F1B)
+
+    Raises:
+        ArgumentError: a number of ranks, layers or chunks is less than 1.
+        UnknownNameError: there is no such recomputation.
+
+    Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2 and section 4.2.3.
+    """
+    if min(tensor_parallel, layers, pipeline_parallel, chunks) < 1:
+        told = f"tensor_parallel is {tensor_parallel}, pipeline_parallel {pipeline_parallel}, layers {layers}"
+        raise ArgumentError(f"{told}, chunks {chunks}; needs at least 1 of each")
+    if recompute not in RECOMPUTATIONS:
+        raise unknown_name("recomputation", recompute, RECOMPUTATIONS)
+    s, b, h, t, p = context, sequences, width, tensor_parallel, pipeline_parallel
+    kept = layers * (1 + (p - 1) / (p * chunks) if chunks > 1 else 1)
+    if recompute == "full":
+        return 2 * s * b * h * kept
+    scores = 5 * heads * s**2 * b / t if recompute == "none" else 0
+    return kept * (s * b * h * (34 / t if sequence_parallel else 10 + 24 / t) + scores)

@@ -60,7 +60,8 @@ def _block(name: str, shape: Shape, parts: Parts) -> Layer:
     look = [
         norm(f"{name}.norm1", h),
         parts.column(f"{name}.qkv", h, shape.attention_width + 2 * shape.kv_width, _STD, biases or shape.qkv_bias),
-        *([parts.rotary(shape.heads, shape.num_kv_heads)] if shape.is_llama else []),
+        *([parts.qk_norm(f"{name}.qk_norm", shape)] if shape.qk_norm else []),
+        *([parts.rotary(shape)] if shape.is_llama else []),
         parts.attention(f"{name}.attention", shape),
         parts.row(f"{name}.attended", shape.attention_width, h, residual_std, biases),
         parts.dropout(f"{name}.dropout1", shape.dropout),

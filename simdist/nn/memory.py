@@ -10,17 +10,15 @@ n  pairs of tokens that attention scores, s² or fewer: `num_pairs(s)`
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, unknown_name
 from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.heads import num_pairs
-from simdist.nn.shape import RECOMPUTATIONS, Shape
+from simdist.nn.shape import Shape
 
 __all__ = [
     "Cut",
     "Kept",
     "activation_bytes",
     "activations",
-    "megatron_activation_bytes",
     "paper_activation_bytes",
     "peak_activation_bytes",
 ]
@@ -109,6 +107,7 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
         Kept(".norm1", "normalized rows; the paper: its input", x, x),
         Kept(".norm1", "1 / deviation", deviations, 0, scale),
         Kept(".qkv", "its input", x, x),
+        *(_qk_norm(shape, queries, rows, wide, cut) if shape.qk_norm else ()),
         Kept(".attention", "queries, keys, values", qkv, 3 * part, "" if qkv == 3 * part else why_qkv),
         *_attention(shape, b, e, recompute, cut),
         Kept(".attended", "its input", queries, part, "" if queries == part else why_own),
@@ -117,6 +116,16 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
         Kept(".norm2", "1 / deviation", deviations, 0, scale),
         *(_experts(shape, b, e, cut) if shape.experts else _perceptron(shape, x, part)),
         Kept(".dropout2", "mask", dropped, mask, why_mask),
+    ]
+
+
+def _qk_norm(shape: Shape, queries: int, rows: int, wide: int, cut: Cut) -> list[Kept]:
+    """What normalizing queries, which take so many bytes, and keys keeps."""
+    normalized, why = queries * (shape.heads + shape.num_kv_heads) // shape.heads, "the paper's models do not do this"
+    factors = wide * rows * (shape.heads + shape.num_kv_heads) // cut.inside
+    return [
+        Kept(".qk_norm", "normalized queries and keys", normalized, 0, why),
+        Kept(".qk_norm", "1 / root mean square", factors, 0, why),
     ]
 
 
@@ -250,51 +259,11 @@ def peak_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: 
     after = _total(k for k in _around(shape, b, e, cut) if k.layer in ("norm", "logits"))
     if shape.recompute == "full":
         return over - after + _total(_block(shape, b, e, "none", cut))
-    looking = (".norm1", ".qkv", ".attention", ".attended")  # the input of `.attended` is attention's output
+    # The input of `.attended` is attention's output.
+    looking = (".norm1", ".qkv", ".qk_norm", ".attention", ".attended")
     before = _total(k for k in block if k.layer in looking)
     return over - after - _total(block) + max(after + _total(block), before + _total(_scores(shape, b, e, cut)))
 
 
 def _total(kept: Iterable[Kept]) -> int:
     return sum(each.num_bytes for each in kept)
-
-
-def megatron_activation_bytes(
-    context: float,
-    width: float,
-    heads: float,
-    sequences: float,
-    *,
-    tensor_parallel: int = 1,
-    sequence_parallel: bool = False,
-    recompute: str = "none",
-    layers: int = 1,
-    pipeline_parallel: int = 1,
-    chunks: int = 1,
-) -> float:
-    """The bytes that L layers, or the first of p stages of 1F1B, keep on each of t ranks: 2 per item, 1 in masks.
-
-        none                  sbh (34 + 5as/h)              selective recomputation leaves out 5as²b
-        t                     sbh (10 + 24/t + 5as/(ht))    10sbh are not split
-        t, sequence           sbh (34/t + 5as/(ht))
-        selective             the same without 5as²b/t
-        full                  2sbh
-        L layers              times L; times L (1 + (p-1)/(pm)) where each rank has m > 1 chunks (interleaved 1F1B)
-
-    Raises:
-        ArgumentError: a number of ranks, layers or chunks is less than 1.
-        UnknownNameError: there is no such recomputation.
-
-    Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2 and section 4.2.3.
-    """
-    if min(tensor_parallel, layers, pipeline_parallel, chunks) < 1:
-        told = f"tensor_parallel is {tensor_parallel}, pipeline_parallel {pipeline_parallel}, layers {layers}"
-        raise ArgumentError(f"{told}, chunks {chunks}; needs at least 1 of each")
-    if recompute not in RECOMPUTATIONS:
-        raise unknown_name("recomputation", recompute, RECOMPUTATIONS)
-    s, b, h, t, p = context, sequences, width, tensor_parallel, pipeline_parallel
-    kept = layers * (1 + (p - 1) / (p * chunks) if chunks > 1 else 1)
-    if recompute == "full":
-        return 2 * s * b * h * kept
-    scores = 5 * heads * s**2 * b / t if recompute == "none" else 0
-    return kept * (s * b * h * (34 / t if sequence_parallel else 10 + 24 / t) + scores)

@@ -10,6 +10,7 @@ from simdist.nn.layers import (
     Layer,
     LayerNorm,
     Linear,
+    QKNorm,
     Recompute,
     RMSNorm,
     Rotary,
@@ -71,9 +72,13 @@ class Parts:
         """From the inside of a block to the stream; its rows may be cut."""
         return Linear(name, in_features, out_features, std=std, bias=bias)
 
-    def rotary(self, heads: int, groups: int) -> Layer:
-        """Inside of a block, on queries, keys and values, group by group; the numbers are of the whole model."""
-        return Rotary(heads, groups=groups)
+    def qk_norm(self, name: str, shape: Shape) -> Layer:
+        """Inside of a block, on queries, keys and values, group by group."""
+        return QKNorm(name, shape.heads, shape.num_kv_heads, shape.head_features)
+
+    def rotary(self, shape: Shape) -> Layer:
+        """The same, after it."""
+        return Rotary(shape.heads, groups=shape.num_kv_heads, base=shape.rope_base)
 
     def attention(self, name: str, shape: Shape) -> Layer:
         """Inside of a block, from queries, keys and values, group by group."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from simdist.errors import ArgumentError, unknown_name
+from simdist.nn.functional.rotary import ROPE_BASE
 
 __all__ = ["BLOCKS", "RECOMPUTATIONS", "Shape"]
 
@@ -37,6 +38,8 @@ class Shape:
         kv_heads: the number of key/value heads, a divisor of heads, shared by groups of heads; None for as many.
         head_width: size of a head's query, key and value; if None, width / heads.
         qkv_bias: whether queries, keys and values have biases in Llama blocks too, as in Qwen2.
+        qk_norm: whether each head's query and key are normalized, as in Qwen3: see `QKNorm`.
+        rope_base: of RoPE's angles, in Llama blocks: 10,000 in the paper, 500,000 in Llama 3, a million in Qwen3.
         ffn_width: size inside each MLP; if None, 4 times the width, and in Llama blocks 8/3 of it, rounded up to a
             multiple of 256.
         experts: the number of expert MLPs in each block; 0 for one MLP for all tokens. For this and the following
@@ -67,6 +70,8 @@ class Shape:
     kv_heads: int | None = None
     head_width: int | None = None
     qkv_bias: bool = False
+    qk_norm: bool = False
+    rope_base: float = ROPE_BASE
     ffn_width: int | None = None
     experts: int = 0
     top_k: int = 1
@@ -88,6 +93,8 @@ class Shape:
             raise ArgumentError(f"group is {self.group} and context is {self.context}; needs a divisor of the context")
         if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
             raise ArgumentError(f"kv_heads is {self.kv_heads} and heads is {self.heads}; needs a divisor of the heads")
+        if not self.rope_base > 1:
+            raise ArgumentError(f"rope_base is {self.rope_base}; needs more than 1")
         if self.recompute not in RECOMPUTATIONS:
             raise unknown_name("recomputation", self.recompute, RECOMPUTATIONS)
         if self.block not in BLOCKS:
@@ -137,4 +144,4 @@ class Shape:
     def in_papers(self) -> bool:
         """Whether the papers' formulas on GPTs apply, those of 12 h² weights per block."""
         of_papers = self.kv_width == self.attention_width == self.width and self.ffn_features == 4 * self.width
-        return of_papers and not (self.is_llama or self.experts)
+        return of_papers and not (self.is_llama or self.experts or self.qk_norm)

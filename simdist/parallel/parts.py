@@ -8,7 +8,7 @@ from simdist.arrays import Array, partition
 from simdist.comm import Mesh
 from simdist.errors import unknown_name
 from simdist.nn import Layer, Loss, Parameter, Parts, Shape
-from simdist.nn.layers import Dropout, Gelu, LayerNorm, RMSNorm, Rotary, Sequence, SwiGLU
+from simdist.nn.layers import Dropout, Gelu, LayerNorm, QKNorm, RMSNorm, Rotary, Sequence, SwiGLU
 from simdist.nn.parts import attention_layer, mixture
 from simdist.parallel.even import check_even
 from simdist.parallel.expert import AllToAllExchange, check_experts
@@ -181,12 +181,19 @@ class MeshParts(Parts):
         """See Parts."""
         return self._inside(RowParallelLinear(name, in_features, out_features, self.region, std=std, bias=bias))
 
-    def rotary(self, heads: int, groups: int) -> Layer:
+    def qk_norm(self, name: str, shape: Shape) -> Layer:
+        """See Parts. All heads share the gains, of which each rank on tp finds the derivatives by its heads."""
+        t = self.mesh.tp.size
+        layer = QKNorm(name, shape.heads // t, shape.num_kv_heads // t, shape.head_features)
+        self._partly.update(p.name for p in layer.parameters)
+        return self._inside(layer)
+
+    def rotary(self, shape: Shape) -> Layer:
         """See Parts. A rank has all tokens of the region and some of its heads."""
         split = self.split
         tokens = np.arange if split is None else lambda count: split.own(count * split.comm.size)
         t = self.mesh.tp.size
-        return Rotary(heads // t, tokens, groups // t)
+        return Rotary(shape.heads // t, tokens, shape.num_kv_heads // t, shape.rope_base)
 
     def attention(self, name: str, shape: Shape) -> Layer:
         """See Parts."""

@@ -74,9 +74,11 @@ class Config:
     )
     head_width: int = option("model", Per("model", gpt=0), "size of a head; 0 for width / heads")
     qkv_bias: bool = option("model", Per("model", gpt=False), "biases of queries, keys and values in llama, too")
+    qk_norm: bool = option("model", Per("model", gpt=False), "normalize each head's queries and keys, as Qwen3 does")
     block: str = option(
         "model", Per("model", gpt="gpt2"), "kind of block; llama: RMSNorm, RoPE, SwiGLU, no biases", BLOCKS
     )
+    rope_base: float = option("model", Per("model", gpt=10_000.0), "base of RoPE's angles, in llama blocks", above=True)
     ffn_width: int = option(
         "model", Per("model", gpt=0), "size inside the MLP; 0 for 4 width, of llama 8/3 width, to a multiple of 256"
     )

@@ -40,6 +40,8 @@ def _shape(config: Config) -> Shape:
         kv_heads=config.kv_heads or None,
         head_width=config.head_width or None,
         qkv_bias=config.qkv_bias,
+        qk_norm=config.qk_norm,
+        rope_base=config.rope_base,
         ffn_width=config.ffn_width or None,
         experts=config.experts,
         top_k=config.top_k,

@@ -93,8 +93,8 @@ def test_llamas_parameters():
 
 
 def test_models_that_are_a_little_different():
-    """Of Gemma 7B, Mistral Nemo and Qwen2.5 7B (whose queries, keys and values have biases) as their weights are
-    counted; of PaLM's three as its table rounds them.
+    """Of Gemma 7B, Mistral Nemo, Qwen2.5 7B (whose queries, keys and values have biases), Qwen3 0.6B and 8B (whose
+    queries and keys are normalized) as their weights are counted; of PaLM's three as its table rounds them.
     """
     gemma = {"vocabulary": 256_000, "ffn_width": 24_576, "head_width": 256}
     assert num_parameters(Shape(28, 3072, 16, 8192, block="llama", **gemma)) == 8_537_680_896
@@ -102,6 +102,9 @@ def test_models_that_are_a_little_different():
     assert num_parameters(Shape(40, 5120, 32, 4096, tied=False, block="llama", **nemo)) == 12_247_782_400
     qwen = {"vocabulary": 152_064, "kv_heads": 4, "ffn_width": 18_944, "qkv_bias": True}
     assert num_parameters(Shape(28, 3584, 28, 8192, tied=False, block="llama", **qwen)) == 7_615_616_512
+    qwen3 = {"vocabulary": 151_936, "kv_heads": 8, "head_width": 128, "qk_norm": True, "block": "llama"}
+    assert num_parameters(Shape(28, 1024, 16, 8192, ffn_width=3072, **qwen3)) == 596_049_920
+    assert num_parameters(Shape(36, 4096, 32, 8192, tied=False, ffn_width=12_288, **qwen3)) == 8_190_735_360
     for layers, width, heads, billions in ((32, 4096, 16, 8.63), (64, 8192, 32, 62.50), (118, 18_432, 48, 540.35)):
         palm = {"vocabulary": 256_000, "kv_heads": 1, "ffn_width": 4 * width, "head_width": 256}
         found = num_parameters(Shape(layers, width, heads, 2048, block="llama", **palm)) / 1e9

@@ -219,7 +219,7 @@ def test_a_shape_must_be_possible():
 # -- PyTorch ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [*BLOCKS, "qwen2"])
+@pytest.mark.parametrize("block", [*BLOCKS, "qwen2", "qwen3"])
 @pytest.mark.parametrize(
     ("tied", "context", "kv_heads", "head_width"),
     [(True, 17, 6, None), (False, 17, 2, None), (True, 150, 3, None), (True, 17, 2, 6), (False, 150, 6, 2)],
@@ -229,6 +229,8 @@ def test_gradients_against_pytorch(tied, context, kv_heads, head_width, block):
     sizes = {"kv_heads": kv_heads, "head_width": head_width, "ffn_width": 40}
     if block == "qwen2":
         block, sizes = "llama", sizes | {"qkv_bias": True}
+    if block == "qwen3":
+        block, sizes = "llama", sizes | {"qk_norm": True, "rope_base": 1e6}
     shape = Shape(3, 24, 6, context, tied=tied, block=block, **sizes)
     model, batch = bound(shape), windows(6, shape)
     total, context = model.forward(batch)

@@ -9,9 +9,10 @@ import pytest
 from simdist.arrays import Ledger, hold, phantom, recorded
 from simdist.errors import ArgumentError, UnknownNameError
 from simdist.nn import Noise, Shape, gpt, mlp
+from simdist.nn.formulas import megatron_activation_bytes
 from simdist.nn.layers import TiedLinear
 from simdist.nn.layers.label import label
-from simdist.nn.memory import activation_bytes, activations, megatron_activation_bytes, peak_activation_bytes
+from simdist.nn.memory import activation_bytes, activations, peak_activation_bytes
 
 SHAPES = {
     "small": {"layers": 2, "width": 12, "heads": 3, "context": 7, "vocabulary": 11},
@@ -38,6 +39,16 @@ SHAPES = {
         "kv_heads": 1,
         "head_width": 6,
         "qkv_bias": True,
+    },
+    "normalized heads": {
+        "layers": 2,
+        "width": 12,
+        "heads": 6,
+        "context": 7,
+        "block": "llama",
+        "kv_heads": 2,
+        "head_width": 4,
+        "qk_norm": True,
     },
     "narrow heads": {"layers": 2, "width": 12, "heads": 2, "context": 7, "head_width": 3},
     "half as wide inside": {"layers": 2, "width": 12, "heads": 3, "context": 7, "block": "llama", "ffn_width": 24},

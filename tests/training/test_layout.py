@@ -29,6 +29,7 @@ MESHES = [
 EXPERTS = {"experts": 4, "top_k": 2, "group": 3, "capacity_factor": 1.0}
 ENOUGH = EXPERTS | {"capacity_factor": 4.0}  # of what is dropped nothing is kept, either
 LLAMA = {"block": "llama", "kv_heads": 2, "head_width": 6, "ffn_width": 24, "qkv_bias": True}
+LLAMA |= {"qk_norm": True, "rope_base": 100.0}
 every_mesh = pytest.mark.parametrize(("mesh", "p"), MESHES, ids=lambda told: str(told))
 
 

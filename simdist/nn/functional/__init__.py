@@ -44,9 +44,10 @@ from simdist.nn.functional.norm import (
     rms_norm_backward_weight,
 )
 from simdist.nn.functional.residual import add
-from simdist.nn.functional.rotary import rotary
+from simdist.nn.functional.rotary import ROPE_BASE, rotary
 
 __all__ = [
+    "ROPE_BASE",
     "Route",
     "add",
     "assign",

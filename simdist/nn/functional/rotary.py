@@ -2,13 +2,13 @@
 
     d    features of a head, in pairs (i, i + d/2)          m    the position of a token in its text
 
-A pair is a point in a plane, and pair i is rotated by the angle m 10000^(-2i/d). The product of a query and a key then
+A pair is a point in a plane, and pair i is rotated by the angle m base^(-2i/d). The product of a query and a key then
 depends only on the distance between their positions:
 
     ⟨q rotated by m, k rotated by m'⟩ = ⟨q, k rotated by m' - m⟩
 
-Its backward is the rotation by -m. The 10000 is that of the paper and of Llama 1 and 2; Llama 3 has 500000, at the
-same cost.
+Its backward is the rotation by -m. The base is 10,000 in the paper and in Llama 1 and 2, 500,000 in Llama 3: a larger
+one tells more distant positions apart.
 
 Source: Su, Lu, Pan, Murtadha, Wen, Liu 2021, RoFormer, arXiv 2104.09864, section 3.2.2, where pairs are neighbours;
 the choice of pairs only permutes the features of queries and keys.
@@ -24,12 +24,20 @@ from simdist.arrays.blocks import blocks
 from simdist.arrays.working import room, settle, widened, working_dtype
 from simdist.errors import ArrayError
 
-__all__ = ["rotary"]
+__all__ = ["ROPE_BASE", "rotary"]
 
-_BASE = 10_000.0
+ROPE_BASE = 10_000.0
+"""The base of the paper's angles."""
 
 
-def rotary(qkv: Array, heads: int, places: Array, back: bool = False, groups: int | None = None) -> Array:
+def rotary(
+    qkv: Array,
+    heads: int,
+    places: Array,
+    back: bool = False,
+    groups: int | None = None,
+    base: float = ROPE_BASE,
+) -> Array:
     """Returns qkv with queries and keys rotated by the positions of their tokens, and values unchanged.
 
     Args:
@@ -37,6 +45,7 @@ def rotary(qkv: Array, heads: int, places: Array, back: bool = False, groups: in
         places: the positions of the t tokens in their text; integers of shape (t,), on the host.
         back: whether to rotate back, which is the backward of this function.
         groups: of heads that share a key and a value; if not given, one per head.
+        base: of the angles.
 
     Raises:
         ArrayError: the number of places is not that of tokens.
@@ -46,10 +55,7 @@ def rotary(qkv: Array, heads: int, places: Array, back: bool = False, groups: in
         raise ArrayError(f"{len(places)} places for {t} tokens; needs one each")
     groups, dtype = groups or heads, working_dtype(qkv.dtype)
     y, half = np.empty_like(qkv), width // (heads + 2 * groups) // 2
-    if kind_of(qkv) == "phantom":  # the angles of a long text take as much memory as its numbers would
-        cos = sin = np.empty_like(qkv, shape=(t, 1, 1, half), dtype=dtype)
-    else:
-        cos, sin = (moved(x, qkv) for x in _turns(np.asarray(places, np.intp).tobytes(), half, dtype))
+    cos, sin = _turns(qkv, places, half, base)
     sin = -sin if back else sin
     parts = groups, heads // groups + 2, 2, half
     for part in blocks(n, t * width * dtype.itemsize, like=qkv):
@@ -72,11 +78,21 @@ def _pairs(x: Array, *parts: int) -> tuple[Array, Array]:
     return split[..., 0, :], split[..., 1, :]
 
 
+def _turns(qkv: Array, places: Array, half: int, base: float) -> tuple[Array, Array]:
+    """Cosine and sine of each pair's angle, shape (t, 1, 1, d/2), of the kind of qkv."""
+    dtype = working_dtype(qkv.dtype)
+    if kind_of(qkv) == "phantom":  # the angles of a long text take as much memory as its numbers would
+        x = np.empty_like(qkv, shape=(len(places), 1, 1, half), dtype=dtype)
+        return x, x
+    cos, sin = _computed_turns(np.asarray(places, np.intp).tobytes(), half, dtype, base)
+    return moved(cos, qkv), moved(sin, qkv)
+
+
 @lru_cache(maxsize=8)
-def _turns(places: bytes, half: int, dtype: Any) -> tuple[Array, Array]:
-    """Cosine and sine of each pair's angle, shape (t, 1, 1, d/2)."""
+def _computed_turns(places: bytes, half: int, dtype: Any, base: float) -> tuple[Array, Array]:
+    """The same, on the host, for places as bytes, so that they can be looked up."""
     m = np.frombuffer(places, np.intp)
-    angles = np.multiply.outer(m, _BASE ** (-np.arange(half) / half))[:, None, None]
+    angles = np.multiply.outer(m, base ** (-np.arange(half) / half))[:, None, None]
     found = np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
     for x in found:
         x.flags.writeable = False

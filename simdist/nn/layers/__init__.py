@@ -10,6 +10,7 @@ from simdist.nn.layers.layer import Layer, Weightless
 from simdist.nn.layers.linear import Linear, TiedLinear
 from simdist.nn.layers.norm import LayerNorm, RMSNorm
 from simdist.nn.layers.observer import Observer
+from simdist.nn.layers.qk_norm import QKNorm
 from simdist.nn.layers.rotary import Rotary
 from simdist.nn.layers.sequence import Sequence
 from simdist.nn.layers.wrapper import Recompute, Residual
@@ -27,6 +28,7 @@ __all__ = [
     "Linear",
     "Load",
     "Observer",
+    "QKNorm",
     "RMSNorm",
     "Recompute",
     "Residual",

@@ -19,17 +19,25 @@ class Rotary(Weightless):
         heads: the number of heads in its input.
         tokens: tokens(count) -> the positions in the text of the `count` tokens of the input; if not given, from 0 on.
         groups: of heads that share keys and values; if not given, one per head.
+        base: of the angles.
     """
 
-    def __init__(self, heads: int, tokens: Callable[[int], Array] = np.arange, groups: int | None = None) -> None:
+    def __init__(
+        self,
+        heads: int,
+        tokens: Callable[[int], Array] = np.arange,
+        groups: int | None = None,
+        base: float = f.ROPE_BASE,
+    ) -> None:
         self.heads = heads
         self.groups = groups
         self.tokens = tokens
+        self.base = base
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, None]:
         """There is no context."""
-        return f.rotary(x, self.heads, self.tokens(x.shape[1]), groups=self.groups), None
+        return f.rotary(x, self.heads, self.tokens(x.shape[1]), groups=self.groups, base=self.base), None
 
     def backward_input(self, context: None, dy: Array) -> tuple[Array, None]:
         """Rotates dy back."""
-        return f.rotary(dy, self.heads, self.tokens(dy.shape[1]), back=True, groups=self.groups), None
+        return f.rotary(dy, self.heads, self.tokens(dy.shape[1]), True, self.groups, self.base), None
