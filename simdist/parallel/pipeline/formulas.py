@@ -1,7 +1,7 @@
 """Formulas: the papers' formulas for their schedules, to compare with simulation and measurement.
 
     p  ranks     m  micro-batches     v  chunks a rank     r  a rank, from 0; papers count workers i = r + 1
-    F, B, W      TF, TB and TW: B is the gradient of the input alone
+    F, B, W      TF, TB and TW: B is the gradient of the input alone; in 2412.19437 it includes W
 
 | schedule                       | bubble                    | memory of rank r                    | source     |
 |--------------------------------|---------------------------|-------------------------------------|------------|
@@ -59,6 +59,7 @@ class Formula(NamedTuple):
         makespan_rate: the idle share of the makespan, averaged over ranks: bubble_rate, but None where late ranks end
             after the first, because the paper's bubble is then within a rank's own span.
         filled: whether the number of micro-batches meets the conditions above.
+        weight_copies: how many ranks hold each weight: 2 where micro-batches enter at both ends.
     """
 
     bubble: float | None
@@ -67,6 +68,7 @@ class Formula(NamedTuple):
     weight_versions: tuple[int, ...]
     makespan_rate: float | None = None
     filled: bool = True
+    weight_copies: int = 1
 
 
 class Case(NamedTuple):
@@ -135,6 +137,7 @@ def formula(
         tuple(_VERSIONS[name](case, r) if name in _VERSIONS else 1 for r in range(stages)),
         None if name in _STAGGERED and _STAGGERED[name](case) else rate,
         name not in _FILLED or _FILLED[name](case),
+        2 if name in ("chimera", "dualpipe") else 1,
     )
 
 

@@ -1,5 +1,8 @@
 """What papers say, beside what is simulated."""
 
+from collections import Counter
+from itertools import chain
+
 import pytest
 
 from simdist.errors import ArgumentError, UnknownNameError
@@ -97,6 +100,14 @@ def test_pairs_of_the_dualpipes(name, p):
             run = simulate(schedule(name, stages=p, micro_batches=m), times)
             idle = max(run.makespan - run.busy(r) for r in range(p))
             assert idle == pytest.approx(formula(name, stages=p, micro_batches=m, times=times).bubble)
+
+
+def test_two_ways_hold_each_weight_twice():
+    # arXiv 2412.19437, table 2; arXiv 2107.06925, table 2.
+    names = ("dualpipe", "chimera", "dualpipe-v", "1f1b", "pipedream-2bw")
+    found = [formula(name, stages=4, micro_batches=8, times=Times()).weight_copies for name in names]
+    held = [Counter(chain(*schedule(name, 4, 8).placement)) for name in names]
+    assert found == [2, 2, 1, 1, 1] == [max(stages.values()) for stages in held]
 
 
 def test_interleaving_costs_memory():
