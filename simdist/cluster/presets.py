@@ -78,7 +78,7 @@ _PRESETS = {
 }
 
 
-_OTHER_NAMES = {"a100-80": "a100"}
+_OTHER_NAMES = {"a100-80": "a100", "a100-80gb": "a100", "a100-40gb": "a100-40"}
 
 
 def add_preset(cluster: Cluster) -> Cluster:

@@ -58,7 +58,15 @@ def test_an_unknown_name_lists_the_known_ones():
 
 
 @pytest.mark.parametrize(
-    ("name", "small"), [("H100", "h100"), ("A100-80", "a100"), ("a100-80", "a100"), ("A100-40", "a100-40")]
+    ("name", "small"),
+    [
+        ("H100", "h100"),
+        ("A100-80", "a100"),
+        ("a100-80", "a100"),
+        ("A100-80GB", "a100"),
+        ("A100-40", "a100-40"),
+        ("a100-40gb", "a100-40"),
+    ],
 )
 def test_names_as_makers_write_them(name, small):
     assert preset(name) is preset(small)
