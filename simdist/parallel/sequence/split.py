@@ -46,6 +46,10 @@ class Split(ABC):
     def places(self, rank: int) -> tuple[int, ...]:
         """The runs of a rank, ascending, out of the `runs` * p of a text."""
 
+    def work(self, rank: int) -> int:
+        """The causal attention of a rank's queries, in halves of a block of scores between two runs; see above."""
+        return sum(2 * place + 1 for place in self.places(rank))
+
     def check(self, count: int) -> None:
         """Raise ArgumentError unless texts of `count` tokens split evenly."""
         p, least = self.comm.size, self.runs * self.comm.size

@@ -19,6 +19,20 @@ def test_zigzag(spmd):
 
 @pytest.mark.parametrize("kind", [Even, Zigzag])
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
+def test_work_is_the_pairs_that_a_mask_leaves(spmd, kind, p):
+    """Half a pair for a query's own key; in halves of a block of 3 by 3."""
+
+    def program(comm):
+        split = kind(comm)
+        return split.work(comm.rank), int((2 * split.own(3 * split.runs * p) + 1).sum()) / 9
+
+    found = spmd(program, p)
+    assert all(work == pairs for work, pairs in found)
+    assert [work for work, _ in found] == [2 * r + 1 if kind is Even else 4 * p for r in range(p)]
+
+
+@pytest.mark.parametrize("kind", [Even, Zigzag])
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
 def test_parts_are_all_and_go_together_again(spmd, kind, p):
     x = np.arange(2 * 48 * 3).reshape(2, 48, 3)
 
