@@ -13,7 +13,21 @@ from simdist.nn.layers import Exchange, Load
 from simdist.parallel.even import check_even
 from simdist.parallel.expert.routes import ROUTE
 
-__all__ = ["AllToAllExchange", "check_experts"]
+__all__ = ["AllToAllExchange", "check_experts", "exchange_elements"]
+
+
+def exchange_elements(tokens: float, width: float, ranks: int, top_k: int = 1, capacity_factor: float = 1.0) -> float:
+    """k T c h (P-1)/P: the elements that a rank sends in each of a layer's all-to-alls, two forward and two backward.
+
+    Args:
+        tokens: T, of the rank.
+        width: h.
+        ranks: P, that share the experts; where each has one, their number E.
+        top_k, capacity_factor: k, c. All slots are sent, full or empty.
+
+    Source: Lepikhin et al. 2020, arXiv 2006.16668, section 3.
+    """
+    return top_k * tokens * capacity_factor * width * (ranks - 1) / ranks
 
 
 def check_experts(shape: Shape, ep: int, runs: int = 1) -> None:

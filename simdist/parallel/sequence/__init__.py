@@ -8,7 +8,7 @@ from simdist.parallel.sequence.ring import (
     ring_attention_room,
 )
 from simdist.parallel.sequence.split import Even, Split, Zigzag
-from simdist.parallel.sequence.ulysses import UlyssesAttention
+from simdist.parallel.sequence.ulysses import UlyssesAttention, ulysses_elements
 
 __all__ = [
     "RINGS",
@@ -20,4 +20,5 @@ __all__ = [
     "ring_attention_block",
     "ring_attention_cost",
     "ring_attention_room",
+    "ulysses_elements",
 ]

@@ -23,7 +23,21 @@ from simdist.nn.parts import attention_layer
 from simdist.parallel.even import check_even
 from simdist.parallel.sequence.split import Split
 
-__all__ = ["UlyssesAttention"]
+__all__ = ["UlyssesAttention", "ulysses_elements"]
+
+
+def ulysses_elements(tokens: float, width: float, ranks: int, kv_width: float | None = None) -> float:
+    """4Nh/P: the elements of a rank's all-to-alls in a layer's forward; backward has as many.
+
+    Of these (P-1)/P are sent. Megatron-LM's sequence parallelism has 4Nh: two all-gathers and two reduce-scatters.
+
+    Args:
+        tokens, width, ranks: N, of all texts; h; P, at most the number of heads.
+        kv_width: of a token's keys, and of its values; h if not given.
+
+    Source: Jacobs et al. 2023, arXiv 2309.14509, section 3.2.
+    """
+    return tokens * (2 * width + 2 * (width if kv_width is None else kv_width)) / ranks
 
 
 class UlyssesAttention(Weightless):

@@ -10,7 +10,7 @@ from simdist.cluster import preset
 from simdist.collectives import cost
 from simdist.nn import functional as f
 from simdist.nn.layers import Experts, Recompute
-from simdist.parallel.expert import AllToAllExchange
+from simdist.parallel.expert import AllToAllExchange, exchange_elements
 
 EXPERTS, WIDTH, TOKENS, ITEM = 24, 6, 24, 8
 
@@ -71,6 +71,7 @@ def traffic(comm, texts, top_k, factor, wrap, algorithm):
 def test_two_all_to_alls_each_way_of_k_tokens_h_p_less_1_over_p_items(spmd, p, top_k):
     """With a capacity factor of 1; E there is the number of ranks, each with an expert: here they have several."""
     way = 2 * top_k * 2 * TOKENS * WIDTH * (p - 1) // p * ITEM
+    assert way == 2 * exchange_elements(2 * TOKENS, WIDTH, p, top_k) * ITEM
     for found in spmd(traffic, p, [2] * p, top_k, 1.0, lambda layer: layer, "pairwise"):
         assert found == [(2, way), (2, way), (0, 0)]
 
@@ -80,6 +81,11 @@ def test_recomputation_goes_forward_once_more(spmd, p):
     way = 2 * 2 * TOKENS * WIDTH * (p - 1) // p * ITEM
     for found in spmd(traffic, p, [2] * p, 1, 1.0, Recompute, "pairwise"):
         assert found == [(2, way), (4, 2 * way), (0, 0)]
+
+
+def test_slots_beyond_the_tokens_are_sent_too(spmd):
+    way = 2 * exchange_elements(2 * TOKENS, WIDTH, 4, 2, 1.5) * ITEM
+    assert spmd(traffic, 4, [2] * 4, 2, 1.5, lambda layer: layer, "pairwise") == [[(2, way), (2, way), (0, 0)]] * 4
 
 
 @pytest.mark.parametrize("name", ["linear", "pairwise", "bruck"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sequence_attention import HEADS, NOISE, SPLITS, TOKENS, WIDTH, inputs, whole
 
-from simdist.parallel.sequence import Even, UlyssesAttention
+from simdist.parallel.sequence import Even, UlyssesAttention, ulysses_elements
 
 N, H = 2 * TOKENS, WIDTH
 
@@ -37,6 +37,7 @@ def test_traffic(spmd, p, split, recompute):
     expected = whole(x, dy, dropout=0.3)
     qkv, y = 3 * N * H // p, N * H // p
     sent = 4 * N * H * (p - 1) // p**2
+    assert qkv + y == ulysses_elements(N, H, p) == ulysses_elements(N, H, p, kv_width=H / 2) * 4 / 3
     for found, own, own_y, own_dx in spmd(traffic, p, split, recompute):
         assert found == [[[qkv, y], sent], [[y, qkv], sent]]
         np.testing.assert_allclose(own_y, expected[0][:, own], rtol=1e-12, atol=1e-12)
