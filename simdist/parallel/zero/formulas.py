@@ -28,7 +28,7 @@ from simdist.parallel.zero.sharing import check_shards
 from simdist.parallel.zero.slots import Slots
 from simdist.parallel.zero.unit import Units
 
-__all__ = ["Kept", "kept", "paper_bytes", "paper_elements"]
+__all__ = ["Kept", "Offloaded", "kept", "offloaded_bytes", "paper_bytes", "paper_elements"]
 
 
 def paper_bytes(
@@ -41,11 +41,15 @@ def paper_bytes(
 ) -> float:
     """The bytes of weights, gradients and optimizer state on a rank, by the paper; its defaults are 16-bit training.
 
+    The largest model that fits, without activations, has memory_bytes / paper_bytes(1, ranks, zero_stage) weights: on
+    64 GPUs of 32 GB 2, 7.6, 14.4 and 128 billion (table 2).
+
     Args:
         weights: Ψ.
         ranks: N, the ranks that share a model.
         zero_stage: 0 to 3.
-        optimizer_bytes: K.
+        optimizer_bytes: K, with 4-byte masters: 12 for Adam and LAMB; 8 for SGD and LARS with momentum, 4 without; 6
+            for Adam of 8 bits.
         weight_bytes, gradient_bytes: per weight; Megatron-LM accumulates 16-bit gradients in 4 bytes.
 
     Raises:
@@ -76,6 +80,38 @@ def paper_elements(weights: float, ranks: int, zero_stage: int, shards: int = 0,
     copies = ranks // holders
     times = (2, 2, micro_batches + 1, 3 * micro_batches)[zero_stage]
     return times * weights * (holders - 1) / holders + 2 * weights / holders * (copies - 1) / copies
+
+
+class Offloaded(NamedTuple):
+    """Bytes of a rank in ZeRO-Offload.
+
+    Attributes:
+        device: weights of 2 bytes, all of them.
+        host: of this rank's part, gradients of 2 bytes and K of optimizer state.
+        moved: over the link in a step: gradients of the part to the host, and its weights back.
+    """
+
+    device: float
+    host: float
+    moved: float
+
+
+def offloaded_bytes(weights: float, ranks: int = 1, optimizer_bytes: float = 12.0) -> Offloaded:
+    """2Ψ on the device, (2 + K) Ψ/N on the host, 4Ψ/N moved: 2, 14 and 4 bytes a weight on one rank.
+
+    The device's 2Ψ leave out the gradients on their way to the host.
+
+    Args:
+        weights, ranks, optimizer_bytes: Ψ, N and K.
+
+    Raises:
+        ArgumentError: ranks is less than 1.
+
+    Source: Ren et al. 2021, ZeRO-Offload, arXiv 2101.06840, sections 3 and 4.2. `ZeRO` with `Offload` of the optimizer
+    and gradients in stage 2 does this.
+    """
+    _check(ranks, 2)
+    return Offloaded(2 * weights, (2 + optimizer_bytes) * weights / ranks, 4 * weights / ranks)
 
 
 def _check(ranks: int, zero_stage: int) -> None:

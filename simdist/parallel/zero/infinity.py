@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from simdist.errors import ArgumentError, unknown_name
 
-__all__ = ["Needs", "efficiency", "infinity_bytes", "intensity"]
+__all__ = ["Needs", "bandwidth", "efficiency", "infinity_bytes", "intensity"]
 
 _MOVES = ("parameters", "optimizer", "checkpoints")
 
@@ -82,3 +82,14 @@ def efficiency(intensity: float, bytes_per_s: float, flops_per_s: float) -> floa
         flops_per_s: the rate of the device while it computes.
     """
     return intensity * bytes_per_s / (intensity * bytes_per_s + flops_per_s)
+
+
+def bandwidth(intensity: float, efficiency: float, flops_per_s: float) -> float:
+    """The bytes per second and device at which `efficiency` is this much.
+
+    Raises:
+        ArgumentError: the efficiency is not between 0 and 1.
+    """
+    if not 0 <= efficiency < 1:
+        raise ArgumentError(f"efficiency is {efficiency}; needs at least 0 and less than 1")
+    return efficiency / (1 - efficiency) * flops_per_s / intensity

@@ -10,8 +10,8 @@ from simdist.comm.peers import HEAD_BYTES, ROOM_BYTES
 from simdist.errors import ArgumentError
 from simdist.nn import Shape, gpt
 from simdist.parallel import DataParallel
-from simdist.parallel.zero import ZeRO
-from simdist.parallel.zero.formulas import kept, paper_bytes, paper_elements
+from simdist.parallel.zero import Offload, ZeRO
+from simdist.parallel.zero.formulas import kept, offloaded_bytes, paper_bytes, paper_elements
 
 # Table 1 of arXiv 1910.02054, 7.5 billion weights, GB.
 TABLE_1 = {
@@ -22,6 +22,8 @@ TABLE_1 = {
     256: (30.4, 15.4, 0.47),
     1024: (30.1, 15.1, 0.12),
 }
+
+SHAPE = Shape(layers=2, width=32, heads=2, context=8)
 
 
 @pytest.mark.parametrize("ranks", TABLE_1)
@@ -43,6 +45,31 @@ def test_the_distributed_optimizer_of_megatron_core(weight_bytes, gradient_bytes
     """Its guide's table, bytes a weight: 4 + 16/d, 6 + 12/d and 8 + 8/d; stage 1 of ZeRO."""
     sizes = {"optimizer_bytes": optimizer_bytes, "weight_bytes": weight_bytes, "gradient_bytes": gradient_bytes}
     assert paper_bytes(1, d, 1, **sizes) == weight_bytes + gradient_bytes + optimizer_bytes / d
+
+
+def test_the_largest_models_of_table_2():
+    found = [32e9 / paper_bytes(1, 64, stage) / 1e9 for stage in range(4)]
+    assert found == pytest.approx([2, 7.6, 14.4, 128], abs=0.05)
+
+
+def test_offload_keeps_2_of_16_bytes_and_moves_4():
+    assert offloaded_bytes(10, 1) == (20, 140, 40)
+    with pytest.raises(ArgumentError, match="0 ranks"):
+        offloaded_bytes(10, 0)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_offload_moves_what_the_record_shows(ranks):
+    def program(comm):
+        offload = Offload(("optimizer", "gradients"))
+        method = ZeRO(gpt(SHAPE), comm, adamw("bf16"), 1, 2, offload=offload, memory=phantom)
+        method.backward(phantom((1, 9), np.uint8), 1.0)
+        method.step(0.001)
+        return method.model.parameters.size
+
+    run = sd.run(program, ranks)
+    moved = sum(span.bytes for span in run.trace.spans if span.name.startswith("offload"))
+    assert moved == ranks * offloaded_bytes(run.results[0], ranks).moved
 
 
 def test_elements():

@@ -9,7 +9,7 @@ from simdist.arrays import phantom
 from simdist.errors import ArgumentError, UnknownNameError
 from simdist.nn import Shape, gpt
 from simdist.parallel.zero import Offload, ZeRO
-from simdist.parallel.zero.infinity import efficiency, infinity_bytes, intensity
+from simdist.parallel.zero.infinity import bandwidth, efficiency, infinity_bytes, intensity
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,8 @@ def test_the_bandwidths_that_the_paper_asks_for(what, sequences, thousands, gb_p
     """Section 4.2, of a V100 that does 70 teraflops: for so much of it, so many GB/s."""
     moved = intensity(what, context=1024, sequences=sequences, width=thousands * 1024)
     assert least < efficiency(moved, gb_per_s * 1e9, 70e12) < 1
+    assert bandwidth(moved, least, 70e12) < gb_per_s * 1e9
+    assert bandwidth(moved, efficiency(moved, gb_per_s * 1e9, 70e12), 70e12) == pytest.approx(gb_per_s * 1e9)
 
 
 def test_the_bytes_of_the_intensity_are_those_that_are_seen_to_move():
@@ -69,3 +71,5 @@ def test_what_cannot_be():
         intensity("gradient", context=1, sequences=1, width=1)
     with pytest.raises(ArgumentError, match="checkpoint_every is 0"):
         infinity_bytes(1, 1, 1, 1, 1, checkpoint_every=0)
+    with pytest.raises(ArgumentError, match="efficiency is 1;"):
+        bandwidth(1, 1, 1)
