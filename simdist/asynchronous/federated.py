@@ -32,7 +32,7 @@ from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.optim import SGD
 
-__all__ = ["Federation", "Round", "uplink_bytes"]
+__all__ = ["Federation", "Round", "local_updates", "uplink_bytes"]
 
 
 class Round(NamedTuple):
@@ -50,6 +50,24 @@ class Round(NamedTuple):
 def uplink_bytes(clients: int, fraction: float, rounds: int, num_bytes: int) -> int:
     """The bytes that K clients with data send in this many rounds: max(1, C·K) times the weights per round."""
     return rounds * _sample_size(clients, fraction) * num_bytes
+
+
+def local_updates(samples: int, clients: int, epochs: int, batch_size: int | None = None) -> float:
+    """u = E n / (K B): the mean number of SGD steps that a client makes in a round, if its last batch is whole.
+
+    Args:
+        samples, clients: n, of all K clients together.
+        epochs, batch_size: E; B, or None for all of a client's samples at once.
+
+    Raises:
+        ArgumentError: a number is less than 1.
+
+    Source: McMahan et al. 2017, arXiv 1602.05629, section 2 and table 2.
+    """
+    if min(samples, clients, epochs, 1 if batch_size is None else batch_size) < 1:
+        told = f"samples is {samples}, clients {clients}, epochs {epochs}, batch_size {batch_size}"
+        raise ArgumentError(f"{told}; needs at least 1 of each")
+    return float(epochs) if batch_size is None else epochs * samples / (clients * batch_size)
 
 
 class Federation:

@@ -3,7 +3,7 @@ import pytest
 
 import simdist as sd
 from simdist.asynchronous.compute_time import Exponential
-from simdist.asynchronous.federated import Federation, uplink_bytes
+from simdist.asynchronous.federated import Federation, local_updates, uplink_bytes
 from simdist.asynchronous.splits import dirichlet
 from simdist.errors import ArgumentError
 
@@ -99,6 +99,27 @@ def test_the_uplink_is_one_message_of_the_weights_a_client_and_round(spmd, p, fr
     found = spmd(train, p, 3, {"fraction": fraction})
     assert sum(uplink for *_, uplink, _ in found) == uplink_bytes(len(ABLE), fraction, 3, DIM * 8)
     assert sum(messages for *_, messages in found) == 3 * max(1, round(len(ABLE) * fraction))
+
+
+@pytest.mark.parametrize(
+    ("epochs", "batch_size", "updates"), [(1, 50, 12), (20, None, 20), (1, 10, 60), (5, 10, 300), (20, 10, 1200)]
+)
+def test_the_updates_in_table_2_of_the_paper(epochs, batch_size, updates):
+    assert local_updates(60000, 100, epochs, batch_size) == updates
+
+
+def test_clients_make_so_many_updates():
+    def program(comm):
+        calls = []
+        splits = np.arange(90).reshape(3, 30)
+        federation = Federation(comm, lambda x, at: (calls.append(at), gradient(x, at))[1], splits, RATE, **options)
+        federation.train(np.ones(DIM), 2)
+        return len(calls)
+
+    options = {"epochs": 4, "batch_size": 10}
+    assert sd.run(program, 1).results == [2 * 3 * local_updates(90, 3, **options)]
+    with pytest.raises(ArgumentError, match="clients 0"):
+        local_updates(90, 0, 1)
 
 
 def test_samples_of_clients_hang_on_seed_and_round():
