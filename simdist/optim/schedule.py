@@ -11,6 +11,7 @@ __all__ = ["Schedule", "scaled_learning_rate"]
 _SHAPES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
     "linear": lambda done: 1 - done,
+    "quadratic": lambda done: (1 - done) ** 2,
     "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
 }
 
@@ -28,17 +29,19 @@ class Schedule:
     Args:
         peak: the highest rate; above 0.
         steps: of the whole run; later ones stay at the final rate.
-        shape: after the warm-up "cosine" (half a wave), "linear" or "constant".
+        shape: after the warm-up "cosine" (half a wave), "linear", "quadratic" (as with LARS) or "constant".
         warmup_steps: the number of steps after which the rate is at its peak.
         start: the rate of the first step; if 0, that is the first of `warmup_steps` equal increments from 0.
         floor: the final rate, as a share of peak.
+        drops: steps from which the rate is a tenth of what it would be. ResNet-50's are those of epochs 30, 60 and 80,
+            with "constant".
 
     Raises:
         ArgumentError: an argument is outside its limits.
         UnknownNameError: there is no such shape.
 
-    Source: Goyal et al. 2017, arXiv 1706.02677, section 2.2 (gradual warm-up); Loshchilov and Hutter 2017,
-    arXiv 1608.03983, equation 5 (cosine).
+    Source: Goyal et al. 2017, arXiv 1706.02677, sections 2.2 (gradual warm-up) and 5.1 (drops); Loshchilov and Hutter
+    2017, arXiv 1608.03983, equation 5 (cosine); You, Gitman, Ginsburg 2017, arXiv 1708.03888 (quadratic).
     """
 
     peak: float
@@ -47,6 +50,7 @@ class Schedule:
     warmup_steps: int = 0
     start: float = 0.0
     floor: float = 0.0
+    drops: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.shape not in _SHAPES:
@@ -63,6 +67,10 @@ class Schedule:
 
     def __call__(self, step: int) -> float:
         """The learning rate of this step."""
+        return self._smooth(step) * 0.1 ** sum(step >= at for at in self.drops)
+
+    def _smooth(self, step: int) -> float:
+        """The same without drops."""
         if step < self.warmup_steps:
             climbed = step if self.start else step + 1  # a step at a rate of 0 would do nothing
             return self.start + (self.peak - self.start) * climbed / self.warmup_steps

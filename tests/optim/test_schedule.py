@@ -45,6 +45,18 @@ def test_large_batches_as_goyal_et_al_trained(k, peak):
     assert (climb[0], climb[-1]) == pytest.approx((0.0125, peak))
 
 
+def test_drops_as_goyal_et_al_trained():
+    schedule = Schedule(3.2, 90, "constant", warmup_steps=5, start=0.1, drops=(30, 60, 80))
+    found = [schedule(epoch) for epoch in (5, 29, 30, 59, 60, 79, 80, 89)]
+    assert found == pytest.approx([3.2, 3.2, 0.32, 0.32, 0.032, 0.032, 0.0032, 0.0032])
+    assert Schedule(1.0, 4, "linear", drops=(2,))(3) == pytest.approx(0.25 / 10)
+
+
+def test_quadratic_falls_by_the_square_of_what_is_left():
+    schedule = Schedule(2.0, 12, "quadratic", warmup_steps=2)
+    assert [schedule(step) for step in (2, 7, 12)] == [2.0, 0.5, 0.0]
+
+
 def test_batches_as_you_et_al_trained_by_lamb():
     """From 5/10³ at 32,768 by the root: 5/(2³ 10³) at 512, and half of a power of two less at each in between."""
     found = [scaled_learning_rate(512 << i, 0.005, 32768, rule="sqrt") for i in range(7)]

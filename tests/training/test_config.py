@@ -119,10 +119,11 @@ def test_every_optimizer_has_its_defaults(optimizer, model):
     assert made.betas == (config.beta1 or 0.9, config.beta2 or 0.999)
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "quadratic", "constant"])
 def test_the_learning_rate_climbs_and_falls_as_told(schedule):
     rate = Config(rate_schedule=schedule, steps=100, warmup_steps=10, learning_rate=2.0).rates()
-    assert [rate(step) for step in (4, 9, 10, 55)] == [1.0, 2.0, 2.0, 2.0 if schedule == "constant" else 1.0]
+    half = {"constant": 2.0, "quadratic": 0.5}.get(schedule, 1.0)
+    assert [rate(step) for step in (4, 9, 10, 55)] == [1.0, 2.0, 2.0, half]
 
 
 def test_names_that_a_program_adds_are_known_from_then_on(monkeypatch):
