@@ -7,7 +7,7 @@ from simdist.parallel.sequence.ring import (
     ring_attention_cost,
     ring_attention_room,
 )
-from simdist.parallel.sequence.split import Even, Split, Zigzag
+from simdist.parallel.sequence.split import Even, Split, Zigzag, causal_pairs
 from simdist.parallel.sequence.ulysses import UlyssesAttention, ulysses_elements
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Split",
     "UlyssesAttention",
     "Zigzag",
+    "causal_pairs",
     "ring_attention_block",
     "ring_attention_cost",
     "ring_attention_room",

@@ -19,12 +19,13 @@ four ranks depends on the split.
 from abc import ABC, abstractmethod
 
 import numpy as np
+import numpy.typing as npt
 
 from simdist.arrays import Array
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, unknown_name
 
-__all__ = ["Even", "Split", "Zigzag"]
+__all__ = ["Even", "Split", "Zigzag", "causal_pairs"]
 
 
 class Split(ABC):
@@ -140,3 +141,35 @@ class Zigzag(Split):
     def places(self, rank: int) -> tuple[int, ...]:
         """One early run, one late run."""
         return rank, 2 * self.comm.size - 1 - rank
+
+
+def causal_pairs(layout: str, tokens: int, ranks: int) -> npt.NDArray[np.int64]:
+    """How many scores of causal attention are between queries of rank i and keys of rank j, shape (p, p).
+
+    The sums of rows are the ranks' work, for "even" about 1 : 3 : 5 : 7 on four ranks. In step s of a ring, rank i
+    computes the scores at [i, (i - s) % p]; the largest of these is, after the first step, a whole block under "even"
+    and half of one under the others.
+
+    Args:
+        layout: "even" and "zigzag", as above; or "striped", where token t is on rank t mod p, which is not executed
+            here.
+        tokens: of a text; a multiple of p, for "zigzag" of 2p.
+        ranks: p.
+
+    Raises:
+        UnknownNameError: there is no such layout.
+        ArgumentError: the tokens do not divide evenly, or a number is less than 1.
+
+    Source: striped, Brandon et al. 2023, arXiv 2311.09431, section 3.
+    """
+    runs = {"even": 1, "zigzag": 2, "striped": 1}
+    if layout not in runs:
+        raise unknown_name("layout", layout, runs)
+    if ranks < 1 or tokens < 1 or tokens % (runs[layout] * ranks):
+        raise ArgumentError(f"{tokens} tokens on {ranks} ranks; needs at least 1, and {runs[layout]} equal runs a rank")
+    place = np.arange(tokens)
+    run = place // (tokens // (runs[layout] * ranks))
+    owner = {"even": run, "zigzag": np.minimum(run, 2 * ranks - 1 - run), "striped": place % ranks}[layout]
+    holds = np.eye(ranks, dtype=np.int64)[owner]  # shape (tokens, p)
+    pairs: npt.NDArray[np.int64] = holds.T @ np.cumsum(holds, axis=0)
+    return pairs

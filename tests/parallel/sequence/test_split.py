@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from simdist.arrays import phantom
-from simdist.errors import ArgumentError
-from simdist.parallel.sequence import Even, Zigzag
+from simdist.errors import ArgumentError, UnknownNameError
+from simdist.parallel.sequence import Even, Zigzag, causal_pairs
 
 
 def test_even(spmd):
@@ -51,6 +51,35 @@ def test_parts_are_all_and_go_together_again(spmd, kind, p):
     for own, places in found:
         assert (np.diff(own) > 0).all(), "keys before a query in the text are before it in the block"
         assert [found[rank][0][at] for rank, at in places] == [0, 23, 47]
+
+
+@pytest.mark.parametrize("layout", ["even", "zigzag", "striped"])
+@pytest.mark.parametrize("p", [1, 2, 3, 4])
+def test_pairs_are_those_of_the_mask(spmd, layout, p):
+    n = 4 * p
+    kinds = {"even": Even, "zigzag": Zigzag}
+    own = [np.arange(r, n, p) for r in range(p)]
+    if layout in kinds:
+        own = spmd(lambda comm: kinds[layout](comm).own(n), p)
+    mask = np.tri(n)
+    assert causal_pairs(layout, n, p).tolist() == [[mask[np.ix_(q, k)].sum() for k in own] for q in own]
+
+
+def test_the_slowest_rank_of_each_step_of_a_ring():
+    """With c tokens a rank, c² in all steps but the first; striped, c(c+1)/2: Brandon et al. 2023, section 3."""
+    p, c = 4, 64
+    i, s = np.arange(p)[:, None], np.arange(p)
+    slowest = {name: causal_pairs(name, p * c, p)[i, (i - s) % p].max(axis=0).tolist() for name in ("even", "striped")}
+    assert slowest["even"] == [c * (c + 1) // 2, *[c * c] * (p - 1)]
+    assert slowest["striped"] == [c * (c + 1) // 2] * p
+    assert len(set(causal_pairs("zigzag", p * c, p).sum(axis=1))) == 1
+
+
+def test_pairs_that_there_are_not():
+    with pytest.raises(UnknownNameError, match="zigzag"):
+        causal_pairs("zigzg", 8, 2)
+    with pytest.raises(ArgumentError, match="6 tokens on 2 ranks"):
+        causal_pairs("zigzag", 6, 2)
 
 
 def test_texts_that_do_not_come_out_even(spmd):
