@@ -96,6 +96,11 @@ def preset(name: str) -> Cluster:
     """The cluster of this name: 'this-machine'; nodes of eight V100, A100 (of 80 or 40 GB), H100, H800, H200 or
     B200, in lower or upper case; or one registered with `add_preset`.
 
+        device.flops_per_s            of dense products of 16-bit numbers
+        device.memory_bytes_per_s     of HBM
+        inside.bytes_per_s            of NVLink each way: half of what its maker gives for both
+        between.bytes_per_s           of one network card; there are nics_per_node, for devices_per_node
+
     Raises:
         UnknownNameError: there is no such preset.
     """

@@ -1,5 +1,7 @@
 """Hand-written collectives over send and receive: every algorithm by name, with its cost.
 
+`cost` counts one rank's messages and bytes, `formula` is the papers' time, and `lower_bound` the least possible.
+
 In these files n is the number of items of the whole array, and in costs its number of bytes.
 """
 

@@ -1,4 +1,7 @@
-"""Models in a single process: hand-written forward and backward, parameters in one flat vector."""
+"""Models in a single process: hand-written forward and backward, parameters in one flat vector.
+
+`simdist.nn.formulas` counts parameters and operations, `simdist.nn.memory` activations, here and in papers.
+"""
 
 from simdist.nn.gpt import gpt
 from simdist.nn.layers import Embedding, Gelu, Layer, Linear, Observer, Sequence

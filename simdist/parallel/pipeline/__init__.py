@@ -1,4 +1,7 @@
-"""Pipelines: schedules as data, which are validated, simulated and executed."""
+"""Pipelines: schedules as data, which are validated, simulated and executed.
+
+`simdist.parallel.pipeline.formulas` has the papers' bubbles and memory.
+"""
 
 from simdist.parallel.pipeline.action import (
     Action,
