@@ -49,6 +49,7 @@ class Round(NamedTuple):
 
 def uplink_bytes(clients: int, fraction: float, rounds: int, num_bytes: int) -> int:
     """The bytes that K clients with data send in this many rounds: max(1, C·K) times the weights per round."""
+    require_steps("rounds", rounds)
     return rounds * _sample_size(clients, fraction) * num_bytes
 
 

@@ -158,8 +158,13 @@ def megatron_tensor_elements(width: float, context: float, sequences: float, ten
     Four all-reduces of bsh; or, with sequence parallelism, four all-gathers and four reduce-scatters. To the next
     stage of a pipeline, bsh are sent, or bsh/t if each sends a part, which the next stage gathers.
 
+    Raises:
+        ArgumentError: t is less than 1.
+
     Source: Narayanan et al. 2021, arXiv 2104.04473, sections 3.2 and 4.1.
     """
+    if tensor_parallel < 1:
+        raise ArgumentError(f"tensor_parallel is {tensor_parallel}; needs at least 1")
     return 8 * sequences * context * width * (tensor_parallel - 1) / tensor_parallel
 
 
@@ -171,8 +176,13 @@ def megatron_training_s(parameters: float, tokens: float, flops_per_s: float) ->
         tokens: T.
         flops_per_s: n X, of n devices together; the 8 operations include full recomputation.
 
+    Raises:
+        ArgumentError: the devices do nothing.
+
     Source: Narayanan et al. 2021, arXiv 2104.04473, equation 4.
     """
+    if not flops_per_s > 0:
+        raise ArgumentError(f"flops_per_s is {flops_per_s}; needs more than 0")
     return 8 * tokens * parameters / flops_per_s
 
 

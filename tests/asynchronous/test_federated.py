@@ -185,3 +185,8 @@ def test_somebody_must_have_data(spmd):
 def test_by_a_fraction_of_nothing_one_client_takes_part():
     """C = 0 of McMahan et al. 2017, table 1: m = max(C K, 1)."""
     assert uplink_bytes(100, 0.0, 1, 4 * 1_663_370) == 6_653_480
+
+
+def test_rounds_are_not_negative():
+    with pytest.raises(ArgumentError, match="rounds is -1"):
+        uplink_bytes(10, 0.1, -1, 4)

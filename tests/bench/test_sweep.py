@@ -169,3 +169,8 @@ def test_refuses_what_is_too_much(capsys):
         with pytest.raises(SystemExit):
             simdist_bench("--sizes", size)
         assert f"{size} are too many bytes; at most 1048576G" in capsys.readouterr().err
+
+
+def test_no_ranks_have_no_bus():
+    with pytest.raises(ArgumentError, match="ranks is 0"):
+        bus_bytes_per_s("all_reduce", 0, 1, 1.0)

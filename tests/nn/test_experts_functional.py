@@ -5,6 +5,7 @@ import pytest
 from finite_differences import near, slope
 
 from simdist.arrays import Meter, metered
+from simdist.errors import ArgumentError
 from simdist.nn import functional as f
 
 RNG = np.random.default_rng(11)
@@ -205,3 +206,8 @@ def test_operations_are_charged():
             operation(*args)
         assert meter.flops == flops, operation.__name__
         assert meter.bytes > 0
+
+
+def test_no_experts_have_no_capacity():
+    with pytest.raises(ArgumentError, match="experts is 0"):
+        f.capacity(8, 0, 1.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simdist.collectives import cost
-from simdist.errors import UnknownNameError
+from simdist.errors import ArgumentError, UnknownNameError
 from simdist.nn import Shape, gpt
 from simdist.nn.formulas import (
     matmul_flops,
@@ -247,3 +247,10 @@ def test_what_a_layer_sends_is_four_all_reduces(t):
     b, s, h = 2, 64, 128
     sent = cost("all_reduce", "ring", ranks=t, num_bytes=b * s * h).sent_bytes
     assert megatron_tensor_elements(h, s, b, t) == 4 * sent
+
+
+def test_numbers_below_their_limits():
+    with pytest.raises(ArgumentError, match="tensor_parallel is 0"):
+        megatron_tensor_elements(8, 8, 1, 0)
+    with pytest.raises(ArgumentError, match="flops_per_s is 0"):
+        megatron_training_s(1e9, 1e9, 0)

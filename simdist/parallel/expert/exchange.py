@@ -25,8 +25,13 @@ def exchange_elements(tokens: float, width: float, ranks: int, top_k: int = 1, c
         ranks: P, that share the experts; where each has one, their number E.
         top_k, capacity_factor: k, c. All slots are sent, full or empty.
 
+    Raises:
+        ArgumentError: there are no ranks.
+
     Source: Lepikhin et al. 2020, arXiv 2006.16668, section 3.
     """
+    if ranks < 1:
+        raise ArgumentError(f"ranks is {ranks}; needs at least 1")
     return top_k * tokens * capacity_factor * width * (ranks - 1) / ranks
 
 

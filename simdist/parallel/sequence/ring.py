@@ -23,6 +23,7 @@ from simdist.arrays import Array
 from simdist.collectives import Cost
 from simdist.collectives.buffers import describe
 from simdist.comm import Communicator
+from simdist.errors import ArgumentError
 from simdist.nn import Noise
 from simdist.nn.functional import blockwise
 from simdist.nn.functional.groups import join, split_heads, split_shared
@@ -182,7 +183,12 @@ def ring_attention_cost(ranks: int, num_bytes: int, itemsize: int, *, backward: 
         num_bytes: of a rank's keys and values: 2Nh/p items.
         itemsize: of an item; derivatives have at least 4 bytes.
         backward: whether it is the backward pass, which also sends and sums derivatives.
+
+    Raises:
+        ArgumentError: there are no ranks.
     """
+    if ranks < 1:
+        raise ArgumentError(f"ranks is {ranks}; needs at least 1")
     last, sum_bytes = ranks - 1, num_bytes // itemsize * max(itemsize, 4)
     if not backward:
         return Cost(last, last, last * num_bytes)

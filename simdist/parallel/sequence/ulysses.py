@@ -17,6 +17,7 @@ import numpy as np
 
 from simdist.arrays import Array
 from simdist.collectives import all_to_all
+from simdist.errors import ArgumentError
 from simdist.nn import Noise
 from simdist.nn.layers import Layer, Weightless
 from simdist.nn.parts import attention_layer
@@ -35,8 +36,13 @@ def ulysses_elements(tokens: float, width: float, ranks: int, kv_width: float | 
         tokens, width, ranks: N, of all texts; h; P, at most the number of heads.
         kv_width: of a token's keys, and of its values; h if not given.
 
+    Raises:
+        ArgumentError: there are no ranks.
+
     Source: Jacobs et al. 2023, arXiv 2309.14509, section 3.2.
     """
+    if ranks < 1:
+        raise ArgumentError(f"ranks is {ranks}; needs at least 1")
     return tokens * (2 * width + 2 * (width if kv_width is None else kv_width)) / ranks
 
 

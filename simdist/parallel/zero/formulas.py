@@ -72,9 +72,11 @@ def paper_elements(weights: float, ranks: int, zero_stage: int, shards: int = 0,
         micro_batches: k.
 
     Raises:
-        ArgumentError: as of `paper_bytes`, or ranks are no multiple of shards.
+        ArgumentError: as of `paper_bytes`, ranks are no multiple of shards, or micro_batches is less than 1.
     """
     _check(ranks, zero_stage)
+    if micro_batches < 1:
+        raise ArgumentError(f"micro_batches is {micro_batches}; needs at least 1")
     check_shards(ranks, shards)
     holders = shards or ranks
     copies = ranks // holders

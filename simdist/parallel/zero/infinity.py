@@ -88,8 +88,9 @@ def bandwidth(intensity: float, efficiency: float, flops_per_s: float) -> float:
     """The bytes per second and device at which `efficiency` is this much.
 
     Raises:
-        ArgumentError: the efficiency is not between 0 and 1.
+        ArgumentError: the efficiency is not between 0 and 1, or nothing is computed for a byte.
     """
-    if not 0 <= efficiency < 1:
-        raise ArgumentError(f"efficiency is {efficiency}; needs at least 0 and less than 1")
+    if not 0 <= efficiency < 1 or not intensity > 0:
+        told = f"efficiency is {efficiency} and intensity {intensity}"
+        raise ArgumentError(f"{told}; needs at least 0 and less than 1, and more than 0")
     return efficiency / (1 - efficiency) * flops_per_s / intensity

@@ -8,6 +8,7 @@ import pytest
 import simdist as sd
 from simdist.cluster import preset
 from simdist.collectives import cost
+from simdist.errors import ArgumentError
 from simdist.nn import functional as f
 from simdist.nn.layers import Experts, Recompute
 from simdist.parallel.expert import AllToAllExchange, exchange_elements
@@ -81,6 +82,11 @@ def test_recomputation_goes_forward_once_more(spmd, p):
     way = 2 * 2 * TOKENS * WIDTH * (p - 1) // p * ITEM
     for found in spmd(traffic, p, [2] * p, 1, 1.0, Recompute, "pairwise"):
         assert found == [(2, way), (4, 2 * way), (0, 0)]
+
+
+def test_no_ranks_send_nothing_that_could_be_counted():
+    with pytest.raises(ArgumentError, match="ranks is 0"):
+        exchange_elements(8, 8, 0)
 
 
 def test_slots_beyond_the_tokens_are_sent_too(spmd):

@@ -11,6 +11,7 @@ from sequence_attention import HEADS, SPLITS, TOKENS, WIDTH, inputs, over_ranks,
 import simdist as sd
 from simdist.arrays import Ledger, Meter, metered, phantom, recorded
 from simdist.cluster import Cluster, Device, Link
+from simdist.errors import ArgumentError
 from simdist.nn import Noise
 from simdist.nn.functional.heads import TILE
 from simdist.parallel.sequence import (
@@ -233,3 +234,8 @@ def test_scores_that_no_exponential_could_take(spmd, split):
     for a, b in zip(found, expected, strict=True):
         assert np.isfinite(a).all()
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(b).max())
+
+
+def test_no_ranks_cost_nothing_that_could_be_counted():
+    with pytest.raises(ArgumentError, match="ranks is 0"):
+        ring_attention_cost(0, 8, 2, backward=False)

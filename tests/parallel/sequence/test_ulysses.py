@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sequence_attention import HEADS, NOISE, SPLITS, TOKENS, WIDTH, inputs, whole
 
+from simdist.errors import ArgumentError
 from simdist.parallel.sequence import Even, UlyssesAttention, ulysses_elements
 
 N, H = 2 * TOKENS, WIDTH
@@ -59,3 +60,8 @@ def test_only_what_is_not_recomputed_is_kept(spmd):
 
     qkv, y, scores = 3 * N * H // 2 * 8, N * H // 2 * 8, 2 * HEADS // 2 * TOKENS**2 * 8
     assert spmd(program, 2) == [[qkv + y + scores, qkv]] * 2
+
+
+def test_no_ranks():
+    with pytest.raises(ArgumentError, match="ranks is 0"):
+        ulysses_elements(8, 8, 0)

@@ -91,6 +91,8 @@ def test_elements_of_hybrid_sharding():
 def test_stages_and_ranks_that_there_are_not(arguments):
     with pytest.raises(ArgumentError, match="needs a stage from 0 to 3"):
         paper_bytes(*arguments)
+    with pytest.raises(ArgumentError, match="micro_batches is 0"):
+        paper_elements(1.0, 4, 3, micro_batches=0)
 
 
 CATEGORIES = ("parameters", "gradients", "optimizer state", "communication")

@@ -71,5 +71,5 @@ def test_what_cannot_be():
         intensity("gradient", context=1, sequences=1, width=1)
     with pytest.raises(ArgumentError, match="checkpoint_every is 0"):
         infinity_bytes(1, 1, 1, 1, 1, checkpoint_every=0)
-    with pytest.raises(ArgumentError, match="efficiency is 1;"):
+    with pytest.raises(ArgumentError, match="efficiency is 1 and"):
         bandwidth(1, 1, 1)
