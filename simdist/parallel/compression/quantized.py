@@ -54,6 +54,11 @@ class Quantized(Compressor):
         """See Compressor. Packets are bytes."""
         return 1
 
+    @property
+    def ratio(self) -> float:
+        """The bytes of a full block divided by those that are sent for it."""
+        return int(self._dtype.itemsize) * self.block / (self.block + _SCALE_BYTES)
+
     def put_off(self, rank: int) -> Array:
         """See Compressor; with the error of the sums that this rank owns."""
         left = super().put_off(rank)

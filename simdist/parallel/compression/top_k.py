@@ -57,6 +57,12 @@ class TopK(Compressor):
         """See Compressor. Packets of bytes."""
         return 1
 
+    @property
+    def ratio(self) -> float:
+        """The bytes of the gradient divided by those of this rank's list of k items and indices."""
+        size = int(self._dtype.itemsize)
+        return len(self.state["residual"]) * size / max(1, self.num_items * (size + _PLACE_BYTES))
+
     def _reduce(self, x: Array, comm: Communicator) -> None:
         k, residual, p = self.num_items, self.state["residual"], comm.size
         values_bytes = k * x.itemsize

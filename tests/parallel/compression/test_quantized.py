@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+import simdist as sd
+from simdist.arrays import phantom
 from simdist.collectives import all_reduce
 from simdist.errors import ArgumentError
 from simdist.parallel.compression import Quantized
@@ -69,3 +71,13 @@ def test_numbers_that_the_scale_cannot_hold(spmd):
 def test_blocks_have_limits():
     with pytest.raises(ArgumentError, match="block is 0"):
         Quantized(np.zeros(3), 0)
+
+
+@pytest.mark.parametrize(("dtype", "block"), [("float32", 1024), ("float64", 32)])
+def test_the_ratio_is_that_of_the_bytes_of_full_blocks(dtype, block):
+    def program(comm):
+        quantized = Quantized(phantom(8 * block, dtype), block)
+        quantized.reduce(phantom(8 * block, dtype), comm)
+        return quantized.ratio, quantized.plain_bytes / quantized.sent_bytes
+
+    assert all(ratio == pytest.approx(found) for ratio, found in sd.run(program, 4).results)

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from simdist.arrays import Meter, metered, moved, on_host
+import simdist as sd
+from simdist.arrays import Meter, metered, moved, on_host, phantom
 from simdist.collectives import all_reduce
 from simdist.comm.device import use_device
 from simdist.errors import ArgumentError
@@ -99,3 +100,14 @@ def test_the_share_has_limits(share):
 )
 def test_k_is_rounded_up_but_not_for_what_decimals_lack(share, n, k):
     assert TopK(np.zeros(n), share).num_items == k
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_ratio_is_that_of_two_ranks_bytes(dtype):
+    def program(comm):
+        top = TopK(phantom(1000, dtype), 0.02)
+        top.reduce(phantom(1000, dtype), comm)
+        return top.ratio, top.plain_bytes / top.sent_bytes
+
+    assert all(ratio == found for ratio, found in sd.run(program, 2).results)
+    assert TopK(phantom(0), 0.02).ratio == 0
