@@ -154,7 +154,12 @@ def cost(operation: str, algorithm: str, *, ranks: int, num_bytes: int, **case_a
 
 
 def formula(operation: str, algorithm: str, *, ranks: int, num_bytes: int, **case_and_options: Any) -> Formula:
-    """The published time as coefficients of alpha, beta and gamma; the arguments are those of `cost`."""
+    """The published time as coefficients of alpha, beta and gamma; the arguments are those of `cost`.
+
+    Options give the papers' variants: Rabenseifner's reduce is "reduce_scatter_gather" with reduce_scatter=
+    "recursive_halving", the broadcast for arrays of middle length "scatter_all_gather" with all_gather=
+    "recursive_doubling"; segment_bytes of "chain" and "double_tree".
+    """
     found, case, options = _case(operation, algorithm, ranks, num_bytes, case_and_options)
     return found.formula(case, **options)
 
