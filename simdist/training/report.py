@@ -29,7 +29,7 @@ __all__ = ["Report", "Row", "at_most", "duration", "judged", "report", "since"]
 
 _LEGEND = (
     "measured: from the trace, of a step those of the last. predicted: bytes and messages by the algorithms' costs,",
-    "times by the virtual world over the cluster's links (those of real ranks are measured after the run). formula: the",
+    "times by the virtual world, over the cluster's links (for real ranks, links measured after the run). formula: the",
     "paper's, for the busiest rank and equal chunks, over the same links.",
     "peak bytes: of arrays that outlive an operation, and of collectives' buffers; each category at its own peak,",
     "predicted as if all streams reached theirs at once.",
