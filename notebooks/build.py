@@ -1,4 +1,4 @@
-"""Make the notebooks: each NN_name.py is run in a fresh kernel, and becomes NN_name.ipynb with small outputs.
+"""Make the notebooks: run each NN_name.py in a fresh kernel and write NN_name.ipynb, with small outputs.
 
 python notebooks/build.py [NN …] [--run | --check]
 """
@@ -26,17 +26,21 @@ COLOURS = 64
 
 
 def main() -> int:
-    """Build, run or compare the chosen notebooks; returns how many fail."""
+    """Build, run or compare the chosen notebooks; returns how many of them fail."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NN", help="how their names begin (all)")
-    parser.add_argument("--run", action="store_true", help="only run them; write nothing")
-    parser.add_argument("--check", action="store_true", help="only check whether .ipynb and .py have the same cells")
+    parser.add_argument("names", nargs="*", metavar="NN", help="the beginnings of their names; without any, all")
+    parser.add_argument("--run", action="store_true", help="run them, but write nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="run nothing; check that each .ipynb has the cells of its .py"
+    )
     args = parser.parse_args()
     do = same if args.check else runs if args.run else build
-    sources = [
-        s for s in sorted(HERE.glob("[0-9][0-9]_*.py")) if not args.names or s.name.startswith(tuple(args.names))
-    ]
-    return sum(not do(source) for source in sources)
+    sources = sorted(HERE.glob("[0-9][0-9]_*.py"))
+    for name in args.names:
+        if not any(source.name.startswith(name) for source in sources):
+            parser.error(f"no notebook's name begins with {name!r}")
+    chosen = [source for source in sources if source.name.startswith(tuple(args.names or [""]))]
+    return sum(not do(source) for source in chosen)
 
 
 def cells(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
@@ -45,7 +49,7 @@ def cells(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
 
 
 def same(source: Path) -> bool:
-    """Whether the notebook made from this source has its cells."""
+    """Whether the notebook has the cells of its source."""
     made = source.with_suffix(".ipynb")
     good = made.exists() and cells(nbformat.read(made, as_version=4)) == cells(jupytext.read(source))
     if not good:
@@ -75,7 +79,7 @@ def executed(source: Path) -> nbformat.NotebookNode:
     notebook.metadata = nbformat.from_dict(
         {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     )
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # small products: threads would wait for each other
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # for small products, threads cost more than they save
         os.environ.setdefault(name, "1")
     place = {"metadata": {"path": HERE}}
     NotebookClient(notebook, timeout=CELL_SECONDS, resources=place, coalesce_streams=True).execute()
@@ -99,14 +103,12 @@ def build(source: Path) -> bool:
     num_bytes = len(text.encode())
     print(f"{made.name}: {num_bytes / 1024:.0f} KiB")
     if num_bytes > MOST_BYTES:
-        print(
-            f"{made.name} has more than {MOST_BYTES // 1024} KiB: make its pictures fewer or smaller", file=sys.stderr
-        )
+        print(f"{made.name} has more than {MOST_BYTES // 1024} KiB: use fewer or smaller pictures", file=sys.stderr)
     return num_bytes <= MOST_BYTES
 
 
 def tidy(output: nbformat.NotebookNode) -> None:
-    """Make pictures small, and texts the same on every machine."""
+    """Make pictures small, and text the same on every machine."""
     if "text" in output:
         output.text = without_places(output.text)
     if "traceback" in output:
@@ -128,7 +130,7 @@ def small(png: str) -> str:
 
 
 def reduced(image: Image.Image, colours: int) -> Image.Image:
-    """The picture in its most frequent colours: areas keep theirs, also in the key; letters get rougher edges."""
+    """The picture in its most frequent colours: areas and legend keep theirs, the edges of letters get rougher."""
     found: list[tuple[int, ...]] = []
     for _, colour in sorted(image.getcolors(image.width * image.height), reverse=True):
         if len(found) < colours and all(max(map(abs, np.subtract(colour, other))) >= 8 for other in found):

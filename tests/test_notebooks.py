@@ -129,3 +129,11 @@ def test_each_notebook_has_the_cells_of_its_source_and_is_small():
         assert made.with_suffix(".py").exists(), made.name
         text = made.read_text()
         assert str(ROOT) not in text and os.sep + "tmp" + os.sep not in text, made.name
+
+
+def test_a_number_that_no_notebook_has_is_an_error():
+    done = subprocess.run(
+        [sys.executable, NOTEBOOKS / "build.py", "99", "--check"], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 2
+    assert "no notebook's name begins with '99'" in done.stderr
