@@ -2,10 +2,9 @@
 # # 2. The zoo of collectives
 #
 # simdist has eleven algorithms that sum arrays over all ranks; the ring of [notebook 1](01_ring_all_reduce.ipynb) is
-# one. Which is the fastest? On a given machine that depends on two numbers: the size of the array, and the number of
-# ranks.
+# one. Which is the fastest? On a given machine, the answer depends on the size of the array and on the number of ranks.
 #
-# You need no MPI; with one, the last section compares the model with real processes.
+# You do not need MPI. If it is installed, the last section compares the model with real processes.
 
 # %%
 from dataclasses import replace
@@ -30,8 +29,8 @@ for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "re
 # %% [markdown]
 # ## What a message costs
 #
-# A message of n bytes takes α + nβ: a *latency* α, however short it is, and a time β for each byte. Adding one byte to
-# another takes γ. Nearly all papers on collectives use this model, and so does the virtual clock here.
+# A message of n bytes takes α + nβ: a *latency* α, even if it is short, and a time β for each byte. Adding takes γ per
+# byte. Nearly all papers on collectives use this model, and so does the virtual clock here.
 
 # %%
 ALPHA, BETA, GAMMA = 5e-6, 1 / 25e9, 1 / 200e9
@@ -61,21 +60,21 @@ print(f"at α/β = {ALPHA / BETA:,.0f} bytes, half of the time is latency")
 #
 # ## Three ways to all-reduce
 #
-# **Recursive doubling.** In each round, ranks exchange *everything* with a partner twice as far away as in the round
-# before. That takes lg p rounds (lg is the logarithm to base 2), and sends the whole array in each.
+# **Recursive doubling.** In each round, ranks exchange the *whole array* with a partner twice as far away as in the
+# round before. That takes lg p rounds (lg is the logarithm to base 2).
 
 # %%
 collective_steps(watched("all_reduce", "recursive_doubling", ranks=4))
 
 # %% [markdown]
 # **Rabenseifner.** Exchange halves with the farthest partner, then quarters, and so on, until each rank has 1/p of the
-# sum; then run the rounds in reverse. Twice the rounds, but only the bytes of the ring.
+# sum; then run the rounds in reverse. This takes twice as many rounds, but sends no more bytes than the ring.
 
 # %%
 collective_steps(watched("all_reduce", "rabenseifner", ranks=4))
 
 # %% [markdown]
-# And **the ring**, with 2(p-1) rounds. Choose any other algorithm, on any number of ranks:
+# The third is **the ring**, with 2(p-1) rounds. Here you can choose any algorithm and number of ranks:
 
 
 # %%
@@ -88,8 +87,8 @@ ipywidgets.interactive(show, algorithm=algorithms("all_reduce"), ranks=(2, 9))
 # %% [markdown]
 # ## Which one is fastest?
 #
-# The published costs of these algorithms, in units of α, of nβ and of nγ, on 16 ranks; and the resulting times for a
-# short and for a long array. The virtual ranks' clock agrees.
+# The table shows the published costs of five algorithms on 16 ranks, in units of α, of nβ and of nγ, and the resulting
+# times for a short and for a long array. Compare them with the virtual ranks' clock.
 
 # %%
 ways = ["recursive_doubling", "rabenseifner", "ring", "tree", "naive"]
@@ -106,8 +105,8 @@ for way in ways:
 sweep(table)
 
 # %% [markdown]
-# Both axes are logarithmic. On the left, where the lines are flat, all the time is latency; on the right, where they
-# rise, it is bandwidth. In between, one algorithm overtakes the other. You can compute where: set their times equal.
+# Both axes are logarithmic. On the left, where the lines are flat, nearly all the time is latency; on the right, where
+# they rise steadily, it is bytes. In between, one algorithm overtakes another. To compute where, set their times equal.
 
 # %%
 lines = {way: {r.num_bytes: r.predicted_s for r in table if r.algorithm == way} for way in ways}
@@ -122,10 +121,10 @@ print(f"by hand: {alphas:g} α more equals {betas:g} nβ + {gammas:g} nγ less a
 # %% [markdown]
 # ## Lower bounds
 #
-# Whatever the algorithm, after k messages in a row a rank can know about at most $2^k$ ranks: so at least ⌈lg p⌉ α. And
-# in an all-reduce some rank has to send at least $2\frac{p-1}{p}n$ bytes (Chan et al. 2007). Each algorithm is a point
-# relative to these bounds; the corner where both are met is (1, 1). Here the array is short. The double tree cuts a
-# long one into segments and pipelines them: more latencies, but nearly the fewest bytes possible.
+# After k messages, one after the other, a rank can have received data from at most $2^k - 1$ others, so every
+# all-reduce takes at least ⌈lg p⌉ α. And some rank has to send at least $2\frac{p-1}{p}n$ bytes (Chan et al. 2007).
+# Below, each algorithm is a point relative to these bounds; at (1, 1) both are met. The array is short. A long one the
+# double tree cuts into segments and pipelines them, which takes more latencies, but nearly the fewest bytes possible.
 
 # %%
 SPECIAL = ("direct", "hierarchical", "multi_ring")  # for ranks that share memory, and for several nodes
@@ -153,16 +152,17 @@ with style.styled():
 fig
 
 # %% [markdown]
-# On 12 ranks, which is not a power of two, recursive doubling and Rabenseifner's algorithm first fold four ranks into
-# others, and pay for that. For the ring the number of ranks makes no difference.
+# Twelve is not a power of two. Recursive doubling and Rabenseifner's algorithm therefore first add the arrays of four
+# ranks to those of four others, and so miss the bounds. The rings send the fewest bytes on any number of ranks.
 #
 # ## A machine has a hierarchy
 #
-# On a real cluster, links inside a node are faster than those between nodes, of which each rank has one. A flat ring
-# does not know that: it leaves a node through one rank's link, while all other links are idle. The *hierarchical*
-# all-reduce first sums inside each node, so that only a shard of the sum per rank has to cross. *multi_ring* runs as
-# many rings as a node has ranks, each with its part of the array and its own link out of the node. Two nodes of eight
-# H100s, an array of 4 MB and one of 400 MB (*phantoms*: arrays with a size but no data):
+# On a real cluster, links inside a node are faster than links between nodes. Here each rank has one link to other
+# nodes. A flat ring leaves a node through the link of one rank, while those of the other ranks are idle. The
+# *hierarchical* all-reduce first sums inside each node, so each rank has to send only its shard of the sum to another
+# node. *multi_ring* runs as many rings as a node has ranks, each with its part of the array and its own link out of the
+# node. The table compares them on two nodes of eight H100s, for an array of 4 MB and one of 400 MB. (The arrays are
+# *phantoms*: they have a size but no data.)
 
 
 # %%
@@ -181,13 +181,14 @@ traffic(sd.run(sums, 16, cluster=h100, args=("hierarchical",)).trace)
 
 # %% [markdown]
 # Rows send, columns receive. In the hierarchical all-reduce, each rank sends much to the next rank of its node (dark),
-# and little to one partner in the other node (light). But while it sums inside the nodes, the links between them are
-# idle. multi_ring keeps all of these links busy all the time, which for the long array outweighs the additional bytes
-# that cross. `auto`, the last line, chooses hierarchical for the short array and multi_ring for the long one.
+# and little to one partner in the other node (light). But while the nodes sum, the links between them are idle.
+# multi_ring keeps these links busy all the time, which for the long array outweighs the additional bytes between nodes.
+# `auto`, the last line, chooses hierarchical for the short array and multi_ring for the long one.
 #
 # ## The other collectives
 #
-# The same trade-off for each operation: the fastest algorithm on 16 ranks, starting with the shortest arrays.
+# The other operations have the same trade-off. For each, the cell prints which algorithm is fastest on 16 ranks, and
+# from which size on.
 
 # %%
 for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all"):
@@ -195,21 +196,24 @@ for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "re
     lines = {name: {} for name in names}
     for row in rows(operation, names, RANKS, [4**k for k in range(4, 13)], "virtual", flat):
         lines[row.algorithm][row.num_bytes] = round(row.predicted_s, 9)  # to a nanosecond: some are equal
-    told = [f"{c.algorithm} from {style.size(c.num_bytes)}" for c in crossovers(lines)]
-    print(f"{operation:15} {', '.join(told)}")
+    changes = [f"{c.algorithm} from {style.size(c.num_bytes)}" for c in crossovers(lines)]
+    print(f"{operation:15} {', '.join(changes)}")
 
 # %% [markdown]
-# `algorithm="auto"` makes this choice with the cluster's model, or with the measurements of `simdist bench --tune`.
+# Why is *linear* fastest for short arrays? It posts all messages at once, so that their latencies overlap, and in this
+# model sending costs a rank only the time of the bytes. Its published formula counts the latencies one after the other,
+# as on a machine where starting each message keeps the sender busy. `algorithm="auto"` makes this choice with the
+# cluster's model, or with the measurements of `simdist bench --tune`.
 #
 # ## Measured
 #
-# A model is only as good as its agreement with measurements. Two real processes send messages back and forth and add up
-# arrays, which gives α, β and γ of this machine; then they all-reduce. Each time is the fastest of 30 repetitions,
-# since everything else on the machine can only slow them down.
+# Does the model agree with measurements? Two real processes send messages back and forth and add arrays, which gives α,
+# β and γ of this machine; then they all-reduce. Each time is the shortest of 30 repetitions, because other work on the
+# machine can only make a repetition longer.
 
 # %%
 SIZES = [4**k for k in range(5, 11)]
-PAIR = ["recursive_doubling", "tree"]  # on two ranks: one message in a row, and two
+PAIR = ["recursive_doubling", "tree"]  # on two ranks: one message, and two one after the other
 
 
 def quickest(comm, action):
@@ -222,7 +226,7 @@ def quickest(comm, action):
     return best_s
 
 
-def to_and_fro(comm, x):
+def ping_pong(comm, x):
     if comm.rank == 0:
         comm.send(x, 1)
         comm.recv(x, 1)
@@ -235,7 +239,7 @@ def clocked(comm):
     found = {}
     for size in SIZES:
         x, y = np.zeros(size // 4, np.float32), np.zeros(size // 4, np.float32)
-        found["message", size] = quickest(comm, lambda x=x: to_and_fro(comm, x)) / 2
+        found["message", size] = quickest(comm, lambda x=x: ping_pong(comm, x)) / 2
         found["add", size] = quickest(comm, lambda x=x, y=y: np.add(x, y, out=x))
         for way in PAIR:
             found[way, size] = quickest(comm, lambda x=x, way=way: all_reduce(x, comm, algorithm=way))
@@ -249,24 +253,24 @@ except sd.WorldUnavailable as missing:
 else:
     worst = {what: max(found[what] for found in measured) for what in measured[0]}
     here = calibrated([(n, worst["message", n]) for n in SIZES], [(n, worst["add", n]) for n in SIZES])
-    told = rows("all_reduce", PAIR, 2, SIZES, "virtual", here)
-    table = [replace(row, measured_s=worst[row.algorithm, row.num_bytes]) for row in told]
+    predicted = rows("all_reduce", PAIR, 2, SIZES, "virtual", here)
+    table = [replace(row, measured_s=worst[row.algorithm, row.num_bytes]) for row in predicted]
     print(f"this machine: α = {here.inside.latency_s * 1e6:.1f} µs, 1/β = {here.inside.bytes_per_s / 1e9:.1f} GB/s")
     display(sweep(table))
 
 # %% [markdown]
-# Where measured and predicted lines diverge, something that the model does not know about takes time: Python between
-# messages, caches, other programs. The title says by how much they differ.
+# Where the measured time is longer than the predicted one, something that the model leaves out takes time: Python
+# between messages, caches, other programs. The title gives the median of their ratios.
 #
 # ## To take along
 #
-# * A collective has two costs, messages in a row and bytes through a rank. For short arrays, minimize messages; for
-#   long ones, bytes. No algorithm minimizes both.
-# * Between the two there is a crossover; set two times equal, and α, β, γ and p tell you where it is.
-# * Match the machine: what crosses a slow link should already be summed, or cross on all such links at once.
+# * A collective has two costs: messages one after the other, and bytes through the busiest rank. For short arrays,
+#   minimize messages; for long ones, bytes. No algorithm minimizes both.
+# * Between short and long there is a crossover. To find it, set the times of two algorithms equal.
+# * Match the machine: sum before you send over a slow link, or use all slow links at once.
 #
-# **Try:** α ten times as long: where does the crossover go? `RANKS = 17`. `sweep` of the `rows` of `"broadcast"`.
-# Puzzles 6, 7 and 10 to 13: `from simdist.puzzles import puzzle`.
+# **Try:** Make α ten times as long: where does the crossover go? Set `RANKS = 17`. Draw the `sweep` of the `rows` of
+# `"broadcast"`. Solve puzzles 6, 7 and 10 to 13: `from simdist.puzzles import puzzle`.
 #
 # **Read:** [`collectives/recursive.py`](../simdist/collectives/recursive.py),
 # [`collectives/rabenseifner.py`](../simdist/collectives/rabenseifner.py),
