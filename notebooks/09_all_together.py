@@ -2,10 +2,10 @@
 # # 9. All together
 #
 # Data, tensor, sequence, expert and pipeline parallelism each split something different, and send something different.
-# Given a model and a cluster, which *mesh* of them trains it fastest, and what limits it?
+# Given a model and a cluster, which *mesh* of them is fastest, and what limits it?
 #
-# You need Python and NumPy, and the notebooks before this one. The first meshes are executed, with phantom arrays of
-# true size on eight virtual ranks; the later ones are predicted from their parts.
+# You need Python and NumPy, and the notebooks before this one. The first meshes are executed on eight virtual ranks,
+# with phantom arrays of true size. The later ones are predicted from their parts.
 
 # %%
 from dataclasses import replace
@@ -33,8 +33,9 @@ GIB = 2**30
 # %% [markdown]
 # ## A model and a cluster
 #
-# The model: a GPT of eight wide blocks, with about as many weights as GPT-3 6.7B. The cluster: two nodes of four H100s
-# each, with NVLink inside the nodes and InfiniBand between them. The batch: eight texts (sequences) of 2,048 tokens.
+# The model is a GPT of eight wide blocks, with about as many weights as GPT-3 6.7B. The cluster has two nodes of four
+# H100s each, with NVLink inside the nodes and InfiniBand between them. The batch has eight texts (sequences) of 2,048
+# tokens.
 
 # %%
 cluster = preset("h100").with_(devices_per_node=4)
@@ -50,8 +51,8 @@ print(f"a device has {cluster.device.memory_bytes / GIB:.0f} GiB")
 print(f"ideal: forward and backward split evenly, messages free: {ideal_s * 1e3:.0f} ms")
 
 # %% [markdown]
-# The model's whole state does not fit on one device, which rules out plain data parallelism from the start. What else
-# is there?
+# The state of the whole model does not fit on one device, which rules out plain data parallelism. These are the axes of
+# a mesh:
 #
 # | axis | what it splits | what it sends | when |
 # |---|---|---|---|
@@ -63,8 +64,8 @@ print(f"ideal: forward and backward split evenly, messages free: {ideal_s * 1e3:
 #
 # ## What each axis sends
 #
-# First `dp`, `tp` and `pp` by themselves, on the four devices of one node: one step of the model, and the bytes that
-# rank 0 sends, measured from the trace and by formula. (Weights and activations have 2 bytes each.)
+# First `dp`, `tp` and `pp` are each used alone, on the four devices of one node. The table shows the bytes that rank 0
+# sends in a step, measured in the trace and by formula. (Weights and activations have 2 bytes each.)
 
 
 # %%
@@ -83,7 +84,7 @@ def method_of(comm, sizes, zero=0, order="1f1b"):
 
 
 def step(comm, *how):
-    """One step; returns the peak bytes of this rank's memory."""
+    """One step; returns the peak bytes of this rank."""
     ledger = Ledger(comm.clock)
     with recorded(ledger):
         method, count = method_of(comm, *how)
@@ -111,15 +112,14 @@ for axis in ("dp", "tp", "pp"):
     assert abs(sent / formula - 1) < 0.05, (axis, sent, formula)
 
 # %% [markdown]
-# In `tp`, a block takes four all-gathers and reduce-scatters forward and six backward (notebook 6), and the embedding
-# and the logits take five more. The second term of `pp` is the embedding, which is also the matrix of the logits: the
-# first and the last rank both hold it, and sum its gradients. A pipeline sends by far the least. Its price is the
-# bubble.
+# In `tp`, a block needs four all-gathers and reduce-scatters forward and six backward (notebook 6); embedding and
+# logits need five more. The second term of `pp` is the embedding, which is also the matrix of the logits: the first and
+# the last rank both hold it, and sum its gradients. The pipeline sends by far the least. Its price is the bubble.
 #
 # ## The race
 #
-# Now all eight ranks, and meshes of two and three axes. Ranks along `tp` are neighbours, then those along `dp`, then
-# those along `pp`: what communicates most stays inside a node.
+# Now eleven meshes of all eight ranks compete. Ranks along `tp` are neighbours, then those along `dp`, then those along
+# `pp`, so that the axis that communicates most stays inside a node.
 
 # %%
 ways = {
@@ -138,7 +138,7 @@ ways = {
 
 
 class Outcome:
-    """What a step took: times are means over all ranks."""
+    """What a step took; times are means over all ranks."""
 
     def __init__(self, run):
         begin_s = next(s.start_s for s in run.trace if s.name == "step")
@@ -168,8 +168,8 @@ for name, out in found.items():
 
 
 # %%
-def bars(found, words):
-    """Each way's step, and how its time was spent."""
+def bars(found, title):
+    """The step of each way, split by how its time is spent."""
     with style.styled():
         fig = style.figure(style.PAGE, 1.0 + 0.2 * len(found))
         ax = fig.subplots()
@@ -187,7 +187,7 @@ def bars(found, words):
         ax.set(xlabel="time of a step, mean over the ranks (ms)")
         ax.invert_yaxis()
         style.legend(fig, ax.get_legend_handles_labels()[0], letters=18)
-        style.title(fig, words)
+        style.title(fig, title)
     return fig
 
 
@@ -197,27 +197,31 @@ ratio = found[slowest].seconds / found[best].seconds
 bars(found, f"On nodes of {cluster.devices_per_node}, {best} is fastest; {slowest} takes {ratio:.1f} times as long")
 
 # %% [markdown]
-# Read the bars from the left. *Computing* is more than the ideal, which leaves out the update, and most where every
-# rank updates all weights. *Communicating* is what nothing overlaps. The rest is idle time: a pipeline's bubbles, or
-# waiting for another rank.
+# Read the bars from the left. *Computing* takes longer than the ideal, which leaves out the update, and takes longest
+# where every rank updates all weights. *Communicating* is communication that does not overlap with computation. The
+# rest is idle time: a pipeline's bubble, or waiting for another rank.
 #
 # ## What limits the best one?
 #
-# Its timeline, with one rank of each node:
+# Here is its timeline, with one rank of each node:
 
 # %%
 timeline(found[best].trace, ranks=[0, RANKS - 1])
 
 # %% [markdown]
-# The same for the slowest mesh that fits:
+# The gaps are the pipeline's bubble; it takes more time than the messages of `tp`, the thin stripes. Here is the
+# slowest mesh that fits:
 
 # %%
 timeline(found[slowest].trace, ranks=[0, RANKS - 1])
 
 # %% [markdown]
+# No rank waits for another here, but the messages of `tp` cross the link between the nodes in every block, and take
+# nearly half of the time.
+#
 # ## Another cluster, another ranking
 #
-# Make the link between the nodes ten times slower, like an ordinary network. Which mesh suffers most?
+# Make the link between the nodes ten times slower, like an ordinary network. Which of five meshes suffers most?
 
 # %%
 slow = cluster.with_(between=Link(cluster.between.latency_s, cluster.between.bytes_per_s / 10))
@@ -231,14 +235,15 @@ ratio = again[last].seconds / again[first].seconds
 bars(again, f"With a link ten times slower, {first} is fastest, and {last} takes {ratio:.0f} times as long")
 
 # %% [markdown]
-# Only what crosses a slow link rarely can tolerate it: a pipeline's activations cross it once per micro-batch.
+# Only a mesh that sends little over the slow link tolerates it: the activations of a pipeline cross it once per
+# micro-batch and direction.
 #
 # ## Hundreds of ways, without running them
 #
-# Eleven ways were run, but there are hundreds: schedules, ZeRO stages, micro-batch sizes, recomputation. A step need
-# not be run as a whole to be predicted. All blocks are alike, so one of them, run on the ranks that share it, gives the
-# time of all; the schedule is simulated with these times; and collectives take the time of their formulas. How accurate
-# is that?
+# Eleven ways were run, but there are hundreds: they differ in schedule, ZeRO stage, micro-batch size, recomputation.
+# You can predict a step without running all of it. All blocks are alike, so one block, run on the ranks that share it,
+# gives the time of all; the schedule is simulated with these times; and collectives take the time of their formulas.
+# How accurate is that?
 
 # %%
 given = {"model": "gpt", "layers": 8, "width": 8192, "heads": 64, "context_bytes": 2048, "vocabulary": 51200}
@@ -261,7 +266,7 @@ for name, out in found.items():
     assert abs(predicted_s / out.seconds - 1) < 0.1
 
 # %% [markdown]
-# So all ways can be compared. This lists the fastest of each mesh:
+# So all ways can be compared. This table lists the fastest of each mesh:
 
 # %%
 plans = search(given, bench)
@@ -271,18 +276,18 @@ print(*overview(plans, bench, top=9), sep="\n")
 plan_bars(plans.best, bench)
 
 # %% [markdown]
-# The best is faster than all those that were run. Its line shows what it has that they did not: another schedule, and
+# The best way is faster than all that were run. It has the mesh of the fastest of them, but another schedule, and
 # micro-batches of two texts.
 #
 # The command line does the same: `simdist plan --cluster h100 --ranks 64 --layers 48 --width 8192 --heads 64 …`.
 #
 # ## How far from real machines?
 #
-# The devices so far run at their makers' peak rates, which no program reaches: this is the shortest time possible. The
-# real times for four models on A100s, with tp 8 in each, are in table 5 of Korthikanti et al. 2022, arXiv 2205.05198:
-# once with full recomputation, and once with sequence parallelism and selective recomputation. Beside them are two
-# predictions: at the peak rates; and with two numbers for all models, the efficiencies that programs reach in
-# arithmetic and in memory bandwidth.
+# So far the devices run at the peak rates of their data sheets, which no program reaches, so these are lower bounds on
+# the time. Table 5 of Korthikanti et al. 2022, arXiv 2205.05198, gives measured times for four models on A100s, all
+# with tp 8: once with full recomputation, and once with sequence parallelism and selective recomputation. Beside them
+# are two predictions: one at the peak rates, and one with two efficiencies for all models, those of arithmetic and of
+# memory bandwidth.
 
 # %%
 a100 = preset("a100")
@@ -308,16 +313,16 @@ for name, full_s, selective_s, size, batch, line in published:
         assert abs(does_s / measured_s - 1) < 0.07
 
 # %% [markdown]
-# The two efficiencies were fitted to these eight times. That two are enough, from 22 billion weights on 8 devices to a
-# trillion on 512, is the evidence for the model. Larger models have wider matrices, for which memory matters less, and
-# come closer to the peak rates, both predicted and measured. For your own cluster put such numbers into a file, which
-# `simdist plan --cluster ours.toml` reads.
+# The two efficiencies were fitted to these eight times. The evidence for the model is that two are enough for all, from
+# 22 billion weights on 8 devices to a trillion on 512. Larger models have wider matrices, for which memory bandwidth
+# matters less, so they come closer to the peak rates, both predicted and measured. You can put such efficiencies for
+# your own cluster into a file, which `simdist plan --cluster ours.toml` reads.
 #
 # ## Blocks of another kind
 #
-# So far blocks were GPT-2's. With `block="llama"` they are Llama's: RMSNorm, an MLP with a gate (SwiGLU), rotary
-# position embeddings of queries and keys, no biases; and there may be fewer key and value heads, each shared by a group
-# of query heads. The weight counts of such models are published:
+# So far the blocks were those of GPT-2. With `block="llama"` they are those of Llama: RMSNorm, an MLP with a gate
+# (SwiGLU), rotary position embeddings of queries and keys, and no biases. There may also be fewer key and value heads,
+# each shared by a group of query heads. The numbers of weights agree with the published ones:
 
 # %%
 llamas = [  # layers, width, heads, key and value heads, MLP width, vocabulary
@@ -334,9 +339,9 @@ for name, (layers, width, heads, kv_heads, inside, vocabulary), more, published_
     assert num_parameters(model) == published_weights
 
 # %% [markdown]
-# What does sharing keys and values save? Here is the 70B on 64 H100s, tp 8, sharded by ZeRO 3, with and without it;
-# then on 512, with texts of twice as many tokens, each split over eight ranks, so that keys and values go round a ring
-# (notebook 6):
+# What does sharing keys and values save? Here is the 70B model on 64 H100s, with tp 8 and ZeRO 3, without and with
+# sharing. Then it runs on 512, with texts of twice as many tokens, each split over eight ranks, so that keys and values
+# go round a ring (notebook 6):
 
 # %%
 llama = given | {"block": "llama", "layers": 80, "ffn_width": 28_672, "vocabulary": 128_256, "logits": "untied"}
@@ -354,14 +359,14 @@ for ranks, more in ((64, {"context_bytes": 8192}), (512, {"context_bytes": 16_38
         assert plan.num_bytes < 80e9 and plan.sizes["dp"] == config.global_batch_size
 
 # %% [markdown]
-# Sharing leaves an eighth of the key and value weights, and an eighth of what goes round the ring; where nothing goes
-# round, the step gains less.
+# With sharing, the weights of keys and values shrink to an eighth, and so do the messages of the ring. Without a ring,
+# a step gains less.
 #
 # ## A real run: Llama 3 405B
 #
 # Llama 3 405B was trained on 8,192 and on 16,384 H100s of 80 GB, with tp 8, pp 16 and the rest dp, 2,048 texts of 8,192
-# tokens per step, without recomputation. Does that fit? And how far was it from what these devices can do? Here each
-# operation runs at the data sheet's peak; ranks of tp also share the sequence, and those of dp the optimizer state:
+# tokens per step, without recomputation. Does that fit? And how far was it from the peak of these devices? Here each
+# operation runs at the data sheet's peak, tp includes sequence parallelism, and ranks of dp shard the optimizer state:
 
 # %%
 run = {"block": "llama", "layers": 126, "width": 16_384, "heads": 128, "kv_heads": 8, "ffn_width": 53_248}
@@ -387,10 +392,10 @@ for ranks, way, order, reported in tries:
 
 # %% [markdown]
 # With all attention probabilities stored it does not fit; with flash (notebook 5) it just does. An interleaved
-# schedule, which they used, fills most of the bubble, but keeps more in flight than there is memory for: they could
-# limit how much, and their first and last stages were one block shorter. They reached two thirds of what the data sheet
-# allows. On twice as many ranks efficiency drops about as much as predicted, because half as many micro-batches pass
-# through the same pipeline:
+# schedule, which the authors used, fills most of the bubble, but keeps more activations than memory can hold. They
+# could limit the number of micro-batches in flight, and their first and last stages were one block shorter. They
+# reached about two thirds of the prediction at peak rates. On twice as many ranks, half as many micro-batches pass
+# through the same pipeline, so its bubble is a larger share:
 
 # %%
 print(f"efficiency, 16,384 ranks / 8,192: {could[16_384] / could[8192]:.2f} predicted, {400 / 430:.2f} reported")
@@ -398,8 +403,8 @@ print(f"efficiency, 16,384 ranks / 8,192: {could[16_384] / could[8192]:.2f} pred
 # %% [markdown]
 # ## Is it right?
 #
-# A mesh of three axes, with real arrays: dp 2 x pp 2 x tp 2 on eight virtual ranks against one rank, in float64. The
-# loss and the gradient norm in each of five steps:
+# Here a mesh of three axes, dp 2 x pp 2 x tp 2 on eight virtual ranks, is compared with one rank, with real arrays in
+# float64. The table shows the loss and the gradient norm in each of five steps:
 
 # %%
 tiny = Shape(layers=3, width=16, heads=4, context=8)
@@ -432,8 +437,8 @@ for i, (loss, norm) in enumerate(one):
 # %% [markdown]
 # ## Rules of thumb, and where they come from
 #
-# 1. **Does it fit?** 16 bytes per weight, divided by `dp` (with ZeRO), by `tp` and by `pp`; plus activations. Before
-#    anything runs:
+# 1. **Does it fit?** A rank needs 16 bytes per weight, divided by `tp`, by `pp` and, for the parts that ZeRO shards, by
+#    `dp`; and activations. You can compute this before anything runs:
 
 # %%
 for name, (sizes, *more) in ways.items():
@@ -443,21 +448,22 @@ for name, (sizes, *more) in ways.items():
     assert state < found[name].gib
 
 # %% [markdown]
-# 2. **`tp` only inside a node.** It communicates in every block, without overlap.
-# 3. **`pp` over the slow links**, with several micro-batches per stage; or `dp`, if backward is long enough to hide it.
-# 4. **`dp` for the rest**, with ZeRO 1, which sends no more bytes than plain data parallelism.
-# 5. Then **measure**: the timeline shows what limits a step; a rule of thumb does not.
+# 2. **Use `tp` only inside a node.** It communicates in every block, without overlap.
+# 3. **Use `pp` over the slow links**, with several micro-batches per stage; or `dp`, if backward is long enough to
+#    overlap with its communication.
+# 4. **Use `dp` for the rest**, with ZeRO 1, which sends no more bytes than plain data parallelism.
+# 5. Then **measure**: the timeline shows what limits a step.
 #
 # ## To take along
 #
-# * The five axes are five answers to the question of what to split. They compose into a mesh, because each has its own
-#   groups of ranks.
+# * Each of the five axes splits something different. They combine into a mesh, because each has its own groups of
+#   ranks.
 # * Which mesh is best depends on the links as much as on the model.
-# * You can know what a run takes in bytes, time and memory before paying for it. The command line tells you too:
-#   `simdist train --world virtual --cluster h100 --ranks 8 --device phantom --model gpt --tp 4 …`.
+# * You can know the bytes, time and memory of a run before you pay for it. The command line shows them, too: `simdist
+#   train --world virtual --cluster h100 --ranks 8 --device phantom --model gpt --tp 4 …`.
 #
-# **Try:** twice the batch (`BATCH = 16`): which mesh gains most? `recompute="full"` in `shape`: does `dp 8` fit then?
-# Nodes of eight, `devices_per_node=8`: what is the order then, and what does the slow link cost?
+# **Try:** Double the batch (`BATCH = 16`): which mesh gains most? Set `recompute="full"` in `shape`: does `dp 8` fit
+# then? Make nodes of eight, `devices_per_node=8`: what is the order then, and what does the slow link cost?
 #
 # **Read:** [`simdist/comm/mesh.py`](../simdist/comm/mesh.py),
 # [`simdist/parallel/parts.py`](../simdist/parallel/parts.py),
@@ -465,4 +471,4 @@ for name, (sizes, *more) in ways.items():
 # language model training on GPU clusters using Megatron-LM*, arXiv 2104.04473, section 5; *The Llama 3 herd of models*,
 # arXiv 2407.21783, section 3.3 and table 4.
 #
-# **Next:** [on a real GPU](10_on_a_gpu.ipynb): what limits one card, and how far it is from its model.
+# **Next:** [on a real GPU](10_on_a_gpu.ipynb): what limits one card, and how far is it from its model?
