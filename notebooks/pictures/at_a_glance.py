@@ -38,7 +38,7 @@ def tokens(shape: Shape) -> object:
 
 
 def ring(ranks: int = 8, items: int = 2_000_000) -> Row:
-    """The bytes of a ring all-reduce."""
+    """The row of a ring all-reduce: the bytes that a rank sends."""
     run = sd.run(lambda comm: all_reduce(np.ones(items, np.float32), comm, algorithm="ring"), ranks)
     given = {"ranks": ranks, "num_bytes": 4 * items}
     found = (
@@ -46,11 +46,13 @@ def ring(ranks: int = 8, items: int = 2_000_000) -> Row:
         cost("all_reduce", "ring", **given).sent_bytes,
         formula("all_reduce", "ring", **given).bytes,
     )
-    return "Ring all-reduce of 8 MB on 8 ranks: a rank sends", *(f"{n / 1e6:.2f} MB" for n in found)
+    return f"Ring all-reduce of {4 * items / 1e6:g} MB on {ranks} ranks: a rank sends", *(
+        f"{n / 1e6:.2f} MB" for n in found
+    )
 
 
 def zero(ranks: int = 8) -> Row:
-    """The memory of ZeRO 3."""
+    """The row of ZeRO 3: the memory of a rank."""
 
     def program(comm):
         ledger = Ledger(comm.clock)
@@ -63,11 +65,11 @@ def zero(ranks: int = 8) -> Row:
     weights = gpt(SHAPE).parameters.size
     measured = sd.run(program, ranks, cluster=H100).results[0]
     found = measured, exact.total - exact.communication, paper_bytes(weights, ranks, 3)
-    return f"ZeRO 3 of {weights / 1e6:.0f} M weights on 8: a rank keeps", *(f"{n / 2**20:.1f} MiB" for n in found)
+    return f"ZeRO 3 of {weights / 1e6:.0f} M weights on {ranks}: a rank keeps", *(f"{n / 2**20:.1f} MiB" for n in found)
 
 
 def pipeline(name: str, micro_batches: int = 8) -> Row:
-    """The bubble of a pipeline."""
+    """The row of a pipeline schedule: its bubble."""
     costs = modelled_costs(gpt(SHAPE), 1, SHAPE.context + 1, H100.device, MIXED.precision.dtype)
     weight = [layer.total for layer in costs]
     one = schedule(name, stages=4, micro_batches=micro_batches)
@@ -79,7 +81,9 @@ def pipeline(name: str, micro_batches: int = 8) -> Row:
     times = stage_times(costs, split(weight, one.num_stages))
     measured = executed(one, sd.run(program, 4, cluster=H100).trace)
     found = measured.own_bubble_rate, simulate(one, times).own_bubble_rate, paper(one, times).bubble_rate
-    return f"{name.upper()} of 4 stages, 8 micro-batches: the bubble is", *(f"{rate:.1%}" for rate in found)
+    return f"{name.upper()} of 4 stages, {micro_batches} micro-batches: the bubble is", *(
+        f"{rate:.1%}" for rate in found
+    )
 
 
 def step() -> Figure:
@@ -102,12 +106,12 @@ def table(rows: list[Row]) -> Figure:
         ax = fig.subplots()
         ax.axis("off")
         ax.set(xlim=(0, 1), ylim=(len(rows) + 0.5, -0.5))
-        for y, row in enumerate([("", "measured", "predicted", "the paper's formula"), *rows]):
+        for y, row in enumerate([("", "measured", "predicted", "formula"), *rows]):
             for x, word in zip((0.0, 0.58, 0.76, 1.0), row, strict=True):
                 weight = "normal" if y else "bold"
                 ax.text(x, y, word, ha="left" if x == 0 else "right", va="center", fontweight=weight)
         ax.axhline(0.5, color=style.INK, linewidth=0.6)
-        style.title(fig, "Measured on the record, predicted before the run, and by the papers")
+        style.title(fig, "Measured in the trace, predicted before the run, and by the papers' formulas")
     return fig
 
 
