@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 1. Ring all-reduce, step by step
 #
-# Several workers train one model. Each has computed a gradient from its own share of the data, and before the next step
-# every one of them needs the **sum** of all gradients. How little can each of them send?
+# Several workers train one model. Each computes a gradient from its own share of the data. Before the next step, every
+# worker needs the **sum** of all gradients. How little can each of them send?
 #
 # You need Python and NumPy, but no MPI, GPU or network: the workers are *virtual ranks* in this process. Near the end
-# the same code runs on four real processes, if there is an MPI: a library through which processes exchange messages, on
-# one machine or many.
+# the same code runs on four real processes, if MPI is installed: a library through which processes exchange messages,
+# on one machine or many.
 
 # %%
 import ipywidgets
@@ -24,12 +24,11 @@ from simdist.puzzles import puzzle
 # %% [markdown]
 # ## A rank is a function of its communicator
 #
-# A program for several workers is an ordinary function. It runs once per *rank*, which is what a worker is called; its
-# argument, the *communicator*, says which rank this is (`comm.rank`) and how many there are (`comm.size`), and
-# exchanges messages with the others (`comm.send`, `comm.recv`).
+# A program for several workers is an ordinary function. It runs once per *rank*, the usual name for a worker. Its
+# argument, the *communicator*, gives the number of this rank (`comm.rank`) and the number of ranks (`comm.size`), and
+# has methods that exchange messages with the others (`comm.send`, `comm.recv`).
 #
-# Below, rank $r$ holds eight numbers, all $10^r$. *All-reduce* replaces them, on every rank, by their sum over all
-# ranks.
+# Below, rank $r$ holds eight numbers, all $10^r$. *All-reduce* replaces them on every rank by their sum over all ranks.
 
 
 # %%
@@ -44,13 +43,14 @@ for rank, x in enumerate(run.results):
     print(f"rank {rank}: {x}")
 
 # %% [markdown]
-# Why powers of ten: digit $r$ of the result counts how often rank $r$'s numbers were added. `1111` means each of the
-# four ranks, once. `1021` would mean rank 1's twice and rank 2's never: an error that names its cause.
+# Why powers of ten? Digit $r$ of the result, counted from the right, says how often the numbers of rank $r$ were added.
+# `1111` means that each of the four ranks was added once. `1021` would mean that rank 1 was added twice and rank 2
+# never.
 #
 # ## The obvious way: every rank sends to one
 #
-# Rank 0 receives all arrays, adds them up and sends the sum to every other rank. Here it is, on a cluster whose links
-# take 1 µs to start a message (α in the papers) and then carry 10 GB/s (1/β):
+# Rank 0 receives all arrays, adds them up and sends the sum to every other rank. Here this runs on a cluster whose
+# links take 1 µs to start a message (α in the papers) and then carry 10 GB/s (1/β):
 
 
 # %%
@@ -74,7 +74,7 @@ plain = Cluster("plain", Device("fast", 1e18, 1e18, 1e12), inside=wire, between=
 
 
 def timed(way, ranks):
-    """Run `way` on so many ranks; all of them must end with the sum."""
+    """Run `way` on this many ranks, and check that all end with the sum."""
 
     def program(comm):
         x = np.full(ITEMS, 10**comm.rank, dtype=np.int64)
@@ -90,9 +90,9 @@ star = timed(through_one, 4)
 timeline(star.trace, arrows=True)
 
 # %% [markdown]
-# Time runs to the right. A bar lasts from when a rank asks to send or receive until that is done; an arrow is a
-# message. Every arrow begins or ends at rank 0, one after the other, so the other ranks' longer bars are mostly time
-# spent waiting for it. With more ranks, the queue at rank 0 only gets longer:
+# Time runs to the right. A bar lasts from the call of a send or a receive until its end; an arrow is a message. Every
+# message begins or ends at rank 0, which handles one at a time, so the longer bars of the other ranks are mostly time
+# spent waiting for rank 0. With more ranks the queue gets longer:
 
 # %%
 array_bytes = ITEMS * 8
@@ -105,13 +105,14 @@ for p in (2, 4, 8, 16):
     print(f"{p:5} {sent / 1e6:11g} MB {run.elapsed_s * 1e3:8.2f} ms {run.elapsed_s / (array_bytes * BETA):12.1f} times")
 
 # %% [markdown]
-# Rank 0 receives $p-1$ arrays and then sends as many. Nearly all links of the cluster are idle nearly all the time.
+# Rank 0 receives $p-1$ arrays and then sends $p-1$. At any time only one message is in flight: all other links are
+# idle.
 #
 # ## The ring
 #
 # Two ideas fix this. *Cut the array into p chunks*, so that different ranks can work on different chunks at the same
-# time. And *let every rank talk only to its two neighbours*, always sending to the next and receiving from the previous
-# one, so that all links are busy all the time.
+# time. *Arrange the ranks in a ring*, where each always sends to the next one and receives from the previous one, so
+# that all links are busy all the time.
 #
 # Go through the steps with the slider. A row is a rank, a column is a chunk; a cell shows which ranks' contributions it
 # contains.
@@ -135,16 +136,16 @@ collective_steps(ring_record)
 # %% [markdown]
 # Follow one column, c0, from the start.
 #
-# * **Steps 1 to 3, *reduce-scatter*.** Chunk 0 starts at rank 1. Rank 2 adds its own chunk 0 and passes the sum on, so
-#   does rank 3, and when rank 0 has added its own, chunk 0 is complete. Meanwhile the other chunks travel in the same
-#   way, each starting one rank further on, so that every rank sends one chunk in every step. After $p-1$ steps each
-#   rank has one complete chunk.
-# * **Steps 4 to 6, *all-gather*.** The complete chunks go round once more. Nothing is added now: each rank stores the
-#   chunk that arrives and passes it on. After another $p-1$ steps every rank has every chunk.
+# * **Steps 1 to 3, *reduce-scatter*.** Chunk 0 starts at rank 1. Rank 2 adds its own chunk 0 and passes the sum on, and
+#   so does rank 3. When rank 0 has added its own, chunk 0 is complete. Meanwhile the other chunks travel in the same
+#   way, each starting one rank further on, so every rank sends one chunk in every step. After $p-1$ steps each rank has
+#   one complete chunk.
+# * **Steps 4 to 6, *all-gather*.** The complete chunks go round the ring once more. Now nothing is added: each rank
+#   stores the chunk that arrives and passes it on. After another $p-1$ steps every rank has every chunk.
 #
 # ## Write it
 #
-# The code does exactly that. `sendrecv` sends and receives at the same time; `partition` cuts n items into p chunks
+# The code follows these steps. `sendrecv` sends and receives at the same time; `partition` cuts n items into p chunks
 # whose lengths differ by at most one.
 
 
@@ -169,9 +170,9 @@ around = timed(ring, 4)
 timeline(around.trace, arrows=True)
 
 # %% [markdown]
-# Compare the time axis with that of the previous picture. Every rank sends and receives from beginning to end.
+# Compare the time axis with that of the first timeline. Every rank sends and receives from beginning to end.
 #
-# You can watch your own function too. Here is what it does on three ranks, step by step:
+# You can draw the steps of your own function, too. Here are those of `ring` on three ranks:
 
 # %%
 collective_steps(watched("all_reduce", ring, ranks=3))
@@ -179,13 +180,13 @@ collective_steps(watched("all_reduce", ring, ranks=3))
 # %% [markdown]
 # ## What it costs
 #
-# In each of its $2(p-1)$ steps a rank sends one chunk of $n/p$ bytes. So it sends
+# For an array of $n$ bytes, a rank sends one chunk of $n/p$ bytes in each of its $2(p-1)$ steps. In all it sends
 #
-# $$ 2\,\frac{p-1}{p}\,n \quad\text{bytes in}\quad 2(p-1)\,\alpha + 2\,\frac{p-1}{p}\,n\,\beta \quad\text{seconds,} $$
+# $$ 2\,\frac{p-1}{p}\,n \quad\text{bytes in}\quad 2(p-1)\,\alpha + 2\,\frac{p-1}{p}\,n\,\beta \quad\text{seconds.} $$
 #
-# The bytes grow with $p$, but never beyond twice the array. (The time of the additions is left out: this cluster
-# computes instantly.) Below: **measured** from the trace of a run, **counted** in advance by `cost`, and by the paper's
-# **formula**.
+# The bytes grow with $p$, but stay below twice the array. (The time of the additions is left out: this cluster computes
+# instantly.) The table compares what is **measured** in the trace of a run, what `cost` has **counted** in advance, and
+# the paper's **formula**.
 
 # %%
 print("ranks    bytes sent by a rank / n               time of the ring, ms       time through one")
@@ -203,8 +204,8 @@ for p in (2, 4, 8, 16):
     )
 
 # %% [markdown]
-# No all-reduce lets its busiest rank send fewer bytes, as Patarasuk and Yuan (2009) prove. The price of the ring is its
-# many steps, each of which costs an α. For a *short* array that latency is nearly all of the time:
+# In no all-reduce does the busiest rank send fewer bytes, as Patarasuk and Yuan (2009) prove. The price of the ring is
+# its many steps, each of which costs α. For a *short* array, this latency is nearly all of the time:
 
 # %%
 sizes = [2**k for k in range(3, 26)]
@@ -220,14 +221,14 @@ with style.styled():
     ax.set_xticks(sizes[1::4], [style.size(n) for n in sizes[1::4]])
     ax.minorticks_off()
     ax.legend()
-    style.title(fig, f"On 64 ranks the ring is latency-bound up to arrays of about {style.size(half)}")
+    style.title(fig, f"On {p} ranks the ring is latency-bound up to arrays of about {style.size(half)}")
 fig
 
 # %% [markdown]
 # ## The same function on real processes
 #
-# Nothing in `ring` says that its ranks are virtual. `world="mpi"` runs it on four processes under `mpirun`; functions
-# defined in this notebook are sent to them.
+# Nothing in `ring` says that its ranks are virtual. `world="mpi"` runs it on four processes under `mpirun`, and sends
+# them the functions that this notebook defines.
 
 
 # %%
@@ -254,14 +255,14 @@ else:
     print(f"each rank sent {messages} messages, {num_bytes} bytes in all, as the virtual ranks did")
 
 # %% [markdown]
-# If a rank raises an exception, all processes end, and its traceback appears here, with the rank's number. If you
-# interrupt the kernel (the square button), the processes end with the cell: none is left running.
+# If a rank raises an exception, all processes end, and the traceback appears here with the rank's number. If you
+# interrupt the kernel (the square button), the processes end, too.
 #
 # ## When it goes wrong
 #
 # A send may have to wait until its receiver is ready. If all ranks send first and receive afterwards, no receive ever
-# starts. On real machines such a program hangs only sometimes, for large arrays; virtual ranks report at once which
-# rank waits for which:
+# starts. On real machines such a program hangs only sometimes, for large arrays. In the virtual world it fails at once,
+# and the error says which rank waits for which:
 
 
 # %%
@@ -277,7 +278,7 @@ except sd.DeadlockError as error:
     print(error)
 
 # %% [markdown]
-# What if the messages match, but carry the wrong chunks? Below is a ring with one mistake. Look at its result on four
+# What if the messages match, but carry the wrong chunks? Below is a ring with one mistake. Look at its steps on four
 # ranks, then find the mistake.
 
 
@@ -308,16 +309,17 @@ puzzle(3).check(broken)
 # ## To take along
 #
 # * All-reduce is a reduce-scatter followed by an all-gather.
-# * On a ring each rank sends $2\frac{p-1}{p}n$ bytes: less than $2n$ on any number of ranks, and no algorithm's busiest
-#   rank sends less.
-# * It takes $2(p-1)$ steps: for short arrays, or very many ranks, the α of each step dominates.
+# * On a ring each rank sends $2\frac{p-1}{p}n$ bytes: less than $2n$ on any number of ranks. In no algorithm does the
+#   busiest rank send less.
+# * The ring takes $2(p-1)$ steps: for short arrays, or very many ranks, the α of each step dominates.
 #
-# **Try:** `watched("all_reduce", "ring", 5)`; in a new cell, a slow rank, `plain = plain.with_(slow={2: 3.0})`, and the
-# timeline of `timed(late, 4)`, where `late(x, comm)` is `comm.compute(seconds=1e-3)` followed by the ring: who waits
-# for whom? Puzzles 1, 2, 5, 8 and 9 (`puzzle(1)` shows the task).
+# **Try:** Draw the steps on five ranks. Make rank 2 slow, with `plain = plain.with_(slow={2: 3.0})`; define `late(x,
+# comm)` as `comm.compute(seconds=1e-3)` followed by `ring(x, comm)`, and draw the timeline of `timed(late, 4)`: who
+# waits for whom? Solve puzzles 1, 2, 5, 8 and 9 (`puzzle(1)` shows the task).
 #
 # **Read:** [`simdist/collectives/ring.py`](../simdist/collectives/ring.py), this code for any operation and any order
-# of the ranks; [`simdist/cluster/network.py`](../simdist/cluster/network.py), how long a message takes; Patarasuk and
-# Yuan 2009, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, J. Parallel Distrib. Comput. 69(2).
+# of the ranks; [`simdist/cluster/network.py`](../simdist/cluster/network.py), the model of the time of a message;
+# Patarasuk and Yuan 2009, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, J. Parallel Distrib.
+# Comput. 69(2).
 #
-# **Next:** [the zoo of collectives](02_collectives.ipynb): other ways, and when they are faster.
+# **Next:** [the zoo of collectives](02_collectives.ipynb): other algorithms, and when they are faster.

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 3. Who waits for whom
 #
-# If each step needs the gradients of all workers, each step takes as long as the slowest of them. What if no worker
-# waited? Then updates are applied to weights that have changed in the meantime. This notebook measures both costs.
+# If each step needs the gradients of all workers, it takes as long as the slowest of them. What if no worker waited?
+# Then gradients are applied to weights that have changed in the meantime. This notebook measures both costs.
 #
-# You need no MPI. Times are virtual: a slow worker is slow by exactly the factor that you set.
+# You do not need MPI. Times are virtual: a slow worker is slow by exactly the factor that you set.
 
 # %%
 from math import inf
@@ -42,8 +42,8 @@ from simdist.plots import Point, consensus, loss_race, staleness, timeline, wait
 # ## A server, eight workers, and one of them is slow
 #
 # The task: predict the next byte of Python programs with a small network. Its loss is the mean of -ln p, where p is the
-# probability that it gave to the byte that actually came (in *nats* per byte). A *parameter server* (rank 0) holds the
-# weights. A worker computes a gradient on its part of a batch, *pushes* it to the server, and *pulls* the weights.
+# probability that the network gave to the byte that follows (in *nats* per byte). A *parameter server* (rank 0) holds
+# the weights. A worker computes a gradient on its part of a batch, *pushes* it to the server, and *pulls* the weights.
 # Computing takes about 10 ms, with some variation; rank 4 takes four times as long.
 
 # %%
@@ -63,8 +63,7 @@ def served(comm, rule, times, seconds, rate):
     model = network()
     gradient = ModelGradient(model, batches, comm.rank - 1, comm.size - 1)
     server = ParameterServer(1, rule, compute_time=times)
-    over = lambda: comm.clock() > seconds  # noqa: E731
-    return train(comm, first_weights(model), gradient, 10**6, rate, server, asked=over)
+    return train(comm, first_weights(model), gradient, 10**6, rate, server, asked=lambda: comm.clock() > seconds)
 
 
 def race(rule, times=slow, seconds=SECONDS, rate=0.3):
@@ -75,9 +74,9 @@ all_in_step = race(synchronous())
 timeline(all_in_step.trace, ranks=range(6), start_s=0.3, end_s=0.5)
 
 # %% [markdown]
-# Blue is computing, hatched is waiting; ranks 6 to 8 look like 5. All workers start each step together; seven finish
-# early and wait for the new weights until rank 4 has pushed its gradient too. Now without waiting: each update is
-# applied as soon as it arrives.
+# Blue is computing, hatched is waiting. (Ranks 6 to 8, not drawn, look like rank 5.) All workers start each step
+# together; seven finish early and wait for the new weights until rank 4, too, has pushed its gradient. Now without
+# waiting: the server applies each gradient as soon as it arrives.
 
 # %%
 nobody_waits = race(asynchronous())
@@ -86,7 +85,7 @@ timeline(nobody_waits.trace, ranks=range(6), start_s=0.3, end_s=0.5)
 # %% [markdown]
 # ## Three rules
 #
-# Between the two lies *bounded staleness*: no worker may be more than s steps ahead of the slowest. After 1.5 s all are
+# *Bounded staleness* is a compromise: no worker may be more than s steps ahead of the slowest. After 1.5 s all are
 # asked to stop:
 
 # %%
@@ -96,8 +95,8 @@ waiting({name: run.trace for name, run in runs.items()})
 
 # %% [markdown]
 # No worker stops in the middle of a step. With bounded staleness, the workers ahead stop first, and the slow one goes
-# on until it has caught up with them: that is the white space in the middle picture. To give all rules the same time,
-# the comparison below counts only steps that ended within it:
+# on until it has caught up: that is the white space in the middle picture. To give all rules the same time, the
+# comparison below counts only steps that ended within 1.5 s:
 
 
 # %%
@@ -120,14 +119,14 @@ for name, run in runs.items():
 loss_race({name: points(run) for name, run in runs.items()}, unit="nats per byte")
 
 # %% [markdown]
-# On the left, by steps; on the right, by time. Per step the rules learn about equally well, but in the same time the
-# asynchronous workers make far more steps. With the bound, the fast ones are soon waiting for the slow one again: a
-# bound helps against workers that are slow *now and then*, not against one that is always slow.
+# The left plot shows the loss by steps, the right one by time. Per step the rules learn about equally well, but in the
+# same time the asynchronous workers make far more steps. With the bound, the fast workers soon wait for the slow one
+# again: a bound helps against workers that are slow *now and then*, not against one that is always slow.
 #
 # ## What it costs not to wait
 #
-# The *staleness* of an update is the number of other updates that were applied between the pull of the weights it was
-# computed with and its own application. In synchronous training it is 0.
+# A worker pulls weights, computes a gradient with them, and pushes it. The *staleness* of its update is the number of
+# other updates that the server applies in between. In synchronous training it is 0.
 
 # %%
 stale = {name: run.results[0].counts.staleness for name, run in runs.items()}
@@ -145,8 +144,8 @@ of = {w: [t for t, (by, _) in zip(counts.staleness, counts.applied, strict=True)
 print("mean staleness by worker:", ", ".join(f"{np.mean(found):.1f}" for found in of.values()))
 
 # %% [markdown]
-# A stale gradient points downhill from where the weights used to be. To see what that does, take the simplest loss of
-# all, $\frac12 w^2$, whose gradient is $w$, without noise. A step with learning rate η leaves $(1 - η)$ of $w$, so
+# A stale gradient points downhill from where the weights used to be. To see the effect, take the simplest loss,
+# $\frac12 w^2$, whose gradient is $w$, without noise. A step with learning rate η leaves $(1 - η)$ of $w$, so
 # synchronous training converges for any η below 2.
 
 
@@ -165,13 +164,13 @@ for rate in (0.2, 0.5, 1.0, 1.5, 1.9):
     print(f"{rate:4} {left[0]:13.1e} {left[1]:14.1e}")
 
 # %% [markdown]
-# Small rates do no harm, because each update is small. With large rates, a run that would converge in synchronous
-# training oscillates ever more widely when gradients arrive late.
+# At small rates late gradients do no harm, because each update is small. At larger rates they slow convergence down. At
+# the largest rate, $w$ ends farther from the minimum than it started, although synchronous training converges.
 #
 # ## The bound on staleness is exact
 #
 # `s` bounds how many steps ahead of the slowest a worker may be when it *begins* a step. So whenever a worker ends step
-# c, the slowest has ended at least step c-s-1.
+# c, every other worker has ended step c-s-1.
 
 # %%
 print("    s   most ahead   mean staleness   share of the time waited")
@@ -187,9 +186,9 @@ for s in (0, 1, 3, 10, inf):
     assert ahead <= s
 
 # %% [markdown]
-# With s = 0 all workers compute with the same weights, as in synchronous training; but their updates are applied one by
-# one, so most of them come after others and count as stale. The larger s is, the less the workers wait, and the staler
-# the updates.
+# With s = 0 all workers compute with the same weights, as in synchronous training; but the server applies their updates
+# one by one, so all but the first of each step count as stale. The larger s is, the less the workers wait, and the
+# staler the updates are.
 #
 # ## Backup workers
 #
@@ -203,7 +202,7 @@ STEPS = 400
 
 
 def steps_only(comm, backups):
-    """Only waiting: an empty gradient that takes exponentially distributed time."""
+    """Steps that only take time: the gradient is zero, and takes exponentially distributed time."""
     nothing = np.zeros(1)
     server = ParameterServer(1, Synchronous(backups), compute_time=Exponential(1.0))
     return train(comm, nothing, lambda w, step: (0.0, nothing), STEPS, 0.1, server)
@@ -221,14 +220,15 @@ for backups in (0, 1, 2, 4):
     assert abs(seconds / formula - 1) < 0.1
 
 # %% [markdown]
-# The first few backups save the most: it is the last of many workers that takes so long.
+# The first few backup workers save the most, because the last of many workers is much later than the others.
 #
 # ## Without a server: gossip
 #
-# No rank has *the* weights. Each rank has its own, and averages them with those of its neighbours on a graph; the
-# matrix W holds the averaging weights. Without gradients, ranks that start apart converge to the mean of all; each
-# round leaves at most the share $\max(\lambda_2, |\lambda_n|)^2$ of their disagreement (squared distance from the
-# mean).
+# In *gossip* there is no central copy of the weights. Each rank has its own, and averages them with those of its
+# neighbours on a graph; the matrix W holds the averaging coefficients. Without gradients, ranks that start apart
+# converge to their common mean. Each round leaves at most the share $\max(\lambda_2, |\lambda_n|)^2$ of the *consensus
+# error*, the squared distance from the mean; $\lambda_2$ and $\lambda_n$ are the second largest and the smallest
+# eigenvalue of W.
 
 
 # %%
@@ -245,12 +245,12 @@ agreed = {name: sd.run(agree, 16, args=(graph, 25)).trace for name, graph in sha
 consensus(agreed, {name: metropolis(graph).contraction for name, graph in shapes.items()}, width=5.0)
 
 # %% [markdown]
-# On a ring, news from the far side takes many rounds to arrive; a rank of the exponential graph is connected to the
-# ranks 1, 2, 4, … places away.
+# On a ring, values from the far side take many rounds to arrive. A rank of the exponential graph is connected to the
+# ranks 1, 2, 4, … places away; its rounds take longer, because it has more neighbours.
 #
-# Now with gradients, and the slow worker again. In **D-PSGD** a rank waits only for its neighbours; but they wait for
-# theirs, so slowness spreads round the graph. In **AD-PSGD** a rank averages with one neighbour at a time, whenever it
-# is ready.
+# Now with gradients, and with the slow worker again. In **D-PSGD** a rank waits only for its neighbours; but they wait
+# for theirs, so the delay spreads over the graph. In **AD-PSGD** a rank that is ready averages with one neighbour, and
+# does not wait for the others.
 
 
 # %%
@@ -259,13 +259,16 @@ def gossiped(comm, method, steps, seconds):
     gradient = ModelGradient(model, batches, comm.rank, comm.size)
     times = Slowed(steady, {3: 4.0})  # the same worker as before: there rank 0 was the server
     worker = Worker(comm, first_weights(model), gradient, 0.3, compute_time=times)
-    over = lambda: comm.clock() > seconds  # noqa: E731
+
+    def over():
+        return comm.clock() > seconds
+
     if method == "D-PSGD":
         d_psgd(worker, metropolis(graphs.ring(comm.size)), steps, asked=over)
     else:
         ad_psgd(worker, graphs.bipartite(comm.size), steps, asked=over)
-    told = zip(worker.times_s, worker.losses, strict=True)
-    return [Point(i, t, loss) for i, (t, loss) in enumerate(told) if t <= seconds]
+    steps_made = zip(worker.times_s, worker.losses, strict=True)
+    return [Point(i, t, loss) for i, (t, loss) in enumerate(steps_made) if t <= seconds]
 
 
 found = {name: points(runs[name]) for name in ("synchronous", "asynchronous")}
@@ -276,10 +279,13 @@ for method in ("D-PSGD", "AD-PSGD"):
 loss_race(found, unit="nats per byte")
 
 # %% [markdown]
+# In D-PSGD all workers make about as many steps as the slow one, as in synchronous training. In AD-PSGD only the slow
+# one is slow, as in asynchronous training, but no server is needed.
+#
 # ## On real processes
 #
-# The same rules on four processes: one server and three workers, of which rank 2 is four times slower because it
-# sleeps. Each line shows what share of its time each rank waited.
+# The same rules run on four processes: one server and three workers, of which rank 2 sleeps, so it takes four times as
+# long. Each line shows the share of its time that each rank waited.
 
 # %%
 try:
@@ -292,12 +298,12 @@ except sd.WorldUnavailable as missing:
 #
 # * In synchronous training, every step takes as long as its slowest worker. In asynchronous training, gradients are
 #   stale by about p-1 updates, which is harmless only while the learning rate is small enough.
-# * A bound on staleness evens out random delays. It does not help against a worker that is always slow.
+# * A bound on staleness absorbs random delays. It does not help against a worker that is always slow.
 # * Backup workers save the time of the slowest few, at the price of discarded work.
-# * Gossip needs no server: what one rank learns reaches all others in as many rounds as the diameter of the graph.
+# * Gossip needs no server: an update of one rank reaches all others in as many rounds as the diameter of the graph.
 #
-# **Try:** `Slowed(steady, {})`, with no slow worker: is asynchrony still faster? `sigma=1.0`.
-# `metropolis(graphs.complete(16))`. Puzzles 21 and 22.
+# **Try:** Set `slow = Slowed(steady, {})`, with no slow worker: is asynchronous training still faster? Set `sigma=1.0`.
+# Add `graphs.complete(16)` to `shapes`. Solve puzzles 21 and 22.
 #
 # **Read:** [`asynchronous/parameter_server/consistency.py`](../simdist/asynchronous/parameter_server/consistency.py),
 # all three rules on one page; [`asynchronous/gossip.py`](../simdist/asynchronous/gossip.py);

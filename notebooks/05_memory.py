@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 5. Where the memory goes
 #
-# A model of one and a half billion weights fits on a USB stick. Training it fills a large GPU. With what, and which
-# part of that does a rank not need to hold?
+# A model of one and a half billion weights fits on a USB stick. Training it takes many times as much memory. What fills
+# this memory, and which part of it does a rank not need to hold?
 #
 # You need Python and NumPy, but no GPU: the models here have their true sizes, but no data. A *phantom* array has a
-# shape and a dtype but no contents, so eight virtual ranks can train GPT-2 XL on eight simulated H100s in this process,
-# and everything except the loss is as in a real run.
+# shape and a dtype but no contents, so eight virtual ranks can train GPT-2 XL on eight simulated H100s in this process.
+# Every message and every allocation has the size that it has in a real run.
 
 # %%
 from functools import partial
@@ -32,8 +32,8 @@ H100 = preset("h100")
 # %% [markdown]
 # ## Sixteen bytes per weight
 #
-# The standard today is Adam in *mixed precision*: forward and backward compute in 16 bits, and the update in 32. For
-# each weight a rank then keeps:
+# Today's standard is Adam in *mixed precision*: forward and backward compute in 16 bits, the update in 32. For each
+# weight, a rank then keeps:
 
 # %%
 xl = Shape(layers=48, width=1600, heads=25, context=1024, vocabulary=50257)  # GPT-2 XL
@@ -45,14 +45,14 @@ total = sum(per_weight.values())
 print(f"{'all':>14}  {total:2} bytes  {total * weights / GIB:6.2f} GiB for {weights:,} weights")
 
 # %% [markdown]
-# The weights themselves are an eighth of it. The last three parts are the *optimizer state*: what the update remembers
-# from step to step. And this is before any token has gone in.
+# The weights themselves are an eighth of the total. The last three parts are the *optimizer state*, which the update
+# keeps from step to step. All of this is needed before the model has read a single token.
 #
 # ## The ledger
 #
-# A *ledger* records which memory is in use, and for what. Code that allocates a lasting array tells the ledger; when
-# the array is freed, the ledger subtracts it. Below, one rank trains on two texts (sequences) of 1,024 tokens, with a
-# ledger that reads the rank's own clock.
+# A *ledger* records which memory is in use, and for what. Code that allocates a lasting array reports it to the ledger,
+# which subtracts the array when it is freed. Below, one rank trains on two texts (sequences) of 1,024 tokens, with a
+# ledger that reads the rank's clock.
 
 # %%
 adam = Recipe("adamw", precision=precision("bf16"))
@@ -81,11 +81,11 @@ alone = sd.run(train, ranks=1, cluster=H100, args=(xl, 0, TEXTS)).results[0]
 memory(alone.moments)
 
 # %% [markdown]
-# Forward is the rising slope: each layer leaves *activations* that its backward will need. Backward is the falling one,
-# because it frees them in the opposite order. The peak is where one ends and the other begins.
+# Forward is the rising slope: each layer keeps *activations* that its backward will need. Backward is the falling
+# slope: it frees them in the opposite order. The peak is where forward ends and backward begins.
 #
-# All of this was predictable. **Measured** is what the ledger recorded; **predicted** is computed from the model's
-# shape before anything runs; the third column is what the **papers** count.
+# All of this can be predicted. **Measured** is the ledger's record; **predicted** is computed from the model's shape
+# before anything runs; the third column is the **papers'** count.
 
 # %%
 promised = replicated_memory(weights, adam, xl, sequences=TEXTS)
@@ -96,8 +96,8 @@ for category, measured, predicted, paper in memory_rows(alone, promised):
     assert predicted is None or predicted == measured
 
 # %% [markdown]
-# *Buffers* are the arrays passed from one layer to the next. The papers count more activations than are kept here;
-# where the two differ by much, and why:
+# *Buffers* are the arrays passed from one layer to the next. The papers count more activations than are kept here.
+# These are the largest differences, and their reasons:
 
 # %%
 for entry in activations(xl, sequences=TEXTS):
@@ -110,7 +110,7 @@ for entry in activations(xl, sequences=TEXTS):
 #
 # In data parallelism every rank keeps all of this, and after each step all of them hold the same weights, the same
 # master weights, the same $m$ and the same $v$. *ZeRO*, the zero redundancy optimizer, lets each of $p$ ranks keep only
-# $1/p$, in three stages of sharding:
+# $1/p$, in three stages:
 #
 # * **stage 1**: the optimizer state. Each rank updates its shard of the weights, then all gather the shards;
 # * **stage 2**: also the gradients. A rank receives only the sums for the weights that it will update;
@@ -155,13 +155,13 @@ with style.styled():
 fig
 
 # %% [markdown]
-# What remains is mostly activations. They belong to a rank's own texts, so no other rank holds them: there is no
+# Most of what remains is activations. They belong to a rank's own texts, and no other rank holds them, so there is no
 # redundancy for ZeRO to remove.
 #
 # ## What it costs
 #
-# Stages 1 and 2 replace the all-reduce by a reduce-scatter of gradients and an all-gather of weights, which is what an
-# all-reduce consists of (notebook 1): the same bytes. Stage 3 gathers the weights once more, for backward.
+# Stages 1 and 2 replace the all-reduce by a reduce-scatter of gradients and an all-gather of weights, the two halves of
+# an all-reduce (notebook 1), so they send the same bytes. Stage 3 gathers the weights once more, for backward.
 
 # %%
 print("                elements sent per rank and weight      time of a step")
@@ -180,9 +180,9 @@ assert times[3] <= times[0]
 # %% [markdown]
 # Stage 3 sends more, yet its step takes no longer than that of data parallelism: most of its communication overlaps
 # with computation, and each rank updates only an eighth of the weights. You can see it below, for a smaller model on 4
-# ranks in stage 3, with each rank's memory under its two streams. In Jupyter this is an interactive page: the **wheel**
-# zooms, **dragging** moves, and a **click** on a collective draws its messages. (`simdist plot trace.json --html` does
-# the same for any recorded run.)
+# ranks in stage 3. In Jupyter the first cell shows an interactive page, with each rank's memory under its two streams:
+# the **wheel** zooms, **dragging** moves, and a **click** on a collective draws its messages. (`simdist plot trace.json
+# --html` makes such a page of any recorded run.) The second cell draws a static picture.
 
 # %%
 small = Shape(layers=3, width=1024, heads=16, context=512)
@@ -194,16 +194,15 @@ timeline_page(small_run.trace, ranks=[0, 1], start_s=first.start_s)
 small_run.trace.plot(ranks=[0, 1], start_s=first.start_s)
 
 # %% [markdown]
-# While layer *i* computes, the weights of layer *i* + 1 are being gathered. A gathered layer is needed only briefly:
+# While layer *i* computes, the weights of layer *i* + 1 are being gathered. A gathered layer is needed only briefly;
 # the ledger counts it as *communication*.
 #
 # ## Several nodes: which ranks share?
 #
-# On one node that works well. On several, stage 3 gathers every layer over the network. In *hybrid sharding* the ranks
-# of one node share a model, and each node holds a replica: weights are gathered inside the node, and only sums of
-# shards go between nodes, once per step. That takes more memory; how much time it saves depends on the network. Below
-# are four nodes of eight H100s: with a 400 Gb/s network card for each GPU, and with one card of 100 Gb/s for all eight,
-# as rented nodes often have.
+# That works well on one node. On several, stage 3 gathers every layer over the network. In *hybrid sharding* the ranks
+# of a node share one replica of the model: weights are gathered inside the node, and only sums of shards go between
+# nodes, once per step. That takes more memory; the time that it saves depends on the network. Below are four nodes of
+# eight H100s: with a 400 Gb/s network card for each GPU, and with one card of 100 Gb/s for all eight.
 
 # %%
 big = Shape(layers=24, width=2048, heads=16, context=2048, vocabulary=50257)
@@ -226,13 +225,13 @@ for shards, name in {32: "all 32 share one", 8: "each node has one", 1: "each ra
 assert slow_s[8] < min(slow_s[32], slow_s[1])
 
 # %% [markdown]
-# With fast cards all of this communication overlaps with computation, so sharding by node only costs memory, and a
-# longer update; with the slow card it is the fastest.
+# With fast cards, sharding by node saves no time: it only takes more memory, and a longer update. With the slow card it
+# is the fastest.
 #
 # ## Is it still the same training?
 #
-# Now with real arrays. A small GPT, 4 ranks, random bytes to learn, float64, five steps, with data parallelism and with
-# each stage. Do the weights agree?
+# Now with real arrays: a small GPT learns random bytes on 4 ranks, for five steps in float64, with data parallelism and
+# with each stage. Do the weights agree?
 
 
 # %%
@@ -263,10 +262,10 @@ for stage in (1, 2, 3):
 #
 # ## Activations: recompute them
 #
-# What backward needs can be kept, or computed again. *Selective* recomputation discards what attention derives from its
-# queries, keys and values, which is much memory and little work; *full* recomputation keeps only the input of each
-# block and runs its forward a second time. *FlashAttention* never stores the matrix of probabilities: it computes the
-# scores of one tile of queries and keys, uses and discards them, and backward recomputes them.
+# The activations for backward can be kept, or computed again. *Selective* recomputation discards what attention
+# computes from its queries, keys and values, which takes much memory and little work. *Full* recomputation keeps only
+# the input of each block and runs its forward a second time. *FlashAttention* never stores the matrix of probabilities:
+# it computes the scores of one tile of queries and keys, uses them and discards them; backward recomputes them.
 
 # %%
 ways = {}
@@ -297,14 +296,14 @@ with style.styled():
 fig
 
 # %% [markdown]
-# Flash saves as much memory as selective recomputation, and time too, although it does more arithmetic: scores that
-# never leave the chip do not go through its memory, which is slow compared with its arithmetic. To save more of the
-# activations, you have to recompute all of them.
+# Flash saves as much memory as selective recomputation. It also saves time, although it does more arithmetic than
+# without recomputation: its scores never leave the chip, so they do not go through the device's memory, which is slow
+# compared with the arithmetic. Full recomputation saves the most memory, and takes the most time.
 #
 # ## Offload: memory that is not on the device
 #
-# The host has memory too. Put the optimizer state there, and run the update there: then gradients go down the PCIe
-# link, and new weights come back up, 2 bytes each way for every weight of the rank's shard.
+# The host has memory, too. You can keep the optimizer state there, and run the update there. Then gradients go over the
+# PCIe link to the host, and new weights come back: 2 bytes each way for every weight of the rank's shard.
 
 # %%
 print("GPT-2 XL, ZeRO 2, 8 ranks           GiB on the device    time of a step")
@@ -320,8 +319,8 @@ for name, what in {"all on the device": (), "optimizer state on the host": ("opt
 # %% [markdown]
 # ## Fewer bytes per number
 #
-# Why not keep everything in 16 bits? An update adds something small to something large, and bfloat16 has only 8
-# significant bits for the sum:
+# Why not keep everything in 16 bits? An update adds a small number to a large one, and bfloat16 has only 8 significant
+# bits for the sum:
 
 # %%
 w, update = 1.0, 1e-3
@@ -332,8 +331,8 @@ for name in ("float32", "bf16"):
     print(f"1 + 100 x 0.001 in {name:8} = {float(x):.4f}")
 
 # %% [markdown]
-# Nothing has changed at all: each update is too small for the last bit. That is why there are 32-bit *master weights*,
-# and why mixed precision saves activations and messages, but none of the 16 bytes per weight:
+# In bf16 the sum has not changed: each update is smaller than half of the last bit. That is why there are 32-bit
+# *master weights*, and why mixed precision halves activations and messages, but saves none of the 16 bytes per weight:
 
 # %%
 for name, optimizer in (("float32", "adamw"), ("bf16", "adamw"), ("bf16", "adamw8bit")):
@@ -348,8 +347,8 @@ for name, optimizer in (("float32", "adamw"), ("bf16", "adamw"), ("bf16", "adamw
 #
 # ## Does it fit?
 #
-# Everything can be predicted before it runs, so whether a model fits is a matter of arithmetic. Below, for models of
-# the sizes of the GPT-3 family, the first ZeRO stage that fits into 80 GB, with one text per rank and full
+# Memory can be predicted before anything runs, so you can compute whether a model fits. For models of the GPT-3
+# family's sizes, the table shows the first ZeRO stage that fits into 80 GB, with one text per rank and full
 # recomputation. (Stage 0 is plain data parallelism.)
 
 # %%
@@ -372,7 +371,7 @@ for name, (layers, width, heads) in family.items():
     print(f"{name:11}" + "".join(f"{cell:>8}" for cell in cells))
 
 # %% [markdown]
-# Where it says *no*, data parallelism alone is not enough, with any sharding. The next notebooks split the layers
+# Where the table says *no*, data parallelism is not enough, with any stage of ZeRO. The next notebooks split the layers
 # themselves.
 #
 # ## To take along
@@ -383,9 +382,9 @@ for name, (layers, width, heads) in family.items():
 #   sharding keeps most of that traffic inside nodes.
 # * Activations belong to a rank's own texts. Recomputation trades them for time; more data parallel ranks do not help.
 #
-# **Try:** `TEXTS = 8` in the first run: which category grows? Which stage would you choose for 1.3 B on 8 ranks with 16
-# texts each, and which without recomputation (`recompute="none"`)? `memory(runs[3].results[0].moments)` shows how the
-# memory of stage 3 rises and falls. Puzzles 18 and 19.
+# **Try:** Set `TEXTS = 8` in the first run: which category grows? Which stage would you choose for 1.3 B on 8 ranks
+# with 16 texts each, and which without recomputation (`recompute="none"`)? Draw `memory(runs[3].results[0].moments)`:
+# how does the memory of stage 3 rise and fall? Solve puzzles 18 and 19.
 #
 # **Read:** [`simdist/parallel/zero/zero.py`](../simdist/parallel/zero/zero.py) (Rajbhandari, Rasley, Ruwase, He 2020,
 # *ZeRO*, arXiv 1910.02054); [`simdist/nn/memory.py`](../simdist/nn/memory.py) (Korthikanti et al. 2022, *Reducing

@@ -2,10 +2,10 @@
 # # 6. Tensor and sequence parallel
 #
 # A layer may be too large for one device, or too slow on it. And a text (a sequence of tokens) may be so long that its
-# activations alone do not fit. How do several ranks share *one layer*, and how do they share *one sequence*?
+# activations do not fit. How do several ranks share *one layer*, and how do they share *one sequence*?
 #
-# You need Python and NumPy, and it helps to have read [where the memory goes](05_memory.ipynb), which introduces
-# phantom arrays and the ledger. One cell at the end runs on four real processes, if there is an MPI.
+# You need Python and NumPy. It helps to have read [where the memory goes](05_memory.ipynb), which introduces phantom
+# arrays and the ledger. One cell near the end runs on four real processes, if MPI is installed.
 
 # %%
 from dataclasses import replace
@@ -38,8 +38,8 @@ H100 = preset("h100")  # nodes of eight, NVLink inside, InfiniBand between
 # $$ x\,[A_0 | A_1] = [x A_0 | x A_1] \qquad\qquad
 # [z_0 | z_1] \begin{bmatrix} B_0 \\ B_1 \end{bmatrix} = z_0 B_0 + z_1 B_1 $$
 #
-# A rank that has all of $x$ computes its own features of $z$, applies the relu to them, and computes from them a
-# *partial sum* of $y$, all without a message. One all-reduce adds up the partial sums.
+# Every rank has all of $x$. It computes its own columns of $z$, applies the relu to them, and multiplies them by its
+# rows of $B$. The result is a *partial sum* of $y$. So far no message was needed; one all-reduce adds the partial sums.
 
 # %%
 random = np.random.default_rng(0)
@@ -59,13 +59,13 @@ def columns_then_rows(comm):
 
 whole = relu(x @ A) @ B
 run = sd.run(columns_then_rows, ranks=4)
-print("largest difference from one rank:", max(np.abs(y - whole).max() for y in run.results))
+print(f"largest difference from one rank: {max(np.abs(y - whole).max() for y in run.results):.0e}")
 assert all(np.allclose(y, whole) for y in run.results)
 
 # %% [markdown]
-# What if you split the other way round, first by rows, then by columns? Then $x A$ is a sum over ranks, and
-# $\text{relu}(a + b) \ne \text{relu}(a) + \text{relu}(b)$, so there must be an all-reduce *between* the two, of an
-# array four times as wide, and an all-gather after them:
+# What if you split the other way round, first by rows, then by columns? Then $x A$ is a sum over ranks. Because
+# $\text{relu}(a + b) \ne \text{relu}(a) + \text{relu}(b)$, you need an all-reduce *between* the two, of an array four
+# times as wide, and an all-gather after them:
 
 
 # %%
@@ -86,10 +86,10 @@ for name, found in (("columns, then rows", run), ("rows, then columns", other)):
 # %% [markdown]
 # ## A whole model
 #
-# The other half of a block, attention, is made for this split: its heads are independent, so each rank gets some heads
-# (columns of the queries, keys and values), and the matching rows of the projection after them. That leaves the
-# embedding and the logits, which are split along the vocabulary. `MeshParts` gives a GPT its pieces, for a *mesh* of
-# ranks with named axes; the axis that shares layers is `tp`, *tensor parallel*.
+# The other half of a block, attention, can be split in the same way. Its heads are independent, so each rank gets some
+# heads (columns of the queries, keys and values), and the matching rows of the projection after them. That leaves the
+# embedding and the logits, which are split along the vocabulary. `MeshParts` splits a GPT over a *mesh*, a grid of
+# ranks with named axes. Along the axis `tp`, *tensor parallel*, ranks share layers.
 
 # %%
 small = Shape(layers=1, width=24, heads=4, context=8, vocabulary=32)
@@ -103,15 +103,16 @@ def places(comm):
 shards(sd.run(places, ranks=4).results)
 
 # %% [markdown]
-# Everything large is split. Grey parameters are replicated on all ranks: norms, the biases of the row-parallel layers,
-# the position embedding.
+# Here nearly everything large is split. Grey parameters are replicated on all ranks: norms, the biases of the
+# row-parallel layers, the position embedding.
 #
 # ## What it costs
 #
 # Each block all-reduces twice in forward, once after attention and once after the MLP, and twice in backward, where the
 # gradient with respect to $x$ is a sum over the ranks. For an all-reduce of $n$ bytes a rank sends $2n\frac{t-1}{t}$,
 # so with $b$ sequences of $s$ tokens and a width of $h$ it sends $8\,bsh\frac{t-1}{t}$ numbers per block. Embedding and
-# logits need two more all-reduces. Here are four blocks of a model of width 4,096, with phantom arrays of true size:
+# logits need two more all-reduces. The table is for four blocks of a model of width 4,096, with phantom arrays of true
+# size:
 
 # %%
 wide = Shape(layers=4, width=4096, heads=32, context=2048)
@@ -131,7 +132,7 @@ def backward(comm, shape, sizes, **options):
 
 
 def measured(shape, sizes, **options):
-    """Seconds, how many 2-byte numbers rank 0 sent, and the bytes of its activations."""
+    """The seconds of a step, how many 2-byte numbers rank 0 sent in it, and the peak bytes of its activations."""
     ranks = int(np.prod(list(sizes.values())))
     run = sd.run(lambda comm: backward(comm, shape, sizes, **options), ranks, cluster=H100)
     step = next(s for s in run.trace if s.name == "step" and s.rank == 0)
@@ -170,13 +171,13 @@ with style.styled():
 fig
 
 # %% [markdown]
-# Tensor parallelism communicates in every layer, and its messages overlap with nothing, because the next product needs
-# their sum. So it stays inside a node, where links are fast.
+# Tensor parallelism communicates in every layer, and its messages do not overlap with computation, because the next
+# product needs their sum. So use it inside a node, where links are fast.
 #
 # ## The rest of the layer
 #
-# Between the split layers, every rank does the same work on the same $x$: norms, dropout, residual sums. They take
-# little time, but every rank keeps a copy of their activations. *Megatron's sequence parallelism* splits this stretch
+# Between the split layers, every rank does the same work on the same $x$: norms, dropout, residual sums. This work
+# takes little time, but every rank keeps a copy of its activations. *Megatron's sequence parallelism* splits this work
 # **along the tokens**. The all-reduce separates into its two halves: a reduce-scatter leaves each rank with some of the
 # tokens, and an all-gather collects them again where the next split layer begins.
 
@@ -187,17 +188,18 @@ for name, shared in (("norms etc. kept on all ranks", False), ("norms etc. split
     print(f"{name:34}{activations / 2**20:8.1f} MiB{sent / block:18.2f}")
 
 # %% [markdown]
-# (More numbers are sent, because the gathered input is not kept either: backward gathers it again.)
+# (Ranks send more numbers, because they do not keep the gathered input either: backward gathers it again.)
 #
 # ## Splitting the sequence
 #
-# Now the other direction. Let each of $p$ ranks have $1/p$ of the *tokens* of every sequence, from the first layer to
-# the last. Most layers work on each token separately and need no change. Only attention does: each query needs all keys
-# before it, wherever they are. There are two ways to bring them together.
+# Now the other direction. Give each of $p$ ranks $1/p$ of the *tokens* of every sequence, from the first layer to the
+# last. Most layers work on each token separately and need no change. Attention does: each query needs all keys before
+# it, on any rank. There are two ways to bring them together.
 #
-# * **Ulysses**: two all-to-alls. Before attention, each rank sends away most heads of its own tokens and receives all
-#   tokens of its own heads. Attention itself is then the ordinary one. After it, the other way round.
-# * **Ring attention**: queries stay, and the keys and values of all ranks go round the ring, one block at a time. A
+# * **Ulysses** needs two all-to-alls. Before attention, each rank sends the other heads of its own tokens and receives
+#   the other tokens of its own heads, so that it can compute ordinary attention. Afterwards, the second all-to-all
+#   reverses this.
+# * In **ring attention** queries stay, and the keys and values of all ranks go round a ring, one block at a time. A
 #   running softmax accumulates each query's result over the blocks, so no rank ever holds all keys.
 
 # %%
@@ -230,15 +232,15 @@ for p in (2, 4, 8):
         assert error < 1e-12 and items(run) == formula
 
 # %% [markdown]
-# Both match attention on one rank, up to rounding. Ulysses sends less per rank the more ranks there are, while in the
-# ring all keys and values pass through every rank. But Ulysses needs at least as many heads as ranks, and ring
-# attention overlaps its messages with the work on the block that has already arrived.
+# Both match attention on one rank, up to rounding. With more ranks, a rank sends less in Ulysses, while in the ring all
+# keys and values pass through every rank. But Ulysses needs at least as many heads as ranks, and ring attention
+# overlaps its messages with the work on the block that has already arrived.
 #
 # ## Zigzag
 #
-# A causal query attends only to the keys *before* it. If ranks get consecutive parts of the sequence in order, the
-# first has the least to do, and all wait for the last. The remedy: cut the sequence into $2p$ parts, and give each rank
-# one from the front and one from the back.
+# A causal query attends only to its own token and those *before* it. If the ranks get consecutive parts of the sequence
+# in order, the first rank has the least to do, and all wait for the last. The remedy is to cut the sequence into $2p$
+# parts, and to give each rank one from the front and one from the back.
 
 # %%
 long = Shape(layers=1, width=4096, heads=32, context=32768)
@@ -254,7 +256,7 @@ for name, run in by_split.items():
     print(f"{name:9} the longest pass of ring attention takes {spent * 1e3:.1f} ms")
 
 # %% [markdown]
-# The timeline of two of the four ranks: while a rank works on one block of keys, the next is in flight.
+# The timeline shows two of the four ranks. While a rank works on one block of keys, the next block is in flight.
 
 # %%
 zigzag = by_split["zigzag"].trace
@@ -262,7 +264,7 @@ forward = next(s for s in zigzag if s.name == RINGS[0] and s.rank == 0)
 timeline(zigzag, ranks=[0, 1], start_s=forward.start_s, end_s=forward.end_s, arrows=True)
 
 # %% [markdown]
-# Here are a rank's messages in each pass, **counted** in advance and **measured** from the trace:
+# Here are the messages of a rank in each pass, **measured** in the trace and **counted** in advance:
 
 # %%
 for backwards, name in enumerate(RINGS):
@@ -277,8 +279,8 @@ for backwards, name in enumerate(RINGS):
 # %% [markdown]
 # ## How long can a sequence be?
 #
-# The memory for activations limits the length of a sequence. Each line doubles the sequence, and the ranks that share
-# it:
+# The memory for activations limits the length of a sequence. From each group of lines to the next, the sequence and the
+# number of ranks that share it double:
 
 # %%
 print("   tokens   ranks      activations/rank        time")
@@ -290,10 +292,10 @@ for p in (1, 2, 4, 8):
         print(f"{shape.context:9,}{p:8}{activations / GIB:15.2f} GiB{seconds * 1e3:15.1f} ms   {name}")
 
 # %% [markdown]
-# With ring attention a rank's memory stays the same from line to line. Ulysses takes more: each rank attends to the
-# whole sequence and stores all scores of its heads, which grow with the square of the length; with flash (notebook 5)
-# it never stores more than a tile of them. Time grows in all cases, because each query has more keys to attend to. It
-# grows most where all scores are stored, and not because of messages:
+# With ring attention, a rank's memory stays the same. Ulysses takes more: each rank attends to the whole sequence and
+# stores all scores of its heads, whose number grows with the square of the length; with flash (notebook 5) it never
+# stores more than a tile of them. Time grows in all cases, because each query attends to more keys. It grows most where
+# all scores are stored, but messages are not the reason:
 
 
 # %%
@@ -319,12 +321,12 @@ for name, way in ways.items():
 
 # %% [markdown]
 # Scores that are written and read again go through the device's memory, which is slow compared with its arithmetic.
-# With flash, and with the ring, which handles one block of keys at a time, each tile's scores are computed and used on
-# the chip: what remains is arithmetic.
+# With flash, and with the ring, the scores of each tile are computed and used on the chip, so arithmetic limits the
+# time.
 #
 # ## On real processes
 #
-# The first function of this notebook, on four processes under `mpirun`:
+# Here `columns_then_rows` runs on four processes under `mpirun`:
 
 # %%
 try:
@@ -338,8 +340,8 @@ else:
 # %% [markdown]
 # ## Find the mistake
 #
-# The second layer also has a bias, $y = \text{relu}(xA)B + c$. What is wrong in the code below? The largest difference
-# from the right answer tells you, if you look at how it changes with the number of ranks.
+# The second layer also has a bias, $y = \text{relu}(xA)B + c$. What is wrong in the code below? See how the largest
+# difference from the right answer changes with the number of ranks.
 
 # %%
 c = np.ones(32)
@@ -353,19 +355,19 @@ def with_bias(comm):
 
 
 for p in (1, 2, 4):
-    print(f"{p} ranks: differs by {np.abs(sd.run(with_bias, ranks=p).results[0] - (whole + c)).max():.1f}")
+    print(f"on {p}: differs by {np.abs(sd.run(with_bias, ranks=p).results[0] - (whole + c)).max():.1f}")
 
 # %% [markdown]
 # ## To take along
 #
-# * A column-parallel layer followed by a row-parallel one: one all-reduce forward, one backward, and nothing in
-#   between. Attention heads are columns.
-# * Its messages cannot overlap with computation, so tensor parallelism stays where links are fastest.
-# * A sequence can be split, too: Ulysses exchanges tokens for heads, ring attention passes keys and values round; a
-#   causal sequence is split in a zigzag.
+# * A column-parallel layer followed by a row-parallel one needs one all-reduce forward and one backward. Attention
+#   heads are columns.
+# * Its messages do not overlap with computation, so use tensor parallelism where links are fastest.
+# * A sequence can be split, too. Ulysses exchanges heads for tokens; ring attention passes keys and values round, and
+#   there a zigzag balances the work.
 #
-# **Try:** `tp=3` in `places`: what does the error say? `attention="even-ring"` in the last table. `shards` of a mesh
-# with `tp=2, sp=2`. Puzzles 20, 25 and 26.
+# **Try:** Set `tp=3` in `places`, on three ranks: what does the error say? Use `"even-ring"` as a `kind` in the table
+# of lengths. Draw the `shards` of a mesh with `tp=2, sp=2`. Solve puzzles 20, 25 and 26.
 #
 # **Read:** [`simdist/parallel/tensor/linear.py`](../simdist/parallel/tensor/linear.py) and
 # [`region.py`](../simdist/parallel/tensor/region.py) (Shoeybi et al. 2019, *Megatron-LM*, arXiv 1909.08053; Korthikanti

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 7. Experts
 #
-# A larger model is better, but slower, because every token passes through every weight. Must it? A *mixture of experts*
-# has many MLPs in each block, and sends each token to one or two of them. Where does a token go, and what does sending
-# it there cost?
+# A larger model is usually better, but slower, because every token passes through every weight. A *mixture of experts*
+# avoids that: it has many MLPs in each block, and sends each token to one or two of them. Where does a token go, and
+# what does sending it there cost?
 #
-# You need Python and NumPy, and meshes from [notebook 6](06_tensor_and_sequence.ipynb). One cell runs on four real
-# processes, if there is an MPI.
+# You need Python and NumPy, and [notebook 6](06_tensor_and_sequence.ipynb) for what a mesh is. One cell runs on four
+# real processes, if MPI is installed.
 
 # %%
 import numpy as np
@@ -31,8 +31,8 @@ adam = Recipe("adamw", precision=precision("bf16"))
 # %% [markdown]
 # ## More weights, the same work
 #
-# Here is the same model with 1, 8 and 64 MLPs per block, of which each token visits one. It uses phantom arrays of true
-# size; the *meter* counts the arithmetic of forward and backward for one text (sequence) of 2,048 tokens.
+# The table compares a model with 1, 8 and 64 MLPs per block, of which each token visits one. Its phantom arrays have
+# their true sizes; the *meter* counts the arithmetic of forward and backward for one text (sequence) of 2,048 tokens.
 
 # %%
 print("experts        weights       FLOP/token")
@@ -52,9 +52,10 @@ for experts in (0, 8, 64):
 # ## Routing, by hand
 #
 # In each block a *router*, a small linear layer, gives every token a score for each expert; a softmax turns the scores
-# into probabilities, and the token goes to the most likely expert. All experts work at once, so each has a fixed number
-# of *slots*, its *capacity*: the number of tokens divided by that of experts, times a *capacity factor*. A token whose
-# expert is full is **dropped**: it skips the MLP, on the residual connection.
+# into probabilities, and the token goes to the most likely expert. So that all experts can work at once on arrays of
+# equal size, each has a fixed number of *slots*, its *capacity*: the number of tokens divided by the number of experts,
+# times a *capacity factor*. A token whose expert is full is **dropped**: it skips the MLP, and only the residual
+# connection carries it on. Below, slots are numbered over all experts.
 
 # %%
 TOKENS, EXPERTS = 16, 4
@@ -68,15 +69,14 @@ one_group = np.zeros(TOKENS, int)
 
 print("token   ", *(f"{t:2}" for t in range(TOKENS)))
 print("expert  ", *(f"{e:2}" for e in chosen))
-print(
-    "slot    ", *(f"{kept.slots[list(kept.tokens).index(t)] if t in kept.tokens else '--':>2}" for t in range(TOKENS))
-)
+slot_of = dict(zip(kept.tokens, kept.slots, strict=True))
+print("slot    ", *(f"{slot_of.get(t, '--'):>2}" for t in range(TOKENS)))
 print(f"{slots} slots per expert; chosen by {asked.tolist()} tokens, dropped {dropped.tolist()}")
 
 # %% [markdown]
-# With more slots fewer tokens are dropped, but more slots stay empty, and an empty slot is computed and sent all the
-# same. For 4,096 tokens and 64 experts, chosen uniformly at random, and chosen unevenly (the k-th expert with
-# probability proportional to $1/k$):
+# With more slots fewer tokens are dropped, but more slots stay empty, and an empty slot costs as much computation and
+# communication as a full one. The figure is for 4,096 tokens and 64 experts, which are chosen uniformly at random or
+# unevenly (the k-th expert with probability proportional to $1/k$):
 
 # %%
 factors = np.linspace(0.5, 4, 15)
@@ -107,14 +107,15 @@ with style.styled():
 fig
 
 # %% [markdown]
-# So everything depends on a balanced router, and nothing makes it balanced by itself.
+# So the router has to be balanced, and it does not become so by itself.
 #
-# ## Balance needs a loss of its own
+# ## Balance needs an auxiliary loss
 #
-# An expert that is chosen more often learns more, and is chosen even more often. The remedy is an *auxiliary loss*,
-# $\alpha E \sum_e f_e P_e$: $f_e$ is the share of tokens that chose expert $e$, $P_e$ its mean probability. It is
-# smallest when all are equal. Below are two trainings on four ranks with two experts each, one without it and one with
-# it. (The axis `ep`, *expert parallel*, splits the experts; for everything else its ranks are data parallel.)
+# An expert that is chosen more often learns more, and is then chosen even more often. The remedy is an *auxiliary
+# loss*, $\alpha E \sum_e f_e P_e$, where $f_e$ is the share of tokens that chose expert $e$ of $E$, and $P_e$ its mean
+# probability. It is smallest when all experts are used equally. The pictures show two runs on four ranks with two
+# experts each, first without this loss, then with it. (Ranks along the axis `ep`, *expert parallel*, share the experts;
+# for everything else they are data parallel.)
 
 
 # %%
@@ -135,8 +136,8 @@ expert_load(trained[0.0][1])
 expert_load(trained[0.01][1])
 
 # %% [markdown]
-# Experts drop tokens here even though their bars end below the line: slots are counted per text, while bars and line
-# show all texts together. A text that sends an expert more tokens than its slots for that text loses the rest, while
+# Experts drop tokens even where their bars end below the line of the slots. Each text has its own slots, while bars and
+# line show all texts together: a text that sends an expert more tokens than it has slots there loses the rest, while
 # other texts leave slots of the same expert empty.
 
 # %%
@@ -147,17 +148,20 @@ for balance, (loss, trace) in trained.items():
     print(f"alpha {balance:<5} busiest {busiest:.1f}x its share, {lost:5.1%} dropped, validation loss {loss:.2f} nats")
 
 # %% [markdown]
+# The auxiliary loss balances the experts, so that far fewer tokens are dropped. In a run this short, the validation
+# loss hardly changes.
+#
 # ## The all-to-all
 #
-# Each rank has tokens for all experts, and holds some of the experts. To bring tokens to experts takes an *all-to-all*:
-# rank r's j-th block goes to rank j. Forward needs one to the experts and one back; backward needs the same two.
+# Each rank has tokens for all experts, and holds some of the experts. An *all-to-all* brings tokens to experts: the
+# j-th block of each rank goes to rank j. Forward needs one to the experts and one back; so does backward.
 
 # %%
 collective_steps(watched("all_to_all", "pairwise", ranks=4))
 
 # %% [markdown]
-# Each block goes from one rank to one other, and nothing is added up: every rank sends $n\frac{P-1}{P}$ of its $n$
-# bytes, and no algorithm can send less. With $E$ experts, $m$ slots in each that a rank may fill and a width of $h$,
+# Each block goes from one rank to one other, and nothing is added: on $P$ ranks, each sends $n\frac{P-1}{P}$ of its $n$
+# bytes, and no algorithm can send less. With $E$ experts, in each of which a rank has $m$ slots, and a width of $h$,
 # that is $4\,E m h \frac{P-1}{P}$ numbers per layer and step.
 
 
@@ -196,7 +200,7 @@ with style.styled():
     fig = style.figure(style.PAGE, 2.3)
     ax = fig.subplots()
     for i, (seconds, exchanging, _) in enumerate(found.values()):
-        ax.bar(i, (seconds - exchanging) * 1e3, color=style.colour("compute"), label="the rest" if not i else None)
+        ax.bar(i, (seconds - exchanging) * 1e3, color=style.colour("compute"), label=None if i else "the rest")
         bottom = (seconds - exchanging) * 1e3
         ax.bar(i, exchanging * 1e3, bottom=bottom, color=style.colour("all_to_all"), label=None if i else "all-to-all")
     ax.set_xticks(range(len(found)), [str(p) for p in found])
@@ -207,17 +211,17 @@ with style.styled():
 fig
 
 # %% [markdown]
-# More ranks have more texts, but each rank fills as many slots as before. Up to the eight ranks of a node the step gets
-# shorter all the same, because a rank has fewer experts, whose weights and gradients it must move through its memory.
-# Inside a node messages go over NVLink; with more nodes, at least half of a token's experts are on other nodes, and the
-# links to them are slower.
+# More ranks have more texts, but the work of each rank stays the same. Still, the step gets shorter up to the eight
+# ranks of a node: a rank then has fewer experts, so it moves fewer weights and gradients through its memory. Inside a
+# node, messages go over NVLink. With more nodes, at least half of the experts are on other nodes, and the links to them
+# are slower.
 #
 # ## Which all-to-all algorithm?
 #
 # *Pairwise* exchanges with one partner after another. *Linear* posts all messages at once, so that their latencies
-# overlap. *Bruck's* packs everything into $\log_2 P$ messages, so most bytes travel several times. *Hierarchical* first
-# exchanges inside the nodes, so that everything bound for the same place in another node is together, and then between
-# them. On four nodes:
+# overlap. *Bruck* packs everything into $\log_2 P$ messages, so most bytes travel several times. *Hierarchical* first
+# exchanges inside each node, so that each rank collects all data for one rank of each other node, and then between
+# nodes. On four nodes:
 
 # %%
 small = Shape(layers=2, width=256, heads=4, context=256, experts=64, top_k=2, capacity_factor=1.0)
@@ -227,15 +231,16 @@ for algorithm in ("pairwise", "linear", "bruck", "hierarchical"):
     print(f"{algorithm:24}" + "".join(f"{seconds * 1e3:15.3f}" for seconds in times))
 
 # %% [markdown]
-# In the large model, which is bandwidth-bound, Bruck's loses, because it sends most bytes several times; and pairwise
-# waits in each step for the slowest of its pairs. In the small one, which is latency-bound, pairwise loses with its
-# many consecutive steps. (In this model of a network a message costs its sender only its time on the wire. Where each
-# message also costs work, few messages are worth more than here.)
+# In the large model, which is bandwidth-bound, Bruck is slowest, because it sends most bytes several times; and
+# pairwise waits in each step for the slowest pair. In the small one, which is latency-bound, pairwise is slowest
+# because of its many consecutive steps. (In this model of a network, a message costs its sender only the time of its
+# bytes. Where each message also costs work, few messages help more than here.)
 #
 # ## The same training
 #
-# Which tokens are dropped depends only on their own text, not on what else is in the batch or on the number of ranks:
-# so four ranks with two experts each compute the same as one rank with eight. The summed loss of the same eight texts:
+# Which tokens are dropped depends only on their text, not on the rest of the batch or on the number of ranks. So four
+# ranks with two experts each compute the same as one rank with eight. The cell compares the summed loss of the same
+# eight texts:
 
 # %%
 shape = Shape(layers=2, width=16, heads=2, context=12, experts=8, top_k=2, capacity_factor=1.0)
@@ -267,11 +272,13 @@ else:
 #
 # * Experts give a model more weights for the same arithmetic. The price is memory, and two all-to-alls forward and two
 #   backward in each layer.
-# * Capacity is fixed: an unbalanced router drops tokens and sends empty slots. An auxiliary loss balances it.
-# * An all-to-all adds nothing up, so it cannot save bytes: $\frac{P-1}{P}$ of everything travels. Keep it inside a
+# * Capacity is fixed: with an unbalanced router, tokens are dropped and empty slots are sent. An auxiliary loss
+#   balances it.
+# * An all-to-all adds nothing, so it cannot save bytes: each rank sends $\frac{P-1}{P}$ of its data. Keep it inside a
 #   node, or do it in two stages.
 #
-# **Try:** `top_k=2` in the training; `capacity_factor=2.0` in `large`: how much longer do the all-to-alls take?
+# **Try:** Set `top_k=2` in the training: what share is dropped? Set `capacity_factor=2.0` in `large`: how much longer
+# do the all-to-alls take?
 #
 # **Read:** [`simdist/nn/functional/dispatch.py`](../simdist/nn/functional/dispatch.py) and
 # [`simdist/nn/layers/experts.py`](../simdist/nn/layers/experts.py) (Fedus, Zoph, Shazeer 2021, *Switch Transformers*,

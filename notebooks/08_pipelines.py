@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 8. Pipeline bubbles
 #
-# Cut a model between its layers and put one piece, a *stage*, on each rank. Now only activations travel, from one stage
-# to the next, so even a slow link will do. But the second stage has nothing to do until the first has produced
-# something. How little idle time is possible, and how much memory does that take?
+# Cut a model between its layers and put one piece, a *stage*, on each rank. Then ranks send only activations and their
+# gradients, from one stage to the next, so even a slow link is fast enough. But the second stage is idle until the
+# first has computed something. How little idle time is possible, and how much memory does that take?
 #
-# You need Python and NumPy. One cell runs on four real processes, if there is an MPI.
+# You need Python and NumPy. One cell runs on four real processes, if MPI is installed.
 
 # %%
 import numpy as np
@@ -39,18 +39,17 @@ from simdist.plots import pipeline_schedule, style
 # %% [markdown]
 # ## A schedule is data
 #
-# A schedule has one row of actions per rank, executed in this order, each as soon as its inputs are there: `F0` is the
-# forward of batch 0 on this rank's stage, `B0` its backward. That is all: which rank sends what to which follows from
-# it.
+# A schedule has one row of actions per rank. A rank executes them in this order, each as soon as its inputs have
+# arrived: `F0` is the forward of batch 0 on this rank's stage, `B0` its backward. All messages follow from these rows.
 
 # %%
 naive = schedule("naive", stages=4, micro_batches=4)
-print(to_text(naive))
+print(to_text(naive), end="")
 pipeline_schedule({"naive": simulate(naive).trace()}, unit="")
 
 # %% [markdown]
-# Here a forward takes 1, and a backward 2: it computes two things, the gradients of the weights (the lower strip of
-# each cell) and those of the input. At any time three of the four ranks are idle. The white space is called the
+# Here a forward takes 1 and a backward 2, because it computes two gradients: that of the weights (the lower strip of
+# each cell) and that of the input. At any time three of the four ranks are idle. The white space is called the
 # *bubble*.
 #
 # ## Micro-batches
@@ -62,8 +61,8 @@ filled = {name: simulate(schedule(name, stages=4, micro_batches=8)).trace() for 
 pipeline_schedule({"gpipe": filled["gpipe"]}, unit="")
 
 # %% [markdown]
-# The bubble is $p-1$ forwards and as many backwards, however many micro-batches there are, so with more of them it is a
-# smaller share: $\frac{p-1}{m+p-1}$. **Simulated** is the timing of the schedule above.
+# On $p$ ranks the bubble is $p-1$ forwards and $p-1$ backwards, for any number $m$ of micro-batches, so with more of
+# them its share of the time is smaller: $\frac{p-1}{m+p-1}$. **Simulated** values come from timing the schedule's rows.
 
 # %%
 print("micro-batches    simulated bubble     formula    micro-batches kept")
@@ -74,14 +73,14 @@ for m in (1, 2, 4, 8, 16, 32):
     assert abs(simulated - formula) < 1e-12
 
 # %% [markdown]
-# A small bubble needs many micro-batches, and GPipe keeps the activations of all of them until their backwards, which
-# come last.
+# A small bubble needs many micro-batches, and GPipe keeps the activations of all of them, because all backwards come
+# last.
 #
 # ## One forward, one backward
 #
 # Nothing requires all forwards to come first. *1F1B* starts a backward as soon as one is possible. The bubble is the
-# same, but rank r keeps at most $p-r$ micro-batches, however many there are. Below each schedule is what its ranks
-# keep:
+# same, but rank r keeps the activations of at most $p-r$ micro-batches, for any $m$. The memory of the ranks is drawn
+# below each schedule:
 
 # %%
 pipeline_schedule(filled, memory=Memory(), unit="")
@@ -89,10 +88,10 @@ pipeline_schedule(filled, memory=Memory(), unit="")
 # %% [markdown]
 # ## Smaller stages, and half backwards
 #
-# Two ideas make the bubble itself smaller.
+# Two ideas make the bubble smaller for the same number of micro-batches.
 #
 # * **Interleaving**: give each rank two stages, one from the front half of the model and one from the back half (paler
-#   cells). A rank then waits for only half as long a stage. The price is twice as many messages.
+#   cells). Stages are then half as long, and so is the wait for them. The price is twice as many messages.
 # * **Splitting backward**: another stage waits only for the gradient of the *input* (I). That of the *weights* (W) can
 #   be computed at any time before the update, for example when the rank would otherwise idle. *Zero bubble* schedules
 #   do that.
@@ -105,14 +104,16 @@ few = {
 pipeline_schedule(few, unit="")
 
 # %% [markdown]
-# ZB-H2 has no bubble within a rank's own row: a late rank starts late and ends late, while the others could already
-# begin their next step. ZB-V gives each rank an early stage and a late one, so that all ranks keep the same amount.
+# In ZB-H2 no rank is idle between its first action and its last: later ranks start later and end later, while the
+# others could already begin the next step. ZB-V gives each rank an early stage and a late one, so that all ranks keep
+# the same amount.
 #
 # ## All schedules
 #
-# Two numbers describe a schedule: its bubble, and the most that a rank keeps. Here are both for all schedules, on 4
-# ranks with 8 micro-batches, where F, I and W take 1 each: **simulated** and **validated**, beside the papers'
-# **formulas**:
+# Two numbers describe a schedule: its bubble, and the largest number of micro-batches that a rank keeps. Here are both
+# for all schedules, on 4 ranks with 8 micro-batches, where F, I and W take 1 each. The bubble is **simulated**, and the
+# memory counted by `validate`, beside the papers' **formulas**. The bubble is the idle share of the rank whose time
+# from its first action to its last is longest:
 
 # %%
 unit = Times(1.0, 1.0, 1.0)
@@ -128,8 +129,8 @@ for name in schedules():
     print(f"{name:26}{found[name][0]:10.3f}{told[0]}{found[name][1]:17.3f}{told[1]}")
 
 # %% [markdown]
-# (The papers' formulas hold when there are enough micro-batches to fill the pipeline and messages take no time; for the
-# bubbles of v-half and v-min, to within half an action.) As a picture:
+# (The papers' formulas hold when there are enough micro-batches to fill the pipeline and messages take no time. For the
+# bubbles of v-half and v-min, they hold to within half an action.) As a picture:
 
 # %%
 shown = {}
@@ -154,7 +155,7 @@ fig
 # ## Build your own
 #
 # A schedule is also text. `validate` checks it before anything runs: does every micro-batch go forward and backward on
-# every stage? Do ranks wait for each other in a cycle? It says what is wrong, and where.
+# every stage, and do ranks wait for each other in a cycle? Its error says what is wrong, and where.
 
 
 # %%
@@ -175,9 +176,8 @@ judged("F0 B0 F1 B1\nF1 B1 F0 B0")
 judged("F0 F1 B0 B1\nF0 B0 F1 B1")
 
 # %% [markdown]
-# Your turn. The schedule below, on three ranks, is valid but slow. With three micro-batches, of which no rank may keep
-# more than 3, how small can you make the bubble? (Split a `B` into an `I` and a `W`.) The first line is the bubble of
-# 1F1B.
+# Now try it yourself. The schedule below, on three ranks, is valid but slow. How small can you make the bubble, with
+# three micro-batches? (You can split a `B` into an `I` and a `W`.) The first line is the bubble of 1F1B.
 
 # %%
 print(f"1F1B: bubble {simulate(schedule('1f1b', stages=3, micro_batches=3), unit).own_bubble_rate:.3f}")
@@ -188,8 +188,8 @@ F0 B0 F1 B1 F2 B2
 """)
 
 # %% [markdown]
-# An algorithm can do it: with one stage on each rank, `zb-auto` searches for the smallest bubble within a memory limit.
-# With more memory the bubble shrinks, until there is none:
+# An algorithm can do it, too: with one stage on each rank, `zb-auto` searches for the smallest bubble within a memory
+# limit. With more memory the bubble shrinks, and in the end disappears:
 
 # %%
 limits = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0]
@@ -215,9 +215,9 @@ fig
 # %% [markdown]
 # ## Executed
 #
-# So far nothing was computed. Now a GPT of 16 blocks on four simulated H100s, with phantom arrays of true size,
-# executed action by action from the schedule's own rows. **Measured** is read back from the trace, **predicted** is the
-# simulation with each stage's modelled time, and **formula** is the paper's.
+# So far nothing was computed. Now four simulated H100s train a GPT of 16 blocks, with phantom arrays of true size, and
+# execute the rows of the schedule action by action. **Measured** values come from the trace, **predicted** ones from
+# the simulation with each stage's modelled time, and the **formula** is the paper's.
 
 # %%
 H100 = preset("h100")
@@ -229,7 +229,7 @@ M = 8
 
 def carry_out(comm, name):
     one, ledger = schedule(name, stages=comm.size, micro_batches=M), Ledger(comm.clock)
-    weight = [layer.total for layer in costs]  # so that stages take about the same time
+    weight = [layer.total for layer in costs]  # cut into stages that take about the same time
     with recorded(ledger):
         method = Pipeline(gpt(shape), Mesh(comm, pp=comm.size), adam, 0, one, costs=weight, memory=phantom)
         ledger.begin()
@@ -258,12 +258,12 @@ for name in ("gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-v"):
 pipeline_schedule({f"{name}, executed": runs[name].trace() for name in ("1f1b", "zb-v")})
 
 # %% [markdown]
-# The formulas ignore the time of messages; here, over NVLink, that is short.
+# The formulas ignore the time of messages, which is short here, over NVLink.
 #
 # ## The same gradient
 #
-# Whatever the order, a step gets the same gradient as the whole batch on one rank. With real arrays, in float64, here
-# is the largest difference in any weight's gradient.
+# In any order, a step gets the same gradient as the whole batch on one rank. Here is the largest difference in any
+# weight's gradient, with real arrays in float64.
 
 # %%
 tiny = Shape(layers=6, width=8, heads=2, context=5)
@@ -304,8 +304,8 @@ else:
 # ## Without a flush
 #
 # *PipeDream* updates a stage's weights after every backward, and never waits for the pipeline to drain. A micro-batch
-# would then use other weights in its backward than in its forward, so ranks keep several *versions* of them. How many,
-# according to `validate` and to the papers, on ranks 0 to 3:
+# would then use other weights in its backward than in its forward, so ranks keep several *versions* of them. The cell
+# prints how many on ranks 0 to 3, by `validate` and by the papers:
 
 # %%
 for name in ("1f1b", "pipedream", "pipedream-2bw"):
@@ -316,13 +316,15 @@ for name in ("1f1b", "pipedream", "pipedream-2bw"):
 # %% [markdown]
 # ## To take along
 #
-# * A pipeline's bubble is the time to fill and drain it: a fixed time, and a smaller share with more micro-batches.
-# * 1F1B has GPipe's bubble with only $p$ micro-batches in memory instead of all; interleaving divides the bubble by the
-#   number of stages per rank; splitting backward lets W fill what is left.
-# * You can trade bubble for memory, and a validator tells what a schedule costs before it runs.
+# * A pipeline's bubble is the time to fill and drain it. This time is fixed, so its share is smaller with more
+#   micro-batches.
+# * 1F1B has GPipe's bubble, but keeps at most $p$ micro-batches. Interleaving divides the bubble by the number of
+#   stages per rank. Splitting backward lets W fill the rest.
+# * You can trade bubble for memory. Simulation and validation tell what a schedule costs before it runs.
 #
-# **Try:** `unit = Times(1, 1, 0.5)`: which schedule wins when weight gradients are cheap? With messages that take half
-# as long as a forward, `unit = Times(communication=0.5)`, which schedules suffer? Puzzles 23 and 24.
+# **Try:** Set `unit = Times(1, 1, 0.5)`: which schedule is best when weight gradients are cheap? Set `unit =
+# Times(communication=0.5)`, so that a message takes half as long as a forward: which schedules suffer? Solve puzzles 23
+# and 24.
 #
 # **Read:** [`simdist/parallel/pipeline/formulas.py`](../simdist/parallel/pipeline/formulas.py), a table of all
 # schedules with their papers; [`schedules/`](../simdist/parallel/pipeline/schedules/), the schedules themselves;

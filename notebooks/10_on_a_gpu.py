@@ -2,11 +2,10 @@
 # # 10. On a real GPU
 #
 # The devices of the other notebooks were models with two rates: arithmetic and memory bandwidth. What does such a model
-# predict for a card that you do not have yet, what does it leave out, and does a real card agree?
+# predict for a card that you do not have, what does it leave out, and does a real card agree?
 #
-# You need Python and NumPy, and notebook 5. You need no GPU: measurements of cards are in
-# [`benchmarks/results`](../benchmarks/results/README.md), and the cells read them from there. If there is a card, one
-# cell uses it.
+# You need Python and NumPy, and notebook 5. You do not need a GPU: the cells read the measurements of cards from
+# [`benchmarks/results`](../benchmarks/results/README.md). If your machine has a card, one cell uses it.
 
 # %%
 import json
@@ -44,9 +43,9 @@ if not results:
 # ## Two rates and a ridge
 #
 # A card computes at one rate and reads and writes its memory at another. An operation of $f$ floating-point operations
-# on $b$ bytes takes $\max(f / \text{arithmetic}, b / \text{memory})$: this is the *roofline* model. Its *intensity* is
-# $f/b$. The intensity at which both terms are equal is the *ridge*: left of it an operation is bandwidth-bound, right
-# of it compute-bound.
+# on $b$ bytes takes $\max(f / \text{arithmetic rate}, b / \text{memory rate})$: this is the *roofline* model. Its
+# *intensity* is $f/b$. The intensity at which both terms are equal is the *ridge*: below it an operation is
+# bandwidth-bound, above it compute-bound.
 
 # %%
 print("          TFLOP/s    TB/s   ridge, FLOP/byte")
@@ -56,12 +55,12 @@ for name in presets()[1:]:
     print(f"{d.name:8}{d.flops_per_s / 1e12:9.0f}{d.memory_bytes_per_s / 1e12:8.2f}{ridge:13.0f}")
 
 # %% [markdown]
-# These are data sheet values: the rate of 16-bit matrix products, and of memory. A number that is read once must take
-# part in hundreds of operations, or the arithmetic units are idle.
+# These are data sheet values: the rate of 16-bit matrix products, and the bandwidth of memory. Each number that is read
+# has to take part in hundreds of operations; otherwise the arithmetic units wait for memory.
 #
-# Which operations of a GPT do that? Every layer reports to the *meter* how many operations it does on how many bytes.
-# The meter below also records which function reports, and how long the card would take for it. The model has the size
-# of the smallest GPT-2, with phantom arrays; the batch has eight texts (sequences).
+# Which parts of a GPT reach that? Every layer reports its floating-point operations and its bytes to the *meter*. The
+# meter below also records which function reports, and how long the card would take for it. The model has the size of
+# the smallest GPT-2, with phantom arrays; the batch has eight texts (sequences).
 
 # %%
 SHAPE, BATCH = Shape(layers=12, width=768, heads=12, context=1024, vocabulary=50304), 8
@@ -81,7 +80,7 @@ KIND_OF = {name: kind for kind, names in KINDS.items() for name in names}
 
 # %%
 class Listener(Meter):
-    """Adds up by kind: operations, bytes, seconds on a device."""
+    """Adds up operations, bytes and seconds on a device by kind of work."""
 
     def __init__(self, device):
         super().__init__()
@@ -103,7 +102,7 @@ class Listener(Meter):
 
 # %%
 def step(comm, batch, name):
-    """A training step of phantom arrays: its work by kind, and its time on the rank's clock."""
+    """A training step with phantom arrays: its work by kind, and its time on the rank's clock."""
     recipe = Recipe("adamw", weight_decay=0.1, precision=precision(name))
     method = DataParallel(gpt(SHAPE), comm, recipe, 0, memory=phantom)
     listener, start_s = Listener(comm.cluster.device), comm.clock()
@@ -151,20 +150,21 @@ with style.styled():
 fig
 
 # %% [markdown]
-# Only the linear layers are right of the ridge. Attention's products are left of it, because each head's matrices are
-# narrow. Everything else does only a few operations per number, so its time is that of its bytes. Look at the table of
-# cards again: from the H100 to the H200 only the memory got faster. For bandwidth-bound work that is all that counts.
+# Only the linear layers are to the right of the ridge. Attention's products are to the left, because the matrices of
+# each head are narrow. Everything else does only a few operations per number, so memory bandwidth sets its time. Look
+# at the table of cards again: from the H100 to the H200 only the memory became faster. For bandwidth-bound work, only
+# that matters.
 #
 # ## One pass instead of many
 #
 # Bandwidth-bound work gets faster only by moving fewer bytes. Layer normalization in NumPy is a chain of calls:
-# subtract the mean, square, sum, divide, multiply, add. On a card each call is a *kernel*, a program for the card that
-# reads its arguments from memory and writes its result back. How many bytes is that? Here is an array that counts them:
+# subtract the mean, square, sum, divide, multiply, add. On a card each call is a *kernel*, a program that reads its
+# arguments from memory and writes its result back. How many bytes does that move? This array type counts them:
 
 
 # %%
 class Counting(np.ndarray):
-    """Adds up what NumPy's functions read and write."""
+    """Counts the calls of NumPy's functions, and the bytes that they read and write."""
 
     calls = moved = 0
 
@@ -232,16 +232,16 @@ with style.styled():
 fig
 
 # %% [markdown]
-# The kernels are in [`simdist/arrays/kernels`](../simdist/arrays/kernels/norm.py), a page each: when arrays are on a
-# card, `layer_norm` and the like call them, and charge the meter the same. NumPy on a CPU does something else: it takes
-# one block of rows that fits into a cache through the whole chain of calls.
+# The kernels are in [`simdist/arrays/kernels`](../simdist/arrays/kernels/norm.py), about a page each. When arrays are
+# on a card, `layer_norm` and similar functions call them, and report the same work to the meter. On a CPU these
+# functions work block by block: a block of rows that fits into a cache passes through the whole chain of NumPy calls.
 #
 # ## A step, predicted
 #
-# So how long would a step take, and at what share of the card's peak? That share is the time that the matrix products
-# would need at peak, divided by the time of the step. There are three *precisions*: bf16 has 16-bit numbers; float32
-# has 32-bit ones; TF32 keeps 32 bits, but lets the matrix units round factors to 19. Their rates are from NVIDIA's data
-# sheet of the H200, without sparsity.
+# How long does a step take, and at what share of the card's peak? That share is the time of the matrix products at the
+# peak rate, divided by the time of the step. There are three *precisions*: bf16 has 16-bit numbers; float32 has 32-bit
+# ones; TF32 keeps 32 bits, but the matrix units round the factors to 19. The rates are from NVIDIA's data sheet of the
+# H200, without sparsity.
 
 # %%
 RATES = {"bf16": H200.device.flops_per_s, "tf32": H200.device.flops_per_s / 2, "float32": 67e12}
@@ -291,24 +291,25 @@ fig
 
 # %% [markdown]
 # From float32 to TF32 only products become faster. So memory takes a larger share of the step, and the share of the
-# peak falls. From TF32 to bf16 products become faster again, but numbers are also half as long: everything left of the
-# ridge moves half the bytes, and the share of the peak stays about the same. A larger batch helps as long as the update
-# matters, which takes the same time for every batch; after that it does not.
+# peak falls. From TF32 to bf16 products become faster again, but numbers are also half as long, so bandwidth-bound work
+# moves about half the bytes, and the share of the peak stays about the same. The update takes the same time for every
+# batch, so a larger batch helps until the update no longer matters.
 #
-# What the model leaves out: launching kernels takes time, which matters most for small batches; no product reaches the
-# peak rate, and no copy the memory's; and attention on a card also multiplies the token pairs that the mask hides. So a
-# prediction is a lower bound on the time. How far from it is a card?
+# The model leaves out that launching kernels takes time, which matters most for small batches; that no product reaches
+# the peak rate, and no copy the full memory bandwidth; and that attention on a card also multiplies the token pairs
+# that the mask hides. So a prediction is a lower bound on the time. How far from it is a real card?
 #
 # ## Several ranks on one card
 #
-# Ranks can share a card: then an all-reduce needs no network, only memory. There are three ways.
+# Ranks can share a card. An all-reduce then needs no network, only memory. There are three ways.
 #
 # * **ipc**: each process maps the others' arrays. All $p$ arrays of $n$ bytes are read, and the sum is written to all
-#   of them: $2pn$ bytes at the rate of the card's memory, the minimum.
-# * **staged**, for an MPI without GPU support: every message goes over PCIe to the host and back. In a ring, ranks send
-#   $2n(p-1)$ bytes together, all of them through the card's one link.
+#   of them: $2pn$ bytes at the rate of the card's memory. No way can move fewer.
+# * **staged**, for an MPI without GPU support: every message goes over PCIe to the host and back. In a ring, all ranks
+#   together send $2n(p-1)$ bytes, all through the card's one link.
 # * **on the host**, for a program whose collectives have no GPU support: all arrays go to the host, are summed there,
-#   and go back, one after the other: $2pn$ bytes through the link, plus the time of the sums.
+#   and go back, one after the other: $2pn$ bytes through the link, and then the time of the sums, which the prediction
+#   leaves out.
 
 # %%
 RANKS, SIZE = 4, 256 << 20  # as in benchmarks.gpu
@@ -345,13 +346,13 @@ for way, (num_bytes, rate, *place) in ways.items():
     print(f"{way:11}{row}" + "".join(f"{ms(seconds):>22}" for seconds in seen))
 
 # %% [markdown]
-# The link to the host is far slower than the card's own memory. That is why `simdist` tries all paths, takes the best
-# one that works, and says which and why.
+# The link to the host is far slower than the card's own memory. That is why `simdist` tries all paths, uses the best
+# one that works, and reports which one and why.
 #
 # ## On your own card
 #
-# A small program on two virtual ranks that share a card: five steps of a small GPT, on the CPU, and on the card, if
-# there is one. The code is the same; only where `comm.empty` allocates differs.
+# Two virtual ranks train a small GPT for five steps: on the CPU, and on a card that they share, if there is one. The
+# code is the same; only the memory that `comm.empty` allocates differs.
 
 
 # %%
@@ -380,14 +381,14 @@ else:
 # %% [markdown]
 # ## Measured and predicted
 #
-# Every file in `benchmarks/results` is one card. There are two predictions. One uses the data sheet, before the card
-# has run anything. The other uses the card's own measured rates of copies and products: what remains between it and a
-# measured step is what the model leaves out.
+# Every file in `benchmarks/results` is one card. There are two predictions. One uses only the data sheet. The other
+# uses the card's measured rates of copies and products; its difference from a measured step is due to what the model
+# leaves out.
 
 
 # %%
 def predicted(memory, rates, link):
-    """What the model predicts for a card with these rates."""
+    """The predictions of the model for a card with these rates."""
     found = {"copies, TB/s": memory / 1e12}
     found |= {f"products in {name}, TFLOP/s": rate / 1e12 for name, rate in rates.items()}
     found["all-reduce by ipc, ms"] = 2 * RANKS * SIZE / memory * 1e3
@@ -400,7 +401,7 @@ def predicted(memory, rates, link):
 
 
 def measured(found):
-    """The same from a file of results; None for what it lacks."""
+    """The measurements in a file of results; None where there is none."""
     places = {"copies, TB/s": (1e-12, "card", "copy_bytes_per_s")}
     for name in ("bf16", "tf32"):
         places[f"products in {name}, TFLOP/s"] = 1e-12, "card", "matmul_flops_per_s", name
@@ -473,8 +474,8 @@ bars(have) if have else print("No card has been measured yet: there is nothing t
 # ## Train on it, and measure it
 #
 # With `pip install 'simdist[cuda13]'` (or `cuda12`, depending on the driver), `--device cuda` puts a run's arrays on a
-# card. It first prints which card that is, which path arrays take to other ranks, and why; or, without a card, what is
-# missing:
+# card. The run first prints which card it uses, which path arrays take to other ranks, and why. Without a card, it
+# prints what is missing:
 
 # %%
 with TemporaryDirectory() as folder:
@@ -485,28 +486,28 @@ with TemporaryDirectory() as folder:
 print(f"$ {words}\n{(done.stdout + done.stderr).replace(folder, '…')}\nends with code {done.returncode}")
 
 # %% [markdown]
-# `--ranks 4` starts four ranks that share the card, or have one each if there are four. To add a card to this notebook,
-# run this in the root of the repository, on a machine with that card:
+# `--ranks 4` starts four ranks, which share the card, or have one each if there are four. To add a card to this
+# notebook, run this in the root of the repository, on a machine with that card:
 #
 # ```sh
 # python -m benchmarks.gpu --out benchmarks/results/<card>.json
 # ```
 #
 # It first checks kernels, paths between ranks and training against results of the CPU. Then it measures copies,
-# products, all-reduces by each path and steps, next to PyTorch if that is installed. Run this notebook again
-# afterwards, and the empty columns are filled.
+# products, all-reduces by each path, and steps, also those of PyTorch if it is installed. Run this notebook again
+# afterwards to fill the empty columns.
 #
 # ## To take along
 #
-# * An operation is compute-bound or bandwidth-bound, and its intensity tells which. In a GPT everything except the
-#   linear layers is bandwidth-bound.
+# * An operation is compute-bound or bandwidth-bound, depending on its intensity. In a GPT everything except the linear
+#   layers is bandwidth-bound.
 # * Bandwidth-bound work gets faster by moving fewer bytes: fewer passes, fewer bits.
-# * The share of the peak tells how far a step is from what a card could do, and the kinds of work tell why.
+# * The share of the peak tells how far a step is from the card's limit, and the kinds of work tell why.
 # * Arrays on one card should stay there: the path through the host is slower by the ratio of the two rates.
 #
-# **Try:** `SHAPE` with twice the width: what happens to the share of the peak? `card = preset("a100").device` above the
-# roofline: does any kind of work change sides? `functional.gelu_backward(x, x)` in `work`: is a kernel worth writing
-# for it?
+# **Try:** Double the width in `SHAPE`: what happens to the share of the peak? Set `card = preset("a100").device` above
+# the roofline: does any kind of work change sides? Add `functional.gelu_backward(x, x)` to `work`: is it worth writing
+# a kernel for it?
 #
 # **Read:** [`simdist/arrays/meter.py`](../simdist/arrays/meter.py) and
 # [`simdist/cluster/device.py`](../simdist/cluster/device.py) (Williams, Waterman, Patterson 2009, *Roofline: an
