@@ -29,8 +29,9 @@ def main() -> int:
     """Build, run or compare the chosen notebooks; returns how many of them fail."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NN", help="the beginnings of their names; without any, all")
-    parser.add_argument("--run", action="store_true", help="run them, but write nothing")
-    parser.add_argument(
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--run", action="store_true", help="run them, but write nothing")
+    only.add_argument(
         "--check", action="store_true", help="run nothing; check that each .ipynb has the cells of its .py"
     )
     args = parser.parse_args()

@@ -131,9 +131,16 @@ def test_each_notebook_has_the_cells_of_its_source_and_is_small():
         assert str(ROOT) not in text and os.sep + "tmp" + os.sep not in text, made.name
 
 
-def test_a_number_that_no_notebook_has_is_an_error():
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (["99", "--check"], "no notebook's name begins with '99'"),
+        (["--run", "--check"], "not allowed with argument --run"),
+    ],
+)
+def test_build_refuses_arguments_that_it_would_ignore(given, error):
     done = subprocess.run(
-        [sys.executable, NOTEBOOKS / "build.py", "99", "--check"], capture_output=True, text=True, timeout=100
+        [sys.executable, NOTEBOOKS / "build.py", *given], capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 2
-    assert "no notebook's name begins with '99'" in done.stderr
+    assert error in done.stderr
