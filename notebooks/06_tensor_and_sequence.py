@@ -38,8 +38,9 @@ H100 = preset("h100")  # nodes of eight, NVLink inside, InfiniBand between
 # $$ x\,[A_0 | A_1] = [x A_0 | x A_1] \qquad\qquad
 # [z_0 | z_1] \begin{bmatrix} B_0 \\ B_1 \end{bmatrix} = z_0 B_0 + z_1 B_1 $$
 #
-# Every rank has all of $x$. It computes its own columns of $z$, applies the relu to them, and multiplies them by its
-# rows of $B$. The result is a *partial sum* of $y$. So far no message was needed; one all-reduce adds the partial sums.
+# Every rank has all of $x$. It computes its own columns of $x A$, applies the relu to get its $z$, and multiplies that
+# by its rows of $B$. The result is a *partial sum* of $y$. So far no message was needed; one all-reduce adds the
+# partial sums.
 
 # %%
 random = np.random.default_rng(0)

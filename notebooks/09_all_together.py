@@ -118,8 +118,8 @@ for axis in ("dp", "tp", "pp"):
 #
 # ## The race
 #
-# Now eleven meshes of all eight ranks compete. Ranks along `tp` are neighbours, then those along `dp`, then those along
-# `pp`, so that the axis that communicates most stays inside a node.
+# Now eleven ways to use all eight ranks compete. Ranks along `tp` are neighbours, then those along `dp`, then those
+# along `pp`, so that the axis that communicates most stays inside a node.
 
 # %%
 ways = {
@@ -395,7 +395,7 @@ for ranks, way, order, reported in tries:
 # schedule, which the authors used, fills most of the bubble, but keeps more activations than memory can hold. They
 # could limit the number of micro-batches in flight, and their first and last stages were one block shorter. They
 # reached about two thirds of the prediction at peak rates. On twice as many ranks, half as many micro-batches pass
-# through the same pipeline, so its bubble is a larger share:
+# through the same pipeline, so the share of the bubble grows, and efficiency drops about as much as predicted:
 
 # %%
 print(f"efficiency, 16,384 ranks / 8,192: {could[16_384] / could[8192]:.2f} predicted, {400 / 430:.2f} reported")
@@ -438,7 +438,7 @@ for i, (loss, norm) in enumerate(one):
 # ## Rules of thumb, and where they come from
 #
 # 1. **Does it fit?** A rank needs 16 bytes per weight, divided by `tp`, by `pp` and, for the parts that ZeRO shards, by
-#    `dp`; and activations. You can compute this before anything runs:
+#    `dp`; activations come on top. You can compute this before anything runs:
 
 # %%
 for name, (sizes, *more) in ways.items():

@@ -304,7 +304,7 @@ fig
 # Ranks can share a card. An all-reduce then needs no network, only memory. There are three ways.
 #
 # * **ipc**: each process maps the others' arrays. All $p$ arrays of $n$ bytes are read, and the sum is written to all
-#   of them: $2pn$ bytes at the rate of the card's memory. No way can move fewer.
+#   of them: $2pn$ bytes at the rate of the card's memory. No algorithm moves fewer.
 # * **staged**, for an MPI without GPU support: every message goes over PCIe to the host and back. In a ring, all ranks
 #   together send $2n(p-1)$ bytes, all through the card's one link.
 # * **on the host**, for a program whose collectives have no GPU support: all arrays go to the host, are summed there,
