@@ -211,10 +211,10 @@ with style.styled():
 fig
 
 # %% [markdown]
-# More ranks have more texts, but the work of each rank stays the same. Still, the step gets shorter up to the eight
-# ranks of a node: a rank then has fewer experts, so it moves fewer weights and gradients through its memory. Inside a
-# node, messages go over NVLink. With more nodes, at least half of the experts are on other nodes, and the links to them
-# are slower.
+# More ranks have more texts, but the arithmetic of each rank stays the same. Still, the step gets shorter up to the
+# eight ranks of a node: a rank then has fewer experts, so it moves fewer weights and gradients through its memory.
+# Inside a node, messages go over NVLink. With more nodes, at least half of the experts are on other nodes, and the
+# links to them are slower.
 #
 # ## Which all-to-all algorithm?
 #
