@@ -57,7 +57,7 @@ def _block(name: str, shape: Shape, parts: Parts) -> Layer:
     """Attention and MLP, each with a residual connection around it."""
     h, residual_std = shape.width, _STD / math.sqrt(2 * shape.layers)
     biases, norm = not shape.is_llama, _norm(parts, shape)
-    look = [
+    attention = [
         norm(f"{name}.norm1", h),
         parts.column(f"{name}.qkv", h, shape.attention_width + 2 * shape.kv_width, _STD, biases or shape.qkv_bias),
         *([parts.qk_norm(f"{name}.qk_norm", shape)] if shape.qk_norm else []),
@@ -66,12 +66,12 @@ def _block(name: str, shape: Shape, parts: Parts) -> Layer:
         parts.row(f"{name}.attended", shape.attention_width, h, residual_std, biases),
         parts.dropout(f"{name}.dropout1", shape.dropout),
     ]
-    think = [
+    mlp = [
         norm(f"{name}.norm2", h),
         parts.perceptron(name, shape, _STD, residual_std),
         parts.dropout(f"{name}.dropout2", shape.dropout),
     ]
-    block = Sequence([Residual(Sequence(look)), Residual(Sequence(think))])
+    block = Sequence([Residual(Sequence(attention)), Residual(Sequence(mlp))])
     return Recompute(block) if shape.recompute == "full" else block
 
 

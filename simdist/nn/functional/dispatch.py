@@ -86,43 +86,45 @@ def assign(chosen: Array, experts: int, group: Array, groups: int, slots_per_gro
         slots: of each expert, at least groups · C: the slot of a choice is expert · slots + group · C + place.
     """
     tokens, k = chosen.shape
-    line = np.empty_like(chosen, shape=(k, tokens))  # the queue of each choice: one per group and expert
-    line[...] = chosen.T
-    line += group * experts
-    line = line.reshape(-1)
+    queue = np.empty_like(chosen, shape=(k, tokens))  # of each choice: there is one per group and expert
+    queue[...] = chosen.T
+    queue += group * experts
+    queue = queue.reshape(-1)
     # Sorted by queue, then by choice and token: the place in the queue is the distance from its beginning.
-    order = np.argsort(line, kind="stable")
-    lengths = np.bincount(line, minlength=groups * experts)
+    order = np.argsort(queue, kind="stable")
+    lengths = np.bincount(queue, minlength=groups * experts)
     starts = np.cumsum(lengths) - lengths
-    sorted_places, place = np.empty_like(line), np.empty_like(line)
-    sorted_places[...] = moved(np.arange(len(line)), line)
-    sorted_places -= starts[line[order]]
+    sorted_places, place = np.empty_like(queue), np.empty_like(queue)
+    sorted_places[...] = moved(np.arange(len(queue)), queue)
+    sorted_places -= starts[queue[order]]
     place[order] = sorted_places
     kept = []
     for j in range(k):
         places = place[j * tokens : (j + 1) * tokens]
-        who = (places < slots_per_group).nonzero()[0]
-        kept.append(Route(who, chosen[:, j][who] * slots + group[who] * slots_per_group + places[who]))
+        fits = (places < slots_per_group).nonzero()[0]
+        slot = chosen[:, j][fits] * slots + group[fits] * slots_per_group + places[fits]
+        kept.append(Route(fits, slot))
     lengths = lengths.reshape(groups, experts)
-    charge(0, 6 * line.nbytes)
+    charge(0, 6 * queue.nbytes)
     return Routes(tuple(kept), lengths.sum(axis=0), np.maximum(lengths - slots_per_group, 0).sum(axis=0))
 
 
 def dispatch(x: Array, kept: tuple[Route, ...], slots: int) -> Array:
     """The slots of all experts, shape (slots, h), filled with their tokens from x, shape (T, h)."""
     y = np.zeros_like(x, shape=(slots, x.shape[1]))
-    for tokens, places in kept:
-        y[places] = x[tokens]
-        charge(0, 2 * len(tokens) * x.shape[1] * x.itemsize)
+    for route in kept:
+        y[route.slots] = x[route.tokens]
+        charge(0, 2 * len(route.tokens) * x.shape[1] * x.itemsize)
     return y
 
 
 def dispatch_backward(dy: Array, kept: tuple[Route, ...], tokens: int) -> Array:
     """Returns dx, shape (T, h): for each token the sum over its slots."""
     dx = widened(np.zeros_like(dy, shape=(tokens, dy.shape[1])))
-    for who, places in kept:
-        dx[who] += dy[places]
-        charge(len(who) * dy.shape[1], 3 * len(who) * dy.shape[1] * dy.itemsize)
+    for route in kept:
+        dx[route.tokens] += dy[route.slots]
+        count = len(route.tokens)
+        charge(count * dy.shape[1], 3 * count * dy.shape[1] * dy.itemsize)
     return rounded(dx, dy.dtype)
 
 
@@ -134,8 +136,8 @@ def combine(y: Array, w: Array, kept: tuple[Route, ...]) -> Array:
         w: the weights of the choices, shape (T, k).
     """
     out = widened(np.zeros_like(y, shape=(len(w), y.shape[1])))
-    for j, (tokens, places) in enumerate(kept):
-        out[tokens] += w[:, j][tokens][:, None] * y[places]
+    for j, (tokens, slots) in enumerate(kept):
+        out[tokens] += w[:, j][tokens][:, None] * y[slots]
         charge(2 * len(tokens) * y.shape[1], 3 * len(tokens) * y.shape[1] * y.itemsize)
     return rounded(out, y.dtype)
 
@@ -143,9 +145,9 @@ def combine(y: Array, w: Array, kept: tuple[Route, ...]) -> Array:
 def combine_backward(y: Array, w: Array, kept: tuple[Route, ...], dout: Array) -> tuple[Array, Array]:
     """Returns dy and dw, of the shapes of y and w; y, w and kept are as for `combine`."""
     dy, dw = np.zeros_like(y), np.zeros_like(w)
-    for j, (tokens, places) in enumerate(kept):
+    for j, (tokens, slots) in enumerate(kept):
         d = widened(dout[tokens])
-        dw[:, j][tokens] = vecdot(d, widened(y[places]))
-        dy[places] = d * w[:, j][tokens][:, None]
+        dw[:, j][tokens] = vecdot(d, widened(y[slots]))
+        dy[slots] = d * w[:, j][tokens][:, None]
         charge(3 * d.size, 3 * d.size * y.itemsize)
     return dy, dw

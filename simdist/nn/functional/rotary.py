@@ -54,46 +54,47 @@ def rotary(
     if len(places) != t:
         raise ArrayError(f"{len(places)} places for {t} tokens; needs one each")
     groups, dtype = groups or heads, working_dtype(qkv.dtype)
-    y, half = np.empty_like(qkv), width // (heads + 2 * groups) // 2
-    cos, sin = _turns(qkv, places, half, base)
+    half = width // (heads + 2 * groups) // 2
+    y = np.empty_like(qkv)
+    cos, sin = _cos_sin(qkv, places, half, base)
     sin = -sin if back else sin
-    parts = groups, heads // groups + 2, 2, half
+    columns = groups, heads // groups + 2, 2, half  # in a group its queries, its key, its value, each in halves
     for part in blocks(n, t * width * dtype.itemsize, like=qkv):
-        worked = room(y[part])
-        (a, b), (turned_a, turned_b) = (_pairs(x, *parts) for x in (widened(qkv[part]), worked))
-        np.multiply(a, cos, out=turned_a)
-        turned_a -= b * sin
-        np.multiply(b, cos, out=turned_b)
-        turned_b += a * sin
-        to, values = (x.reshape(len(worked), t, *parts) for x in (worked, qkv[part]))
-        to[:, :, :, -1] = values[:, :, :, -1]
-        settle(y[part], worked)
+        rotated = room(y[part])
+        a, b = _pairs(widened(qkv[part]), *columns)
+        rotated_a, rotated_b = _pairs(rotated, *columns)
+        np.multiply(a, cos, out=rotated_a)
+        rotated_a -= b * sin
+        np.multiply(b, cos, out=rotated_b)
+        rotated_b += a * sin
+        values = qkv[part].reshape(len(rotated), t, *columns)[:, :, :, -1]
+        rotated.reshape(len(rotated), t, *columns)[:, :, :, -1] = values
+        settle(y[part], rotated)
         charge(6 * a.size, 2 * qkv[part].nbytes)
     return y
 
 
-def _pairs(x: Array, *parts: int) -> tuple[Array, Array]:
+def _pairs(x: Array, *columns: int) -> tuple[Array, Array]:
     """The first and the second of each pair of queries and keys: views of shape (n, t, g, h/g + 1, d/2)."""
-    split = x.reshape(*x.shape[:2], *parts)[:, :, :, :-1]
+    split = x.reshape(*x.shape[:2], *columns)[:, :, :, :-1]
     return split[..., 0, :], split[..., 1, :]
 
 
-def _turns(qkv: Array, places: Array, half: int, base: float) -> tuple[Array, Array]:
+def _cos_sin(qkv: Array, places: Array, half: int, base: float) -> tuple[Array, Array]:
     """Cosine and sine of each pair's angle, shape (t, 1, 1, d/2), of the kind of qkv."""
     dtype = working_dtype(qkv.dtype)
     if kind_of(qkv) == "phantom":  # the angles of a long text take as much memory as its numbers would
         x = np.empty_like(qkv, shape=(len(places), 1, 1, half), dtype=dtype)
         return x, x
-    cos, sin = _computed_turns(np.asarray(places, np.intp).tobytes(), half, dtype, base)
+    cos, sin = _angles(np.asarray(places, np.intp).tobytes(), half, dtype, base)
     return moved(cos, qkv), moved(sin, qkv)
 
 
 @lru_cache(maxsize=8)
-def _computed_turns(places: bytes, half: int, dtype: Any, base: float) -> tuple[Array, Array]:
+def _angles(places: bytes, half: int, dtype: Any, base: float) -> tuple[Array, Array]:
     """The same, on the host, for places as bytes, so that they can be looked up."""
     m = np.frombuffer(places, np.intp)
     angles = np.multiply.outer(m, base ** (-np.arange(half) / half))[:, None, None]
-    found = np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
-    for x in found:
-        x.flags.writeable = False
-    return found
+    cos, sin = np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+    cos.flags.writeable = sin.flags.writeable = False
+    return cos, sin

@@ -15,8 +15,8 @@ __all__ = ["Attention"]
 class _Context(NamedTuple):
     qkv: Array
     y: Array
-    kept: Any
-    keep: Any
+    saved: Any  # the probabilities, or with flash lse
+    keep: Any  # dropout's mask
 
 
 class Attention(Weightless):
@@ -54,14 +54,15 @@ class Attention(Weightless):
         """The context is the input, the output, and what backward needs of the probabilities and masks."""
         keep = None
         if noise is not None and self.dropout:
-            there = replace(noise, first_head=noise.first_head + self.first_head)
-            keep = (there.tiles if self.flash else there.scores)(self.name, x, self.heads, self.dropout)
-        run = f.flash_attention if self.flash else f.attention
-        y, kept = run(x, self.heads, keep, self.dropout, self.groups)
-        return y, _Context(x, y, kept, keep)
+            own = replace(noise, first_head=noise.first_head + self.first_head)
+            mask = own.tiles if self.flash else own.scores
+            keep = mask(self.name, x, self.heads, self.dropout)
+        attend = f.flash_attention if self.flash else f.attention
+        y, saved = attend(x, self.heads, keep, self.dropout, self.groups)
+        return y, _Context(x, y, saved, keep)
 
     def backward_input(self, context: _Context, dy: Array) -> tuple[Array, None]:
         """The whole of backward."""
-        qkv, y, kept, keep = context
-        run = f.flash_attention_backward if self.flash else f.attention_backward
-        return run(qkv, y, kept, dy, keep, self.dropout), None
+        qkv, y, saved, keep = context
+        attend_backward = f.flash_attention_backward if self.flash else f.attention_backward
+        return attend_backward(qkv, y, saved, dy, keep, self.dropout), None

@@ -26,7 +26,7 @@ class _Context(NamedTuple):
     chosen: Array
     w: Array
     kept: tuple[f.Route, ...]
-    uneven: Array  # the derivatives of the auxiliary loss by p
+    dbalance: Array  # the derivatives of the balance by p
     y: Array
     inner: Any
 
@@ -125,25 +125,25 @@ class Experts(Layer):
             x: shape (n, t, h), texts of t tokens.
         """
         rows = x.reshape(-1, x.shape[-1])
-        p, chosen, w, uneven, kept, slots = self._route(rows, x.shape[1])
+        p, chosen, w, dbalance, kept, slots = self._route(rows, x.shape[1])
         filled = f.dispatch(rows, kept, self.experts * slots).reshape(self.experts, slots, x.shape[-1])
         y, inner = self.perceptrons.forward(self.exchange.to_experts(filled), noise)
         y = self.exchange.to_tokens(y).reshape(self.experts * slots, x.shape[-1])
-        return f.combine(y, w, kept).reshape(x.shape), _Context(rows, p, chosen, w, kept, uneven, y, inner)
+        return f.combine(y, w, kept).reshape(x.shape), _Context(rows, p, chosen, w, kept, dbalance, y, inner)
 
     def _route(self, x: Array, t: int) -> tuple[Array, Array, Array, Array, tuple[f.Route, ...], int]:
-        """Probabilities, choices, weights, derivatives of the auxiliary loss, routes, and slots per expert."""
+        """Probabilities, choices, weights, derivatives of the balance, routes, and slots per expert."""
         since_s = self.exchange.clock()
         z = f.product(widened(x), widened(self.router.data), itemsize=x.itemsize)
         p, chosen, w = f.gate(z, self.top_k)
         group, groups = _groups(chosen, t, self.group)
-        even, uneven = f.balance(p, chosen, group, groups)
-        auxiliary.add(self.alpha * even)
+        balance, dbalance = f.balance(p, chosen, group, groups)
+        auxiliary.add(self.alpha * balance)
         slots = self.exchange.slots(groups * self.capacity)
         kept, asked, dropped = f.assign(chosen, self.experts, group, groups, self.capacity, slots)
-        load = Load(self.name, len(x), asked, dropped, groups * self.capacity, self.alpha * even / max(len(x), 1))
+        load = Load(self.name, len(x), asked, dropped, groups * self.capacity, self.alpha * balance / max(len(x), 1))
         self.exchange.tell(since_s, load)
-        return p, chosen, w, uneven, kept, slots
+        return p, chosen, w, dbalance, kept, slots
 
     def backward(self, context: _Context, dy: Array) -> Array:
         """Both halves, freeing what each layer of the experts kept as soon as it is used."""
@@ -173,9 +173,11 @@ class Experts(Layer):
 
     def _to_tokens(self, context: _Context, d: Array, dw: Array) -> tuple[Array, Array]:
         """The derivatives by the tokens and by the router's logits, from those by the slots and by the weights."""
-        _, p, chosen, w, kept, uneven, y, _ = context
-        dx = f.dispatch_backward(self.exchange.to_tokens(d).reshape(y.shape), kept, len(p))
-        dz = f.gate_backward(p, chosen, w, dw, uneven * (self.alpha * auxiliary.scale()))
+        p = context.p
+        dslots = self.exchange.to_tokens(d).reshape(context.y.shape)
+        dx = f.dispatch_backward(dslots, context.kept, len(p))
+        dp = context.dbalance * (self.alpha * auxiliary.scale())
+        dz = f.gate_backward(p, context.chosen, context.w, dw, dp)
         return f.add(dx, f.linear_backward_input(dz, widened(self.router.data))), dz
 
 

@@ -56,12 +56,13 @@ class Sequence(Layer):
     def backward(self, context: list[Any], dy: Array, observer: Observer | None = None) -> Array:
         """From the last layer to the first."""
         observer = observer or Observer()
-        for layer, own, name in zip(*map(reversed, (self.layers, self.completes, self.labels)), strict=True):
+        for i in reversed(range(len(self.layers))):
+            layer = self.layers[i]
             observer.before_backward(layer)
             dy = layer.backward(context.pop(), dy)
-            hold("buffers", dy, name)
+            hold("buffers", dy, self.labels[i])
             observer.after_backward(layer)
-            observer.gradients_complete(own)
+            observer.gradients_complete(self.completes[i])
         return dy
 
     def backward_input(
