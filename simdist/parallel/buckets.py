@@ -63,29 +63,29 @@ class Buckets(Observer):
 
     def _begin(self) -> None:
         """Nothing is complete."""
-        self._open = [p.name for p in self._parameters]  # not yet complete, in the order of the vector
-        self._early: set[str] = set()  # complete, but not all parameters after them are
-        self._edge = self._parameters.size  # from here on the vector is reduced, or being reduced
+        self._incomplete = [p.name for p in self._parameters]  # up to the last incomplete one, in the vector's order
+        self._complete_early: set[str] = set()  # complete, but a parameter after them in the vector is not
+        self._bucket_end = self._parameters.size  # from here on the vector is reduced, or being reduced
 
     def gradients_complete(self, parameters: tuple[Parameter, ...]) -> None:
-        """Reduce the gradients from the last incomplete one to the edge, if they fill a bucket."""
-        self._early.update(p.name for p in parameters)
-        while self._open and self._open[-1] in self._early:
-            self._early.remove(self._open.pop())
-        start = self._parameters.spans[self._open[-1]].stop if self._open else 0
-        if (self._edge - start) * self._parameters.gradient.itemsize >= self._bucket_bytes:
-            self._send_off(start)
+        """Reduce the gradients after the last incomplete one, up to those under way, if they fill a bucket."""
+        self._complete_early.update(p.name for p in parameters)
+        while self._incomplete and self._incomplete[-1] in self._complete_early:
+            self._complete_early.remove(self._incomplete.pop())
+        start = self._parameters.spans[self._incomplete[-1]].stop if self._incomplete else 0
+        if (self._bucket_end - start) * self._parameters.gradient.itemsize >= self._bucket_bytes:
+            self._start_reducing(start)
 
     def finish(self) -> None:
         """Reduce the rest, wait for every bucket, and get ready for the next pass."""
-        if self._edge > 0:
-            self._send_off(0)
+        if self._bucket_end > 0:
+            self._start_reducing(0)
         for work in self._works:
             work.wait()
         self._works.clear()
         self._begin()
 
-    def _send_off(self, start: int) -> None:
-        bucket: Array = self._parameters.gradient[start : self._edge]
+    def _start_reducing(self, start: int) -> None:
+        bucket: Array = self._parameters.gradient[start : self._bucket_end]
         self._works.append(self._side.start(all_reduce, bucket, self._side.comm, algorithm=self._algorithm))
-        self._edge = start
+        self._bucket_end = start

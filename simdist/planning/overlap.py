@@ -59,17 +59,17 @@ class _Step:
         self._travel = travel
         self._now_s = 0.0
         self._side_s = 0.0
-        self._there: dict[int, float] = {}  # units of weights gathered or in flight, and when each is complete
+        self._gathers: dict[int, float] = {}  # units of weights gathered or in flight, and when each is complete
         self._slots: dict[int, float] = {}  # when the last unit in a slot is reduced
 
     def forward(self) -> None:
         """From the first layer to the last; see `GatheredWeights` for the order of gathering."""
         for k, layer in enumerate(self._layers):
-            self._have(layer.begins)
-            self._send_for(self._layers[k + 1].begins if k + 1 < len(self._layers) else ())
+            self._wait_for(layer.begins)
+            self._gather_ahead(self._layers[k + 1].begins if k + 1 < len(self._layers) else ())
             self._now_s += layer.forward_s
-            self._let_go(layer.ends)
-        self._send_for(self._layers[-1].ends)
+            self._release(layer.ends)
+        self._gather_ahead(self._layers[-1].ends)
 
     def backward(self, last: bool) -> None:
         """From the last layer to the first."""
@@ -77,15 +77,15 @@ class _Step:
         for k, layer in reversed(list(enumerate(self._layers))):
             for unit in layer.ends if reduced and self._travel.slots else ():
                 self._now_s = max(self._now_s, self._slots.get(self._travel.slots[unit], 0.0))
-            self._have(layer.ends)
-            self._send_for(self._layers[k - 1].ends if k else ())
+            self._wait_for(layer.ends)
+            self._gather_ahead(self._layers[k - 1].ends if k else ())
             self._now_s += layer.backward_s
             for unit in layer.begins if reduced else ():
                 more_s = self._travel.last_s[unit] if last and self._travel.last_s else 0.0
                 done_s = self._start(self._travel.reduce_s[unit] + more_s)
                 if self._travel.slots:
                     self._slots[self._travel.slots[unit]] = done_s
-            self._let_go(layer.begins)
+            self._release(layer.begins)
 
     def finish(self) -> float:
         """When both streams are done."""
@@ -96,15 +96,15 @@ class _Step:
         self._side_s = max(self._side_s, self._now_s) + seconds
         return self._side_s
 
-    def _send_for(self, units: Sequence[int]) -> None:
+    def _gather_ahead(self, units: Sequence[int]) -> None:
         for unit in units if self._travel.gather_s else ():
-            self._there[unit] = self._start(self._travel.gather_s[unit])
+            self._gathers[unit] = self._start(self._travel.gather_s[unit])
 
-    def _have(self, units: Sequence[int]) -> None:
+    def _wait_for(self, units: Sequence[int]) -> None:
         if self._travel.gather_s:
-            self._send_for([unit for unit in units if unit not in self._there])
-            self._now_s = max([self._now_s, *(self._there[unit] for unit in units)])
+            self._gather_ahead([unit for unit in units if unit not in self._gathers])
+            self._now_s = max([self._now_s, *(self._gathers[unit] for unit in units)])
 
-    def _let_go(self, units: Sequence[int]) -> None:
+    def _release(self, units: Sequence[int]) -> None:
         for unit in units:
-            self._there.pop(unit, None)
+            self._gathers.pop(unit, None)

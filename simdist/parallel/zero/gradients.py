@@ -31,7 +31,8 @@ class Reduction(Observer):
         side: the second stream.
         sharing: of the communicator on that stream; the holders of a model reduce.
         algorithm: of the reduce-scatters.
-        then: then(i, chunk, last) is called on the second stream when this rank's chunk of unit i is reduced.
+        on_reduced: on_reduced(i, chunk, last) is called on the second stream when this rank's chunk of unit i is
+            reduced.
 
     Attributes:
         last: whether this micro-batch is the last of the batch.
@@ -47,7 +48,7 @@ class Reduction(Observer):
         side: Stream,
         sharing: Sharing,
         algorithm: str,
-        then: Callable[[int, Array, bool], None],
+        on_reduced: Callable[[int, Array, bool], None],
     ) -> None:
         self._units = units
         self._rooms = rooms
@@ -55,40 +56,41 @@ class Reduction(Observer):
         self._side = side
         self._sharing = sharing
         self._algorithm = algorithm
-        self._then = then
+        self._on_reduced = on_reduced
         self.last = True
-        self._works: dict[int, Work] = {}  # by slot, the last reduction
-        self._missing: dict[int, int] = {}  # by unit begun in backward, the number of incomplete gradients
+        self._reductions: dict[int, Work] = {}  # by slot, the last reduction
+        self._num_incomplete: dict[int, int] = {}  # by unit begun in backward, the number of incomplete gradients
 
     def before_backward(self, layer: Layer) -> None:
         """Wait until the slots of the layer's units are free: their last gradients are reduced."""
         for i in dict.fromkeys(self._units.of[p] for p in layer.parameters):
-            if i not in self._missing:
-                if self._slots[i] in self._works:
-                    self._works.pop(self._slots[i]).wait()
-                self._missing[i] = len(self._units[i].parameters)
+            if i not in self._num_incomplete:
+                if self._slots[i] in self._reductions:
+                    self._reductions.pop(self._slots[i]).wait()
+                self._num_incomplete[i] = len(self._units[i].parameters)
 
     def gradients_complete(self, parameters: tuple[Parameter, ...]) -> None:
         """Reduce the units that are now complete."""
         for i in [self._units.of[p] for p in parameters]:
-            self._missing[i] -= 1
-            if self._missing[i] == 0:
-                self._send_off(i)
+            self._num_incomplete[i] -= 1
+            if self._num_incomplete[i] == 0:
+                self._start_reducing(i)
 
     def finish(self) -> None:
         """Reduce the units that backward began and left incomplete, and wait for all reductions."""
-        for i in list(self._missing):
-            self._send_off(i)
-        while self._works:
-            self._works.popitem()[1].wait()
+        for i in list(self._num_incomplete):
+            self._start_reducing(i)
+        while self._reductions:
+            self._reductions.popitem()[1].wait()
 
-    def _send_off(self, i: int) -> None:
-        del self._missing[i]
-        self._works[self._slots[i]] = self._side.start(self._reduce, i, self.last)
+    def _start_reducing(self, i: int) -> None:
+        del self._num_incomplete[i]
+        self._reductions[self._slots[i]] = self._side.start(self._reduce, i, self.last)
 
     def _reduce(self, i: int, last: bool) -> None:
         """On the second stream."""
-        self._then(i, reduce_scatter(self._rooms[i], self._sharing.holders, algorithm=self._algorithm), last)
+        chunk = reduce_scatter(self._rooms[i], self._sharing.holders, algorithm=self._algorithm)
+        self._on_reduced(i, chunk, last)
 
 
 class Gradients(ABC):
@@ -125,10 +127,10 @@ class WholeGradients(Gradients):
         self._units = units
         self._flat = flat
 
-        def over_copies(i: int, chunk: Array, last: bool) -> None:
+        def sum_over_copies(i: int, chunk: Array, last: bool) -> None:
             sharing.add_up(chunk, algorithm)
 
-        self._reduction = Reduction(units, slots.cut(flat), slots.of, side, sharing, algorithm, over_copies)
+        self._reduction = Reduction(units, slots.cut(flat), slots.of, side, sharing, algorithm, sum_over_copies)
 
     def observer(self, last: bool) -> Observer:
         """The reduction, for the last micro-batch."""
@@ -190,7 +192,7 @@ class ShardedGradients(Gradients):
         self._algorithm = algorithm
         self._own = own
         self._offload = offload
-        self._reduction = Reduction(units, self._rooms, slots.of, side, sharing, algorithm, self._add)
+        self._reduction = Reduction(units, self._rooms, slots.of, side, sharing, algorithm, self._accumulate)
 
     def observer(self, last: bool) -> Observer:
         """The reduction, for every micro-batch."""
@@ -209,18 +211,19 @@ class ShardedGradients(Gradients):
         """See Gradients."""
         clear(self._own)
 
-    def _add(self, i: int, chunk: Array, last: bool) -> None:
+    def _accumulate(self, i: int, chunk: Array, last: bool) -> None:
         """Add the reduced chunk to this rank's part, and clear the room for the next unit."""
-        mine, place = self._own[self._places[i]], self._offload.place("gradients")
-        at = "device" if last and self._sharing.copies else place
-        total = self._move(mine, place, at)
+        mine = self._own[self._places[i]]
+        place = self._offload.place("gradients")
+        summed_at = "device" if last and self._sharing.copies else place
+        total = self._move(mine, place, summed_at)
         with overflow(mine.dtype):
-            np.add(total, self._move(chunk, "device", at), out=total)
+            np.add(total, self._move(chunk, "device", summed_at), out=total)
         charge(mine.size, 3 * mine.nbytes)
         clear(self._rooms[i])
         if last:
             self._sharing.add_up(total, self._algorithm)
-        back = self._move(total, at, place)
+        back = self._move(total, summed_at, place)
         if back is not mine:
             copied(mine, back)
 

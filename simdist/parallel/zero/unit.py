@@ -99,7 +99,9 @@ def grouped(layers: Iterable[Sequence[_P]], least: int) -> list[list[_P]]:
         if group and sum(p.size for p in group) >= least:
             groups.append(group)
             group = []
-    return [*([group] if group else []), *reversed(groups)]
+    if group:
+        groups.append(group)
+    return groups[::-1]
 
 
 def uses(layers: Iterable[Sequence[_H]]) -> tuple[dict[_H, int], dict[_H, int]]:

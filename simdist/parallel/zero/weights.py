@@ -109,19 +109,19 @@ class GatheredWeights(Weights, Observer):
         self._holders = sharing.holders
         self._offload = offload
         self._prefetch = prefetch
-        self._coming: dict[int, Work] = {}  # units that are gathered or being gathered
+        self._gathers: dict[int, Work] = {}  # of the units that are gathered or being gathered
         layers = range(max((unit.last for unit in units), default=-1) + 1)
-        self._first = [[i for i, unit in enumerate(units) if unit.first == k] for k in layers]
-        self._last = [[i for i, unit in enumerate(units) if unit.last == k] for k in layers]
-        self._at = 0  # the layers with parameters that forward has passed and backward has not
+        self._first_used = [[i for i, unit in enumerate(units) if unit.first == k] for k in layers]  # by layer k
+        self._last_used = [[i for i, unit in enumerate(units) if unit.last == k] for k in layers]
+        self._layer = 0  # how many layers with parameters forward has passed and backward has not
         self._backward_follows = False
 
     def observer(self, backward_follows: bool) -> Observer:
         """This object."""
-        for work in self._coming.values():  # left by a pass that failed
-            work.wait()
-        self._coming.clear()
-        self._at, self._backward_follows = 0, backward_follows
+        for gather in self._gathers.values():  # left by a pass that failed
+            gather.wait()
+        self._gathers.clear()
+        self._layer, self._backward_follows = 0, backward_follows
         return self
 
     def publish(self) -> None:
@@ -132,45 +132,45 @@ class GatheredWeights(Weights, Observer):
     def before_forward(self, layer: Layer) -> None:
         """Wait for the units first used by this layer, and start to gather those first used by the next."""
         if layer.parameters:
-            self._have(self._first[self._at])
-            if self._at + 1 < len(self._first):
-                self._send_for(self._first[self._at + 1])
+            self._wait_for(self._first_used[self._layer])
+            if self._layer + 1 < len(self._first_used):
+                self._gather_ahead(self._first_used[self._layer + 1])
 
     def after_forward(self, layer: Layer) -> None:
         """Release the units last used by this layer."""
         if layer.parameters:
-            self._let_go(self._last[self._at])
-            self._at += 1
-            if self._backward_follows and self._at == len(self._last):
-                self._send_for(self._last[-1])
+            self._release(self._last_used[self._layer])
+            self._layer += 1
+            if self._backward_follows and self._layer == len(self._last_used):
+                self._gather_ahead(self._last_used[-1])
 
     def before_backward(self, layer: Layer) -> None:
         """Wait for the units last used by this layer, and start to gather those of the layer before."""
         if layer.parameters:
-            self._at -= 1
-            self._have(self._last[self._at])
-            if self._at > 0:
-                self._send_for(self._last[self._at - 1])
+            self._layer -= 1
+            self._wait_for(self._last_used[self._layer])
+            if self._layer > 0:
+                self._gather_ahead(self._last_used[self._layer - 1])
 
     def after_backward(self, layer: Layer) -> None:
         """Release the units first used by this layer."""
         if layer.parameters:
-            self._let_go(self._first[self._at])
+            self._release(self._first_used[self._layer])
 
-    def _send_for(self, units: Iterable[int]) -> None:
+    def _gather_ahead(self, units: Iterable[int]) -> None:
         if self._prefetch:
             for i in units:
-                self._coming[i] = self._side.start(self._gather, i)
+                self._gathers[i] = self._side.start(self._gather, i)
 
-    def _have(self, units: Iterable[int]) -> None:
+    def _wait_for(self, units: Iterable[int]) -> None:
         for i in units:
-            if i not in self._coming:
-                self._coming[i] = self._side.start(self._gather, i)
-            self._coming[i].wait()
+            if i not in self._gathers:
+                self._gathers[i] = self._side.start(self._gather, i)
+            self._gathers[i].wait()
 
-    def _let_go(self, units: Iterable[int]) -> None:
+    def _release(self, units: Iterable[int]) -> None:
         for i in units:
-            del self._coming[i]
+            del self._gathers[i]
 
     def _gather(self, i: int) -> None:
         """On the second stream."""

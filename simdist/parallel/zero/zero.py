@@ -112,9 +112,10 @@ class ZeRO(Method):
         self.units = Units(model, holders.size, holders.rank, least, recipe.alignment)
         self._memory = memory or holders.empty
         side = comm.stream("communication")
-        beside: Sharing = side.start(Sharing.of, side.comm, shards).wait()  # the same ranks, with separate messages
-        gradient_rooms, self._gradients = self._make_gradients(dtype, side, beside, algorithm)
-        weight_rooms, self._weights = self._make_weights(dtype, side, beside, algorithm, prefetch)
+        # The same ranks, with separate messages.
+        side_sharing: Sharing = side.start(Sharing.of, side.comm, shards).wait()
+        gradient_rooms, self._gradients = self._make_gradients(dtype, side, side_sharing, algorithm)
+        weight_rooms, self._weights = self._make_weights(dtype, side, side_sharing, algorithm, prefetch)
         self._draw(weight_rooms, gradient_rooms, seed)
         own, holding = self._weights.own, self.units.holding
         kind = "numpy" if self.offload.updating == "host" else comm.device.kind
@@ -139,8 +140,8 @@ class ZeRO(Method):
         slots = Slots.shared(self.units)
         flat = self._zeros(slots.size, dtype, "communication")
         own = self._part(flat, dtype, "gradients", "gradients")
-        given = (self.units, slots, flat, side, sharing, algorithm)
-        return slots.cut(flat), ShardedGradients(*given, own, self.offload)
+        sharded = ShardedGradients(self.units, slots, flat, side, sharing, algorithm, own, self.offload)
+        return slots.cut(flat), sharded
 
     def _make_weights(
         self, dtype: np.dtype, side: Stream, sharing: Sharing, algorithm: str, prefetch: bool
@@ -154,8 +155,7 @@ class ZeRO(Method):
         slots = Slots.shared(self.units)
         flat = self._zeros(slots.size, dtype, "communication")
         own, rooms = self._part(flat, dtype, "parameters", "parameters"), slots.cut(flat)
-        given = (self.units, rooms, own, algorithm, side, sharing, self.offload)
-        return rooms, GatheredWeights(*given, prefetch)
+        return rooms, GatheredWeights(self.units, rooms, own, algorithm, side, sharing, self.offload, prefetch)
 
     def _zeros(self, size: int, dtype: np.dtype, category: str) -> Array:
         """A vector of zeros that peers may reach."""
@@ -197,9 +197,9 @@ class ZeRO(Method):
 
     def reduce(self) -> None:
         """Stage 1: sum gradients over all ranks that other code than `backward` has added to the parameters."""
-        begun = self._gradients.observer(last=True)
+        reduction = self._gradients.observer(last=True)
         for layer in self.model.layers.layers:
-            begun.before_backward(layer)
+            reduction.before_backward(layer)
         with self.comm.span(GRADIENTS):
             self._gradients.finish()
 
