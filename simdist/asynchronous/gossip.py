@@ -63,27 +63,31 @@ class Neighbourhood:
             )
         self._comm = comm
         self._weights = mixing.weights[comm.rank]
-        self._heard = {j: np.empty_like(like) for j in mixing.neighbours(comm.rank)}
-        self._under_way: list[Request] = []
+        self._received = {j: np.empty_like(like) for j in mixing.neighbours(comm.rank)}
+        self._receives: list[Request] = []
+        self._sends: list[Request] = []
 
-    def begin(self, x: Array, word: int = 0) -> None:
+    def begin(self, x: Array, notice: int = 0) -> None:
         """Send x to the neighbours, and post receives for theirs. The stop notice is the messages' tag."""
-        self._under_way = [self._comm.irecv(y, j, ANY) for j, y in self._heard.items()]
-        self._under_way += [self._comm.isend(x, j, word) for j in self._heard]
+        self._receives = [self._comm.irecv(x_j, j, ANY) for j, x_j in self._received.items()]
+        self._sends = [self._comm.isend(x, j, notice) for j in self._received]
 
     def finish(self, x: Array) -> list[int]:
         """Replace x by Σ_j W_ij x_j when all x_j have arrived; returns the stop notices received with them."""
-        words = [request.wait().tag for request in self._under_way][: len(self._heard)]
+        notices = [receive.wait().tag for receive in self._receives]
+        for send in self._sends:
+            send.wait()
         with self._comm.span("update (mix)"):
             np.multiply(x, self._weights[self._comm.rank], out=x)
-            for j, y in self._heard.items():
-                np.multiply(y, self._weights[j], out=y)
-                np.add(x, y, out=x)
-            charge(x.size * (1 + 2 * len(self._heard)), x.nbytes * (2 + 5 * len(self._heard)))
-        return words
+            for j, x_j in self._received.items():
+                np.multiply(x_j, self._weights[j], out=x_j)
+                np.add(x, x_j, out=x)
+            d = len(self._received)
+            charge(x.size * (1 + 2 * d), x.nbytes * (2 + 5 * d))
+        return notices
 
 
-class _Rumour:
+class _StopNotice:
     """The step at which all ranks stop, as far as this rank knows.
 
     Args:
@@ -101,15 +105,17 @@ class _Rumour:
         self._reach = reach
         self._asked = asked
 
-    def word(self, step: int) -> int:
+    def to_send(self, step: int) -> int:
         """The notice to send in this step: how many steps are left; 0 if all continue to the last."""
         if self.end == self._steps and self._asked():
             self.end = min(self.end, step + self._reach())
         return self.end - step if self.end < self._steps else 0
 
-    def hear(self, step: int, words: list[int]) -> None:
+    def receive(self, step: int, notices: list[int]) -> None:
         """Process the neighbours' notices of this step."""
-        self.end = min([self.end, *(step + word for word in words if word)])
+        for steps_left in notices:
+            if steps_left:
+                self.end = min(self.end, step + steps_left)
 
 
 def d_psgd(worker: Worker, mixing: Mixing, steps: int, asked: Asked = lambda: False) -> None:
@@ -132,11 +138,11 @@ def d_psgd(worker: Worker, mixing: Mixing, steps: int, asked: Asked = lambda: Fa
     require_steps("steps", steps)
     x = worker.weights
     neighbourhood = Neighbourhood(mixing, worker.comm, x)
-    rumour = _Rumour(steps, lambda: max(1, mixing.graph.reach(worker.comm.rank)), asked)
-    while (step := worker.done) < rumour.end:
+    stop = _StopNotice(steps, lambda: max(1, mixing.graph.reach(worker.comm.rank)), asked)
+    while (step := worker.done) < stop.end:
         with worker.comm.span("gossip step", x.nbytes):
-            neighbourhood.begin(x, rumour.word(step))
+            neighbourhood.begin(x, stop.to_send(step))
             g = worker.find_gradient(step)
-            rumour.hear(step, neighbourhood.finish(x))
+            stop.receive(step, neighbourhood.finish(x))
             worker.descend(g, step)
         worker.observe(step, x)

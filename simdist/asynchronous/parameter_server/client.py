@@ -73,8 +73,8 @@ class Client:
         self.dtype = np.dtype(dtype)
         self.waited_s = 0.0
         self.ended = False
-        self._news = np.empty(HEADER_BYTES, np.uint8)
-        self._answers: dict[int, Array] = {}
+        self._notice = np.empty(HEADER_BYTES, np.uint8)
+        self._packets: dict[int, Array] = {}
         self._dismissed: set[int] = set()  # the servers that continue without this worker
 
     def pull(self, weights: Array, clock: int = -1, keys: slice | None = None) -> int | None:
@@ -89,12 +89,12 @@ class Client:
             The clock of the weights: the one given, or a later one if that step is over; None if a server considers
             this worker dead and continues without it.
         """
-        asked = []
+        servers = []
         for server, part in self.layout.parts(self._checked(weights, keys)):
             if keys is None or part.start < part.stop:
-                self._ask(server, Message(PULL, clock, part))
-                asked.append(server)
-        return self._weights(asked, weights) if asked else clock
+                self._send(server, Message(PULL, clock, part))
+                servers.append(server)
+        return self._weights(servers, weights) if servers else clock
 
     def push(self, clock: int, gradient: Array | Rows, keys: slice | None = None) -> None:
         """Send an update stamped `clock`; the servers ignore a second one with the same stamp.
@@ -104,16 +104,16 @@ class Client:
             keys: all if None; the gradient counts as zero elsewhere.
         """
         for server, message in self._updates(PUSH, clock, gradient, keys):
-            self._ask(server, message)
+            self._send(server, message)
 
     def push_pull(self, clock: int, gradient: Array | Rows, weights: Array) -> int | None:
         """Push an update stamped `clock` and pull the weights for the next clock, in one message each way."""
         self._checked(weights, None)
-        asked = []
+        servers = []
         for server, message in self._updates(PUSH_PULL, clock, gradient, None):
-            self._ask(server, message)
-            asked.append(server)
-        return self._weights(asked, weights)
+            self._send(server, message)
+            servers.append(server)
+        return self._weights(servers, weights)
 
     def is_over(self, clock: int, until_s: float) -> int | None:
         """Wait until until_s for the notice that step `clock` is over; returns the current step, or None."""
@@ -122,40 +122,40 @@ class Client:
             try:
                 if not comm.probe(ANSWER, until_s):
                     return None
-                comm.recv(self._news, tag=ANSWER)  # no request is open, so it is a notice
+                comm.recv(self._notice, tag=ANSWER)  # no request is open, so it is a notice
             except PeerLost:
                 if any(rank < self.layout.num_servers for rank in comm.lost()):
                     raise
                 continue  # another worker died; the servers handle that
-            news = Message.unpacked(self._news, self.dtype)
-            if news.clock > clock:
-                return news.clock
+            notice = Message.unpacked(self._notice, self.dtype)
+            if notice.clock > clock:
+                return notice.clock
 
     def halt(self) -> None:
         """Request the release of all workers as soon as the rule allows it. Returns before they are released."""
-        self._ask(0, Message(HALT))
+        self._send(0, Message(HALT))
 
     def leave(self) -> None:
         """Tell the servers that this worker is done; afterwards none of its messages is in flight."""
         servers = [server for server in range(self.layout.num_servers) if server not in self._dismissed]
         for server in servers:
-            self._ask(server, Message(LEAVE))
+            self._send(server, Message(LEAVE))
         for server in servers:
-            while self._answer(server).kind != BYE:
+            while self._receive(server).kind != BYE:
                 continue
 
     # -- messages -------------------------------------------------------------------------------------------
 
-    def _ask(self, server: int, message: Message) -> None:
+    def _send(self, server: int, message: Message) -> None:
         self.comm.send(message.packed(), server, REQUEST)
 
-    def _answer(self, server: int) -> Message:
+    def _receive(self, server: int) -> Message:
         """The next message from this server."""
-        if server not in self._answers:
+        if server not in self._packets:
             keys = self.layout.keys(server)
             room = HEADER_BYTES + (keys.stop - keys.start) * self.dtype.itemsize
-            self._answers[server] = np.empty(room, np.uint8)
-        packet = self._answers[server]
+            self._packets[server] = np.empty(room, np.uint8)
+        packet = self._packets[server]
         status = self.comm.recv(packet, server, ANSWER)
         return Message.unpacked(packet[: status.num_bytes], self.dtype)
 
@@ -164,9 +164,9 @@ class Client:
         clocks, start_s = [], self.comm.clock()
         with self.comm.span(WAIT):
             for server in servers:
-                answer = self._answer(server)
+                answer = self._receive(server)
                 while answer.kind == OVER:  # a notice about the previous update
-                    answer = self._answer(server)
+                    answer = self._receive(server)
                 if answer.kind in (WEIGHTS, END):
                     weights[answer.keys] = moved(answer.values, weights)
                     clocks.append(answer.clock)

@@ -98,22 +98,22 @@ class Server:
         self._held: list[Push] = []
         self._waiting: dict[int, dict[int, slice]] = {}  # clock -> worker -> the keys it reads
         self._versions = [0] * layout.num_workers  # of the weights that each worker read last
-        self._heard_s = [0.0] * layout.num_workers
-        self._outbox = Outbox(comm, layout, self._hear)
+        self._last_contact_s = [0.0] * layout.num_workers
+        self._outbox = Outbox(comm, layout, self._restart_deadline)
         self._until = until
         self._asked = asked
-        self._end: float = inf  # the clock from which on workers are released
-        self._newest: Push | None = None  # a view of the packet
+        self._release_clock: float = inf  # the clock from which on workers are released
+        self._newest_push: Push | None = None  # a view of the packet
         self._packet = room(shard.weights, layout.row_width)
 
     def serve(self) -> None:
         """Answer until no worker is left."""
-        self._heard_s = [self.comm.clock()] * self.layout.num_workers
+        self._last_contact_s = [self.comm.clock()] * self.layout.num_workers
         while self.clocks.present:
             arrived = self._receive()
             if arrived is not None:
-                self._take(*arrived)
-            self._settle()
+                self._handle(*arrived)
+            self._apply_and_answer()
         self._outbox.finish()
 
     def halt(self) -> None:
@@ -121,7 +121,7 @@ class Server:
 
         Calling it on one server is enough: at the end all servers have applied all updates of the steps before.
         """
-        self._end = min(self._end, self.consistency.end(self.clocks))
+        self._release_clock = min(self._release_clock, self.consistency.end(self.clocks))
 
     # -- requests ---------------------------------------------------------------------------------------
 
@@ -131,20 +131,20 @@ class Server:
         try:
             with comm.span(WAIT):
                 if limits_s and not comm.probe(REQUEST, min(limits_s.values())):
-                    self._bury_silent(limits_s)
+                    self._drop_silent(limits_s)
                     return None
                 status = comm.recv(self._packet, tag=REQUEST)
         except PeerLost:
-            self._bury_lost()
+            self._drop_lost()
             return None
         finally:
             self.counts.waited_s += comm.clock() - start_s
         worker = self.layout.worker(status.src)
-        self._hear(worker)
+        self._restart_deadline(worker)
         message = Message.unpacked(self._packet[: status.num_bytes], self.shard.weights.dtype)
         return worker, message._replace(values=moved(message.values, self.shard.weights))
 
-    def _take(self, worker: int, message: Message) -> None:
+    def _handle(self, worker: int, message: Message) -> None:
         kind, clock = message.kind, message.clock
         if kind == HALT:
             self.halt()
@@ -154,14 +154,14 @@ class Server:
                 self._outbox.send(worker, Message(BYE))
             return
         if kind in (PUSH, PUSH_PULL):
-            self._take_push(worker, message)
+            self._hold_push(worker, message)
             clock += 1
         if kind in (PULL, PUSH_PULL):
             if clock < 0:
                 clock = self.consistency.clock_of(self.clocks, worker)
             self._waiting.setdefault(clock, {})[worker] = message.keys
 
-    def _take_push(self, worker: int, message: Message) -> None:
+    def _hold_push(self, worker: int, message: Message) -> None:
         """Keep an update, unless it is a duplicate or too late."""
         clocks, clock = self.clocks, message.clock
         if clock < clocks.commits[worker]:
@@ -172,12 +172,12 @@ class Server:
             self.counts.num_late += 1
             return
         if message.values is not None:
-            self._newest = Push(worker, clock, self._versions[worker], message.keys, message.values, message.rows)
-            self._held.append(self._newest)
+            self._newest_push = Push(worker, clock, self._versions[worker], message.keys, message.values, message.rows)
+            self._held.append(self._newest_push)
 
     # -- what follows from them ---------------------------------------------------------------------------
 
-    def _settle(self) -> None:
+    def _apply_and_answer(self) -> None:
         """Apply all that is due and answer all that is admitted; each may enable the other."""
         again = True
         while again:
@@ -186,9 +186,9 @@ class Server:
             if self._asked() or (self._until is not None and self._num_whole_steps >= self._until):
                 self.halt()
             again = self._answer_admitted()
-        if self._newest is not None and self._held and self._held[-1] is self._newest:
+        if self._newest_push is not None and self._held and self._held[-1] is self._newest_push:
             self._packet = room(self.shard.weights, self.layout.row_width)
-        self._newest = None
+        self._newest_push = None
         if self._checkpoint is not None:
             done = self._num_whole_steps
             if done >= self._checkpointed + self._checkpoint_every:
@@ -228,39 +228,39 @@ class Server:
                 now = max(clock, self.clocks.step)
                 self.clocks.read(worker, now)
                 self._versions[worker] = self.shard.version
-                kind = END if now >= self._end else WEIGHTS
+                kind = END if now >= self._release_clock else WEIGHTS
                 self._outbox.send(worker, Message(kind, now, keys, self.shard.read(keys)))
         return bool(admitted)
 
     # -- workers that die -----------------------------------------------------------------------------------
 
-    def _hear(self, worker: int) -> None:
+    def _restart_deadline(self, worker: int) -> None:
         """Restart the deadline of a worker: it has sent a request, or has just been sent an answer."""
-        self._heard_s[worker] = self.comm.clock()
+        self._last_contact_s[worker] = self.comm.clock()
 
     def _limits_s(self) -> dict[int, float]:
         """By worker that owes a request, when its deadline passes; empty without a deadline."""
         if self.deadline_s is None:
             return {}
         waiting = {worker for workers in self._waiting.values() for worker in workers}
-        return {worker: self._heard_s[worker] + self.deadline_s for worker in self.clocks.present - waiting}
+        return {worker: self._last_contact_s[worker] + self.deadline_s for worker in self.clocks.present - waiting}
 
-    def _bury_silent(self, limits_s: dict[int, float]) -> None:
+    def _drop_silent(self, limits_s: dict[int, float]) -> None:
         """Continue without the workers that have been silent for too long."""
         now_s = self.comm.clock()
         for worker in [worker for worker, limit_s in limits_s.items() if limit_s <= now_s]:
-            self._bury(worker)
+            self._drop(worker)
 
-    def _bury_lost(self) -> None:
+    def _drop_lost(self) -> None:
         """Continue without the workers that are known to have died; without a server that is impossible."""
         for rank in self.comm.lost():
             worker = self.layout.worker(rank)
             if worker < 0:
                 raise RankFailed(f"server {rank} of {self.layout.num_servers} has died, and its weights with it")
             if worker in self.clocks.present:
-                self._bury(worker)
+                self._drop(worker)
 
-    def _bury(self, worker: int) -> None:
+    def _drop(self, worker: int) -> None:
         """Continue without this worker.
 
         Raises:

@@ -148,16 +148,16 @@ def train(
     """
     require_steps("steps", steps)
     require_steps("checkpoint_every", checkpoint_every, 1)
-    how = server or ParameterServer()
-    layout = how.layout(comm, len(weights))
-    comm.agree(f"parameter server: {layout} of {weights.dtype}, {how.consistency}, {steps} steps")
+    setup = server or ParameterServer()
+    layout = setup.layout(comm, len(weights))
+    comm.agree(f"parameter server: {layout} of {weights.dtype}, {setup.consistency}, {steps} steps")
     comm.exchange("")  # a server still in an earlier run would take requests of this run for its own
-    if how.consistency.num_spare(layout.num_workers):
+    if setup.consistency.num_spare(layout.num_workers):
         comm.survive()
     if layout.serves(comm):
         options = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "until": until, "asked": asked}
-        return _serve(comm, layout, weights, learning_rate, how, state, options)
-    return _Work(comm, layout, weights, gradient, steps, how, asked).run()
+        return _serve(comm, layout, weights, learning_rate, setup, state, options)
+    return _WorkerRun(comm, layout, weights, gradient, steps, setup, asked).run()
 
 
 def _serve(
@@ -165,22 +165,22 @@ def _serve(
     layout: Layout,
     weights: Array,
     rate: Rate,
-    how: ParameterServer,
+    setup: ParameterServer,
     state: ServerState | None,
     options: dict[str, Any],
 ) -> ServerReport:
     """The part of a server."""
     keys = layout.keys(comm.rank)
     own = weights[keys].copy()
-    shard = Shard(own, keys, layout.row_width, how.optimizer(own, keys.start))
+    shard = Shard(own, keys, layout.row_width, setup.optimizer(own, keys.start))
     server = Server(
         comm,
         layout,
         shard,
-        how.consistency,
+        setup.consistency,
         rate if callable(rate) else lambda step: rate,
-        staleness_aware=how.staleness_aware,
-        deadline_s=how.deadline_s,
+        staleness_aware=setup.staleness_aware,
+        deadline_s=setup.deadline_s,
         **options,
     )
     if state is not None:
@@ -196,7 +196,7 @@ def waited_shares(comm: Communicator, report: ServerReport | WorkerReport) -> li
     return [float(told) for told in comm.exchange(repr(share))]
 
 
-class _Work:
+class _WorkerRun:
     """The part of a worker."""
 
     def __init__(
@@ -206,7 +206,7 @@ class _Work:
         weights: Array,
         gradient: Gradient,
         steps: int,
-        how: ParameterServer,
+        setup: ParameterServer,
         asked: Asked,
     ) -> None:
         self.comm = comm
@@ -214,11 +214,11 @@ class _Work:
         self.weights = weights
         self.gradient = gradient
         self.steps = steps
-        self.compute_time = how.compute_time
-        self.interruptible = how.consistency.announces
-        self.last_step = how.stops.get(comm.rank, steps)
+        self.compute_time = setup.compute_time
+        self.interruptible = setup.consistency.announces
+        self.last_step = setup.stops.get(comm.rank, steps)
         self.asked = asked
-        self.told = False
+        self.halt_sent = False
         self.report = WorkerReport()
 
     def run(self) -> WorkerReport:
@@ -227,8 +227,10 @@ class _Work:
         clock = client.pull(self.weights)
         while clock is not None and clock < min(self.steps, self.last_step) and not client.ended:
             clock = self._step(clock)
-        if clock is None or clock < self.steps:
-            report.ended = "dismissed" if clock is None else "let go" if client.ended else "stopped"
+        if clock is None:
+            report.ended = "dismissed"
+        elif clock < self.steps:
+            report.ended = "let go" if client.ended else "stopped"
         if report.ended != "stopped":
             client.leave()
         report.elapsed_s = self.comm.clock() - start_s
@@ -247,8 +249,8 @@ class _Work:
                 over = self.client.is_over(clock, comm.clock() + more_s)
         if not self.interruptible:
             self.compute_time.spend(comm, clock, worked_s)
-        if not self.told and self.asked():
-            self.told = True
+        if not self.halt_sent and self.asked():
+            self.halt_sent = True
             self.client.halt()
         if over is not None:
             report.num_given_up += 1
