@@ -63,7 +63,7 @@ class Cube:
         self.size = 1 << bits
         self.place = max(rank // 2, rank - (ranks - self.size))
         self._seats = partition(ranks, self.size)
-        self._all_alone = ranks == self.size  # each at its place, so that places are ranks
+        self._places_are_ranks = ranks == self.size
         self.host, self.guest = self._seats.start(self.place), self._seats.start(self.place + 1) - 1
         self.is_guest = rank != self.host
         self.has_guest = rank != self.guest
@@ -78,7 +78,7 @@ class Cube:
     def partner(self, d: int) -> int:
         """The rank that this one meets at this distance."""
         other = self.place ^ d
-        return other if self._all_alone else self._seats.start(other)
+        return other if self._places_are_ranks else self._seats.start(other)
 
     def _round(self, d: int) -> Round:
         other = self.place ^ d
@@ -131,11 +131,13 @@ class Cube:
 
 def halve(x: Array, comm: Communicator, op: Reduction, cube: Cube, block: Block) -> None:
     """Give away half of what this place stands for, fold the other half, and again, until one place is left."""
-    rounds = [(partner, x[block(*mine)], x[block(*theirs)]) for partner, mine, theirs in reversed(cube.rounds)]
-    incoming = scratch(x, max((len(keep) for _, keep, _ in rounds), default=0))
-    for partner, keep, give in rounds:
-        comm.sendrecv(give, partner, incoming[: len(keep)], partner)
-        op(keep, incoming[: len(keep)])
+    rounds = cube.rounds[::-1]
+    y = scratch(x, len(x[block(*rounds[0].mine)]) if rounds else 0)  # later runs are halves of the first
+    for partner, mine, theirs in rounds:
+        keep, give = x[block(*mine)], x[block(*theirs)]
+        incoming = y[: len(keep)]
+        comm.sendrecv(give, partner, incoming, partner)
+        op(keep, incoming)
 
 
 def double(x: Array, comm: Communicator, cube: Cube, block: Block) -> None:

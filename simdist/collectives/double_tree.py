@@ -15,7 +15,7 @@ from simdist.arrays import Array, Partition, Reduction, partition
 from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.registry import algorithm
-from simdist.collectives.segments import SEGMENT_BYTES, segments
+from simdist.collectives.segments import SEGMENT_BYTES, piece, segments
 from simdist.collectives.two_trees import Edge, two_trees
 from simdist.comm import Communicator
 
@@ -32,7 +32,8 @@ def _cost(case: Case, segment_bytes: int = SEGMENT_BYTES) -> Cost:
     halves, s = _cut(case.num_bytes // case.itemsize, case.itemsize, segment_bytes)
     trees = two_trees(case.ranks)
     above, below = trees.above[case.rank], trees.below[case.rank]
-    up, down = (sum(halves.size(edge.tree) for edge in edges) * case.itemsize for edges in (above, below))
+    up = sum(halves.size(edge.tree) for edge in above) * case.itemsize
+    down = sum(halves.size(edge.tree) for edge in below) * case.itemsize
     return Cost(2 * trees.steps(s), s * (len(above) + len(below)), up + down, reduced_bytes=down)
 
 
@@ -68,7 +69,7 @@ def double_tree_all_reduce(x: Array, comm: Communicator, op: Reduction, segment_
     sent and n reduced. At most 4(ceil(lg p) + s - 1) steps of one segment, n/2s bytes.
     """
     halves, s = _cut(len(x), x.dtype.itemsize, segment_bytes)
-    parts = [[slice(h.start + q.start, h.start + q.stop) for q in partition(h.stop - h.start, s)] for h in halves]
+    parts = [[piece(half, s, segment) for segment in range(s)] for half in halves]
     trees = two_trees(comm.size)
     above, below = trees.above[comm.rank], trees.below[comm.rank]
     y = scratch(x, parts[0][0].stop)  # the first segment is as long as any
@@ -88,9 +89,9 @@ def double_tree_all_reduce(x: Array, comm: Communicator, op: Reduction, segment_
 def _due(edges: Sequence[Edge], step: int, parts: list[list[slice]]) -> tuple[int, slice]:
     """Which of these edges is used in a step: the rank at its other end and the part that it carries; -1 if none is."""
     for tree, peer, first in edges:
-        i, odd = divmod(step - first, 2)
-        if not odd and 0 <= i < len(parts[tree]):
-            return peer, parts[tree][i]
+        segment, odd = divmod(step - first, 2)  # an edge carries segment i in step first + 2i
+        if not odd and 0 <= segment < len(parts[tree]):
+            return peer, parts[tree][segment]
     return -1, slice(0, 0)
 
 

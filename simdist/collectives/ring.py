@@ -44,8 +44,8 @@ class Ring:
         """The rank that sits this many places before this one."""
         return self.order[(self.place - places) % len(self.order)]
 
-    def seated(self, chunks: Chunks) -> Chunks:
-        """The chunks of the ranks as they sit round the ring."""
+    def in_ring_order(self, chunks: Chunks) -> Chunks:
+        """The chunks in the order of the ring: that of this rank at its place."""
         return chunks if isinstance(self.order, range) else [chunks[rank] for rank in self.order]
 
 
@@ -82,7 +82,8 @@ def ring_reduce_scatter(x: Array, comm: Communicator, op: Reduction, order: Sequ
     Cost per rank: p-1 messages, n(p-1)/p bytes sent and as many reduced.
     """
     p, ring = comm.size, Ring(comm.size, comm.rank, order)
-    place, after, before, chunks = ring.place, ring.after, ring.before, ring.seated(slices(len(x), p))
+    place, after, before = ring.place, ring.after, ring.before
+    chunks = ring.in_ring_order(slices(len(x), p))
     incoming = scratch(x, partition(len(x), p).largest)
     give = x[chunks[(place - 1) % p]]
     for step in range(1, p):
@@ -116,7 +117,8 @@ def ring_all_gather(x: Array, comm: Communicator, chunks: Chunks, order: Sequenc
     Cost per rank: p-1 messages, n(p-1)/p bytes sent.
     """
     p, ring = comm.size, Ring(comm.size, comm.rank, order)
-    place, after, before, chunks = ring.place, ring.after, ring.before, ring.seated(chunks)
+    place, after, before = ring.place, ring.after, ring.before
+    chunks = ring.in_ring_order(chunks)
     give = x[chunks[place]]
     for step in range(1, p):
         take = x[chunks[(place - step) % p]]

@@ -12,7 +12,8 @@ r"""Two trees: two binary trees over the same ranks, such that the inner ranks o
 In each tree a rank sits at a place from 1 to p: rank r at place r + 1 of tree 0 and at place r of tree 1, where
 rank 0 has place p. In-order traversal visits the places from left to right, and the odd ones are leaves. Let b be
 the lowest set bit of place i: its parent is i + b or i - b, whichever has 2b as its lowest set bit: that of 5 = 101
-is 6 = 110, of 6 it is 4 = 100, and of 4 it is 8 = 1000. Where i + b is beyond p, the parent is i - b.
+is 6 = 110, of 6 it is 4 = 100, and of 4 it is 8 = 1000. Where i + b is beyond p, the parent is i - b; where that is
+0, i is the root.
 
 On the way up a rank sends at most two messages per segment, one in each tree, and receives at most two, from its
 children in the only tree where it has any. Edges have two colours, one active in even steps, the other in odd ones: a
@@ -50,27 +51,30 @@ class TwoTrees:
     def __init__(self, ranks: int) -> None:
         self._parent = [[-1] * ranks, [-1] * ranks]
         self._children: list[list[list[int]]] = [[[] for _ in range(ranks)] for _ in range(2)]
-        for t, place in product(range(2), range(1, ranks + 1)):
-            rank, above = (place - 1 + t) % ranks, _place_above(place, ranks)
-            if above:
-                self._parent[t][rank] = (above - 1 + t) % ranks
-                self._children[t][self._parent[t][rank]].append(rank)
+        for t in range(2):
+            for place in range(1, ranks + 1):
+                parent_place = _parent_place(place, ranks)
+                if parent_place > 0:
+                    rank, parent = (place - 1 + t) % ranks, (parent_place - 1 + t) % ranks
+                    self._parent[t][rank] = parent
+                    self._children[t][parent].append(rank)
         self.above: list[list[Edge]] = [[] for _ in range(ranks)]
         self.below: list[list[Edge]] = [[] for _ in range(ranks)]
         self.fill = 0
-        colour = self._paint(ranks)
+        colour = self._colour_edges(ranks)
         for t in range(2):
-            self._time(t, self._parent[t].index(-1), colour[t])
+            root = self._parent[t].index(-1)
+            self._add_edges(t, root, colour[t])
 
-    def _paint(self, ranks: int) -> list[list[int]]:
+    def _colour_edges(self, ranks: int) -> list[list[int]]:
         """The colour, 0 or 1, of the edge above each rank in each tree.
 
         An edge differs from the one above the same rank in the other tree, and from the one above its sibling.
         A cycle along which these two rules alternate has an even number of edges, so two colours are enough.
         """
         colour = [[-1] * ranks, [-1] * ranks]
-        for start in product(range(2), range(ranks)):
-            todo = [(*start, 0)]
+        for first_tree, first_rank in product(range(2), range(ranks)):
+            todo = [(first_tree, first_rank, 0)]
             while todo:
                 t, rank, c = todo.pop()
                 parent = self._parent[t][rank]
@@ -80,14 +84,18 @@ class TwoTrees:
                     todo += [(t, sibling, 1 - c) for sibling in self._children[t][parent] if sibling != rank]
         return colour
 
-    def _time(self, t: int, rank: int, colour: list[int]) -> int:
-        """When `rank` first sends up: in the first step of its edge's colour after its children have sent."""
-        sent = [self._time(t, child, colour) for child in self._children[t][rank]]
-        ready, parent = max(sent, default=-1) + 1, self._parent[t][rank]
+    def _add_edges(self, t: int, rank: int, colour: list[int]) -> int:
+        """Add the edges below and above a rank; returns when it first sends up.
+
+        That is the first step of its edge's colour after its children have sent.
+        """
+        sent = [self._add_edges(t, child, colour) for child in self._children[t][rank]]
+        ready = max(sent, default=-1) + 1
+        parent = self._parent[t][rank]
         if parent < 0:
             self.fill = max(self.fill, ready)
             return ready
-        first = ready + (ready % 2 != colour[rank])
+        first = ready if ready % 2 == colour[rank] else ready + 1
         self.above[rank].append(Edge(t, parent, first))
         self.below[parent].append(Edge(t, rank, first))
         return first
@@ -97,11 +105,11 @@ class TwoTrees:
         return self.fill + 2 * (num_segments - 1) if self.fill else 0
 
 
-def _place_above(place: int, places: int) -> int:
-    """The parent of this place; 0 for the root."""
-    low = place & -place
-    above = (place - low) | 2 * low
-    return above if above <= places else place - low
+def _parent_place(i: int, p: int) -> int:
+    """The parent of place i out of p; 0 for the root."""
+    b = i & -i  # the lowest set bit
+    parent = i - b if i & 2 * b else i + b
+    return parent if parent <= p else i - b
 
 
 @lru_cache(maxsize=64)
