@@ -112,8 +112,7 @@ class ZeRO(Method):
         self.units = Units(model, holders.size, holders.rank, least, recipe.alignment)
         self._memory = memory or holders.empty
         side = comm.stream("communication")
-        # The same ranks, with separate messages.
-        side_sharing: Sharing = side.start(Sharing.of, side.comm, shards).wait()
+        side_sharing: Sharing = side.start(Sharing.of, side.comm, shards).wait()  # with separate messages
         gradient_rooms, self._gradients = self._make_gradients(dtype, side, side_sharing, algorithm)
         weight_rooms, self._weights = self._make_weights(dtype, side, side_sharing, algorithm, prefetch)
         self._draw(weight_rooms, gradient_rooms, seed)
