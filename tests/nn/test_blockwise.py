@@ -27,17 +27,19 @@ def run(qkv, dy, cuts, keep=None, share=0.0):
                     else (lambda n, a, b, at=(keys, queries): keep[n][:, :, at[0], at[1]][:, :, a, b]),
                 )
 
-    found = blockwise.running(q)
+    state = blockwise.initial_state(q)
     for queries, keys, kept in pairs():
         part = q[:, :, queries], k[:, :, keys], v[:, :, keys]
-        blockwise.attend(*part, found.of(queries), queries == keys, kept, share)
-    y, lse = blockwise.attended(found, qkv)
+        blockwise.attend(*part, state.of(queries), queries == keys, kept, share)
+    y, lse = blockwise.finish(state, qkv)
     dqkv = np.zeros_like(qkv)
     dq, dk, dv = split_heads(dqkv, HEADS, 3)
     sums = blockwise.sums_of(y, dy, HEADS)
     for queries, keys, kept in pairs():
-        looked = tuple(x[:, :, queries] for x in (q, dq, dys, sums, lse))
-        blockwise.attend_backward(looked, tuple(x[:, :, keys] for x in (k, dk, v, dv)), queries == keys, kept, share)
+        of_queries = tuple(x[:, :, queries] for x in (q, dq, dys, sums, lse))
+        blockwise.attend_backward(
+            of_queries, tuple(x[:, :, keys] for x in (k, dk, v, dv)), queries == keys, kept, share
+        )
     return y, dqkv
 
 
@@ -69,8 +71,8 @@ def test_the_sum_is_kept_as_a_logarithm():
     """One key: lse is its score, and whoever looks at nothing else gets its value."""
     qkv, _ = inputs(1)
     q, k, v = split_heads(qkv, HEADS, 3)
-    found = blockwise.running(q)
-    blockwise.attend(q, k, v, found, causal=True)
-    y, lse = blockwise.attended(found, qkv)
+    state = blockwise.initial_state(q)
+    blockwise.attend(q, k, v, state, causal=True)
+    y, lse = blockwise.finish(state, qkv)
     np.testing.assert_allclose(lse, np.vecdot(q, k) / np.sqrt(D), rtol=1e-14)
     np.testing.assert_allclose(split_heads(y, HEADS, 1)[0], v, rtol=1e-14)

@@ -130,10 +130,10 @@ def flash_attention_backward(qkv: Any, y: Any, lse: Any, dy: Any, keep: Any = No
 
 
 def _attend_backward(
-    qkv: Any, y: Any, known: Any, dy: Any, keep: Callable[[slice, slice], Any] | None, share: float
+    qkv: Any, y: Any, saved: Any, dy: Any, keep: Callable[[slice, slice], Any] | None, share: float
 ) -> Any:
     """dqkv from all probabilities, or from lse, a tile of queries at a time."""
-    t, heads, again = qkv.shape[1], known.shape[1], known.ndim == 3
+    t, heads, recompute = qkv.shape[1], saved.shape[1], saved.ndim == 3
     groups = (qkv.shape[-1] * heads // y.shape[-1] - heads) // 2
     q, k, v = _split_qkv(qkv, heads, groups)
     (ys,), (dys,) = _split(y, heads, 1), _split(dy, heads, 1)
@@ -143,17 +143,17 @@ def _attend_backward(
         q, shape=(3, *q.shape), dtype=q.dtype if groups == heads else working_dtype(q.dtype)
     )
     # The last tile sees every key, so it fills the arrays to which the others then add.
-    for queries, keys in reversed(_tiles(t, _TILE if again else t)):
-        looked, dlooked, seen = q[:, :, queries], dys[:, :, queries], k[:, :, keys]
-        w = _columns("softmax_again", _scores(seen, looked), q, known, queries) if again else known
+    for queries, keys in reversed(_tiles(t, _TILE if recompute else t)):
+        q_tile, dy_tile, k_tile = q[:, :, queries], dys[:, :, queries], k[:, :, keys]
+        w = _columns("softmax_again", _scores(k_tile, q_tile), q, saved, queries) if recompute else saved
         mask = None if keep is None else keep(keys, queries)
-        dp = _scores(v[:, :, keys], dlooked, 1.0)
+        dp = _scores(v[:, :, keys], dy_tile, 1.0)
         dp = dp if mask is None else _dropped(dp, mask, share)
         ds = _columns("softmax_backward", dp, q, sums, queries, w, scale)
-        _add(w if mask is None else _dropped(w, mask, share), dlooked, dv, keys, t)
-        _add(ds, looked, dk, keys, t)
-        dq[:, :, queries] = matmul(ds.swapaxes(-1, -2), seen)
-    _charge(q, 4 + again, 3 + 2 * again + 4 * (keep is not None))
+        _add(w if mask is None else _dropped(w, mask, share), dy_tile, dv, keys, t)
+        _add(ds, q_tile, dk, keys, t)
+        dq[:, :, queries] = matmul(ds.swapaxes(-1, -2), k_tile)
+    _charge(q, 4 + recompute, 3 + 2 * recompute + 4 * (keep is not None))
     return _joined_qkv(dqkv, qkv, groups)
 
 

@@ -35,13 +35,13 @@ from simdist.nn.functional.groups import each_head, of_groups, split_heads
 from simdist.nn.functional.heads import TILE, dropped, mask_later_keys, tile_backward, tiles
 from simdist.nn.functional.matrix import product
 
-__all__ = ["Keep", "Running", "attend", "attend_backward", "attended", "running", "sums_of"]
+__all__ = ["Keep", "SoftmaxState", "attend", "attend_backward", "finish", "initial_state", "sums_of"]
 
 Keep: TypeAlias = Callable[[slice, slice, slice], Array]
 """keep(samples, keys, queries) -> which of these probabilities dropout keeps: booleans, keys before queries."""
 
 
-class Running(NamedTuple):
+class SoftmaxState(NamedTuple):
     """The running softmax of queries over the blocks so far, in the working dtype.
 
     Attributes:
@@ -53,24 +53,24 @@ class Running(NamedTuple):
     top: Array
     total: Array
 
-    def of(self, queries: slice) -> "Running":
+    def of(self, queries: slice) -> "SoftmaxState":
         """Views for some of the queries."""
-        return Running(*(x[:, :, queries] for x in self))
+        return SoftmaxState(*(x[:, :, queries] for x in self))
 
 
-def running(q: Array) -> Running:
+def initial_state(q: Array) -> SoftmaxState:
     """The state before the first block."""
     dtype = working_dtype(q.dtype)
     top = np.empty_like(q, shape=q.shape[:-1], dtype=dtype)
     top[...] = -np.inf
-    return Running(np.zeros_like(q, dtype=dtype), top, np.zeros_like(top))
+    return SoftmaxState(np.zeros_like(q, dtype=dtype), top, np.zeros_like(top))
 
 
 @by_shape
 def attend(
-    q: Array, k: Array, v: Array, found: Running, causal: bool, keep: Keep | None = None, share: float = 0.0
+    q: Array, k: Array, v: Array, state: SoftmaxState, causal: bool, keep: Keep | None = None, share: float = 0.0
 ) -> None:
-    """Attend to one more block of keys, and update `found` in place.
+    """Attend to one more block of keys, and update `state` in place.
 
     Args:
         causal: whether keys and queries are of the same tokens, so that later keys are masked. In its first block
@@ -78,55 +78,56 @@ def attend(
         keep, share: which probabilities dropout keeps, and the share that it drops.
 
     Cost: two products of 2 n h d operations for each pair of query and key, counting all pairs in the diagonal's tiles.
-    Scores stay in the cache: q, k and v are read from memory, `found` is read and written.
+    Scores stay in the cache: q, k and v are read from memory, `state` is read and written.
     """
-    with in_one_pass(q.nbytes + k.nbytes + v.nbytes + 2 * sum(x.nbytes for x in found)):
+    with in_one_pass(q.nbytes + k.nbytes + v.nbytes + 2 * sum(x.nbytes for x in state)):
         for part in _parts(q, k):
-            qs, (ks, vs) = widened(q[part]), (each_head(widened(x[part]), q.shape[1]) for x in (k, v))
-            there = Running(*(x[part] for x in found))
+            qs = widened(q[part])
+            ks, vs = (each_head(widened(x[part]), q.shape[1]) for x in (k, v))
+            states = SoftmaxState(*(x[part] for x in state))
             for queries, keys in _tiles(q, k, causal):
                 kept = None if keep is None else keep(part, keys, queries)
                 tile = qs[:, :, queries], ks[:, :, keys], vs[:, :, keys]
-                _attend_tile(tile, there.of(queries), causal, kept, share, q.itemsize)
+                _attend_tile(tile, states.of(queries), causal, kept, share, q.itemsize)
 
 
 @by_shape
 def _attend_tile(
-    tile: tuple[Array, Array, Array], found: Running, causal: bool, kept: Array | None, share: float, itemsize: int
+    tile: tuple[Array, Array, Array], state: SoftmaxState, causal: bool, kept: Array | None, share: float, itemsize: int
 ) -> None:
     """Some queries look at some keys; kept, share and itemsize are as of `dropped`."""
     q, k, v = tile
     w = _scores(q, k, causal)
-    fade = _follow(w, found)
+    fade = _update(w, state)
     if kept is not None:
         w = dropped(w, kept, share, itemsize)
-    y = found.y
+    y = state.y
     y *= fade[..., None]
     product(w.swapaxes(-1, -2), v, out=y, plus=y)
     charge(2 * y.size)
 
 
-def _follow(s: Array, found: Running) -> Array:
+def _update(s: Array, state: SoftmaxState) -> Array:
     """Turn scores, in place, into exp(s - top') and update top and total; returns fade, the factor for y."""
-    top = np.maximum(s.max(axis=-2), found.top)
+    top = np.maximum(s.max(axis=-2), state.top)
     s -= top[:, :, None]
     np.exp(s, out=s)
-    fade: Array = np.exp(found.top - top)
-    found.top[...] = top
-    found.total[...] *= fade
-    found.total[...] += s.sum(axis=-2)
+    fade: Array = np.exp(state.top - top)
+    state.top[...] = top
+    state.total[...] *= fade
+    state.total[...] += s.sum(axis=-2)
     charge(4 * s.size + 4 * top.size)
     return fade
 
 
-def attended(found: Running, like: Array) -> tuple[Array, Array]:
+def finish(state: SoftmaxState, like: Array) -> tuple[Array, Array]:
     """After the last block: y, shape (n, t, h * d), in the dtype of `like`; and lse, shape (n, h, t)."""
-    n, h, t, d = found.y.shape
+    n, h, t, d = state.y.shape
     y = np.empty_like(like, shape=(n, t, h * d))
     (view,) = split_heads(y, h, 1)
-    view[...] = found.y / found.total[..., None]
-    lse = found.top + np.log(found.total)
-    charge(found.y.size + 2 * lse.size, found.y.nbytes + y.nbytes + 3 * lse.nbytes)
+    view[...] = state.y / state.total[..., None]
+    lse = state.top + np.log(state.total)
+    charge(state.y.size + 2 * lse.size, state.y.nbytes + y.nbytes + 3 * lse.nbytes)
     return y, lse
 
 
@@ -140,8 +141,8 @@ def sums_of(y: Array, dy: Array, heads: int) -> Array:
 
 @by_shape
 def attend_backward(
-    looked: tuple[Array, ...],
-    seen: tuple[Array, ...],
+    of_queries: tuple[Array, ...],
+    of_keys: tuple[Array, ...],
     causal: bool,
     keep: Keep | None = None,
     share: float = 0.0,
@@ -149,14 +150,14 @@ def attend_backward(
     """Add the derivatives of one block to dq, dk and dv, in place.
 
     Args:
-        looked: of the queries q, dq, dy, `sums_of` and lse; dy of shape (n, h, t, d).
-        seen: of the block k, dk, v, dv. Derivatives are in the working dtype.
+        of_queries: of the queries q, dq, dy, `sums_of` and lse; dy of shape (n, h, t, d).
+        of_keys: of the block k, dk, v, dv. Derivatives are in the working dtype.
         causal, keep, share: as for `attend`.
 
     Cost: five products of 2 n h d operations for each pair of query and key. All arrays are read from memory; dq, dk
     and dv are also written.
     """
-    (q, dq, dy, sums, lse), (k, dk, v, dv) = looked, seen
+    (q, dq, dy, sums, lse), (k, dk, v, dv) = of_queries, of_keys
     shared = k.shape[1] < q.shape[1]
     read_only, added_to = (q, dy, sums, lse, k, v), (dq, dk, dv)
     with in_one_pass(sum(x.nbytes for x in read_only) + 2 * sum(x.nbytes for x in added_to)):
@@ -165,31 +166,34 @@ def attend_backward(
             ks, vs = (each_head(widened(x[part]), q.shape[1]) for x in (k, v))
             dks, dvs = (np.zeros_like(ks, dtype=dk.dtype) if shared else x[part] for x in (dk, dv))
             for queries, keys in _tiles(q, k, causal):
-                own = qs[:, :, queries], dq[part][:, :, queries], dys[:, :, queries], sums[part][:, :, None, queries]
-                others = ks[:, :, keys], dks[:, :, keys], vs[:, :, keys], dvs[:, :, keys]
+                tile_queries = (
+                    *(x[:, :, queries] for x in (qs, dq[part], dys)),
+                    *(x[:, :, None, queries] for x in (sums[part], lse[part])),
+                )
+                tile_keys = tuple(x[:, :, keys] for x in (ks, dks, vs, dvs))
                 kept = None if keep is None else keep(part, keys, queries)
-                _backward_tile((*own, lse[part][:, :, None, queries]), others, causal, kept, share, q.itemsize)
+                _backward_tile(tile_queries, tile_keys, causal, kept, share, q.itemsize)
             if shared:
-                for x, found in ((dk, dks), (dv, dvs)):
-                    x[part] += of_groups(found, x.shape[1])
+                dk[part] += of_groups(dks, dk.shape[1])
+                dv[part] += of_groups(dvs, dv.shape[1])
 
 
 @by_shape
 def _backward_tile(
-    looked: tuple[Array, ...],
-    seen: tuple[Array, ...],
+    of_queries: tuple[Array, ...],
+    of_keys: tuple[Array, ...],
     causal: bool,
     kept: Array | None,
     share: float,
     itemsize: int,
 ) -> None:
-    """Backward of `_attend_tile`: see `tile_backward`; looked has lse, too."""
-    *own, lse = looked
-    p = _scores(own[0], seen[0], causal)
+    """Backward of `_attend_tile`: see `tile_backward`; of_queries has lse, too."""
+    q, dq, dy, sums, lse = of_queries
+    p = _scores(q, of_keys[0], causal)
     p -= lse
     np.exp(p, out=p)
     charge(2 * p.size)
-    tile_backward(tuple(own), seen, p, kept, share, itemsize, add_looked=True)
+    tile_backward((q, dq, dy, sums), of_keys, p, kept, share, itemsize, add_to_dq=True)
 
 
 def _scores(q: Array, k: Array, causal: bool) -> Array:

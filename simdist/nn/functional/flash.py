@@ -26,7 +26,7 @@ import numpy as np
 from simdist.arrays import Array, in_one_pass
 from simdist.arrays.by_shape import by_shape
 from simdist.arrays.fused import fused
-from simdist.nn.functional.blockwise import Keep, attend, attend_backward, attended, running, sums_of
+from simdist.nn.functional.blockwise import Keep, attend, attend_backward, finish, initial_state, sums_of
 from simdist.nn.functional.groups import join, num_groups, split_heads, split_shared
 from simdist.nn.functional.heads import TILE, num_pairs
 
@@ -36,7 +36,7 @@ _KEYS = 8 * TILE  # in a block at least
 _BLOCKS = 16  # at most
 
 
-class _Meeting(NamedTuple):
+class _BlockPair(NamedTuple):
     """Queries that attend to a block of keys; causal if both are of the same tokens."""
 
     queries: slice
@@ -47,7 +47,7 @@ class _Meeting(NamedTuple):
         return self.queries == self.keys
 
     def kept(self, keep: Keep | None) -> Keep | None:
-        """The part for this meeting of the masks of the whole text's probabilities."""
+        """The part for this pair of the masks of the whole text's probabilities."""
         if keep is None:
             return None
         query, key = self.queries.start, self.keys.start
@@ -73,13 +73,13 @@ def flash_attention(
     Cost: two products of 2 n h d `num_flash_pairs(t)` operations each; qkv is read, y and lse are written.
     """
     q, k, v = split_shared(qkv, heads, groups or heads)
-    found = running(q)
-    with in_one_pass(qkv.nbytes + q.nbytes + found.top.nbytes):
-        for meeting in _meetings(qkv.shape[1]):
-            queries, keys = meeting
+    state = initial_state(q)
+    with in_one_pass(qkv.nbytes + q.nbytes + state.top.nbytes):
+        for pair in _block_pairs(qkv.shape[1]):
+            queries, keys = pair
             block = q[:, :, queries], k[:, :, keys], v[:, :, keys]
-            attend(*block, found.of(queries), meeting.causal, meeting.kept(keep), share)
-        return attended(found, qkv)
+            attend(*block, state.of(queries), pair.causal, pair.kept(keep), share)
+        return finish(state, qkv)
 
 
 @fused("attention")
@@ -97,23 +97,23 @@ def flash_attention_backward(
     dq, dk, dv = (np.zeros_like(x, dtype=lse.dtype) for x in (q, k, v))
     with in_one_pass(2 * qkv.nbytes + 2 * y.nbytes + lse.nbytes):
         sums = sums_of(y, dy, heads)
-        for meeting in _meetings(qkv.shape[1]):
-            queries, keys = meeting
-            looked = tuple(x[:, :, queries] for x in (q, dq, dys, sums, lse))
-            seen = tuple(x[:, :, keys] for x in (k, dk, v, dv))
-            attend_backward(looked, seen, meeting.causal, meeting.kept(keep), share)
+        for pair in _block_pairs(qkv.shape[1]):
+            queries, keys = pair
+            of_queries = tuple(x[:, :, queries] for x in (q, dq, dys, sums, lse))
+            of_keys = tuple(x[:, :, keys] for x in (k, dk, v, dv))
+            attend_backward(of_queries, of_keys, pair.causal, pair.kept(keep), share)
         join(dqkv, dq, dk, dv)
     return dqkv
 
 
-def _meetings(t: int) -> Iterator[_Meeting]:
+def _block_pairs(t: int) -> Iterator[_BlockPair]:
     """Each block of keys with the queries of the same tokens, and with all later ones."""
     size = max(_KEYS, -(-t // (_BLOCKS * TILE)) * TILE)
     for start in range(0, t, size):
         own = slice(start, min(start + size, t))
-        yield _Meeting(own, own)
+        yield _BlockPair(own, own)
         if own.stop < t:
-            yield _Meeting(slice(own.stop, t), own)
+            yield _BlockPair(slice(own.stop, t), own)
 
 
 def _after(run: slice, start: int) -> slice:

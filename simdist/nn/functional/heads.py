@@ -120,9 +120,11 @@ def attention_backward(
         # The last tile sees every key, so it fills the arrays to which the others then add.
         for (queries, keys), tile in zip(reversed(tiles(t)), reversed(p), strict=True):
             kept = None if keep is None else keep[part][:, :, keys, queries]
-            looked = q[:, :, queries], dq[:, :, queries], dys[:, :, queries], sums[..., queries]
-            seen = k[:, :, keys], dk[:, :, keys], v[:, :, keys], dv[:, :, keys]
-            tile_backward(looked, seen, widened(tile[part]), kept, share, qkv.itemsize, add_seen=keys.stop < t)
+            of_queries = q[:, :, queries], dq[:, :, queries], dys[:, :, queries], sums[..., queries]
+            of_keys = k[:, :, keys], dk[:, :, keys], v[:, :, keys], dv[:, :, keys]
+            tile_backward(
+                of_queries, of_keys, widened(tile[part]), kept, share, qkv.itemsize, add_to_dk_dv=keys.stop < t
+            )
         if groups != heads:
             join(worked, dq, dk, dv)
         settle(dqkv[part], worked)
@@ -130,38 +132,38 @@ def attention_backward(
 
 
 def tile_backward(
-    looked: tuple[Array, ...],
-    seen: tuple[Array, ...],
+    of_queries: tuple[Array, ...],
+    of_keys: tuple[Array, ...],
     p: Array,
     keep: Array | None,
     share: float,
     itemsize: int,
-    add_looked: bool = False,
-    add_seen: bool = True,
+    add_to_dq: bool = False,
+    add_to_dk_dv: bool = True,
 ) -> None:
     """One tile of `attention_backward`.
 
     Args:
-        looked: of its queries q, dq, dy and the sums y · dy.
-        seen: of its keys k, dk, v, dv.
+        of_queries: of its queries q, dq, dy and the sums y · dy.
+        of_keys: of its keys k, dk, v, dv.
         p: the probabilities, keys before queries.
         keep, share: as for `attention`, of this tile.
         itemsize: of the numbers as stored.
-        add_looked, add_seen: whether to add to dq, and to dk and dv, or to fill them.
+        add_to_dq, add_to_dk_dv: whether to add to dq, and to dk and dv, or to fill them.
     """
-    (q, dq, dy, sums), (k, dk, v, dv) = looked, seen
+    (q, dq, dy, sums), (k, dk, v, dv) = of_queries, of_keys
     multiply = partial(product, itemsize=itemsize)
     ds = multiply(v, dy.swapaxes(-1, -2))
-    multiply(p if keep is None else dropped(p, keep, share, itemsize), dy, out=dv, plus=dv if add_seen else None)
+    multiply(p if keep is None else dropped(p, keep, share, itemsize), dy, out=dv, plus=dv if add_to_dk_dv else None)
     if keep is not None:
         ds = dropped(ds, keep, share, itemsize)
     ds -= sums
     ds *= p
     ds *= 1 / math.sqrt(q.shape[-1])
     charge(3 * ds.size, 3 * ds.size * itemsize)
-    multiply(ds.swapaxes(-1, -2), k, out=dq, plus=dq if add_looked else None)
-    multiply(ds, q, out=dk, plus=dk if add_seen else None)
-    added = add_looked * dq.size + 2 * add_seen * dk.size
+    multiply(ds.swapaxes(-1, -2), k, out=dq, plus=dq if add_to_dq else None)
+    multiply(ds, q, out=dk, plus=dk if add_to_dk_dv else None)
+    added = add_to_dq * dq.size + 2 * add_to_dk_dv * dk.size
     if added:
         charge(added, 3 * added * itemsize)
 

@@ -45,7 +45,7 @@ class _Context(NamedTuple):
     noise: Noise | None
 
 
-class _Meeting(NamedTuple):
+class _BlockPair(NamedTuple):
     """A run of this rank's queries and a run of keys that they see: their places in the blocks, and in the text."""
 
     queries: slice
@@ -105,16 +105,16 @@ class RingAttention(Weightless):
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
         """The context holds x, the output, the logarithm of each query's sum, and the noise."""
         q, k, v = split_shared(x, self.heads, self.groups)
-        found = blockwise.running(q)
-        with self._talking(RINGS[0], x) as comm:
+        state = blockwise.initial_state(q)
+        with self._checked_ring(RINGS[0], x) as comm:
             for owner, (ks, vs) in rotation(_together(k, v), comm):
-                for meeting in self._meetings(owner, x.shape[1]):
-                    queries, keys = meeting.queries, meeting.keys
+                for pair in self._block_pairs(owner, x.shape[1]):
+                    queries, keys = pair.queries, pair.keys
                     block = q[:, :, queries], ks[:, :, keys], vs[:, :, keys]
-                    keep = self._keep(x, noise, meeting)
+                    keep = self._keep(x, noise, pair)
                     with comm.span("forward attention", detail=f"block {owner}"):
-                        blockwise.attend(*block, found.of(queries), meeting.causal, keep, self.dropout)
-        y, lse = blockwise.attended(found, x)
+                        blockwise.attend(*block, state.of(queries), pair.causal, keep, self.dropout)
+        y, lse = blockwise.finish(state, x)
         return y, _Context(x, y, lse, noise)
 
     def backward_input(self, context: _Context, dy: Array) -> tuple[Array, None]:
@@ -124,46 +124,46 @@ class RingAttention(Weightless):
         (dys,) = split_heads(dy, self.heads, 1)
         dq, sums = np.zeros_like(q, dtype=lse.dtype), blockwise.sums_of(y, dy, self.heads)
 
-        def find(owner: int, kv: Array, dkv: Array) -> None:
-            for meeting in self._meetings(owner, qkv.shape[1]):
-                queries, keys = meeting.queries, meeting.keys
-                looked = tuple(each[:, :, queries] for each in (q, dq, dys, sums, lse))
-                seen = tuple(each[:, :, keys] for each in (kv[0], dkv[0], kv[1], dkv[1]))
+        def add_part(owner: int, kv: Array, dkv: Array) -> None:
+            for pair in self._block_pairs(owner, qkv.shape[1]):
+                queries, keys = pair.queries, pair.keys
+                of_queries = tuple(each[:, :, queries] for each in (q, dq, dys, sums, lse))
+                of_keys = tuple(each[:, :, keys] for each in (kv[0], dkv[0], kv[1], dkv[1]))
                 with comm.span("backward attention", detail=f"block {owner}"):
-                    keep = self._keep(qkv, noise, meeting)
-                    blockwise.attend_backward(looked, seen, meeting.causal, keep, self.dropout)
+                    keep = self._keep(qkv, noise, pair)
+                    blockwise.attend_backward(of_queries, of_keys, pair.causal, keep, self.dropout)
 
-        with self._talking(RINGS[1], qkv) as comm:
-            dk, dv = summed_rotation(_together(k, v), comm, lse.dtype, find)
+        with self._checked_ring(RINGS[1], qkv) as comm:
+            dk, dv = summed_rotation(_together(k, v), comm, lse.dtype, add_part)
         dqkv = np.empty_like(qkv)
         join(dqkv, dq, dk, dv)
         return dqkv, None
 
     @contextmanager
-    def _talking(self, what: str, x: Array) -> Iterator[Communicator]:
+    def _checked_ring(self, what: str, x: Array) -> Iterator[Communicator]:
         """The communicator for the ring, after checking that the inputs of all ranks agree."""
         comm = self.split.comm.shadow
         with comm.span(what, x.nbytes // (self.heads + 2 * self.groups) * 2 * self.groups):
             comm.agree(f"{what} of {describe(x)}")
             yield comm
 
-    def _meetings(self, owner: int, t: int) -> Iterator[_Meeting]:
+    def _block_pairs(self, owner: int, t: int) -> Iterator[_BlockPair]:
         """The pairs of this rank's runs of queries and the owner's runs of keys that they see."""
         count = t * self.split.comm.size
-        for queries, asked in self.split.runs_of(count):
-            for keys, offered in self.split.runs_of(count, owner):
-                if offered.start <= asked.start:
-                    yield _Meeting(queries, keys, asked.start, offered.start)
+        for queries, query_tokens in self.split.runs_of(count):
+            for keys, key_tokens in self.split.runs_of(count, owner):
+                if key_tokens.start <= query_tokens.start:
+                    yield _BlockPair(queries, keys, query_tokens.start, key_tokens.start)
 
-    def _keep(self, x: Array, noise: Noise | None, meeting: _Meeting) -> blockwise.Keep | None:
-        """The part of the whole text's dropout mask for this meeting."""
+    def _keep(self, x: Array, noise: Noise | None, pair: _BlockPair) -> blockwise.Keep | None:
+        """The part of the whole text's dropout mask for this pair."""
         if noise is None or not self.dropout:
             return None
         there = replace(
             noise,
             first_head=noise.first_head + self.first_head,
-            first_token=noise.first_token + meeting.first_query,
-            first_key=noise.first_key + meeting.first_key,
+            first_token=noise.first_token + pair.first_query,
+            first_key=noise.first_key + pair.first_key,
         )
         return there.tiles(self.name, x, self.heads, self.dropout)
 

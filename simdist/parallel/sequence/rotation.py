@@ -46,39 +46,39 @@ def rotation(own: Array, comm: Communicator) -> Iterator[tuple[int, Array]]:
         block, free = free, block
 
 
-def summed_rotation(own: Array, comm: Communicator, dtype: Any, find: Callable[[int, Array, Array], None]) -> Array:
+def summed_rotation(own: Array, comm: Communicator, dtype: Any, add_part: Callable[[int, Array, Array], None]) -> Array:
     """The sum of all ranks' parts about this rank's block.
 
     Args:
         own: as of `rotation`.
         dtype: of the sums.
-        find: find(owner, block, sums) adds this rank's part about the block to sums, an array of its shape.
+        add_part: add_part(owner, block, sums) adds this rank's part about the block to sums, an array of its shape.
 
     Cost per rank: p-1 messages of a block, p-1 of sums.
     """
     ring = Ring(comm.size, comm.rank)
     mine = arrived = np.empty_like(own, dtype=dtype)
     hold("communication", arrived)
-    going: Request | None = None
+    send: Request | None = None
     for step, (owner, block) in enumerate(rotation(own, comm)):
-        found = np.zeros_like(block, dtype=dtype)
-        hold("communication", found)
-        coming = comm.irecv(arrived, ring.before, _SUMS) if step > 1 else None
-        find(owner, block, found)
+        sums = np.zeros_like(block, dtype=dtype)
+        hold("communication", sums)
+        receive = comm.irecv(arrived, ring.before, _SUMS) if step > 1 else None
+        add_part(owner, block, sums)
         if step == 0:
-            mine = found
+            mine = sums
             continue
-        if coming is not None:
-            coming.wait()
-            _add(found, arrived)
-        if going is not None:
-            going.wait()
-        leaving = found  # stays alive until it is sent, while the next one is computed
-        going = comm.isend(leaving, ring.after, _SUMS)
-    if going is not None:
+        if receive is not None:
+            receive.wait()
+            _add(sums, arrived)
+        if send is not None:
+            send.wait()
+        leaving = sums  # stays alive until it is sent, while the next one is computed
+        send = comm.isend(leaving, ring.after, _SUMS)
+    if send is not None:
         comm.recv(arrived, ring.before, _SUMS)
         _add(mine, arrived)
-        going.wait()
+        send.wait()
     return mine
 
 
