@@ -85,9 +85,9 @@ class Network:
         nodes = cluster.node_of(ranks - 1) + 1
         self._nic_ports = [[(Port(), Port()) for _ in range(cluster.nics_per_node)] for _ in range(nodes)]
         self._per_node = cluster.devices_per_node
-        self._inside, self._between = (
-            (link.latency_s, 1 / link.bytes_per_s) for link in (cluster.inside, cluster.between)
-        )
+        # (alpha, beta) of a message within a node, between nodes, and from a rank to itself.
+        self._inside = cluster.inside.latency_s, 1 / cluster.inside.bytes_per_s
+        self._between = cluster.between.latency_s, 1 / cluster.between.bytes_per_s
         self._copy = 0.0, 2 / cluster.device.reached_bytes_per_s  # it reads and writes
         self._sent = [0] * ranks
 
@@ -95,10 +95,11 @@ class Network:
         """The path from global rank src to dst; from a rank to itself it is a copy in the device's memory."""
         jitter, per_node = self.cluster.jitter, self._per_node
         stretch = (lambda: 1 + jitter * self._noise(src)) if jitter else None
-        if src // per_node != dst // per_node:
-            return Path(self._nic(src)[0], self._nic(dst)[1], *self._between, stretch)
-        out, into = self._out[src], self._into[dst]
-        return Path(out, into, *self._copy) if src == dst else Path(out, into, *self._inside, stretch)
+        if src == dst:
+            return Path(self._out[src], self._into[dst], *self._copy)
+        if src // per_node == dst // per_node:
+            return Path(self._out[src], self._into[dst], *self._inside, stretch)
+        return Path(self._nic(src)[0], self._nic(dst)[1], *self._between, stretch)
 
     def _nic(self, rank: int) -> tuple[Port, Port]:
         """The network card of a rank, which others of its node may share."""
