@@ -53,22 +53,20 @@ def steps(schedule: Schedule) -> list[list[Step]]:
     A message appears on both of its ranks. Messages between two ranks may be needed in another order than they are
     made in: identify them by their values.
     """
-    made: dict[Value, int] = {}
-    needed: dict[Value, int] = {}
-    ends = []
+    made_on: dict[Value, int] = {}
+    needed_on: dict[Value, int] = {}
+    inputs: list[list[list[Value]]] = []  # by rank and place in its row
+    outputs: list[list[list[Value]]] = []
     for rank, row in enumerate(schedule.rows):
-        ends.append([(action, needs(schedule, rank, action), gives(schedule, rank, action)) for action in row])
-        for _, takes, leaves in ends[-1]:
-            needed.update(dict.fromkeys(takes, rank))
-            made.update(dict.fromkeys(leaves, rank))
-    return [
-        [
-            Step(
-                action,
-                tuple(Message(value, made[value], rank) for value in takes if made.get(value, rank) != rank),
-                tuple(Message(value, rank, needed[value]) for value in leaves if needed.get(value, rank) != rank),
-            )
-            for action, takes, leaves in row
-        ]
-        for rank, row in enumerate(ends)
-    ]
+        inputs.append([needs(schedule, rank, action) for action in row])
+        outputs.append([gives(schedule, rank, action) for action in row])
+        needed_on.update((value, rank) for values in inputs[rank] for value in values)
+        made_on.update((value, rank) for values in outputs[rank] for value in values)
+    rows: list[list[Step]] = []
+    for rank, row in enumerate(schedule.rows):
+        rows.append([])
+        for action, needed, made in zip(row, inputs[rank], outputs[rank], strict=True):
+            receives = [Message(value, made_on[value], rank) for value in needed if made_on.get(value, rank) != rank]
+            sends = [Message(value, rank, needed_on[value]) for value in made if needed_on.get(value, rank) != rank]
+            rows[rank].append(Step(action, tuple(receives), tuple(sends)))
+    return rows

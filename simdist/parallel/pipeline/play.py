@@ -64,42 +64,43 @@ def play(
     return _buffered(schedule, times, {value: (src, dst) for value, src, dst in messages})
 
 
-def _buffered(schedule: Schedule, times: Times, ways: Mapping[Value, tuple[int, int]] | None = None) -> Course:
-    """Where links have ports, `ways` gives the sender and receiver of each message."""
-    rows, clockwork, ports, ways = schedule.rows, Clockwork(schedule, times), times.ports or {}, ways or {}
+def _buffered(schedule: Schedule, times: Times, routes: Mapping[Value, tuple[int, int]] | None = None) -> Course:
+    """Where links have ports, `routes` gives the sender and receiver of each message."""
+    rows, clockwork = schedule.rows, Clockwork(schedule, times)
+    ports, routes = times.ports or {}, routes or {}
     course = Course([[] for _ in rows], [[] for _ in rows])
-    free: dict[tuple[int, str], float] = {}  # when each rank's port is free
+    port_free: dict[tuple[int, str], float] = {}  # when each rank's port is free
     made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
-    asked: dict[Value, int] = {}  # the rank that waits for it
+    waiter: dict[Value, int] = {}  # the rank that waits for it
+
+    def arrival(value: Value, rank: int) -> float:
+        made_at, maker = made[value]
+        return made_at if maker == rank else course.met.get(value, made_at + times.hop(maker, rank))
+
     runnable = deque(range(len(rows)))
     while runnable:
         rank = runnable.popleft()
         start, end = course.start[rank], course.end[rank]
         for action in rows[rank][len(end) :]:
-            moment = end[-1] if end else 0.0
-            for value in needs(schedule, rank, action):
-                if value not in made:
-                    asked[value] = rank
-                    break
-                when, where = made[value]
-                there = course.met.get(value, when + times.hop(where, rank))
-                moment = max(moment, when if where == rank else there)
-            else:
-                start.append(moment)
-                end.append(moment + clockwork.of(rank, action))
-                for value in gives(schedule, rank, action):
-                    made[value] = end[-1], rank
-                    if value in ways and (way := ways[value]) in ports:
-                        name, held = ports[way]
-                        begun = max(end[-1], free.get((rank, name), 0.0))
-                        course.met[value], free[rank, name] = begun + times.hop(*way), begun + held
-                    if value in asked:
-                        runnable.append(asked.pop(value))
-                continue
-            break
-    if asked:
-        rows_of = {value: rank for rank, row in enumerate(rows) for a in row for value in gives(schedule, rank, a)}
-        course.waiting = {rank: Message(value, rows_of.get(value, rank), rank) for value, rank in asked.items()}
+            inputs = needs(schedule, rank, action)
+            missing = [value for value in inputs if value not in made]
+            if missing:
+                waiter[missing[0]] = rank
+                break
+            start.append(max([end[-1] if end else 0.0, *(arrival(value, rank) for value in inputs)]))
+            end.append(start[-1] + clockwork.of(rank, action))
+            for value in gives(schedule, rank, action):
+                made[value] = end[-1], rank
+                route = routes.get(value)
+                if route in ports:
+                    name, held = ports[route]
+                    sent = max(end[-1], port_free.get((rank, name), 0.0))
+                    course.met[value], port_free[rank, name] = sent + times.hop(*route), sent + held
+                if value in waiter:
+                    runnable.append(waiter.pop(value))
+    if waiter:
+        maker = {value: rank for rank, row in enumerate(rows) for a in row for value in gives(schedule, rank, a)}
+        course.waiting = {rank: Message(value, maker.get(value, rank), rank) for value, rank in waiter.items()}
     return course
 
 
@@ -107,36 +108,36 @@ def _blocking(schedule: Schedule, times: Times, rows: Sequence[Sequence[Step]]) 
     course = Course([[] for _ in schedule.rows], [[] for _ in schedule.rows])
     clock = [0.0] * schedule.num_ranks
     clockwork = Clockwork(schedule, times)
-    ways = [_way(schedule, rank, row, clockwork, clock, course) for rank, row in enumerate(rows)]
-    first: dict[Message, int] = {}  # the rank at one end of a message that waits for the other end
-    runnable = deque(range(len(ways)))
+    messages = [_messages(schedule, rank, row, clockwork, clock, course) for rank, row in enumerate(rows)]
+    waiter: dict[Message, int] = {}  # the rank at one end of a message that waits for the other end
+    runnable = deque(range(len(messages)))
     while runnable:
         rank = runnable.popleft()
-        message = next(ways[rank], None)
-        if message is not None and message in first:
-            other = first.pop(message)
+        message = next(messages[rank], None)
+        if message is not None and message in waiter:
+            other = waiter.pop(message)
             clock[rank] = clock[other] = max(clock[rank], clock[other]) + times.hop(message.src, message.dst)
             course.met[message.value] = clock[rank]
             runnable += (rank, other)
         elif message is not None:
-            first[message] = rank
-    course.waiting = {rank: message for message, rank in first.items()}
+            waiter[message] = rank
+    course.waiting = {rank: message for message, rank in waiter.items()}
     return course
 
 
-def _way(
+def _messages(
     schedule: Schedule, rank: int, row: Sequence[Step], clockwork: Clockwork, clock: list[float], course: Course
 ) -> Iterator[Message]:
-    """A rank's way through its row: yields each message at which it meets another rank."""
-    mine: set[Value] = set()
+    """Go through a rank's row: yields each message at which it waits for another rank."""
+    on_rank: set[Value] = set()  # the values on this rank
     for action, receives, sends in row:
         yield from receives
-        mine.update(message.value for message in receives)
+        on_rank.update(message.value for message in receives)
         for value in needs(schedule, rank, action):
-            if value not in mine:
+            if value not in on_rank:
                 yield Message(value, rank, rank)  # no rank sends it
         course.start[rank].append(clock[rank])
         clock[rank] += clockwork.of(rank, action)
         course.end[rank].append(clock[rank])
-        mine.update(gives(schedule, rank, action))
+        on_rank.update(gives(schedule, rank, action))
         yield from sends

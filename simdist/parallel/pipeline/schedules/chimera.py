@@ -38,14 +38,18 @@ def chimera(stages: int, micro_batches: int) -> Schedule:
     p, m = stages, micro_batches
     if p % 2:
         raise ArgumentError(f"chimera on {p} stages: needs an even number, as every rank has a stage of each direction")
-    down = (m + 1) // 2
+    n_down = (m + 1) // 2
     rows = []
     for r in range(p):
         slots: dict[int, Action] = {}
         for i in range(m):
-            s, j = (r, i) if i < down else (p - 1 - r, i - down)
+            if i < n_down:
+                s, j = r, i
+            else:
+                s, j = p - 1 - r, i - n_down
             unit, place = divmod(j, p // 2)
-            start, chunk = 2 * p * unit + 2 * place, int(s >= p // 2)
+            start = 2 * p * unit + 2 * place
+            chunk = 0 if s < p // 2 else 1  # a rank's chunks are in the order of the model
             slots[start + s] = Forward(i, chunk)
             slots[start + 2 * p - 1 - s] = Backward(i, chunk)
         rows.append([slots[slot] for slot in sorted(slots)])

@@ -99,34 +99,34 @@ class _Writer:
 
 def _row(h: int, k: int, n: int) -> list[Action]:
     """Steps 1 to 8 above, the micro-batches of each chunk numbered from 0; n is at least 2h."""
-    to = _Writer()
-    for _ in range(2 * (h - k - 1)):
-        to.forward(0)
-    for _ in range(k + 1):
-        to.forward(0)
-        to.forward(1)
-    for _ in range(h - k - 1):
-        to.backward(1, halves=True)
-        to.weight()
-        to.forward(1)
-    for i in range(n - 2 * h + k + 1):
+    write = _Writer()
+    for _ in range(2 * (h - k - 1)):  # step 1
+        write.forward(0)
+    for _ in range(k + 1):  # step 2
+        write.forward(0)
+        write.forward(1)
+    for _ in range(h - k - 1):  # step 3
+        write.backward(1, halves=True)
+        write.weight()
+        write.forward(1)
+    for i in range(n - 2 * h + k + 1):  # step 4
         if i == 0 and k == h - 1:  # not a pair, so that the forward's output is ready sooner
-            to.forward(0)
-            to.backward(1)
+            write.forward(0)
+            write.backward(1)
         else:
-            to.both(0, 1)
-        to.both(1, 0)
-    for _ in range(h - k - 1):
-        to.backward(1)
-        to.both(1, 0)
-    for i in range(2 * (k + 1)):
-        to.backward((i + 1) % 2, halves=i > k)
-    for _ in range(h - k - 1):
-        to.weight()
-        to.backward(0, halves=True)
-    for _ in range(k + 1):
-        to.weight()
-    return to.row
+            write.both(0, 1)
+        write.both(1, 0)
+    for _ in range(h - k - 1):  # step 5
+        write.backward(1)
+        write.both(1, 0)
+    for i in range(2 * (k + 1)):  # step 6
+        write.backward((i + 1) % 2, halves=i > k)
+    for _ in range(h - k - 1):  # step 7
+        write.weight()
+        write.backward(0, halves=True)
+    for _ in range(k + 1):  # step 8
+        write.weight()
+    return write.row
 
 
 def _numbered(row: list[Action], directions: tuple[tuple[int, int], tuple[int, int]]) -> list[Action]:

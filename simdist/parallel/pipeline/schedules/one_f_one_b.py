@@ -52,8 +52,15 @@ def interleaved_1f1b(stages: int, micro_batches: int, chunks: int = 2) -> Schedu
     Source: Narayanan et al. 2021, Megatron-LM, arXiv 2104.04473, section 2.2.2 and figure 4.
     """
     p, m, v = stages, micro_batches, chunks
-    turns = [(i, chunk) for start in range(0, m, p) for chunk in range(v) for i in range(start, start + p)]
-    there: list[Action] = [Forward(i, chunk) for i, chunk in turns]
-    back: list[list[Action]] = [[Backward(i, v - 1 - chunk)] for i, chunk in turns]
-    rows = [only(m, alternate(2 * (p - 1 - r) + (v - 1) * p, there, back)) for r in range(p)]
+    all_forwards: list[Action] = []
+    all_backwards: list[list[Action]] = []
+    for start in range(0, m, p):
+        for chunk in range(v):
+            for i in range(start, start + p):
+                all_forwards.append(Forward(i, chunk))
+                all_backwards.append([Backward(i, v - 1 - chunk)])
+    rows = []
+    for r in range(p):
+        warm_up = (v - 1) * p + 2 * (p - 1 - r)
+        rows.append(only(m, alternate(warm_up, all_forwards, all_backwards)))
     return Schedule("interleaved-1f1b", rows, looped(p, v))

@@ -19,11 +19,13 @@ def backwards(micro_batches: int) -> list[list[Action]]:
 
 def split(micro_batches: int, lag: int) -> list[list[Action]]:
     """Backwards in halves, each W `lag` micro-batches behind its I: with lag 1, [I0] [I1 W0] … and the last W's."""
-    halves: list[list[Action]] = [
-        [BackwardInput(i), *([BackwardWeight(i - lag)] if i >= lag else [])] for i in range(micro_batches)
-    ]
-    rest: list[Action] = [BackwardWeight(i) for i in range(max(0, micro_batches - lag), micro_batches)]
-    return [*halves, rest]
+    halves: list[list[Action]] = []
+    for i in range(micro_batches):
+        halves.append([BackwardInput(i)])
+        if i >= lag:
+            halves[-1].append(BackwardWeight(i - lag))
+    halves.append([BackwardWeight(i) for i in range(max(0, micro_batches - lag), micro_batches)])
+    return halves
 
 
 def alternate(warm_up: int, forwards: Sequence[Action], backwards: Sequence[Sequence[Action]]) -> list[Action]:

@@ -46,7 +46,7 @@ def v_half(stages: int, micro_batches: int, times: Times | None = None) -> Sched
     Raises:
         ArgumentError: `times` has another number of stages than 2p.
     """
-    return _squeezed("v-half", _block(stages, 2, 1, 2, 1), micro_batches, 2 * ((stages + 2) // 2), times)
+    return _repeated("v-half", _block(stages, 2, 1, 2, 1), micro_batches, 2 * ((stages + 2) // 2), times)
 
 
 @named("v-min")
@@ -55,16 +55,17 @@ def v_min(stages: int, micro_batches: int, times: Times | None = None) -> Schedu
 
     Args, Raises: as of `v_half`.
     """
-    return _squeezed("v-min", _block(stages, 1, 1, 1, 1), micro_batches, 2 * ((stages + 4) // 3), times)
+    return _repeated("v-min", _block(stages, 1, 1, 1, 1), micro_batches, 2 * ((stages + 4) // 3), times)
 
 
 def _block(p: int, down: int, up: int, down_again: int, up_again: int) -> _Block:
     """The block with the shortest turns for which no rank has two actions in the same time step."""
     last = p - 1
-    for turns in sorted(product(range(1, _REPEAT + 1), repeat=3), key=sum):
-        f1 = down * last + turns[0]
-        i1 = f1 + up * last + turns[1]
-        i0 = i1 + down_again * last + turns[2]
+    for turn_1, turn_2, turn_3 in sorted(product(range(1, _REPEAT + 1), repeat=3), key=sum):
+        # Where each sweep after the first begins: F¹ on the last rank, I¹ on rank 0, I⁰ on the last rank.
+        f1 = down * last + turn_1
+        i1 = f1 + up * last + turn_2
+        i0 = i1 + down_again * last + turn_3
         block: _Block = [
             {
                 (Forward, 0): down * r,
@@ -79,7 +80,7 @@ def _block(p: int, down: int, up: int, down_again: int, up_again: int) -> _Block
     return block
 
 
-def _squeezed(name: str, block: _Block, m: int, most: int, times: Times | None) -> Schedule:
+def _repeated(name: str, block: _Block, m: int, most: int, times: Times | None) -> Schedule:
     """The block m times. F's and I's stay in its order, but each runs as soon as it can. A W runs where a rank would
     wait, or would keep more than `most` chunks: by the given times if that is better, else by equal ones.
     """
@@ -107,7 +108,7 @@ class _Play:
         self.least_gap = least_gap
         self.num_stages = 2 * p
         self.made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
-        self.asked: dict[Value, int] = {}  # the rank that waits for it
+        self.waiter: dict[Value, int] = {}  # the rank that waits for it
         self.next = [(0.0, r) for r in range(p)]  # when each rank chooses its next action
 
     def rows(self) -> Sequence[Sequence[Action]]:
@@ -123,7 +124,7 @@ class _Play:
             elif wait < inf:
                 heappush(self.next, (now + wait, r))
             elif rank.order and (need := rank.needs()) is not None:
-                self.asked[need] = r
+                self.waiter[need] = r
         return [rank.row for rank in self.ranks]
 
     def _wait(self, r: int, now: float) -> float:
@@ -135,16 +136,16 @@ class _Play:
         return 0.0 if need is None else self._arrives(need, r) - now
 
     def _arrives(self, value: Value, r: int) -> float:
-        when, where = self.made.get(value, (inf, r))
-        return when if where == r else when + self.times.hop(where, r)
+        made_at, maker = self.made.get(value, (inf, r))
+        return made_at if maker == r else made_at + self.times.hop(maker, r)
 
     def _do(self, r: int, part: Part, now: float) -> None:
         """Run an action, from now on."""
         end = now + self.clockwork.of(r, part)
         for value in self.ranks[r].does(part, self.num_stages):
             self.made[value] = end, r
-            if value in self.asked:
-                other = self.asked.pop(value)
+            if value in self.waiter:
+                other = self.waiter.pop(value)
                 heappush(self.next, (self._arrives(value, other), other))
         heappush(self.next, (end, r))
 

@@ -72,10 +72,15 @@ def _v_row(p: int, r: int, m: int) -> list[Action]:
     for _ in range(p - r):
         then("F1", "I1", "W1")
     while done["F1"] < m:
-        then(*["F0"] * (done["F0"] < m), "I0", "W0", "F1", "I1", "W1")
+        if done["F0"] < m:
+            then("F0")
+        then("I0", "W0", "F1", "I1", "W1")
     for _ in range(r):
         then("I0", "I1")
     for _ in range(p - r):
         then("I0", "W0")
-    then(*["W1"] * (m - done["W1"]), *["W0"] * (m - done["W0"]))
+    while done["W1"] < m:
+        then("W1")
+    while done["W0"] < m:
+        then("W0")
     return row

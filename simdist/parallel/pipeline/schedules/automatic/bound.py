@@ -22,17 +22,17 @@ def lower_bound(given: Problem) -> float:
     over all micro-batches, of M_B from F to B and M_W during W, divided by the limit.
     """
     p, m, kept = given.p, given.m, given.memory
-    heads = [_head(given, i) for i in range(p)]
-    before = [max(m * (f + b), head + m * b) for f, b, head in zip(given.f, given.b, heads, strict=True)]
     pending = min(given.most(kept.weight, kept.weight), given.most(kept.backward, kept.weight))
-    last = [start + (m - pending) * w for start, w in zip(before, given.w, strict=True)]  # the last B's end
-    spans = [max(work, start + m * w) for work, start, w in zip(given.busy, before, given.w, strict=True)]
-    down = [sum(given.f[:i]) + sum(given.down[:i]) for i in range(p)]
+    spans: list[float] = []
+    last_b: list[float] = []  # for each stage, when its last B ends, from its first F on
+    for i, (f, b, w) in enumerate(zip(given.f, given.b, given.w, strict=True)):
+        f_and_b = max(m * (f + b), _head(given, i) + m * b)
+        last_b.append(f_and_b + (m - pending) * w)
+        area = kept.backward * (first_back(given, i) + b) + kept.weight * w
+        spans += [m * (f + b + w), f_and_b + m * w, m * area / given.limit]
+    down = [sum(given.f[:i]) + sum(given.down[:i]) for i in range(p)]  # from stage 0 to stage i
     up = [sum(given.b[:i]) + sum(given.up[:i]) for i in range(p)]
-    spans += [down[j] - down[i] + last[j] + up[j] - up[i] + given.w[i] for i, j in combinations(range(p), 2)]
-    for i in range(p):
-        area = kept.backward * (first_back(given, i) + given.b[i]) + kept.weight * given.w[i]
-        spans.append(m * area / given.limit)
+    spans += [down[j] - down[i] + last_b[j] + up[j] - up[i] + given.w[i] for i, j in combinations(range(p), 2)]
     return max(spans)
 
 

@@ -137,16 +137,21 @@ class _Stage:
         b = self.gradients[j] if j < len(self.gradients) else inf
         pending = j - self.weights
         level = (i - j) * self._m_b + pending * self._m_w
-        room = level + self._m_b + self._reserve <= self._limit
+        fits = level + self._m_b + self._reserve <= self._limit  # another F
         if b <= now:
             if pending and level + self._m_w - self._m_b > self._limit:
                 return "W", now
-            return ("F" if self._f_in_turn and f <= now and room and self.row[-1] == "B" else "B"), now
-        if f <= now and room and b - now > self._f_waits:
+            return ("F" if self._f_in_turn and f <= now and fits and self.row[-1] == "B" else "B"), now
+        if f <= now and fits and b - now > self._f_waits:
             return "F", now
-        next_one = b if f <= now or not room else min(b, f)
-        waits = self._w_waits if i < self._m else self._at_end if j < self._m - 1 else self._for_last
-        if pending and next_one - now >= waits:
+        if i < self._m:
+            least_gap = self._w_waits
+        elif j < self._m - 1:
+            least_gap = self._at_end
+        else:
+            least_gap = self._for_last
+        next_start = b if f <= now or not fits else min(b, f)
+        if pending and next_start - now >= least_gap:
             return "W", now
         return "", min(b, f) if f > now else b
 

@@ -32,11 +32,6 @@ class Problem:
     memory: Memory
     limit: float
 
-    @property
-    def busy(self) -> list[float]:
-        """How long each stage is busy."""
-        return [self.m * (f + b + w) for f, b, w in zip(self.f, self.b, self.w, strict=True)]
-
     def fits(self, level: float) -> bool:
         """Whether this level is within the limit, up to rounding."""
         return level <= self.limit * (1 + 1e-12)

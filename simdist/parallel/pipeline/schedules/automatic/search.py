@@ -35,15 +35,15 @@ def search(given: Problem) -> Outcome:
 class _Search:
     def __init__(self, given: Problem) -> None:
         self._given = given
-        self._enough = lower_bound(given) * (1 + 1e-12)
+        self._bound = lower_bound(given) * (1 + 1e-12)
         runs = int(_EFFORT / (3 * given.p * given.m) ** 1.25)
         self._runs = min(_MOST_RUNS, max(_FEWEST_RUNS, runs))
-        a_little, none = (0.1,) * given.p, (0.0,) * given.p
-        start = Rules(_warm_up(given, 0), a_little, a_little, none, (1.0,) * given.p, (False,) * given.p)
+        short, none = (0.1,) * given.p, (0.0,) * given.p
+        start = Rules(_warm_up(given, 0), short, short, none, (1.0,) * given.p, (False,) * given.p)
         self.best = dispatch(given, start)
-        together = self._together(start, self.best.cost)
+        same_on_all = self._same_on_all_stages(start, self.best.cost)
         for seed in range(1 + self._runs // _CLIMB):
-            self._apart(together, self.best.cost, Random(seed))
+            self._change_at_random(same_on_all, self.best.cost, Random(seed))
 
     def _cost(self, rules: Rules) -> float:
         """The cost of the schedule of these rules; keeps the schedule if it is the best so far."""
@@ -54,19 +54,22 @@ class _Search:
         return found.cost
 
     def _is_done(self) -> bool:
-        return self._runs <= 0 or self.best.cost <= self._enough
+        return self._runs <= 0 or self.best.cost <= self._bound
 
-    def _together(self, rules: Rules, cost: float) -> Rules:
+    def _same_on_all_stages(self, rules: Rules, cost: float) -> Rules:
         """Step 1."""
         for _ in range(_ROUNDS):
-            for values in self._everywhere():
+            for values in self._values_on_all_stages():
                 for value in values:
                     changed = replace(rules, **value)
-                    if changed != rules and not self._is_done() and (new := self._cost(changed)) <= cost:
+                    if changed == rules or self._is_done():
+                        continue
+                    new = self._cost(changed)
+                    if new <= cost:
                         rules, cost = changed, new
         return rules
 
-    def _everywhere(self) -> Iterator[list[dict[str, Any]]]:
+    def _values_on_all_stages(self) -> Iterator[list[dict[str, Any]]]:
         """For each rule, its values, the same on all stages."""
         p = self._given.p
         yield [{"warm_up": _warm_up(self._given, more)} for more in (1, -1, 2)]
@@ -74,24 +77,24 @@ class _Search:
             yield [{name: (value,) * p} for value in _WAITS]
         yield [{"f_in_turn": (turn,) * p} for turn in (True, False)]
 
-    def _apart(self, rules: Rules, cost: float, lots: Random) -> None:
+    def _change_at_random(self, rules: Rules, cost: float, random: Random) -> None:
         """Step 2, once."""
         for _ in range(_CLIMB):
             if self._is_done():
                 break
             changed = rules
-            for _ in range(lots.choice((1, 1, 2))):
-                changed = self._changed(changed, lots)
+            for _ in range(random.choice((1, 1, 2))):
+                changed = self._changed(changed, random)
             new = self._cost(changed)
             if new <= cost:
                 rules, cost = changed, new
 
-    def _changed(self, rules: Rules, lots: Random) -> Rules:
-        first = lots.randrange(self._given.p)
-        end = lots.choice((first + 1, self._given.p))
-        name = lots.choice([field.name for field in fields(Rules)])
+    def _changed(self, rules: Rules, random: Random) -> Rules:
+        first = random.randrange(self._given.p)
+        end = random.choice((first + 1, self._given.p))
+        name = random.choice([field.name for field in fields(Rules)])
         values = list(getattr(rules, name))
-        more, wait = lots.choice((-1, 1)), lots.choice(_MORE_WAITS)
+        more, wait = random.choice((-1, 1)), random.choice(_MORE_WAITS)
         for s in range(first, end):
             if name == "warm_up":
                 values[s] = max(1, values[s] + more)
