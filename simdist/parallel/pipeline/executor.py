@@ -46,7 +46,7 @@ class _Flight:
     """What a stage keeps of a micro-batch: the context for backward, and the buffers of its messages."""
 
     context: Any = None
-    rooms: list[Array] = field(default_factory=list)
+    buffers: list[Array] = field(default_factory=list)
 
 
 class Outcome(NamedTuple):
@@ -114,7 +114,7 @@ class Executor:
         self._clockwork = None if times is None else Clockwork(schedule, times)
         self._steps = steps(schedule)[comm.rank]
         parts = [part for step in self._steps for part in step.action.parts]
-        self._returning = {(p.chunk, p.micro_batch) for p in parts if not isinstance(p, Forward)}
+        self._has_backward = {(p.chunk, p.micro_batch) for p in parts if not isinstance(p, Forward)}
         self._flights: dict[tuple[int, int], _Flight] = {}
         self._values: dict[Value, _Arrived] = {}
         self._losses: dict[tuple[int, int], float] = {}
@@ -143,17 +143,17 @@ class Executor:
             return (len(batch[value.micro_batch].inputs), *tails[stage])
 
         self.post.begin()
-        for step in self._steps[:1]:
-            self.post.expect(step, shape)
+        if self._steps:
+            self.post.expect(self._steps[0], shape)
         for place, step in enumerate(self._steps):
-            for following in self._steps[place + 1 : place + 2]:
-                self.post.expect(following, shape)
+            if place + 1 < len(self._steps):
+                self.post.expect(self._steps[place + 1], shape)
             for message in step.receives:
-                self._values[message.value] = _Arrived(self.post.take(message.value), True)
+                self._values[message.value] = _Arrived(self.post.wait(message.value), by_message=True)
             self._act(step.action, batch, keeper)
             for message in step.sends:
                 self.post.send(message, self._values.pop(message.value).x)
-            self.post.look()
+            self.post.drop_complete()
             if keeper is not None:
                 keeper.update(place)
         self.post.finish()
@@ -181,44 +181,43 @@ class Executor:
         if keeper is not None:
             keeper.use(i)
         flight = self._flights.setdefault(key, _Flight())
-        x = None if isinstance(part, BackwardWeight) else self._take(part.needs(number), flight)
-        made: Array | None = None
+        x = None if isinstance(part, BackwardWeight) else self._pop_input(part.needs(number), flight)
+        y: Array | None = None
         match part:
             case Forward():
-                made, self._losses[i, number], flight.context = stage.forward(x, micro_batch)
+                y, self._losses[i, number], flight.context = stage.forward(x, micro_batch)
                 self.in_flight = max(self.in_flight, len(self._flights) * self._schedule.share)
             case Backward():
-                made = stage.backward(flight.context, x, micro_batch)
+                y = stage.backward(flight.context, x, micro_batch)
             case BackwardInput():
-                made, flight.context = stage.backward_input(flight.context, x, micro_batch)
+                y, flight.context = stage.backward_input(flight.context, x, micro_batch)
             case BackwardWeight():
                 stage.backward_weight(flight.context)
-        if made is not None and isinstance(part, Forward) and stage.loss is not None:
-            self._outputs[i] = made
-        else:
-            self._leave(part, number, made, x)
-        last = isinstance(part, Backward | BackwardWeight)
-        if last and keeper is not None:
+        if y is not None and isinstance(part, Forward) and stage.loss is not None:
+            self._outputs[i] = y
+        elif y is not None:
+            self._keep_output(part.gives(number, self._schedule.num_stages), x, y)
+        is_last = isinstance(part, Backward | BackwardWeight)
+        if is_last and keeper is not None:
             keeper.done(i)
-        if last or key not in self._returning:
+        if is_last or key not in self._has_backward:
             del self._flights[key]
-            for room in flight.rooms:
-                self.post.free(room)
+            for buffer in flight.buffers:
+                self.post.free(buffer)
 
-    def _take(self, value: Value | None, flight: _Flight) -> Array | None:
+    def _pop_input(self, value: Value | None, flight: _Flight) -> Array | None:
         """The input of an action; None where it needs none, or where it is the gradient of the stage's own loss."""
         if value is None or value not in self._values:
             return None
         arrived = self._values.pop(value)
         if arrived.by_message:
-            flight.rooms.append(arrived.x)
+            flight.buffers.append(arrived.x)
         return arrived.x
 
-    def _leave(self, part: Part, number: int, made: Array | None, x: Array | None) -> None:
-        """Keep the output until it is sent, or used on this rank."""
-        for value in part.gives(number, self._schedule.num_stages):
-            if value.what == "pending" or made is None:
-                continue
-            # A stage may return its input, or a view of it: the buffer of a message, which is used again.
-            kept = made if owner(made) is not owner(x) and made.flags.c_contiguous else made.copy()
-            self._values[value] = _Arrived(kept, False)
+    def _keep_output(self, values: Sequence[Value], x: Array | None, y: Array) -> None:
+        """Keep the output y for input x until it is sent, or used on this rank."""
+        for value in values:
+            if value.what != "pending":
+                # A stage may return its input, or a view of it: the buffer of a message, which is used again.
+                kept = y if owner(y) is not owner(x) and y.flags.c_contiguous else y.copy()
+                self._values[value] = _Arrived(kept, by_message=False)

@@ -56,16 +56,17 @@ class Passes:
     def logits(self, tokens: Array) -> Array:
         """The logits of the next token after each row of tokens; tokens and logits are the same on all ranks."""
         padded = moved(self._share.model.padded(tokens), self._like)
-        asked = MicroBatch(padded, None, last=tokens.shape[1] - padded.shape[1] - 1)
-        outputs = self._single.run([asked], self._tails.of(padded)).outputs
-        found = outputs[0].copy() if outputs else None  # a copy, as it may be a view of all tokens' logits
-        notes = self._comm.exchange("" if found is None else " ".join([found.dtype.name, *map(str, found.shape)]))
+        micro_batch = MicroBatch(padded, None, last=tokens.shape[1] - padded.shape[1] - 1)
+        outputs = self._single.run([micro_batch], self._tails.of(padded)).outputs
+        logits = outputs[0].copy() if outputs else None  # a copy, as it may be a view of all tokens' logits
+        # Only the rank with the last stage has logits; the others learn their dtype and shape from its note.
+        notes = self._comm.exchange("" if logits is None else " ".join([logits.dtype.name, *map(str, logits.shape)]))
         root = next(rank for rank, note in enumerate(notes) if note)
-        dtype, *shape = notes[root].split()
-        if found is None:
-            found = np.empty_like(self._like, shape=tuple(map(int, shape)), dtype=np.dtype(dtype))
-        broadcast(found, self._comm, root)
-        return found
+        if logits is None:
+            dtype, *shape = notes[root].split()
+            logits = np.empty_like(self._like, shape=tuple(map(int, shape)), dtype=np.dtype(dtype))
+        broadcast(logits, self._comm, root)
+        return logits
 
     def total(self, executor: Executor, batch: Sequence[MicroBatch], keeper: Keeper | None = None) -> float:
         """Run a batch, and return the loss summed over all micro-batches on all ranks."""

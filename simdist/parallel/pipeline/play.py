@@ -29,14 +29,14 @@ class Course:
 
     Attributes:
         start, end: of every executed action, by rank and place in its row.
-        met: when a message arrived, for blocking sends and for messages with a port.
+        arrived: when a message arrived, for blocking sends and for messages with a port.
         waiting: for each rank that did not finish its row, the message it waits to receive or send; from the rank to
             itself, if no rank sends it.
     """
 
     start: list[list[float]]
     end: list[list[float]]
-    met: dict[Value, float] = field(default_factory=dict)
+    arrived: dict[Value, float] = field(default_factory=dict)
     waiting: dict[int, Message] = field(default_factory=dict)
 
 
@@ -75,7 +75,7 @@ def _buffered(schedule: Schedule, times: Times, routes: Mapping[Value, tuple[int
 
     def arrival(value: Value, rank: int) -> float:
         made_at, maker = made[value]
-        return made_at if maker == rank else course.met.get(value, made_at + times.hop(maker, rank))
+        return made_at if maker == rank else course.arrived.get(value, made_at + times.hop(maker, rank))
 
     runnable = deque(range(len(rows)))
     while runnable:
@@ -92,10 +92,10 @@ def _buffered(schedule: Schedule, times: Times, routes: Mapping[Value, tuple[int
             for value in gives(schedule, rank, action):
                 made[value] = end[-1], rank
                 route = routes.get(value)
-                if route in ports:
+                if route is not None and route in ports:
                     name, held = ports[route]
                     sent = max(end[-1], port_free.get((rank, name), 0.0))
-                    course.met[value], port_free[rank, name] = sent + times.hop(*route), sent + held
+                    course.arrived[value], port_free[rank, name] = sent + times.hop(*route), sent + held
                 if value in waiter:
                     runnable.append(waiter.pop(value))
     if waiter:
@@ -117,7 +117,7 @@ def _blocking(schedule: Schedule, times: Times, rows: Sequence[Sequence[Step]]) 
         if message is not None and message in waiter:
             other = waiter.pop(message)
             clock[rank] = clock[other] = max(clock[rank], clock[other]) + times.hop(message.src, message.dst)
-            course.met[message.value] = clock[rank]
+            course.arrived[message.value] = clock[rank]
             runnable += (rank, other)
         elif message is not None:
             waiter[message] = rank

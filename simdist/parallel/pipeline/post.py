@@ -5,7 +5,7 @@
     wait     |-- for k                  |-- for k+1
     action   |   =======                |   =======
     isend    |          |-- of k        |          |-- of k+1
-    look         which earlier sends are complete, so that their arrays can go
+    drop     the earlier sends that are complete, and with them their arrays
 
 No send waits for its receive, so every valid schedule runs without deadlock.
 """
@@ -34,18 +34,18 @@ class Post:
 
     Attributes:
         sent_bytes, num_sent: since the last `begin`.
-        num_rooms: how many receive buffers it has allocated; they are reused.
+        num_buffers: how many receive buffers it has allocated; they are reused.
     """
 
     def __init__(self, schedule: Schedule, comm: Communicator, like: Array, dtype: np.dtype) -> None:
         self.begin()
-        self.num_rooms = 0
+        self.num_buffers = 0
         self._comm = comm
         self._like = like
         self._dtype = dtype
         self._stages, self._micro_batches = schedule.num_stages, schedule.num_micro_batches
-        self._coming: dict[Value, tuple[Request, Array]] = {}
-        self._going: list[Request] = []
+        self._receives: dict[Value, tuple[Request, Array]] = {}
+        self._sends: list[Request] = []
         self._spare: dict[tuple[int, ...], list[Array]] = {}
 
     def begin(self) -> None:
@@ -56,50 +56,50 @@ class Post:
     def expect(self, step: Step, shape: Callable[[Value], tuple[int, ...]]) -> None:
         """Post the receives of a place of the row."""
         for message in step.receives:
-            room = self._room(shape(message.value))
-            request = self._comm.irecv(room, message.src, self._tag(message.value))
-            self._coming[message.value] = request, room
+            buffer = self._buffer(shape(message.value))
+            request = self._comm.irecv(buffer, message.src, self._tag(message.value))
+            self._receives[message.value] = request, buffer
 
-    def take(self, value: Value) -> Array:
+    def wait(self, value: Value) -> Array:
         """Wait for an expected message; give its array back with `free`."""
-        request, room = self._coming.pop(value)
+        request, buffer = self._receives.pop(value)
         request.wait()
-        return room
+        return buffer
 
     def send(self, message: Message, x: Array) -> None:
         """Begin to send x, which must not change until the send is complete; keeps x alive until then."""
-        self._going.append(self._comm.isend(x, message.dst, self._tag(message.value)))
+        self._sends.append(self._comm.isend(x, message.dst, self._tag(message.value)))
         self.sent_bytes += x.nbytes
         self.num_sent += 1
 
-    def look(self) -> None:
+    def drop_complete(self) -> None:
         """Drop completed sends."""
-        going = []
-        for request in self._going:
+        under_way = []
+        for request in self._sends:
             if request.over:
                 request.wait()
             else:
-                going.append(request)
-        self._going = going
+                under_way.append(request)
+        self._sends = under_way
 
     def finish(self) -> None:
         """Wait for all sends."""
-        while self._going:
-            self._going.pop(0).wait()
+        while self._sends:
+            self._sends.pop(0).wait()
 
-    def free(self, room: Array) -> None:
+    def free(self, buffer: Array) -> None:
         """Return the buffer of a receive for reuse."""
-        release(room)  # from I to W it may have counted as activations
-        self._spare.setdefault(room.shape, []).append(room)
+        release(buffer)  # from I to W it may have counted as activations
+        self._spare.setdefault(buffer.shape, []).append(buffer)
 
-    def _room(self, shape: tuple[int, ...]) -> Array:
+    def _buffer(self, shape: tuple[int, ...]) -> Array:
         spare = self._spare.get(shape)
         if spare:
             return spare.pop()
-        room = np.empty_like(self._like, shape=shape, dtype=self._dtype)
-        self.num_rooms += 1
-        hold("buffers", room, "pipeline")
-        return room
+        buffer = np.empty_like(self._like, shape=shape, dtype=self._dtype)
+        self.num_buffers += 1
+        hold("buffers", buffer, "pipeline")
+        return buffer
 
     def _tag(self, value: Value) -> int:
         """A distinct tag for each value: messages may be needed in another order than they are sent."""

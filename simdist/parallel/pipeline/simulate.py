@@ -124,7 +124,7 @@ class Simulation:
         for rank, row in enumerate(rows):
             for step, end in zip(row, self.course.end[rank], strict=True):
                 for value, src, dst in step.sends:
-                    arrives[value] = self.course.met.get(value, end + self.times.hop(src, dst))
+                    arrives[value] = self.course.arrived.get(value, end + self.times.hop(src, dst))
                     tags[value] = len(tags)
                     yield Span(rank, "main", "send", end, arrives[value], 0, dst, tags[value], "", value.micro_batch)
         for rank, row in enumerate(rows):

@@ -107,7 +107,7 @@ class RingAttention(Weightless):
         q, k, v = split_shared(x, self.heads, self.groups)
         state = blockwise.initial_state(q)
         with self._checked_ring(RINGS[0], x) as comm:
-            for owner, (ks, vs) in rotation(_together(k, v), comm):
+            for owner, (ks, vs) in rotation(_stacked(k, v), comm):
                 for pair in self._block_pairs(owner, x.shape[1]):
                     queries, keys = pair.queries, pair.keys
                     block = q[:, :, queries], ks[:, :, keys], vs[:, :, keys]
@@ -134,7 +134,7 @@ class RingAttention(Weightless):
                     blockwise.attend_backward(of_queries, of_keys, pair.causal, keep, self.dropout)
 
         with self._checked_ring(RINGS[1], qkv) as comm:
-            dk, dv = summed_rotation(_together(k, v), comm, lse.dtype, add_part)
+            dk, dv = summed_rotation(_stacked(k, v), comm, lse.dtype, add_part)
         dqkv = np.empty_like(qkv)
         join(dqkv, dq, dk, dv)
         return dqkv, None
@@ -168,7 +168,7 @@ class RingAttention(Weightless):
         return there.tiles(self.name, x, self.heads, self.dropout)
 
 
-def _together(k: Array, v: Array) -> Array:
+def _stacked(k: Array, v: Array) -> Array:
     """Keys and values as one message: shape (2, n, g, t, d)."""
     kv = np.empty_like(k, shape=(2, *k.shape))
     kv[0], kv[1] = k, v

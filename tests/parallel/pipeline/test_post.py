@@ -43,7 +43,7 @@ def let_go(comm):
     if comm.rank == 1:
         post.expect(step, lambda value: (1 << 17,))
         comm.barrier()
-        post.take(step.receives[0].value)
+        post.wait(step.receives[0].value)
         comm.barrier()
         return None
     x = np.zeros(1 << 17)
@@ -53,7 +53,7 @@ def let_go(comm):
     told = [gone() is not None]
     comm.barrier()
     comm.barrier()
-    post.look()
+    post.drop_complete()
     return [*told, gone() is not None]
 
 
@@ -66,7 +66,7 @@ def rooms(comm, name, m):
     made = []
     for step in range(2):
         trained(method, "untied", step)
-        made.append(method.executor.post.num_rooms)
+        made.append(method.executor.post.num_buffers)
     return made
 
 
