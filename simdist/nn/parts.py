@@ -82,8 +82,14 @@ class Parts:
 
     def attention(self, name: str, shape: Shape) -> Layer:
         """Inside of a block, from queries, keys and values, group by group."""
-        again, groups = shape.recompute == "selective", shape.num_kv_heads
-        return attention_layer(name, shape.heads, shape.dropout, groups=groups, recompute=again, flash=shape.flash)
+        return attention_layer(
+            name,
+            shape.heads,
+            shape.dropout,
+            groups=shape.num_kv_heads,
+            recompute=shape.recompute == "selective",
+            flash=shape.flash,
+        )
 
     def perceptron(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
         """The MLP of a block, from the stream to the stream, without its norm."""

@@ -77,7 +77,7 @@ class Update:
         self.masters: Array = weights.astype(precision.master_dtype) if mixed else weights
         self._kind = kind or kind_of(weights)
         self.rule = recipe.rule(moved(self.masters, self._kind), parameters, holding, self._combine)
-        hold("optimizer state", self._apart())
+        hold("optimizer state", self._update_arrays())
         self.loss_scale = LossScale(spread.comm) if precision.scaled else None
         self.norm = math.nan
 
@@ -106,7 +106,7 @@ class Update:
                 return False
         factor = 1 / scale
         if self._recipe.max_norm is not None:
-            self.norm = norm(self._counted(gradient), self._combine) / scale
+            self.norm = norm(self._own_parts(gradient), self._combine) / scale
             factor *= clip_factor(self.norm, self._recipe.max_norm)
         masters = moved(self.masters, self._kind)
         self.rule.step(masters, moved(gradient, self._kind), learning_rate, factor)
@@ -115,7 +115,7 @@ class Update:
         self.round()
         return True
 
-    def _counted(self, gradient: Array) -> list[Array]:
+    def _own_parts(self, gradient: Array) -> list[Array]:
         return self._spread.own_parts(gradient, self._parameters, self._holding)
 
     def round(self) -> None:
@@ -126,14 +126,14 @@ class Update:
 
     # -- memory -----------------------------------------------------------------------------------------
 
-    def _apart(self) -> list[Array]:
+    def _update_arrays(self) -> list[Array]:
         """The arrays that only the update uses."""
         return [*self.rule.state.values(), *([self.masters] if self.masters is not self._weights else [])]
 
     @property
     def num_bytes(self) -> int:
         """Of the rule's state, and of masters if they are not the weights themselves."""
-        return sum(x.nbytes for x in self._apart())
+        return sum(x.nbytes for x in self._update_arrays())
 
     def move(self, to: Callable[[Array], Array]) -> None:
         """Move the arrays that only the update uses to other memory: `to` returns a copy there."""

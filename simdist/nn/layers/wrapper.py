@@ -57,25 +57,25 @@ class Recompute(Layer):
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, tuple[Array, Noise | None]]:
         """The context is the input and the noise."""
-        return self._made(x, noise)[0], (x, noise)
+        return self._run(x, noise)[0], (x, noise)
 
-    def _made(self, x: Array, noise: Noise | None) -> tuple[Array, Any]:
+    def _run(self, x: Array, noise: Noise | None) -> tuple[Array, Any]:
         y, inner = self.layer.forward(x, noise)
         hold("activations", inner, self.name)
         return y, inner
 
-    def _again(self, context: tuple[Array, Noise | None]) -> Any:
+    def _recompute(self, context: tuple[Array, Noise | None]) -> Any:
         """The inner layer's context; auxiliary losses are discarded, since the first forward has counted them."""
         with auxiliary.collected():
-            return self._made(*context)[1]
+            return self._run(*context)[1]
 
     def backward(self, context: tuple[Array, Noise | None], dy: Array) -> Array:
         """Forward again, then backward."""
-        return self.layer.backward(self._again(context), dy)
+        return self.layer.backward(self._recompute(context), dy)
 
     def backward_input(self, context: tuple[Array, Noise | None], dy: Array) -> tuple[Array, tuple[Any, Any]]:
         """Forward again; pending are its context and the inner layer's pending."""
-        inner = self._again(context)
+        inner = self._recompute(context)
         dx, pending = self.layer.backward_input(inner, dy)
         return dx, (inner, pending)
 

@@ -118,13 +118,15 @@ class ZeRO(Method):
         self._draw(weight_rooms, gradient_rooms, seed)
         own, holding = self._weights.own, self.units.holding
         kind = "numpy" if self.offload.updating == "host" else comm.device.kind
-        self.update = Update(own, holding, model.parameters, recipe, self.spread, holders=self._whole(), kind=kind)
+        self.update = Update(own, holding, model.parameters, recipe, self.spread, holders=self._holders(), kind=kind)
         self.update.move(partial(self.offload.keep, "optimizer"))
 
-    def _whole(self) -> Communicator:
+    def _holders(self) -> Communicator:
         """The ranks of all axes that together hold one model."""
-        everybody, copies = self.spread.comm, self.sharing.copies
-        return everybody if copies is None else cast(Communicator, everybody.split(copies.rank, everybody.rank))
+        all_ranks, copies = self.spread.comm, self.sharing.copies
+        if copies is None:
+            return all_ranks
+        return cast(Communicator, all_ranks.split(copies.rank, all_ranks.rank))
 
     # -- memory -----------------------------------------------------------------------------------------
 
