@@ -25,7 +25,7 @@ class Adam(Moments):
             g = self._read(gradient, block, scale, copy=self.weight_decay > 0)
             spare = self._spare[0][: len(w)]
             self._penalize(g, w, block, self.weight_decay, spare)
-            self._take_in(m, v, g, spare)
-            self._direct(m, v, rate, out=spare)
+            self._update_moments(m, v, g, spare)
+            self._write_direction(m, v, rate, out=spare)
             np.subtract(w, spare, out=w)
         charge((12 + 2 * (self.weight_decay > 0)) * weights.size, 6 * weights.nbytes + gradient.nbytes)

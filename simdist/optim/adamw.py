@@ -53,8 +53,8 @@ class AdamW(Moments):
         for block in self._blocks:
             w, m, v = weights[block], self.state["m"][block], self.state["v"][block]
             g, spare = self._read(gradient, block, scale), self._spare[0][: len(w)]
-            self._take_in(m, v, g, spare)
-            self._direct(m, v, rate, out=spare)
+            self._update_moments(m, v, g, spare)
+            self._write_direction(m, v, rate, out=spare)
             if keep != 1:
                 for part in self._decayed(block):
                     np.multiply(w[part], keep, out=w[part])

@@ -75,8 +75,8 @@ class AdamW8bit(Moments):
             w, spare = weights[items], np.empty_like(weights, shape=items.stop - items.start)
             m, v = self._decode("m", items, blocks), self._decode("v", items, blocks)
             g = np.multiply(gradient[items], scale, dtype=weights.dtype)
-            self._take_in(m, v, g, spare)
-            self._direct(m, v, rate, out=spare)
+            self._update_moments(m, v, g, spare)
+            self._write_direction(m, v, rate, out=spare)
             if keep != 1:
                 for part in self._decayed(items):
                     np.multiply(w[part], keep, out=w[part])

@@ -60,8 +60,8 @@ class LAMB(Moments):
             w, u = weights[block], self._direction[block]
             m, v = self.state["m"][block], self.state["v"][block]
             spare = self._spare[0][: len(w)]
-            self._take_in(m, v, self._read(gradient, block, scale), spare)
-            self._direct(m, v, 1.0, out=u)
+            self._update_moments(m, v, self._read(gradient, block, scale), spare)
+            self._write_direction(m, v, 1.0, out=u)
             self._penalize(u, w, block, self.weight_decay, spare)
         ratios = self._ratios(weights)
         for block in self._blocks:

@@ -64,7 +64,7 @@ class Moments(Optimizer):
 
     # -- for the rules --------------------------------------------------------------------------------
 
-    def _take_in(self, m: Array, v: Array, g: Array, spare: Array) -> None:
+    def _update_moments(self, m: Array, v: Array, g: Array, spare: Array) -> None:
         """Update m and v by g, in place: 7 operations per item; `spare` is working space of their shape."""
         beta1, beta2 = self.betas
         np.subtract(g, m, out=spare)
@@ -75,11 +75,12 @@ class Moments(Optimizer):
         np.multiply(v, beta2, out=v)
         np.add(v, spare, out=v)
 
-    def _direct(self, m: Array, v: Array, factor: float, out: Array) -> None:
+    def _write_direction(self, m: Array, v: Array, factor: float, out: Array) -> None:
         """Write factor · m̂ / (√v̂ + ε) to `out`: 4 operations per item."""
         beta1, beta2 = self.betas
-        root = math.sqrt(1 - beta2**self.num_steps)
+        t = self.num_steps
+        root = math.sqrt(1 - beta2**t)
         np.sqrt(v, out=out)
         np.add(out, self.epsilon * root, out=out)
         np.divide(m, out, out=out)
-        np.multiply(out, factor * root / (1 - beta1**self.num_steps), out=out)
+        np.multiply(out, factor * root / (1 - beta1**t), out=out)
