@@ -110,7 +110,7 @@ class Compressor(ABC):
     def _reduce(self, x: Array, comm: Communicator) -> None:
         """Leave the sum in x, and the difference from the exact sum in the residuals; returns nothing."""
 
-    def _take(self, x: Array) -> bool:
+    def _add_to_residual(self, x: Array) -> bool:
         """Add x to the residual, if x is finite; returns whether it is."""
         finite = math.isfinite(largest(x))
         if finite:

@@ -84,7 +84,7 @@ class PowerSGD(Compressor):
             self._all_reduce(ps, comm)
             self._all_reduce(qs, comm)
             return
-        if self._take(x):
+        if self._add_to_residual(x):
             self._project(ps)
         else:
             ps[...] = np.nan
@@ -92,16 +92,16 @@ class PowerSGD(Compressor):
         if not math.isfinite(largest(ps)):  # the same on all ranks
             x[...] = np.nan
             return
-        bases = [np.linalg.qr(p)[0] for p in self._views(ps, "n")]
+        p_hats = [_orth(p) for p in self._ps(ps)]
         residual = self.state["residual"]
-        for plan, basis, q in zip(self._plans, bases, self._views(qs, "m"), strict=True):
+        for plan, p_hat, q in zip(self._plans, p_hats, self._qs(qs), strict=True):
             matrix = residual[plan.span].reshape(plan.n, plan.m)
-            np.matmul(matrix.T, basis, out=q)
-            matrix -= basis @ q.T
+            np.matmul(matrix.T, p_hat, out=q)
+            matrix -= p_hat @ q.T
         self._all_reduce(qs, comm)
         self.state["q"][...] = qs
-        for plan, basis, q in zip(self._plans, bases, self._views(qs, "m"), strict=True):
-            np.matmul(basis, q.T, out=x[plan.span].reshape(plan.n, plan.m))
+        for plan, p_hat, q in zip(self._plans, p_hats, self._qs(qs), strict=True):
+            np.matmul(p_hat, q.T, out=x[plan.span].reshape(plan.n, plan.m))
         at = sum(plan.n * plan.r for plan in self._plans)
         for span in self._others:
             x[span] = ps[at : at + _length(span)]
@@ -112,21 +112,20 @@ class PowerSGD(Compressor):
         """Leave in ps each matrix times its Q, then all that is not in a matrix."""
         residual = self.state["residual"]
         at = sum(plan.n * plan.r for plan in self._plans)
-        for plan, p, q in zip(self._plans, self._views(ps, "n"), self._views(self.state["q"], "m"), strict=True):
+        for plan, p, q in zip(self._plans, self._ps(ps), self._qs(self.state["q"]), strict=True):
             # Orthonormal, because a gradient of low rank leaves a Q that has lost directions.
-            np.matmul(residual[plan.span].reshape(plan.n, plan.m), np.linalg.qr(q)[0], out=p)
+            np.matmul(residual[plan.span].reshape(plan.n, plan.m), _orth(q), out=p)
         for span in self._others:
             ps[at : at + _length(span)] = residual[span]
             at += _length(span)
 
-    def _views(self, flat: Array, side: str) -> list[Array]:
-        """The Ps (side n) or Qs (side m) in `flat`, as matrices."""
-        views, at = [], 0
-        for plan in self._plans:
-            length = getattr(plan, side)
-            views.append(flat[at : at + length * plan.r].reshape(length, plan.r))
-            at += length * plan.r
-        return views
+    def _ps(self, flat: Array) -> list[Array]:
+        """The Ps at the beginning of `flat`, as views of shape (n, r)."""
+        return _end_to_end(flat, [(plan.n, plan.r) for plan in self._plans])
+
+    def _qs(self, flat: Array) -> list[Array]:
+        """The Qs in `flat`, as views of shape (m, r)."""
+        return _end_to_end(flat, [(plan.m, plan.r) for plan in self._plans])
 
 
 class _Plan:
@@ -146,6 +145,21 @@ class _Plan:
     def flops(self) -> int:
         """Of four thin products and two QR decompositions."""
         return 8 * self.n * self.m * self.r + 4 * (self.n + self.m) * self.r**2
+
+
+def _orth(x: Array) -> Array:
+    """Orthonormal columns that span x."""
+    q: Array = np.linalg.qr(x)[0]
+    return q
+
+
+def _end_to_end(flat: Array, shapes: list[tuple[int, int]]) -> list[Array]:
+    """Matrices of these shapes in `flat`, one after the other; they are views."""
+    matrices, start = [], 0
+    for rows, columns in shapes:
+        matrices.append(flat[start : start + rows * columns].reshape(rows, columns))
+        start += rows * columns
+    return matrices
 
 
 def _length(span: slice) -> int:

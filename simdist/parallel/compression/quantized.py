@@ -85,7 +85,7 @@ class Quantized(Compressor):
             return
         work = np.zeros_like(x, shape=(p, blocks, items))
         flat = work.reshape(-1)
-        finite = self._take(x)
+        finite = self._add_to_residual(x)
         flat[:n] = residual if finite else np.nan
         _encode(work, packets)
         received = self._all_to_all(packets, comm)

@@ -71,7 +71,7 @@ class TopK(Compressor):
         if kind_of(x) == "phantom":
             mine = places = packets[comm.rank]
         else:
-            finite = self._take(x)
+            finite = self._add_to_residual(x)
             places = _largest_places(residual, k)
             mine = packets[comm.rank]
             values = residual[places]

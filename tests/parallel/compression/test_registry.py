@@ -25,7 +25,7 @@ class Every(Compressor):
         self.block, self.turn = block, 0
 
     def _reduce(self, x, comm):
-        self._take(x)
+        self._add_to_residual(x)
         due = slice(self.turn % self.block, None, self.block)
         part = self.state["residual"][due].copy()
         self.state["residual"][due] = 0
