@@ -68,15 +68,17 @@ def ad_psgd(worker: Worker, graph: Graph, steps: int, seed: int = 0, asked: Aske
         comm.attached[_STREAM] = comm.stream(_STREAM)  # a collective call
     side = comm.attached[_STREAM]
     if not passive:
-        return _lead(worker, side.comm, graph.neighbours[comm.rank], steps, seed, asked)
-    answers = _Answers(worker, side.comm, graph.degree(comm.rank), asked)
-    work = side.start(answers.serve)
-    answers.train(steps)
+        return _active(worker, side.comm, graph.neighbours[comm.rank], steps, seed, asked)
+    passive_rank = _PassiveRank(worker, side.comm, graph.degree(comm.rank), asked)
+    work = side.start(passive_rank.serve)
+    passive_rank.train(steps)
     work.wait()
-    return answers.count
+    return passive_rank.count
 
 
-def _lead(worker: Worker, comm: Communicator, neighbours: tuple[int, ...], steps: int, seed: int, asked: Asked) -> int:
+def _active(
+    worker: Worker, comm: Communicator, neighbours: tuple[int, ...], steps: int, seed: int, asked: Asked
+) -> int:
     """The part of an active rank. Without neighbours this is SGD."""
     x, first, halting = worker.weights, worker.done, False
     choice = np.random.default_rng([seed, worker.comm.rank])
@@ -97,22 +99,22 @@ def _lead(worker: Worker, comm: Communicator, neighbours: tuple[int, ...], steps
     return worker.done - first if neighbours else 0
 
 
-class _Answers:
+class _PassiveRank:
     """The part of a passive rank, on two streams that share its weights.
 
     Args:
         comm: the communicator of the stream that answers.
-        askers: the number of active neighbours.
+        num_active: the number of active neighbours.
         asked: whether this rank is asked to stop.
     """
 
-    def __init__(self, worker: Worker, comm: Communicator, askers: int, asked: Asked) -> None:
+    def __init__(self, worker: Worker, comm: Communicator, num_active: int, asked: Asked) -> None:
         self.count = 0
         self._halting = False
         self._asked = asked
         self._worker = worker
         self._comm = comm
-        self._askers = askers
+        self._num_active = num_active
         # Held only during arithmetic, never while waiting for a message: so it never blocks for long, and the two
         # fibers of a virtual rank never contend for it.
         self._lock = threading.Lock()
@@ -120,13 +122,13 @@ class _Answers:
     def serve(self) -> None:
         """Average with each rank that requests it, until all have sent their last request."""
         x = self._worker.weights
-        theirs, left = np.empty_like(x), 0
-        while left < self._askers:
+        theirs, num_left = np.empty_like(x), 0
+        while num_left < self._num_active:
             status = self._comm.recv(theirs)
             with self._lock:
                 self._halting |= bool(status.tag & _HALT)
             if status.tag & _LEAVE:
-                left += 1
+                num_left += 1
                 continue
             with self._comm.span("update (mix)"):
                 with self._lock:

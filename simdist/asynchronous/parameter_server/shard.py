@@ -65,16 +65,14 @@ class Shard:
             return pushes[0].values
         total = self._sum
         clear(total)
+        width = self._row_width
+        total_rows = total.reshape(-1, width)
         for push in pushes:
             charge(push.values.size, 3 * push.values.nbytes)
             if push.rows is None:
                 total[push.keys.start - self.keys.start : push.keys.stop - self.keys.start] += push.values
-            else:
-                width = self._row_width
-                rows = total.reshape(-1, width)
-                rows[push.rows - self.keys.start // width] += push.values.reshape(
-                    -1, width
-                )  # the rows of a push are distinct
+            else:  # the rows of a push are distinct, so that each is added
+                total_rows[push.rows - self.keys.start // width] += push.values.reshape(-1, width)
         return total
 
     # -- checkpoints ----------------------------------------------------------------------------------
