@@ -24,7 +24,7 @@ CATEGORIES = ("parameters", "gradients", "optimizer state", "activations", "comm
 """What memory is used for. Activations are what backward needs of a batch; buffers pass between layers;
 communication is the working space of collectives, and parts of a model that a rank holds only for a while."""
 
-_PASSING = "buffers"
+_BUFFERS = CATEGORIES.index("buffers")
 
 
 class Moment(NamedTuple):
@@ -75,9 +75,9 @@ class Ledger:
         self._live = [0] * len(CATEGORIES)
         self._at = ""
         self._lock = Lock()
-        self._known: dict[int, tuple[weakref.ref[Any], int, int]] = {}  # by id: callback, category, bytes
+        self._held: dict[int, tuple[weakref.ref[Any], int, int]] = {}  # by id: callback, category, bytes
         # An array may be freed inside any statement, even one of this class: that is noted, and counted later.
-        self._ended: deque[tuple[int, float]] = deque()
+        self._freed: deque[tuple[int, float]] = deque()
         self._moments: deque[Moment] = deque(maxlen=keep)
         self.peak = Moment(clock(), tuple(self._live), "")
         self.peaks = dict.fromkeys(CATEGORIES, 0)
@@ -86,20 +86,20 @@ class Ledger:
     def now(self) -> Moment:
         """What is alive at present."""
         with self._lock:
-            self._settle()
+            self._subtract_freed()
             return Moment(self._clock(), tuple(self._live), self._at)
 
     @property
     def moments(self) -> list[Moment]:
         """The record, in the order of time."""
         with self._lock:
-            self._settle()
+            self._subtract_freed()
             return list(self._moments)
 
     def begin(self) -> None:
         """Discard all moments and peaks so far; arrays that are alive still count."""
         with self._lock:
-            self._settle()
+            self._subtract_freed()
             self._moments.clear()
             self.peak = Moment(self._clock(), tuple(self._live), "")
             self.peaks = dict(zip(CATEGORIES, self._live, strict=True))
@@ -119,21 +119,20 @@ class Ledger:
         if category not in CATEGORIES:
             raise unknown_name("category", category, CATEGORIES)
         with self._lock:
-            self._settle()
+            self._subtract_freed()
             self._hold(CATEGORIES.index(category), thing, at)
 
     def release(self, thing: Any) -> None:
         """Count an array as a buffer again: its memory is kept for reuse, its contents are no longer needed."""
         with self._lock:
-            self._settle()
+            self._subtract_freed()
             key = id(owner(thing))
-            known = self._known.get(key)
-            if known is not None:
-                end, category, num_bytes = known
-                buffers = CATEGORIES.index(_PASSING)
-                self._known[key] = end, buffers, num_bytes
+            held = self._held.get(key)
+            if held is not None:
+                end, category, num_bytes = held
+                self._held[key] = end, _BUFFERS, num_bytes
                 self._live[category] -= num_bytes
-                self._live[buffers] += num_bytes
+                self._live[_BUFFERS] += num_bytes
                 self._mark(self._clock())
 
     def _hold(self, category: int, thing: Any, at: str) -> None:
@@ -142,28 +141,28 @@ class Ledger:
                 self._hold(category, part, at)
         elif getattr(thing, "ndim", 0) and thing.nbytes:
             whole = owner(thing)
-            known = self._known.get(id(whole))
-            if known is None:
-                end = weakref.ref(whole, self._note(id(whole)))
-            elif CATEGORIES[known[1]] == _PASSING != CATEGORIES[category]:
-                end = known[0]
-                self._live[known[1]] -= known[2]
+            held = self._held.get(id(whole))
+            if held is None:
+                end = weakref.ref(whole, self._when_freed(id(whole)))
             else:
-                return
-            self._known[id(whole)] = end, category, whole.nbytes
+                end, old_category, num_bytes = held
+                if old_category != _BUFFERS or category == _BUFFERS:
+                    return
+                self._live[old_category] -= num_bytes
+            self._held[id(whole)] = end, category, whole.nbytes
             self._live[category] += whole.nbytes
             self._at = at
             self._mark(self._clock())
 
-    def _note(self, key: int) -> Callable[[Any], None]:
-        ended, clock = self._ended, self._clock
-        return lambda _: ended.append((key, clock()))
+    def _when_freed(self, key: int) -> Callable[[Any], None]:
+        freed, clock = self._freed, self._clock
+        return lambda _: freed.append((key, clock()))
 
-    def _settle(self) -> None:
+    def _subtract_freed(self) -> None:
         """Subtract the arrays that have been freed."""
-        while self._ended:
-            key, time_s = self._ended.popleft()
-            _, category, num_bytes = self._known.pop(key)
+        while self._freed:
+            key, time_s = self._freed.popleft()
+            _, category, num_bytes = self._held.pop(key)
             self._live[category] -= num_bytes
             self._mark(time_s)
 
