@@ -27,7 +27,7 @@ def _distances(p: int) -> Iterator[int]:
 # -- all-gather ---------------------------------------------------------------------------------------
 
 
-class _Turned:
+class _Rotated:
     """Chunks counted from one rank's own: where the run of the first m of them ends, for 0 <= m <= p."""
 
     def __init__(self, chunks: Chunks, rank: int) -> None:
@@ -42,8 +42,8 @@ class _Turned:
 
 
 def _all_gather_cost(case: Case) -> Cost:
-    p, turned = case.ranks, _Turned(case.chunks, case.rank)
-    sent = [turned.end(min(d, p - d)) * case.itemsize for d in _distances(p)]
+    p, rotated = case.ranks, _Rotated(case.chunks, case.rank)
+    sent = [rotated.end(min(d, p - d)) * case.itemsize for d in _distances(p)]
     return Cost(steps=len(sent), messages=len(sent), sent_bytes=sum(sent))
 
 
@@ -63,17 +63,17 @@ def bruck_all_gather(x: Array, comm: Communicator, chunks: Chunks) -> None:
         d = 1     0 1        1 2        2 3        3 4        4 0
         d = 2     0 1 2 3    1 2 3 4    2 3 4 0    3 4 0 1    4 0 1 2
         d = 4     0 1 2 3 4  1 2 3 4 0  2 3 4 0 1  3 4 0 1 2  4 0 1 2 3     the last round sends only what is missing
-        turned    0 1 2 3 4  0 1 2 3 4  0 1 2 3 4  0 1 2 3 4  0 1 2 3 4
+        rotated   0 1 2 3 4  0 1 2 3 4  0 1 2 3 4  0 1 2 3 4  0 1 2 3 4
 
     Cost per rank: ceil(lg p) messages, n(p-1)/p bytes sent.
     """
     p, r = comm.size, comm.rank
-    turned, own = _Turned(chunks, r), chunks[r]
+    rotated, own = _Rotated(chunks, r), chunks[r]
     y = scratch(x)
-    y[: turned.end(1)] = x[own]
+    y[: rotated.end(1)] = x[own]
     for d in _distances(p):
         m = min(d, p - d)
-        comm.sendrecv(y[: turned.end(m)], (r - d) % p, y[turned.end(d) : turned.end(d + m)], (r + d) % p)
+        comm.sendrecv(y[: rotated.end(m)], (r - d) % p, y[rotated.end(d) : rotated.end(d + m)], (r + d) % p)
     tail = len(x) - own.start
     x[own.start :] = y[:tail]
     x[: own.start] = y[tail:]
@@ -115,12 +115,12 @@ def bruck_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     bit, all together as one message. On four ranks, 12 meaning rank 1's row for rank 2:
 
         rank        0            1            2            3
-        turned    00 01 02 03  11 12 13 10  22 23 20 21  33 30 31 32     place i is for rank r + i
+        rotated   00 01 02 03  11 12 13 10  22 23 20 21  33 30 31 32     place i is for rank r + i
         d = 1        ^^    ^^  -> r + 1
                   00 30 02 32  11 01 13 03  22 12 20 10  33 23 31 21
         d = 2           ^^ ^^  -> r + 2
                   00 30 20 10  11 01 31 21  22 12 02 32  33 23 13 03     place i is from rank r - i
-        turned    00 10 20 30  01 11 21 31  02 12 22 32  03 13 23 33
+        rotated   00 10 20 30  01 11 21 31  02 12 22 32  03 13 23 33
 
     Few rounds, but a row travels once for each bit: for short rows.
 

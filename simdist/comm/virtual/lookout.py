@@ -10,10 +10,10 @@ from simdist.comm.virtual.scheduler import Fiber, Scheduler
 if TYPE_CHECKING:
     from simdist.comm.virtual.group import Group
 
-__all__ = ["Hope", "Lookout"]
+__all__ = ["AnyReceive", "Lookout"]
 
 
-class Hope:
+class AnyReceive:
     """A fiber that is blocked in a receive from any source.
 
     Attributes:
@@ -34,7 +34,7 @@ class Hope:
         ranks = [r for r in self.group.ranks if r != self.fiber.rank]
         return f"waits to receive from any rank{where(self.tag, self.doing)}", ranks
 
-    def hasten(self, scheduler: Scheduler, time_s: float) -> None:
+    def continue_by(self, scheduler: Scheduler, time_s: float) -> None:
         """Let the fiber continue at this time, if that is earlier than due_s."""
         due_s = max(self.fiber.clock_s, time_s)
         if due_s < self.due_s:
@@ -49,20 +49,20 @@ class Lookout:
 
     Attributes:
         channels: those that may hold messages, by source.
-        hopes: the blocked receives.
+        receives: the blocked receives.
     """
 
     def __init__(self, scheduler: Scheduler, channels: dict[int, Channel]) -> None:
         self.channels = dict(channels)
-        self.hopes: list[Hope] = []
+        self.receives: list[AnyReceive] = []
         self._scheduler = scheduler
 
     def tell(self, channel: Channel, tag: int, ready_s: float) -> None:
         """Report a new message: let the receives that it matches continue."""
         self.channels[channel.src] = channel
-        for hope in self.hopes:
-            if hope.tag in (tag, ANY):
-                hope.hasten(self._scheduler, ready_s)
+        for receive in self.receives:
+            if receive.tag in (tag, ANY):
+                receive.continue_by(self._scheduler, ready_s)
 
     def first(self, tag: int) -> tuple[float, Channel | None]:
         """When the first message with this tag is ready, and its channel; of several, that of the lowest rank."""
@@ -86,13 +86,13 @@ class Lookout:
             ready_s, channel = self.first(tag)
             if ready_s <= fiber.clock_s or until_s <= fiber.clock_s:
                 return channel if ready_s <= fiber.clock_s else None
-            hope = Hope(group, doing, fiber, tag)
-            hope.hasten(scheduler, min(ready_s, until_s))
-            self.hopes.append(hope)
+            receive = AnyReceive(group, doing, fiber, tag)
+            receive.continue_by(scheduler, min(ready_s, until_s))
+            self.receives.append(receive)
             try:
-                scheduler.block(hope)
+                scheduler.block(receive)
             finally:
-                self.hopes.remove(hope)
+                self.receives.remove(receive)
             next_s = min(self.first(tag)[0], until_s)
             if next_s < inf:
                 fiber.clock_s = max(fiber.clock_s, next_s)
