@@ -56,7 +56,7 @@ def play(
     if sends not in SENDS:
         raise unknown_name("way to send", sends, SENDS)
     if sends == "buffered" and not times.ports:
-        return _buffered(schedule, times)
+        return _buffered(schedule, times, {})
     rows = rows or steps(schedule)
     if sends == "blocking":
         return _blocking(schedule, times, rows)
@@ -64,10 +64,9 @@ def play(
     return _buffered(schedule, times, {value: (src, dst) for value, src, dst in messages})
 
 
-def _buffered(schedule: Schedule, times: Times, routes: Mapping[Value, tuple[int, int]] | None = None) -> Course:
+def _buffered(schedule: Schedule, times: Times, routes: Mapping[Value, tuple[int, int]]) -> Course:
     """Where links have ports, `routes` gives the sender and receiver of each message."""
-    rows, clockwork = schedule.rows, Clockwork(schedule, times)
-    ports, routes = times.ports or {}, routes or {}
+    rows, clockwork, ports = schedule.rows, Clockwork(schedule, times), times.ports or {}
     course = Course([[] for _ in rows], [[] for _ in rows])
     port_free: dict[tuple[int, str], float] = {}  # when each rank's port is free
     made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
@@ -87,8 +86,11 @@ def _buffered(schedule: Schedule, times: Times, routes: Mapping[Value, tuple[int
             if missing:
                 waiter[missing[0]] = rank
                 break
-            start.append(max([end[-1] if end else 0.0, *(arrival(value, rank) for value in inputs)]))
-            end.append(start[-1] + clockwork.of(rank, action))
+            begin = end[-1] if end else 0.0
+            for value in inputs:
+                begin = max(begin, arrival(value, rank))
+            start.append(begin)
+            end.append(begin + clockwork.of(rank, action))
             for value in gives(schedule, rank, action):
                 made[value] = end[-1], rank
                 route = routes.get(value)
