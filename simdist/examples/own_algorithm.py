@@ -8,7 +8,6 @@ python -m simdist.examples.own_algorithm train --ranks 4 --algorithm swing
 
 import sys
 from collections.abc import Iterator
-from itertools import accumulate
 from math import inf
 
 import numpy as np
@@ -76,19 +75,25 @@ def swing(x: Array, comm: Communicator, op: Reduction) -> None:
     chunks = partition(len(x), p)
 
     def swap(peer: int, give: list[int], take: list[int]) -> Iterator[tuple[Array, Array]]:
-        """Chunks of x, each with what was received for it."""
+        """Exchange chunks with a peer: yields each chunk to take, and what was received for it."""
         incoming = np.empty_like(x, shape=sum(chunks.size(i) for i in take))
         comm.sendrecv(np.concatenate([x[chunks[i]] for i in give]), peer, incoming, peer)
-        ends = accumulate(chunks.size(i) for i in take)
-        return ((x[chunks[i]], incoming[end - chunks.size(i) : end]) for i, end in zip(take, ends, strict=True))
+        start = 0
+        for i in take:
+            end = start + chunks.size(i)
+            yield x[chunks[i]], incoming[start:end]
+            start = end
 
-    steps = [(_peer(r, s, p), _reached(r, s + 1, p), _reached(_peer(r, s, p), s + 1, p)) for s in range(_steps(p))]
+    steps = []
+    for s in range(_steps(p)):
+        peer = _peer(r, s, p)
+        steps.append((peer, _reached(r, s + 1, p), _reached(peer, s + 1, p)))
     for peer, mine, theirs in steps:
-        for chunk, found in swap(peer, theirs, mine):
-            op.fold(chunk, found)
+        for chunk, received in swap(peer, theirs, mine):
+            op.fold(chunk, received)
     for peer, mine, theirs in reversed(steps):
-        for chunk, found in swap(peer, mine, theirs):
-            chunk[...] = found
+        for chunk, received in swap(peer, mine, theirs):
+            chunk[...] = received
 
 
 if __name__ == "__main__":

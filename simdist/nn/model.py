@@ -84,25 +84,29 @@ class Model:
 
     def backward(self, context: Any, scale: float, observer: Observer | None = None) -> None:
         """Add the derivatives of scale * the summed loss, auxiliary losses included, to the parameters' gradients."""
+        layers, of_loss = context
         with self._overflow(), auxiliary.scaled(scale):
-            self.layers.backward(context[0], self._start(context, scale), observer)
+            self.layers.backward(layers, self._loss_backward(of_loss, scale), observer)
 
     def backward_input(self, context: Any, scale: float, observer: Observer | None = None) -> Any:
         """The half of `backward` that goes from the loss to the first layer; returns what is pending."""
+        layers, of_loss = context
         with self._overflow(), auxiliary.scaled(scale):
-            return self.layers.backward_input(context[0], self._start(context, scale), observer)[1]
+            _, pending = self.layers.backward_input(layers, self._loss_backward(of_loss, scale), observer)
+        return pending
 
     def backward_weight(self, context: Any, pending: Any, observer: Observer | None = None) -> None:
         """The other half: add to the parameters' gradients."""
+        layers, _ = context
         with self._overflow():
-            self.layers.backward_weight(context[0], pending, observer)
+            self.layers.backward_weight(layers, pending, observer)
 
     def _overflow(self) -> AbstractContextManager[object]:
         """A context in which 16-bit numbers may overflow: see `simdist.arrays.working.overflow`."""
         return overflow(self.parameters.dtype)
 
-    def _start(self, context: Any, scale: float) -> Array:
+    def _loss_backward(self, of_loss: Any, scale: float) -> Array:
         """The derivatives by the logits."""
-        dy = self.loss.backward(context[1], scale)
+        dy = self.loss.backward(of_loss, scale)
         hold("buffers", dy, "loss")
         return dy

@@ -73,13 +73,13 @@ class Stage:
         """The derivatives with respect to the input; adds those of the weights to their gradients."""
         layers, of_loss = context
         with overflow(self.dtype), auxiliary.scaled(micro_batch.scale):
-            return self.layers.backward(layers, self._start(of_loss, dy, micro_batch))
+            return self.layers.backward(layers, self._loss_backward(of_loss, dy, micro_batch))
 
     def backward_input(self, context: Any, dy: Array | None, micro_batch: MicroBatch) -> tuple[Array, Any]:
         """The derivatives with respect to the input, and the context for `backward_weight`."""
         layers, of_loss = context
         with overflow(self.dtype), auxiliary.scaled(micro_batch.scale):
-            dx, pending = self.layers.backward_input(layers, self._start(of_loss, dy, micro_batch))
+            dx, pending = self.layers.backward_input(layers, self._loss_backward(of_loss, dy, micro_batch))
         return dx, (layers, pending)
 
     def backward_weight(self, pending: Any) -> None:
@@ -87,5 +87,5 @@ class Stage:
         with overflow(self.dtype):
             self.layers.backward_weight(*pending)
 
-    def _start(self, of_loss: Any, dy: Array | None, micro_batch: MicroBatch) -> Array:
+    def _loss_backward(self, of_loss: Any, dy: Array | None, micro_batch: MicroBatch) -> Array:
         return dy if self.loss is None else self.loss.backward(of_loss, micro_batch.scale)
