@@ -31,12 +31,7 @@ ROPE_BASE = 10_000.0
 
 
 def rotary(
-    qkv: Array,
-    heads: int,
-    places: Array,
-    back: bool = False,
-    groups: int | None = None,
-    base: float = ROPE_BASE,
+    qkv: Array, heads: int, places: Array, back: bool = False, groups: int | None = None, base: float = ROPE_BASE
 ) -> Array:
     """Returns qkv with queries and keys rotated by the positions of their tokens, and values unchanged.
 
