@@ -1,7 +1,7 @@
 """Space: all ways to train a model on a number of ranks that the given settings leave open."""
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -24,7 +24,7 @@ LONG = 16384
 _ATTENTION = {"ulysses", "ring_attention"}
 _MOST_REASONS = 3
 _IDLE = (("offload", "none"), ("shards", 0))  # allowed for any way, but settings of some methods only
-_DIVISORS = ("tp", "pp", "sp", "ep", "micro_batches")
+_LEAST = {"dp": 0, "tp": 1, "pp": 1, "sp": 1, "ep": 1, "micro_batches": 1}
 
 
 def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[list[Config]]:
@@ -47,14 +47,15 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         ArgumentError: nothing is possible, with the first few reasons; or a given feature is not predicted.
     """
     check_known(given)
-    for name in _DIVISORS:
-        if given.get(name, 1) < 1:
-            raise ArgumentError(f"{name} is {given[name]}; needs at least 1")
+    for name, least in _LEAST.items():
+        if given.get(name, least) < least:
+            raise ArgumentError(f"{name} is {given[name]}; needs at least {least}")
     fixed = {name: value for name, value in given.items() if (name, value) not in _IDLE}
     fixed |= {"device": "phantom"}
     reasons: dict[str, None] = {}
+    misfits: dict[str, None] = {}  # the reason only if no mesh fits the ranks
     found = False
-    for settings in _settings(given, ranks, cluster, reasons):
+    for settings in _settings(given, _meshes(given, ranks, cluster, misfits), cluster, reasons):
         try:
             way = [Config(**{**fixed, **settings, **again}) for again in _recomputations(given)]
         except ArgumentError as error:  # incompatible axes, more stages than layers, …
@@ -63,16 +64,16 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         found = True
         yield way
     if not found:
-        why = "; ".join(list(reasons)[:_MOST_REASONS]) or "no mesh has the axes that are given"
+        why = "; ".join(list(reasons or misfits)[:_MOST_REASONS]) or "no mesh has the axes that are given"
         raise ArgumentError(f"no way to train on {ranks} ranks: {why}")
 
 
 def _settings(
-    given: Mapping[str, Any], ranks: int, cluster: Cluster, reasons: dict[str, None]
+    given: Mapping[str, Any], meshes: Iterable[dict[str, int]], cluster: Cluster, reasons: dict[str, None]
 ) -> Iterator[dict[str, Any]]:
     """All combinations, possible or not; adds to `reasons` why others are left out."""
     batch = given.get("global_batch_size") or Config(model=given["model"]).global_batch_size
-    for mesh in _meshes(given, ranks, cluster, reasons):
+    for mesh in meshes:
         copies = mesh["dp"] * mesh["ep"]
         windows, uneven = divmod(batch, copies)
         if uneven or not windows:
@@ -92,7 +93,7 @@ def _settings(
 
 
 def _meshes(
-    given: Mapping[str, Any], ranks: int, cluster: Cluster, reasons: dict[str, None]
+    given: Mapping[str, Any], ranks: int, cluster: Cluster, misfits: dict[str, None]
 ) -> Iterator[dict[str, int]]:
     """The sizes of all axes. Ranks that share layers divide a node evenly, or fill several nodes."""
     most = cluster.devices_per_node
@@ -105,14 +106,14 @@ def _meshes(
         if inside > most and inside > prod(given.get(axis) or 1 for axis in CUTTING):
             continue
         if ranks > most and most % inside and inside % most:
-            reasons[f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"] = None
+            misfits[f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"] = None
             continue
         for pp in _open(given, "pp", divisors):
             for dp in [given["dp"]] if given.get("dp") else [ranks // (inside * pp) or 1]:
                 if inside * pp * dp == ranks:
                     yield {"pp": pp, "dp": dp, "ep": ep, "sp": sp, "tp": tp}
                 else:
-                    reasons[f"dp {dp} x pp {pp} x {inside} that share layers are {dp * pp * inside} ranks"] = None
+                    misfits[f"dp {dp} x pp {pp} x {inside} that share layers are {dp * pp * inside} ranks"] = None
 
 
 def _micro_batches(given: Mapping[str, Any], windows: int, reasons: dict[str, None]) -> Sequence[int]:

@@ -137,7 +137,9 @@ def test_an_mlp_has_fewer_ways():
         (8, {"pp": 0}, "pp is 0; needs at least 1"),
         (8, {"tp": -2}, "tp is -2; needs at least 1"),
         (8, {"micro_batches": 0}, "micro_batches is 0; needs at least 1"),
-        (8, {"width": 60}, "no way to train on 8 ranks: width is 60 and heads is 8"),
+        (8, {"dp": -1}, "dp is -1; needs at least 0"),
+        (8, {"width": 60}, "no way to train on 8 ranks: width is 60 and heads is 8; needs a multiple of the heads$"),
+        (8, {"zero": 7}, "no way to train on 8 ranks: zero is 7; needs at least 0 and less than 4$"),
     ],
 )
 def test_what_cannot_be(ranks, given, message):
