@@ -94,9 +94,10 @@ class Job:
         readers = dp * ep
         self.windows, uneven = divmod(config.global_batch_size, readers * config.micro_batches)
         if uneven:
+            count = config.micro_batches
             raise ArgumentError(
-                f"global_batch_size is {config.global_batch_size}; plans need a multiple of "
-                f"{readers * config.micro_batches}: {config.micro_batches} micro-batches on each of {readers} ranks"
+                f"global_batch_size is {config.global_batch_size}; plans need a multiple of {readers * count}: "
+                f"{count} micro-batch{'es' if count > 1 else ''} on each of {readers} ranks"
             )
         self.anatomy: Anatomy = bench.anatomy(config, self.windows)
         self.pipelined = config.method == PIPELINE

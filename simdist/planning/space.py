@@ -19,7 +19,7 @@ SCHEDULES = ("1f1b", "interleaved-1f1b", "zb-h1", "zb-v")
 """The pipeline schedules to try if none is given."""
 
 LONG = 16384
-"""The shortest window, in tokens, for which sp is tried."""
+"""The shortest window, in tokens, for which sp is tried, unless its attention is given."""
 
 _ATTENTION = {"ulysses", "ring_attention"}
 _MOST_REASONS = 3
@@ -33,7 +33,8 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         setting, fixed if given             values tried otherwise
         dp, tp, pp                          all whose product is the number of ranks, tp (with sp and ep) within a node
         ep                                  with experts: all that divide their number
-        sp                                  windows of LONG tokens and more: by ring attention, and by Ulysses
+        sp                                  windows of LONG tokens and more, or if its attention is given
+        ulysses, ring_attention             with sp, each
         zero, schedule                      0 to 3 without a pipeline; 0 and 1, and SCHEDULES with one
         shards                              all of dp, and the number that fit in a node
         micro_batches                       1, 2, 4, … of them, and micro-batches of 1, 2, 4, … windows
@@ -100,7 +101,7 @@ def _meshes(
     divisors = [n for n in range(1, ranks + 1) if ranks % n == 0]
     near = [n for n in divisors if n <= most]
     experts = [n for n in near if (given.get("experts") or 1) % n == 0]
-    long = near if given.get("context_bytes", 0) >= LONG else [1]
+    long = near if given.get("context_bytes", 0) >= LONG or any(map(given.get, _ATTENTION)) else [1]
     for tp, sp, ep in product(_open(given, "tp", near), _open(given, "sp", long), _open(given, "ep", experts)):
         inside = tp * sp * ep
         if inside > most and inside > prod(given.get(axis) or 1 for axis in CUTTING):

@@ -21,7 +21,8 @@ _LEGEND = (
     "tp 4s: with sequence parallelism. zero 3/8: stage 3, each 8 ranks sharding one model (hybrid sharding).",
     "8 of 2: eight micro-batches of two windows. Shares of a step: waiting for other stages (bubble), waiting for",
     "gradients and gathered weights that is not overlapped (gradients), and updating weights (update).",
-    "MFU: model FLOPs, with those of scores that a causal mask hides (PaLM's count), as a share of all devices' peak.",
+    "MFU: model FLOPs, with those of scores that a causal mask hides (PaLM's count), as a share of all devices' peak;",
+    "above 100% where FlashAttention on long windows skips those scores.",
     "Presets run at their peak: a lower bound on the time.",
 )
 

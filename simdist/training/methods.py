@@ -187,8 +187,10 @@ def _check_axes(config: Config) -> None:
     if config.sequence_parallel and config.tp == 1:
         raise ArgumentError("sequence_parallel is on, and tp 1; it is for tp of 2 and more")
     ways = [way for way in ("ulysses", "ring_attention") if getattr(config, way)]
-    if len(ways) == 2 or (ways and config.sp == 1):
-        raise ArgumentError(f"{' and '.join(ways)} on sp {config.sp}; one of them is for sp of 2 and more")
+    if len(ways) == 2:
+        raise ArgumentError("ulysses and ring_attention are on; sp takes one of them")
+    if ways and config.sp == 1:
+        raise ArgumentError(f"{ways[0]} is on, and sp 1; it is for sp of 2 and more")
     sizes = {axis: getattr(config, axis) for axis in CUTTING}
     cut = " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1)
     if cut and config.method not in CUT_METHODS:

@@ -66,7 +66,7 @@ def test_a_cluster_and_a_run_of_ones_own(capsys, tmp_path):
         (["--ranks=0"], "ranks is 0; needs at least 1"),
         (["--cluster=h1000"], "cluster 'h1000'"),
         (["--tp=8"], "4 heads go evenly on tp 1, 2, 4"),
-        (["--batch=6"], "plans need a multiple of 4: 1 micro-batches on each of 4 ranks"),
+        (["--batch=6"], "plans need a multiple of 4: 1 micro-batch on each of 4 ranks"),
         (["--device=cuda"], "device is cuda; plans need device phantom"),
         (["--compress=top-k"], "compress is top-k; plans are of compress none"),
         (["--method=async"], "method is async; plans are of method ddp, dp, zero, fsdp, pipeline"),

@@ -111,7 +111,9 @@ def test_long_windows_are_split_both_ways():
     assert ways_of_sp == {(1, False), *((sp, ulysses) for sp in (2, 4, 8) for ulysses in (False, True))}
     assert {c.tp * c.sp for c in found(16, **long)} == {1, 2, 4, 8}, "within a node"
     assert {(c.sp, c.ulysses) for c in found(8, tp=1, ulysses=True, **long)} == {(2, True), (4, True), (8, True)}
-    assert {c.sp for c in found(8, tp=1, **long | {"context_bytes": LONG // 2})} == {1}
+    short = long | {"context_bytes": LONG // 2, "tp": 1}
+    assert {c.sp for c in found(8, **short)} == {1}
+    assert {c.sp for c in found(8, ring_attention=True, **short)} == {2, 4, 8}, "if it is asked for"
 
 
 def test_an_mlp_has_fewer_ways():
