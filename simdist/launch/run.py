@@ -57,7 +57,8 @@ def run(
 
     Args:
         program: any function, also one defined in a notebook cell; its first argument is the communicator.
-        world: "virtual": greenlets in this process, on a simulated cluster; "mpi": processes under mpirun.
+        world: "virtual": greenlets in this process, on a simulated cluster; "mpi": processes under mpirun. These know
+            no extension that this process registered, such as an algorithm: the program imports the module that does.
         cluster: the machine that a virtual run simulates, and that `auto` chooses for; 'this-machine' if not given.
         timeout_s: how long a rank of the MPI world may wait before the job ends; by default SIMDIST_TIMEOUT_S, or 30.
         record: whether to keep the spans of messages and operations.

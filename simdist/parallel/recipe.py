@@ -105,8 +105,9 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
             return Lion(like, recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
 
     The function takes the recipe; the vector that a rank holds, shape (n,); the slices of its matrices, which decay;
-    and a function that sums norms over the ranks that hold the rest. The rule makes its state from that vector, by
-    np.zeros_like(like), so the state is an array of the same kind: a phantom where memory is predicted.
+    and a function that sums norms over the ranks that hold the rest. The rule makes its state from that vector,
+    self.state["momentum"] = np.zeros_like(like), so the state is an array of the same kind: a phantom where memory is
+    predicted. Only what is in `state` is counted, and saved in checkpoints.
 
     Args:
         whole_matrices: whether the step of one weight depends on its whole matrix, as in LARS and LAMB. Methods that

@@ -33,6 +33,7 @@ class Compressor(ABC):
             gradient or a bucket. Each slice of the gradient needs its own compressor.
 
     Attributes:
+        name: in spans and errors; each class sets its own.
         state: name -> this rank's state between steps; different on each rank.
         sent_bytes: sent by this rank so far, exactly as on the record.
         plain_bytes: that the ring all-reduce would have sent.
