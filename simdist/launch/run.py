@@ -56,16 +56,13 @@ def run(
     """Run program(comm, *args) once per rank.
 
     Args:
-        program: any function, also one defined in a notebook cell; its first argument is the communicator.
-        world: "virtual": greenlets in this process, on a simulated cluster; "mpi": processes under mpirun. These know
-            no extension that this process registered, such as an algorithm: the program imports the module that does.
+        program: any function, also of a notebook cell; its first argument is the communicator. For MPI it must
+            itself import a module that registers extensions, such as an algorithm: its processes know no others.
+        world: "virtual": greenlets in this process, on a simulated cluster; "mpi": processes under mpirun.
         cluster: the machine that a virtual run simulates, and that `auto` chooses for; 'this-machine' if not given.
         timeout_s: how long a rank of the MPI world may wait before the job ends; by default SIMDIST_TIMEOUT_S, or 30.
         record: whether to keep the spans of messages and operations.
         check: whether collectives check that all ranks pass matching arguments.
-
-    Returns:
-        the results by rank, the trace, and the elapsed time.
 
     Raises:
         Exception: what the first rank to fail raised, with a note that names the rank and has its traceback.

@@ -196,6 +196,11 @@ class Job:
             return part.size
         return sum(partition(piece.room, len(self.holders.ranks)).largest for piece in self.pieces(part))
 
+    def summed(self, part: Part) -> list[tuple[tuple[str, ...], int]]:
+        """Axes of the mesh, and the number of a part's weights whose gradients are summed over them."""
+        weights = part.weights
+        return [(axes, sum(weights[name] for name in names & weights.keys())) for axes, names in self.anatomy.sums]
+
     def held_twice(self) -> list[tuple[tuple[int, ...], list[str]]]:
         """Groups of pipeline ranks, and the weights that all of a group hold: see `Copies`."""
         found = holders([part.weights for part in self.parts])

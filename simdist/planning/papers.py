@@ -8,7 +8,7 @@ from simdist.nn.memory import Cut, paper_activation_bytes
 from simdist.parallel.memory import optimizer_state
 from simdist.parallel.pipeline import paper
 from simdist.parallel.zero.formulas import paper_elements
-from simdist.planning.job import Job
+from simdist.planning.job import Job, Part
 from simdist.planning.step import Step, stage_times
 from simdist.training.models import shape
 
@@ -51,17 +51,20 @@ def papers(job: Job, step: Step, rank: int) -> Said:
         computing_s = flops / job.bench.ranks / cluster.device.flops_per_s
     if size is not None and not size.experts and job.sizes["sp"] == 1:
         sharing_s = _sharing_s(job)
-    sending_s = _sending_s(job, job.parts[rank].size)
+    sending_s = _sending_s(job, job.parts[rank])
     return Said(computing_s, sharing_s, _bubble_s(job, step), sending_s, _memory(job, rank))
 
 
-def _sending_s(job: Job, weights: int) -> float:
-    """The traffic between the holders of a model, and between its copies."""
-    holders, copies, zero = len(job.holders.ranks), len(job.copies.ranks), job.config.zero or 0
+def _sending_s(job: Job, part: Part) -> float:
+    """The traffic between the holders of a model, between its copies, and between ranks that share some weights."""
+    weights, holders, copies, zero = part.size, len(job.holders.ranks), len(job.copies.ranks), job.config.zero or 0
     k = job.config.micro_batches
     between_holders = paper_elements(weights, holders, zero, micro_batches=k)
     between_copies = paper_elements(weights, holders * copies, zero, holders, k) - between_holders
     seconds = between_holders / job.holders.link.bytes_per_s + between_copies / job.copies.link.bytes_per_s
+    for axes, items in job.summed(part):
+        group = job.group(*axes)
+        seconds += paper_elements(items // holders, len(group.ranks), 0) / group.link.bytes_per_s
     return seconds * job.itemsize
 
 

@@ -74,18 +74,18 @@ def computing_s(job: Job) -> float:
 
 
 def sending_s(job: Job, rank: int) -> float:
-    """The time of a step's communication of gradients and weights along dp, overlapped or not.
+    """The time of a step's communication of gradients and weights between ranks that share them, overlapped or not.
 
     Args:
         rank: of the pipeline.
     """
-    zero, k = job.config.zero or 0, job.config.micro_batches
+    zero, k, part = job.config.zero or 0, job.config.micro_batches, job.parts[rank]
     reduced, gathered = ((1, 0), (1, 1), (k, 1), (k, 2 * k))[zero]
-    return sum(
+    return _summed_s(job, part) + sum(
         reduced * job.holders.seconds("reduce_scatter", num_bytes)
         + gathered * job.holders.seconds("all_gather", num_bytes)
         + _over_copies_s(job, num_bytes)
-        for num_bytes in job.reduced_bytes(job.parts[rank])
+        for num_bytes in job.reduced_bytes(part)
     )
 
 
@@ -186,10 +186,15 @@ def _reduced_s(job: Job, part: Part) -> float:
     if job.pipelined or job.config.method == "dp":
         for num_bytes in job.reduced_bytes(part):
             seconds += holders.seconds("reduce_scatter", num_bytes) + _over_copies_s(job, num_bytes)
-    for axes, names in job.anatomy.sums:
-        items = sum(size for name, size in part.weights.items() if name in names)
-        seconds += job.group(*axes).seconds("all_reduce", round(items / len(holders.ranks)) * job.itemsize)
-    return seconds
+    return seconds + _summed_s(job, part)
+
+
+def _summed_s(job: Job, part: Part) -> float:
+    """The time to sum gradients over the axes of `sums`; with ZeRO each rank sums its chunk."""
+    return sum(
+        job.group(*axes).seconds("all_reduce", round(items / len(job.holders.ranks)) * job.itemsize)
+        for axes, items in job.summed(part)
+    )
 
 
 def _update_s(job: Job, part: Part) -> float:

@@ -6,6 +6,7 @@ from simdist.cluster import preset
 from simdist.planning import Workbench, planned
 from simdist.planning.job import Job
 from simdist.planning.papers import papers
+from simdist.planning.step import sending_s
 from simdist.training import Config
 
 A100 = preset("a100")
@@ -58,6 +59,17 @@ def test_what_goes_between_nodes_in_hybrid_sharding():
     between_s = 2 * num_bytes / 8 * 3 / 4 / A100.between.bytes_per_s
     assert found.sending_s == pytest.approx(3 * num_bytes * 7 / 8 / 300e9 + between_s, rel=1e-12)
     assert found.memory["parameters"] == num_bytes / 8
+
+
+def test_gradients_of_shared_weights_are_sent_too():
+    """With dp 1, ranks of ep still sum the gradients of all weights but the experts'."""
+    job, plan, found = said(4, ep=4, experts=4)
+    own = ("experts.hidden", "experts.thought")
+    shared = sum(size for name, size in job.parts[0].weights.items() if not any(part in name for part in own))
+    assert 0 < shared < job.parts[0].size
+    assert found.sending_s == pytest.approx(2 * shared * 3 / 4 * 2 / 300e9, rel=1e-12)
+    assert sending_s(job, 0) == pytest.approx(job.group("ep").seconds("all_reduce", 2 * shared), rel=1e-12)
+    assert plan.step.gradients_s >= sending_s(job, 0)
 
 
 def test_the_bubble_is_a_share_of_the_passes():
