@@ -94,7 +94,10 @@ def load(path: str | Path) -> Schedule:
         DataError: the file cannot be read, or is no text.
         ScheduleError, ArgumentError: as of `parse`.
     """
-    return replace(parse(read(path)), name=Path(path).name)
+    try:
+        return replace(parse(read(path)), name=Path(path).name)
+    except ScheduleError as error:
+        raise ScheduleError(f"{path}: {error}") from error
 
 
 def read(path: str | Path) -> str:

@@ -19,7 +19,7 @@ from simdist.parallel.pipeline import (
     to_text,
 )
 from simdist.parallel.pipeline.placement import bidirectional, linear, looped, v_shape
-from simdist.parallel.pipeline.text import grid, is_action
+from simdist.parallel.pipeline.text import grid, is_action, load
 
 
 @st.composite
@@ -103,3 +103,11 @@ def test_the_grid_is_cut_to_what_is_near():
     assert first.startswith("  rank 40  … F48 ") and ">F60<" in first
     assert second.startswith("  rank 41") and ">F61<" in second
     assert grid(parse("F0"), [(0, 1)]) == "  rank 0  F0 ><"
+
+
+@pytest.mark.parametrize("words", ["", "F0 X0"])
+def test_a_fault_in_a_file_names_the_file(tmp_path, words):
+    file = tmp_path / "mine.txt"
+    file.write_text(words)
+    with pytest.raises(ScheduleError, match=r"mine\.txt: "):
+        load(file)
