@@ -110,6 +110,21 @@ def test_an_unused_parameter_and_one_that_comes_early_are_reduced_all_the_same(s
         assert gradient.tolist() == [111.0] * 6
 
 
+@pytest.mark.parametrize(("bucket_bytes", "sent"), [(1, [16] * 3), (16, [16] * 3), (17, [32, 16]), (33, [48])])
+def test_a_bucket_leaves_once_it_is_full(bucket_bytes, sent):
+    def program(comm):
+        layers = [Parameter(name, (2,)) for name in "abc"]
+        parameters = Parameters(layers)
+        parameters.bind(np.zeros(6), np.zeros(6))
+        buckets = Buckets(parameters, comm, bucket_bytes, algorithm="ring")
+        for layer in reversed(layers):
+            buckets.gradients_complete((layer,))
+        buckets.finish()
+
+    _, spans, _ = run_virtual(program, 2, SLOW)
+    assert [s.bytes for s in spans if s.name == "all_reduce ring" and s.rank == 0] == sent
+
+
 class OnSomeRanks(Layer):
     """A layer that only some ranks use; others pass its input on."""
 

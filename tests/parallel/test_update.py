@@ -71,6 +71,15 @@ def test_clipped_as_the_papers_say(spmd):
     np.testing.assert_array_equal(weights, masters)
 
 
+@pytest.mark.parametrize(("kind", "rtol"), [("bf16", 2**-8), ("fp16", 2**-10)])
+def test_the_norm_that_clips_is_that_of_the_unscaled_gradient(spmd, kind, rtol):
+    _, masters, seen = spmd(run, 1, recipe("sgd", kind, momentum=0.0, max_norm=0.5))[0]
+    np.testing.assert_allclose(seen, np.linalg.norm(GRADIENTS, axis=1), rtol=rtol)
+    steps = [0.01 * gradient * min(1, 0.5 / np.linalg.norm(gradient)) for gradient in GRADIENTS]
+    start = np.linspace(-1, 1, N).astype(precision(kind).dtype)
+    np.testing.assert_allclose(masters, start.astype(np.float64) - sum(steps), rtol=0, atol=0.01 * rtol)
+
+
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lars", "lamb"])
 @pytest.mark.parametrize("kind", ["float64", "float32", "bf16", "fp16"])
 @pytest.mark.parametrize("p", [1, 2, 3, 4])

@@ -76,6 +76,17 @@ def test_few_and_odd_numbers_of_micro_batches(name, p):
     assert (enough.bubble is None) == (name == "chimera" or name.startswith("pipedream"))
 
 
+@pytest.mark.parametrize("p", [2, 4, 6])
+def test_several_units_of_chimera_in_a_row(p):
+    for m in (p, 2 * p, 3 * p):
+        for times in (Times(2, 1, 1), Times(3, 1.5, 1.5), Times(1, 1, 1), Times(3, 1, 1)):
+            said = formula("chimera", stages=p, micro_batches=m, times=times).bubble
+            if m == p or times.forward == 2 * times.backward_input:
+                assert simulate(schedule("chimera", stages=p, micro_batches=m), times).own_bubble == said
+            else:
+                assert said is None
+
+
 def test_times_that_a_formula_cannot_mean():
     assert formula("zb-h2", stages=4, micro_batches=8, times=Times(1, 1, 2)).bubble is None
     assert formula("zb-h2", stages=3, micro_batches=1, times=Times(1, 1, 2)).bubble_rate is None
