@@ -29,6 +29,35 @@ def test_with_an_outer_step_of_plain_sgd_at_rate_one_it_is_local_sgd(spmd, p, h)
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+def reference(p, rounds, h):
+    """The paper's algorithm 1 on one machine: AdamW inside, and outside Nesterov momentum 0.9 at a rate of 0.7."""
+    problem = LeastSquares(p, noise=0.1)
+    theta, velocity = problem.start(0), np.zeros(DIM)
+    m, v = np.zeros((p, DIM)), np.zeros((p, DIM))
+    for t in range(rounds):
+        x = np.array([theta] * p)
+        for step in range(t * h, (t + 1) * h):
+            g = np.array([problem.of(rank)(x[rank], step)[1] for rank in range(p)])
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+            mean, square = m / (1 - 0.9 ** (step + 1)), v / (1 - 0.999 ** (step + 1))
+            x = x - 0.01 * (mean / (np.sqrt(square) + 1e-8) + 0.01 * x)
+        delta = (theta - x).mean(axis=0)
+        velocity = 0.9 * velocity + delta
+        theta = theta - 0.7 * (delta + 0.9 * velocity)
+    return theta
+
+
+@pytest.mark.parametrize("p", [1, 2, 4])
+def test_it_follows_the_paper(spmd, p):
+    def program(comm):
+        ours = worker(comm, rate=0.01, adamw=True)
+        diloco(ours, 4, 5)
+        return ours.weights
+
+    for found in spmd(program, p):
+        np.testing.assert_allclose(found, reference(p, 4, 5), rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("p", [1, 2, 4])
 def test_it_steps_as_pytorch_s_optimizers_do(spmd, p):
     torch = pytest.importorskip("torch")

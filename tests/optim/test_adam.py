@@ -14,12 +14,15 @@ def gradients(steps):
     return rng.normal(size=(steps, SIZE)) * 10.0 ** rng.uniform(-6, 2, size=SIZE)
 
 
-def test_it_follows_the_paper():
+@pytest.mark.parametrize("weight_decay", [0, 0.3])
+def test_it_follows_the_paper(weight_decay):
     w = np.random.default_rng(0).normal(size=SIZE)
-    ours, rule = w.copy(), Adam(w, betas=(0.8, 0.95), epsilon=1e-3)
-    m, v = np.zeros(SIZE), np.zeros(SIZE)
+    ours = w.copy()
+    rule = Adam(w, betas=(0.8, 0.95), epsilon=1e-3, weight_decay=weight_decay, decay=[slice(0, CUT)])
+    m, v, penalty = np.zeros(SIZE), np.zeros(SIZE), np.where(np.arange(SIZE) < CUT, weight_decay, 0)
     for t, g in enumerate(gradients(10), start=1):
         rule.step(ours, g, 0.02)
+        g = g + penalty * w
         m = 0.8 * m + (1 - 0.8) * g
         v = 0.95 * v + (1 - 0.95) * g**2
         w = w - 0.02 * (m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-3)

@@ -48,6 +48,22 @@ def test_lengths_must_fit():
         SGD(np.zeros(3)).step(np.zeros(3), np.zeros(4), 0.1)
 
 
+@pytest.mark.parametrize("weight_decay", [0, 0.3])
+def test_nesterov_steps_by_the_gradient_and_the_velocity_it_leads_to(weight_decay):
+    rng = np.random.default_rng(2)
+    weights = rng.normal(size=1000)
+    decay = np.where(np.arange(1000) < 600, weight_decay, 0)
+    expected, velocity = weights.copy(), np.zeros(1000)
+    sgd = SGD(weights, 0.75, weight_decay=weight_decay, nesterov=True, decay=[slice(0, 600)])
+    for step in range(4):
+        gradient, rate = rng.normal(size=1000), 0.1 / (step + 1)
+        sgd.step(weights, gradient, rate)
+        penalized = gradient + decay * expected
+        velocity = 0.75 * velocity + penalized
+        expected = expected - rate * (penalized + 0.75 * velocity)
+    np.testing.assert_allclose(weights, expected, rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.parametrize(("momentum", "nesterov"), [(0, False), (0.9, False), (0.9, True)])
 @pytest.mark.parametrize("weight_decay", [0, 0.3])
 def test_it_steps_as_pytorch_does(momentum, nesterov, weight_decay):
