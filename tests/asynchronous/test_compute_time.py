@@ -70,6 +70,8 @@ def test_one_rank_slower():
 def test_one_rank_pauses_once():
     times = Pausing(Constant(1.0), rank=1, step=5, pause_s=30.0)
     assert [times.seconds(1, 4), times.seconds(1, 5), times.seconds(0, 5)] == [1, 31, 1]
+    slow = Pausing(Slowed(Constant(1.0), {1: 4.0}), rank=1, step=5, pause_s=30.0)
+    assert [slow.more_s(rank, 5, worked_s=2.0) for rank in (0, 1)] == [1, 4 + 30 + 3 * 2]
 
 
 def test_a_virtual_clock_moves_by_it():

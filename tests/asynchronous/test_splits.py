@@ -28,6 +28,8 @@ def test_every_sample_belongs_to_one_client(labels, clients, alpha, seed, pieces
     splits = [even(len(labels), clients, seed), dirichlet(labels, clients, alpha, seed)]
     if clients * pieces <= len(labels):
         splits.append(by_label(labels, clients, seed, pieces))
+    sizes = [len(samples) for samples in splits[0]]
+    assert max(sizes) - min(sizes) <= 1
     for split in splits:
         assert len(split) == clients
         assert all(samples.dtype == np.int64 for samples in split)
@@ -44,6 +46,8 @@ def test_by_label_clients_have_few_labels():
 def test_the_smaller_alpha_the_more_clients_differ():
     found = [share_of_largest_label(dirichlet(LABELS, 20, alpha, seed=2)) for alpha in (100, 1, 0.1)]
     assert share_of_largest_label(even(3000, 20, seed=2)) < 0.2
+    in_order = [np.sort(LABELS)[samples] for samples in even(3000, 20, seed=2)]
+    assert max(np.bincount(labels).max() for labels in in_order) < 0.3 * 150
     assert found[0] < 0.2 < found[1] < 0.6 < found[2]
 
 
@@ -56,7 +60,11 @@ def test_shares_have_the_distribution_s_mean_and_variance():
 
 
 def test_a_seed_gives_the_same_split_and_another_another():
-    for split in (lambda seed: dirichlet(LABELS, 7, 0.3, seed), lambda seed: by_label(LABELS, 7, seed)):
+    for split in (
+        lambda seed: even(3000, 7, seed),
+        lambda seed: dirichlet(LABELS, 7, 0.3, seed),
+        lambda seed: by_label(LABELS, 7, seed),
+    ):
         first, again, other = split(5), split(5), split(6)
         assert all(np.array_equal(x, y) for x, y in zip(first, again, strict=True))
         assert not all(np.array_equal(x, y) for x, y in zip(first, other, strict=True))
