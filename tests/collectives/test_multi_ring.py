@@ -51,3 +51,11 @@ def test_of_links_inside_and_between_the_slower_ones_count(inside):
     took_s = seconds("all_reduce", "multi_ring", ranks, num_bytes, cluster=cluster)
     assert own.on(cluster, ranks) == pytest.approx(took_s, rel=0.1)
     assert own.on(cluster, ranks) == pytest.approx(own.bytes * max(7 / inside, 1 / 12.5e9) / 8, rel=0.1)
+
+
+@pytest.mark.parametrize("ranks", [12, 17, 20])
+def test_several_rings_share_a_card_of_a_node_with_fewer_ranks(ranks):
+    cluster, num_bytes = preset("h100"), 1 << 28
+    took_s = seconds("all_reduce", "multi_ring", ranks, num_bytes, cluster=cluster)
+    own = formula("all_reduce", "multi_ring", ranks=ranks, num_bytes=num_bytes, ranks_per_node=8)
+    assert took_s <= own.on(cluster, ranks) < 1.2 * took_s

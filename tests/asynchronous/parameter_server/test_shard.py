@@ -49,10 +49,10 @@ def test_what_does_not_fit_changes_nothing(keys, vectors, fault):
 @pytest.mark.parametrize(
     ("pushes", "passes"),
     [
-        ([Push(0, 0, 0, slice(4, 10), np.ones(6))], 3),  # plain SGD, with what came as it is
-        ([Push(w, 0, 0, slice(4, 10), np.ones(6)) for w in range(3)], 3 + 1 + 3 * 3),  # zeros first, then each is added
-        ([Push(0, 0, 0, slice(4, 7), np.ones(3))], 3 + 1 + 3 / 2),
-        ([Push(0, 0, 0, slice(4, 10), np.ones((1, 2)), np.array([3]))], 3 + 1 + 3 / 3),  # one row of three
+        ([Push(0, 0, 0, slice(4, 10), np.arange(6.0))], 3),  # plain SGD, with what came as it is
+        ([Push(w, 0, 0, slice(4, 10), w + np.arange(6.0)) for w in range(3)], 3 + 1 + 3 * 3),  # zeros, then each added
+        ([Push(0, 0, 0, slice(5, 8), np.arange(1.0, 4))], 3 + 1 + 3 / 2),
+        ([Push(0, 0, 0, slice(4, 10), np.array([[1.0, 2.0]]), np.array([3]))], 3 + 1 + 3 / 3),  # one row of three
     ],
 )
 def test_the_more_updates_a_step_has_the_longer_it_takes(pushes, passes):
@@ -60,4 +60,10 @@ def test_the_more_updates_a_step_has_the_longer_it_takes(pushes, passes):
     with metered(meter := Meter()):
         one.apply(pushes, 0.1, 1.0)
     assert meter.bytes == passes * one.weights.nbytes
-    assert one.weights.sum() == pytest.approx(-0.1 * sum(push.values.sum() for push in pushes))
+    whole = np.zeros(10)
+    for push in pushes:
+        if push.rows is None:
+            whole[push.keys] += push.values
+        else:
+            whole.reshape(-1, 2)[push.rows] += push.values
+    np.testing.assert_allclose(one.weights, -0.1 * whole[4:10], rtol=1e-15)
