@@ -116,12 +116,14 @@ def _blocking(schedule: Schedule, times: Times, rows: Sequence[Sequence[Step]]) 
     while runnable:
         rank = runnable.popleft()
         message = next(messages[rank], None)
-        if message is not None and message in waiter:
+        if message is None:
+            continue
+        if message in waiter:
             other = waiter.pop(message)
             clock[rank] = clock[other] = max(clock[rank], clock[other]) + times.hop(message.src, message.dst)
             course.arrived[message.value] = clock[rank]
             runnable += (rank, other)
-        elif message is not None:
+        else:
             waiter[message] = rank
     course.waiting = {rank: message for message, rank in waiter.items()}
     return course
