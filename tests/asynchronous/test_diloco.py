@@ -112,3 +112,11 @@ def test_what_is_refused(spmd):
         spmd(lambda comm: diloco(worker(comm), 1, 0), 2)
     with pytest.raises(ArgumentError, match="rounds is -1"):
         spmd(lambda comm: diloco(worker(comm), -1, 1), 2)
+
+    def in_the_middle(comm):
+        one = worker(comm)
+        one.done = 3
+        diloco(one, 2, 2)
+
+    with pytest.raises(ArgumentError, match="3 steps are done, and local_steps is 2; needs whole rounds"):
+        spmd(in_the_middle, 2)

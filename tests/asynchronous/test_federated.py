@@ -170,6 +170,7 @@ def test_the_clients_of_a_rank_take_their_time_one_after_another():
         ({"epochs": 0}, "epochs is 0"),
         ({"batch_size": 0}, "batch_size 0"),
         ({"mu": -1.0}, "mu -1.0"),
+        ({"seed": -1}, "seed is -1"),
     ],
 )
 def test_what_is_refused(spmd, options, message):

@@ -6,7 +6,7 @@ import pytest
 
 from simdist.asynchronous.parameter_server import BoundedStaleness, Synchronous, asynchronous, synchronous
 from simdist.asynchronous.parameter_server.clocks import Clocks
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, ArrayError
 
 
 @pytest.mark.parametrize("s", [0, 1, 3])
@@ -48,6 +48,16 @@ def test_no_step_waits_for_the_updates_of_the_dead():
     assert rule.num_whole_steps(clocks) == 2
     clocks.leave(1, died=True)
     assert rule.num_whole_steps(clocks) == 5
+
+
+def test_workers_go_on_after_the_updates_that_the_weights_include():
+    first, clocks, rule = Clocks(2), Clocks(2), BoundedStaleness(1)
+    first.applied, first.commits = [3, 5], [4, 6]  # each has one on its way, which is lost
+    clocks.restore(first.numbers())
+    assert [rule.clock_of(clocks, worker) for worker in range(2)] == [3, 5]
+    assert [rule.admits(clocks, c) for c in (3, 4, 5)] == [True, True, False]
+    with pytest.raises(ArrayError, match="this server has 3 workers"):
+        Clocks(3).restore(first.numbers())
 
 
 @pytest.mark.parametrize("staleness", [-1, 0.5, math.nan, -math.inf])
