@@ -125,6 +125,18 @@ def test_it_is_the_same_every_time():
     assert runs[0].trace.spans == runs[1].trace.spans
 
 
+def test_an_observer_sees_the_weights_after_each_step(spmd):
+    def observed(comm):
+        one, seen = Hogwild(comm, np.zeros(SIZE)), []
+        one.train(Sparse(0), 3, RATE, observe=lambda step, weights: seen.append((step, weights.copy())))
+        return seen
+
+    found = spmd(observed, 1)[0]
+    assert [step for step, _ in found] == [0, 1, 2]
+    for step, weights in found:
+        np.testing.assert_array_equal(weights, serial([Sparse(0)], step + 1, np.zeros(SIZE)))
+
+
 def test_without_counting(spmd):
     def program(comm):
         hogwild = Hogwild(comm, np.zeros(SIZE), count_conflicts=False)

@@ -2,10 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from simdist.asynchronous.parameter_server import BoundedStaleness, Synchronous, asynchronous, synchronous
-from simdist.asynchronous.parameter_server.clocks import Clocks
+from simdist.asynchronous.parameter_server.clocks import Clocks, Push
 from simdist.errors import ArgumentError, ArrayError
 
 
@@ -40,6 +41,13 @@ def test_all_can_stop_where_the_fastest_is_that_is_alive(rule):
     assert rule.end(clocks) == 8
     clocks.leave(2, died=True)
     assert rule.end(clocks) == 7
+
+
+@pytest.mark.parametrize(("backups", "kept"), [(0, [0, 1, 2]), (1, [0, 2])])
+def test_a_step_adds_updates_in_the_order_of_workers_however_they_arrive(backups, kept):
+    held = [Push(worker, 0, 0, slice(0, 1), np.ones(1)) for worker in (2, 0, 1)]
+    (step,) = Synchronous(backups).due(Clocks(3), held)
+    assert [push.worker for push in step] == kept
 
 
 def test_no_step_waits_for_the_updates_of_the_dead():
