@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
 
@@ -15,7 +16,7 @@ from safetensors.numpy import load_file
 
 from simdist.comm.solo import SoloCommunicator
 from simdist.errors import CheckpointError, CheckpointMismatch, CorruptCheckpoint
-from simdist.training.checkpoint import Box, ShardedTensor, load, read_manifest, save
+from simdist.training.checkpoint import Box, Disk, ShardedTensor, load, read_manifest, save
 from simdist.training.checkpoint.manifest import Manifest, Shard, TensorInfo
 
 SHARD = "shard-00001.safetensors"
@@ -239,6 +240,23 @@ def test_nothing_is_opened_but_what_the_folder_holds(tmp_path):
     with pytest.raises(CorruptCheckpoint):
         load(tmp_path, comm, {}, disk=disk)
     assert disk.opened == [tmp_path / "step-10" / "manifest.json"]
+
+
+class ShrinkingDisk(Disk):
+    """Each file loses its last byte after it was opened."""
+
+    @contextmanager
+    def open(self, folder, name):
+        with super().open(folder, name) as file:
+            os.truncate(folder / name, file.num_bytes - 1)
+            yield file
+
+
+def test_a_file_that_shrinks_while_it_is_read(tmp_path):
+    store(SoloCommunicator(), tmp_path)
+    size = (tmp_path / "step-10" / "manifest.json").stat().st_size
+    with pytest.raises(CorruptCheckpoint, match=f"manifest.json ends before byte {size}"):
+        read_manifest(tmp_path, disk=ShrinkingDisk())
 
 
 def test_one_file_twice(damaged):
