@@ -8,7 +8,7 @@ from oracle import DTYPES, OPS
 import simdist as sd
 from simdist.arrays import Meter, metered, partition, phantom, reduction
 from simdist.cluster import Link, preset
-from simdist.collectives import cost, formula
+from simdist.collectives import all_gather, cost, formula
 from simdist.collectives.direct_cost import is_short
 from simdist.collectives.registry import find
 from simdist.comm.peers import ROOM_BYTES
@@ -418,3 +418,18 @@ def test_both_worlds_have_the_same_bits_and_record(spmd):
                 assert (got is None) == (want is None)
                 assert got is None or got.tobytes() == want.tobytes()
                 assert traffic == promised
+
+
+@pytest.mark.parametrize("p", [4, 6])
+def test_all_gather_of_ranks_that_take_turns_on_nodes(p):
+    """A node's chunks are then not adjacent."""
+
+    def program(comm):
+        mixed = comm.split(0, comm.rank % 2 * comm.size + comm.rank)
+        nodes = mixed.exchange(str(comm.node))
+        return nodes, all_gather(np.arange(mixed.rank + 1) + 10 * mixed.rank, mixed, algorithm="direct")
+
+    wanted = np.concatenate([np.arange(rank + 1) + 10 * rank for rank in range(p)])
+    for nodes, full in sd.run(program, p, cluster=UNIT.with_(devices_per_node=2)).results:
+        assert nodes != sorted(nodes)
+        np.testing.assert_array_equal(full, wanted)

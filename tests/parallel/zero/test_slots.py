@@ -45,6 +45,11 @@ def test_layers_take_turns_in_two_and_tied_weights_have_their_own():
     assert slots.of == [0, 1, 2, 1, 2] and slots.sizes == [100, 8, 9]
 
 
+def test_a_unit_takes_the_free_slot_of_the_nearest_size():
+    slots = Slots.shared(units([(0, 0, 10), (0, 0, 100), (2, 0, 100), (2, 0, 10), (4, 0, 9), (4, 0, 99)]))
+    assert slots.of == [0, 1, 1, 0, 0, 1] and slots.size == 110
+
+
 def test_apart_they_lie_end_to_end():
     slots = Slots.apart(units([(0, 0, 3), (1, 0, 2)]))
     assert slots.size == 5 and [room.tolist() for room in slots.cut(np.arange(5))] == [[0, 1, 2], [3, 4]]
