@@ -77,6 +77,10 @@ THIRD = 1 / 3
             [[0.2, 0.5, 0.3], [0.3, 0.2, 0.5], [0.5, 0.3, 0.2]],
             "not symmetric: row 0 has 0.5 in column 1, row 1 has 0.3",
         ),
+        (  # all that is large is symmetric
+            [[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.2, 0.5]],
+            "not symmetric: row 0 has 0.3 in column 1, row 1 has 0.2",
+        ),
         ([[1.2, -0.2], [-0.2, 1.2]], "row 0 .* has -0.2 in column 1; needs at least 0"),
         ([[np.nan, 1], [1, 0]], "row 0 .* has nan in column 0"),
         ([[1, 0]], r"shape \(1, 2\)"),
