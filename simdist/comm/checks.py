@@ -53,8 +53,7 @@ class Checks(ABC):
 
     def check_room(self, what: str, y: Array, tag: int = ANY) -> None:
         """Raise ArrayError unless y can be received into: it is contiguous and writable. Checks the tag, too."""
-        if tag != ANY:
-            self.check_tag(what, tag)
+        self.check_wanted(what, tag)
         self.check_contiguous(what, y)
         if not getattr(y.flags, "writeable", True):  # CuPy's arrays have no such flag
             raise ArrayError(f"{what} on rank {self.rank}: the array to receive into is read-only")
@@ -64,6 +63,11 @@ class Checks(ABC):
         if not isinstance(tag, (int, np.integer)) or not 0 <= tag <= _MOST_TAG:
             raise ArgumentError(f"{what} with tag {tag!r} on rank {self.rank}: needs a whole number, 0 to {_MOST_TAG}")
 
+    def check_wanted(self, what: str, tag: int) -> None:
+        """Raise ArgumentError unless a receive can name this tag: ANY, or that of a message."""
+        if tag != ANY:
+            self.check_tag(what, tag)
+
     def check_note(self, note: str) -> bytes:
         """The bytes of a note; raises ArgumentError if it is too long."""
         data = note.encode()
@@ -72,10 +76,12 @@ class Checks(ABC):
         return data
 
     def check_split(self, color: object, key: object) -> None:
-        """Raise ArgumentError unless color (where it is not None) and key are whole numbers."""
+        """Raise ArgumentError unless color (where it is not None) and key are whole numbers of at most 64 bits."""
         for name, value in {"color": 0 if color is None else color, "key": key}.items():
             if not isinstance(value, (int, np.integer)):
                 raise ArgumentError(f"{name} {value!r} on rank {self.rank}: needs a whole number")
+            if not -(1 << 63) <= value < 1 << 63:
+                raise ArgumentError(f"{name} {value} on rank {self.rank}: needs a number of at most 64 bits")
 
     def check_new(self, what: str, shape: int | tuple[int, ...], dtype: Any) -> None:
         """Raise ArgumentError if arrays of this shape and dtype cannot be shared."""

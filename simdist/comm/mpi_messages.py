@@ -75,7 +75,7 @@ class MpiMessages(Communicator):
     def send(self, x: Array, dst: int, tag: int = 0) -> None:
         """See Communicator. A small message is buffered; a large one waits until its receive is posted."""
         start_s = perf_counter()
-        if not 0 <= dst < self.size:
+        if type(dst) is not int or not 0 <= dst < self.size:
             self.check_peer("dst", dst)
         self.check_tag("send", tag)
         if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
@@ -99,16 +99,15 @@ class MpiMessages(Communicator):
     def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
         """See Communicator."""
         start_s = perf_counter()
+        self.check_wanted("recv", tag)
         if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
             check_array("recv", x, self.rank)
             if self._staged(x):
                 self._source(src)
                 return self._staging.recv(x, src, tag)
             x = self._ready(x)
-        if tag != ANY and (type(tag) is not int or tag < 0):
-            self.check_tag("recv", tag)
         source = src
-        if not 0 <= src < self.size:
+        if type(src) is not int or not 0 <= src < self.size:
             source = self._source(src)
         line, status = self.line, self._status
         line.waiting = "recv", self, src, tag
@@ -123,7 +122,7 @@ class MpiMessages(Communicator):
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
         """See Communicator."""
         start_s = perf_counter()
-        if not 0 <= dst < self.size or not 0 <= src < self.size:
+        if type(dst) is not int or type(src) is not int or not 0 <= dst < self.size or not 0 <= src < self.size:
             self.check_peer("dst", dst)
             self.check_peer("src", src)
         if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
@@ -174,8 +173,7 @@ class MpiMessages(Communicator):
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """See Communicator."""
         check_array("irecv", x, self.rank)
-        if tag != ANY:
-            self.check_tag("irecv", tag)
+        self.check_wanted("irecv", tag)
         source = self._source(src)
         if self._staged(x):
             return self._staging.irecv(x, src, tag)
@@ -189,6 +187,7 @@ class MpiMessages(Communicator):
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator. Polls, with sleeps of at most a millisecond in between."""
+        self.check_wanted("probe", tag)
         mpi_tag, pause_s = MPI.ANY_TAG if tag == ANY else tag, 1e-5
         self.line.waiting = ("recv", self, ANY, tag) if until_s == inf else None  # otherwise until_s ends it
         try:

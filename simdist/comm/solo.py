@@ -95,6 +95,7 @@ class SoloCommunicator(Communicator):
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator."""
+        self.check_wanted("probe", tag)
         there = self._oldest(tag) is not None
         if not there:
             if until_s == inf:
@@ -168,7 +169,8 @@ class SoloCommunicator(Communicator):
         return perf_counter() - self._zero_s
 
     def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
-        """Does nothing: the clock is real."""
+        """Only checks the arguments: the clock is real."""
+        self.check_work(seconds, flops, bytes)
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator."""

@@ -141,6 +141,7 @@ class VirtualCommunicator(Communicator):
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator."""
+        self.check_wanted("probe", tag)
         self.scheduler.turn()
         return self.group.lookout(self.rank).await_first(self.group, self.doing, tag, until_s) is not None
 
@@ -255,13 +256,12 @@ class VirtualCommunicator(Communicator):
 
     def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
         """Advance the clock of the calling stream; on a slow rank, by its factor more."""
-        fiber, cluster, rank = self.scheduler.running, self.cluster, self._global_rank
-        start_s = fiber.clock_s
+        cluster, rank, start_s = self.cluster, self._global_rank, self.clock()
         self.check_work(seconds, flops, bytes)
         lasts_s = cluster.seconds(rank, flops, bytes) if seconds is None else seconds * cluster.slow.get(rank, 1.0)
         end_s = start_s + float(lasts_s)  # a NumPy float32 would make the clock one, too
         self.check_work(end_s)  # the sum may overflow
-        fiber.clock_s = end_s
+        self.scheduler.running.clock_s = end_s
         self.recorder.add(self.stream_name, name, start_s, end_s)
 
     def spend(self, seconds: float, name: str = "compute") -> None:
