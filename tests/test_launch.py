@@ -208,6 +208,17 @@ def test_ranks_come_and_go_each_in_its_time(tmp_path):
     assert (done.code, done.output.split()) == (0, ["hello", "hello"])
 
 
+@pytest.mark.parametrize("world", ["virtual", pytest.param("mpi", marks=needs_mpi)])
+def test_an_exit_in_the_middle_is_told_alike_in_both_worlds(world):
+    def program(comm):
+        if comm.rank == 1:
+            sys.exit("enough")
+        comm.barrier()
+
+    with pytest.raises(RankFailed, match=r"rank 1 of 3 called sys.exit\('enough'\)"):
+        sd.run(program, 3, world=world)
+
+
 @needs_mpi
 def test_an_exit_that_ends_no_program_is_none():
     def program(comm):

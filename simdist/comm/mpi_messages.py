@@ -97,7 +97,12 @@ class MpiMessages(Communicator):
         self.note("send", start_s, x.nbytes, dst, tag)
 
     def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
-        """See Communicator."""
+        """See Communicator.
+
+        Where Open MPI copies directly between processes (CMA), it writes all of a message above 4 KB, also beyond the
+        end of a shorter x, before it reports the error: the process may then crash. OMPI_MCA_smsc=^cma avoids this, and
+        slows large messages.
+        """
         start_s = perf_counter()
         self.check_wanted("recv", tag)
         if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:

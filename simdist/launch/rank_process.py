@@ -81,7 +81,8 @@ class Task:
             self._leave("result.pickle", result)
             self._leave("facts.json", json.dumps(facts, default=np.generic.item).encode())  # a tag may be NumPy's
         except SystemExit as error:
-            left = RankFailed(f"rank {self._rank} called sys.exit({error.code!r})")
+            ranks = self._keeper.watchdog.size
+            left = RankFailed(f"rank {self._rank} of {ranks} called sys.exit({error.code!r})")
             self._fail(left.with_traceback(error.__traceback__))
         except BaseException as error:
             self._fail(error)
