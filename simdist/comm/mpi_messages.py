@@ -99,9 +99,9 @@ class MpiMessages(Communicator):
     def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
         """See Communicator.
 
-        Where Open MPI copies directly between processes (CMA), it writes all of a message above 4 KB, also beyond the
-        end of a shorter x, before it reports the error: the process may then crash. OMPI_MCA_smsc=^cma avoids this, and
-        slows large messages.
+        Open MPI (5.0.11) writes all of a long message, also beyond the end of a shorter x, before it reports the
+        error, and the process may then crash: above 4 KB where it copies directly between processes (CMA), which
+        OMPI_MCA_smsc=^cma turns off, at a cost in bandwidth; above 1 KB always for a message to the rank itself.
         """
         start_s = perf_counter()
         self.check_wanted("recv", tag)
