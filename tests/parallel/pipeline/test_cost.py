@@ -6,8 +6,7 @@ import pytest
 from simdist.arrays import Meter, metered, phantom
 from simdist.cluster import Device
 from simdist.nn import Shape, gpt
-from simdist.nn.formulas import matmul_flops, megatron_flops
-from simdist.nn.formulas import megatron_activation_bytes
+from simdist.nn.formulas import matmul_flops, megatron_activation_bytes, megatron_flops
 from simdist.parallel.pipeline import measured_costs, modelled_costs, split, stage_times, zero_bubble_layer
 
 SHAPE = Shape(layers=4, width=64, heads=4, context=32, tied=False)
