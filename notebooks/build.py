@@ -4,6 +4,7 @@ python notebooks/build.py [NN …] [--run | --check]
 """
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -11,13 +12,19 @@ import time
 from base64 import b64decode, b64encode
 from io import BytesIO
 from pathlib import Path
+from queue import Empty
+from typing import Any
 
 import jupytext
 import nbformat
 import numpy as np
+from jupyter_client.asynchronous import AsyncKernelClient
+from jupyter_client.channels import AsyncZMQSocketChannel
+from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from PIL import Image
+from traitlets import Type
 
 HERE = Path(__file__).parent
 MOST_BYTES = 300 * 1024
@@ -83,8 +90,33 @@ def executed(source: Path) -> nbformat.NotebookNode:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # for small products, threads cost more than they save
         os.environ.setdefault(name, "1")
     place = {"metadata": {"path": HERE}}
-    NotebookClient(notebook, timeout=CELL_SECONDS, resources=place, coalesce_streams=True).execute()
+    NotebookClient(
+        notebook, kernel_manager_class=_Manager, timeout=CELL_SECONDS, resources=place, coalesce_streams=True
+    ).execute()
     return notebook
+
+
+class _Channel(AsyncZMQSocketChannel):
+    """A channel that looks for messages every second: now and then a socket does not tell of one that has come."""
+
+    async def get_msg(self, timeout: float | None = None) -> dict[str, Any]:
+        deadline_s = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return await super().get_msg(max(0.0, min(1.0, deadline_s - time.monotonic())))
+            except Empty:
+                if time.monotonic() >= deadline_s:
+                    raise
+
+
+class _Client(AsyncKernelClient):
+    shell_channel_class = Type(_Channel)
+    iopub_channel_class = Type(_Channel)
+    control_channel_class = Type(_Channel)
+
+
+class _Manager(AsyncKernelManager):
+    client_factory = Type(_Client)
 
 
 def build(source: Path) -> bool:
