@@ -11,7 +11,7 @@ from simdist.planning.told import _bytes, _time, room
     ("held", "words"),
     [
         (90e9, "it fits: the fullest rank holds 90 GB, and a device has 100 GB"),
-        (99e9, "it fits narrowly, and predictions may be 3% low: the fullest rank holds 99 GB"),
+        (99e9, "it fits narrowly, and predictions may be 4% low: the fullest rank holds 99 GB"),
         (101e9, "it does not fit: the fullest rank holds 101 GB"),
     ],
 )

@@ -6,6 +6,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.nn import functional as f
+from simdist.nn.functional.groups import split_groups
 from simdist.nn.layers.layer import Layer
 from simdist.nn.noise import Noise
 from simdist.nn.parameters import Parameter
@@ -72,10 +73,8 @@ class QKNorm(Layer):
 
     def _parts(self, x: Array) -> tuple[Array, Array]:
         """Views of x: queries (n, t, g, h/g, d) and keys (n, t, g, d)."""
-        n, t, width = x.shape
-        k = self.heads // self.groups
-        split = x.reshape(n, t, self.groups, k + 2, width // (self.heads + 2 * self.groups))
-        return split[:, :, :, :k], split[:, :, :, k]
+        queries, keys, _ = split_groups(x, self.heads, self.groups)
+        return queries.transpose(0, 3, 1, 2, 4), keys.transpose(0, 2, 1, 3)
 
 
 def _copied(x: Array) -> Array:
