@@ -36,7 +36,7 @@ class Cluster:
             receiver has posted a receive, as in MPI. 0 makes all sends wait, except empty ones and those to oneself.
         jitter: each message's latency is multiplied by a seeded random factor between 1 and 1 + jitter.
         slow: rank -> factor by which its computation is slower.
-        seed: of the jitter, a whole number.
+        seed: of the jitter, from 0 to 2**32 - 1.
         host: a device's share of its node's memory and disks; if not given, transfers to it take no time.
         one_memory: whether the devices of a node share one memory, as cores do: then a peer's data are read as fast
             as a device's own. Otherwise they come over the link `inside`.
@@ -64,6 +64,8 @@ class Cluster:
         check_least(self, 1, "devices_per_node", "nics_per_node")
         check_whole(self, "devices_per_node", "nics_per_node", "seed")
         check_least(self, 0, "eager_bytes", "jitter")
+        if not 0 <= self.seed < 1 << 32:  # larger ones would have the jitter of smaller ones
+            raise ArgumentError(f"seed is {self.seed}; needs at least 0 and less than 2**32")
         if not isinstance(self.slow, Mapping) or not all(isinstance(r, Integral) and r >= 0 for r in self.slow):
             raise ArgumentError(f"slow is {self.slow!r}; needs a factor by rank, such as {{2: 4.0}}")
         for rank, factor in self.slow.items():

@@ -59,9 +59,19 @@ class Parameter:
 
         So they are the same on any number of ranks, however the model is split. If the parameter itself is split, a
         rank draws the whole and returns its part.
+
+        Args:
+            seed: from 0 to 2**64 - 1; each gives other values.
+
+        Raises:
+            ArgumentError: the seed is outside these limits.
         """
-        digest = hashlib.sha256(self.name.encode()).digest()
-        noise = np.random.Generator(np.random.Philox(key=[seed, int.from_bytes(digest[:8], "little")]))
+        if not 0 <= seed < 1 << 64:
+            raise ArgumentError(f"seed is {seed}; needs at least 0 and less than 2**64")
+        word = int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8], "little")
+        if word >= 1 << 63:  # NumPy's key was once a list, which rounded it: seeds keep the values that they gave then
+            word = int(float(word))
+        noise = np.random.Generator(np.random.Philox(key=np.array([seed, word], np.uint64)))  # a list would round seeds
         drawn: Array = self.mean + self.std * noise.standard_normal(self.place.shape)
         return drawn[self.place.index]
 

@@ -39,6 +39,8 @@ def test_with_changes_a_copy():
         ({"devices_per_node": 16 / 2}, "devices_per_node is 8.0; needs a whole number"),
         ({"nics_per_node": 2.5}, "nics_per_node is 2.5; needs a whole number"),
         ({"seed": 1.5}, "seed is 1.5; needs a whole number"),
+        ({"seed": -1}, r"seed is -1; needs at least 0 and less than 2\*\*32"),
+        ({"seed": 1 << 32}, r"seed is 4294967296; needs at least 0 and less than 2\*\*32"),
         ({"eager_bytes": -1}, "eager_bytes is -1; needs at least 0"),
         ({"jitter": -0.1}, "jitter is -0.1; needs at least 0"),
         ({"jitter": float("nan")}, "jitter is nan; needs at least 0"),

@@ -36,6 +36,28 @@ def test_first_values_hang_on_seed_and_name_alone():
     assert not np.array_equal(w.draw(4), Parameter("v", (3, 2), std=1.0).draw(4))
 
 
+@pytest.mark.parametrize(
+    ("name", "first"),  # the words of their hashes are below 2**63, and not
+    [
+        ("w", {0: -1.0173369325941553, 7: 0.26935077664239915, 2**53 - 1: -0.8777137278260766}),
+        ("hidden0.w", {0: -1.548939757452018, 7: -0.6970176897119893, 2**53 - 1: -1.3749857635435108}),
+    ],
+)
+def test_every_seed_draws_its_own_values_and_small_ones_those_of_ever(name, first):
+    def draw(seed):
+        return Parameter(name, (1,), std=1.0).draw(seed).item()
+
+    assert {seed: draw(seed) for seed in first} == first
+    seeds = [*range(2**53 - 2, 2**53 + 3), *range(2**63 - 2, 2**63 + 3), 2**64 - 2, 2**64 - 1]
+    assert len({draw(seed) for seed in seeds}) == len(seeds)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_have_limits(seed):
+    with pytest.raises(ArgumentError, match=rf"seed is {seed}; needs at least 0 and less than 2\*\*64"):
+        Parameter("w", (1,), std=1.0).draw(seed)
+
+
 def test_draws_have_the_spread_asked_for():
     drawn = Parameter("w", (200, 100), mean=3.0, std=0.5).draw(0)
     assert drawn.mean() == pytest.approx(3.0, abs=0.02)
