@@ -1,8 +1,8 @@
 """Direct: every way, bits, counts, steps, record, several nodes; what lies where, and who may write when."""
 
-import numpy as np
 import pytest
 from anatomy import PAPER, UNIT, predicted, seconds
+from harness import xp as np
 from oracle import DTYPES, OPS
 
 import simdist as sd
@@ -27,7 +27,7 @@ def put(comm, operation, n, dtype, way, seed=0):
     rng = np.random.default_rng([seed, comm.rank])
     values = rng.integers(0, 50, shape) if np.dtype(dtype).kind in "iub" else rng.normal(size=shape)
     x = comm.empty(shape, dtype) if way != "own" else np.empty(shape, dtype)
-    x[...] = values.astype(dtype)
+    x[...] = np.asarray(values.astype(dtype))
     return x
 
 
@@ -55,11 +55,13 @@ def call(comm, operation, x, op="sum", root=0, **options):
 
 
 def folded(puts, op):
-    """In the order of ranks, item by item, by NumPy."""
-    total = puts[0].copy()
+    """In the order of ranks, item by item, by NumPy. A device rounds 16 bits once, at the end."""
+    dtype = puts[0].dtype
+    wide = np.dtype(np.float32) if np.device != "cpu" and dtype == np.float16 else dtype
+    total = puts[0].astype(wide)
     for x in puts[1:]:
-        total = reduction(op).ufunc(total, x).astype(total.dtype)
-    return total
+        total = reduction(op).ufunc(total, x.astype(wide)).astype(wide)
+    return total.astype(dtype)
 
 
 def expected(operation, puts, rank, op="sum", root=0):

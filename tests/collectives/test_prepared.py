@@ -83,7 +83,7 @@ def test_an_array_in_the_place_of_one_that_is_no_more_is_another(spmd):
 
 def test_one_rank_may_come_with_another_array(spmd):
     def program(comm):
-        x, other = new(comm, 0), np.zeros(N, np.int64)
+        x, other = new(comm, 0), xp.zeros(N, np.int64)
         found = []
         for k in range(4):
             mine = other if k % 2 and comm.rank else x

@@ -69,10 +69,11 @@ def test_without_a_gpu_or_cupy_it_says_what_to_install(spmd, monkeypatch):
         raise WorldUnavailable("arrays on a GPU need CuPy; install simdist[cuda13]")
 
     def program(comm):
+        comm.barrier()  # where programs run on a device, all ranks have it by now
+        monkeypatch.setattr(devices, "device_library", no_library)
         with pytest.raises(WorldUnavailable, match=r"need CuPy; install simdist\[cuda13\] \(on rank 0\)"):
             use_device(comm, "cuda")
 
-    monkeypatch.setattr(devices, "device_library", no_library)
     spmd(program, 2)
 
 

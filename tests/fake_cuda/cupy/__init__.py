@@ -173,9 +173,12 @@ class ndarray:
         return inner if isinstance(key, tuple) else inner[0]
 
     def __getitem__(self, key):
-        found = self._held[self._key(key)]
-        view = isinstance(found, np.ndarray) and np.may_share_memory(found, self._held)
-        return _wrap(found, self if view or not isinstance(found, np.ndarray) else None)
+        keys = key if isinstance(key, tuple) else (key,)
+        if all(
+            k is None or k is ... or (isinstance(k, slice | int | np.integer) and type(k) is not bool) for k in keys
+        ):
+            return _wrap(self._held[keys if ... in keys else (*keys, ...)], self)  # of one item, too, and of none
+        return _wrap(self._held[self._key(key)])
 
     def __setitem__(self, key, value):
         if isinstance(value, np.ndarray) and value.shape:
