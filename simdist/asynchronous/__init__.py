@@ -31,7 +31,7 @@ from simdist.asynchronous.gossip import d_psgd
 from simdist.asynchronous.graphs import Graph
 from simdist.asynchronous.hogwild import Hogwild
 from simdist.asynchronous.local_sgd import local_sgd, post_local
-from simdist.asynchronous.mixing import Mixing, metropolis
+from simdist.asynchronous.mixing import Mixing, circulant_gap, metropolis
 from simdist.asynchronous.model_gradient import ModelGradient, first_weights
 from simdist.asynchronous.pairwise import ad_psgd
 from simdist.asynchronous.worker import Gradient, Rate, Worker
@@ -53,6 +53,7 @@ __all__ = [
     "Snapshots",
     "Worker",
     "ad_psgd",
+    "circulant_gap",
     "consensus_error",
     "d_psgd",
     "diloco",

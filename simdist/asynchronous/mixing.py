@@ -22,7 +22,7 @@ import numpy.typing as npt
 from simdist.asynchronous.graphs import Graph
 from simdist.errors import ArgumentError
 
-__all__ = ["Mixing", "metropolis"]
+__all__ = ["Mixing", "circulant_gap", "metropolis"]
 
 _TOLERANCE = 1e-12
 
@@ -90,6 +90,30 @@ class Mixing:
     def spectral_gap(self) -> float:
         """1 - max(λ₂, -λ_n): 0 if ranks never agree, as in a disconnected graph; 1 if they agree after one step."""
         return 1.0 - float(self.contraction**0.5)
+
+
+def circulant_gap(size: int, hops: Sequence[int]) -> float:
+    """The spectral gap of a mean over a rank and those that are some hops before it, all with the same weight.
+
+    λ_k is the mean of exp(2πikh/n) over the hops h, 0 among them; the gap is 1 - max |λ_k| over k > 0. W need not be
+    symmetric. Where rank i hears from i - 1, i - 2, i - 4, …, the static exponential graph, it is 2 / (1 + ceil(lg n))
+    for even n.
+
+    Args:
+        size: n.
+        hops: without 0.
+
+    Raises:
+        ArgumentError: size is less than 1.
+
+    Source: Ying et al. 2021, arXiv 2110.13363, proposition 1.
+    """
+    if size < 1:
+        raise ArgumentError(f"size is {size}; needs at least 1")
+    w = np.zeros(size)
+    for hop in (0, *hops):
+        w[hop % size] += 1 / (len(hops) + 1)
+    return 1.0 - float(np.abs(np.fft.fft(w)[1:]).max(initial=0.0))
 
 
 def metropolis(graph: Graph) -> Mixing:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simdist.asynchronous.graphs import Graph, complete, exponential, ring, torus
-from simdist.asynchronous.mixing import Mixing, metropolis
+from simdist.asynchronous.mixing import Mixing, circulant_gap, metropolis
 from simdist.errors import ArgumentError
 
 
@@ -16,6 +16,19 @@ def test_a_ring_has_the_eigenvalues_of_the_closed_form(n):
     rest = np.sort(expected)[:-1]
     assert mixing.contraction == pytest.approx(max(rest[-1], -rest[0]) ** 2, abs=1e-13)
     assert mixing.spectral_gap == pytest.approx(1 - max(abs(rest)), abs=1e-13)
+
+
+@pytest.mark.parametrize("n", [2, 4, 6, 8, 16, 20, 32, 64])
+def test_the_static_exponential_graph_has_the_gap_of_its_paper(n):
+    hops = [2**k for k in range((n - 1).bit_length())]
+    assert circulant_gap(n, hops) == pytest.approx(2 / (1 + len(hops)), abs=1e-13)
+
+
+@pytest.mark.parametrize("n", [1, 3, 5, 16])
+def test_of_a_ring_both_ways_the_gap_is_that_of_its_mixing(n):
+    assert circulant_gap(n, [1, -1]) == pytest.approx(metropolis(ring(n)).spectral_gap, abs=1e-13)
+    with pytest.raises(ArgumentError, match="size is 0; needs at least 1"):
+        circulant_gap(0, [])
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(3, 3), (3, 5), (4, 6)])

@@ -11,7 +11,7 @@ from simdist.errors import ArgumentError
 from simdist.nn import Shape, gpt
 from simdist.parallel import DataParallel
 from simdist.parallel.zero import Offload, ZeRO
-from simdist.parallel.zero.formulas import kept, offloaded_bytes, paper_bytes, paper_elements
+from simdist.parallel.zero.formulas import kept, offloaded_bytes, paper_bytes, paper_elements, plus_plus_elements
 
 # Table 1 of arXiv 1910.02054, 7.5 billion weights, GB.
 TABLE_1 = {
@@ -23,6 +23,9 @@ TABLE_1 = {
     1024: (30.1, 15.1, 0.12),
 }
 
+# Table 1 of arXiv 2306.10209: what ZeRO-3 and ZeRO++ send between nodes, in units of the model.
+PLUS_PLUS = [({"weight_bits": 16, "gradient_bits": 16, "node_copies": False}, 3.0), ({}, 0.75)]
+
 SHAPE = Shape(layers=2, width=32, heads=2, context=8)
 
 
@@ -31,6 +34,11 @@ def test_table_1(ranks):
     for zero_stage, gigabytes in enumerate(TABLE_1[ranks], 1):
         half_a_digit = 0.051 if gigabytes > 2 else 0.0051  # 41.25 and 21.625 are printed rounded
         assert paper_bytes(7.5e9, ranks, zero_stage) / 1e9 == pytest.approx(gigabytes, abs=half_a_digit)
+
+
+@pytest.mark.parametrize(("how", "models"), PLUS_PLUS)
+def test_zero_plus_plus(how, models):
+    assert plus_plus_elements(7e9, **how) == models * 7e9
 
 
 def test_the_figure_of_the_paper():

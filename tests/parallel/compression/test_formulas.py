@@ -1,0 +1,33 @@
+"""Rounding: figures of its papers, and the variance of rounding done by hand."""
+
+import numpy as np
+import pytest
+
+from simdist.errors import ArgumentError
+from simdist.parallel.compression.formulas import qsgd_variance, quantization_ratio
+
+
+@pytest.mark.parametrize(("levels", "ratio"), [(2, 32), (3, 20.19), (16, 8), (256, 4)])
+def test_ratios_of_signs_ternary_and_bits(levels, ratio):
+    assert quantization_ratio(levels) == pytest.approx(ratio, abs=0.005)
+
+
+def test_the_variance_of_the_paper_and_of_few_items():
+    assert qsgd_variance(512, 2**4) == pytest.approx(1.41, abs=0.005)
+    assert qsgd_variance(4, 16) == 4 / 16**2
+
+
+@pytest.mark.parametrize(("items", "levels"), [(4, 16), (64, 4), (512, 16), (100, 1)])
+def test_rounding_adds_no_more_than_that(items, levels):
+    v = np.random.default_rng(items).normal(size=items)
+    v /= np.linalg.norm(v)
+    upper = np.abs(v) * levels % 1  # the probability to be rounded up; the variance of that choice is p (1 - p)
+    assert 0 < (upper * (1 - upper)).sum() / levels**2 <= qsgd_variance(items, levels)
+
+
+@pytest.mark.parametrize(
+    ("function", "args"), [(quantization_ratio, (1,)), (qsgd_variance, (0, 1)), (qsgd_variance, (1, 0))]
+)
+def test_limits(function, args):
+    with pytest.raises(ArgumentError, match="needs at least"):
+        function(*args)
