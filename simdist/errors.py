@@ -25,6 +25,7 @@ __all__ = [
     "SharedMemoryFull",
     "SimdistError",
     "UnknownNameError",
+    "UnmatchedMessage",
     "WorldUnavailable",
     "unknown_name",
 ]
@@ -102,6 +103,10 @@ class SharedMemoryFull(SimdistError, MemoryError):
 
 class WorldUnavailable(SimdistError):
     """The MPI world is not available: no MPI is installed, or this is already a rank of an MPI job."""
+
+
+class UnmatchedMessage(RuntimeWarning):
+    """A program has ended although no rank received some message, or waited for some `isend` or `irecv`."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:

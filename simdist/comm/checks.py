@@ -58,6 +58,17 @@ class Checks(ABC):
         if not getattr(y.flags, "writeable", True):  # CuPy's arrays have no such flag
             raise ArrayError(f"{what} on rank {self.rank}: the array to receive into is read-only")
 
+    def check_apart(self, x: Array, y: Array) -> None:
+        """Raise ArrayError if x is sent and y received into at the same time, and both are one array."""
+        if x is y and getattr(x, "nbytes", False):
+            raise ArrayError(f"sendrecv on rank {self.rank}: x and y are the same array; needs two")
+
+    def check_exchange(self, x: Array, y: Array) -> None:
+        """Raise ArrayError unless x can be sent while y is received into."""
+        self.check_apart(x, y)
+        self.check_contiguous("sendrecv", x)
+        self.check_room("sendrecv", y)
+
     def check_tag(self, what: str, tag: int) -> None:
         """Raise ArgumentError unless a message can have this tag."""
         if not isinstance(tag, (int, np.integer)) or not 0 <= tag <= _MOST_TAG:

@@ -19,12 +19,14 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
+from weakref import WeakSet
 
 from simdist import environment
 from simdist.comm.board import FAILED, LEFT, Board
 from simdist.comm.ends import closed_first
 from simdist.comm.leftovers import drop, files_of_start, shared_files
 from simdist.comm.line import EXIT, traceback_of
+from simdist.comm.open_requests import OpenRequests, listed_below
 from simdist.comm.watchdog import GRACE_S, Watchdog
 from simdist.errors import RankFailed, SimdistError
 
@@ -43,6 +45,8 @@ class Guard:
         meet: starts a nonblocking wait for the end of all ranks; returns a function that tests whether it has come.
         drains: functions that wait for the work on this rank's streams, called at its end.
         frees: functions to call when all ranks have ended, by name: in the order of names, which is the same on all.
+        open: the requests that this rank has not waited for yet.
+        groups: this rank's groups, each of which can list the messages that nobody has received.
         quiet: print no tracebacks, because the process that started the job shows them.
         patience_s: how long that process has to end the job before this one does.
     """
@@ -55,6 +59,8 @@ class Guard:
         self.meet: Callable[[], Callable[[], bool]] | None = None
         self.drains: list[Callable[[], Any]] = []
         self.frees: dict[str, Callable[[], Any]] = {}
+        self.open = OpenRequests()
+        self.groups: WeakSet[Any] = WeakSet()  # those that are freed vanish
         self.quiet = False
         self.patience_s = 0.0
         self._pid = os.getpid()
@@ -179,9 +185,18 @@ class Guard:
                 error = RankFailed(f"rank {self.watchdog.rank} left with exit code {code} while others were at work")
                 self.watchdog.conclude(error, code)
         line.waiting = None
+        if not code and not self.watchdog.survives:
+            self._report_remains()
         if not self.watchdog.survives:  # freeing is collective, and some ranks may be dead
             for name in sorted(self.frees):
                 self.frees[name]()
+
+    def _report_remains(self) -> None:
+        """Say which messages and requests this rank leaves behind."""
+        groups = sorted(self.groups, key=lambda group: group.context)
+        remains = [*(row for group in groups for row in group.unreceived()), *self.open.rows()]
+        if remains:
+            _write(listed_below(f"simdist: rank {self.watchdog.rank} has ended, but", remains))
 
 
 @cache

@@ -9,6 +9,7 @@ import numpy as np
 
 from simdist.comm.checks import NOTE_BYTES
 from simdist.comm.mismatch import mismatch
+from simdist.comm.open_requests import unreceived
 from simdist.comm.placement import Placement
 
 __all__ = ["MpiGroup"]
@@ -67,6 +68,16 @@ class MpiGroup:
         every = np.empty((self.size, NOTE_BYTES), np.uint8)
         self.mpi.Allgather(mine, every)
         return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in every]
+
+    def unreceived(self) -> list[str]:
+        """The messages that no receive has taken, in words: of each source the first."""
+        library, status, found = self.bindings, self.bindings.Status(), []
+        if self.mpi != library.COMM_NULL and self.mpi.Iprobe(library.ANY_SOURCE, library.ANY_TAG):
+            for src in range(self.size):
+                if self.mpi.Iprobe(src, library.ANY_TAG, status):
+                    num_bytes, tag = status.Get_count(library.BYTE), status.Get_tag()
+                    found.append(unreceived(self.ranks[src], self.ranks[self.rank], num_bytes, tag, self.context))
+        return found
 
     # -- groups -------------------------------------------------------------------------------------------
 

@@ -67,6 +67,7 @@ class MpiMessages(Communicator):
         self.guard = guard
         self.line = line
         self._group = group
+        guard.groups.add(group)
         self._mpi = group.mpi
         self._zero_s = zero_s
         self._status = MPI.Status()
@@ -130,6 +131,8 @@ class MpiMessages(Communicator):
         if type(dst) is not int or type(src) is not int or not 0 <= dst < self.size or not 0 <= src < self.size:
             self.check_peer("dst", dst)
             self.check_peer("src", src)
+        if x is y:
+            self.check_apart(x, y)
         if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
             check_array("sendrecv", x, self.rank)
             if self._staged(x) and self._staged(y):
@@ -166,14 +169,14 @@ class MpiMessages(Communicator):
         self.check_tag("isend", tag)
         check_array("isend", x, self.rank)
         if self._staged(x):
-            return self._staging.isend(x, dst, tag)
+            return self.guard.open.add(self._staging.isend(x, dst, tag), "isend", self, dst, tag)
         x = self._ready(x)
         start_s = perf_counter()
         try:
             request = self._mpi.Isend((x, _BYTE), dst, tag)
         except Exception as error:
             raise self.failure(error, "isend", x, dst, tag) from None
-        return Sending(self, request, x, dst, tag, start_s)
+        return self.guard.open.add(Sending(self, request, x, dst, tag, start_s), "isend", self, dst, tag)
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """See Communicator."""
@@ -181,14 +184,14 @@ class MpiMessages(Communicator):
         self.check_wanted("irecv", tag)
         source = self._source(src)
         if self._staged(x):
-            return self._staging.irecv(x, src, tag)
+            return self.guard.open.add(self._staging.irecv(x, src, tag), "irecv", self, src, tag)
         x = self._ready(x)
         start_s = perf_counter()
         try:
             request = self._mpi.Irecv((x, _BYTE), source, MPI.ANY_TAG if tag == ANY else tag)
         except Exception as error:
             raise self.failure(error, "irecv", x, src, tag) from None
-        return Receiving(self, request, x, src, tag, start_s)
+        return self.guard.open.add(Receiving(self, request, x, src, tag, start_s), "irecv", self, src, tag)
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator. Polls, with sleeps of at most a millisecond in between."""
@@ -238,7 +241,9 @@ class MpiMessages(Communicator):
         """Keep a copy until it is received: MPI need not buffer a message that a rank sends to itself."""
         start_s = perf_counter()
         kept = [sending for sending in self._own_mail if not sending.over]
-        self._own_mail = [*kept, self.isend(x.copy(), self.rank, tag)]
+        sending = self.isend(x.copy(), self.rank, tag)
+        self.guard.open.discard(sending)  # it counts as sent, as all that `send` sends
+        self._own_mail = [*kept, sending]
         self.note("send", start_s, x.nbytes, self.rank, tag)
 
     def note(self, name: str, start_s: float, num_bytes: int, peer: int, tag: int) -> None:

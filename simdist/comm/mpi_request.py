@@ -39,6 +39,7 @@ class Sending(Request):
 
     def wait(self) -> Status:
         """Block until the array may be changed; the status names the receiver."""
+        self._comm.guard.open.discard(self)
         if self._done is None:
             self._comm.finish("send", self._request, self._x, self._dst, self._tag)
             self._comm.note("send", self._start_s, self._x.nbytes, self._dst, self._tag)
@@ -62,6 +63,7 @@ class Receiving(Request):
 
     def wait(self) -> Status:
         """See Request."""
+        self._comm.guard.open.discard(self)
         if self._done is None:
             status = self._comm.finish("recv", self._request, self._x, self._src, self._tag)
             self._done = self._comm.received("recv", self._start_s, self._x, status)

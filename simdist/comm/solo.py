@@ -72,6 +72,7 @@ class SoloCommunicator(Communicator):
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
         """See Communicator."""
         self.check_peer("src", src)
+        self.check_apart(x, y)
         self.send(x, dst)
         self.recv(y, src, 0)
 

@@ -226,6 +226,7 @@ class StagedSending(Request):
 
     def wait(self) -> Status:
         """See Request."""
+        self._comm.guard.open.discard(self)
         if self._done is None:
             dst, tag, start_s = self._about
             for request in self._requests:
@@ -249,6 +250,7 @@ class StagedReceiving(Request):
 
     def wait(self) -> Status:
         """See Request. Receives for pieces that the message does not have are cancelled."""
+        self._comm.guard.open.discard(self)
         if self._done is None:
             (src, tag, start_s), taken = self._about, Taken()
             for k, piece in enumerate(pieces(self._x.nbytes)):

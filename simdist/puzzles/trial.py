@@ -3,6 +3,7 @@
 import linecache
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, NoReturn
 
 import simdist
 from simdist.cluster import Cluster, Device, Link
-from simdist.errors import DeadlockError
+from simdist.errors import DeadlockError, UnmatchedMessage
 from simdist.launch import Run, run
 from simdist.plots.style import number
 from simdist.puzzles.verdict import Finding
@@ -55,7 +56,8 @@ def trial(program: Callable[..., Any], ranks: int, cluster: Cluster = PLAIN, arg
     Raises:
         Failed: it raised, hung, or took too long.
     """
-    with _caught(f"on {number(ranks, 'rank')}"):
+    with _caught(f"on {number(ranks, 'rank')}"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnmatchedMessage)  # the verdict says so
         return run(program, ranks, cluster=cluster, args=args)
 
 

@@ -385,6 +385,7 @@ DISAGREEMENTS = {
 
 
 @pytest.mark.parametrize("what", DISAGREEMENTS)
+@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
 def test_ranks_that_disagree_all_hear_of_it(spmd, what):
     """At the latest when they next wait for each other: a root need not wait for those that it sends to."""
 

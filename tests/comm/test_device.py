@@ -142,6 +142,7 @@ def test_messages_of_any_length(spmd, device, piece, monkeypatch):
     assert spmd(program, 3) == [[True] * 16] * 3
 
 
+@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
 def test_a_short_message_and_the_next_into_one_long_array(spmd, device, monkeypatch):
     monkeypatch.setattr(staging, "PIECE_BYTES", 64)
 
@@ -177,6 +178,7 @@ def test_a_message_is_one_on_the_record(spmd, device, monkeypatch):
     assert spmd(program, 2) == [[("send", 800, 1)], [("recv", 800, 0)]]
 
 
+@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
 def test_a_message_that_is_too_long(spmd, device, monkeypatch):
     monkeypatch.setattr(staging, "PIECE_BYTES", 64)
 

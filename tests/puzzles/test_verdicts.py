@@ -193,7 +193,7 @@ def test_exp_of_scores_overflows_and_vanishes():
 
 def test_digits_are_read_only_where_they_count():
     def shift(x, comm):
-        comm.sendrecv(x, (comm.rank + 1) % comm.size, x, (comm.rank - 1) % comm.size)
+        comm.sendrecv(x, (comm.rank + 1) % comm.size, x[:], (comm.rank - 1) % comm.size)
 
     assert "of rank 0, but each" not in repr(puzzle(1).check(shift))
 

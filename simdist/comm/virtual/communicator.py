@@ -33,7 +33,7 @@ class VirtualCommunicator(Communicator):
         stream_name: the stream that uses it.
     """
 
-    __slots__ = ("_dst", "_eager_bytes", "_incoming", "_outgoing", "_src", "check", "scheduler")
+    __slots__ = ("_dst", "_eager_bytes", "_incoming", "_outgoing", "_src", "check", "open", "scheduler")
 
     def __init__(self, shared: Shared, group: Group, rank: int, recorder: Recorder, stream_name: str = "main") -> None:
         self.rank = rank
@@ -50,6 +50,7 @@ class VirtualCommunicator(Communicator):
         self._shared = shared
         self.group = group
         self.scheduler = shared.scheduler
+        self.open = shared.open
         self._dst: int | None = None  # of the last exchange, as is _src
         self._src: int | None = None
         self._outgoing: Channel
@@ -73,8 +74,7 @@ class VirtualCommunicator(Communicator):
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
         """See Communicator. Inlined for speed: most messages of collectives pass here."""
         if self.check and not _can_travel(x, y):
-            self.check_contiguous("sendrecv", x)
-            self.check_room("sendrecv", y)
+            self.check_exchange(x, y)
         num_bytes = x.nbytes
         if dst != self._dst or src != self._src:
             self._turn_to(dst, src)
@@ -128,16 +128,15 @@ class VirtualCommunicator(Communicator):
             self._channel_to(dst).announce(x, tag, now_s, sending)
         else:
             sending.leave(self._channel_to(dst).dispatch(x, num_bytes, tag, now_s))
-        return sending
+        return self.open.add(sending, "isend", self, dst, tag)
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """See Communicator. A receive from any source chooses its message in `wait`."""
         self.check_room("recv", x, tag)
         self.scheduler.turn()
-        start_s = self.scheduler.running.clock_s
-        if src == ANY:
-            return AnyReceiving(self, x, tag, start_s)
-        return Receiving(self, self._post(x, src, tag), start_s)
+        now_s = self.scheduler.running.clock_s
+        request = AnyReceiving(self, x, tag, now_s) if src == ANY else Receiving(self, self._post(x, src, tag), now_s)
+        return self.open.add(request, "irecv", self, src, tag)
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator."""
@@ -297,4 +296,4 @@ def _can_travel(x: Array, y: Array) -> bool:
     """Whether x can be sent and a message received into y: all checks of a sendrecv in one expression."""
     out, into = getattr(x, "flags", None), getattr(y, "flags", None)
     contiguous = out and into and out.c_contiguous and into.c_contiguous
-    return bool(contiguous and getattr(into, "writeable", True) and not x.dtype.hasobject)
+    return bool(contiguous and getattr(into, "writeable", True) and not x.dtype.hasobject and x is not y)

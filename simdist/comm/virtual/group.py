@@ -8,6 +8,7 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.cluster import Network
 from simdist.comm.mismatch import listed, mismatch
+from simdist.comm.open_requests import unreceived
 from simdist.comm.placement import Placement
 from simdist.comm.virtual.channel import Channel, where
 from simdist.comm.virtual.lookout import Lookout
@@ -160,6 +161,16 @@ class Group:
             for channel in incoming.values():
                 channel.lookout = lookout
         return lookout
+
+    def unreceived(self) -> list[str]:
+        """The messages that no receive has taken, in words, of this group and those made from it."""
+        found = [
+            unreceived(self.ranks[src], self.ranks[dst], data.nbytes, tag, self.context)
+            for dst, incoming in self.channels.items()
+            for src, channel in incoming.items()
+            for data, tag, *_ in channel.messages
+        ]
+        return found + [row for kin in self._kin.values() for row in kin.unreceived()]
 
     def agree(self, call: int, rank: int, what: str) -> None:
         """Register what `rank` says in its call number `call`; block it if ranks disagree."""

@@ -49,6 +49,7 @@ class Sending(Request):
 
     def wait(self) -> Status:
         """Block until the array may be changed; the status names the receiver."""
+        self._comm.open.discard(self)
         fiber = self._comm.scheduler.running
         if self._sent_s is None:
             self._fiber = fiber
@@ -74,6 +75,7 @@ class Receiving(Request):
 
     def wait(self) -> Status:
         """See Request."""
+        self._comm.open.discard(self)
         if self._done is None:
             receipt = self._receipt
             self._comm.finish(receipt, self._start_s)
@@ -95,6 +97,7 @@ class AnyReceiving(Request):
 
     def wait(self) -> Status:
         """See Request."""
+        self._comm.open.discard(self)
         if self._done is None:
             self._done = self._comm.take_any(self._x, self._tag, self._start_s)
         return self._done

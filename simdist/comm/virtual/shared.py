@@ -1,6 +1,7 @@
 """Shared: the state that all virtual ranks of a run share."""
 
 from simdist.cluster import Cluster, Network
+from simdist.comm.open_requests import OpenRequests
 from simdist.comm.virtual.group import Agreement
 from simdist.comm.virtual.peers import Memory
 from simdist.comm.virtual.scheduler import Fiber, Scheduler, Waiting
@@ -22,6 +23,7 @@ class Shared:
 
     Attributes:
         memory: the arrays from `comm.empty`.
+        open: the requests that no rank has waited for yet.
     """
 
     def __init__(self, cluster: Cluster, ranks: int, check: bool) -> None:
@@ -31,6 +33,7 @@ class Shared:
         self.network = Network(cluster, ranks)
         self.streams: list[VirtualStream] = []
         self.memory = Memory()
+        self.open = OpenRequests()
 
     def fiber(self, rank: int, stream: str, daemon: bool = False) -> Fiber:
         """A fiber that computes at the speed of this rank."""

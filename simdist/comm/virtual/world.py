@@ -1,17 +1,19 @@
 """World: runs a program on virtual ranks, in this process."""
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from simdist.cluster import Cluster
+from simdist.comm.open_requests import listed_below
 from simdist.comm.placement import Placement
 from simdist.comm.virtual.communicator import VirtualCommunicator
 from simdist.comm.virtual.group import Group
 from simdist.comm.virtual.scheduler import Fiber
 from simdist.comm.virtual.shared import Shared
-from simdist.errors import RankFailed
+from simdist.errors import RankFailed, UnmatchedMessage
 from simdist.trace import Recorder, Span
 
 __all__ = ["run_virtual"]
@@ -62,6 +64,8 @@ def _run(
     failure = shared.scheduler.failure or shared.unheard()
     if failure is not None:
         raise _told(*failure, ranks)
+    if remains := [*group.unreceived(), *shared.open.rows()]:
+        warnings.warn(listed_below("the program has ended, but", remains), UnmatchedMessage, stacklevel=4)
     spans = [span for recorder in recorders for span in recorder.spans()]
     return results, spans, shared.scheduler.end_s
 

@@ -82,6 +82,7 @@ def test_a_collective_on_a_stream_and_one_on_the_main_line_do_not_mix():
     assert run(program, 3) == [(111, 222)] * 3
 
 
+@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
 def test_a_stream_may_be_called_collective():
     def program(comm):
         side, y = comm.stream("collective"), np.zeros(1)
@@ -341,6 +342,7 @@ def test_every_rank_gets_the_deadlock_and_may_go_on():
 
 
 @pytest.mark.parametrize("culprit", [0, 1, 3])
+@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
 def test_a_mismatch_is_the_same_on_all_ranks_and_says_who_said_what(culprit):
     def program(comm):
         x = np.ones(4)

@@ -83,6 +83,7 @@ def test_more_ranks_than_heads(spmd):
     spmd(program, 4)
 
 
+@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
 def test_tokens_that_make_no_two_runs(spmd):
     def program(comm):
         x = np.zeros((1, 5, 12))
@@ -93,6 +94,7 @@ def test_tokens_that_make_no_two_runs(spmd):
 
 
 @kinds
+@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
 def test_ranks_that_come_with_different_texts(spmd, kind):
     def program(comm):
         with pytest.raises(CollectiveMismatch, match=r"float64\["):

@@ -1,0 +1,58 @@
+"""OpenRequests: what a program leaves behind: requests that it has not waited for, and unreceived messages."""
+
+from typing import Any, TypeVar
+
+from simdist.comm.checks import ANY
+from simdist.comm.request import Request
+
+__all__ = ["OpenRequests", "listed_below", "unreceived"]
+
+_MOST_ROWS = 8
+_Request = TypeVar("_Request", bound=Request)
+
+
+class OpenRequests:
+    """The nonblocking sends and receives whose `wait` has not been called yet."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Request, tuple[str, Any, int, int]] = {}
+
+    def add(self, request: _Request, what: str, comm: Any, peer: int, tag: int) -> _Request:
+        """Note a request, and return it.
+
+        Args:
+            what: "isend" or "irecv".
+            comm, peer, tag: the communicator that it was called on, and its arguments.
+        """
+        self._calls[request] = what, comm, peer, tag
+        return request
+
+    def discard(self, request: Request) -> None:
+        """Forget a request, whose `wait` has been called."""
+        self._calls.pop(request, None)
+
+    def rows(self) -> list[str]:
+        """Each of them in words."""
+        return [_unwaited(*call) for call in self._calls.values()]
+
+
+def _unwaited(what: str, comm: Any, peer: int, tag: int) -> str:
+    ranks = comm.ranks
+    other = "any rank" if peer == ANY else f"rank {ranks[peer]}"
+    way = "to" if what == "isend" else "from"
+    return f"rank {ranks[comm.rank]} never waited for its {what} {way} {other}{_tagged(tag)} on {comm.context!r}"
+
+
+def unreceived(src: int, dst: int, num_bytes: int, tag: int, context: str) -> str:
+    """A message that was sent and never received, in words; src and dst are global ranks."""
+    return f"rank {dst} never received a message of {num_bytes} bytes from rank {src}{_tagged(tag)} on {context!r}"
+
+
+def _tagged(tag: int) -> str:
+    return "" if tag in (0, ANY) else f" with tag {tag}"
+
+
+def listed_below(head: str, rows: list[str]) -> str:
+    """The rows below a heading; of many, the first ones and how many more there are."""
+    more = [f"… and {len(rows) - _MOST_ROWS} more"] if len(rows) > _MOST_ROWS else []
+    return "\n  ".join([head, *rows[:_MOST_ROWS], *more])

@@ -1,0 +1,79 @@
+"""What a program leaves behind: messages without a receive, requests without a wait."""
+
+import warnings
+
+import numpy as np
+import pytest
+from jobs import needs_mpi
+
+import simdist as sd
+from simdist.errors import UnmatchedMessage
+
+ROWS = {
+    "rank 1 never received a message of 24 bytes from rank 0 with tag 3 on 'world'",
+    "rank 1 never received a message of 24 bytes from rank 1 on 'world'",
+    "rank 1 never received a message of 24 bytes from rank 2 on 'world/1:0'",
+    "rank 1 never waited for its irecv from rank 2 with tag 5 on 'world'",
+    "rank 1 never waited for its irecv from any rank on 'world'",
+    "rank 2 never waited for its isend to rank 0 with tag 1 on 'world'",
+}
+
+
+def leave_behind(comm):
+    x, pair = np.ones(3), comm.split(0 if comm.rank else 1, -comm.rank)
+    if comm.rank == 0:
+        comm.send(x, 1, 3)
+        comm.recv(np.empty(3), 2, 1)
+    if comm.rank == 1:
+        comm.send(x, 1)
+        comm.irecv(np.empty(3), 2, 5)
+        comm.irecv(np.empty(3))
+    if comm.rank == 2:
+        comm.isend(x, 0, 1)
+        pair.send(x, 1)
+    comm.barrier()
+    return comm.rank
+
+
+def rows_of(text):
+    return {line.strip() for line in text.splitlines() if " never " in line}
+
+
+def test_what_is_left_behind_is_told_and_the_results_are_returned():
+    with pytest.warns(UnmatchedMessage, match="^the program has ended, but") as told:
+        run = sd.run(leave_behind, 3)
+    assert run.results == [0, 1, 2]
+    assert [rows_of(str(one.message)) for one in told] == [ROWS]
+    assert told[0].filename == __file__  # where `run` was called
+
+
+def test_of_many_the_first_ones_are_told():
+    def program(comm):
+        if comm.rank == 0:
+            for tag in range(20):
+                comm.send(np.zeros(1), 1, tag)
+
+    with pytest.warns(UnmatchedMessage, match="with tag 7 on 'world'\n  … and 12 more$"):
+        sd.run(program, 2)
+
+
+def test_all_that_is_received_and_waited_for_is_not_told():
+    def program(comm):
+        x, y = np.ones(100_000), np.empty(100_000)
+        for dst in range(comm.size):
+            requests = comm.irecv(y), comm.isend(x, (comm.rank + dst) % comm.size, dst)
+            for request in (*requests, *requests):
+                request.wait()
+            comm.barrier()
+
+    with warnings.catch_warnings(action="error"):
+        sd.run(program, 3)
+
+
+@needs_mpi
+def test_real_ranks_tell_it_each_for_itself(capfd):
+    assert sd.run(leave_behind, 3, world="mpi").results == [0, 1, 2]
+    err = capfd.readouterr().err
+    # irecv from any rank takes the first message that matches it: one of the three, before or after the others
+    assert {row for row in ROWS if "waited" in row} <= rows_of(err) <= ROWS
+    assert [f"simdist: rank {r} has ended, but" in err for r in range(3)] == [False, True, True]
