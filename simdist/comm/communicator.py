@@ -114,6 +114,8 @@ class Communicator(Checks):
         """
         nothing = np.empty(0, np.uint8)
         group = self.shadow
+        if not group.doing:
+            group.doing, group.entered = "barrier", group.num_messages
         distance = 1
         while distance < self.size:
             group.sendrecv(nothing, (self.rank + distance) % self.size, nothing, (self.rank - distance) % self.size)

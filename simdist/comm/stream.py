@@ -4,10 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from simdist.errors import ArgumentError
+
 if TYPE_CHECKING:
     from simdist.comm.communicator import Communicator
 
-__all__ = ["Stream", "Work"]
+__all__ = ["Stream", "Work", "check_function"]
 
 
 class Work(ABC):
@@ -29,4 +31,17 @@ class Stream(ABC):
 
     @abstractmethod
     def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Work:
-        """Call function(*args, **kwargs) on this stream, after all work that was started there before."""
+        """Call function(*args, **kwargs) on this stream, after all work that was started there before.
+
+        Raises:
+            ArgumentError: function cannot be called.
+        """
+
+
+def check_function(function: object, stream: str) -> None:
+    """Raise ArgumentError unless this can be called: `start(all_reduce(x, comm))` passes the result of a call."""
+    if not callable(function):
+        raise ArgumentError(
+            f"start on stream {stream!r} of {function!r}; needs a function and its arguments, as in "
+            "start(all_reduce, x, stream.comm)"
+        )

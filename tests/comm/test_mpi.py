@@ -109,6 +109,16 @@ def test_what_is_asked_for_at_once_may_cross(spmd, items):
         assert told == [(r, 3, 8 * items) for r in others] * 2
 
 
+def test_a_stream_needs_a_function_to_call(spmd):
+    def program(comm):
+        side = comm.stream("aside")
+        return raised(side.start, side.comm.barrier()), side.start(max, 1, 2).wait()
+
+    ((kind, text), most), _ = spmd(program, 2)
+    assert (kind, most) == ("ArgumentError", 2)
+    assert text.startswith("start on stream 'aside' of None; needs a function and its arguments")
+
+
 def test_large_messages_cross_in_sendrecv(spmd):
     def program(comm):
         x, y = np.full(LARGE, comm.rank), np.empty(LARGE, int)

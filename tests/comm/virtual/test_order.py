@@ -431,3 +431,12 @@ def test_a_run_inside_a_virtual_rank():
 def test_context_variables_of_the_caller_hold_in_the_ranks():
     with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
         run(lambda comm: np.ones(1) / 0, 2)
+
+
+def test_a_barrier_is_named_where_it_waits():
+    def program(comm):
+        if comm.rank == 0:
+            comm.barrier()
+
+    with pytest.raises(DeadlockError, match="rank 0 waits to receive from rank 2 in barrier; rank 2 has ended"):
+        run(program, 3)
