@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from simdist.comm.mesh import Mesh
 from simdist.nn import CrossEntropy
+from simdist.parallel.sequence import Even, Zigzag
 from simdist.parallel.tensor import VocabularyParallelCrossEntropy
 
 V = 24
@@ -51,3 +53,17 @@ def test_a_batch_of_nothing(spmd):
         return total, loss.backward(context, 1.0).shape
 
     assert spmd(program, 3) == [(0.0, (0, 4, 8))] * 3
+
+
+@pytest.mark.parametrize("split", [Even, Zigzag])
+@pytest.mark.parametrize(("sp", "tp"), [(2, 1), (2, 2), (2, 3)])
+def test_the_last_token_of_a_text_that_is_split_too(spmd, split, sp, tp):
+    def program(comm):
+        mesh = Mesh(comm, sp=sp, tp=tp)
+        texts = split(mesh.sp)
+        part = texts.part(LOGITS).reshape(3, 4 // sp, tp, -1)[:, :, mesh.tp.rank]
+        loss = VocabularyParallelCrossEntropy(mesh.tp, texts)
+        return [loss.last(np.ascontiguousarray(part), place) for place in (-1, -2, -3, -4)]
+
+    for found in spmd(program, sp * tp):
+        np.testing.assert_array_equal(found, [LOGITS[:, place] for place in (-1, -2, -3, -4)])
