@@ -47,6 +47,18 @@ def test_every_averaging_is_two_messages(spmd, p):
         assert messages == count + (0 if rank % 2 else p // 2)  # and an active rank tells each neighbour that it leaves
 
 
+def test_who_goes_on_asks_whom_it_would_have_asked(spmd):
+    def program(comm, stops):
+        worker, rows = Worker(comm, np.ones(4), still, 0.1), len(comm.recorder.rows)
+        for steps in stops:
+            ad_psgd(worker, bipartite(comm.size), steps, 7)
+        return [s.peer for s in comm.recorder.spans()[rows:] if s.name == "send" and s.bytes]
+
+    whole, parts = (spmd(program, 7, stops)[::2] for stops in ([24], [5, 5, 16, 24]))
+    assert parts == whole
+    assert all(set(asked) == {1, 3, 5} for asked in whole)
+
+
 def test_a_thousand_schedules_end_and_keep_the_mean():
     graphs = [ring(4), bipartite(5), Graph.of(5, [(0, 1), (1, 2), (2, 3), (3, 4)]), bipartite(3)]
     orders = set()
