@@ -106,7 +106,7 @@ def circulant_gap(size: int, hops: Sequence[int]) -> float:
     Raises:
         ArgumentError: size is less than 1.
 
-    Source: Ying et al. 2021, arXiv 2110.13363, proposition 1.
+    Source: Ying et al. 2021, arXiv 2110.13363 (the static exponential graph).
     """
     if size < 1:
         raise ArgumentError(f"size is {size}; needs at least 1")

@@ -114,12 +114,14 @@ class Communicator(Checks):
         """
         nothing = np.empty(0, np.uint8)
         group = self.shadow
-        if not group.doing:
+        outer, entered = group.doing, group.entered
+        if not outer:
             group.doing, group.entered = "barrier", group.num_messages
         distance = 1
         while distance < self.size:
             group.sendrecv(nothing, (self.rank + distance) % self.size, nothing, (self.rank - distance) % self.size)
             distance *= 2
+        group.doing, group.entered = outer, entered
 
     # -- groups ---------------------------------------------------------------------------------------
 

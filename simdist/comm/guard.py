@@ -185,11 +185,12 @@ class Guard:
                 error = RankFailed(f"rank {self.watchdog.rank} left with exit code {code} while others were at work")
                 self.watchdog.conclude(error, code)
         line.waiting = None
-        if not code and not self.watchdog.survives:
+        if self.watchdog.survives:  # what follows is between all ranks, and some may be dead
+            return
+        if not code:
             self._report_remains()
-        if not self.watchdog.survives:  # freeing is collective, and some ranks may be dead
-            for name in sorted(self.frees):
-                self.frees[name]()
+        for name in sorted(self.frees):
+            self.frees[name]()
 
     def _report_remains(self) -> None:
         """Say which messages and requests this rank leaves behind."""

@@ -63,7 +63,7 @@ def test_virtual_time_goes_on_to_the_message_or_to_the_limit(until_s, found, at_
     assert clock_s == pytest.approx(at_s)
 
 
-@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
+@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # of the other message
 def test_a_message_that_overtakes_is_found_first():
     def program(comm):
         x = np.zeros(1)

@@ -19,7 +19,7 @@ def quantization_ratio(levels: int, bits: int = 32) -> float:
     Raises:
         ArgumentError: levels is less than 2.
 
-    Source: Seide et al. 2014, Interspeech (signs); Wen et al. 2017, arXiv 1705.07878, section 3 (TernGrad).
+    Source: Seide et al. 2014, Interspeech (signs); Wen et al. 2017, arXiv 1705.07878 (TernGrad).
     """
     if levels < 2:
         raise ArgumentError(f"levels is {levels}; needs at least 2")
@@ -38,7 +38,7 @@ def qsgd_variance(items: int, levels: int) -> float:
     Raises:
         ArgumentError: items or levels is less than 1.
 
-    Source: Alistarh et al. 2017, arXiv 1610.02132, lemma 3.1: with 4 bits and buckets of 512 it is at most 1.41.
+    Source: Alistarh et al. 2017, arXiv 1610.02132, section 3: with 4 bits and buckets of 512 it is at most 1.41.
     """
     if items < 1 or levels < 1:
         raise ArgumentError(f"{items} items in {levels} levels; needs at least 1 of each")

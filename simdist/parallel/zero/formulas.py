@@ -130,7 +130,7 @@ def plus_plus_elements(
         weight_bits, gradient_bits: of an item on its way; 16 without qwZ or qgZ.
         node_copies: with hpZ.
 
-    Source: Wang et al. 2023, ZeRO++, arXiv 2306.10209, table 1.
+    Source: Wang et al. 2023, ZeRO++, arXiv 2306.10209: from 3M to 0.75M for M weights.
     """
     gathers = 1 if node_copies else 2
     return weights * (gathers * weight_bits + gradient_bits) / 16

@@ -120,7 +120,7 @@ def test_any_source_waits_for_a_message_that_overtakes_one_in_flight():
     assert run(program, 3, SIMPLE.with_(devices_per_node=2))[0][0] == [1, 2]
 
 
-@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
+@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # of the other message
 def test_who_went_on_with_what_overtook_is_not_woken_by_the_other():
     """The slow one comes at 1 s, the quick one at 0.5 s; what rank 0 waits for then at 2 s."""
     far = SIMPLE.with_(devices_per_node=3, between=Link(1.0, 1e9))

@@ -82,7 +82,7 @@ def test_a_collective_on_a_stream_and_one_on_the_main_line_do_not_mix():
     assert run(program, 3) == [(111, 222)] * 3
 
 
-@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
+@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # of the other message
 def test_a_stream_may_be_called_collective():
     def program(comm):
         side, y = comm.stream("collective"), np.zeros(1)

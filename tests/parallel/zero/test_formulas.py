@@ -23,7 +23,7 @@ TABLE_1 = {
     1024: (30.1, 15.1, 0.12),
 }
 
-# Table 1 of arXiv 2306.10209: what ZeRO-3 and ZeRO++ send between nodes, in units of the model.
+# arXiv 2306.10209: what ZeRO-3 and ZeRO++ send between nodes, in units of the model.
 PLUS_PLUS = [({"weight_bits": 16, "gradient_bits": 16, "node_copies": False}, 3.0), ({}, 0.75)]
 
 SHAPE = Shape(layers=2, width=32, heads=2, context=8)
