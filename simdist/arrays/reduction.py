@@ -1,5 +1,6 @@
 """Reduction: the operations with which a collective can reduce arrays."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, final
 
@@ -28,11 +29,16 @@ class Reduction:
     Args:
         name: must be the same on all ranks, which compare it.
         ufunc: f(x, y, out=None) -> x op y, item by item, written to `out` if given, which may be x.
+
+    Raises:
+        ArgumentError: ufunc cannot be called like this.
     """
 
     __slots__ = ("name", "ufunc")
 
     def __init__(self, name: str, ufunc: Callable[..., Any]) -> None:
+        if not callable(ufunc) or not _takes_out(ufunc):
+            raise ArgumentError(f"Reduction {name!r} of {ufunc!r}; needs a ufunc or a function f(x, y, out=None)")
         self.name = name
         self.ufunc = ufunc
 
@@ -67,6 +73,20 @@ class Reduction:
 
     def __repr__(self) -> str:
         return f"Reduction({self.name})"
+
+
+def _takes_out(function: Callable[..., Any]) -> bool:
+    """Whether f(x, y) and f(x, y, out=x) are calls with the right arguments; also of what has no signature."""
+    try:
+        call = inspect.signature(function)
+    except ValueError:
+        return True
+    try:
+        call.bind(0, 0)
+        call.bind(0, 0, out=0)
+    except TypeError:
+        return False
+    return True
 
 
 _REDUCTIONS = {

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array, Reduction, empty, kind_of, partition, phantom, reduction, slices
-from simdist.collectives.buffers import describe, flat, root_of
+from simdist.collectives.buffers import check_communicator, describe, flat, root_of
 from simdist.collectives.perform import carry_out, perform, way_of
 from simdist.collectives.prepared import prepare, prepared
 from simdist.comm import Communicator
@@ -42,11 +42,13 @@ def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "a
     Raises:
         UnknownNameError: no such algorithm or op.
         ArrayError: x cannot be used.
+        ArgumentError: comm is no communicator.
         CollectiveMismatch: on all ranks, if they do not all call this with the same arguments.
     """
     if not options and (way := prepared(comm, x, algorithm, op)) is not None:
         carry_out(way, comm, x, lambda run, _: run(x))
         return
+    check_communicator(comm, x)
     items, fold = flat(x, comm), reduction(op)
     told = x.dtype, x.shape, ("op", fold.name)
     way = way_of("all_reduce", algorithm, options, comm, items, told)
@@ -68,6 +70,7 @@ def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str 
     Raises:
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
     """
+    check_communicator(comm, x)
     items, fold = flat(x, comm), reduction(op)
     told = x.dtype, x.shape, ("op", fold.name)
     perform("reduce_scatter", algorithm, options, comm, items, told, lambda run, shadow: run(items, shadow, fold))
@@ -92,6 +95,7 @@ def all_gather(
     Raises:
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
     """
+    check_communicator(comm, shard)
     mine = flat(shard, comm, writable=False)
     if out is None:
         lengths = [int(note) for note in comm.exchange(str(len(mine)))] if comm.size > 1 else [len(mine)]
@@ -125,6 +129,7 @@ def all_to_all(
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`; ArrayError also if x's first axis is not
             p long, or `out` does not have x's shape and dtype, or shares memory with x.
     """
+    check_communicator(comm, x)
     items = flat(x, comm, writable=False)
     if x.ndim == 0 or x.shape[0] != comm.size:
         raise ArrayError(
@@ -154,6 +159,7 @@ def broadcast(x: Array, comm: Communicator, root: int = 0, algorithm: str = "aut
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
         ArgumentError: root is not a rank of comm.
     """
+    check_communicator(comm, x)
     root = root_of(comm, root)
     items = flat(x, comm, writable=comm.rank != root)
     told = x.dtype, x.shape, ("root", root)
@@ -175,6 +181,7 @@ def reduce(
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
         ArgumentError: root is not a rank of comm.
     """
+    check_communicator(comm, x)
     root = root_of(comm, root)
     items, fold = flat(x, comm), reduction(op)
     told = x.dtype, x.shape, ("op", fold.name), ("root", root)
@@ -197,6 +204,7 @@ def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str =
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
         ArgumentError: root is not a rank of comm.
     """
+    check_communicator(comm, x)
     root = root_of(comm, root)
     comm.agree(f"scatter from root {root}")
     items = flat(x, comm, writable=False) if comm.rank == root else np.empty(0, np.uint8)
@@ -228,6 +236,7 @@ def gather(shard: Array, comm: Communicator, root: int = 0, algorithm: str = "au
         UnknownNameError, ArrayError, CollectiveMismatch: as of `all_reduce`.
         ArgumentError: root is not a rank of comm.
     """
+    check_communicator(comm, shard)
     root = root_of(comm, root)
     mine = flat(shard, comm, writable=False)
     chunks = _consecutive([int(note) for note in comm.exchange(str(len(mine)))])
@@ -247,6 +256,7 @@ def barrier(comm: Communicator, algorithm: str = "auto") -> None:
         UnknownNameError: no such algorithm.
         CollectiveMismatch: on all ranks, if they do not all call this.
     """
+    check_communicator(comm)
     perform("barrier", algorithm, {}, comm, phantom(0), (), lambda run, shadow: run(shadow))
 
 

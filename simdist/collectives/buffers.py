@@ -9,7 +9,18 @@ from simdist.arrays import Array, hold
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, ArrayError
 
-__all__ = ["describe", "flat", "root_of", "scratch"]
+__all__ = ["check_communicator", "describe", "flat", "root_of", "scratch"]
+
+
+def check_communicator(comm: Any, *given: Any) -> None:
+    """Raise ArgumentError unless comm is a communicator: `given`, the argument before it, may be the one.
+
+    Raises:
+        ArgumentError: comm is something else, such as None, what `split(None)` returns.
+    """
+    if not hasattr(comm, "attached"):  # isinstance of an abstract class takes five times as long
+        swapped = "; the communicator comes after the array" if any(isinstance(x, Communicator) for x in given) else ""
+        raise ArgumentError(f"comm is {type(comm).__name__} {comm!r:.60}; a collective needs a communicator{swapped}")
 
 
 def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:

@@ -22,10 +22,10 @@ _MOST = 4096  # per communicator; most of them may be of arrays that no longer e
 
 def prepared(comm: Communicator, x: Any, algorithm: str, op: Any) -> Way | None:
     """The way that was prepared for this very array; None if there is none."""
-    known = comm.attached.get("prepared")
     try:
+        known = comm.attached.get("prepared")
         found = known.get((id(x), algorithm, op)) if known else None
-    except TypeError:  # an invalid op, such as a list
+    except (AttributeError, TypeError):  # no communicator, or an invalid op, such as a list
         return None
     if found is None:
         return None

@@ -47,7 +47,7 @@ class Checks(ABC):
     def check_contiguous(self, what: str, *arrays: Array) -> None:
         """Raise ArrayError unless these are arrays that can be sent as plain bytes; `what` names the call."""
         for x in arrays:
-            if not hasattr(x, "flags"):
+            if not hasattr(x, "flags") or isinstance(x, np.generic):  # a number of NumPy's, which has flags
                 raise ArrayError(f"{what} of {type(x).__name__} {x!r} on rank {self.rank}: needs an array")
             check_bytes(what, x, self.rank)
 

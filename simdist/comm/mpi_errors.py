@@ -20,7 +20,7 @@ def check_array(what: str, x: Array, rank: int) -> None:
     """
     if not isinstance(x, np.ndarray) and kind_of(x) != "cupy":
         raise ArrayError(
-            f"{what} of {type(x).__name__} on rank {rank}: real ranks can send only arrays of NumPy and CuPy"
+            f"{what} of {type(x).__name__} on rank {rank}: messages between real ranks are arrays of NumPy or CuPy"
         )
     check_bytes(what, x, rank)
 

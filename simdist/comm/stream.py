@@ -1,7 +1,7 @@
 """Stream: a queue of work that a rank runs beside its main program."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from simdist.errors import ArgumentError
@@ -9,7 +9,7 @@ from simdist.errors import ArgumentError
 if TYPE_CHECKING:
     from simdist.comm.communicator import Communicator
 
-__all__ = ["Stream", "Work", "check_function"]
+__all__ = ["Stream", "Work", "check_call"]
 
 
 class Work(ABC):
@@ -34,14 +34,24 @@ class Stream(ABC):
         """Call function(*args, **kwargs) on this stream, after all work that was started there before.
 
         Raises:
-            ArgumentError: function cannot be called.
+            ArgumentError: function cannot be called, or an argument is a communicator of another stream.
         """
 
 
-def check_function(function: object, stream: str) -> None:
-    """Raise ArgumentError unless this can be called: `start(all_reduce(x, comm))` passes the result of a call."""
+def check_call(stream: str, function: object, args: Iterable[object]) -> None:
+    """Raise ArgumentError unless a stream of this name can call the function with these arguments.
+
+    `start(all_reduce(x, comm))` passes the result of a call. In `start(all_reduce, x, comm)` messages of one
+    communicator would come from two streams at a time, in an order that differs from rank to rank.
+    """
+    example = "as in start(all_reduce, x, side.comm)"
     if not callable(function):
         raise ArgumentError(
-            f"start on stream {stream!r} of {function!r}; needs a function and its arguments, as in "
-            "start(all_reduce, x, stream.comm)"
+            f"start on stream {stream!r} of {function!r}; needs a function and its arguments, {example}"
         )
+    for x in args:
+        other = getattr(x, "stream_name", stream)
+        if other != stream:
+            raise ArgumentError(
+                f"start on stream {stream!r} with a communicator of stream {other!r}; needs the stream's own, {example}"
+            )

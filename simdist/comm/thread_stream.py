@@ -8,7 +8,7 @@ from typing import Any
 from simdist.arrays import inheriting
 from simdist.comm.communicator import Communicator
 from simdist.comm.line import WORK, Line
-from simdist.comm.stream import Stream, Work, check_function
+from simdist.comm.stream import Stream, Work, check_call
 from simdist.errors import DeadlockError
 
 __all__ = ["ThreadStream", "ThreadWork"]
@@ -86,7 +86,7 @@ class ThreadStream(Stream):
 
     def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ThreadWork:
         """See Stream."""
-        check_function(function, self._line.name)
+        check_call(self._line.name, function, (*args, *kwargs.values()))
         call = inheriting(function)
         work = ThreadWork(lambda: call(*args, **kwargs), self.comm, self._line, self._asker)
         if self._thread is None:

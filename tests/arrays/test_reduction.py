@@ -75,6 +75,12 @@ def test_takes_a_reduction_of_ones_own():
     assert x.tolist() == [4, 9]
 
 
+@pytest.mark.parametrize("function", [None, "add", lambda x, y: x + y, lambda x, y, out: x + y, lambda x, out=None: x])
+def test_refuses_a_function_that_takes_other_arguments(function):
+    with pytest.raises(ArgumentError, match=r"Reduction 'mine' of .*; needs a ufunc or a function f\(x, y, out=None\)"):
+        Reduction("mine", function)
+
+
 def larger(x, y, out=None):
     """Of x and y what is further from 0."""
     found = np.where(abs(x) >= abs(y), x, y)

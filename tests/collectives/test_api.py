@@ -336,6 +336,17 @@ def test_read_only_is_good_enough_where_nothing_is_written(spmd):
         assert full.tolist() == [0.0, 1.0, 2.0, 3.0] * 2
 
 
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_what_is_no_communicator(operation):
+    call, needs = getattr(collectives, operation), "a collective needs a communicator"
+    x = np.zeros(4)
+    refuses(ArgumentError, f"comm is NoneType None; {needs}\n", lambda comm: call(x, comm.split(None)))
+    refuses(
+        ArgumentError, f"comm is ndarray .*{needs}; the communicator comes after the array", lambda comm: call(comm, x)
+    )
+    refuses(ArgumentError, f"comm is NoneType None; {needs}\n", lambda comm: collectives.barrier(None))
+
+
 @pytest.mark.parametrize("operation", ROOTED)
 @pytest.mark.parametrize(
     ("root", "message"),

@@ -5,6 +5,7 @@ import pytest
 from jobs import needs_mpi
 
 import simdist as sd
+from simdist.collectives import all_reduce
 from simdist.comm import ANY, Status
 from simdist.comm.solo import SoloCommunicator
 from simdist.errors import ArgumentError, ArrayError, CollectiveMismatch, MessageMismatch
@@ -14,10 +15,10 @@ RANKS = 3
 LARGE = 200_000  # items: far beyond what any world keeps until it is asked for
 
 
-def raised(function, *args):
+def raised(function, *args, **kwargs):
     """What calling it raises: kind and text."""
     try:
-        function(*args)
+        function(*args, **kwargs)
     except Exception as error:
         return type(error).__name__, str(error)
     return "", ""
@@ -117,6 +118,21 @@ def test_a_stream_needs_a_function_to_call(spmd):
     ((kind, text), most), _ = spmd(program, 2)
     assert (kind, most) == ("ArgumentError", 2)
     assert text.startswith("start on stream 'aside' of None; needs a function and its arguments")
+
+
+def test_a_stream_works_with_its_own_communicator(spmd):
+    def program(comm):
+        side, x = comm.stream("aside"), np.ones(4)
+        half = side.comm.split(comm.rank % 2)
+        side.start(all_reduce, x, half).wait()
+        return raised(side.start, all_reduce, x, comm), raised(side.start, all_reduce, x=x, comm=comm), x
+
+    for (first, second, x), num in zip(spmd(program, RANKS), (2, 1, 2), strict=True):
+        assert first == second and first[0] == "ArgumentError"
+        assert first[1].startswith(
+            "start on stream 'aside' with a communicator of stream 'main'; needs the stream's own"
+        )
+        assert (x == num).all()
 
 
 def test_large_messages_cross_in_sendrecv(spmd):

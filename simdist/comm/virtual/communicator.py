@@ -295,5 +295,5 @@ class VirtualCommunicator(Communicator):
 def _can_travel(x: Array, y: Array) -> bool:
     """Whether x can be sent and a message received into y: all checks of a sendrecv in one expression."""
     out, into = getattr(x, "flags", None), getattr(y, "flags", None)
-    contiguous = out and into and out.c_contiguous and into.c_contiguous
+    contiguous = out and into and out.c_contiguous and into.c_contiguous and not isinstance(x, np.generic)
     return bool(contiguous and getattr(into, "writeable", True) and not x.dtype.hasobject and x is not y)

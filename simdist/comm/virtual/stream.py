@@ -6,7 +6,7 @@ from typing import Any
 
 from simdist.arrays import inheriting
 from simdist.comm.communicator import Communicator
-from simdist.comm.stream import Stream, Work, check_function
+from simdist.comm.stream import Stream, Work, check_call
 from simdist.comm.virtual.scheduler import Fiber, Scheduler
 
 __all__ = ["VirtualStream", "VirtualWork"]
@@ -88,7 +88,7 @@ class VirtualStream(Stream):
 
     def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> VirtualWork:
         """See Stream. The call begins no earlier than the caller's time."""
-        check_function(function, self.fiber.stream)
+        check_call(self.fiber.stream, function, (*args, *kwargs.values()))
         name = getattr(function, "__name__", repr(function))
         call = inheriting(function)
         work = VirtualWork(self, lambda: call(*args, **kwargs), name)

@@ -317,10 +317,11 @@ def test_a_peer_that_is_no_whole_number(peer):
             run(lambda comm, call=call: getattr(comm, call)(np.zeros(1), peer), 2)
 
 
-def test_a_message_of_what_is_no_array():
+@pytest.mark.parametrize(("x", "words"), [(3.5, r"float 3\.5"), (np.float64(3.5), r"float64 np\.float64\(3\.5\)")])
+def test_a_message_of_what_is_no_array(x, words):
     for call in ("send", "recv"):
-        with pytest.raises(ArrayError, match=r"of float 3\.5 on rank 0: needs an array"):
-            run(lambda comm, call=call: getattr(comm, call)(3.5, 1), 2)
+        with pytest.raises(ArrayError, match=f"{call} of {words} on rank 0: needs an array"):
+            run(lambda comm, call=call: getattr(comm, call)(x, 1), 2)
 
 
 def test_a_message_nobody_sends_on_this_communicator():
