@@ -42,6 +42,7 @@ class Guard:
     Attributes:
         watchdog: the watchdog of this process.
         abort: ends the job through MPI, with an exit code; None before MPI runs.
+        finalize: ends MPI when all ranks have ended; None before it runs, and after a death that the job survived.
         meet: starts a nonblocking wait for the end of all ranks; returns a function that tests whether it has come.
         drains: functions that wait for the work on this rank's streams, called at its end.
         frees: functions to call when all ranks have ended, by name: in the order of names, which is the same on all.
@@ -56,6 +57,7 @@ class Guard:
         launcher_pid = int(os.environ.get(LAUNCHER, 0))
         self.watchdog = Watchdog(rank, size, environment.timeout_s(), self.end, _print, launcher_pid)
         self.abort: Callable[[int], Any] | None = None
+        self.finalize: Callable[[], None] | None = None
         self.meet: Callable[[], Callable[[], bool]] | None = None
         self.drains: list[Callable[[], Any]] = []
         self.frees: dict[str, Callable[[], Any]] = {}
@@ -173,6 +175,8 @@ class Guard:
             # Only MPI's own end is left, which Python cannot watch.
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(max(60, int(self.watchdog.timeout_s)))
+        if self.finalize is not None:
+            self.finalize()
 
     def _await_others(self, ended: Callable[[], bool], code: int) -> None:
         line = self.watchdog.lines[0]

@@ -16,7 +16,6 @@ from simdist.comm.mpi_group import MpiGroup
 from simdist.comm.mpi_memory import Windows
 from simdist.comm.nodes import common_zero, node_indices, open_board, pretended
 from simdist.comm.placement import Placement
-from simdist.comm.watchdog import Watchdog
 from simdist.errors import DataError, WorldUnavailable
 from simdist.trace import Recorder
 
@@ -35,7 +34,7 @@ def join(guard: Guard) -> MpiCommunicator:
     if not MPI.Is_initialized():
         with _deadline(watchdog.start_timeout_s):
             MPI.Init_thread(MPI.THREAD_MULTIPLE)
-    guard.abort = MPI.COMM_WORLD.Abort
+    guard.abort, guard.finalize = MPI.COMM_WORLD.Abort, _finalize
     world = MPI.COMM_WORLD.Dup()
     if world.Get_size() != watchdog.size:
         library = MPI.Get_library_version().split("\n")[0].rstrip("\0 ")
@@ -50,7 +49,7 @@ def join(guard: Guard) -> MpiCommunicator:
     zero_s = common_zero(world, neighbours, nodes)
     farewell = world.Dup()
     cluster = preset("this-machine").with_(tuned=_tuned(world))
-    guard.meet = lambda: _meeting(farewell, watchdog)
+    guard.meet = lambda: _meeting(farewell, guard)
     watchdog.lines[0].waiting = None
     if watchdog.board is not None:
         watchdog.board.beat(watchdog.lines[0].words(None))
@@ -77,19 +76,25 @@ def _tuned(world: Any) -> Tuned | None:
     return Tuned.of_text(letters.tobytes().decode())
 
 
-def _meeting(farewell: Any, watchdog: Watchdog) -> Callable[[], bool]:
+def _meeting(farewell: Any, guard: Guard) -> Callable[[], bool]:
     """Start to wait for the ends of all ranks, or of the living ones; returns a test of whether they have come."""
-    if not watchdog.survives:
+    if not guard.watchdog.survives:
         ended: Callable[[], bool] = farewell.Ibarrier().Test
         return ended
 
     def survivors_ended() -> bool:
         # Blocks until all living ranks have come, and then no rank depends on another that already ends. A barrier
         # would not do: the last rank to complete it could see others leave, and take them for dead.
-        farewell.Shrink()
+        if farewell.Shrink().Get_size() < farewell.Get_size():
+            guard.finalize = None  # with a dead rank, about one in five never returns from Open MPI 5.0's MPI_Finalize
         return True
 
     return survivors_ended
+
+
+def _finalize() -> None:
+    if not MPI.Is_finalized():  # by the program
+        MPI.Finalize()
 
 
 @contextmanager

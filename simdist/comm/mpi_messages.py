@@ -27,7 +27,7 @@ from simdist.trace import Recorder
 
 __all__ = ["MPI", "MpiMessages"]
 
-mpi4py.rc(initialize=False, finalize=True)  # must be set before MPI is loaded; `join` starts it
+mpi4py.rc(initialize=False, finalize=False)  # before MPI is loaded; `join` starts it and the guard ends it
 MPI: Any = import_module("mpi4py.MPI")
 """mpi4py's module, for the files that set up the world."""
 

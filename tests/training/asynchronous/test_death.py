@@ -49,6 +49,7 @@ def test_the_others_end_the_run(tmp_path, method):
     assert lines[-1][2] < lines[0][2] - 0.3
     assert steps(tmp_path / "c") == [20, 40] and read_manifest(tmp_path / "c", 20).num_ranks == 3
     assert "rank 1 of 4" in output
+    assert "the job was ended" not in output  # by the launcher, after it had waited for the ranks in vain
 
     (tmp_path / "c" / "step-40").rename(tmp_path / "gone")
     code, output = job(3, tmp_path / "script.py", settings, tmp_path / "c", "--resume")
