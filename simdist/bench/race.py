@@ -106,7 +106,7 @@ class Arrays:
     def __init__(self, empty: Callable[[int, Any], Array], num_bytes: int) -> None:
         self._items = max(num_bytes, _POOL_BYTES) // 4 + _SPARE_ITEMS
         self.shared: Array = empty(self._items, np.float32)
-        self.own, self.other = (np.empty(self._items, np.float32) for _ in range(2))
+        self.own, self.other = (np.empty_like(self.shared) for _ in range(2))
         for pool in (self.shared, self.own, self.other):
             pool[...] = 0  # so that all pages exist
         self._cut: dict[tuple[int, int, int], Array] = {}  # so that no contender's time includes slicing

@@ -385,6 +385,14 @@ def array_split(ary, indices_or_sections, axis=0):
     return [_wrap(part, ary) for part in np.array_split(ary._held, indices_or_sections, axis)]
 
 
+def packbits(a, axis=None, bitorder="big"):
+    return _wrap(np.packbits(_inner(a, "packbits"), axis=axis, bitorder=bitorder))
+
+
+def unpackbits(a, axis=None, bitorder="big"):
+    return _wrap(np.unpackbits(_inner(a, "unpackbits"), axis=axis, bitorder=bitorder))
+
+
 def may_share_memory(a, b, max_work=None):
     return np.may_share_memory(_inner(a), _inner(b))
 
@@ -443,6 +451,8 @@ _FUNCTIONS = {
         array_equal,
         array_split,
         may_share_memory,
+        packbits,
+        unpackbits,
         qr,
         sort,
         bincount,

@@ -2,8 +2,8 @@
 
 import weakref
 
-import numpy as np
 import pytest
+from harness import xp as np
 from pipeline_training import SYNCHRONOUS, pipeline, trained
 
 from simdist.parallel.pipeline import schedule, validate
@@ -41,8 +41,8 @@ def let_go(comm):
     one = schedule("gpipe", stages=2, micro_batches=1)
     post, step = Post(one, comm, np.empty(0), np.dtype(float)), steps(one)[comm.rank][0]
     if comm.rank == 1:
-        post.expect(step, lambda value: (1 << 17,))
         comm.barrier()
+        post.expect(step, lambda value: (1 << 17,))
         post.wait(step.receives[0].value)
         comm.barrier()
         return None

@@ -1,6 +1,6 @@
 """Shapes that pass from stage to stage: found by the layers themselves, and at no cost that anybody is told of."""
 
-import numpy as np
+from harness import xp as np
 from pipeline_training import pipeline
 
 from simdist.arrays import Ledger, Meter, metered, recorded

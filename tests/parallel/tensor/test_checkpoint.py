@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from checkpointing import shared
+from harness import xp as np
 from mesh_training import BATCH, ONE_LAYER, Whole, batch_of, exact, joined, parts_of
 
 from simdist.collectives import all_reduce
