@@ -1,6 +1,7 @@
 """Formulas: the papers' formulas for their schedules, to compare with simulation and measurement.
 
     p  ranks     m  micro-batches     v  chunks a rank     r  a rank, from 0; papers count workers i = r + 1
+    q  r mod 2p/v, a rank among those between the starts of two pipelines
     F, B, W      TF, TB and TW: B is the gradient of the input alone; in 2412.19437 it includes W
 
 | schedule                       | bubble                    | memory of rank r                    | source     |
@@ -16,7 +17,8 @@
 | zb-v                           | 0 if F=B=W                | p M_B                               | 2401.10241 |
 | v-half                         | (p-1)(F+B+W)/2 if F=B=W   | ⌊(p+2)/2⌋ M_B                       | 2405.15362 |
 | v-min                          | 2(p-1)(F+B+W)/3 if F=B=W  | ⌊(p+4)/3⌋ M_B                       | 2405.15362 |
-| chimera                        | (p-2) max(F, B+W)         | (p/2+1+min(r, p-1-r)) M_B           | 2107.06925 |
+| chimera, of v pipelines        | (2p/v-2) max(F, B+W)      | (p-p/v+1+min(q, 2p/v-1-q)) M_B      | 2107.06925 |
+| gems                           | (p-1) m max(F, B+W)       | M_B                                 | 2107.06925 |
 | dualpipe                       | (p/2-1)(F&B+B-2W)         | (p+1) M_B                           | 2412.19437 |
 | dualpipe-v, of 2p half stages  | (p-1)(F&B+B-2W)/2         | (p+1/2) M_B                         | 2412.19437 |
 | pipedream                      | none in the long run      | (p-r) M_B, p-r versions of weights  | 1806.03377 |
@@ -29,7 +31,8 @@ The bubbles hold under these conditions:
     interleaved-1f1b             p divides m
     zb-h2, zb-v                  m is at least 2p-1; for zb-h2 also W is at most F
     v-half, v-min                m is at least p; then to within half an action
-    chimera                      p is even, and m = p; or p divides m and F = B+W
+    chimera                      v is an even divisor of p, and m = p; or p divides m and F = B+W
+    gems                         p is even; for odd m there are (p-1) min(F, B+W) more
     dualpipe, dualpipe-v         m is at least 2p, W is at most F, B = F and F&B is from B+W to F+B+W, for the rank that
                                  is idle longest within the makespan; for dualpipe m and p are even; else roughly
 """
@@ -59,7 +62,7 @@ class Formula(NamedTuple):
         makespan_rate: the idle share of the makespan, averaged over ranks: bubble_rate, but None where late ranks end
             after the first, because the paper's bubble is then within a rank's own span.
         filled: whether the number of micro-batches meets the conditions above.
-        weight_copies: how many ranks hold each weight: 2 where micro-batches enter at both ends.
+        weight_copies: how many ranks hold each weight: 2 where micro-batches enter at both ends, 1 in most schedules.
     """
 
     bubble: float | None
@@ -137,7 +140,7 @@ def formula(
         tuple(_VERSIONS[name](case, r) if name in _VERSIONS else 1 for r in range(stages)),
         None if name in _STAGGERED and _STAGGERED[name](case) else rate,
         name not in _FILLED or _FILLED[name](case),
-        2 if name in ("chimera", "dualpipe") else 1,
+        _COPIES[name](case) if name in _COPIES else 1,
     )
 
 
@@ -156,11 +159,18 @@ _VERSIONS: dict[str, Callable[[Case, int], int]] = {
     "pipedream-2bw": lambda c, r: 2,
 }
 
+_COPIES: dict[str, Callable[[Case], int]] = {
+    "chimera": lambda c: c.v,
+    "gems": lambda c: 2,
+    "dualpipe": lambda c: 2,
+}
+
 _PAIRED = ("dualpipe", "dualpipe-v")
 _STAGGERED: dict[str, Callable[[Case], bool]] = {  # whether late ranks end after the first
     "zb-h1": lambda c: c.p > 1 and c.w > c.b,
     "zb-h2": lambda c: c.p > 1 and 2 * c.w > c.b,
     "zb-v": lambda c: c.p > 1,
+    "gems": lambda c: c.p > 1 and c.m % 2 == 0,
 }
 
 _FILLED: dict[str, Callable[[Case], bool]] = {  # whether m and p meet the conditions of the bubble
@@ -171,7 +181,8 @@ _FILLED: dict[str, Callable[[Case], bool]] = {  # whether m and p meet the condi
     "zb-v": lambda c: c.m >= 2 * c.p - 1,
     "v-half": lambda c: c.m >= c.p,
     "v-min": lambda c: c.m >= c.p,
-    "chimera": lambda c: c.m % c.p == 0 == c.p % 2,
+    "chimera": lambda c: c.m % c.p == 0 == c.p % c.v == c.v % 2,
+    "gems": lambda c: c.p % 2 == 0,
     "dualpipe": lambda c: c.m >= 2 * c.p and c.m % 2 == 0 == c.p % 2,
     "dualpipe-v": lambda c: c.m >= 2 * c.p,
 }
@@ -204,7 +215,22 @@ def _lagging_twice(c: Case, r: int) -> tuple[float, float]:
 
 def _both_ways(c: Case) -> float | None:
     """The bubble of Chimera; for several units in a row the paper gives it where F = B+W."""
-    return (c.p - 2) * max(c.f, c.b + c.w) if c.m == c.p or c.f == c.b + c.w else None
+    return (2 * c.p / c.v - 2) * max(c.f, c.b + c.w) if c.m == c.p or c.f == c.b + c.w else None
+
+
+def _both_ways_kept(c: Case, r: int) -> tuple[float, float]:
+    """What rank r of Chimera keeps: the more, the further it is from where a pipeline begins."""
+    apart = 2 * c.p // c.v
+    q = r % apart
+    return min(c.m, c.p - c.p // c.v + 1 + min(q, apart - 1 - q)), 0
+
+
+def _turns(c: Case) -> float:
+    """The bubble of GEMS: forwards hide behind backwards, save on the rank where a micro-batch enters. With an even
+    number of micro-batches that rank is the last to begin.
+    """
+    back = c.b + c.w
+    return (c.p - 1) * (c.m * max(c.f, back) + c.m % 2 * min(c.f, back))
 
 
 _FORMULAS: dict[str, tuple[_Bubble, _Kept]] = {
@@ -219,7 +245,8 @@ _FORMULAS: dict[str, tuple[_Bubble, _Kept]] = {
     "zb-v": (lambda c: c.if_equal(0.0), lambda c, r: (min(c.m, c.p), 0)),
     "v-half": (lambda c: c.if_equal(_fill(c) / 2), lambda c, r: (min(c.m, (c.p + 2) // 2), 0)),
     "v-min": (lambda c: c.if_equal(2 * _fill(c) / 3), lambda c, r: (min(c.m, (c.p + 4) // 3), 0)),
-    "chimera": (_both_ways, lambda c, r: (min(c.m, c.p // 2 + 1 + min(r, c.p - 1 - r)), 0)),
+    "chimera": (_both_ways, _both_ways_kept),
+    "gems": (_turns, lambda c, r: (1, 0)),
     "dualpipe": (lambda c: (c.p / 2 - 1) * (c.pair + c.b - 2 * c.w), lambda c, r: (min(c.m, c.p + 1), 0)),
     "dualpipe-v": (lambda c: (c.p - 1) * (c.pair + c.b - 2 * c.w) / 2, lambda c, r: (min(c.m, c.p + 0.5), 0)),
     "pipedream": (lambda c: None, _warm),

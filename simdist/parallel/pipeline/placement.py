@@ -7,12 +7,12 @@
                                4  5  6  7            7  6  5  4           3  2  1  0     <- second half
 
 A rank's chunks are its stages in ascending order. Under `bidirectional` every stage is on two ranks, each with half of
-the micro-batches; their gradients are summed.
+the micro-batches, or on more ranks, each with a smaller part; their gradients are summed.
 """
 
 from typing import TypeAlias
 
-__all__ = ["Placement", "bidirectional", "linear", "looped", "v_shape"]
+__all__ = ["Placement", "bidirectional", "linear", "looped", "stage_of", "v_shape"]
 
 Placement: TypeAlias = tuple[tuple[int, ...], ...]
 """For each rank its stages, ascending."""
@@ -33,6 +33,18 @@ def v_shape(ranks: int) -> Placement:
     return tuple((r, 2 * ranks - 1 - r) for r in range(ranks))
 
 
-def bidirectional(ranks: int) -> Placement:
-    """Two copies of the model, one down the ranks and one up; for an even number of ranks."""
-    return tuple((min(r, ranks - 1 - r), max(r, ranks - 1 - r)) for r in range(ranks))
+def bidirectional(ranks: int, pipelines: int = 2) -> Placement:
+    """Copies of the model, by turns down the ranks and up; for an even number of ranks, of which `pipelines` is an even
+    divisor.
+    """
+    return tuple(tuple(sorted(stage_of(r, ranks, q, pipelines) for q in range(pipelines))) for r in range(ranks))
+
+
+def stage_of(rank: int, ranks: int, pipeline: int, pipelines: int) -> int:
+    """The stage that a rank has of one of the pipelines under `bidirectional`.
+
+    Pipelines 0, 2, … go down, 1, 3, … up. Those of one direction begin evenly spaced, and go round the ranks.
+    """
+    turn, up = divmod(pipeline, 2)
+    place = ranks - 1 - rank if up else rank
+    return (place - turn * (2 * ranks // pipelines)) % ranks

@@ -13,9 +13,10 @@ direction and p-1-s of the other. As p is even, their
 slots never coincide.
 """
 
+from simdist.arrays import partition
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action, Backward, Forward
-from simdist.parallel.pipeline.placement import bidirectional
+from simdist.parallel.pipeline.placement import bidirectional, stage_of
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.schedules.registry import named
 
@@ -23,34 +24,40 @@ __all__ = ["chimera"]
 
 
 @named("chimera")
-def chimera(stages: int, micro_batches: int) -> Schedule:
+def chimera(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
     """Less than half the bubble of 1F1B if backwards take as long as forwards, for twice the parameters.
 
-    The outermost ranks keep p/2 + 1 micro-batches, the innermost p.
-    The first half of the micro-batches, one more if m is odd, goes down. If m exceeds p, units of p are joined by the
-    paper's direct concatenation, which leaves bubbles in between if backwards take longer than forwards.
+    With more chunks there are v pipelines, v times the parameters, and a bubble of 2p/v - 2 slots: v/2 pipelines go
+    down, each beginning 2p/v ranks after the one before, and v/2 go up, as their mirror images.
+
+    The outermost of 2p/v ranks keep p - p/v + 1 micro-batches, the innermost p. The micro-batches are divided evenly
+    among the pipelines, one more to the first ones. If m exceeds p, units of p are joined by the paper's direct
+    concatenation, which leaves bubbles in between if backwards take longer than forwards.
+
+    Args:
+        chunks: the number of pipelines, v, each of which has a stage on every rank.
 
     Raises:
-        ArgumentError: the number of stages is odd.
+        ArgumentError: the number of stages is odd; or that of chunks is odd, or no divisor of it.
 
-    Source: Li and Hoefler 2021, arXiv 2107.06925, sections 3.1 and 3.5, table 2.
+    Source: Li and Hoefler 2021, arXiv 2107.06925, sections 3.1, 3.5 and 3.6, tables 2 and 3.
     """
-    p, m = stages, micro_batches
+    p, m, v = stages, micro_batches, chunks
     if p % 2:
         raise ArgumentError(f"chimera on {p} stages: needs an even number, as every rank has a stage of each direction")
-    n_down = (m + 1) // 2
+    if v % 2 or p % v:
+        raise ArgumentError(f"chimera on {p} stages with chunks={v}: needs an even divisor of the stages")
+    placement = bidirectional(p, v)
     rows = []
     for r in range(p):
         slots: dict[int, Action] = {}
-        for i in range(m):
-            if i < n_down:
-                s, j = r, i
-            else:
-                s, j = p - 1 - r, i - n_down
-            unit, place = divmod(j, p // 2)
-            start = 2 * p * unit + 2 * place
-            chunk = 0 if s < p // 2 else 1  # a rank's chunks are in the order of the model
-            slots[start + s] = Forward(i, chunk)
-            slots[start + 2 * p - 1 - s] = Backward(i, chunk)
+        for q, part in enumerate(partition(m, v)):
+            s = stage_of(r, p, q, v)
+            chunk = placement[r].index(s)
+            for j, i in enumerate(range(part.start, part.stop)):
+                unit, place = divmod(j, p // v)
+                start = 2 * p * unit + 2 * place
+                slots[start + s] = Forward(i, chunk)
+                slots[start + 2 * p - 1 - s] = Backward(i, chunk)
         rows.append([slots[slot] for slot in sorted(slots)])
-    return Schedule("chimera", rows, bidirectional(p), m)
+    return Schedule("chimera", rows, placement, m)

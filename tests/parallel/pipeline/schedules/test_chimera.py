@@ -1,7 +1,11 @@
 """Chimera, beside its paper."""
 
+from collections import Counter
+from itertools import chain
+
 import pytest
 
+from simdist.errors import ArgumentError
 from simdist.parallel.pipeline import Times, schedule, simulate, validate
 from simdist.parallel.pipeline.formulas import formula
 
@@ -29,6 +33,37 @@ def test_table_2(p, units):
     kept = validate(one).in_flight
     assert (min(kept), max(kept)) == (p / 2 + 1, p)
     assert kept == said.memory
+
+
+@pytest.mark.parametrize(("p", "v"), [(4, 4), (8, 4), (8, 8), (12, 6), (16, 4), (16, 8)])
+@pytest.mark.parametrize("units", [1, 3])
+def test_table_3(p, v, units):
+    m, f = units * p, v // 2  # f pipelines go down, and f up
+    one = schedule("chimera", stages=p, micro_batches=m, chunks=v)
+    said = formula("chimera", stages=p, micro_batches=m, times=EQUAL, chunks=v)
+    assert said.filled and said.weight_copies == 2 * f == max(Counter(chain(*one.placement)).values())
+    assert simulate(one, EQUAL).bubble_rate == pytest.approx((p - 2 * f) / (2 * f * m + p - 2 * f)) == said.bubble_rate
+    kept = validate(one).in_flight
+    assert (min(kept), max(kept)) == (p - p / (2 * f) + 1, p)
+    assert kept == said.memory
+
+
+def test_four_pipelines_of_eight_stages_start_four_ranks_apart():
+    """Section 3.6: stage 0 of the second pipeline down is on rank 4, and those up are mirrored."""
+    one = schedule("chimera", stages=8, micro_batches=8, chunks=4)
+    for stage in range(8):
+        ranks = {stage, (stage + 4) % 8, 7 - stage, (3 - stage) % 8}
+        assert {r for r, stages in enumerate(one.placement) if stage in stages} == ranks
+    starts = {
+        action.micro_batch: r for r, row in enumerate(one.rows) for action in row[:2] if one.label(r, action)[0] == "0"
+    }
+    assert starts == {0: 0, 1: 0, 2: 7, 3: 7, 4: 4, 5: 4, 6: 3, 7: 3}
+
+
+@pytest.mark.parametrize(("p", "v"), [(8, 3), (12, 8), (8, 16)])
+def test_as_many_pipelines_as_an_even_divisor_of_the_stages(p, v):
+    with pytest.raises(ArgumentError, match=f"chimera on {p} stages with chunks={v}: needs an even divisor"):
+        schedule("chimera", stages=p, micro_batches=p, chunks=v)
 
 
 @pytest.mark.parametrize(("p", "forwards", "backwards"), [(4, 4, 6), (6, 6, 10), (8, 8, 14)])
