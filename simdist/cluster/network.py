@@ -107,9 +107,15 @@ class Network:
         return self._nic_ports[cluster.node_of(rank)][rank % cluster.devices_per_node % cluster.nics_per_node]
 
     def _noise(self, src: int) -> float:
-        """A number in [0, 1) that depends on the seed, the sender and how much it has sent (splitmix64)."""
+        """A number in [0, 1) that depends on the seed, the sender and how much it has sent."""
         self._sent[src] += 1
-        z = ((self.cluster.seed << 32) + (src << 40) + self._sent[src]) * 0x9E3779B97F4A7C15 & _MASK
-        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-        z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK
-        return ((z ^ z >> 31) >> 11) / (1 << 53)
+        z = _mixed(_mixed(self.cluster.seed) + src) + self._sent[src]
+        return (_mixed(z) >> 11) / (1 << 53)
+
+
+def _mixed(z: int) -> int:
+    """The 64 bits of splitmix64 (Steele, Lea, Flood 2014) for this state: numbers in sequence look independent."""
+    z = z * 0x9E3779B97F4A7C15 & _MASK
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK
+    return z ^ z >> 31

@@ -79,7 +79,7 @@ class MpiCommunicator(MpiMessages):
     def shadow(self) -> "MpiCommunicator":
         """See Communicator."""
         if self._shadow is None:
-            self._shadow = self._twin(".collective", self.line, self)
+            self._shadow = self._twin(".collective", self.line, "the first collective", self)
             self._shadow.attached = self.attached
         self._shadow.doing = self.doing
         self._shadow.device = self.device
@@ -90,7 +90,7 @@ class MpiCommunicator(MpiMessages):
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise WorldUnavailable(f"a second stream on rank {self.rank}: this MPI supports calls from one thread only")
         line = self.guard.watchdog.line(name)
-        stream = ThreadStream(self._twin(f".{name}", line), line, self.line)
+        stream = ThreadStream(self._twin(f".{name}", line, f"stream {name!r}"), line, self.line)
         self.guard.drains.append(stream.drain)
         self._group.ends.append(lambda: self._end(stream, line))
         return stream
@@ -100,9 +100,9 @@ class MpiCommunicator(MpiMessages):
         stream.drain()
         self.guard.watchdog.lines.remove(line)
 
-    def _twin(self, name: str, line: Line, owner: "MpiCommunicator | None" = None) -> "MpiCommunicator":
-        """The same ranks, under another name and on a new MPI communicator."""
-        with self._together(f"the making of {self.context + name!r}"):
+    def _twin(self, name: str, line: Line, what: str, owner: "MpiCommunicator | None" = None) -> "MpiCommunicator":
+        """The same ranks, under another name and on a new MPI communicator; what makes it, for messages about waits."""
+        with self._together(what):
             return self._kin(self._group.twin(name), line, owner)
 
     def _kin(self, group: MpiGroup, line: Line, owner: "MpiCommunicator | None" = None) -> "MpiCommunicator":

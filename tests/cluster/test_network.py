@@ -1,5 +1,7 @@
 """A message of 8 bytes takes 1 + 8/2 = 5 s inside a node of this cluster and 3 + 8/1 = 11 s between two."""
 
+from itertools import chain
+
 import pytest
 
 from simdist.cluster import Cluster, Device, Link, Network
@@ -60,4 +62,6 @@ def test_jitter_stretches_latency_within_its_bound_and_by_its_seed():
     assert values == latencies(seed=1, jitter=0.5)
     assert values != latencies(seed=2, jitter=0.5)
     assert not set(values) & set(latencies(seed=1, jitter=0.5, src=1)), "each sender's are its own"
+    others = [latencies(seed=1 + (1 << k), jitter=0.5) for k in range(1, 32)]
+    assert not set(latencies(seed=1, jitter=0.5, src=1)) & set(chain(*others)), "and no other seed has them"
     assert set(latencies(seed=1, jitter=0.0)) == {1.0}
