@@ -53,12 +53,15 @@ def ad_psgd(worker: Worker, graph: Graph, steps: int, seed: int = 0, asked: Aske
     sends each neighbour one empty message. A passive rank has a second stream.
 
     Raises:
-        ArgumentError: the graph is for another number of ranks or not bipartite, or steps is below 0; on every rank.
+        ArgumentError: the graph is for another number of ranks or not bipartite, or steps or seed is below 0; on every
+            rank.
 
     Source: Lian et al. 2018, arXiv 1710.06952, algorithm 1.
     """
     comm = worker.comm
     require_steps("steps", steps)
+    if seed < 0:
+        raise ArgumentError(f"seed is {seed}; needs at least 0")
     if graph.size != comm.size:
         raise ArgumentError(f"a graph of {graph.size} ranks on rank {comm.rank} of {comm.size}; needs the same number")
     passive = graph.sides()[comm.rank] == 1

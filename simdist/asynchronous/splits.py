@@ -21,8 +21,12 @@ Indices = npt.NDArray[np.int64]
 
 
 def even(num_samples: int, clients: int, seed: int) -> list[Indices]:
-    """The indices of each client's samples, assigned at random; numbers of samples differ by at most one."""
-    _check(num_samples, clients)
+    """The indices of each client's samples, assigned at random; numbers of samples differ by at most one.
+
+    Raises:
+        ArgumentError: clients is below 1, or a number negative.
+    """
+    _check(num_samples, clients, seed)
     order = np.random.default_rng(seed).permutation(num_samples)
     return [np.sort(order[part]) for part in partition(num_samples, clients)]
 
@@ -37,11 +41,11 @@ def by_label(labels: Array, clients: int, seed: int, pieces: int = 2) -> list[In
         pieces: the number of pieces of the sorted samples per client.
 
     Raises:
-        ArgumentError: clients or pieces is below 1, or there are fewer samples than pieces in total.
+        ArgumentError: clients or pieces is below 1, the seed negative, or there are fewer samples than pieces in total.
 
     Source: McMahan et al. 2017, arXiv 1602.05629, section 3 (the pathological non-IID partition).
     """
-    _check(len(labels), clients)
+    _check(len(labels), clients, seed)
     if pieces < 1 or clients * pieces > len(labels):
         raise ArgumentError(
             f"{clients} clients with {pieces} pieces of {len(labels)} samples; needs 1 sample per piece"
@@ -65,11 +69,11 @@ def dirichlet(labels: Array, clients: int, alpha: float, seed: int) -> list[Indi
         seed: at least 0.
 
     Raises:
-        ArgumentError: clients is below 1, or alpha not above 0.
+        ArgumentError: clients is below 1, the seed negative, or alpha not above 0.
 
     Source: Yurochkin et al. 2019, arXiv 1905.12022 (shares of each label among the clients).
     """
-    _check(len(labels), clients)
+    _check(len(labels), clients, seed)
     if not 0 < alpha < np.inf:
         raise ArgumentError(f"alpha is {alpha}; needs more than 0, and less than infinity")
     generator = np.random.default_rng(seed)
@@ -84,6 +88,8 @@ def dirichlet(labels: Array, clients: int, alpha: float, seed: int) -> list[Indi
     return [np.sort(np.concatenate(part)) if part else np.empty(0, np.int64) for part in parts]
 
 
-def _check(num_samples: int, clients: int) -> None:
+def _check(num_samples: int, clients: int, seed: int) -> None:
     if clients < 1 or num_samples < 0:
         raise ArgumentError(f"{num_samples} samples for {clients} clients; needs at least 0 and 1")
+    if seed < 0:
+        raise ArgumentError(f"seed is {seed}; needs at least 0")

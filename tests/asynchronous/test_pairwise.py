@@ -133,10 +133,12 @@ def test_the_consensus_error_is_on_the_record_by_time():
 
 
 def test_what_is_not_bipartite_is_refused_on_all(spmd):
-    def program(comm, graph):
-        ad_psgd(Worker(comm, np.zeros(DIM), still, 0.1), graph, 1)
+    def program(comm, graph, seed=0):
+        ad_psgd(Worker(comm, np.zeros(DIM), still, 0.1), graph, 1, seed)
 
     with pytest.raises(ArgumentError, match="not bipartite"):
         spmd(program, 3, complete(3))
     with pytest.raises(ArgumentError, match="a graph of 2 ranks on rank . of 3"):
         spmd(program, 3, ring(2))
+    with pytest.raises(ArgumentError, match="seed is -1; needs at least 0"):
+        spmd(program, 2, ring(2), -1)

@@ -78,6 +78,9 @@ def test_a_seed_gives_the_same_split_and_another_another():
         (lambda: dirichlet(LABELS, 3, float("nan"), 0), "alpha is nan"),
         (lambda: by_label(LABELS[:5], 3, 0), "3 clients with 2 pieces of 5 samples"),
         (lambda: by_label(LABELS, 3, 0, pieces=0), "0 pieces"),
+        (lambda: even(5, 2, -1), "seed is -1; needs at least 0"),
+        (lambda: by_label(LABELS, 3, -1), "seed is -1; needs at least 0"),
+        (lambda: dirichlet(LABELS, 3, 1.0, -1), "seed is -1; needs at least 0"),
     ],
 )
 def test_what_is_refused(make, message):
