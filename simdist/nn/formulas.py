@@ -38,14 +38,16 @@ def num_parameters(shape: Shape) -> int:
 
     Models with GPT-2's blocks but rotary positions or ALiBi, such as GPT-NeoX, have no table of places: sh fewer.
 
-    By default q and k are h, and f is 4h. With experts a block has hidden and thought E times, and a router hE.
+    By default q and k are h, and f is 4h. With experts a block has hidden and thought E times, and a router hE; with
+    shared experts hidden and thought once more, so many times as wide.
     """
     h, q, kv = shape.width, shape.attention_width, shape.kv_width
     tables = (1 if shape.tied else 2) * shape.vocabulary
     gains = 2 * shape.head_features if shape.qk_norm else 0
-    maps, perceptron = 2 * h * (q + kv) + gains, _perceptron_parameters(shape)
+    maps, perceptron = 2 * h * (q + kv) + gains, _perceptron_parameters(shape, shape.ffn_features)
     if shape.experts:
-        perceptron = shape.experts * (perceptron + h)
+        shared = _perceptron_parameters(shape, shape.shared_features) if shape.shared_features else 0
+        perceptron = shape.experts * (perceptron + h) + shared
     if shape.is_llama:
         biases = q + 2 * kv if shape.qkv_bias else 0
         return shape.layers * (maps + biases + perceptron + 2 * h) + tables * h + h
@@ -55,12 +57,12 @@ def num_parameters(shape: Shape) -> int:
 def num_active_parameters(shape: Shape) -> int:
     """The number of parameters used by each token: of a block's experts top_k. Mixtral 8x7B: 12.9 of 46.7 billion."""
     idle = shape.experts - shape.top_k if shape.experts else 0
-    return num_parameters(shape) - shape.layers * idle * _perceptron_parameters(shape)
+    return num_parameters(shape) - shape.layers * idle * _perceptron_parameters(shape, shape.ffn_features)
 
 
-def _perceptron_parameters(shape: Shape) -> int:
-    """The parameters of one block's MLP, or of one expert."""
-    h, f = shape.width, shape.ffn_features
+def _perceptron_parameters(shape: Shape, f: int) -> int:
+    """The parameters of an MLP with f features inside."""
+    h = shape.width
     return 3 * h * f if shape.is_llama else 2 * h * f + f + h
 
 
@@ -75,7 +77,7 @@ def matmul_flops(shape: Shape, sequences: int) -> int:
     n is `num_pairs(s)`: s² up to 64 tokens; for longer contexts most pairs that the mask hides are left out, and with
     flash, `num_flash_pairs(s)`, all but half of the diagonal's tiles. The 4 B s h f of an MLP, 16 B s h² in most
     models, are 6 B s h f with a gate. With experts, their S slots, full or empty, replace the B s tokens there, and
-    the router adds 2 B s h E.
+    the router adds 2 B s h E; each shared expert has all B s tokens.
     """
     b, s, h, q = sequences, shape.context, shape.width, shape.attention_width
     attention = 4 * b * (num_flash_pairs(s) if shape.flash else num_pairs(s)) * q
@@ -90,15 +92,15 @@ def model_flops(shape: Shape, sequences: float) -> float:
 
         6 T l (2 h (q + k) + 2 h f) + 12 T l q s + 6 T h V          T = B s tokens, all s² scores; 3 h f with a gate
 
-    With q = k = h and f = 4h this is `megatron_flops` without recomputation. Each token needs top_k experts and the
-    router; work on empty slots does not count.
+    With q = k = h and f = 4h this is `megatron_flops` without recomputation. Each token needs top_k experts, those
+    that are shared and the router; work on empty slots does not count.
 
     Source: Chowdhery et al. 2022, arXiv 2204.02311, appendix B, with matrices in place of 6 operations a parameter.
     """
     s, h, tokens = shape.context, shape.width, sequences * shape.context
     perceptron = (3 if shape.is_llama else 2) * h * shape.ffn_features
     if shape.experts:
-        perceptron = shape.top_k * perceptron + h * shape.experts
+        perceptron = (shape.top_k + shape.shared_experts) * perceptron + h * shape.experts
     q = shape.attention_width
     block = 2 * h * (q + shape.kv_width) + perceptron + 2 * q * s
     return 6 * tokens * (shape.layers * block + h * shape.vocabulary)
@@ -112,7 +114,7 @@ def _perceptron_flops(shape: Shape, b: int) -> int:
         return b * s * each
     group = shape.group or s
     slots = b * s // group * experts * capacity(group, experts, shape.capacity_factor, shape.top_k)
-    return slots * each + 2 * b * s * h * experts
+    return (slots + b * s * shape.shared_experts) * each + 2 * b * s * h * experts
 
 
 def megatron_parameters(layers: float, width: float, vocabulary: float, context: float) -> float:

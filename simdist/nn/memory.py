@@ -115,6 +115,7 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
         Kept(".norm2", "normalized rows; the paper: its input", x, x),
         Kept(".norm2", "1 / deviation", deviations, 0, scale),
         *(_experts(shape, b, e, cut) if shape.experts else _perceptron(shape, x, part)),
+        *(_shared(shape, part) if shape.shared_experts else ()),
         Kept(".dropout2", "mask", dropped, mask, why_mask),
     ]
 
@@ -138,6 +139,16 @@ def _perceptron(shape: Shape, x: int, part: int) -> list[Kept]:
         Kept(".hidden", "its input", x, x),
         Kept(layer, "slope; the paper: its input", slopes, paper, "" if slopes == paper else why),
         Kept(".thought", "its input", inside, paper, "" if inside == paper else why),
+    ]
+
+
+def _shared(shape: Shape, part: int) -> list[Kept]:
+    """What the experts that all tokens go to keep besides their input, which is that of the others."""
+    inside, why = part * shape.shared_features // shape.width, "the paper's models do not have this"
+    gate, slopes = ("swiglu", 2 * inside) if shape.is_llama else ("gelu", inside)
+    return [
+        Kept(f".shared.hidden {gate}", "slope", slopes, 0, why),
+        Kept(".shared.thought", "its input", inside, 0, why),
     ]
 
 

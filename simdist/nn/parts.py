@@ -15,6 +15,7 @@ from simdist.nn.layers import (
     RMSNorm,
     Rotary,
     Sequence,
+    Sum,
     SwiGLU,
     TextEmbedding,
     TiedLinear,
@@ -93,9 +94,16 @@ class Parts:
 
     def perceptron(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
         """The MLP of a block, from the stream to the stream, without its norm."""
-        h, inside, gated = shape.width, shape.ffn_features, shape.is_llama
-        if shape.experts:
-            return self.experts(f"{name}.experts", shape, std, residual_std)
+        if not shape.experts:
+            return self.mlp(name, shape, shape.ffn_features, std, residual_std)
+        experts = self.experts(f"{name}.experts", shape, std, residual_std)
+        if not shape.shared_features:
+            return experts
+        return Sum([experts, self.mlp(f"{name}.shared", shape, shape.shared_features, std, residual_std)])
+
+    def mlp(self, name: str, shape: Shape, inside: int, std: float, residual_std: float) -> Layer:
+        """An MLP with so many features inside."""
+        h, gated = shape.width, shape.is_llama
         return Sequence(
             [
                 self.column(f"{name}.hidden", h, (2, inside) if gated else inside, std, bias=not gated),

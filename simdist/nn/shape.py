@@ -45,6 +45,7 @@ class Shape:
         experts: the number of expert MLPs in each block; 0 for one MLP for all tokens. For this and the following
             see `Experts`.
         top_k: the number of experts per token.
+        shared_experts: so many more that all tokens go to, as one MLP of their size together.
         capacity_factor: the experts' slots, as a multiple of what even loads need.
         alpha: the weight of the auxiliary load-balancing loss.
         group: tokens that share slots, a divisor of the context; all of a text if not given.
@@ -54,7 +55,7 @@ class Shape:
         UnknownNameError: there is no such recomputation, or no such block.
 
     Source: Llama blocks, Touvron et al. 2023, arXiv 2302.13971, section 2.2; shared keys and values, Ainslie et al.
-    2023, arXiv 2305.13245.
+    2023, arXiv 2305.13245; shared experts, Dai et al. 2024, arXiv 2401.06066, section 3.2.
     """
 
     layers: int
@@ -75,6 +76,7 @@ class Shape:
     ffn_width: int | None = None
     experts: int = 0
     top_k: int = 1
+    shared_experts: int = 0
     capacity_factor: float = 1.25
     alpha: float = 0.01
     group: int | None = None
@@ -89,6 +91,9 @@ class Shape:
             raise ArgumentError(f"width is {self.width} and heads is {self.heads}; needs a multiple of the heads")
         if self.experts < 0 or (self.experts and not 1 <= self.top_k <= self.experts):
             raise ArgumentError(f"top_k is {self.top_k} and experts is {self.experts}; needs 1 <= top_k <= experts")
+        if self.shared_experts < 0 or (self.shared_experts and not self.experts):
+            have = f"shared_experts is {self.shared_experts} and experts is {self.experts}"
+            raise ArgumentError(f"{have}; needs at least 0, and 0 without experts")
         if self.group is not None and (self.group < 1 or self.context % self.group):
             raise ArgumentError(f"group is {self.group} and context is {self.context}; needs a divisor of the context")
         if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
@@ -139,6 +144,11 @@ class Shape:
         if self.ffn_width is not None:
             return self.ffn_width
         return -(-8 * self.width // (3 * _MULTIPLE)) * _MULTIPLE if self.is_llama else 4 * self.width
+
+    @property
+    def shared_features(self) -> int:
+        """The size inside the MLP that tokens go to besides their own experts; 0 where there is none."""
+        return self.shared_experts * self.ffn_features
 
     @property
     def in_papers(self) -> bool:

@@ -89,6 +89,7 @@ class Config:
     logits: str = option("model", Per("model", gpt="tied"), "tied to the embedding, or not", ("tied", "untied"))
     experts: int = option("model", Per("model", gpt=0), "expert MLPs in a block, of which a token goes to top_k")
     top_k: int = option("model", Per("model", gpt=1), "experts for each token", least=1)
+    shared_experts: int = option("model", Per("model", gpt=0), "more experts in a block, which all tokens go to")
     capacity_factor: float = option(
         "model", Per("model", gpt=1.25), "slots of the experts; 1 is enough for even loads", above=True
     )

@@ -45,6 +45,7 @@ def _shape(config: Config) -> Shape:
         ffn_width=config.ffn_width or None,
         experts=config.experts,
         top_k=config.top_k,
+        shared_experts=config.shared_experts,
         capacity_factor=config.capacity_factor,
         alpha=config.balance,
         group=config.group or None,

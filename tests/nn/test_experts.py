@@ -14,7 +14,8 @@ from simdist.nn.layers import Experts, Recompute
 RNG = np.random.default_rng(2)
 SWITCH = Shape(2, 8, 2, 6, vocabulary=11, experts=4, top_k=1, capacity_factor=0.8, alpha=0.3)
 GSHARD = replace(SWITCH, top_k=2)
-kinds = pytest.mark.parametrize("shape", [SWITCH, GSHARD], ids=["switch", "gshard"])
+SHARED = replace(GSHARD, shared_experts=2, block="llama", ffn_width=10)
+kinds = pytest.mark.parametrize("shape", [SWITCH, GSHARD, SHARED], ids=["switch", "gshard", "shared"])
 
 
 def experts(top_k=1, factor=1.0, group=6, alpha=0.25, dtype=np.float64, count=4):
@@ -258,10 +259,32 @@ def test_numbers_out_of_their_limits(wrong):
         experts(**wrong)
 
 
+def test_shared_experts_are_an_mlp_beside_the_others():
+    """Which has their width times their number, and the tokens that all of them drop, too."""
+    model, apart = bound(SHARED), bound(replace(SHARED, shared_experts=0))
+    of = {p.name: p for p in model.parameters}
+    for p in apart.parameters:
+        p.data[...] = of.pop(p.name).data
+    sizes = {"hidden.w": (8, 2, 20), "thought.w": (20, 8)}
+    assert {name: p.shape for name, p in of.items()} == {
+        f"block{i}.shared.{name}": size for i in range(2) for name, size in sizes.items()
+    }
+    batch = windows(3, SHARED)
+    assert model.forward(batch)[0] != apart.forward(batch)[0]
+    for name, p in of.items():
+        if "thought" in name:
+            p.data[...] = 0
+    assert model.forward(batch)[0] == apart.forward(batch)[0]
+
+
 def test_shapes_that_are_impossible():
     with pytest.raises(ArgumentError, match="top_k is 3 and experts is 2"):
         Shape(1, 8, 2, 6, experts=2, top_k=3)
     with pytest.raises(ArgumentError, match="group is 4 and context is 6"):
         Shape(1, 8, 2, 6, experts=2, group=4)
+    with pytest.raises(ArgumentError, match="shared_experts is -1 and experts is 2; needs at least 0"):
+        Shape(1, 8, 2, 6, experts=2, shared_experts=-1)
+    with pytest.raises(ArgumentError, match="shared_experts is 1 and experts is 0; needs at least 0, and 0 without"):
+        Shape(1, 8, 2, 6, shared_experts=1)
     with pytest.raises(ArgumentError, match="experts is -1"):
         Shape(1, 8, 2, 6, experts=-1)

@@ -41,6 +41,8 @@ MIXTURES = [
     Shape(layers=2, width=8, heads=2, context=6, experts=4),
     Shape(layers=1, width=6, heads=1, context=12, experts=5, top_k=2, group=4, recompute="full"),
     Shape(layers=2, width=8, heads=4, context=6, experts=3, block="llama", ffn_width=10, kv_heads=2),
+    Shape(layers=2, width=8, heads=2, context=6, experts=4, ffn_width=10, shared_experts=3, recompute="full"),
+    Shape(layers=1, width=8, heads=2, context=6, experts=2, block="llama", ffn_width=10, shared_experts=2),
 ]
 
 
@@ -92,6 +94,25 @@ def test_llamas_parameters():
     )
 
 
+def test_models_with_shared_experts():
+    """Of Qwen1.5-MoE-A2.7B and Qwen2-57B-A14B, of 2.7 and 14.2 billion a token, but for the shared experts' gate of h
+    weights a layer; and Llama 4 Scout's language model, of 17 billion a token.
+    """
+    for given, heads, shared, gates, size, active in (
+        ((24, 2048, 16), {}, (60, 4, 1408, 4), 24 * 2048, 14_315_784_192, 2.7),
+        ((28, 3584, 28), {"kv_heads": 4}, (64, 8, 2560, 8), 28 * 3584, 57_408_658_944, 14.2),
+    ):
+        count, top_k, inside, more = shared
+        of = {"experts": count, "top_k": top_k, "ffn_width": inside, "shared_experts": more, "qkv_bias": True}
+        shape = Shape(*given, 8192, 151_936, tied=False, block="llama", **heads, **of)
+        assert num_parameters(shape) + gates == size
+        assert num_active_parameters(shape) / 1e9 == pytest.approx(active, abs=0.05)
+    scout = {"kv_heads": 8, "ffn_width": 8192, "experts": 16, "shared_experts": 1, "block": "llama"}
+    shape = Shape(48, 5120, 40, 8192, 202_048, tied=False, **scout)
+    assert round(num_parameters(shape) / 1e9, 1) == 107.8
+    assert round(num_active_parameters(shape) / 1e9) == 17
+
+
 def test_models_that_are_a_little_different():
     """Of Gemma 7B, Mistral Nemo, Qwen2.5 7B (whose queries, keys and values have biases), Qwen3 0.6B and 8B (whose
     queries and keys are normalized) as their weights are counted; of PaLM's three as its table rounds them.
@@ -123,7 +144,8 @@ def test_what_models_need_is_the_papers_of_a_gpt_and_counted_of_others():
     of_gpt = Shape(layers=3, width=24, heads=4, context=16, vocabulary=11)
     assert model_flops(of_gpt, 5) == pytest.approx(megatron_flops(3, 24, 11, 16, 5, "none"), rel=1e-14)
     full = Shape(layers=2, width=8, heads=2, context=8, experts=4, top_k=2, capacity_factor=1.0)  # no slot stays empty
-    for shape in (*OTHERS[1:4], full, replace(full, block="llama")):
+    shared = replace(full, shared_experts=2)
+    for shape in (*OTHERS[1:4], full, replace(full, block="llama"), shared, replace(shared, block="llama")):
         whole = replace(shape, context=60)  # of which attention scores all pairs
         assert model_flops(whole, 5) == pytest.approx(matmul_flops(whole, 5), rel=1e-14)
 

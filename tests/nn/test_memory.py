@@ -30,6 +30,16 @@ SHAPES = {
         "experts": 3,
         "capacity_factor": 3.0,
     },
+    "shared experts": {
+        "layers": 2,
+        "width": 12,
+        "heads": 3,
+        "context": 8,
+        "ffn_width": 10,
+        "experts": 3,
+        "capacity_factor": 3.0,
+        "shared_experts": 2,
+    },
     "wide heads": {
         "layers": 2,
         "width": 12,

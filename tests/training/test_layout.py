@@ -26,7 +26,7 @@ MESHES = [
     ({"sp": 2, "dp": 2}, 4),
     ({"sp": 2, "tp": 2, "ulysses": True}, 4),
 ]
-EXPERTS = {"experts": 4, "top_k": 2, "group": 3, "capacity_factor": 1.0}
+EXPERTS = {"experts": 4, "top_k": 2, "group": 3, "capacity_factor": 1.0, "shared_experts": 1}
 ENOUGH = EXPERTS | {"capacity_factor": 4.0}  # of what is dropped nothing is kept, either
 LLAMA = {"block": "llama", "kv_heads": 2, "head_width": 6, "ffn_width": 24, "qkv_bias": True}
 LLAMA |= {"qk_norm": True, "rope_base": 100.0}

@@ -13,6 +13,7 @@ from simdist.nn.layers.observer import Observer
 from simdist.nn.layers.qk_norm import QKNorm
 from simdist.nn.layers.rotary import Rotary
 from simdist.nn.layers.sequence import Sequence
+from simdist.nn.layers.sum import Sum
 from simdist.nn.layers.wrapper import Recompute, Residual
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Residual",
     "Rotary",
     "Sequence",
+    "Sum",
     "SwiGLU",
     "TextEmbedding",
     "TiedLinear",

@@ -27,7 +27,9 @@ ENOUGH = replace(SMALL, experts=8, top_k=1, capacity_factor=8.0)
 SWITCH = replace(SMALL, experts=8, top_k=1, capacity_factor=1.0)
 GSHARD = replace(SMALL, experts=8, top_k=2, capacity_factor=1.0)
 MIXTRAL = replace(GSHARD, block="llama", ffn_width=20)
-kinds = pytest.mark.parametrize("shape", [ENOUGH, SWITCH, GSHARD], ids=["enough", "switch", "gshard"])
+SHARED = replace(MIXTRAL, shared_experts=2)
+KINDS = {"enough": ENOUGH, "switch": SWITCH, "gshard": GSHARD, "shared": SHARED}
+kinds = pytest.mark.parametrize("shape", KINDS.values(), ids=KINDS)
 
 
 def of(shape, ep):
@@ -98,7 +100,7 @@ def test_where_ranks_have_some_tokens_of_each_text(spmd, sizes, options):
     ids=str,
 )
 def test_with_gates(spmd, sizes, options):
-    check(spmd, sizes, replace(MIXTRAL, group=3), **options)
+    check(spmd, sizes, replace(SHARED, group=3), **options)
 
 
 @pytest.mark.parametrize("recompute", ["selective", "full"])

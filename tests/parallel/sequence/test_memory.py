@@ -12,7 +12,7 @@ from simdist.nn.memory import Cut, activations
 from simdist.nn.shape import BLOCKS
 
 SHAPE = Shape(layers=2, width=32, heads=8, context=32, vocabulary=64, dropout=0.1)
-EXPERTS = replace(SHAPE, experts=4, top_k=2, group=4, capacity_factor=2.0)
+EXPERTS = replace(SHAPE, experts=4, top_k=2, group=4, capacity_factor=2.0, shared_experts=1)
 virtual = VirtualRanks()
 recomputations = pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 kinds = pytest.mark.parametrize("attention", ["ring", "even-ring", "ulysses"])
