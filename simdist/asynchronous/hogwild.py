@@ -22,7 +22,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.asynchronous.compute_time import ComputeTime, Constant
-from simdist.asynchronous.worker import Rate, require_steps
+from simdist.asynchronous.worker import Rate, require_least
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 
@@ -115,7 +115,7 @@ class Hogwild:
         Raises:
             ArgumentError: keys are not ascending, or out of range.
         """
-        require_steps("steps", steps)
+        require_least("steps", steps)
         times = compute_time or Constant()
         found = []
         for step in range(steps):

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from simdist.arrays import Array, charge
-from simdist.asynchronous.worker import Asked, Worker, require_steps
+from simdist.asynchronous.worker import Asked, Worker, require_least
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
@@ -68,7 +68,7 @@ def local_sgd(
 
     Source: Stich 2019, arXiv 1805.09767, algorithm 1.
     """
-    require_steps("steps", steps)
+    require_least("steps", steps)
     x, comm = worker.weights, worker.comm
     since, averages = 0, 0
     for step in range(worker.done, steps):

@@ -24,7 +24,7 @@ import numpy as np
 
 from simdist.arrays import charge
 from simdist.asynchronous.graphs import Graph
-from simdist.asynchronous.worker import Asked, Worker, require_steps
+from simdist.asynchronous.worker import Asked, Worker, require_least
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 
@@ -59,9 +59,8 @@ def ad_psgd(worker: Worker, graph: Graph, steps: int, seed: int = 0, asked: Aske
     Source: Lian et al. 2018, arXiv 1710.06952, algorithm 1.
     """
     comm = worker.comm
-    require_steps("steps", steps)
-    if seed < 0:
-        raise ArgumentError(f"seed is {seed}; needs at least 0")
+    require_least("steps", steps)
+    require_least("seed", seed)
     if graph.size != comm.size:
         raise ArgumentError(f"a graph of {graph.size} ranks on rank {comm.rank} of {comm.size}; needs the same number")
     passive = graph.sides()[comm.rank] == 1

@@ -90,7 +90,7 @@ class Worker:
         self.done = step + 1
 
 
-def require_steps(name: str, value: int, least: int = 0) -> None:
-    """Raise ArgumentError unless a number of steps is at least `least`."""
+def require_least(name: str, value: int, least: int = 0) -> None:
+    """Raise ArgumentError unless the value of this name is at least `least`."""
     if value < least:
         raise ArgumentError(f"{name} is {value}; needs at least {least}")

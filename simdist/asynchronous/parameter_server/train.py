@@ -23,7 +23,7 @@ from simdist.asynchronous.parameter_server.counts import Counts
 from simdist.asynchronous.parameter_server.layout import Layout
 from simdist.asynchronous.parameter_server.server import Server
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
-from simdist.asynchronous.worker import Asked, Rate, require_steps
+from simdist.asynchronous.worker import Asked, Rate, require_least
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.optim import SGD, Optimizer
@@ -146,8 +146,8 @@ def train(
         ArgumentError, ArrayError, CollectiveMismatch: there are too few ranks, arrays do not fit, or ranks disagree.
         RankFailed: a worker has died, and the rest cannot continue without it.
     """
-    require_steps("steps", steps)
-    require_steps("checkpoint_every", checkpoint_every, 1)
+    require_least("steps", steps)
+    require_least("checkpoint_every", checkpoint_every, 1)
     setup = server or ParameterServer()
     layout = setup.layout(comm, len(weights))
     comm.agree(f"parameter server: {layout} of {weights.dtype}, {setup.consistency}, {steps} steps")
