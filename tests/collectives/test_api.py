@@ -86,6 +86,22 @@ def test_arrays_of_several_dimensions(spmd):
         assert np.array_equal(y, np.broadcast_to(np.arange(3).reshape(3, 1, 1), (3, 2, 5)))
 
 
+@pytest.mark.parametrize(("operation", "name"), every_algorithm())
+def test_an_array_of_several_dimensions_is_one_row_of_items(spmd, operation, name):
+    """Chunks do not end where its own rows do: 15 of 5 x 3 items on 4 ranks are 4, 4, 4 and 3."""
+
+    def program(comm):
+        call, told = getattr(collectives, operation), []
+        for shape in ((5, 3), (15,)) if operation != "all_to_all" else ((4, 5, 3), (4, 15)):
+            x = np.arange(np.prod(shape)).reshape(shape) * (comm.rank + 1)
+            found = call(x, comm, algorithm=name)
+            told.append(x if found is None else found)
+        return [x.reshape(-1) for x in told]
+
+    for several, one in spmd(program, 4):
+        assert several.tolist() == one.tolist()
+
+
 def test_a_ring_in_any_order_of_ranks(spmd):
     def program(comm):
         x = np.full(6, 10**comm.rank)
@@ -330,10 +346,11 @@ def test_read_only_is_good_enough_where_nothing_is_written(spmd):
             broadcast(x, comm, root=1)
         else:
             broadcast(np.zeros(4), comm, root=1)
-        return all_gather(x, comm), all_to_all(x.reshape(2, 2), comm)
+        return all_gather(x, comm), all_to_all(x.reshape(2, 2), comm), all_gather(np.float64(comm.rank), comm)
 
-    for full, _ in spmd(program, 2):
+    for full, _, numbers in spmd(program, 2):
         assert full.tolist() == [0.0, 1.0, 2.0, 3.0] * 2
+        assert numbers.tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
