@@ -440,6 +440,19 @@ def test_options_may_come_in_any_order(spmd):
     assert [x.tolist() for x in spmd(program, 2)] == [[11] * 5] * 2
 
 
+@pytest.mark.parametrize("pick", [Pick(1, "gone", "ring"), Pick(1, "ring", "gone")])
+def test_auto_does_without_a_table_of_algorithms_that_are_no_more(pick):
+    def program(comm):
+        x = np.full(1000, comm.rank)
+        all_reduce(x, comm)
+        return int(x[-1])
+
+    cluster = preset("this-machine").with_(tuned=Tuned({("all_reduce", 3): (pick,)}))
+    run = sd.run(program, 3, cluster=cluster)
+    assert run.results == [3, 3, 3]
+    assert {span.name for span in run.trace if span.name.startswith("all_reduce")} == {"all_reduce direct"}
+
+
 def test_auto_takes_what_is_fastest_for_where_the_arrays_lie(spmd):
     """By a table that says: ring, unless all arrays lie in memory that the ranks share."""
     table = Tuned({("all_reduce", 3): (Pick(1, "direct", "ring"),)})
