@@ -53,8 +53,7 @@ def ad_psgd(worker: Worker, graph: Graph, steps: int, seed: int = 0, asked: Aske
     sends each neighbour one empty message. A passive rank has a second stream.
 
     Raises:
-        ArgumentError: the graph is for another number of ranks or not bipartite, or steps or seed is below 0; on every
-            rank.
+        ArgumentError: the graph is for other ranks or not bipartite, or steps or seed is below 0; on every rank.
 
     Source: Lian et al. 2018, arXiv 1710.06952, algorithm 1.
     """

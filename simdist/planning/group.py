@@ -76,6 +76,11 @@ class Group:
         """Their share of the link between nodes, if this many ranks of each group of a node send at once."""
         return self.cluster.link_between(senders * self.at_once)
 
+    def case(self, num_bytes: int) -> Case:
+        """A collective of theirs on an array of this size."""
+        ranks_per_node = self.nodes.most if self.nodes.num_nodes > 1 else 0
+        return Case(len(self.ranks), num_bytes, ranks_per_node=ranks_per_node, one_memory=self.cluster.one_memory)
+
     def seconds(self, operation: str, num_bytes: int) -> float:
         """The time of a collective, by the formula of the algorithm that `auto` chooses.
 
@@ -84,8 +89,6 @@ class Group:
         """
         if len(self.ranks) == 1:
             return 0.0
-        ranks_per_node = self.nodes.most if self.nodes.num_nodes > 1 else 0
-        case = Case(len(self.ranks), num_bytes, ranks_per_node=ranks_per_node, one_memory=self.cluster.one_memory)
-        formula = choose(operation, self, num_bytes).shared.formula(case)
+        formula = choose(operation, self, num_bytes).shared.formula(self.case(num_bytes))
         link = self._between(formula.senders) if self.nodes.num_nodes > 1 else self.link
         return formula.seconds(link, self.cluster.device.reduced_bytes_per_s, self.cluster.inside)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from simdist.planning.job import Job
-from simdist.planning.memory import memory
+from simdist.planning.memory import Memory, memory
 from simdist.planning.space import ways
 from simdist.planning.step import Step, step
 from simdist.planning.workbench import Workbench
@@ -21,6 +21,7 @@ class Plan(NamedTuple):
         sizes: of the axes of its mesh.
         rank: the pipeline rank with the most memory in use.
         memory: its peak bytes, by category.
+        num_bytes: its peak of all at once.
         step: the predicted times.
     """
 
@@ -28,12 +29,8 @@ class Plan(NamedTuple):
     sizes: Mapping[str, int]
     rank: int
     memory: Mapping[str, float]
+    num_bytes: float
     step: Step
-
-    @property
-    def num_bytes(self) -> float:
-        """The predicted peak memory of that rank."""
-        return sum(self.memory.values())
 
 
 class Plans(NamedTuple):
@@ -57,17 +54,17 @@ def planned(config: Config, bench: Workbench) -> Plan:
         ArgumentError: as for `Job`.
     """
     job = Job(config, bench)
-    return _plan(job, _fullest(job))
+    return _plan(job, *_fullest(job))
 
 
-def _fullest(job: Job) -> tuple[int, Mapping[str, float]]:
-    """The pipeline rank with the most memory in use, and its peak bytes by category."""
+def _fullest(job: Job) -> tuple[int, Memory]:
+    """The pipeline rank with the most memory in use, and that."""
     held = [memory(job, rank) for rank in range(len(job.parts))]
-    return max(enumerate(held), key=lambda pair: sum(pair[1].values()))
+    return max(enumerate(held), key=lambda pair: pair[1].num_bytes)
 
 
-def _plan(job: Job, fullest: tuple[int, Mapping[str, float]]) -> Plan:
-    return Plan(job.config, job.sizes, *fullest, step(job))
+def _plan(job: Job, rank: int, held: Memory) -> Plan:
+    return Plan(job.config, job.sizes, rank, *held, step(job))
 
 
 def _kind(config: Config) -> tuple[object, ...]:
@@ -87,7 +84,7 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
         ArgumentError: no way is possible.
     """
     best: dict[tuple[int, ...], Plan] = {}
-    too_large: dict[tuple[int, ...], tuple[float, Job, tuple[int, Mapping[str, float]]]] = {}
+    too_large: dict[tuple[int, ...], tuple[Job, int, Memory]] = {}
     hopeless: dict[tuple[object, ...], int] = {}  # ways that do not fit with so many micro-batches, nor with fewer
     tried = 0
     for way in ways(given, bench.ranks, bench.cluster):
@@ -100,17 +97,16 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
             mesh = tuple(job.sizes.values())
             if mesh in best and job.busiest_s >= best[mesh].step.seconds:
                 break  # recomputation only takes longer
-            fullest = _fullest(job)
-            num_bytes = sum(fullest[1].values())
-            if num_bytes <= bench.cluster.device.memory_bytes:
-                plan = _plan(job, fullest)  # after the check of memory: a pipeline's time is expensive to predict
+            rank, held = _fullest(job)
+            if held.num_bytes <= bench.cluster.device.memory_bytes:
+                plan = _plan(job, rank, held)  # after the check of memory: a pipeline's time is expensive to predict
                 best[mesh] = min(best.get(mesh, plan), plan, key=lambda plan: plan.step.seconds)
                 break
-            if mesh not in too_large or num_bytes < too_large[mesh][0]:
-                too_large[mesh] = num_bytes, job, fullest
+            if mesh not in too_large or held.num_bytes < too_large[mesh][-1].num_bytes:
+                too_large[mesh] = job, rank, held
         else:
             hopeless[kind] = way[0].micro_batches
-    nowhere = [_plan(job, fullest) for mesh, (_, job, fullest) in too_large.items() if mesh not in best]
+    nowhere = [_plan(*least) for mesh, least in too_large.items() if mesh not in best]
     return Plans(
         sorted(best.values(), key=lambda plan: plan.step.seconds),
         sorted(nowhere, key=lambda plan: plan.num_bytes),

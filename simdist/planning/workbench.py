@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from simdist.cluster import Cluster
+from simdist.collectives.registry import choose, find
 from simdist.comm import Communicator
 from simdist.comm.device import use_device
 from simdist.comm.virtual.world import run_virtual
@@ -12,10 +13,12 @@ from simdist.parallel import DataParallel
 from simdist.parallel.pipeline import split
 from simdist.parallel.precision import precision
 from simdist.planning.anatomy import Anatomy, anatomy
+from simdist.planning.group import Group
 from simdist.training.config import Config, options
 from simdist.training.methods import CUTTING, recipe
 from simdist.training.models import sample
 from simdist.training.pipelines import costs
+from simdist.training.traffic import Call, scratch_bytes
 
 __all__ = ["Workbench"]
 
@@ -76,6 +79,26 @@ class Workbench:
 
         return self.once(make, "bounds", *_model(config), num_stages)
 
+    def scratch_bytes(self, group: Group, operation: str, num_bytes: int) -> float:
+        """The memory that a collective takes beside its array, by the algorithm that `auto` chooses.
+
+        It is found in the virtual world, with a small array where ranks share no memory: there it is a share of the
+        array, depending on the algorithm. Where that would take too many messages, it is a chunk, as in a ring.
+        """
+        p, cluster = len(group.ranks), self.cluster
+        if p == 1:
+            return 0.0
+        name = choose(operation, group, num_bytes).shared.name
+        small = num_bytes if cluster.one_memory else p * _SMALL_BYTES
+        if p * find(operation, name).cost(group.case(small)).messages > _MOST_MESSAGES:
+            return num_bytes / p
+
+        def make() -> float:
+            call = Call(operation, name, small, group.ranks, "")
+            return scratch_bytes(cluster, (), [call], itemsize=4) / small
+
+        return num_bytes * self.once(make, "scratch", operation, name, group.ranks, small)
+
     def update_s(self, config: Config) -> float:
         """The time to update one weight."""
         how = recipe(config)
@@ -92,6 +115,10 @@ class Workbench:
             return seconds[0]
 
         return self.once(make, "update", how, *_model(config))
+
+
+_SMALL_BYTES = 4096  # of each rank's chunk
+_MOST_MESSAGES = 50_000
 
 
 def _model(config: Config) -> tuple[Hashable, ...]:

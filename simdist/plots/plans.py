@@ -46,7 +46,9 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
         for y, plan in enumerate(plans):
             parts = zip(_PARTS.values(), _parts_s(plan, bench), strict=True)
             _bar(left, y, {style.colour(kind): seconds / length_s for kind, seconds in parts})
-            _bar(right, y, {COLOURS[each]: plan.memory[each] / _GB for each in CATEGORIES})
+            held = dict(plan.memory)
+            held["buffers"] -= sum(held.values()) - plan.num_bytes  # what they add when most is held of all together
+            _bar(right, y, {COLOURS[each]: held[each] / _GB for each in CATEGORIES})
         right.axvline(bench.cluster.device.memory_bytes / _GB, color=style.ACCENT, linewidth=0.9, linestyle="--")
         left.set_yticks(range(len(plans)), [_name(plan) for plan in plans])
         left.invert_yaxis()
@@ -55,8 +57,8 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
         right.tick_params(left=False)
         times = [Patch(color=style.colour(kind), label=part) for part, kind in _PARTS.items()]
         style.legend(fig, times, "step: average over the ranks", letters=20, side="left")
-        held = [Patch(color=COLOURS[each], label=each) for each in CATEGORIES]
-        style.legend(fig, held, "memory: of the fullest rank; dashed: a device's capacity", side="right")
+        kinds = [Patch(color=COLOURS[each], label=each) for each in CATEGORIES]
+        style.legend(fig, kinds, "memory: of the fullest rank; dashed: a device's capacity", side="right")
         style.title(fig, _finding(plans))
     return fig
 

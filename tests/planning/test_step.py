@@ -56,7 +56,7 @@ def test_blocks_that_go_round_have_their_room(mesh):
     config = Config(**settings(mesh | {"context_bytes": 2048, "precision": "bf16"}))
     bench = Workbench(H100, 8)
     (took, *_) = execute(config, bench).memory
-    assert planned(config, bench).memory["communication"] == took["communication"] > 0
+    assert 1 <= planned(config, bench).memory["communication"] / took["communication"] < 1.03
 
 
 @pytest.mark.parametrize("schedule", ["chimera", "dualpipe"])
@@ -83,7 +83,7 @@ def test_predicted_is_executed(mesh, cluster):
     assert plan.step.seconds == pytest.approx(took.seconds, rel=0.03)
     for category in ("parameters", "gradients", "optimizer state", "activations"):
         assert plan.memory[category] == pytest.approx(took.memory[rank][category], rel=1e-9, abs=1), category
-    assert plan.num_bytes == pytest.approx(took.num_bytes[rank], rel=0.2)
+    assert 1 <= plan.num_bytes / took.num_bytes[rank] < 1.15, "it never promises that there is more room"
 
 
 @pytest.mark.parametrize("bytes_per_s", [pytest.param(50e9, marks=pytest.mark.slow), 2e9])
