@@ -164,6 +164,12 @@ def test_ranks_without_spans_are_there_too():
     assert [s.other_s for s in found] == [0, 2, 2]
 
 
+def test_time_begins_with_the_first_span_of_any_rank():
+    first, second = of(span("compute", 5, 7), span("compute", 6, 10, rank=1), ranks=2)
+    assert (first.elapsed_s, first.computing_s, first.other_s) == (5, 2, 3)
+    assert (second.elapsed_s, second.computing_s, second.other_s) == (5, 4, 1)
+
+
 def test_an_empty_record():
     (s,) = of()
     assert (s.elapsed_s, s.computing_s, s.communicating_s) == (0, 0, 0)

@@ -3,6 +3,7 @@
 import gc
 import math
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -51,12 +52,14 @@ def test_work_on_a_stream_is_in_order_and_starts_when_it_is_asked_for():
         works = [side.start(busy, "a")]
         comm.compute(seconds=1.0)
         works.append(side.start(busy, "b"))
-        assert [w.wait() for w in works] == ["a", "b"]
         comm.compute(seconds=5.0)
-        side.start(busy, "c").wait()
+        works.append(side.start(partial(busy, "c")))
+        assert [w.wait() for w in works] == ["a", "b", "c"]
+        comm.compute(seconds=5.0)
+        side.start(busy, "d").wait()
         return times, comm.clock()
 
-    assert run(program, 1)[0] == ([("a", 2.0), ("b", 4.0), ("c", 11.0)], 11.0)
+    assert run(program, 1)[0] == ([("a", 2.0), ("b", 4.0), ("c", 8.0), ("d", 15.0)], 15.0)
 
 
 def test_a_wait_for_a_stream_is_on_the_record():
