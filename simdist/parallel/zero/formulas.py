@@ -28,7 +28,16 @@ from simdist.parallel.zero.sharing import check_shards
 from simdist.parallel.zero.slots import Slots
 from simdist.parallel.zero.unit import Units
 
-__all__ = ["Kept", "Offloaded", "kept", "offloaded_bytes", "paper_bytes", "paper_elements", "plus_plus_elements"]
+__all__ = [
+    "Kept",
+    "Offloaded",
+    "activation_bytes",
+    "kept",
+    "offloaded_bytes",
+    "paper_bytes",
+    "paper_elements",
+    "plus_plus_elements",
+]
 
 
 def paper_bytes(
@@ -59,6 +68,16 @@ def paper_bytes(
     sizes = weight_bytes, gradient_bytes, optimizer_bytes
     share = [1.0 / ranks if zero_stage >= cut else 1.0 for cut in (3, 2, 1)]
     return weights * sum(size * part for size, part in zip(sizes, share, strict=True))
+
+
+def activation_bytes(layers: float, width: float, context: float, sequences: float) -> float:
+    """24 l h s B: the activations of a GPT without recomputation, about 12 of 2 bytes for each number between layers.
+
+    It leaves out what grows with s²; `simdist.nn.formulas.megatron_activation_bytes` counts that, too, and more.
+
+    Source: the paper, section 3.2: some 60 GB for GPT-2 with 1.5 billion weights, s = 1024 and B = 32.
+    """
+    return 24 * layers * width * context * sequences
 
 
 def paper_elements(weights: float, ranks: int, zero_stage: int, shards: int = 0, micro_batches: int = 1) -> float:

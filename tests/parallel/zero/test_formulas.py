@@ -11,7 +11,14 @@ from simdist.errors import ArgumentError
 from simdist.nn import Shape, gpt
 from simdist.parallel import DataParallel
 from simdist.parallel.zero import Offload, ZeRO
-from simdist.parallel.zero.formulas import kept, offloaded_bytes, paper_bytes, paper_elements, plus_plus_elements
+from simdist.parallel.zero.formulas import (
+    activation_bytes,
+    kept,
+    offloaded_bytes,
+    paper_bytes,
+    paper_elements,
+    plus_plus_elements,
+)
 
 # Table 1 of arXiv 1910.02054, 7.5 billion weights, GB.
 TABLE_1 = {
@@ -174,3 +181,7 @@ def test_slots_take_two_layers_and_what_is_tied():
     model, recipe = gpt(Shape(layers=24, width=64, heads=4, context=32)), adamw("bf16")
     embedding, block = 64 * (256 + 32), 12 * 64**2 + 13 * 64
     assert kept(model, recipe, 64, 3).communication == 2 * 2 * (embedding + 2 * block)
+
+
+def test_activations_of_gpt_2_in_the_paper():
+    assert round(activation_bytes(48, 1600, 1024, 32) / 1e9) == 60
