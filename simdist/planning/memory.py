@@ -78,9 +78,8 @@ def _passing(job: Job, rank: int) -> float:
     group = job.holders if zero else job.copies
     room = Slots.shared(job.pieces(part)).size * (zero - 1) * job.itemsize if zero > 1 else 0
     operations = ["reduce_scatter", "all_gather"] if zero else ["all_reduce"]
-    scratch = (
-        job.bench.scratch_bytes(group, operation, size) for operation in operations for size in job.reduced_bytes(part)
-    )
+    sizes = {*job.reduced_bytes(part)}
+    scratch = (job.bench.scratch_bytes(group, operation, size) for operation in operations for size in sizes)
     twice = [job.weights_bytes(ranks[0], names) / len(ranks) for ranks, names in job.held_twice() if rank in ranks]
     within = max(job.anatomy.layers[layer].scratch_bytes for layer in part.layers)
     return room + max(scratch, default=0.0) + max(within, _going_round(job), *twice)
