@@ -12,14 +12,12 @@ from simdist.errors import ArgumentError, ArrayError
 __all__ = ["check_communicator", "describe", "flat", "root_of", "scratch"]
 
 
-def check_communicator(comm: Any, *given: Any) -> None:
-    """Raise ArgumentError unless comm is a communicator: `given`, the argument before it, may be the one.
-
-    Raises:
-        ArgumentError: comm is something else, such as None, what `split(None)` returns.
+def check_communicator(comm: Any, given: Any = None) -> None:
+    """Raise ArgumentError unless comm is a communicator, and not None, say, what `split(None)` returns. The argument
+    before it, `given`, may be the one.
     """
     if not hasattr(comm, "attached"):  # isinstance of an abstract class takes five times as long
-        swapped = "; the communicator comes after the array" if any(isinstance(x, Communicator) for x in given) else ""
+        swapped = "; the communicator comes after the array" if isinstance(given, Communicator) else ""
         raise ArgumentError(f"comm is {type(comm).__name__} {comm!r:.60}; a collective needs a communicator{swapped}")
 
 

@@ -4,10 +4,8 @@ from typing import NamedTuple
 
 from simdist.parallel.memory import rule_bytes
 from simdist.parallel.pipeline import joined, peak_bytes
-from simdist.parallel.sequence import ring_attention_room
 from simdist.parallel.zero.slots import Slots
 from simdist.planning.job import Job, Part
-from simdist.training.models import shape
 
 __all__ = ["Memory", "memory"]
 
@@ -30,7 +28,7 @@ def memory(job: Job, rank: int) -> Memory:
 
     Gradients, and what collectives on them take, count as if they existed at once with all activations.
     Communication counts ZeRO's buffers for units, the scratch of the largest collective on gradients or weights, and
-    that of the largest within layers, or the blocks of ring attention, as if both were under way at once.
+    that of the largest exchange within layers, as if both were under way at once.
     """
     part, zero, short = job.parts[rank], job.config.zero or 0, job.itemsize
     own, whole, precision = job.own(part), _whole(job, part), job.recipe.precision
@@ -43,9 +41,8 @@ def memory(job: Job, rank: int) -> Memory:
         "communication": _passing(job, rank),
         "buffers": max(job.anatomy.layers[layer].buffer_bytes for layer in part.layers) + _awaited(job),
     }
-    apart = peaks["activations"] + peaks["buffers"]
-    together = _activations(job, rank, working=True) + _awaited(job)
-    return Memory(peaks, sum(peaks.values()) - apart + min(apart, together))
+    apart = sum(num_bytes for category, num_bytes in peaks.items() if category not in ("activations", "buffers"))
+    return Memory(peaks, apart + _activations(job, rank, working=True) + _awaited(job))
 
 
 def _whole(job: Job, part: Part) -> int:
@@ -82,13 +79,4 @@ def _passing(job: Job, rank: int) -> float:
     scratch = (job.bench.scratch_bytes(group, operation, size) for operation in operations for size in sizes)
     twice = [job.weights_bytes(ranks[0], names) / len(ranks) for ranks, names in job.held_twice() if rank in ranks]
     within = max(job.anatomy.layers[layer].scratch_bytes for layer in part.layers)
-    return room + max(scratch, default=0.0) + max(within, _going_round(job), *twice)
-
-
-def _going_round(job: Job) -> int:
-    """The bytes of keys and values, and of their derivatives, in ring attention."""
-    size, sp, tp = shape(job.config), job.sizes["sp"], job.sizes["tp"]
-    if size is None or sp == 1 or job.config.ulysses:
-        return 0
-    own_bytes = 2 * job.windows * size.context * size.kv_width // (sp * tp) * job.itemsize
-    return ring_attention_room(sp, own_bytes, job.itemsize)
+    return room + max(scratch, default=0.0) + max([within, *twice])

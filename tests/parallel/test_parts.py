@@ -17,8 +17,9 @@ from simdist.nn import gpt
 from simdist.parallel.parts import ATTENTIONS, MeshParts
 
 virtual = VirtualRanks()  # for what real ranks need not repeat
-EXPERTS = replace(SHAPE, width=24, heads=4, experts=4, top_k=2, capacity_factor=1.0, alpha=0.1, group=3)
-EXPERTS = replace(EXPERTS, shared_experts=1)
+EXPERTS = replace(
+    SHAPE, width=24, heads=4, experts=4, top_k=2, capacity_factor=1.0, alpha=0.1, group=3, shared_experts=1
+)
 every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
 
 

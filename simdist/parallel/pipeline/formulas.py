@@ -32,7 +32,8 @@ The bubbles hold under these conditions:
     zb-h2, zb-v                  m is at least 2p-1; for zb-h2 also W is at most F
     v-half, v-min                m is at least p; then to within half an action
     chimera                      v is an even divisor of p, and m = p; or p divides m and F = B+W
-    gems                         p is even; for odd m there are (p-1) min(F, B+W) more
+    gems                         p is even; for odd m there are (p-1) min(F, B+W) more. The paper has the limit for many
+                                 micro-batches and B+W = 2F, a rate of (p-1)/(p+1/2)
     dualpipe, dualpipe-v         m is at least 2p, W is at most F, B = F and F&B is from B+W to F+B+W, for the rank that
                                  is idle longest within the makespan; for dualpipe m and p are even; else roughly
 """

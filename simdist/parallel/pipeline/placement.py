@@ -12,6 +12,8 @@ the micro-batches, or on more ranks, each with a smaller part; their gradients a
 
 from typing import TypeAlias
 
+from simdist.errors import ArgumentError
+
 __all__ = ["Placement", "bidirectional", "linear", "looped", "stage_of", "v_shape"]
 
 Placement: TypeAlias = tuple[tuple[int, ...], ...]
@@ -34,9 +36,18 @@ def v_shape(ranks: int) -> Placement:
 
 
 def bidirectional(ranks: int, pipelines: int = 2) -> Placement:
-    """Copies of the model, by turns down the ranks and up; for an even number of ranks, of which `pipelines` is an even
-    divisor.
+    """Copies of the model, by turns down the ranks and up.
+
+    Raises:
+        ArgumentError: the number of ranks is odd, or that of pipelines no even divisor of it: a rank would have a stage
+            twice.
     """
+    if ranks % 2:
+        raise ArgumentError(f"pipelines in both directions on {ranks} stages: needs an even number of stages")
+    if pipelines % 2 or ranks % pipelines:
+        raise ArgumentError(
+            f"{pipelines} pipelines in both directions on {ranks} stages: needs an even divisor of these"
+        )
     return tuple(tuple(sorted(stage_of(r, ranks, q, pipelines) for q in range(pipelines))) for r in range(ranks))
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from pipeline_training import BOTH_WAYS
 
 from simdist.parallel.pipeline import Message, Value, parse, schedule, schedules, steps
 
@@ -35,7 +36,7 @@ def test_every_boundary_is_crossed_once_each_way(name):
     assert set(sent.values()) == {1}
     holder = {(stage, rank) for rank, stages in enumerate(one.placement) for stage in stages}
     turns = sum({(s, r), (s + 1, r)} <= holder for s in range(one.num_stages) for r in range(4))
-    if name in ("chimera", "gems", "dualpipe"):  # the middle ranks have stages 1 and 2 both, but of other copies
+    if name in BOTH_WAYS:  # the middle ranks have stages 1 and 2 both, but of other copies
         turns = 0
     assert len(sent) == 2 * 6 * (one.num_stages - 1 - turns)
     for m in sent:

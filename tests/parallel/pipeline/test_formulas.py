@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import chain
 
 import pytest
+from pipeline_training import BOTH_WAYS
 
 from simdist.errors import ArgumentError, UnknownNameError
 from simdist.parallel.pipeline import Memory, Times, schedule, schedules, simulate, validate, versions
@@ -43,9 +44,7 @@ def test_late_ranks_end_after_the_first_where_weights_take_longer_than_inputs():
 @pytest.mark.parametrize("p", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", schedules())
 def test_memory_and_versions_of_each_rank(name, p):
-    if (
-        name in ("chimera", "gems", "dualpipe") and p == 1
-    ) or name == "zb-auto":  # of what a search finds no formula is known
+    if (name in BOTH_WAYS and p == 1) or name == "zb-auto":  # of what a search finds no formula is known
         return
     m, memory = 4 * p, Memory(10, 4)
     one = schedule(name, stages=p, micro_batches=m)
@@ -60,7 +59,7 @@ def test_memory_and_versions_of_each_rank(name, p):
 @pytest.mark.parametrize("p", [2, 3, 4])
 @pytest.mark.parametrize("name", [name for name in schedules() if name != "zb-auto"])
 def test_few_and_odd_numbers_of_micro_batches(name, p):
-    if name in ("chimera", "gems", "dualpipe") and p % 2:
+    if name in BOTH_WAYS and p % 2:
         return
     for m in range(1, 3 * p + 2):
         one = schedule(name, stages=p, micro_batches=m)

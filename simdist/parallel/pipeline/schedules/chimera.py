@@ -14,7 +14,6 @@ slots never coincide.
 """
 
 from simdist.arrays import partition
-from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action, Backward, Forward
 from simdist.parallel.pipeline.placement import bidirectional, stage_of
 from simdist.parallel.pipeline.schedule import Schedule
@@ -43,10 +42,6 @@ def chimera(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
     Source: Li and Hoefler 2021, arXiv 2107.06925, sections 3.1, 3.5 and 3.6, tables 2 and 3.
     """
     p, m, v = stages, micro_batches, chunks
-    if p % 2:
-        raise ArgumentError(f"chimera on {p} stages: needs an even number, as every rank has a stage of each direction")
-    if v % 2 or p % v:
-        raise ArgumentError(f"chimera on {p} stages with chunks={v}: needs an even divisor of the stages")
     placement = bidirectional(p, v)
     rows = []
     for r in range(p):

@@ -17,7 +17,6 @@ DualPipeV follow their code, github.com/deepseek-ai/DualPipe.
 
 from collections import Counter, deque
 
-from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import (
     Action,
     Backward,
@@ -45,15 +44,13 @@ def dualpipe(stages: int, micro_batches: int) -> Schedule:
         ArgumentError: the number of stages is odd.
     """
     p, m = stages, micro_batches
-    if p % 2:
-        raise ArgumentError(f"dualpipe on {p} stages: needs an even number, as its two directions meet in the middle")
-    n_down, n_up = (m + 1) // 2, m // 2
+    placement, n_down, n_up = bidirectional(p), (m + 1) // 2, m // 2
     rows = []
     for r in range(p):
         row = _row(p // 2, min(r, p - 1 - r), max(n_down, p))
         down, up = (0, n_down), (n_down, n_up)
         rows.append(_numbered(row, (down, up) if r < p // 2 else (up, down)))
-    return Schedule("dualpipe", rows, bidirectional(p), m)
+    return Schedule("dualpipe", rows, placement, m)
 
 
 @named("dualpipe-v")

@@ -11,7 +11,6 @@ A micro-batch follows the backward of the one before it, which leaves the pipeli
     rank 3           F0 B0 F1                   B1
 """
 
-from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Backward, Forward
 from simdist.parallel.pipeline.placement import bidirectional, stage_of
 from simdist.parallel.pipeline.schedule import Schedule
@@ -25,16 +24,14 @@ def gems(stages: int, micro_batches: int) -> Schedule:
     """The activations of one micro-batch at a time, for twice the parameters; all but 1/p of the forwards are hidden.
 
     Even micro-batches go down the ranks and odd ones up. If a backward takes twice as long as a forward, the bubble is
-    nearly (p - 1)/(p + 1/2) of the whole, whatever the number of micro-batches.
+    nearly (p - 1)/(p + 1/2) of the whole for many micro-batches, and no less for few.
 
     Raises:
         ArgumentError: the number of stages is odd.
 
-    Source: Jain et al. 2020, GEMS, SC20, as in Li and Hoefler 2021, arXiv 2107.06925, table 2.
+    Source: Jain et al. 2020, GEMS, SC20, as Li and Hoefler 2021, arXiv 2107.06925, describe it.
     """
     p = stages
-    if p % 2:
-        raise ArgumentError(f"gems on {p} stages: needs an even number, as every rank has a stage of each direction")
     placement = bidirectional(p)
     rows = []
     for r in range(p):

@@ -62,7 +62,7 @@ def test_four_pipelines_of_eight_stages_start_four_ranks_apart():
 
 @pytest.mark.parametrize(("p", "v"), [(8, 3), (12, 8), (8, 16)])
 def test_as_many_pipelines_as_an_even_divisor_of_the_stages(p, v):
-    with pytest.raises(ArgumentError, match=f"chimera on {p} stages with chunks={v}: needs an even divisor"):
+    with pytest.raises(ArgumentError, match=f"{v} pipelines in both directions on {p} stages: needs an even divisor"):
         schedule("chimera", stages=p, micro_batches=p, chunks=v)
 
 

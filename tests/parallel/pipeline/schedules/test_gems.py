@@ -20,8 +20,8 @@ def test_micro_batches_go_down_and_up_by_turns():
 
 
 @pytest.mark.parametrize("p", [2, 4, 8, 32])
-def test_table_2_of_chimeras_paper(p):
-    """A bubble of nearly (D-1)/(D+1/2) where backwards take twice as long, and one micro-batch's activations."""
+def test_the_limit_of_many_micro_batches(p):
+    """A bubble of nearly (p-1)/(p+1/2) where backwards take twice as long, and one micro-batch's activations."""
     one, times = schedule("gems", stages=p, micro_batches=1001), Times(1, 1, 1)
     assert simulate(one, times).bubble_rate == pytest.approx((p - 1) / (p + 1 / 2), rel=1e-3)
     assert set(validate(one).in_flight) == {1}
@@ -39,5 +39,5 @@ def test_the_bubble_of_any_times(p, m):
 
 
 def test_an_odd_number_of_stages():
-    with pytest.raises(ArgumentError, match="gems on 3 stages: needs an even number"):
+    with pytest.raises(ArgumentError, match="both directions on 3 stages: needs an even number"):
         schedule("gems", stages=3, micro_batches=4)

@@ -44,8 +44,8 @@ def test_the_same_every_time():
         ("1f1b", {"stages": 10**11}, ArgumentError, "800,000,000,000 forwards; needs at most 16,777,216"),
         ("interleaved-1f1b", {"chunks": 10**9}, ArgumentError, "32,000,000,000 forwards; needs at most 16,777,216"),
         ("breadth-first", {"chunks": 0}, ArgumentError, "chunks=0"),
-        ("chimera", {"stages": 3}, ArgumentError, "chimera on 3 stages: needs an even number"),
-        ("dualpipe", {"stages": 5}, ArgumentError, "dualpipe on 5 stages: needs an even number"),
+        ("chimera", {"stages": 3}, ArgumentError, "both directions on 3 stages: needs an even number"),
+        ("dualpipe", {"stages": 5}, ArgumentError, "both directions on 5 stages: needs an even number"),
     ],
 )
 def test_what_there_is_not(name, numbers, error, fault):
