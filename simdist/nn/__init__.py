@@ -11,6 +11,7 @@ from simdist.nn.model import Model
 from simdist.nn.noise import Noise
 from simdist.nn.parameters import Parameter, Parameters, Place
 from simdist.nn.parts import Parts
+from simdist.nn.published import published, published_names
 from simdist.nn.shape import Shape
 
 __all__ = [
@@ -31,4 +32,6 @@ __all__ = [
     "Shape",
     "gpt",
     "mlp",
+    "published",
+    "published_names",
 ]

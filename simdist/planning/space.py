@@ -12,6 +12,7 @@ from simdist.nn.shape import RECOMPUTATIONS
 from simdist.planning.job import check_known
 from simdist.training.config import Config
 from simdist.training.methods import CUTTING, PIPELINE
+from simdist.training.models import sized
 
 __all__ = ["LONG", "SCHEDULES", "ways"]
 
@@ -47,6 +48,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
     Raises:
         ArgumentError: nothing is possible, with the first few reasons; or a given feature is not predicted.
     """
+    given = sized(given)
     check_known(given)
     for name, least in _LEAST.items():
         if given.get(name, least) < least:

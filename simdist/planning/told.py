@@ -15,7 +15,6 @@ from simdist.training.models import build, shape
 
 __all__ = ["details", "headline", "mesh", "overview", "room", "table", "zero"]
 
-_UNSURE = 0.04  # of the peak memory: predictions of buffers and communication were up to 3.9% low
 _LEGEND_OF_SP = "sp 4u: Ulysses; sp 4: ring attention."
 _LEGEND = (
     "tp 4s: with sequence parallelism. zero 3/8: stage 3, each 8 ranks sharding one model (hybrid sharding).",
@@ -66,8 +65,6 @@ def room(plan: Plan, bench: Workbench) -> str:
     """Whether the plan fits in memory."""
     has = bench.cluster.device.memory_bytes
     fits = "it fits" if plan.num_bytes <= has else "it does not fit"
-    if (1 - _UNSURE) * has < plan.num_bytes <= has:
-        fits = f"it fits narrowly, and predictions may be {_UNSURE:.0%} low"
     return f"{fits}: the fullest rank holds {_bytes(plan.num_bytes)}, and a device has {_bytes(has)}"
 
 

@@ -22,7 +22,7 @@ from simdist.parallel.recipe import optimizer_defaults, optimizers
 from simdist.toml import check_kinds
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, COMPUTE_TIMES, SERVED
 from simdist.training.methods import OFFLOADS, check, methods, whole
-from simdist.training.models import models
+from simdist.training.models import known_models, sized
 from simdist.training.option import Option, Per, option
 from simdist.training.pipelines import chunked, is_updating
 
@@ -59,7 +59,7 @@ class Config:
         UnknownNameError: there is no such model, optimizer, method, …
     """
 
-    model: str = option("model", "mlp", "the model to train", models())
+    model: str = option("model", "mlp", "the model to train, or the sizes of a published one", known_models)
     context_bytes: int = option(
         "model", Per("model", mlp=16, gpt=128), "tokens (bytes) in a window", least=1, alias="context"
     )
@@ -227,7 +227,7 @@ class Config:
     temperature: float = option("log", 0.8, "of those texts: 0 takes the likeliest byte")
 
     def __post_init__(self) -> None:
-        given = {name: value for name, value in vars(self).items() if value is not None}
+        given = sized({name: value for name, value in vars(self).items() if value is not None})
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         for name, value in check_kinds(plain, {f.name: f.type for f in fields(self)}, "a config").items():
             object.__setattr__(self, name, value)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simdist.environment import memory_bytes
 from simdist.errors import ArgumentError, unknown_name
-from simdist.nn import Model, Parts, Shape, gpt, mlp
+from simdist.nn import Model, Parts, Shape, gpt, mlp, published, published_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from simdist.training.config import Config
 
-__all__ = ["Sample", "build", "models", "sample", "shape"]
+__all__ = ["SIZES", "Sample", "build", "kind", "known_models", "models", "sample", "shape", "sized"]
 
 _DRAWN_BYTES = 8
 """Of an initial weight: each matrix is drawn whole and in float64, even if this rank has only a part of it."""
@@ -67,6 +67,33 @@ def shape(config: Config) -> Shape | None:
 def models() -> list[str]:
     """The names of all models."""
     return list(_MODELS)
+
+
+def known_models() -> list[str]:
+    """These, and the names of published sizes, which `sized` replaces."""
+    return [*_MODELS, *published_names()]
+
+
+def kind(name: str) -> str:
+    """The model that a name stands for: gpt, if it is that of published sizes."""
+    return "gpt" if name in published_names() else name
+
+
+def sized(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the sizes of a published model in place of its name; those that are given stay as they are."""
+    name = given.get("model", "")
+    return {**_sizes(published(name)), **given, "model": "gpt"} if name in published_names() else dict(given)
+
+
+def _sizes(shape: Shape) -> dict[str, Any]:
+    same = ("layers", "width", "heads", "vocabulary", "block", "qkv_bias", "qk_norm", "rope_base")
+    settings = {name: getattr(shape, name) for name in (*same, "experts", "top_k", "shared_experts")}
+    settings |= {name: getattr(shape, name) or 0 for name in ("kv_heads", "head_width", "ffn_width")}
+    return settings | {"context_bytes": shape.context, "logits": "tied" if shape.tied else "untied"}
+
+
+SIZES = frozenset(_sizes(published("gpt2")))
+"""The settings that say how large a GPT is."""
 
 
 def build(config: Config, parts: Parts | None = None) -> Model:

@@ -9,6 +9,7 @@ from simdist import toml
 from simdist.errors import ArgumentError
 from simdist.training.config import BRINGING, Config, options
 from simdist.training.methods import PIPELINE
+from simdist.training.models import SIZES, kind
 from simdist.training.option import Per
 
 __all__ = ["merged", "read_toml"]
@@ -20,17 +21,20 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of base, overridden by those of `over`.
 
     Settings that depend on a changed one, as the learning rate depends on the optimizer, become their defaults
-    unless `over` gives them too; so does the method if `over` has a setting that implies one.
+    unless `over` gives them too; so does the method if `over` has a setting that implies one. From one GPT to another
+    these are only their sizes.
     """
     settings: dict[str, Any] = {}
     changed = {name for name in over if name in base and base[name] != over[name]}
     brought = any(name in over and over[name] != base.get(name) for name in BRINGING)
     if brought and base.get("method", PIPELINE) != PIPELINE:  # a pipeline has such settings itself
         changed.add("method")
+    resized = "model" in changed and kind(base["model"]) == kind(over["model"])
     for name, what in options():
+        depends = isinstance(what.default, Per) and what.default.setting in changed
         if name in over:
             settings[name] = over[name]
-        elif name in changed or (isinstance(what.default, Per) and what.default.setting in changed):
+        elif name in changed or (depends and (name in SIZES or not resized)):
             changed.add(name)
         elif name in base:
             settings[name] = base[name]

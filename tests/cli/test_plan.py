@@ -68,6 +68,14 @@ def test_each_way_has_a_command_of_its_own(words):
             assert Config(**given_options(run.parse_args(told[5:]))) == config
 
 
+def test_a_published_model_stays_a_name_in_the_command(capsys):
+    _, out, _ = printed(capsys, "--cluster=h100", "--ranks=2", "--model=gpt2", "--layers=1", "--batch=2", "--pp=1")
+    lines = out.splitlines()
+    assert lines[0].startswith(f"gpt, {124_439_808 - 11 * 7_087_872:,} parameters")  # 12 h² + 13 h a block
+    assert {"--model=gpt2", "--layers=1"} < set(shlex.split(lines[-1]))
+    assert "--width" not in lines[-1]
+
+
 def test_experts_without_numbers_can_be_carried_out_too(capsys, tmp_path):
     _, out, _ = printed(capsys, *SMALL, "--experts=4", "--ep=2", "--micro-batches=1", "--recompute=none")
     words = shlex.split(out.splitlines()[-1])

@@ -8,6 +8,7 @@ from simdist.cluster import preset
 from simdist.errors import ArgumentError
 from simdist.planning import SCHEDULES, ways
 from simdist.planning.space import LONG
+from simdist.training.models import sized
 
 H100 = preset("h100")
 GPT = {"model": "gpt", "layers": 6, "width": 64, "heads": 8, "context_bytes": 32, "global_batch_size": 16}
@@ -114,6 +115,14 @@ def test_long_windows_are_split_both_ways():
     short = long | {"context_bytes": LONG // 2, "tp": 1}
     assert {c.sp for c in found(8, **short)} == {1}
     assert {c.sp for c in found(8, ring_attention=True, **short)} == {2, 4, 8}, "if it is asked for"
+
+
+def test_a_published_model_has_the_ways_of_its_sizes():
+    """Of its experts, and its windows, which are long."""
+    given = {"global_batch_size": 16, "layers": 6, "group": 4096}
+    named = [way[0] for way in ways(given | {"model": "mixtral-8x7b"}, 4, H100)]
+    assert {config.ep for config in named} == {1, 2, 4} == {config.sp for config in named}
+    assert named == [way[0] for way in ways(given | sized({"model": "mixtral-8x7b"} | given), 4, H100)]
 
 
 def test_an_mlp_has_fewer_ways():

@@ -10,8 +10,7 @@ from simdist.planning.told import _bytes, _time, room
 @pytest.mark.parametrize(
     ("held", "words"),
     [
-        (90e9, "it fits: the fullest rank holds 90 GB, and a device has 100 GB"),
-        (99e9, "it fits narrowly, and predictions may be 4% low: the fullest rank holds 99 GB"),
+        (100e9, "it fits: the fullest rank holds 100 GB, and a device has 100 GB"),
         (101e9, "it does not fit: the fullest rank holds 101 GB"),
     ],
 )

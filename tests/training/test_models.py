@@ -1,11 +1,11 @@
 import pytest
 
 from simdist.errors import ArgumentError
-from simdist.nn import Shape
+from simdist.nn import Shape, published, published_names
 from simdist.nn.formulas import num_parameters
 from simdist.parallel.pipeline import modelled_costs
 from simdist.training import Config
-from simdist.training.models import build, models, sample
+from simdist.training.models import build, models, sample, shape
 
 
 @pytest.mark.parametrize("name", models())
@@ -47,3 +47,10 @@ def test_a_sample_tells_what_each_layer_takes(settings):
     took, found = (modelled_costs(model, 2, config.context_bytes + 1) for model in (every, few))
     assert took == [found[layer] for layer in like]
     assert len(found) <= 3 or config.model == "mlp"
+
+
+@pytest.mark.parametrize("name", published_names())
+def test_a_published_models_name_stands_for_its_sizes(name):
+    config = Config(model=name)
+    assert config.model == "gpt"
+    assert shape(config) == published(name)

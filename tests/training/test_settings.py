@@ -34,6 +34,22 @@ def test_a_run_that_goes_on_has_the_method_that_a_new_setting_brings(told, over,
     assert Config(**merged(before, over)).method == method
 
 
+def test_another_size_of_a_gpt_changes_its_sizes_only():
+    run = {"steps": 7, "global_batch_size": 5, "tp": 2, "flash_attention": True}
+    for base in ({"model": "gpt", "layers": 3}, {"model": "llama3-8b", "layers": 3}, {"model": "gpt2"}):
+        assert merged(run | base, {"model": "qwen3-8b"}) == run | {"model": "qwen3-8b"}
+    assert merged(run | {"model": "gpt2", "layers": 3}, {"heads": 6}) == run | {
+        "model": "gpt2",
+        "layers": 3,
+        "heads": 6,
+    }
+    assert merged(run | {"model": "gpt2"}, {"model": "mlp"}) == {"steps": 7, "model": "mlp"}
+    before = {name: value for name, value in vars(Config(model="llama3-8b", steps=7)).items() if value is not None}
+    assert Config(**merged(before, {"model": "llama3-8b"})) == Config(model="llama3-8b", steps=7)
+    assert Config(**merged(before, {"model": "gpt2"})) == Config(model="gpt2", steps=7)
+    assert Config(**merged({"model": "llama3-8b", "layers": 2}, {})).layers == 2
+
+
 @pytest.mark.parametrize("model", models())
 def test_toml_goes_there_and_back_for(tmp_path, model):
     file = tmp_path / "config.toml"

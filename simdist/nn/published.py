@@ -1,0 +1,62 @@
+"""Published: the shapes of models that are known by a name."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from simdist.errors import unknown_name
+from simdist.nn.shape import Shape
+
+__all__ = ["published", "published_names"]
+
+_LLAMA2: dict[str, Any] = {"block": "llama", "tied": False}
+_LLAMA3 = {**_LLAMA2, "kv_heads": 8, "rope_base": 500_000.0}
+_MISTRAL = {**_LLAMA2, "kv_heads": 8}
+_MIXTRAL = {**_MISTRAL, "rope_base": 1e6, "experts": 8, "top_k": 2}
+_QWEN25 = {**_LLAMA2, "qkv_bias": True, "rope_base": 1e6}
+_QWEN3 = {**_LLAMA2, "head_width": 128, "qk_norm": True, "rope_base": 1e6}
+_QWEN3_MOE = {**_QWEN3, "kv_heads": 4, "experts": 128, "top_k": 8}
+
+_PUBLISHED = {
+    # layers, width, heads, context, vocabulary
+    "gpt2": Shape(12, 768, 12, 1024, 50_257),
+    "gpt2-medium": Shape(24, 1024, 16, 1024, 50_257),
+    "gpt2-large": Shape(36, 1280, 20, 1024, 50_257),
+    "gpt2-xl": Shape(48, 1600, 25, 1024, 50_257),
+    "gpt3-175b": Shape(96, 12_288, 96, 2048, 50_257),
+    "llama2-7b": Shape(32, 4096, 32, 4096, 32_000, **_LLAMA2),
+    "llama2-13b": Shape(40, 5120, 40, 4096, 32_000, **_LLAMA2),
+    "llama2-70b": Shape(80, 8192, 64, 4096, 32_000, kv_heads=8, ffn_width=28_672, **_LLAMA2),
+    "llama3-8b": Shape(32, 4096, 32, 8192, 128_256, ffn_width=14_336, **_LLAMA3),
+    "llama3-70b": Shape(80, 8192, 64, 8192, 128_256, ffn_width=28_672, **_LLAMA3),
+    "llama3-405b": Shape(126, 16_384, 128, 8192, 128_256, ffn_width=53_248, **_LLAMA3),
+    "mistral-7b": Shape(32, 4096, 32, 8192, 32_000, ffn_width=14_336, **_MISTRAL),
+    "mixtral-8x7b": Shape(32, 4096, 32, 32_768, 32_000, ffn_width=14_336, **_MIXTRAL),
+    "mixtral-8x22b": Shape(56, 6144, 48, 65_536, 32_000, ffn_width=16_384, **_MIXTRAL),
+    "qwen2.5-7b": Shape(28, 3584, 28, 4096, 152_064, kv_heads=4, ffn_width=18_944, **_QWEN25),
+    "qwen2.5-72b": Shape(80, 8192, 64, 4096, 152_064, kv_heads=8, ffn_width=29_568, **_QWEN25),
+    "qwen3-8b": Shape(36, 4096, 32, 4096, 151_936, kv_heads=8, ffn_width=12_288, **_QWEN3),
+    "qwen3-32b": Shape(64, 5120, 64, 4096, 151_936, kv_heads=8, ffn_width=25_600, **_QWEN3),
+    "qwen3-30b-a3b": Shape(48, 2048, 32, 4096, 151_936, ffn_width=768, **_QWEN3_MOE),
+    "qwen3-235b-a22b": Shape(94, 4096, 64, 4096, 151_936, ffn_width=1536, **_QWEN3_MOE),
+}
+
+
+def published_names() -> Sequence[str]:
+    """The names of all models."""
+    return list(_PUBLISHED)
+
+
+def published(name: str) -> Shape:
+    """The shape of this model: GPT-2's and 3's, and those of Llama, Mistral and Qwen.
+
+    The context is that of most of its training, where longer ones followed. GPT-3's attention, of which every other
+    layer sees only the tokens near it, counts as whole; so does Mistral's. Llama 3 here is 3 and 3.1.
+
+    Raises:
+        UnknownNameError: there is no such model.
+
+    Source: the configurations that come with their weights; for GPT-3, Brown et al. 2020, arXiv 2005.14165, table 2.1.
+    """
+    if name not in _PUBLISHED:
+        raise unknown_name("published model", name, _PUBLISHED)
+    return _PUBLISHED[name]
