@@ -48,8 +48,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
     Raises:
         ArgumentError: nothing is possible, with the first few reasons; or a given feature is not predicted.
     """
-    given = sized(given)
-    check_known(given)
+    check_known(given := sized(given))
     for name, least in _LEAST.items():
         if given.get(name, least) < least:
             raise ArgumentError(f"{name} is {given[name]}; needs at least {least}")
