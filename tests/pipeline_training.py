@@ -32,7 +32,9 @@ MODELS = {
     "mlp": lambda: mlp(context_bytes=3, embedding_width=4, hidden_width=8, hidden_layers=8),
     "gpt": lambda: gpt(Shape(layers=14, width=8, heads=2, context=5, dropout=0.1)),
     "untied": lambda: gpt(Shape(layers=14, width=8, heads=2, context=5, tied=False)),
-    "experts": lambda: gpt(Shape(layers=6, width=8, heads=2, context=5, experts=4, top_k=2, shared_experts=1)),
+    "experts": lambda: gpt(
+        Shape(layers=6, width=8, heads=2, context=5, experts=4, top_k=2, shared_experts=1, dense_layers=2)
+    ),
     "full": lambda: gpt(Shape(layers=6, width=8, heads=2, context=5, dropout=0.1, recompute="full")),
     "selective": lambda: gpt(Shape(layers=6, width=8, heads=2, context=5, dropout=0.1, recompute="selective")),
 }

@@ -39,10 +39,19 @@ def num_parameters(shape: Shape) -> int:
     Models with GPT-2's blocks but rotary positions or ALiBi, such as GPT-NeoX, have no table of places: sh fewer.
 
     By default q and k are h, and f is 4h. With experts a block has hidden and thought E times, and a router hE; with
-    shared experts hidden and thought once more, so many times as wide.
+    shared experts hidden and thought once more, so many times as wide. Dense first blocks have one MLP of their own f.
     """
-    h, q, kv = shape.width, shape.attention_width, shape.kv_width
+    h = shape.width
+    blocks = sum(count * _block_parameters(kind) for kind, count in shape.kinds())
     tables = (1 if shape.tied else 2) * shape.vocabulary
+    if shape.is_llama:
+        return blocks + tables * h + h
+    return blocks + (tables + shape.context) * h + 2 * h
+
+
+def _block_parameters(shape: Shape) -> int:
+    """The parameters of a block."""
+    h, q, kv = shape.width, shape.attention_width, shape.kv_width
     gains = 2 * shape.head_features if shape.qk_norm else 0
     maps, perceptron = 2 * h * (q + kv) + gains, _perceptron_parameters(shape, shape.ffn_features)
     if shape.experts:
@@ -50,14 +59,16 @@ def num_parameters(shape: Shape) -> int:
         perceptron = shape.experts * (perceptron + h) + shared
     if shape.is_llama:
         biases = q + 2 * kv if shape.qkv_bias else 0
-        return shape.layers * (maps + biases + perceptron + 2 * h) + tables * h + h
-    return shape.layers * (maps + 5 * h + q + 2 * kv + perceptron) + (tables + shape.context) * h + 2 * h
+        return maps + biases + perceptron + 2 * h
+    return maps + 5 * h + q + 2 * kv + perceptron
 
 
 def num_active_parameters(shape: Shape) -> int:
     """The number of parameters used by each token: of a block's experts top_k. Mixtral 8x7B: 12.9 of 46.7 billion."""
     idle = shape.experts - shape.top_k if shape.experts else 0
-    return num_parameters(shape) - shape.layers * idle * _perceptron_parameters(shape, shape.ffn_features)
+    return num_parameters(shape) - (shape.layers - shape.dense_layers) * idle * _perceptron_parameters(
+        shape, shape.ffn_features
+    )
 
 
 def _perceptron_parameters(shape: Shape, f: int) -> int:
@@ -79,12 +90,18 @@ def matmul_flops(shape: Shape, sequences: int) -> int:
     models, are 6 B s h f with a gate. With experts, their S slots, full or empty, replace the B s tokens there, and
     the router adds 2 B s h E; each shared expert has all B s tokens.
     """
-    b, s, h, q = sequences, shape.context, shape.width, shape.attention_width
+    blocks = sum(count * _block_flops(kind, sequences) for kind, count in shape.kinds())
+    return blocks + 6 * sequences * shape.context * shape.width * shape.vocabulary
+
+
+def _block_flops(shape: Shape, b: int) -> int:
+    """The operations in the matrix products of a block."""
+    s, h, q = shape.context, shape.width, shape.attention_width
     attention = 4 * b * (num_flash_pairs(s) if shape.flash else num_pairs(s)) * q
     block = 4 * b * s * h * (q + shape.kv_width) + _perceptron_flops(shape, b) + attention
     again = {"none": 0, "selective": 0 if shape.flash else attention, "full": block}[shape.recompute]
     scores = attention // 2 if shape.flash else 0
-    return shape.layers * (3 * block + again + scores) + 6 * b * s * h * shape.vocabulary
+    return 3 * block + again + scores
 
 
 def model_flops(shape: Shape, sequences: float) -> float:
@@ -97,13 +114,17 @@ def model_flops(shape: Shape, sequences: float) -> float:
 
     Source: Chowdhery et al. 2022, arXiv 2204.02311, appendix B, with matrices in place of 6 operations a parameter.
     """
-    s, h, tokens = shape.context, shape.width, sequences * shape.context
+    h, tokens = shape.width, sequences * shape.context
+    return 6 * tokens * (sum(count * _used(kind) for kind, count in shape.kinds()) + h * shape.vocabulary)
+
+
+def _used(shape: Shape) -> int:
+    """The multiplications that a token needs in a block's forward."""
+    h, q = shape.width, shape.attention_width
     perceptron = (3 if shape.is_llama else 2) * h * shape.ffn_features
     if shape.experts:
         perceptron = (shape.top_k + shape.shared_experts) * perceptron + h * shape.experts
-    q = shape.attention_width
-    block = 2 * h * (q + shape.kv_width) + perceptron + 2 * q * s
-    return 6 * tokens * (shape.layers * block + h * shape.vocabulary)
+    return 2 * h * (q + shape.kv_width) + perceptron + 2 * q * shape.context
 
 
 def _perceptron_flops(shape: Shape, b: int) -> int:

@@ -33,6 +33,7 @@ class Kept(NamedTuple):
         num_bytes: its size here.
         paper_bytes: its size in the paper, scaled from the paper's 2 bytes per activation to those here.
         why: the reason for the difference, if there is one.
+        blocks: how many blocks hold one; 1 around the blocks.
     """
 
     layer: str
@@ -40,6 +41,7 @@ class Kept(NamedTuple):
     num_bytes: int
     paper_bytes: int
     why: str = ""
+    blocks: int = 1
 
 
 class Cut(NamedTuple):
@@ -72,10 +74,10 @@ _WHOLE = Cut()
 
 
 def activations(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> list[Kept]:
-    """What forward keeps for backward, for a batch of full-length sequences: in one block, and around the blocks.
+    """What forward keeps for backward, for a batch of full-length sequences: in a block of each kind, and around the
+    blocks.
 
-    An array that two layers keep is one entry. Entries of a block count `shape.layers` times. The targets, a byte per
-    token, are left out, as they are in the ledger.
+    An array that two layers keep is one entry. The targets, a byte per token, are left out, as they are in the ledger.
 
     Args:
         itemsize: of weights and activations, in bytes.
@@ -84,7 +86,13 @@ def activations(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHO
     Source: the paper's bytes, Korthikanti et al. 2022, arXiv 2205.05198, sections 4.1 to 4.3; where texts are
     cut, for one rank's tokens.
     """
-    return [*_block(shape, sequences, itemsize, shape.recompute, cut), *_around(shape, sequences, itemsize, cut)]
+    b, e = sequences, itemsize
+    blocks = [
+        kept._replace(blocks=count)
+        for kind, count in shape.kinds()
+        for kept in _block(kind, b, e, shape.recompute, cut)
+    ]
+    return [*blocks, *_around(shape, b, e, cut)]
 
 
 def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]:
@@ -236,44 +244,50 @@ def _around(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
 
 def activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> int:
     """The bytes kept at the end of forward, in all blocks and around them. Arguments as for `activations`."""
-    kept = activations(shape, sequences, itemsize, cut)
-    return sum(each.num_bytes * (shape.layers if each.layer.startswith(".") else 1) for each in kept)
+    return sum(kept.num_bytes * kept.blocks for kept in activations(shape, sequences, itemsize, cut))
 
 
 def paper_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> tuple[int, int]:
-    """The bytes that the paper's model keeps in a block, and around all blocks. Arguments as for `activations`."""
-    block, around = 0, 0
-    for kept in activations(shape, sequences, itemsize, cut):
-        if kept.layer.startswith("."):
-            block += kept.paper_bytes
-        else:
-            around += kept.paper_bytes
-    return block, around
+    """The bytes that the paper's model keeps in a block, and around all blocks. Arguments as for `activations`.
+
+    Of blocks of several kinds, which papers do not have, it is one of the last.
+    """
+    b, e = sequences, itemsize
+    kinds = shape.kinds()
+    block, around = _block(kinds[-1][0], b, e, shape.recompute, cut), _around(shape, b, e, cut)
+    return sum(kept.paper_bytes for kept in block), sum(kept.paper_bytes for kept in around)
 
 
 def peak_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> int:
     """The most bytes held at any moment of forward and backward. Arguments as for `activations`.
 
     Without recomputation the peak is at the end of forward. Recomputed arrays add to what is still kept when
-    backward reaches the last block; the layers after it are free by then, but the loss keeps its probabilities
-    until backward returns:
+    backward reaches the last block, or the last of those before it that are of another kind; the layers after it are
+    free by then, but the loss keeps its probabilities until backward returns:
 
-        full          all blocks' inputs, and all that the last block keeps without recomputation
-        selective     the last block up to its attention, and the scores; or the end of forward, if the rest of that
+        full          the inputs of the blocks up to this one, and all that it keeps without recomputation
+        selective     the blocks up to this one's attention, and the scores; or the end of forward, if the rest of that
                       block and the layers after it hold more than the scores
     """
     b, e = sequences, itemsize
-    over = activation_bytes(shape, b, e, cut)
+    peak = held = activation_bytes(shape, b, e, cut)
     if shape.recompute == "none" or not shape.layers:
-        return over
-    block = _block(shape, b, e, shape.recompute, cut)
-    after = _total(k for k in _around(shape, b, e, cut) if k.layer in ("norm", "logits"))
+        return peak
+    held -= _total(kept for kept in _around(shape, b, e, cut) if kept.layer in ("norm", "logits"))
+    for kind, count in reversed(shape.kinds()):
+        block = _block(kind, b, e, shape.recompute, cut)
+        peak = max(peak, held + (_recomputed(kind, block, b, e, cut) if count else 0))
+        held -= count * _total(block)
+    return peak
+
+
+def _recomputed(shape: Shape, block: list[Kept], b: int, e: int, cut: Cut) -> int:
+    """The bytes that a block's backward adds to what was kept, at the most."""
     if shape.recompute == "full":
-        return over - after + _total(_block(shape, b, e, "none", cut))
+        return _total(_block(shape, b, e, "none", cut))
     # The input of `.attended` is attention's output.
     looking = (".norm1", ".qkv", ".qk_norm", ".attention", ".attended")
-    before = _total(k for k in block if k.layer in looking)
-    return over - after - _total(block) + max(after + _total(block), before + _total(_scores(shape, b, e, cut)))
+    return _total(_scores(shape, b, e, cut)) - _total(kept for kept in block if kept.layer not in looking)
 
 
 def _total(kept: Iterable[Kept]) -> int:

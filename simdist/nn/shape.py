@@ -1,6 +1,6 @@
 """Shape: the sizes of a GPT."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simdist.errors import ArgumentError, unknown_name
 from simdist.nn.functional.rotary import ROPE_BASE
@@ -46,6 +46,8 @@ class Shape:
             see `Experts`.
         top_k: the number of experts per token.
         shared_experts: so many more that all tokens go to, as one MLP of their size together.
+        dense_layers: how many blocks come first that have one MLP for all tokens instead of experts.
+        dense_ffn_width: the size inside that MLP; if None, that of an expert.
         capacity_factor: the experts' slots, as a multiple of what even loads need.
         alpha: the weight of the auxiliary load-balancing loss.
         group: tokens that share slots, a divisor of the context; all of a text if not given.
@@ -77,6 +79,8 @@ class Shape:
     experts: int = 0
     top_k: int = 1
     shared_experts: int = 0
+    dense_layers: int = 0
+    dense_ffn_width: int | None = None
     capacity_factor: float = 1.25
     alpha: float = 0.01
     group: int | None = None
@@ -94,6 +98,12 @@ class Shape:
         if self.shared_experts < 0 or (self.shared_experts and not self.experts):
             have = f"shared_experts is {self.shared_experts} and experts is {self.experts}"
             raise ArgumentError(f"{have}; needs at least 0, and 0 without experts")
+        if not 0 <= self.dense_layers <= (self.layers if self.experts else 0):
+            have = f"dense_layers is {self.dense_layers}, layers {self.layers} and experts {self.experts}"
+            raise ArgumentError(f"{have}; needs from 0 to the layers, and 0 without experts")
+        if self.dense_ffn_width is not None and (self.dense_ffn_width < 1 or not self.dense_layers):
+            have = f"dense_ffn_width is {self.dense_ffn_width} and dense_layers is {self.dense_layers}"
+            raise ArgumentError(f"{have}; needs at least 1 of both")
         if self.group is not None and (self.group < 1 or self.context % self.group):
             raise ArgumentError(f"group is {self.group} and context is {self.context}; needs a divisor of the context")
         if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
@@ -112,6 +122,18 @@ class Shape:
                 f"{own if self.head_width is None else f'head_width is {self.head_width}'}; blocks of llama turn pairs "
                 "of features: needs an even number of them a head"
             )
+
+    def kinds(self) -> list[tuple["Shape", int]]:
+        """The kinds of blocks from first to last: a shape of which every block is so, and how many of these there are.
+
+        Shapes of several kinds have their dense blocks first, then those with experts.
+        """
+        if not self.dense_layers:
+            return [(self, self.layers)]
+        dense = replace(self, experts=0, shared_experts=0, dense_layers=0, dense_ffn_width=None)
+        first = replace(dense, ffn_width=self.dense_ffn_width or self.ffn_width)
+        rest = replace(self, dense_layers=0, dense_ffn_width=None)
+        return [(first, self.dense_layers), (rest, self.layers - self.dense_layers)]
 
     @property
     def is_llama(self) -> bool:

@@ -53,7 +53,8 @@ def check_cut(
     check_even("heads", shape.heads, "tp", tp)
     if shape.num_kv_heads < shape.heads:
         check_even("heads of keys and values", shape.num_kv_heads, "tp", tp)
-    check_even("features inside a perceptron", shape.ffn_features, "tp", tp)
+    for kind, _ in shape.kinds():
+        check_even("features inside a perceptron", kind.ffn_features, "tp", tp)
     check_even("entries of the vocabulary", shape.vocabulary, "tp", tp)
     if attention == "ulysses":
         what = "heads" if shape.num_kv_heads == shape.heads else "heads of keys and values"

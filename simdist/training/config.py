@@ -90,6 +90,8 @@ class Config:
     experts: int = option("model", Per("model", gpt=0), "expert MLPs in a block, of which a token goes to top_k")
     top_k: int = option("model", Per("model", gpt=1), "experts for each token", least=1)
     shared_experts: int = option("model", Per("model", gpt=0), "more experts in a block, which all tokens go to")
+    dense_layers: int = option("model", Per("model", gpt=0), "blocks before those with experts, with one MLP each")
+    dense_ffn_width: int = option("model", Per("model", gpt=0), "size inside that MLP; 0 for an expert's")
     capacity_factor: float = option(
         "model", Per("model", gpt=1.25), "slots of the experts; 1 is enough for even loads", above=True
     )

@@ -46,6 +46,8 @@ def _shape(config: Config) -> Shape:
         experts=config.experts,
         top_k=config.top_k,
         shared_experts=config.shared_experts,
+        dense_layers=config.dense_layers,
+        dense_ffn_width=config.dense_ffn_width or None,
         capacity_factor=config.capacity_factor,
         alpha=config.balance,
         group=config.group or None,
@@ -87,8 +89,9 @@ def sized(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sizes(shape: Shape) -> dict[str, Any]:
     same = ("layers", "width", "heads", "vocabulary", "block", "qkv_bias", "qk_norm", "rope_base")
-    settings = {name: getattr(shape, name) for name in (*same, "experts", "top_k", "shared_experts")}
-    settings |= {name: getattr(shape, name) or 0 for name in ("kv_heads", "head_width", "ffn_width")}
+    mixture = ("experts", "top_k", "shared_experts", "dense_layers")
+    settings = {name: getattr(shape, name) for name in (*same, *mixture)}
+    settings |= {name: getattr(shape, name) or 0 for name in ("kv_heads", "head_width", "ffn_width", "dense_ffn_width")}
     return settings | {"context_bytes": shape.context, "logits": "tied" if shape.tied else "untied"}
 
 
@@ -132,7 +135,7 @@ class Sample(NamedTuple):
 
 
 def sample(config: Config, parts: Parts | None = None) -> Sample:
-    """A sample of the model that a config asks for. Of a GPT, whose blocks are all alike, it has one block.
+    """A sample of the model that a config asks for. Of a GPT it has one block of each kind.
 
         embedding | block0 | block1 | block2 | logits        like 0 1 1 1 2 of        embedding | block0 | logits
 
@@ -143,4 +146,7 @@ def sample(config: Config, parts: Parts | None = None) -> Sample:
     if size is None or not size.layers:
         model = build(config, parts)
         return Sample(model, list(range(len(model.layers.layers))))
-    return Sample(gpt(replace(size, layers=1), parts), [0, *[1] * size.layers, 2])
+    counts = [count for _, count in size.kinds() if count]
+    small = replace(size, layers=len(counts), dense_layers=min(size.dense_layers, 1))
+    blocks = [1 + kind for kind, count in enumerate(counts) for _ in range(count)]
+    return Sample(gpt(small, parts), [0, *blocks, 1 + len(counts)])

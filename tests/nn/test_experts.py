@@ -277,6 +277,21 @@ def test_shared_experts_are_an_mlp_beside_the_others():
     assert model.forward(batch)[0] == apart.forward(batch)[0]
 
 
+def test_dense_blocks_are_those_of_a_model_without_experts():
+    """They come first; with the logits' place they give the same, whatever the blocks after them are."""
+    shape = replace(SHARED, layers=3, dense_layers=2, dense_ffn_width=14)
+    assert [(kind.experts, kind.ffn_features, count) for kind, count in shape.kinds()] == [(0, 14, 2), (4, 10, 1)]
+    model = bound(shape)
+    plain = bound(replace(shape, experts=0, shared_experts=0, dense_layers=0, dense_ffn_width=None, ffn_width=14))
+    names = {name for name in (p.name for p in model.parameters) if name.startswith(("block0", "block1"))}
+    assert names == {name for name in (p.name for p in plain.parameters) if name.startswith(("block0", "block1"))}
+    assert any(p.name.startswith("block2.experts") for p in model.parameters)
+    x, y = (next(iter(m.layers.layers)).forward(windows(3, shape)[:, :-1])[0] for m in (model, plain))
+    for i in (1, 2):
+        x, y = (m.layers.layers[i].forward(z)[0] for m, z in ((model, x), (plain, y)))
+    np.testing.assert_array_equal(x, y)
+
+
 def test_shapes_that_are_impossible():
     with pytest.raises(ArgumentError, match="top_k is 3 and experts is 2"):
         Shape(1, 8, 2, 6, experts=2, top_k=3)
@@ -286,5 +301,11 @@ def test_shapes_that_are_impossible():
         Shape(1, 8, 2, 6, experts=2, shared_experts=-1)
     with pytest.raises(ArgumentError, match="shared_experts is 1 and experts is 0; needs at least 0, and 0 without"):
         Shape(1, 8, 2, 6, shared_experts=1)
+    for wrong in ({"dense_layers": 2}, {"dense_layers": -1}, {"dense_layers": 1, "experts": 0}):
+        with pytest.raises(ArgumentError, match="dense_layers is .*needs from 0 to the layers, and 0 without experts"):
+            Shape(1, 8, 2, 6, **{"experts": 2} | wrong)
+    for wrong in ({"dense_layers": 0}, {"dense_ffn_width": 0}):
+        with pytest.raises(ArgumentError, match="dense_ffn_width is .* and dense_layers is .*; needs at least 1 of"):
+            Shape(1, 8, 2, 6, experts=2, **{"dense_layers": 1, "dense_ffn_width": 5} | wrong)
     with pytest.raises(ArgumentError, match="experts is -1"):
         Shape(1, 8, 2, 6, experts=-1)

@@ -18,7 +18,17 @@ from simdist.parallel.parts import ATTENTIONS, MeshParts
 
 virtual = VirtualRanks()  # for what real ranks need not repeat
 EXPERTS = replace(
-    SHAPE, width=24, heads=4, experts=4, top_k=2, capacity_factor=1.0, alpha=0.1, group=3, shared_experts=1
+    SHAPE,
+    width=24,
+    heads=4,
+    experts=4,
+    top_k=2,
+    capacity_factor=1.0,
+    alpha=0.1,
+    group=3,
+    shared_experts=1,
+    dense_layers=1,
+    dense_ffn_width=36,
 )
 every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
 

@@ -186,8 +186,9 @@ def test_where_the_time_goes():
     assert hidden.gradients_s < after.gradients_s
 
 
-def test_experts_take_no_more_than_predicted():
-    config = Config(**settings({"experts": 4, "ep": 2, "tp": 2, "top_k": 2}))
+@pytest.mark.parametrize("dense", [{}, {"dense_layers": 1, "dense_ffn_width": 4096}], ids=["experts", "dense first"])
+def test_experts_take_no_more_than_predicted(dense):
+    config = Config(**settings({"experts": 4, "ep": 2, "tp": 2, "top_k": 2} | dense))
     plan, took = planned(config, Workbench(HALVES, 8)), execute(config, Workbench(HALVES, 8))
     assert plan.step.seconds == pytest.approx(took.seconds, rel=0.05)
 

@@ -27,6 +27,7 @@ MESHES = [
     ({"sp": 2, "tp": 2, "ulysses": True}, 4),
 ]
 EXPERTS = {"experts": 4, "top_k": 2, "group": 3, "capacity_factor": 1.0, "shared_experts": 1}
+EXPERTS |= {"dense_layers": 1, "dense_ffn_width": 24}
 ENOUGH = EXPERTS | {"capacity_factor": 4.0}  # of what is dropped nothing is kept, either
 LLAMA = {"block": "llama", "kv_heads": 2, "head_width": 6, "ffn_width": 24, "qkv_bias": True}
 LLAMA |= {"qk_norm": True, "rope_base": 100.0}
@@ -117,7 +118,8 @@ def test_the_experts_own_loss_is_told_apart(spmd, settings):
         spmd(run, 1, settings | EXPERTS | {"balance": balance, "learning_rate": 1e-300}) for balance in (0.5, 0.0)
     )
     assert [line[:3] for line in lines] == [line[:3] for line in without]
-    assert all(0.5 * GPT["layers"] < line[-1] < GPT["layers"] for line in lines)
+    with_experts = GPT["layers"] - EXPERTS["dense_layers"]
+    assert all(0.5 * with_experts < line[-1] < with_experts for line in lines)
     assert not any(line[-1] for line in without)
 
 

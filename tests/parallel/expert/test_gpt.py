@@ -28,7 +28,8 @@ SWITCH = replace(SMALL, experts=8, top_k=1, capacity_factor=1.0)
 GSHARD = replace(SMALL, experts=8, top_k=2, capacity_factor=1.0)
 MIXTRAL = replace(GSHARD, block="llama", ffn_width=20)
 SHARED = replace(MIXTRAL, shared_experts=2)
-KINDS = {"enough": ENOUGH, "switch": SWITCH, "gshard": GSHARD, "shared": SHARED}
+DENSE = replace(SHARED, dense_layers=1, dense_ffn_width=40)
+KINDS = {"enough": ENOUGH, "switch": SWITCH, "gshard": GSHARD, "shared": SHARED, "dense first": DENSE}
 kinds = pytest.mark.parametrize("shape", KINDS.values(), ids=KINDS)
 
 
@@ -100,7 +101,7 @@ def test_where_ranks_have_some_tokens_of_each_text(spmd, sizes, options):
     ids=str,
 )
 def test_with_gates(spmd, sizes, options):
-    check(spmd, sizes, replace(SHARED, group=3), **options)
+    check(spmd, sizes, replace(DENSE, group=3), **options)
 
 
 @pytest.mark.parametrize("recompute", ["selective", "full"])
@@ -165,7 +166,7 @@ def routed(shape, ep):
 @pytest.mark.parametrize("ep", [2, 4, 8])
 def test_loads_on_the_record_are_those_of_one_rank(shape, ep):
     one, many = routed(shape, 1), routed(shape, ep)
-    assert list(one) == list(many) == ["block0.experts", "block1.experts"]
+    assert list(one) == list(many) == [f"block{i}.experts" for i in range(shape.dense_layers, 2)]
     for name, expected in one.items():
         found = many[name]
         assert (found.asked, found.dropped) == (expected.asked, expected.dropped)
