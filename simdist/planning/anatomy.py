@@ -63,12 +63,12 @@ def anatomy(config: Config, cluster: Cluster, num_windows: int) -> Anatomy:
         layers = model.layers.layers
         each = [slice(k, k + 1) for k in range(len(layers))]
         took = footprints(model, each, num_windows, config.context_bytes + 1, dtype, comm.clock)
-        blocks = len(like) - len(layers) + 1
         weights = [
-            _renamed([Weight(p.name, p.size) for p in layers[k].parameters], place - 1) for place, k in enumerate(like)
+            tuple(Weight(_renamed(p.name, k, place), p.size) for p in layers[k].parameters)
+            for place, k in enumerate(like)
         ]
         spread = parts.spread() if parts else None
-        sums = [(_along(mesh, group), _of_all(names, blocks)) for group, names in (spread.sums if spread else ())]
+        sums = [(_along(mesh, group), _of_all(names, like)) for group, names in (spread.sums if spread else ())]
         return Anatomy([took[k] for k in like], weights, sums)
 
     ranks = axes["tp"] * axes["sp"] * axes["ep"]
@@ -81,17 +81,21 @@ def _along(mesh: Mesh, group: Communicator) -> tuple[str, ...]:
     return tuple(axis for axis in CUTTING if set(getattr(mesh, axis).ranks) <= set(group.ranks))
 
 
-_SAMPLE = "block0."
+def _of_all(names: frozenset[str], like: Sequence[int]) -> frozenset[str]:
+    """The names in the whole model of weights in the sample."""
+    return frozenset(
+        _renamed(name, k, place)
+        for name in names
+        for place, k in enumerate(like)
+        if name.startswith(_block(k)) or not name.startswith("block")
+    )
 
 
-def _renamed(weights: Sequence[Weight], block: int) -> tuple[Weight, ...]:
-    """The weights of the sample's block, renamed as those of this block."""
-    return tuple(weight._replace(name=_name(weight.name, block)) for weight in weights)
+def _renamed(name: str, k: int, place: int) -> str:
+    """The name of a weight in the sample's layer k, if that stands for the layer of the whole at this place."""
+    return _block(place) + name.removeprefix(_block(k)) if name.startswith(_block(k)) else name
 
 
-def _of_all(names: frozenset[str], blocks: int) -> frozenset[str]:
-    return frozenset(_name(name, block) for name in names for block in range(blocks))
-
-
-def _name(name: str, block: int) -> str:
-    return f"block{block}.{name.removeprefix(_SAMPLE)}" if name.startswith(_SAMPLE) else name
+def _block(layer: int) -> str:
+    """What the names in a block begin with; the embedding comes before the first."""
+    return f"block{layer - 1}."

@@ -191,6 +191,8 @@ def test_experts_take_no_more_than_predicted(dense):
     config = Config(**settings({"experts": 4, "ep": 2, "tp": 2, "top_k": 2} | dense))
     plan, took = planned(config, Workbench(HALVES, 8)), execute(config, Workbench(HALVES, 8))
     assert plan.step.seconds == pytest.approx(took.seconds, rel=0.05)
+    for category in ("parameters", "gradients", "optimizer state", "activations"):
+        assert plan.memory[category] == took.memory[0][category], category
 
 
 def test_computing_is_what_is_left_without_messages():
