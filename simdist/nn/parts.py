@@ -138,6 +138,7 @@ def attention_layer(
     groups: int | None = None,
     recompute: bool = False,
     flash: bool = False,
+    value_width: int | None = None,
 ) -> Layer:
     """The attention of a block: see `Attention`.
 
@@ -145,7 +146,7 @@ def attention_layer(
         recompute: whether backward recomputes its activations instead of keeping them.
         flash: whether it works tile by tile; it then recomputes its scores anyway, and `recompute` has no effect.
     """
-    layer = Attention(name, heads, dropout, first_head, groups, flash)
+    layer = Attention(name, heads, dropout, first_head, groups, flash, value_width=value_width)
     return Recompute(layer) if recompute and not flash else layer
 
 

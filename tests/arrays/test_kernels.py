@@ -108,45 +108,47 @@ def test_cross_entropy(made, first):
 @pytest.mark.parametrize("drop", [False, True])
 @pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_attention(made, long, drop, groups, monkeypatch):
+@pytest.mark.parametrize("w", [5, 3, 8])
+def test_attention(made, long, drop, groups, w, monkeypatch):
     from simdist.arrays.kernels import attention
 
     if long:
         monkeypatch.setattr(attention, "_LONGEST", 4)
         monkeypatch.setattr(attention, "_TILE", 4)
     make, tolerance = made
-    n, t, h, d = 2, 9, 4, 5
-    qkv, dy = make(n, t, (h + 2 * groups) * d), make(n, t, h * d)
+    n, t, h, e = 2, 9, 4, 5
+    qkv, dy = make(n, t, h * e + groups * (e + w)), make(n, t, h * w)
     keep = np.random.default_rng(4).random((n, h, t, t)) > 0.3 if drop else None
-    y, p = heads.attention(qkv, h, keep, 0.3, groups)
-    dqkv = heads.attention_backward(qkv, y, p, dy, keep, 0.3)
+    y, p = heads.attention(qkv, h, keep, 0.3, groups, w)
+    dqkv = heads.attention_backward(qkv, y, p, dy, keep, 0.3, groups)
     a, da = on(qkv, dy)
     kept = None if keep is None else moved(keep, a)
-    z, q = f.attention(a, h, kept, 0.3, groups)
+    z, q = f.attention(a, h, kept, 0.3, groups, w)
     assert q[0].ndim == (3 if long else 4)
     assert same(y, z, tolerance)
-    assert same(dqkv, f.attention_backward(a, z, q, da, kept, 0.3), 2 * tolerance)
+    assert same(dqkv, f.attention_backward(a, z, q, da, kept, 0.3, groups), 2 * tolerance)
 
 
 @pytest.mark.parametrize("drop", [False, True])
 @pytest.mark.parametrize("tile", [4, 16])
 @pytest.mark.parametrize("groups", [1, 4])
-def test_flash_attention(made, tile, drop, groups, monkeypatch):
+@pytest.mark.parametrize("w", [None, 3])
+def test_flash_attention(made, tile, drop, groups, w, monkeypatch):
     from simdist.arrays.kernels import attention
 
     monkeypatch.setattr(attention, "_TILE", tile)
     make, tolerance = made
-    n, t, h, d = 2, 9, 4, 5
-    qkv, dy = make(n, t, (h + 2 * groups) * d), make(n, t, h * d)
+    n, t, h, e = 2, 9, 4, 5
+    qkv, dy = make(n, t, h * e + groups * (e + (w or e))), make(n, t, h * (w or e))
     mask = np.random.default_rng(4).random((n, h, t, t)) > 0.3
     keep = (lambda samples, keys, queries: mask[samples, :, keys, queries]) if drop else None
-    y, lse = f.flash_attention(qkv, h, keep, 0.3, groups)
-    dqkv = f.flash_attention_backward(qkv, y, lse, dy, keep, 0.3)
+    y, lse = f.flash_attention(qkv, h, keep, 0.3, groups, w)
+    dqkv = f.flash_attention_backward(qkv, y, lse, dy, keep, 0.3, groups)
     a, da = on(qkv, dy)
     kept = (lambda *tile: moved(keep(*tile), a)) if drop else None
-    z, found = f.flash_attention(a, h, kept, 0.3, groups)
+    z, found = f.flash_attention(a, h, kept, 0.3, groups, w)
     assert same((y, lse), (z, found), tolerance)
-    assert same(dqkv, f.flash_attention_backward(a, z, found, da, kept, 0.3), 2 * tolerance)
+    assert same(dqkv, f.flash_attention_backward(a, z, found, da, kept, 0.3, groups), 2 * tolerance)
 
 
 def test_gradient_of_a_table(made):

@@ -97,7 +97,7 @@ def test_of_memory_only_what_goes_in_and_comes_out():
     for t in (64, 640):
         x, dy = inputs(t, 4, 2, 256, np.float32)
         (y, lse), forward = charged(lambda x=x: f.flash_attention(x, 4, groups=2))
-        _, backward = charged(lambda x=x, y=y, lse=lse, dy=dy: f.flash_attention_backward(x, y, lse, dy))
+        _, backward = charged(lambda x=x, y=y, lse=lse, dy=dy: f.flash_attention_backward(x, y, lse, dy, groups=2))
         assert forward.bytes == x.nbytes + y.nbytes + lse.nbytes
         assert backward.bytes == 2 * x.nbytes + 2 * y.nbytes + lse.nbytes
         product = 2 * 2 * 4 * 256 * flash.num_flash_pairs(t)

@@ -185,7 +185,7 @@ def test_of_no_samples(made):
         assert y.size == 0
     y, p = f.attention(qkv, 4, groups=1)
     assert y.shape == (0, 5, 16)
-    assert f.attention_backward(qkv, y, p, y).shape == qkv.shape
+    assert f.attention_backward(qkv, y, p, y, groups=1).shape == qkv.shape
 
 
 def test_rotary_takes_a_place_for_each_token():
@@ -202,7 +202,7 @@ def test_shared_keys_and_values_are_charged_as_those_of_each_head():
         qkv = np.ones((2, 6, (4 + 2 * groups) * 4), np.float16)
         with metered(meter := Meter()):
             y, p = f.attention(qkv, 4, groups=groups)
-            f.attention_backward(qkv, y, p, y)
+            f.attention_backward(qkv, y, p, y, groups=groups)
         return meter.flops, meter.bytes
 
     (alone, num_bytes), shared = flops_and_bytes(4), flops_and_bytes(2)
@@ -226,30 +226,36 @@ def test_layer_norm():
     near(dbias, 1 + slope(value, bias))
 
 
-def plain_attention(qkv, heads, keep, share):
+def plain_attention(qkv, heads, keep, share, e, w):
     """As the paper writes it, a head and a query at a time."""
-    n, t, width = qkv.shape
-    d = width // (3 * heads)
-    split, y = qkv.reshape(n, t, heads, 3, d), np.zeros((n, t, heads, d))
+    n, t, _ = qkv.shape
+    split, y = qkv.reshape(n, t, heads, 2 * e + w), np.zeros((n, t, heads, w))
+    q, k, v = split[..., :e], split[..., e : 2 * e], split[..., 2 * e :]
     for i, h, query in np.ndindex(n, heads, t):
-        scores = np.array([split[i, query, h, 0] @ split[i, key, h, 1] for key in range(query + 1)]) / math.sqrt(d)
+        scores = np.array([q[i, query, h] @ k[i, key, h] for key in range(query + 1)]) / math.sqrt(e)
         p = np.exp(scores) / np.exp(scores).sum()
         if keep is not None:
             p = p * keep[i, h, : query + 1, query] / (1 - share)
-        y[i, query, h] = p @ split[i, : query + 1, h, 2]
-    return y.reshape(n, t, heads * d)
+        y[i, query, h] = p @ v[i, : query + 1, h]
+    return y.reshape(n, t, heads * w)
 
 
 @pytest.mark.parametrize(("n", "t", "heads"), [(2, 4, 3), (1, 130, 1)], ids=["one tile", "three tiles"])
 @pytest.mark.parametrize("share", [0.0, 0.3])
-def test_attention(share, n, t, heads):
-    qkv, weigh = RNG.normal(size=(n, t, 6 * heads)), RNG.normal(size=(n, t, 2 * heads))
+@pytest.mark.parametrize("w", [None, 1, 3])
+def test_attention(w, share, n, t, heads):
+    e, wide = 2, w or 2
+    qkv, weigh = RNG.normal(size=(n, t, (2 * e + wide) * heads)), RNG.normal(size=(n, t, wide * heads))
     keep = RNG.random((n, heads, t, t)) >= share if share else None
-    y, p = f.attention(qkv, heads, keep, share)
-    near(y, plain_attention(qkv, heads, keep, share))
+    y, p = f.attention(qkv, heads, keep, share, value_width=w)
+    near(y, plain_attention(qkv, heads, keep, share, e, wide))
     near(np.concatenate([tile.sum(axis=2) for tile in p], axis=-1), np.ones((n, heads, t)))
     dqkv = f.attention_backward(qkv, y, p, weigh, keep, share)
-    near(dqkv, slope(lambda: float((f.attention(qkv, heads, keep, share)[0] * weigh).sum()), qkv))
+
+    def value():
+        return float((f.attention(qkv, heads, keep, share, value_width=w)[0] * weigh).sum())
+
+    near(dqkv, slope(value, qkv))
 
 
 def test_dropout_and_its_backward():
@@ -329,7 +335,13 @@ TOKENS, ROWS = np.zeros((2, 3), np.uint8), np.arange(2)
         (f.dropout, (X, KEEP, 0.5), 2 * 24),
         (f.kept, (X.shape, X, 1, (ROWS, np.arange(3)), 0, 0.5), 9 * 24),
         (f.attention, (QKV, 2), 2 * (2 * 2 * 2 * 9 * 2) + 7 * 36),
+        (f.attention, (QKV, 2, None, 0.0, 1, 6), 2 * 2 * 2 * 9 * (2 + 6) + 7 * 36),
         (f.attention_backward, (QKV, Y, (P,), Y), 4 * (2 * 2 * 2 * 9 * 2) + 3 * 36 + 2 * 24),
+        (
+            f.attention_backward,
+            (QKV, np.ones((2, 3, 12)), (P,), np.ones((2, 3, 12)), None, 0.0, 1),
+            2 * (2 * 2 * 2 * 9 * (2 + 6)) + 3 * 36 + 2 * 72 + 24 + 72,
+        ),
         (f.cross_entropy, (np.ones((6, 5)), np.zeros(6, int)), 5 * 30),
         (f.cross_entropy_backward, (np.ones((6, 5)), np.zeros(6, int), 1.0), 30),
     ],

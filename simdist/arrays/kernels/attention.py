@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays.kernels.matmul import matmul
+from simdist.arrays.kernels.qkv import joined, joined_qkv, room_for, split, split_qkv
 from simdist.arrays.kernels.source import THREADS, compiled
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
@@ -84,7 +85,12 @@ extern "C" __global__ void dot(const T* y, const T* dy, A* sums, long long rows,
 
 
 def attention(
-    qkv: Any, heads: int, keep: Any = None, share: float = 0.0, groups: int | None = None
+    qkv: Any,
+    heads: int,
+    keep: Any = None,
+    share: float = 0.0,
+    groups: int | None = None,
+    value_width: int | None = None,
 ) -> tuple[Any, tuple[Any, ...]]:
     """See `simdist.nn.functional`.
 
@@ -92,56 +98,82 @@ def attention(
         y; and p before dropout, shape (n, h, t, t), or for long texts lse, shape (n, h, t).
     """
     t = qkv.shape[1]
-    y, lse, p = _attend(qkv, heads, groups or heads, _TILE if t > _LONGEST else t, _of(keep), share)
+    given = split_qkv(qkv, heads, groups or heads, value_width)
+    y, lse, p = _attend(given, _TILE if t > _LONGEST else t, _of(keep), share)
     return y, ((lse,) if t > _LONGEST else (p,))
 
 
 def flash_attention(
-    qkv: Any, heads: int, keep: Any = None, share: float = 0.0, groups: int | None = None
+    qkv: Any,
+    heads: int,
+    keep: Any = None,
+    share: float = 0.0,
+    groups: int | None = None,
+    value_width: int | None = None,
 ) -> tuple[Any, Any]:
     """See `simdist.nn.functional`. Tiles of scores pass through the device's memory between kernels."""
-    return _attend(qkv, heads, groups or heads, _TILE, keep and partial(keep, slice(0, len(qkv))), share)[:2]
+    given = split_qkv(qkv, heads, groups or heads, value_width)
+    return _attend(given, _TILE, keep and partial(keep, slice(0, len(qkv))), share)[:2]
 
 
 def _attend(
-    qkv: Any, heads: int, groups: int, tile: int, keep: Callable[[slice, slice], Any] | None, share: float
+    qkv: tuple[Any, Any, Any], tile: int, keep: Callable[[slice, slice], Any] | None, share: float
 ) -> tuple[Any, Any, Any]:
     """y, lse, and the probabilities of the last tile, `tile` queries at a time; keep(keys, queries) returns a mask."""
-    n, t, _ = qkv.shape
-    q, k, v = _split_qkv(qkv, heads, groups)
-    y, lse = np.empty_like(q), np.empty_like(q, shape=(n, heads, t), dtype=working_dtype(qkv.dtype))
+    q, k, v = qkv
+    y, lse = np.empty_like(v), np.empty_like(q, shape=q.shape[:-1], dtype=working_dtype(q.dtype))
     p = None
-    for queries, keys in _tiles(t, tile):
+    for queries, keys in _tiles(q.shape[2], tile):
         p = _columns("softmax", _scores(k[:, :, keys], q[:, :, queries]), q, lse, queries)
         w = p if keep is None else _dropped(p, keep(keys, queries), share)
         y[:, :, queries] = matmul(w.swapaxes(-1, -2), v[:, :, keys])
-    _charge(q, 2, 7 + 2 * (keep is not None))
-    return _joined(y), lse, p
+    _charge(q, v, (1, 1), 7 + 2 * (keep is not None))
+    return joined(y), lse, p
 
 
-def attention_backward(qkv: Any, y: Any, p: tuple[Any, ...], dy: Any, keep: Any = None, share: float = 0.0) -> Any:
+def attention_backward(
+    qkv: Any,
+    y: Any,
+    p: tuple[Any, ...],
+    dy: Any,
+    keep: Any = None,
+    share: float = 0.0,
+    groups: int | None = None,
+) -> Any:
     """See `simdist.nn.functional`; p is from `attention` in this file."""
-    return _attend_backward(qkv, y, p[0], dy, _of(keep), share)
+    return _attend_backward(qkv, (y, dy), p[0], groups, _of(keep), share)
 
 
-def flash_attention_backward(qkv: Any, y: Any, lse: Any, dy: Any, keep: Any = None, share: float = 0.0) -> Any:
+def flash_attention_backward(
+    qkv: Any,
+    y: Any,
+    lse: Any,
+    dy: Any,
+    keep: Any = None,
+    share: float = 0.0,
+    groups: int | None = None,
+) -> Any:
     """See `simdist.nn.functional`."""
-    return _attend_backward(qkv, y, lse, dy, keep and partial(keep, slice(0, len(qkv))), share)
+    return _attend_backward(qkv, (y, dy), lse, groups, keep and partial(keep, slice(0, len(qkv))), share)
 
 
 def _attend_backward(
-    qkv: Any, y: Any, saved: Any, dy: Any, keep: Callable[[slice, slice], Any] | None, share: float
+    qkv: Any,
+    outputs: tuple[Any, Any],
+    saved: Any,
+    groups: int | None,
+    keep: Callable[[slice, slice], Any] | None,
+    share: float,
 ) -> Any:
-    """dqkv from all probabilities, or from lse, a tile of queries at a time."""
+    """dqkv from y and dy and all probabilities, or lse, a tile of queries at a time."""
     t, heads, recompute = qkv.shape[1], saved.shape[1], saved.ndim == 3
-    groups = (qkv.shape[-1] * heads // y.shape[-1] - heads) // 2
-    q, k, v = _split_qkv(qkv, heads, groups)
-    (ys,), (dys,) = _split(y, heads, 1), _split(dy, heads, 1)
+    groups = groups or heads
+    ys, dys = (split(x, heads, 1)[0] for x in outputs)
+    q, k, v = split_qkv(qkv, heads, groups, ys.shape[-1])
     sums, scale = _dots(ys, dys), working_dtype(q.dtype).type(1 / math.sqrt(q.shape[-1]))
     # The heads of a group are summed before rounding.
-    dq, dk, dv = dqkv = np.empty_like(
-        q, shape=(3, *q.shape), dtype=q.dtype if groups == heads else working_dtype(q.dtype)
-    )
+    dtype = q.dtype if groups == heads else working_dtype(q.dtype)
+    dq, dk, dv = dqkv = room_for(q, v, dtype)
     # The last tile sees every key, so it fills the arrays to which the others then add.
     for queries, keys in reversed(_tiles(t, _TILE if recompute else t)):
         q_tile, dy_tile, k_tile = q[:, :, queries], dys[:, :, queries], k[:, :, keys]
@@ -153,8 +185,8 @@ def _attend_backward(
         _add(w if mask is None else _dropped(w, mask, share), dy_tile, dv, keys, t)
         _add(ds, q_tile, dk, keys, t)
         dq[:, :, queries] = matmul(ds.swapaxes(-1, -2), k_tile)
-    _charge(q, 4 + recompute, 3 + 2 * recompute + 4 * (keep is not None))
-    return _joined_qkv(dqkv, qkv, groups)
+    _charge(q, v, (2 + recompute, 2), 3 + 2 * recompute + 4 * (keep is not None))
+    return joined_qkv(dqkv, qkv, groups)
 
 
 def _of(keep: Any) -> Callable[[slice, slice], Any] | None:
@@ -163,7 +195,7 @@ def _of(keep: Any) -> Callable[[slice, slice], Any] | None:
 
 
 def _scores(keys: Any, queries: Any, scale: float | None = None) -> Any:
-    """keys · queries / √d in the working dtype: 16 bits would round away differences between large scores."""
+    """keys · queries / √e in the working dtype: 16 bits would round away differences between large scores."""
     s = np.empty_like(keys, shape=(*keys.shape[:-1], queries.shape[-2]), dtype=working_dtype(keys.dtype))
     return matmul(keys, queries.swapaxes(-1, -2), s, scale=1 / math.sqrt(keys.shape[-1]) if scale is None else scale)
 
@@ -178,46 +210,6 @@ def _tiles(t: int, size: int) -> list[tuple[slice, slice]]:
     """The queries of each tile of `size`, and the keys that they see."""
     size = max(size, 1)
     return [(slice(i, min(i + size, t)), slice(0, min(i + size, t))) for i in range(0, max(t, 1), size)]
-
-
-def _split(x: Any, heads: int, count: int) -> Any:
-    """The `count` arrays of shape (n, h, t, d) in x of shape (n, t, h * count * d), each contiguous."""
-    n, t, width = x.shape
-    return x.reshape(n, t, heads, count, width // (heads * count)).transpose(3, 0, 2, 1, 4).copy()
-
-
-def _split_qkv(x: Any, heads: int, groups: int) -> Any:
-    """Queries, keys and values of each head, contiguous; x holds for each group its queries, its key, its value."""
-    if groups == heads:
-        return _split(x, heads, 3)
-    (n, t, width), k = x.shape, heads // groups
-    split = x.reshape(n, t, groups, k + 2, width // (heads + 2 * groups)).transpose(3, 0, 2, 1, 4)
-    qkv = np.empty_like(x, shape=(3, n, groups, k, *split.shape[3:]))
-    qkv[0] = split[:k].transpose(1, 2, 0, 3, 4)
-    qkv[1:] = split[k:, :, :, None]
-    return qkv.reshape(3, n, heads, *split.shape[3:])
-
-
-def _joined_qkv(dqkv: Any, like: Any, groups: int) -> Any:
-    """The derivatives of each head, (3, n, h, t, d), in the order of qkv; keys and values are summed over a group."""
-    _, n, heads, t, d = dqkv.shape
-    if groups == heads:
-        return dqkv.transpose(1, 3, 2, 0, 4).reshape(like.shape)
-    k, dtype = heads // groups, working_dtype(like.dtype)
-    found = dqkv.reshape(3, n, groups, k, t, d)
-    sums = np.zeros_like(like, shape=(2, n, groups, t, d), dtype=dtype)
-    for i in range(k):
-        np.add(sums, found[1:, :, :, i], out=sums, dtype=dtype, casting="same_kind")
-    joined = np.empty_like(like, shape=(n, t, groups, k + 2, d))
-    joined[:, :, :, :k] = found[0].astype(like.dtype).transpose(0, 3, 1, 2, 4)
-    joined[:, :, :, k:] = sums.astype(like.dtype).transpose(1, 3, 2, 0, 4)
-    return joined.reshape(like.shape)
-
-
-def _joined(y: Any) -> Any:
-    """(n, h, t, d) as (n, t, h * d)."""
-    n, h, t, d = y.shape
-    return y.transpose(0, 2, 1, 3).reshape(n, t, h * d)
 
 
 def _columns(name: str, s: Any, like: Any, of_queries: Any, queries: slice, *more: Any) -> Any:
@@ -245,8 +237,13 @@ def _dropped(p: Any, keep: Any, share: float) -> Any:
     return w.astype(p.dtype)
 
 
-def _charge(q: Any, products: int, each: int) -> None:
-    """Charge the meter: here every pair of query and key is multiplied, also those that the mask hides."""
-    n, heads, t, d = q.shape
-    pairs = n * heads * t * t
-    charge((2 * products * d + each) * pairs, (products + 2) * pairs * q.itemsize)
+def _charge(q: Any, v: Any, products: tuple[int, int], each: int) -> None:
+    """Charge the meter: here every pair of query and key is multiplied, also those that the mask hides.
+
+    Args:
+        products: of the width of queries and keys, and of that of values.
+        each: further operations for a pair.
+    """
+    n, heads, t, e = q.shape
+    pairs, features = n * heads * t * t, products[0] * e + products[1] * v.shape[-1]
+    charge((2 * features + each) * pairs, (sum(products) + 2) * pairs * q.itemsize)

@@ -1,9 +1,9 @@
 """Blockwise: attention that processes the keys a block at a time, and never holds all scores.
 
-    n, h, t, d    samples, heads, tokens, features of a head
-    q             queries, (n, h, t, d)                 k, v    a block of keys and values, (n, h, t', d), or of
-                                                                groups of heads that share them, (n, g, t', d)
-    s             scores q · k / √d of this block
+    n, h, t    samples, heads, tokens           e, w    features of a query and of a key; of a value
+    q          queries, (n, h, t, e)            k, v    a block of keys, (n, h, t', e), and values, (n, h, t', w), or
+                                                        of groups of heads that share them, g in place of h
+    s          scores q · k / √e of this block
 
 A softmax needs the largest score and the sum over all keys. Both are kept as running values, and rescaled when a later
 block has a larger score:
@@ -45,7 +45,7 @@ class SoftmaxState(NamedTuple):
     """The running softmax of queries over the blocks so far, in the working dtype.
 
     Attributes:
-        y: Σ exp(s - top) v, shape (n, h, t, d).
+        y: Σ exp(s - top) v, shape (n, h, t, w).
         top, total: max s and Σ exp(s - top), each (n, h, t).
     """
 
@@ -58,12 +58,16 @@ class SoftmaxState(NamedTuple):
         return SoftmaxState(*(x[:, :, queries] for x in self))
 
 
-def initial_state(q: Array) -> SoftmaxState:
-    """The state before the first block."""
-    dtype = working_dtype(q.dtype)
+def initial_state(q: Array, value_width: int | None = None) -> SoftmaxState:
+    """The state before the first block.
+
+    Args:
+        value_width: w; e if not given.
+    """
+    dtype, w = working_dtype(q.dtype), value_width or q.shape[-1]
     top = np.empty_like(q, shape=q.shape[:-1], dtype=dtype)
     top[...] = -np.inf
-    return SoftmaxState(np.zeros_like(q, dtype=dtype), top, np.zeros_like(top))
+    return SoftmaxState(np.zeros_like(q, dtype=dtype, shape=(*q.shape[:-1], w)), top, np.zeros_like(top))
 
 
 @by_shape
@@ -77,8 +81,8 @@ def attend(
             each query must see a key.
         keep, share: which probabilities dropout keeps, and the share that it drops.
 
-    Cost: two products of 2 n h d operations for each pair of query and key, counting all pairs in the diagonal's tiles.
-    Scores stay in the cache: q, k and v are read from memory, `state` is read and written.
+    Cost: for each pair of query and key a product of 2 n h e operations and one of 2 n h w, counting all pairs in the
+    diagonal's tiles. Scores stay in the cache: q, k and v are read from memory, `state` is read and written.
     """
     with in_one_pass(q.nbytes + k.nbytes + v.nbytes + 2 * sum(x.nbytes for x in state)):
         for part in _parts(q, k):
@@ -121,7 +125,7 @@ def _update(s: Array, state: SoftmaxState) -> Array:
 
 
 def finish(state: SoftmaxState, like: Array) -> tuple[Array, Array]:
-    """After the last block: y, shape (n, t, h * d), in the dtype of `like`; and lse, shape (n, h, t)."""
+    """After the last block: y, shape (n, t, h * w), in the dtype of `like`; and lse, shape (n, h, t)."""
     n, h, t, d = state.y.shape
     y = np.empty_like(like, shape=(n, t, h * d))
     (view,) = split_heads(y, h, 1)
@@ -150,12 +154,12 @@ def attend_backward(
     """Add the derivatives of one block to dq, dk and dv, in place.
 
     Args:
-        of_queries: of the queries q, dq, dy, `sums_of` and lse; dy of shape (n, h, t, d).
+        of_queries: of the queries q, dq, dy, `sums_of` and lse; dy of shape (n, h, t, w).
         of_keys: of the block k, dk, v, dv. Derivatives are in the working dtype.
         causal, keep, share: as for `attend`.
 
-    Cost: five products of 2 n h d operations for each pair of query and key. All arrays are read from memory; dq, dk
-    and dv are also written.
+    Cost: for each pair of query and key three products of 2 n h e operations and two of 2 n h w. All arrays are read
+    from memory; dq, dk and dv are also written.
     """
     (q, dq, dy, sums, lse), (k, dk, v, dv) = of_queries, of_keys
     shared = k.shape[1] < q.shape[1]
@@ -164,7 +168,7 @@ def attend_backward(
         for part in _parts(q, k):
             qs, dys = (widened(x[part]) for x in (q, dy))
             ks, vs = (each_head(widened(x[part]), q.shape[1]) for x in (k, v))
-            dks, dvs = (np.zeros_like(ks, dtype=dk.dtype) if shared else x[part] for x in (dk, dv))
+            dks, dvs = (np.zeros_like(x, dtype=dk.dtype) for x in (ks, vs)) if shared else (dk[part], dv[part])
             for queries, keys in _tiles(q, k, causal):
                 tile_queries = (
                     *(x[:, :, queries] for x in (qs, dq[part], dys)),

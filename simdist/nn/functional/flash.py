@@ -1,7 +1,7 @@
 """Flash: causal attention a tile of queries and keys at a time, which never holds all scores, and keeps none.
 
-    n, h, t, d    samples, heads, tokens, features of a head
-    lse           log Σ exp s of each query, (n, h, t): all that is kept of the scores
+    n, h, t    samples, heads, tokens           e, w    features of a query and of a key; of a value
+    lse        log Σ exp s of each query, (n, h, t): all that is kept of the scores
 
              queries
         keys  0   1   2   3
@@ -27,7 +27,7 @@ from simdist.arrays import Array, in_one_pass
 from simdist.arrays.by_shape import by_shape
 from simdist.arrays.fused import fused
 from simdist.nn.functional.blockwise import Keep, attend, attend_backward, finish, initial_state, sums_of
-from simdist.nn.functional.groups import join, num_groups, split_heads, split_shared
+from simdist.nn.functional.groups import join, split_heads, split_shared
 from simdist.nn.functional.heads import TILE, num_pairs
 
 __all__ = ["flash_attention", "flash_attention_backward", "num_flash_pairs"]
@@ -62,19 +62,25 @@ def num_flash_pairs(tokens: int) -> int:
 @fused("attention")
 @by_shape
 def flash_attention(
-    qkv: Array, heads: int, keep: Keep | None = None, share: float = 0.0, groups: int | None = None
+    qkv: Array,
+    heads: int,
+    keep: Keep | None = None,
+    share: float = 0.0,
+    groups: int | None = None,
+    value_width: int | None = None,
 ) -> tuple[Array, Array]:
-    """Returns y = softmax(q kᵀ / √d + mask) v for each head, and lse.
+    """Returns y = softmax(q kᵀ / √e + mask) v for each head, and lse.
 
     Args:
-        qkv, heads, share, groups: as for `attention`.
+        qkv, heads, share, groups, value_width: as for `attention`.
         keep: which probabilities dropout keeps, a tile at a time.
 
-    Cost: two products of 2 n h d `num_flash_pairs(t)` operations each; qkv is read, y and lse are written.
+    Cost: a product of 2 n h e `num_flash_pairs(t)` operations, and one of 2 n h w as often; qkv is read, y and lse are
+    written.
     """
-    q, k, v = split_shared(qkv, heads, groups or heads)
-    state = initial_state(q)
-    with in_one_pass(qkv.nbytes + q.nbytes + state.top.nbytes):
+    q, k, v = split_shared(qkv, heads, groups or heads, value_width)
+    state = initial_state(q, v.shape[-1])
+    with in_one_pass(qkv.nbytes + state.y.size * qkv.itemsize + state.top.nbytes):
         for pair in _block_pairs(qkv.shape[1]):
             queries, keys = pair
             block = q[:, :, queries], k[:, :, keys], v[:, :, keys]
@@ -85,14 +91,21 @@ def flash_attention(
 @fused("attention")
 @by_shape
 def flash_attention_backward(
-    qkv: Array, y: Array, lse: Array, dy: Array, keep: Keep | None = None, share: float = 0.0
+    qkv: Array,
+    y: Array,
+    lse: Array,
+    dy: Array,
+    keep: Keep | None = None,
+    share: float = 0.0,
+    groups: int | None = None,
 ) -> Array:
-    """Returns dqkv; qkv, y, lse, keep and share are as for `flash_attention`.
+    """Returns dqkv; qkv, y, lse, keep, share and groups are as for `flash_attention`.
 
-    Cost: five products of 2 n h d `num_flash_pairs(t)` operations each; qkv, y, dy and lse are read, dqkv is written.
+    Cost: three products of 2 n h e `num_flash_pairs(t)` operations each, and two of 2 n h w as often; qkv, y, dy and
+    lse are read, dqkv is written.
     """
     heads, dqkv = lse.shape[1], np.empty_like(qkv)
-    q, k, v = split_shared(qkv, heads, num_groups(qkv.shape[-1], heads, y.shape[-1]))
+    q, k, v = split_shared(qkv, heads, groups or heads, y.shape[-1] // heads)
     (dys,) = split_heads(dy, heads, 1)
     dq, dk, dv = (np.zeros_like(x, dtype=lse.dtype) for x in (q, k, v))
     with in_one_pass(2 * qkv.nbytes + 2 * y.nbytes + lse.nbytes):

@@ -1,21 +1,23 @@
 """Groups: queries that share a key and a value (grouped-query attention).
 
-    h heads, g groups, each of h / g queries         n, t, d    samples, tokens, features of a head
+    h heads, g groups, each of h / g queries         n, t    samples, tokens
+    e    features of a query, and of a key           w       of a value, and of a head's output: often e, too
 
-    h = 4, g = 2        columns of qkv     q0 q1 k0 v0 | q2 q3 k1 v1        each d wide
+    h = 4, g = 2        columns of qkv     q0 q1 k0 v0 | q2 q3 k1 v1        q and k each e wide, v w wide
 
 A group is a run of the columns. With as many groups as heads, each query has its own key and value. With fewer groups
 there are fewer of these to compute, keep and send. Products here copy them to each head, which is not a cost of the
 method, and not charged.
 
-Source: Ainslie et al. 2023, GQA, arXiv 2305.13245, section 2.2; with one group, Shazeer 2019, arXiv 1911.02150.
+Source: Ainslie et al. 2023, GQA, arXiv 2305.13245, section 2.2; with one group, Shazeer 2019, arXiv 1911.02150. Values
+of a width of their own: DeepSeek-AI 2024, DeepSeek-V2, arXiv 2405.04434, section 2.1 (of its latent attention).
 """
 
 import numpy as np
 
 from simdist.arrays import Array, charge
 
-__all__ = ["each_head", "join", "num_groups", "of_groups", "split_groups", "split_heads", "split_qkv", "split_shared"]
+__all__ = ["each_head", "join", "of_groups", "split_groups", "split_heads", "split_qkv", "split_shared", "widths"]
 
 
 def split_heads(x: Array, heads: int, count: int) -> list[Array]:
@@ -25,34 +27,46 @@ def split_heads(x: Array, heads: int, count: int) -> list[Array]:
     return [split[:, :, :, i].transpose(0, 2, 1, 3) for i in range(count)]
 
 
-def num_groups(width: int, heads: int, features: int) -> int:
-    """g, if qkv has `width` columns, (h + 2 g) d, and the heads have `features` features together, h d."""
-    return (width * heads // features - heads) // 2
+def widths(columns: int, heads: int, groups: int, value_width: int | None = None) -> tuple[int, int]:
+    """e and w, if qkv has so many columns, h e + g (e + w); w is e if no `value_width` is given."""
+    if value_width is None:
+        d = columns // (heads + 2 * groups)
+        return d, d
+    return (columns - groups * value_width) // (heads + groups), value_width
 
 
-def split_groups(qkv: Array, heads: int, groups: int) -> tuple[Array, Array, Array]:
-    """Views into qkv: queries (n, g, h/g, t, d), keys and values (n, g, t, d)."""
-    n, t, width = qkv.shape
-    k = heads // groups
-    split = qkv.reshape(n, t, groups, k + 2, width // (heads + 2 * groups))
+def split_groups(qkv: Array, heads: int, groups: int, value_width: int | None = None) -> tuple[Array, Array, Array]:
+    """Views into qkv: queries (n, g, h/g, t, e), keys (n, g, t, e), values (n, g, t, w); w is e if not given."""
+    n, t, columns = qkv.shape
+    e, w = widths(columns, heads, groups, value_width)
+    k = columns // groups - e - w
+    split = qkv.reshape(n, t, groups, columns // groups)
     return (
-        split[:, :, :, :k].transpose(0, 2, 3, 1, 4),
-        split[:, :, :, k].transpose(0, 2, 1, 3),
-        split[:, :, :, k + 1].transpose(0, 2, 1, 3),
+        split[..., :k].reshape(n, t, groups, heads // groups, e).transpose(0, 2, 3, 1, 4),
+        split[..., k : k + e].transpose(0, 2, 1, 3),
+        split[..., k + e :].transpose(0, 2, 1, 3),
     )
 
 
-def split_qkv(qkv: Array, heads: int, groups: int) -> tuple[Array, Array, Array]:
-    """Queries, keys and values of each head, (n, h, t, d): views if no heads share any, else copies."""
-    q, k, v = split_shared(qkv, heads, groups)
+def split_qkv(qkv: Array, heads: int, groups: int, value_width: int | None = None) -> tuple[Array, Array, Array]:
+    """Queries and keys of each head, (n, h, t, e), and values, (n, h, t, w): views if no heads share any, else copies.
+
+    Args:
+        value_width: w; e if not given.
+    """
+    q, k, v = split_shared(qkv, heads, groups, value_width)
     return q, each_head(k, heads), each_head(v, heads)
 
 
-def split_shared(qkv: Array, heads: int, groups: int) -> tuple[Array, Array, Array]:
-    """Queries of each head, (n, h, t, d), and keys and values of each group, (n, g, t, d): views where possible."""
-    q, k, v = split_groups(qkv, heads, groups)
-    n, _, _, t, d = q.shape
-    return (q[:, :, 0] if groups == heads else q.reshape(n, heads, t, d)), k, v
+def split_shared(qkv: Array, heads: int, groups: int, value_width: int | None = None) -> tuple[Array, Array, Array]:
+    """Queries of each head, (n, h, t, e), keys and values of each group, (n, g, t, e or w): views where possible.
+
+    Args:
+        value_width: w; e if not given.
+    """
+    q, k, v = split_groups(qkv, heads, groups, value_width)
+    n, _, _, t, e = q.shape
+    return (q[:, :, 0] if groups == heads else q.reshape(n, heads, t, e)), k, v
 
 
 def each_head(x: Array, heads: int) -> Array:
@@ -76,13 +90,14 @@ def of_groups(dx: Array, groups: int) -> Array:
 
 
 def join(dqkv: Array, dq: Array, dk: Array, dv: Array) -> None:
-    """Write the derivatives of each head, (n, h, t, d), to dqkv, whose columns are ordered as those of qkv.
+    """Write derivatives to dqkv, whose columns are ordered as those of qkv.
 
     Args:
-        dk, dv: of each head, or of each group.
+        dq: of each head, (n, h, t, e).
+        dk, dv: of each head or of each group, (n, h or g, t, e or w).
     """
-    n, heads, t, d = dq.shape
-    groups = num_groups(dqkv.shape[-1], heads, heads * d)
-    to_q, to_k, to_v = split_groups(dqkv, heads, groups)
-    to_q[...] = dq.reshape(n, groups, heads // groups, t, d)
+    (n, heads, t, e), w = dq.shape, dv.shape[-1]
+    groups = (dqkv.shape[-1] - heads * e) // (e + w)
+    to_q, to_k, to_v = split_groups(dqkv, heads, groups, w)
+    to_q[...] = dq.reshape(n, groups, heads // groups, t, e)
     to_k[...], to_v[...] = of_groups(dk, groups), of_groups(dv, groups)

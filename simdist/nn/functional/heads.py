@@ -1,9 +1,10 @@
 """Heads: causal attention, in which every token attends to those before it, forward and backward.
 
-    n, h, t, d    samples, heads, tokens, features of a head
-    q, k, v       queries, keys, values, each (n, h, t, d), out of qkv: see `simdist.nn.functional.groups`
-    p             probabilities, a tile of queries at a time, each (n, h, keys, queries): column i holds the weights
-                  of the keys for query i
+    n, h, t    samples, heads, tokens
+    q, k, v    queries and keys, each (n, h, t, e), and values, (n, h, t, w), out of qkv: see
+               `simdist.nn.functional.groups`
+    p          probabilities, a tile of queries at a time, each (n, h, keys, queries): column i holds the weights
+               of the keys for query i
 
 A query sees no later key. So a tile has the keys up to that of its last query, and the rest is neither multiplied
 nor kept: with four tiles ten squares of sixteen.
@@ -29,7 +30,7 @@ from simdist.arrays import Array, charge, kind_of, moved
 from simdist.arrays.blocks import BLOCK_BYTES, blocks
 from simdist.arrays.fused import fused
 from simdist.arrays.working import room, settle, widened, working_dtype
-from simdist.nn.functional.groups import join, num_groups, split_heads, split_qkv
+from simdist.nn.functional.groups import join, split_heads, split_qkv, split_shared, widths
 from simdist.nn.functional.matrix import product
 
 __all__ = [
@@ -55,65 +56,80 @@ def num_pairs(tokens: int, size: int | None = None) -> int:
 
 @fused("attention")
 def attention(
-    qkv: Array, heads: int, keep: Array | None = None, share: float = 0.0, groups: int | None = None
+    qkv: Array,
+    heads: int,
+    keep: Array | None = None,
+    share: float = 0.0,
+    groups: int | None = None,
+    value_width: int | None = None,
 ) -> tuple[Array, tuple[Array, ...]]:
-    """Returns y = softmax(q kᵀ / √d + mask) v for each head, and the probabilities.
+    """Returns y = softmax(q kᵀ / √e + mask) v for each head, and the probabilities.
 
     Args:
-        qkv: shape (n, t, h * 3 * d): for each head its query, its key, its value, so that a part of the heads
-            is a run of the columns. If heads share keys and values, (n, t, (h + 2 g) * d).
+        qkv: shape (n, t, h * (2 e + w)): for each head its query, its key, its value, so that a part of the heads
+            is a run of the columns. If heads share keys and values, (n, t, h * e + g * (e + w)).
         heads: h.
         keep, share: which probabilities dropout keeps, booleans of shape (n, h, t, t), keys before queries, and
             the share that it drops.
         groups: g, of heads that share a key and a value, a divisor of h; h if not given.
+        value_width: w, the features of a value; e if not given.
 
     Returns:
-        y, shape (n, t, h * d), and the tiles of p before dropout.
+        y, shape (n, t, h * w), and the tiles of p before dropout.
 
-    Cost: two products of 2 n h d `num_pairs(t)` operations each.
+    Cost: a product of 2 n h e `num_pairs(t)` operations, and one of 2 n h w as often.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 3.2.
     """
-    n, t, width = qkv.shape
-    groups = groups or heads
-    d, multiply = width // (heads + 2 * groups), partial(product, itemsize=qkv.itemsize)
-    y = np.empty_like(qkv, shape=(n, t, heads * d))
+    n, t, columns = qkv.shape
+    groups, multiply = groups or heads, partial(product, itemsize=qkv.itemsize)
+    e, w = widths(columns, heads, groups, value_width)
+    y = np.empty_like(qkv, shape=(n, t, heads * w))
     p = tuple(np.empty_like(qkv, shape=(n, heads, keys.stop, _length(queries))) for queries, keys in tiles(t))
     for part in _parts(qkv, heads):
-        q, k, v = split_qkv(widened(qkv[part]), heads, groups)
+        q, k, v = split_qkv(widened(qkv[part]), heads, groups, w)
         all_heads = room(y[part])
         (ys,) = split_heads(all_heads, heads, 1)
         for (queries, keys), tile in zip(tiles(t), p, strict=True):
             s = room(tile[part])
             multiply(k[:, :, keys], q[:, :, queries].swapaxes(-1, -2), out=s)
-            _softmax(s, 1 / math.sqrt(d), qkv.itemsize)
+            _softmax(s, 1 / math.sqrt(e), qkv.itemsize)
             settle(tile[part], s)
-            w = widened(tile[part])
+            weights = widened(tile[part])
             if keep is not None:
-                w = dropped(w, keep[part][:, :, keys, queries], share, qkv.itemsize)
-            multiply(w.swapaxes(-1, -2), v[:, :, keys], out=ys[:, :, queries])
+                weights = dropped(weights, keep[part][:, :, keys, queries], share, qkv.itemsize)
+            multiply(weights.swapaxes(-1, -2), v[:, :, keys], out=ys[:, :, queries])
         settle(y[part], all_heads)
     return y, p
 
 
 @fused("attention")
 def attention_backward(
-    qkv: Array, y: Array, p: tuple[Array, ...], dy: Array, keep: Array | None = None, share: float = 0.0
+    qkv: Array,
+    y: Array,
+    p: tuple[Array, ...],
+    dy: Array,
+    keep: Array | None = None,
+    share: float = 0.0,
+    groups: int | None = None,
 ) -> Array:
-    """Returns dqkv; qkv, y, p, keep and share are as for `attention`.
+    """Returns dqkv; qkv, y, p, keep, share and groups are as for `attention`.
 
     Softmax's backward needs Σ p dp over the keys, which is y · dy: dropped terms are zero in both.
 
-    Cost: four products of 2 n h d `num_pairs(t)` operations each.
+    Cost: two products of 2 n h e `num_pairs(t)` operations each, and two of 2 n h w as often.
 
     Source: Dao et al. 2022, arXiv 2205.14135, appendix B.2 (Σ p dp = y · dy).
     """
     heads, t, dqkv = p[0].shape[1], qkv.shape[1], np.empty_like(qkv)
-    groups = num_groups(qkv.shape[-1], heads, y.shape[-1])
+    groups, w = groups or heads, y.shape[-1] // heads
     for part in _parts(qkv, heads):
-        q, k, v = split_qkv(widened(qkv[part]), heads, groups)
+        q, k, v = split_qkv(widened(qkv[part]), heads, groups, w)
         worked = room(dqkv[part])
-        dq, dk, dv = split_heads(worked, heads, 3) if groups == heads else (np.empty_like(q) for _ in range(3))
+        if groups == heads:
+            dq, dk, dv = split_shared(worked, heads, groups, w)
+        else:
+            dq, dk, dv = (np.empty_like(q, shape=x.shape) for x in (q, k, v))
         (ys,), (dys,) = split_heads(widened(y[part]), heads, 1), split_heads(widened(dy[part]), heads, 1)
         sums = np.vecdot(ys, dys)[:, :, None]
         charge(2 * ys.size, 2 * ys.size * qkv.itemsize)
@@ -163,7 +179,7 @@ def tile_backward(
     charge(3 * ds.size, 3 * ds.size * itemsize)
     multiply(ds.swapaxes(-1, -2), k, out=dq, plus=dq if add_to_dq else None)
     multiply(ds, q, out=dk, plus=dk if add_to_dk_dv else None)
-    added = add_to_dq * dq.size + 2 * add_to_dk_dv * dk.size
+    added = add_to_dq * dq.size + add_to_dk_dv * (dk.size + dv.size)
     if added:
         charge(added, 3 * added * itemsize)
 

@@ -20,7 +20,8 @@ class _Context(NamedTuple):
 
 
 class Attention(Weightless):
-    """Causal self-attention of some heads on (n, t, (heads + 2 groups) * d) queries, keys and values.
+    """Causal self-attention of some heads on queries, keys and values: (n, t, (heads + 2 groups) * d) if all have d
+    features, and for values of w features (n, t, heads * e + groups * (e + w)), to (n, t, heads * w).
 
     It has no weights, but keeps up to t * t probabilities per head, which selective recomputation recomputes. With
     flash it keeps one number per query and head instead, and has the same masks.
@@ -32,6 +33,7 @@ class Attention(Weightless):
         first_head: the number of the model's heads before these.
         groups: of heads that share keys and values; if not given, one per head.
         flash: whether to use `flash_attention` instead of `attention`.
+        value_width: w, the features of a value; if not given, those of a query and of a key.
     """
 
     def __init__(
@@ -42,6 +44,8 @@ class Attention(Weightless):
         first_head: int = 0,
         groups: int | None = None,
         flash: bool = False,
+        *,
+        value_width: int | None = None,
     ) -> None:
         self.name = name
         self.heads = heads
@@ -49,6 +53,7 @@ class Attention(Weightless):
         self.first_head = first_head
         self.groups = groups
         self.flash = flash
+        self.value_width = value_width
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
         """The context is the input, the output, and what backward needs of the probabilities and masks."""
@@ -58,11 +63,11 @@ class Attention(Weightless):
             mask = own.tiles if self.flash else own.scores
             keep = mask(self.name, x, self.heads, self.dropout)
         attend = f.flash_attention if self.flash else f.attention
-        y, saved = attend(x, self.heads, keep, self.dropout, self.groups)
+        y, saved = attend(x, self.heads, keep, self.dropout, self.groups, self.value_width)
         return y, _Context(x, y, saved, keep)
 
     def backward_input(self, context: _Context, dy: Array) -> tuple[Array, None]:
         """The whole of backward."""
         qkv, y, saved, keep = context
         attend_backward = f.flash_attention_backward if self.flash else f.attention_backward
-        return attend_backward(qkv, y, saved, dy, keep, self.dropout), None
+        return attend_backward(qkv, y, saved, dy, keep, self.dropout, self.groups), None

@@ -60,7 +60,7 @@ class _BlockPair(NamedTuple):
 
 
 class RingAttention(Weightless):
-    """Causal self-attention on (n, t, (heads + 2 groups) * d) queries, keys and values of this rank's tokens.
+    """Causal self-attention on the queries, keys and values of this rank's tokens, of shapes as of `Attention`.
 
     The result is that of `Attention` on the whole texts, with the same dropout masks. A rank holds at most two blocks
     of keys, and the scores of a tile of queries with one block. From forward to backward it keeps its queries, keys
@@ -74,6 +74,7 @@ class RingAttention(Weightless):
         first_head: how many heads of the model come before these.
         groups: of heads that share keys and values; one per head, if not given. Shared keys and values are sent once,
             so h below is then their part of the width.
+        value_width: the features of a value; if not given, those of a key. 2h below is the width of keys and values.
 
     Cost per rank: forward, p-1 messages of 2Nh/p items; backward, the same again, and p-1 messages of as many
     derivatives, in the working dtype: 6Nh(p-1)/p items in all (`ring_attention_cost`). Seven matrix products, where
@@ -94,6 +95,8 @@ class RingAttention(Weightless):
         dropout: float = 0.0,
         first_head: int = 0,
         groups: int | None = None,
+        *,
+        value_width: int | None = None,
     ) -> None:
         self.name = name
         self.heads = heads
@@ -101,13 +104,15 @@ class RingAttention(Weightless):
         self.split = split
         self.dropout = dropped_share(dropout)
         self.first_head = first_head
+        self.value_width = value_width
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
         """The context holds x, the output, the logarithm of each query's sum, and the noise."""
-        q, k, v = split_shared(x, self.heads, self.groups)
-        state = blockwise.initial_state(q)
-        with self._checked_ring(RINGS[0], x) as comm:
-            for owner, (ks, vs) in rotation(_stacked(k, v), comm):
+        q, k, v = split_shared(x, self.heads, self.groups, self.value_width)
+        state = blockwise.initial_state(q, v.shape[-1])
+        with self._checked_ring(RINGS[0], x, k.nbytes + v.nbytes) as comm:
+            for owner, kv in rotation(_joined(k, v), comm):
+                ks, vs = _parted(kv, k, v)
                 for pair in self._block_pairs(owner, x.shape[1]):
                     queries, keys = pair.queries, pair.keys
                     block = q[:, :, queries], ks[:, :, keys], vs[:, :, keys]
@@ -120,30 +125,31 @@ class RingAttention(Weightless):
     def backward_input(self, context: _Context, dy: Array) -> tuple[Array, None]:
         """The whole of backward."""
         qkv, y, lse, noise = context
-        q, k, v = split_shared(qkv, self.heads, self.groups)
+        q, k, v = split_shared(qkv, self.heads, self.groups, self.value_width)
         (dys,) = split_heads(dy, self.heads, 1)
         dq, sums = np.zeros_like(q, dtype=lse.dtype), blockwise.sums_of(y, dy, self.heads)
 
         def add_part(owner: int, kv: Array, dkv: Array) -> None:
+            (ks, vs), (dks, dvs) = _parted(kv, k, v), _parted(dkv, k, v)
             for pair in self._block_pairs(owner, qkv.shape[1]):
                 queries, keys = pair.queries, pair.keys
                 of_queries = tuple(each[:, :, queries] for each in (q, dq, dys, sums, lse))
-                of_keys = tuple(each[:, :, keys] for each in (kv[0], dkv[0], kv[1], dkv[1]))
+                of_keys = tuple(each[:, :, keys] for each in (ks, dks, vs, dvs))
                 with comm.span("backward attention", detail=f"block {owner}"):
                     keep = self._keep(qkv, noise, pair)
                     blockwise.attend_backward(of_queries, of_keys, pair.causal, keep, self.dropout)
 
-        with self._checked_ring(RINGS[1], qkv) as comm:
-            dk, dv = summed_rotation(_stacked(k, v), comm, lse.dtype, add_part)
+        with self._checked_ring(RINGS[1], qkv, k.nbytes + v.nbytes) as comm:
+            dkv = summed_rotation(_joined(k, v), comm, lse.dtype, add_part)
         dqkv = np.empty_like(qkv)
-        join(dqkv, dq, dk, dv)
+        join(dqkv, dq, *_parted(dkv, k, v))
         return dqkv, None
 
     @contextmanager
-    def _checked_ring(self, what: str, x: Array) -> Iterator[Communicator]:
-        """The communicator for the ring, after checking that the inputs of all ranks agree."""
+    def _checked_ring(self, what: str, x: Array, num_bytes: int) -> Iterator[Communicator]:
+        """The communicator for the ring of keys and values, after checking that the inputs of all ranks agree."""
         comm = self.split.comm.shadow
-        with comm.span(what, x.nbytes // (self.heads + 2 * self.groups) * 2 * self.groups):
+        with comm.span(what, num_bytes):
             comm.agree(f"{what} of {describe(x)}")
             yield comm
 
@@ -168,11 +174,17 @@ class RingAttention(Weightless):
         return there.tiles(self.name, x, self.heads, self.dropout)
 
 
-def _stacked(k: Array, v: Array) -> Array:
-    """Keys and values as one message: shape (2, n, g, t, d)."""
-    kv = np.empty_like(k, shape=(2, *k.shape))
-    kv[0], kv[1] = k, v
+def _joined(k: Array, v: Array) -> Array:
+    """Keys and values as one message, a vector of all keys and then all values: their widths may differ."""
+    kv = np.empty_like(k, shape=k.size + v.size)
+    ks, vs = _parted(kv, k, v)
+    ks[...], vs[...] = k, v
     return kv
+
+
+def _parted(kv: Array, k: Array, v: Array) -> tuple[Array, Array]:
+    """The views into such a vector, of the shapes of k and v."""
+    return kv[: k.size].reshape(k.shape), kv[k.size :].reshape(v.shape)
 
 
 def ring_attention_cost(ranks: int, num_bytes: int, itemsize: int, *, backward: bool) -> Cost:

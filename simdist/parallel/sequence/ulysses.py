@@ -47,7 +47,7 @@ def ulysses_elements(tokens: float, width: float, ranks: int, kv_width: float | 
 
 
 class UlyssesAttention(Weightless):
-    """Causal self-attention on (n, t, (heads + 2 groups) * d) queries, keys and values of this rank's tokens.
+    """Causal self-attention on the queries, keys and values of this rank's tokens, of shapes as of `Attention`.
 
     The result is that of `Attention` on the whole texts, with the same dropout masks. Recomputation covers only the
     attention between the all-to-alls, so it sends nothing again.
@@ -59,12 +59,12 @@ class UlyssesAttention(Weightless):
         dropout: the share of the probabilities that is dropped.
         first_head: how many heads of the model come before these.
         groups: of heads that share keys and values, a multiple of the ranks; one per head, if not given.
-        recompute, flash: as of `attention_layer`.
+        recompute, flash, value_width: as of `attention_layer`.
         algorithm: of the all-to-all.
 
     Cost per rank: forward, all-to-alls of 3Nh/p and Nh/p items, 4Nh/p in all, of which 1/p stays on the rank; backward
     the same in reverse. This holds for the algorithms that send each item once, "linear" and "pairwise". Shared keys
-    and values make the first all-to-all smaller.
+    and values make the first all-to-all smaller; with values of a width of their own the second has h w columns.
 
     Raises:
         ArgumentError: the ranks do not divide the groups evenly.
@@ -83,6 +83,7 @@ class UlyssesAttention(Weightless):
         groups: int | None = None,
         recompute: bool = False,
         flash: bool = False,
+        value_width: int | None = None,
         algorithm: str = "auto",
     ) -> None:
         p, groups = split.comm.size, groups or heads
@@ -93,7 +94,14 @@ class UlyssesAttention(Weightless):
         own = heads // p
         first_head += split.comm.rank * own
         self.inner: Layer = attention_layer(
-            name, own, dropout, first_head, groups=groups // p, recompute=recompute, flash=flash
+            name,
+            own,
+            dropout,
+            first_head,
+            groups=groups // p,
+            recompute=recompute,
+            flash=flash,
+            value_width=value_width,
         )
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Any]:
