@@ -14,15 +14,15 @@ SPLITS = {"even": Even, "zigzag": Zigzag}
 KINDS = {"ring": RingAttention, "ulysses": UlyssesAttention}
 
 
-def inputs(tokens=TOKENS, width=WIDTH, seed=0, scale=1.0, dtype=np.float64):
-    """qkv and dy of two whole texts."""
+def inputs(tokens=TOKENS, width=WIDTH, seed=0, scale=1.0, dtype=np.float64, columns=None):
+    """qkv and dy of two whole texts; their columns, if not 3 and 1 times the width."""
     random = np.random.default_rng(seed)
-    return [(random.normal(size=(2, tokens, w)) * scale).astype(dtype) for w in (3 * width, width)]
+    return [(random.normal(size=(2, tokens, w)) * scale).astype(dtype) for w in columns or (3 * width, width)]
 
 
-def whole(x, dy, heads=HEADS, dropout=0.0, first_head=0):
+def whole(x, dy, heads=HEADS, dropout=0.0, first_head=0, **options):
     """y and dx of one process."""
-    layer = Attention("it", heads, dropout, first_head)
+    layer = Attention("it", heads, dropout, first_head, **options)
     y, context = layer.forward(x, NOISE)
     return y, layer.backward_input(context, dy)[0]
 

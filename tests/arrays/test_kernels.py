@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from simdist.arrays import moved, on_host
+from simdist.arrays import Meter, metered, moved, on_host
 from simdist.nn import functional as f
 from simdist.nn.functional import heads
 from simdist.optim import AdamW
@@ -149,6 +149,23 @@ def test_flash_attention(made, tile, drop, groups, w, monkeypatch):
     z, found = f.flash_attention(a, h, kept, 0.3, groups, w)
     assert same((y, lse), (z, found), tolerance)
     assert same(dqkv, f.flash_attention_backward(a, z, found, da, kept, 0.3, groups), 2 * tolerance)
+
+
+@pytest.mark.parametrize("w", [5, 3])
+def test_attention_is_charged_as_by_numpy(device, w):
+    """But for y · dy, which no product of matrices is."""
+    n, t, h, e = 2, 9, 4, 5
+    qkv, dy = np.ones((n, t, h * (2 * e + w))), np.ones((n, t, h * w))
+
+    def flops(qkv, dy):
+        with metered(forward := Meter()):
+            y, p = f.attention(qkv, h, value_width=w)
+        with metered(backward := Meter()):
+            f.attention_backward(qkv, y, p, dy)
+        return forward.flops, backward.flops
+
+    forward, backward = flops(qkv, dy)
+    assert flops(*on(qkv, dy)) == (forward, backward - 2 * dy.size)
 
 
 def test_gradient_of_a_table(made):

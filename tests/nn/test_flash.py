@@ -19,9 +19,9 @@ NOISE = Noise(seed=1, step=2, samples=np.array([3, 7]))
 SHAPE = Shape(layers=2, width=24, heads=4, context=20, vocabulary=11)
 
 
-def inputs(t, heads, groups, d, dtype=np.float64):
-    random = np.random.default_rng(0)
-    widths = (heads + 2 * groups) * d, heads * d
+def inputs(t, heads, groups, d, dtype=np.float64, w=None):
+    random, w = np.random.default_rng(0), w or d
+    widths = heads * d + groups * (d + w), heads * w
     return [random.normal(size=(2, t, width)).astype(dtype) for width in widths]
 
 
@@ -38,10 +38,12 @@ def close(found, expected, limit=1e-12):
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize(("t", "heads", "groups"), [(1, 2, 2), (7, 4, 2), (64, 2, 1), (130, 3, 3), (1100, 2, 1)])
-def test_against_all_keys_at_once_with_the_same_masks(t, heads, groups, dropout):
-    x, dy = inputs(t, heads, groups, 4)
+@pytest.mark.parametrize("w", [None, 3, 7])
+def test_against_all_keys_at_once_with_the_same_masks(t, heads, groups, w, dropout):
+    x, dy = inputs(t, heads, groups, 4, w=w)
     given = "it", heads, dropout, 5, groups
-    close(passes(Attention(*given, flash=True), x, dy), passes(Attention(*given), x, dy))
+    plain, tiled = (Attention(*given, flash, value_width=w) for flash in (False, True))
+    close(passes(tiled, x, dy), passes(plain, x, dy))
 
 
 @settings(max_examples=40, deadline=None)
@@ -59,23 +61,36 @@ def test_however_texts_and_blocks_are_long(t, keys, groups, each, drop):
     close(found, passes(Attention(*given), x, dy))
 
 
-def test_against_pytorch():
+@pytest.mark.parametrize("flash", [False, True], ids=["plain", "flash"])
+@pytest.mark.parametrize("w", [None, 4, 9])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_against_pytorch(groups, w, flash, dropout):
     torch = pytest.importorskip("torch")
-    heads, d, t = 4, 6, 700
-    x, dy = inputs(t, heads, heads, d)
-    qkv = torch.tensor(x, requires_grad=True)
-    q, k, v = qkv.reshape(2, t, heads, 3, d).permute(3, 0, 2, 1, 4)
-    y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, t, -1)
+    heads, e, t = 4, 6, 700
+    x, dy = inputs(t, heads, groups, e, w=w)
+    qkv, each = torch.tensor(x, requires_grad=True), heads // groups
+    q, k, v = qkv.reshape(2, t, groups, -1).split([each * e, e, w or e], dim=-1)
+    q = q.reshape(2, t, heads, e).transpose(1, 2)
+    k, v = (part.transpose(1, 2).repeat_interleave(each, dim=1) for part in (k, v))
+    later = torch.ones(t, t, dtype=torch.bool).triu(1)
+    p = (q @ k.transpose(2, 3) / e**0.5).masked_fill(later, -torch.inf).softmax(-1)
+    if dropout:
+        p = p * torch.tensor(NOISE.scores("it", x, heads, dropout)).transpose(2, 3) / (1 - dropout)
+    y = (p @ v).transpose(1, 2).reshape(2, t, -1)
     y.backward(torch.tensor(dy))
-    close(passes(Attention("it", heads, flash=True), x, dy), (y.detach().numpy(), qkv.grad.numpy()))
+    layer = Attention("it", heads, dropout, groups=groups, flash=flash, value_width=w)
+    close(passes(layer, x, dy), (y.detach().numpy(), qkv.grad.numpy()))
 
 
+@pytest.mark.parametrize("w", [None, 6])
+@pytest.mark.parametrize("flash", [False, True], ids=["plain", "flash"])
 @pytest.mark.parametrize(("dtype", "limit"), [(np.float32, 1e-6), (np.float16, 2e-3), (ml_dtypes.bfloat16, 2e-2)])
-def test_shorter_numbers(dtype, limit):
-    x, dy = inputs(600, 4, 2, 8, dtype)
-    found = passes(Attention("it", 4, 0.2, groups=2, flash=True), x, dy)
+def test_shorter_numbers(dtype, limit, flash, w):
+    x, dy = inputs(600, 4, 2, 8, dtype, w)
+    found = passes(Attention("it", 4, 0.2, groups=2, flash=flash, value_width=w), x, dy)
     assert [each.dtype for each in found] == [x.dtype, x.dtype]
-    exact = passes(Attention("it", 4, 0.2, groups=2), x.astype(np.float64), dy.astype(np.float64))
+    exact = passes(Attention("it", 4, 0.2, groups=2, value_width=w), x.astype(np.float64), dy.astype(np.float64))
     close([each.astype(np.float64) for each in found], exact, limit)
 
 
@@ -92,19 +107,20 @@ def charged(call):
     return made, meter
 
 
-def test_of_memory_only_what_goes_in_and_comes_out():
+@pytest.mark.parametrize("w", [256, 192])
+def test_of_memory_only_what_goes_in_and_comes_out(w):
     """However long a text is; and operations of all pairs, two products of them forward, five backward."""
     for t in (64, 640):
-        x, dy = inputs(t, 4, 2, 256, np.float32)
-        (y, lse), forward = charged(lambda x=x: f.flash_attention(x, 4, groups=2))
+        x, dy = inputs(t, 4, 2, 256, np.float32, w)
+        (y, lse), forward = charged(lambda x=x: f.flash_attention(x, 4, groups=2, value_width=w))
         _, backward = charged(lambda x=x, y=y, lse=lse, dy=dy: f.flash_attention_backward(x, y, lse, dy, groups=2))
         assert forward.bytes == x.nbytes + y.nbytes + lse.nbytes
         assert backward.bytes == 2 * x.nbytes + 2 * y.nbytes + lse.nbytes
-        product = 2 * 2 * 4 * 256 * flash.num_flash_pairs(t)
-        assert forward.flops == pytest.approx(2 * product, rel=0.02)
-        assert backward.flops == pytest.approx(5 * product, rel=0.02)
-        assert forward.flops > 2 * product
-        assert backward.flops > 5 * product
+        of_keys, of_values = (2 * 2 * 4 * d * flash.num_flash_pairs(t) for d in (256, w))
+        assert forward.flops == pytest.approx(of_keys + of_values, rel=0.02)
+        assert backward.flops == pytest.approx(3 * of_keys + 2 * of_values, rel=0.02)
+        assert forward.flops > of_keys + of_values
+        assert backward.flops > 3 * of_keys + 2 * of_values
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])

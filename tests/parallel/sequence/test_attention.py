@@ -48,6 +48,18 @@ def test_texts_longer_than_a_tile(spmd, kind, split):
 
 @splits
 @kinds
+@pytest.mark.parametrize("w", [2, 5])
+@pytest.mark.parametrize("groups", [4, 8])
+def test_values_of_a_width_of_their_own(spmd, kind, split, groups, w):
+    """Of texts of more than one tile."""
+    heads, e, given = 8, 3, {"groups": groups, "value_width": w}
+    x, dy = inputs(tokens=288, columns=(heads * e + groups * (e + w), heads * w))
+    found = over_ranks(spmd, 2, kind, split, x, dy, heads, dropout=0.3, first_head=5, **given)
+    close(found, whole(x, dy, heads, 0.3, 5, **given))
+
+
+@splits
+@kinds
 def test_sixteen_bits(spmd, kind, split):
     x, dy = inputs(dtype=np.float16)
     found = over_ranks(spmd, 4, kind, split, x, dy, dropout=0.3)
@@ -64,13 +76,13 @@ def test_phantoms_have_the_shapes():
     def program(comm):
         shapes = []
         for kind in (RingAttention, UlyssesAttention):
-            layer = kind("it", 12, Zigzag(comm), 0.1)
-            y, context = layer.forward(phantom((2, 16, 144), np.float16))
-            dx, _ = layer.backward_input(context, phantom((2, 16, 48), np.float16))
+            layer = kind("it", 12, Zigzag(comm), 0.1, groups=4, value_width=2)
+            y, context = layer.forward(phantom((2, 16, 12 * 5 + 4 * (5 + 2)), np.float16))
+            dx, _ = layer.backward_input(context, phantom((2, 16, 12 * 2), np.float16))
             shapes += [y.shape, y.dtype.name, dx.shape, dx.dtype.name]
         return shapes
 
-    assert VirtualRanks()(program, 4) == [2 * [(2, 16, 48), "float16", (2, 16, 144), "float16"]] * 4
+    assert VirtualRanks()(program, 4) == [2 * [(2, 16, 24), "float16", (2, 16, 88), "float16"]] * 4
 
 
 def test_more_ranks_than_heads(spmd):

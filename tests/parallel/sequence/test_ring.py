@@ -29,15 +29,17 @@ splits = pytest.mark.parametrize("split", SPLITS)
 
 
 @splits
+@pytest.mark.parametrize("w", [WIDTH // HEADS, 5])
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
-def test_traffic(spmd, split, p):
+def test_traffic(spmd, split, p, w):
     """Forward p-1 blocks of keys and values; backward these again, and their derivatives: 6Nh(p-1)/p items in all."""
-    x, dy = inputs()
-    block = 2 * (2 * TOKENS) * WIDTH // p * 8
+    values = HEADS * w
+    x, dy = inputs(columns=(2 * WIDTH + values, values))
+    block = (2 * TOKENS) * (WIDTH + values) // p * 8
 
     def program(comm):
         cut = SPLITS[split](comm)
-        layer, marks, kept = RingAttention("it", HEADS, cut), [len(comm.recorder.rows)], []
+        layer, marks, kept = RingAttention("it", HEADS, cut, value_width=w), [len(comm.recorder.rows)], []
         for work in (
             lambda: kept.append(layer.forward(cut.part(x))[1]),
             lambda: layer.backward_input(kept[0], cut.part(dy)),
@@ -53,7 +55,7 @@ def test_traffic(spmd, split, p):
         return [[num_bytes for _, num_bytes in half] for half in sends]
 
     assert spmd(program, p) == [[[block] * (p - 1), [block] * 2 * (p - 1)]] * p
-    assert 3 * (p - 1) * block == 6 * (2 * TOKENS) * WIDTH * (p - 1) // p * 8
+    assert 3 * (p - 1) * block == 3 * (2 * TOKENS) * (WIDTH + values) * (p - 1) // p * 8
     for backward in (False, True):
         found = ring_attention_cost(p, block, 8, backward=backward)
         assert (found.messages, found.sent_bytes) == ((1 + backward) * (p - 1), (1 + backward) * (p - 1) * block)
