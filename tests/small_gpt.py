@@ -6,6 +6,7 @@ from simdist.nn import Noise, Shape, gpt
 
 SMALL = Shape(layers=2, width=8, heads=2, context=5)
 LLAMA = Shape(layers=2, width=12, heads=3, context=5, block="llama", kv_heads=1, ffn_width=10)
+LATENT = Shape(2, 12, 3, 5, block="llama", head_width=6, kv_latent_width=5, query_latent_width=7, rope_width=4)
 RECOMPUTED = [Shape(2, 8, 2, 5, dropout=0.3, recompute=how) for how in ("none", "selective", "full")]
 
 
@@ -76,7 +77,7 @@ def llama_in_pytorch(torch, shape, weights, batch):
     functional = torch.nn.functional
     tokens = torch.tensor(batch.astype(np.int64))
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    n, t, h, d = len(inputs), shape.context, shape.width, shape.head_features
+    n, t, h, d = len(inputs), shape.context, shape.width, shape.turned_features
     angles = torch.outer(torch.arange(t).double(), shape.rope_base ** (-2 * torch.arange(d // 2).double() / d))
     turns = torch.polar(torch.ones_like(angles), angles)
 
@@ -88,11 +89,15 @@ def llama_in_pytorch(torch, shape, weights, batch):
     for i in range(shape.layers):
         w = {name.removeprefix(f"block{i}."): value for name, value in weights.items()}
         y = functional.rms_norm(x, (h,), w["norm1.gain"], 1e-5)
-        q, k, v = of_each_head(torch, shape, y @ w["qkv.w"] + (w["qkv.b"] if shape.qkv_bias else 0))
-        if shape.qk_norm:
-            q = functional.rms_norm(q, (d,), w["qk_norm.query_gain"], 1e-5)
-            k = functional.rms_norm(k, (d,), w["qk_norm.key_gain"], 1e-5)
-        y = functional.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True)
+        if shape.kv_latent_width is not None:
+            q, k, v = of_latents(torch, shape, w, y, turned)
+        else:
+            q, k, v = of_each_head(torch, shape, y @ w["qkv.w"] + (w["qkv.b"] if shape.qkv_bias else 0))
+            if shape.qk_norm:
+                q = functional.rms_norm(q, (d,), w["qk_norm.query_gain"], 1e-5)
+                k = functional.rms_norm(k, (d,), w["qk_norm.key_gain"], 1e-5)
+            q, k = turned(q), turned(k)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + y.transpose(1, 2).reshape(n, t, -1) @ w["attended.w"]
         y = functional.rms_norm(x, (h,), w["norm2.gain"], 1e-5)
         gate, beside = w["hidden.w"].unbind(1)
@@ -100,3 +105,18 @@ def llama_in_pytorch(torch, shape, weights, batch):
     x = functional.rms_norm(x, (h,), weights["norm.gain"], 1e-5)
     logits = x @ (weights["embedding.tokens"].T if shape.tied else weights["logits.w"])
     return functional.cross_entropy(logits.reshape(n * t, -1), targets.reshape(-1), reduction="sum")
+
+
+def of_latents(torch, shape, w, x, turned):
+    """Queries, keys and values of multi-head latent attention, equations 9 to 17 of DeepSeek-V2's paper."""
+    (n, t, _), a, d, r = x.shape, shape.heads, shape.value_features, shape.turned_features
+
+    def latent(name):
+        y = x @ w[f"{name}.down.w"]
+        return torch.nn.functional.rms_norm(y, y.shape[-1:], w[f"{name}.norm.gain"], 1e-5)
+
+    c_q = x if shape.query_latent_width is None else latent("q")
+    q_content, q_rotary = (c_q @ w["q.up.w"]).reshape(n, t, a, d + r).transpose(1, 2).split([d, r], dim=-1)
+    k_content, v = (latent("kv") @ w["kv.up.w"]).reshape(n, t, a, 2 * d).transpose(1, 2).split(d, dim=-1)
+    k_rotary = turned(x @ w["rotary_key.w"])[:, None].expand(n, a, t, r)
+    return torch.cat([q_content, turned(q_rotary)], dim=-1), torch.cat([k_content, k_rotary], dim=-1), v

@@ -35,6 +35,8 @@ def num_parameters(shape: Shape) -> int:
     around them    tokens Vh,            last norm h,  and Vh again
     with biases    qkv (h + 1)(q + 2k)
     qk_norm        two gains of a head's width
+    latent         instead of qkv  h(c + r) + c(1 + 2a) for keys and values, and hq, or (h + q)c' + c' for queries, with
+                   latent vectors of c and c' features, r that are rotated, and a those of attention's output
 
     Models with GPT-2's blocks but rotary positions or ALiBi, such as GPT-NeoX, have no table of places: sh fewer.
 
@@ -51,16 +53,27 @@ def num_parameters(shape: Shape) -> int:
 
 def _block_parameters(shape: Shape) -> int:
     """The parameters of a block."""
-    h, q, kv = shape.width, shape.attention_width, shape.kv_width
+    h, qkv = shape.width, shape.query_width + shape.kv_width
     gains = 2 * shape.head_features if shape.qk_norm else 0
-    maps, perceptron = 2 * h * (q + kv) + gains, _perceptron_parameters(shape, shape.ffn_features)
+    gains += (shape.query_latent_width or 0) + (shape.kv_latent_width or 0)
+    maps, perceptron = _attention_weights(shape) + gains, _perceptron_parameters(shape, shape.ffn_features)
     if shape.experts:
         shared = _perceptron_parameters(shape, shape.shared_features) if shape.shared_features else 0
         perceptron = shape.experts * (perceptron + h) + shared
     if shape.is_llama:
-        biases = q + 2 * kv if shape.qkv_bias else 0
-        return maps + biases + perceptron + 2 * h
-    return maps + 5 * h + q + 2 * kv + perceptron
+        return maps + (qkv if shape.qkv_bias else 0) + perceptron + 2 * h
+    return maps + 5 * h + qkv + perceptron
+
+
+def _attention_weights(shape: Shape) -> int:
+    """The entries of the matrices before and after attention."""
+    h, q, latent = shape.width, shape.query_width, shape.kv_latent_width
+    after = shape.attention_width * h
+    if latent is None:
+        return h * (q + shape.kv_width) + after
+    first = shape.query_latent_width
+    queries = h * q if first is None else (h + q) * first
+    return queries + (h + 2 * shape.attention_width) * latent + h * shape.turned_features + after
 
 
 def num_active_parameters(shape: Shape) -> int:
@@ -96,11 +109,12 @@ def matmul_flops(shape: Shape, sequences: int) -> int:
 
 def _block_flops(shape: Shape, b: int) -> int:
     """The operations in the matrix products of a block."""
-    s, h, q = shape.context, shape.width, shape.attention_width
-    attention = 4 * b * (num_flash_pairs(s) if shape.flash else num_pairs(s)) * q
-    block = 4 * b * s * h * (q + shape.kv_width) + _perceptron_flops(shape, b) + attention
+    s, q = shape.context, shape.query_width
+    pairs = b * (num_flash_pairs(s) if shape.flash else num_pairs(s))
+    attention = 2 * pairs * (q + shape.attention_width)
+    block = 2 * b * s * _attention_weights(shape) + _perceptron_flops(shape, b) + attention
     again = {"none": 0, "selective": 0 if shape.flash else attention, "full": block}[shape.recompute]
-    scores = attention // 2 if shape.flash else 0
+    scores = 2 * pairs * q if shape.flash else 0
     return 3 * block + again + scores
 
 
@@ -120,11 +134,11 @@ def model_flops(shape: Shape, sequences: float) -> float:
 
 def _used(shape: Shape) -> int:
     """The multiplications that a token needs in a block's forward."""
-    h, q = shape.width, shape.attention_width
+    h = shape.width
     perceptron = (3 if shape.is_llama else 2) * h * shape.ffn_features
     if shape.experts:
         perceptron = (shape.top_k + shape.shared_experts) * perceptron + h * shape.experts
-    return 2 * h * (q + shape.kv_width) + perceptron + 2 * q * shape.context
+    return _attention_weights(shape) + perceptron + (shape.query_width + shape.attention_width) * shape.context
 
 
 def _perceptron_flops(shape: Shape, b: int) -> int:

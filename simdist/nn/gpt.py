@@ -60,7 +60,7 @@ def _block(name: str, shape: Shape, parts: Parts) -> Layer:
     biases, norm = not shape.is_llama, _norm(parts, shape)
     attention = [
         norm(f"{name}.norm1", h),
-        parts.column(f"{name}.qkv", h, shape.attention_width + 2 * shape.kv_width, _STD, biases or shape.qkv_bias),
+        parts.heads(name, shape, _STD),
         *([parts.qk_norm(f"{name}.qk_norm", shape)] if shape.qk_norm else []),
         *([parts.rotary(shape)] if shape.is_llama else []),
         parts.attention(f"{name}.attention", shape),

@@ -103,10 +103,10 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
     if recompute == "full":
         paper = whole // cut.sequence
         return [Kept(".", "its input", x, paper, "" if x == paper else "a run of its tokens")]
-    queries = part * shape.attention_width // shape.width
+    attended, queries = (part * width // shape.width for width in (shape.attention_width, shape.query_width))
     why_own = "heads have a width of their own"
     why_qkv = "heads share some" if queries == part else why_own
-    qkv = queries + 2 * (part * shape.kv_width // shape.width)
+    qkv = queries + part * shape.kv_width // shape.width
     mask, deviations = rows * shape.width // cut.outside, wide * rows // cut.outside
     dropped = mask if shape.dropout else 0
     why_mask = "" if shape.dropout else "nothing is dropped"
@@ -115,10 +115,11 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
         Kept(".norm1", "normalized rows; the paper: its input", x, x),
         Kept(".norm1", "1 / deviation", deviations, 0, scale),
         Kept(".qkv", "its input", x, x),
+        *(_latent(shape, e * rows, wide * rows, cut) if shape.kv_latent_width is not None else ()),
         *(_qk_norm(shape, queries, rows, wide, cut) if shape.qk_norm else ()),
         Kept(".attention", "queries, keys, values", qkv, 3 * part, "" if qkv == 3 * part else why_qkv),
         *_attention(shape, b, e, recompute, cut),
-        Kept(".attended", "its input", queries, part, "" if queries == part else why_own),
+        Kept(".attended", "its input", attended, part, "" if attended == part else why_own),
         Kept(".dropout1", "mask", dropped, mask, why_mask),
         Kept(".norm2", "normalized rows; the paper: its input", x, x),
         Kept(".norm2", "1 / deviation", deviations, 0, scale),
@@ -126,6 +127,20 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
         *(_shared(shape, part) if shape.shared_experts else ()),
         Kept(".dropout2", "mask", dropped, mask, why_mask),
     ]
+
+
+def _latent(shape: Shape, column: int, factors: int, cut: Cut) -> list[Kept]:
+    """What latent attention keeps of its latent vectors; a number for every token takes so many bytes."""
+    why, found = "the paper's models do not have this", []
+    for layer, width in ((".q", shape.query_latent_width), (".kv", shape.kv_latent_width)):
+        if width is not None:
+            latent = column * width // cut.outside
+            found += [
+                Kept(f"{layer}.norm", "normalized latent vectors", latent, 0, why),
+                Kept(f"{layer}.norm", "1 / root mean square", factors // cut.outside, 0, why),
+                Kept(f"{layer}.up", "its input", latent, 0, why),
+            ]
+    return found
 
 
 def _qk_norm(shape: Shape, queries: int, rows: int, wide: int, cut: Cut) -> list[Kept]:
@@ -286,8 +301,8 @@ def _recomputed(shape: Shape, block: list[Kept], b: int, e: int, cut: Cut) -> in
     if shape.recompute == "full":
         return _total(_block(shape, b, e, "none", cut))
     # The input of `.attended` is attention's output.
-    looking = (".norm1", ".qkv", ".qk_norm", ".attention", ".attended")
-    return _total(_scores(shape, b, e, cut)) - _total(kept for kept in block if kept.layer not in looking)
+    after = [kept.layer for kept in block].index(".dropout1")
+    return _total(_scores(shape, b, e, cut)) - _total(block[after:])
 
 
 def _total(kept: Iterable[Kept]) -> int:

@@ -6,7 +6,9 @@ from simdist.nn.layers import (
     Dropout,
     Exchange,
     Experts,
+    Fork,
     Gelu,
+    LatentHeads,
     Layer,
     LayerNorm,
     Linear,
@@ -73,13 +75,49 @@ class Parts:
         """From the inside of a block to the stream; its rows may be cut."""
         return Linear(name, in_features, out_features, std=std, bias=bias)
 
+    def latent(self, name: str, width: int, features: int, std: float) -> Layer:
+        """From the stream to a latent vector, to which the same `rms_norm` and `column` apply as to the stream."""
+        return Linear(name, width, features, std=std, bias=False)
+
+    def of_all_heads(self, name: str, width: int, features: int, std: float) -> Layer:
+        """From the stream to features inside of a block that all heads share; its columns are not cut."""
+        return Linear(name, width, features, std=std, bias=False)
+
+    def heads(self, name: str, shape: Shape, std: float) -> Layer:
+        """From the stream to queries, keys and values, group by group."""
+        h, q = shape.width, shape.query_width
+        if shape.kv_latent_width is None:
+            return self.column(f"{name}.qkv", h, q + shape.kv_width, std, shape.qkv_bias or not shape.is_llama)
+        queries = self.column(f"{name}.q.up", shape.query_latent_width or h, q, std, bias=False)
+        if shape.query_latent_width is not None:
+            queries = self._from_latent(f"{name}.q", shape.query_latent_width, queries, shape, std)
+        up = self.column(f"{name}.kv.up", shape.kv_latent_width, 2 * shape.attention_width, std, bias=False)
+        keys_values = self._from_latent(f"{name}.kv", shape.kv_latent_width, up, shape, std)
+        turned = self.of_all_heads(f"{name}.rotary_key", h, shape.turned_features, std)
+        return Sequence([Fork([queries, keys_values, turned]), self.latent_heads(shape)])
+
+    def _from_latent(self, name: str, features: int, up: Layer, shape: Shape, std: float) -> Layer:
+        """From the stream by way of a latent vector of so many features."""
+        down = self.latent(f"{name}.down", shape.width, features, std)
+        return Sequence([down, self.rms_norm(f"{name}.norm", features), up])
+
+    def latent_heads(self, shape: Shape) -> Layer:
+        """Inside of a block, from these three side by side to queries, keys and values, head by head."""
+        return LatentHeads(shape.heads, shape.value_features, shape.turned_features)
+
     def qk_norm(self, name: str, shape: Shape) -> Layer:
         """Inside of a block, on queries, keys and values, group by group."""
         return QKNorm(name, shape.heads, shape.num_kv_heads, shape.head_features)
 
     def rotary(self, shape: Shape) -> Layer:
         """The same, after it."""
-        return Rotary(shape.heads, groups=shape.num_kv_heads, base=shape.rope_base)
+        return Rotary(
+            shape.heads,
+            groups=shape.num_kv_heads,
+            base=shape.rope_base,
+            value_width=shape.value_features,
+            turned=shape.turned_features,
+        )
 
     def attention(self, name: str, shape: Shape) -> Layer:
         """Inside of a block, from queries, keys and values, group by group."""
@@ -90,6 +128,7 @@ class Parts:
             groups=shape.num_kv_heads,
             recompute=shape.recompute == "selective",
             flash=shape.flash,
+            value_width=shape.value_features,
         )
 
     def perceptron(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:

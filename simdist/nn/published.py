@@ -16,6 +16,10 @@ _QWEN25 = {**_LLAMA2, "qkv_bias": True, "rope_base": 1e6}
 _QWEN3 = {**_LLAMA2, "head_width": 128, "qk_norm": True, "rope_base": 1e6}
 _QWEN3_MOE = {**_QWEN3, "kv_heads": 4, "experts": 128, "top_k": 8}
 
+_DEEPSEEK = {**_LLAMA2, "head_width": 128, "rope_width": 64, "kv_latent_width": 512}
+_DEEPSEEK_V2 = {**_DEEPSEEK, "top_k": 6, "shared_experts": 2, "dense_layers": 1}
+_DEEPSEEK_V3 = {**_DEEPSEEK, "query_latent_width": 1536, "top_k": 8, "shared_experts": 1, "dense_ffn_width": 18_432}
+
 _PUBLISHED = {
     # layers, width, heads, context, vocabulary
     "gpt2": Shape(12, 768, 12, 1024, 50_257),
@@ -38,6 +42,22 @@ _PUBLISHED = {
     "qwen3-32b": Shape(64, 5120, 64, 4096, 151_936, kv_heads=8, ffn_width=25_600, **_QWEN3),
     "qwen3-30b-a3b": Shape(48, 2048, 32, 4096, 151_936, ffn_width=768, **_QWEN3_MOE),
     "qwen3-235b-a22b": Shape(94, 4096, 64, 4096, 151_936, ffn_width=1536, **_QWEN3_MOE),
+    "deepseek-v2-lite": Shape(
+        27, 2048, 16, 4096, 102_400, experts=64, ffn_width=1408, dense_ffn_width=10_944, **_DEEPSEEK_V2
+    ),
+    "deepseek-v2": Shape(
+        60,
+        5120,
+        128,
+        4096,
+        102_400,
+        experts=160,
+        ffn_width=1536,
+        dense_ffn_width=12_288,
+        query_latent_width=1536,
+        **_DEEPSEEK_V2,
+    ),
+    "deepseek-v3": Shape(61, 7168, 128, 4096, 129_280, experts=256, ffn_width=2048, dense_layers=3, **_DEEPSEEK_V3),
 }
 
 
@@ -47,7 +67,7 @@ def published_names() -> Sequence[str]:
 
 
 def published(name: str) -> Shape:
-    """The shape of this model: GPT-2's and 3's, and those of Llama, Mistral and Qwen.
+    """The shape of this model: GPT-2's and 3's, and those of Llama, Mistral, Qwen and DeepSeek.
 
     The context is that of most of its training, where longer ones followed. GPT-3's attention, of which every other
     layer sees only the tokens near it, counts as whole; so does Mistral's. Llama 3 here is 3 and 3.1.

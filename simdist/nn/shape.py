@@ -37,6 +37,11 @@ class Shape:
         block: what blocks are made of, see above.
         kv_heads: the number of key/value heads, a divisor of heads, shared by groups of heads; None for as many.
         head_width: size of a head's query, key and value; if None, width / heads.
+        kv_latent_width: size of the latent vector that all keys and values of a token are maps of (multi-head latent
+            attention, MLA); None for keys and values that are maps of the token's vector itself.
+        query_latent_width: the same for its queries; None for none.
+        rope_width: with a latent vector, further features of each query and key, which alone are rotated; those of the
+            keys are the same in all heads. If None, half of the head_width, as in DeepSeek's models.
         qkv_bias: whether queries, keys and values have biases in Llama blocks too, as in Qwen2.
         qk_norm: whether each head's query and key are normalized, as in Qwen3: see `QKNorm`.
         rope_base: of RoPE's angles, in Llama blocks: 10,000 in the paper, 500,000 in Llama 3, a million in Qwen3.
@@ -57,7 +62,8 @@ class Shape:
         UnknownNameError: there is no such recomputation, or no such block.
 
     Source: Llama blocks, Touvron et al. 2023, arXiv 2302.13971, section 2.2; shared keys and values, Ainslie et al.
-    2023, arXiv 2305.13245; shared experts, Dai et al. 2024, arXiv 2401.06066, section 3.2.
+    2023, arXiv 2305.13245; shared experts, Dai et al. 2024, arXiv 2401.06066, section 3.2; latent attention,
+    DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.
     """
 
     layers: int
@@ -72,6 +78,9 @@ class Shape:
     block: str = "gpt2"
     kv_heads: int | None = None
     head_width: int | None = None
+    kv_latent_width: int | None = None
+    query_latent_width: int | None = None
+    rope_width: int | None = None
     qkv_bias: bool = False
     qk_norm: bool = False
     rope_base: float = ROPE_BASE
@@ -116,11 +125,31 @@ class Shape:
             raise unknown_name("block", self.block, BLOCKS)
         if self.ffn_width is not None and self.ffn_width < 1:
             raise ArgumentError(f"ffn_width is {self.ffn_width}; needs at least 1")
-        if self.is_llama and self.head_features % 2:
-            own = f"width is {self.width} and heads is {self.heads}"
+        self._check_latent()
+        if self.is_llama and self.turned_features % 2:
+            told = f"width is {self.width} and heads is {self.heads}"
+            told = told if self.head_width is None else f"head_width is {self.head_width}"
+            told = told if self.rope_width is None else f"rope_width is {self.rope_width}"
+            raise ArgumentError(f"{told}; blocks of llama turn pairs of features: needs an even number of them a head")
+
+    def _check_latent(self) -> None:
+        """Raise ArgumentError if there is latent attention, and other settings do not go with it."""
+        given = {name: getattr(self, name) for name in ("kv_latent_width", "query_latent_width", "rope_width")}
+        for name, value in given.items():
+            if value is not None and value < 1:
+                raise ArgumentError(f"{name} is {value}; needs at least 1")
+            if value is not None and self.kv_latent_width is None:
+                raise ArgumentError(f"{name} is {value}, and there is no kv_latent_width; needs both")
+        if self.kv_latent_width is None:
+            return
+        others = {"kv_heads": self.num_kv_heads != self.heads, "qkv_bias": self.qkv_bias, "qk_norm": self.qk_norm}
+        for name in (name for name, wrong in others.items() if wrong):
             raise ArgumentError(
-                f"{own if self.head_width is None else f'head_width is {self.head_width}'}; blocks of llama turn pairs "
-                "of features: needs an even number of them a head"
+                f"{name} is {getattr(self, name)} and kv_latent_width is {self.kv_latent_width}; takes one of them"
+            )
+        if not self.is_llama:
+            raise ArgumentError(
+                f"block is {self.block} and kv_latent_width is {self.kv_latent_width}; needs blocks of llama"
             )
 
     def kinds(self) -> list[tuple["Shape", int]]:
@@ -146,19 +175,36 @@ class Shape:
         return self.kv_heads or self.heads
 
     @property
-    def head_features(self) -> int:
-        """The size of a head's query, key or value."""
+    def value_features(self) -> int:
+        """The size of a head's value."""
         return self.width // self.heads if self.head_width is None else self.head_width
 
     @property
+    def turned_features(self) -> int:
+        """The number of features of a head's query and key that RoPE rotates, in Llama blocks."""
+        if self.kv_latent_width is None:
+            return self.value_features
+        return self.value_features // 2 if self.rope_width is None else self.rope_width
+
+    @property
+    def head_features(self) -> int:
+        """The size of a head's query or key: that of its value, but in latent attention."""
+        return self.value_features + (0 if self.kv_latent_width is None else self.turned_features)
+
+    @property
     def attention_width(self) -> int:
-        """The size of all queries of a token, and of attention's output: the width, in most models."""
+        """The size of attention's output for a token: the width, in most models."""
+        return self.value_features * self.heads
+
+    @property
+    def query_width(self) -> int:
+        """The size of all queries of a token: the same, but in latent attention."""
         return self.head_features * self.heads
 
     @property
     def kv_width(self) -> int:
-        """The size of all keys of a token, and of all values."""
-        return self.head_features * self.num_kv_heads
+        """The size of all keys and all values of a token."""
+        return (self.head_features + self.value_features) * self.num_kv_heads
 
     @property
     def ffn_features(self) -> int:
@@ -175,5 +221,5 @@ class Shape:
     @property
     def in_papers(self) -> bool:
         """Whether the papers' formulas on GPTs apply, those of 12 h² weights per block."""
-        of_papers = self.kv_width == self.attention_width == self.width and self.ffn_features == 4 * self.width
+        of_papers = self.kv_width == 2 * self.attention_width == 2 * self.width and self.ffn_features == 4 * self.width
         return of_papers and not (self.is_llama or self.experts or self.qk_norm)

@@ -1,6 +1,7 @@
 """Parts: the pieces of a GPT for the ranks of a mesh."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from simdist.arrays import Array, partition
 from simdist.comm import Mesh
 from simdist.errors import unknown_name
 from simdist.nn import Layer, Loss, Parameter, Parts, Shape
-from simdist.nn.layers import Dropout, Gelu, LayerNorm, QKNorm, RMSNorm, Rotary, Sequence, SwiGLU
+from simdist.nn.layers import Dropout, Gelu, LatentHeads, LayerNorm, QKNorm, RMSNorm, Rotary, Sequence, SwiGLU
 from simdist.nn.parts import attention_layer, mixture
 from simdist.parallel.even import check_even
 from simdist.parallel.expert import AllToAllExchange, check_experts
@@ -17,6 +18,7 @@ from simdist.parallel.spread import Spread
 from simdist.parallel.tensor import (
     ColumnParallelExperts,
     ColumnParallelLinear,
+    Entrance,
     Region,
     Replicated,
     RowParallelExperts,
@@ -182,6 +184,18 @@ class MeshParts(Parts):
         """See Parts."""
         return self._inside(RowParallelLinear(name, in_features, out_features, self.region, std=std, bias=bias))
 
+    def latent(self, name: str, width: int, features: int, std: float) -> Layer:
+        """See Parts. All ranks on tp compute it."""
+        return self._outside(super().latent(name, width, features, std))
+
+    def of_all_heads(self, name: str, width: int, features: int, std: float) -> Layer:
+        """See Parts. All ranks on tp compute it, of their own tokens."""
+        return Sequence([self.latent(name, width, features, std), Entrance(self.region)])
+
+    def latent_heads(self, shape: Shape) -> Layer:
+        """See Parts. A rank has some of the heads."""
+        return LatentHeads(shape.heads // self.mesh.tp.size, shape.value_features, shape.turned_features)
+
     def qk_norm(self, name: str, shape: Shape) -> Layer:
         """See Parts. All heads share the gains, of which each rank on tp finds the derivatives by its heads."""
         t = self.mesh.tp.size
@@ -194,31 +208,21 @@ class MeshParts(Parts):
         split = self.split
         tokens = np.arange if split is None else lambda count: split.own(count * split.comm.size)
         t = self.mesh.tp.size
-        return Rotary(shape.heads // t, tokens, shape.num_kv_heads // t, shape.rope_base)
+        groups, width, turned = shape.num_kv_heads // t, shape.value_features, shape.turned_features
+        return Rotary(shape.heads // t, tokens, groups, shape.rope_base, width, turned)
 
     def attention(self, name: str, shape: Shape) -> Layer:
         """See Parts."""
         t = self.mesh.tp.size
         own, groups = partition(shape.heads, t)[self.mesh.tp.rank], shape.num_kv_heads // t
-        count, first, dropout = own.stop - own.start, own.start, shape.dropout
-        again, flash = shape.recompute == "selective", shape.flash
+        count, first, dropout, w = own.stop - own.start, own.start, shape.dropout, shape.value_features
+        if self.split is not None and self.kind != "ulysses":  # keeps no probabilities: needs no recomputation
+            return RingAttention(name, count, self.split, dropout, first, groups, value_width=w)
+        how: dict[str, Any] = {"groups": groups, "flash": shape.flash, "value_width": w}
+        how["recompute"] = shape.recompute == "selective"
         if self.split is None:
-            return attention_layer(name, count, dropout, first, groups=groups, recompute=again, flash=flash)
-        if self.kind == "ulysses":
-            return UlyssesAttention(
-                name,
-                count,
-                self.split,
-                dropout,
-                first,
-                groups=groups,
-                recompute=again,
-                flash=flash,
-                algorithm=self.all_to_all,
-            )
-        return RingAttention(
-            name, count, self.split, dropout, first, groups
-        )  # keeps no probabilities, so needs no recomputation
+            return attention_layer(name, count, dropout, first, **how)
+        return UlyssesAttention(name, count, self.split, dropout, first, algorithm=self.all_to_all, **how)
 
     def experts(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
         """See Parts. Routers are outside of the region; slots enter it at their experts."""

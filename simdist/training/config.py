@@ -1,7 +1,7 @@
 """Config: the settings of a training run."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -35,6 +35,10 @@ _SCHEDULES = ("cosine", "linear", "quadratic", "constant")
 _OTHER_NAMES = {"bfloat16": "bf16", "float16": "fp16"}
 
 
+def _of_gpt(default: Any, help: str, choices: Sequence[str] = (), **limits: Any) -> Any:
+    return option("model", Per("model", gpt=default), help, choices, **limits)
+
+
 def _per_method(methods: Iterable[str], default: Any) -> Per:
     return Per("method", **dict.fromkeys(methods, default))
 
@@ -66,39 +70,32 @@ class Config:
     embedding_width: int = option("model", Per("model", mlp=32), "size of a token's embedding", least=1)
     hidden_width: int = option("model", Per("model", mlp=256), "units of a hidden layer", least=1)
     hidden_layers: int = option("model", Per("model", mlp=2), "number of hidden layers", below=10_000)
-    layers: int = option("model", Per("model", gpt=4), "number of transformer blocks", below=10_000)
-    width: int = option("model", Per("model", gpt=256), "hidden size", least=1)
-    heads: int = option("model", Per("model", gpt=4), "attention heads in each block", least=1)
-    kv_heads: int = option(
-        "model", Per("model", gpt=0), "heads of keys and values, shared by groups of heads (GQA); 0 for one per head"
-    )
-    head_width: int = option("model", Per("model", gpt=0), "size of a head; 0 for width / heads")
-    qkv_bias: bool = option("model", Per("model", gpt=False), "biases of queries, keys and values in llama, too")
-    qk_norm: bool = option("model", Per("model", gpt=False), "normalize each head's queries and keys, as Qwen3 does")
-    block: str = option(
-        "model", Per("model", gpt="gpt2"), "kind of block; llama: RMSNorm, RoPE, SwiGLU, no biases", BLOCKS
-    )
-    rope_base: float = option("model", Per("model", gpt=10_000.0), "base of RoPE's angles, in llama blocks", above=True)
-    ffn_width: int = option(
-        "model", Per("model", gpt=0), "size inside the MLP; 0 for 4 width, of llama 8/3 width, to a multiple of 256"
-    )
-    dropout: float = option("model", Per("model", gpt=0.0), "share of activations dropped in training", below=1)
-    vocabulary: int = option(
-        "model", Per("model", gpt=256), "number of tokens, of which bytes are the first", least=256
-    )
-    logits: str = option("model", Per("model", gpt="tied"), "tied to the embedding, or not", ("tied", "untied"))
-    experts: int = option("model", Per("model", gpt=0), "expert MLPs in a block, of which a token goes to top_k")
-    top_k: int = option("model", Per("model", gpt=1), "experts for each token", least=1)
-    shared_experts: int = option("model", Per("model", gpt=0), "more experts in a block, which all tokens go to")
-    dense_layers: int = option("model", Per("model", gpt=0), "blocks before those with experts, with one MLP each")
-    dense_ffn_width: int = option("model", Per("model", gpt=0), "size inside that MLP; 0 for an expert's")
-    capacity_factor: float = option(
-        "model", Per("model", gpt=1.25), "slots of the experts; 1 is enough for even loads", above=True
-    )
-    balance: float = option("model", Per("model", gpt=0.01), "weight of the load-balancing loss")
-    group: int = option("model", Per("model", gpt=0), "tokens that share the experts' slots; 0 for a window")
-    flash_attention: bool = option("model", Per("model", gpt=False), "attention by tiles, which keeps no probabilities")
-    recompute: str = option("model", Per("model", gpt="none"), "activations to recompute in backward", RECOMPUTATIONS)
+    layers: int = _of_gpt(4, "number of transformer blocks", below=10_000)
+    width: int = _of_gpt(256, "hidden size", least=1)
+    heads: int = _of_gpt(4, "attention heads in each block", least=1)
+    kv_heads: int = _of_gpt(0, "heads of keys and values, shared by groups of heads (GQA); 0 for one per head")
+    head_width: int = _of_gpt(0, "size of a head; 0 for width / heads")
+    kv_latent_width: int = _of_gpt(0, "size of a latent vector for keys and values (MLA), in llama blocks; 0 for none")
+    query_latent_width: int = _of_gpt(0, "the same for queries")
+    rope_width: int = _of_gpt(0, "with MLA: features of a query or key that are rotated; 0 for half a head_width")
+    qkv_bias: bool = _of_gpt(False, "biases of queries, keys and values in llama, too")
+    qk_norm: bool = _of_gpt(False, "normalize each head's queries and keys, as Qwen3 does")
+    block: str = _of_gpt("gpt2", "kind of block; llama: RMSNorm, RoPE, SwiGLU, no biases", BLOCKS)
+    rope_base: float = _of_gpt(10_000.0, "base of RoPE's angles, in llama blocks", above=True)
+    ffn_width: int = _of_gpt(0, "size inside the MLP; 0 for 4 width, of llama 8/3 width, to a multiple of 256")
+    dropout: float = _of_gpt(0.0, "share of activations dropped in training", below=1)
+    vocabulary: int = _of_gpt(256, "number of tokens, of which bytes are the first", least=256)
+    logits: str = _of_gpt("tied", "tied to the embedding, or not", ("tied", "untied"))
+    experts: int = _of_gpt(0, "expert MLPs in a block, of which a token goes to top_k")
+    top_k: int = _of_gpt(1, "experts for each token", least=1)
+    shared_experts: int = _of_gpt(0, "more experts in a block, which all tokens go to")
+    dense_layers: int = _of_gpt(0, "blocks before those with experts, with one MLP each")
+    dense_ffn_width: int = _of_gpt(0, "size inside that MLP; 0 for an expert's")
+    capacity_factor: float = _of_gpt(1.25, "slots of the experts; 1 is enough for even loads", above=True)
+    balance: float = _of_gpt(0.01, "weight of the load-balancing loss")
+    group: int = _of_gpt(0, "tokens that share the experts' slots; 0 for a window")
+    flash_attention: bool = _of_gpt(False, "attention by tiles, which keeps no probabilities")
+    recompute: str = _of_gpt("none", "activations to recompute in backward", RECOMPUTATIONS)
 
     data: str = option("text", PYTHON, f'a file; "{PYTHON}" is Python\'s own documentation and code', metavar="FILE")
     order: str = option("text", "random", "windows drawn at random, or each once per epoch", ORDERS)

@@ -39,6 +39,9 @@ def _shape(config: Config) -> Shape:
         block=config.block,
         kv_heads=config.kv_heads or None,
         head_width=config.head_width or None,
+        kv_latent_width=config.kv_latent_width or None,
+        query_latent_width=config.query_latent_width or None,
+        rope_width=config.rope_width or None,
         qkv_bias=config.qkv_bias,
         qk_norm=config.qk_norm,
         rope_base=config.rope_base,
@@ -89,9 +92,10 @@ def sized(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sizes(shape: Shape) -> dict[str, Any]:
     same = ("layers", "width", "heads", "vocabulary", "block", "qkv_bias", "qk_norm", "rope_base")
-    mixture = ("experts", "top_k", "shared_experts", "dense_layers")
-    settings = {name: getattr(shape, name) for name in (*same, *mixture)}
-    settings |= {name: getattr(shape, name) or 0 for name in ("kv_heads", "head_width", "ffn_width", "dense_ffn_width")}
+    mixture = ("experts", "top_k", "shared_experts", "dense_layers", "dense_ffn_width", "ffn_width")
+    heads = ("kv_heads", "head_width", "kv_latent_width", "query_latent_width", "rope_width")
+    found = {name: getattr(shape, name) for name in (*same, *mixture, *heads)}
+    settings = {name: 0 if value is None else value for name, value in found.items()}
     return settings | {"context_bytes": shape.context, "logits": "tied" if shape.tied else "untied"}
 
 

@@ -29,6 +29,9 @@ OTHERS = [
     Shape(layers=2, width=10, heads=4, context=7, kv_heads=2, head_width=6, recompute="full"),
     Shape(layers=1, width=16, heads=2, context=130, block="llama", head_width=4, recompute="selective"),
     Shape(layers=1, width=8, heads=2, context=6, ffn_width=20, experts=3),
+    Shape(layers=2, width=8, heads=4, context=6, block="llama", head_width=4, kv_latent_width=5, query_latent_width=3),
+    Shape(layers=1, width=16, heads=4, context=130, block="llama", kv_latent_width=5, rope_width=6, flash=True),
+    Shape(layers=1, width=16, heads=2, context=70, block="llama", kv_latent_width=5, recompute="selective"),
 ]
 SHAPES = [
     Shape(layers=2, width=8, heads=2, context=5, recompute="full"),

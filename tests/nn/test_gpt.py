@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small_gpt import LLAMA, RECOMPUTED, SMALL, arrays, bound, gradient_of, in_pytorch, noise, windows
+from small_gpt import LATENT, LLAMA, RECOMPUTED, SMALL, arrays, bound, gradient_of, in_pytorch, noise, windows
 
 from simdist.arrays import Meter, metered, phantom
 from simdist.errors import ArgumentError, ArrayError, UnknownNameError
@@ -13,6 +13,7 @@ DIFFERENT = [
     {"tied": True},
     {"tied": False},
     {"block": "llama"},
+    {"block": "llama", "kv_latent_width": 3, "query_latent_width": 5, "rope_width": 2},
     {"kv_heads": 1},
     {"block": "llama", "experts": 3, "capacity_factor": 3.0, "alpha": 0.0},
 ]
@@ -41,7 +42,7 @@ def test_untrained_it_takes_all_bytes_for_about_as_likely():
     assert total / 250 == pytest.approx(np.log(256), abs=0.05)
 
 
-@pytest.mark.parametrize("shape", [SMALL, LLAMA], ids=lambda shape: shape.block)
+@pytest.mark.parametrize("shape", [SMALL, LLAMA, LATENT], ids=str)
 def test_it_sees_no_future(shape):
     model, batch = bound(shape), windows(2)
     other = batch.copy()
@@ -176,7 +177,7 @@ def test_first_values_are_those_of_gpt_2():
     assert next(p for p in model.parameters if p.name == "norm.gain").data.tolist() == [1] * 64
 
 
-@pytest.mark.parametrize("shape", [*RECOMPUTED, LLAMA, Shape(1, 8, 2, 130, dropout=0.3)], ids=str)
+@pytest.mark.parametrize("shape", [*RECOMPUTED, LLAMA, LATENT, Shape(1, 8, 2, 130, dropout=0.3)], ids=str)
 def test_without_numbers_it_costs_the_same(shape):
     meters = []
     for kind in ("numpy", "phantom"):
@@ -209,6 +210,16 @@ def test_a_shape_must_be_possible():
         Shape(1, 12, 4, 8, block="llama", head_width=5)
     with pytest.raises(ArgumentError, match="head_width is 0; needs at least 1"):
         Shape(1, 12, 4, 8, head_width=0)
+    for wrong, message in (
+        ({"rope_width": 2, "kv_latent_width": None}, "rope_width is 2, and there is no kv_latent_width; needs both"),
+        ({"query_latent_width": 0}, "query_latent_width is 0; needs at least 1"),
+        ({"rope_width": 3}, "rope_width is 3; blocks of llama turn pairs"),
+        ({"kv_heads": 2}, "kv_heads is 2 and kv_latent_width is 6; takes one of them"),
+        ({"qk_norm": True}, "qk_norm is True and kv_latent_width is 6; takes one of them"),
+        ({"block": "gpt2"}, "block is gpt2 and kv_latent_width is 6; needs blocks of llama"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            Shape(1, 16, 4, 8, **{"block": "llama", "kv_latent_width": 6} | wrong)
     assert Shape(1, 10, 4, 8, head_width=5).attention_width == 20  # and 10 is no multiple of 4
     with pytest.raises(UnknownNameError, match="did you mean 'llama'"):
         Shape(1, 8, 4, 8, block="lama")
@@ -219,7 +230,7 @@ def test_a_shape_must_be_possible():
 # -- PyTorch ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [*BLOCKS, "qwen2", "qwen3"])
+@pytest.mark.parametrize("block", [*BLOCKS, "qwen2", "qwen3", "deepseek"])
 @pytest.mark.parametrize(
     ("tied", "context", "kv_heads", "head_width"),
     [(True, 17, 6, None), (False, 17, 2, None), (True, 150, 3, None), (True, 17, 2, 6), (False, 150, 6, 2)],
@@ -231,6 +242,9 @@ def test_gradients_against_pytorch(tied, context, kv_heads, head_width, block):
         block, sizes = "llama", sizes | {"qkv_bias": True}
     if block == "qwen3":
         block, sizes = "llama", sizes | {"qk_norm": True, "rope_base": 1e6}
+    if block == "deepseek":  # some without a latent vector for queries, some with half a head for RoPE
+        block, sizes = "llama", sizes | {"kv_heads": None, "kv_latent_width": 10, "head_width": 2 * (head_width or 4)}
+        sizes |= {"query_latent_width": 14 if tied else None, "rope_width": 6 if context == 17 else None}
     shape = Shape(3, 24, 6, context, tied=tied, block=block, **sizes)
     model, batch = bound(shape), windows(6, shape)
     total, context = model.forward(batch)

@@ -24,6 +24,9 @@ COUNTED = {
     "qwen3-32b": 32_762_123_264,
     "qwen3-30b-a3b": 30_532_122_624,
     "qwen3-235b-a22b": 235_093_634_560,
+    "deepseek-v2-lite": 15_706_484_224,
+    "deepseek-v2": 235_741_434_880,
+    "deepseek-v3": 671_026_419_200 - 58 * 256,  # less a number for each expert, which steers its load
 }
 """The numbers in the files of weights."""
 
@@ -44,6 +47,12 @@ def test_gpt3_whose_weights_are_not_there_to_be_counted():
 )
 def test_parameters_that_a_token_of_a_mixture_meets(name, billions):
     assert num_active_parameters(published(name)) / 1e9 == pytest.approx(billions, abs=0.05)
+
+
+@pytest.mark.parametrize(("name", "billions"), [("deepseek-v2-lite", 2.4), ("deepseek-v2", 21), ("deepseek-v3", 37)])
+def test_the_same_of_deepseeks_without_the_table_of_tokens(name, billions):
+    shape = published(name)
+    assert (num_active_parameters(shape) - shape.vocabulary * shape.width) / 1e9 == pytest.approx(billions, rel=0.03)
 
 
 def test_an_unknown_model_is_told_with_the_nearest():

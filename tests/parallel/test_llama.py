@@ -1,4 +1,4 @@
-"""A GPT of Llama's blocks cut over the axes of a mesh, against the same on one rank."""
+"""A GPT of Llama's blocks, also with latent attention, cut over the axes of a mesh, against the same on one rank."""
 
 from dataclasses import replace
 
@@ -15,6 +15,10 @@ from simdist.parallel.parts import ATTENTIONS, MeshParts
 
 virtual = VirtualRanks()  # for what real ranks need not repeat
 LLAMA = replace(ONE_LAYER, block="llama", kv_heads=12, head_width=6, ffn_width=48)
+LATENT = replace(
+    ONE_LAYER, block="llama", head_width=6, kv_latent_width=10, query_latent_width=14, rope_width=4, ffn_width=48
+)
+every_attention = pytest.mark.parametrize("shape", [LLAMA, LATENT], ids=["llama", "latent"])
 
 CUTS = [
     ({"tp": 4}, {}),
@@ -26,8 +30,9 @@ CUTS = [
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize(("sizes", "options"), CUTS, ids=str)
-def test_loss_and_every_gradient(spmd, sizes, options, recompute):
-    shape, halves = replace(LLAMA, layers=2, recompute=recompute), recompute != "none"
+@every_attention
+def test_loss_and_every_gradient(spmd, sizes, options, recompute, shape):
+    shape, halves = replace(shape, layers=2, recompute=recompute), recompute != "none"
     total, expected = serial_gradients(shape)
     p = int(np.prod(list(sizes.values())))
     found = spmd(lambda comm: whole_gradients(comm, sizes, shape, halves, **options), p)
@@ -38,8 +43,9 @@ def test_loss_and_every_gradient(spmd, sizes, options, recompute):
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize(("sizes", "options"), CUTS, ids=str)
-def test_flash_attention(spmd, sizes, options, recompute):
-    shape = replace(LLAMA, layers=2, recompute=recompute)
+@every_attention
+def test_flash_attention(spmd, sizes, options, recompute, shape):
+    shape = replace(shape, layers=2, recompute=recompute)
     total, expected = serial_gradients(shape)
     p = int(np.prod(list(sizes.values())))
     found = spmd(lambda comm: whole_gradients(comm, sizes, replace(shape, flash=True), False, **options), p)
@@ -48,20 +54,23 @@ def test_flash_attention(spmd, sizes, options, recompute):
 
 
 @pytest.mark.parametrize("zero_stage", [0, 2, 3])
-def test_twenty_steps(spmd, zero_stage):
-    check(spmd, {"dp": 2, "tp": 2}, LLAMA, zero_stage=zero_stage)
+@every_attention
+def test_twenty_steps(spmd, zero_stage, shape):
+    check(spmd, {"dp": 2, "tp": 2}, shape, zero_stage=zero_stage)
 
 
 def test_untied_on_three_axes():
-    check(virtual, {"dp": 2, "sp": 2, "tp": 2}, replace(LLAMA, tied=False), sequence_parallel=True)
+    for shape in (LLAMA, LATENT):
+        check(virtual, {"dp": 2, "sp": 2, "tp": 2}, replace(shape, tied=False), sequence_parallel=True)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize(("sizes", "options"), [({}, {}), *CUTS], ids=str)
-def test_what_is_held_is_what_the_formulas_say(sizes, options, recompute, dtype):
+@every_attention
+def test_what_is_held_is_what_the_formulas_say(sizes, options, recompute, dtype, shape):
     for flash in (False, True):
-        check_held(sizes, replace(LLAMA, layers=2, context=12, recompute=recompute, flash=flash), dtype, **options)
+        check_held(sizes, replace(shape, layers=2, context=12, recompute=recompute, flash=flash), dtype, **options)
 
 
 def test_what_cannot_be_cut(spmd):

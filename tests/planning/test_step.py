@@ -17,6 +17,7 @@ H100 = preset("h100")
 HALVES = H100.with_(devices_per_node=4)
 SMALL = {"model": "gpt", "layers": 5, "width": 256, "heads": 8, "context_bytes": 128, "vocabulary": 1024}
 SMALL |= {"precision": "bf16", "global_batch_size": 32, "device": "phantom"}
+DEEPSEEK = {"block": "llama", "kv_latent_width": 64, "query_latent_width": 96}
 MESHES = [
     {"method": "dp"},
     {"micro_batches": 2, "dropout": 0.1},
@@ -48,6 +49,8 @@ MESHES = [
     {"precision": "fp16", "clip_norm": 0.0, "zero": 1},
     {"optimizer": "adamw8bit", "zero": 2, "width": 264, "heads": 8},
     {"vocabulary": 32768, "micro_batches": 4},
+    DEEPSEEK | {"tp": 2, "sequence_parallel": True, "micro_batches": 2},
+    DEEPSEEK | {"pp": 4, "micro_batches": 8, "flash_attention": True},
 ]
 
 

@@ -28,6 +28,8 @@ MORE = {
     "experts": (2, {"experts": 2, "ep": 2}, 1e-6),
     "llama, ring attention": (2, LLAMA | {"kv_heads": 1, "sp": 2}, 1e-6),
     "llama, dropout, experts": (2, LLAMA | {"dropout": 0.1, "experts": 2, "ep": 2}, 1e-6),
+    "latent attention": (2, LLAMA | {"kv_heads": 0, "kv_latent_width": 6, "query_latent_width": 6, "tp": 2}, 1e-6),
+    "latent attention, flash": (1, LLAMA | {"kv_heads": 0, "kv_latent_width": 6, "flash_attention": True}, 1e-6),
     "server": (2, {"method": "server"}, 1e-6),
     "map-reduce": (2, {"method": "map-reduce"}, 1e-6),
     "top-k": (2, {"compress": "top-k"}, 1e-6),

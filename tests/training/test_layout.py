@@ -31,6 +31,8 @@ EXPERTS |= {"dense_layers": 1, "dense_ffn_width": 24}
 ENOUGH = EXPERTS | {"capacity_factor": 4.0}  # of what is dropped nothing is kept, either
 LLAMA = {"block": "llama", "kv_heads": 2, "head_width": 6, "ffn_width": 24, "qkv_bias": True}
 LLAMA |= {"qk_norm": True, "rope_base": 100.0}
+LATENT = {"block": "llama", "head_width": 6, "ffn_width": 24, "rope_width": 4, "kv_latent_width": 10}
+DEEPSEEK = LATENT | EXPERTS | {"query_latent_width": 7}
 every_mesh = pytest.mark.parametrize(("mesh", "p"), MESHES, ids=lambda told: str(told))
 
 
@@ -56,11 +58,16 @@ def run(comm, settings, folder=None, resume=False):
         {"dp": 2, "tp": 2, "zero": 3},
         {"pp": 2, "sp": 2, "ulysses": True},
         {"ep": 2, "tp": 2, "experts": 4, "top_k": 2, "group": 3},
+        DEEPSEEK | {"ep": 2, "tp": 2, "sequence_parallel": True},
+        DEEPSEEK | {"pp": 2, "ep": 2, "schedule": "zb-h1", "micro_batches": 2},
+        DEEPSEEK | {"dp": 2, "sp": 2, "ulysses": True, "zero": 3},
     ],
     ids=str,
 )
 def test_blocks_of_llamas(spmd, settings, mesh, tmp_path):
-    model = LLAMA | {name: mesh[name] for name in EXPERTS if name in mesh}
+    """And of DeepSeek's."""
+    model = {name: mesh[name] for name in (*EXPERTS, *DEEPSEEK) if name in mesh}
+    model = model if "kv_latent_width" in mesh else LLAMA | model
     [(lines, written)] = spmd(run, 1, settings | model)
     folder = tmp_path / "run"
     for found, texts in spmd(run, 4, settings | model | {"checkpoint_every": CUT} | mesh, folder):
@@ -170,6 +177,8 @@ def test_it_goes_on_otherwise_than_it_began(spmd, settings, tmp_path):
         (ENOUGH | {"ep": 2, "sp": 2}, 4),
         (LLAMA | {"sp": 2, "tp": 2, "sequence_parallel": True}, 4),
         (LLAMA | {"sp": 2, "dp": 2, "ulysses": True, "recompute": "selective"}, 4),
+        (LATENT | {"sp": 2, "tp": 2}, 4),
+        (DEEPSEEK | {"capacity_factor": 4.0, "ep": 2, "tp": 2, "sequence_parallel": True}, 4),
     ],
     ids=lambda told: str(told),
 )

@@ -1,6 +1,6 @@
 """Rotary: positions encoded for attention by rotating queries and keys (RoPE).
 
-    d    features of a head, in pairs (i, i + d/2)          m    the position of a token in its text
+    d    features that are rotated, in pairs (i, i + d/2)      m    the position of a token in its text
 
 A pair is a point in a plane, and pair i is rotated by the angle m base^(-2i/d). The product of a query and a key then
 depends only on the distance between their positions:
@@ -23,6 +23,7 @@ from simdist.arrays import Array, charge, kind_of, moved
 from simdist.arrays.blocks import blocks
 from simdist.arrays.working import room, settle, widened, working_dtype
 from simdist.errors import ArrayError
+from simdist.nn.functional.groups import widths
 
 __all__ = ["ROPE_BASE", "rotary"]
 
@@ -31,7 +32,14 @@ ROPE_BASE = 10_000.0
 
 
 def rotary(
-    qkv: Array, heads: int, places: Array, back: bool = False, groups: int | None = None, base: float = ROPE_BASE
+    qkv: Array,
+    heads: int,
+    places: Array,
+    back: bool = False,
+    groups: int | None = None,
+    base: float = ROPE_BASE,
+    value_width: int | None = None,
+    turned: int | None = None,
 ) -> Array:
     """Returns qkv with queries and keys rotated by the positions of their tokens, and values unchanged.
 
@@ -41,6 +49,8 @@ def rotary(
         back: whether to rotate back, which is the backward of this function.
         groups: of heads that share a key and a value; if not given, one per head.
         base: of the angles.
+        value_width: as for `attention`.
+        turned: the number of each query's and key's last features to rotate; if not given, all.
 
     Raises:
         ArrayError: the number of places is not that of tokens.
@@ -49,30 +59,33 @@ def rotary(
     if len(places) != t:
         raise ArrayError(f"{len(places)} places for {t} tokens; needs one each")
     groups, dtype = groups or heads, working_dtype(qkv.dtype)
-    half = width // (heads + 2 * groups) // 2
+    each = heads // groups + 1  # queries and keys of a group
+    d, _ = widths(width, heads, groups, value_width)
+    columns = groups, each, d, turned or d
     y = np.empty_like(qkv)
-    cos, sin = _cos_sin(qkv, places, half, base)
+    cos, sin = _cos_sin(qkv, places, (turned or d) // 2, base)
     sin = -sin if back else sin
-    columns = groups, heads // groups + 2, 2, half  # in a group its queries, its key, its value, each in halves
     for part in blocks(n, t * width * dtype.itemsize, like=qkv):
         rotated = room(y[part])
-        a, b = _pairs(widened(qkv[part]), *columns)
-        rotated_a, rotated_b = _pairs(rotated, *columns)
+        a, b, *rest = _pairs(widened(qkv[part]), *columns)
+        rotated_a, rotated_b, *to = _pairs(rotated, *columns)
         np.multiply(a, cos, out=rotated_a)
         rotated_a -= b * sin
         np.multiply(b, cos, out=rotated_b)
         rotated_b += a * sin
-        values = qkv[part].reshape(len(rotated), t, *columns)[:, :, :, -1]
-        rotated.reshape(len(rotated), t, *columns)[:, :, :, -1] = values
+        for same, there in zip(rest, to, strict=True):
+            there[...] = same
         settle(y[part], rotated)
         charge(6 * a.size, 2 * qkv[part].nbytes)
     return y
 
 
-def _pairs(x: Array, *columns: int) -> tuple[Array, Array]:
-    """The first and the second of each pair of queries and keys: views of shape (n, t, g, h/g + 1, d/2)."""
-    split = x.reshape(*x.shape[:2], *columns)[:, :, :, :-1]
-    return split[..., 0, :], split[..., 1, :]
+def _pairs(x: Array, groups: int, each: int, d: int, turned: int) -> tuple[Array, ...]:
+    """Views: the first and the second of each pair, (n, t, g, each, turned/2), the features before, the values."""
+    columns = x.reshape(*x.shape[:2], groups, x.shape[-1] // groups)
+    vectors = columns[..., : each * d].reshape(*columns.shape[:3], each, d)
+    half = d - turned // 2
+    return vectors[..., d - turned : half], vectors[..., half:], vectors[..., : d - turned], columns[..., each * d :]
 
 
 def _cos_sin(qkv: Array, places: Array, half: int, base: float) -> tuple[Array, Array]:

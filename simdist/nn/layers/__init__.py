@@ -6,6 +6,8 @@ from simdist.nn.layers.embedding import Embedding, TextEmbedding
 from simdist.nn.layers.experts import Experts
 from simdist.nn.layers.experts_exchange import Exchange, Load
 from simdist.nn.layers.experts_linear import ExpertsLinear
+from simdist.nn.layers.fork import Fork
+from simdist.nn.layers.latent_heads import LatentHeads
 from simdist.nn.layers.layer import Layer, Weightless
 from simdist.nn.layers.linear import Linear, TiedLinear
 from simdist.nn.layers.norm import LayerNorm, RMSNorm
@@ -23,7 +25,9 @@ __all__ = [
     "Exchange",
     "Experts",
     "ExpertsLinear",
+    "Fork",
     "Gelu",
+    "LatentHeads",
     "Layer",
     "LayerNorm",
     "Linear",

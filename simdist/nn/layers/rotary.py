@@ -20,6 +20,7 @@ class Rotary(Weightless):
         tokens: tokens(count) -> the positions in the text of the `count` tokens of the input; if not given, from 0 on.
         groups: of heads that share keys and values; if not given, one per head.
         base: of the angles.
+        value_width, turned: as for `simdist.nn.functional.rotary`.
     """
 
     def __init__(
@@ -28,16 +29,24 @@ class Rotary(Weightless):
         tokens: Callable[[int], Array] = np.arange,
         groups: int | None = None,
         base: float = f.ROPE_BASE,
+        value_width: int | None = None,
+        turned: int | None = None,
     ) -> None:
         self.heads = heads
         self.groups = groups
         self.tokens = tokens
         self.base = base
+        self.value_width = value_width
+        self.turned = turned
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, None]:
         """There is no context."""
-        return f.rotary(x, self.heads, self.tokens(x.shape[1]), groups=self.groups, base=self.base), None
+        return self._rotated(x), None
 
     def backward_input(self, context: None, dy: Array) -> tuple[Array, None]:
         """Rotates dy back."""
-        return f.rotary(dy, self.heads, self.tokens(dy.shape[1]), True, self.groups, self.base), None
+        return self._rotated(dy, back=True), None
+
+    def _rotated(self, x: Array, back: bool = False) -> Array:
+        places = self.tokens(x.shape[1])
+        return f.rotary(x, self.heads, places, back, self.groups, self.base, self.value_width, self.turned)

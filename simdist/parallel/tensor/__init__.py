@@ -4,11 +4,12 @@ from simdist.parallel.tensor.embedding import VocabularyParallelEmbedding, Vocab
 from simdist.parallel.tensor.experts import ColumnParallelExperts, RowParallelExperts
 from simdist.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear
 from simdist.parallel.tensor.loss import VocabularyParallelCrossEntropy
-from simdist.parallel.tensor.region import Region, Replicated, Sharded
+from simdist.parallel.tensor.region import Entrance, Region, Replicated, Sharded
 
 __all__ = [
     "ColumnParallelExperts",
     "ColumnParallelLinear",
+    "Entrance",
     "Region",
     "Replicated",
     "RowParallelExperts",

@@ -21,12 +21,14 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from simdist.arrays import Array
+from simdist.arrays import Array, charge
 from simdist.collectives import all_gather, all_reduce, reduce_scatter
 from simdist.comm import Communicator
 from simdist.errors import ArrayError
+from simdist.nn import Noise
+from simdist.nn.layers import Weightless
 
-__all__ = ["Region", "Replicated", "Sharded"]
+__all__ = ["Entrance", "Region", "Replicated", "Sharded"]
 
 
 class Region(ABC):
@@ -117,3 +119,21 @@ class Sharded(Region):
     def tokens(self, count: int) -> Array:
         """A run of `count` tokens."""
         return np.arange(count) + self.comm.rank * count
+
+
+class Entrance(Weightless):
+    """The entrance of a region as a layer, for activations that its ranks use as they are."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, None]:
+        """`Region.enter`; there is no context."""
+        return self.region.enter(x), None
+
+    def backward_input(self, context: None, dy: Array) -> tuple[Array, None]:
+        """`Region.leave`, which may overwrite dy: so of a copy."""
+        own = np.empty_like(dy)
+        own[...] = dy
+        charge(0, 2 * dy.nbytes)
+        return self.region.leave(own), None
