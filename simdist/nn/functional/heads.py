@@ -30,7 +30,7 @@ from simdist.arrays import Array, charge, kind_of, moved
 from simdist.arrays.blocks import BLOCK_BYTES, blocks
 from simdist.arrays.fused import fused
 from simdist.arrays.working import room, settle, widened, working_dtype
-from simdist.nn.functional.groups import join, split_heads, split_qkv, split_shared, widths
+from simdist.nn.functional.groups import join, split_heads, split_qkv, widths
 from simdist.nn.functional.matrix import product
 
 __all__ = [
@@ -81,9 +81,8 @@ def attention(
 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 3.2.
     """
-    n, t, columns = qkv.shape
-    groups, multiply = groups or heads, partial(product, itemsize=qkv.itemsize)
-    e, w = widths(columns, heads, groups, value_width)
+    groups, (n, t, columns) = groups or heads, qkv.shape
+    _, w = widths(columns, heads, groups, value_width)
     y = np.empty_like(qkv, shape=(n, t, heads * w))
     p = tuple(np.empty_like(qkv, shape=(n, heads, keys.stop, _length(queries))) for queries, keys in tiles(t))
     for part in _parts(qkv, heads):
@@ -91,14 +90,9 @@ def attention(
         all_heads = room(y[part])
         (ys,) = split_heads(all_heads, heads, 1)
         for (queries, keys), tile in zip(tiles(t), p, strict=True):
-            s = room(tile[part])
-            multiply(k[:, :, keys], q[:, :, queries].swapaxes(-1, -2), out=s)
-            _softmax(s, 1 / math.sqrt(e), qkv.itemsize)
-            settle(tile[part], s)
-            weights = widened(tile[part])
-            if keep is not None:
-                weights = dropped(weights, keep[part][:, :, keys, queries], share, qkv.itemsize)
-            multiply(weights.swapaxes(-1, -2), v[:, :, keys], out=ys[:, :, queries])
+            kept = None if keep is None else keep[part][:, :, keys, queries]
+            weights = _weights(k[:, :, keys], q[:, :, queries], tile[part], kept, share)
+            product(weights.swapaxes(-1, -2), v[:, :, keys], out=ys[:, :, queries], itemsize=qkv.itemsize)
         settle(y[part], all_heads)
     return y, p
 
@@ -126,10 +120,7 @@ def attention_backward(
     for part in _parts(qkv, heads):
         q, k, v = split_qkv(widened(qkv[part]), heads, groups, w)
         worked = room(dqkv[part])
-        if groups == heads:
-            dq, dk, dv = split_shared(worked, heads, groups, w)
-        else:
-            dq, dk, dv = (np.empty_like(q, shape=x.shape) for x in (q, k, v))
+        dq, dk, dv = split_qkv(worked, heads, groups, w) if groups == heads else (np.empty_like(x) for x in (q, k, v))
         (ys,), (dys,) = split_heads(widened(y[part]), heads, 1), split_heads(widened(dy[part]), heads, 1)
         sums = np.vecdot(ys, dys)[:, :, None]
         charge(2 * ys.size, 2 * ys.size * qkv.itemsize)
@@ -218,6 +209,16 @@ def mask_later_keys(s: Array) -> None:
     """Mask the scores of later keys in a tile whose last key belongs to its last query."""
     if kind_of(s) != "phantom":  # of a long text even the mask of one tile may not fit in memory
         s[:, :, -s.shape[-1] :] += moved(_mask(s.shape[-1], s.dtype), s)
+
+
+def _weights(k: Array, q: Array, p: Array, keep: Array | None, share: float) -> Array:
+    """Write the probabilities of a tile to p, and return them after dropout."""
+    s = room(p)
+    product(k, q.swapaxes(-1, -2), out=s, itemsize=p.itemsize)
+    _softmax(s, 1 / math.sqrt(q.shape[-1]), p.itemsize)
+    settle(p, s)
+    weights = widened(p)
+    return weights if keep is None else dropped(weights, keep, share, p.itemsize)
 
 
 def _softmax(s: Array, scale: float, itemsize: int) -> None:
