@@ -97,6 +97,7 @@ def matmul_flops(shape: Shape, sequences: int) -> int:
     backward    twice that, once for the inputs and once for the weights or the other factor
     again       recomputation: 4 B n q a block when selective, all of its forward when full
     flash       2 B n q in each backward, for scores that were not kept; selective adds nothing
+    latent      2 B s for each weight of attention's maps, and 2 B n (q + a) of attention, whose output has a features
 
     n is `num_pairs(s)`: s² up to 64 tokens; for longer contexts most pairs that the mask hides are left out, and with
     flash, `num_flash_pairs(s)`, all but half of the diagonal's tiles. The 4 B s h f of an MLP, 16 B s h² in most
@@ -123,8 +124,9 @@ def model_flops(shape: Shape, sequences: float) -> float:
 
         6 T l (2 h (q + k) + 2 h f) + 12 T l q s + 6 T h V          T = B s tokens, all s² scores; 3 h f with a gate
 
-    With q = k = h and f = 4h this is `megatron_flops` without recomputation. Each token needs top_k experts, those
-    that are shared and the router; work on empty slots does not count.
+    With q = k = h and f = 4h this is `megatron_flops` without recomputation. Latent attention has its own weights in
+    place of 2h (q + k), and 6 T l (q + a) s. Each token needs top_k experts, those that are shared and the router;
+    work on empty slots does not count.
 
     Source: Chowdhery et al. 2022, arXiv 2204.02311, appendix B, with matrices in place of 6 operations a parameter.
     """

@@ -1,17 +1,17 @@
 """Memory: what a GPT keeps of a batch until backward, exactly, and as the paper counts it.
 
 l  layers     h  width     a  heads     V  vocabulary     s  tokens of a sequence     b  sequences
-f  features inside an MLP, 4h in the paper     k  width of a token's keys, and of its values, h in the paper
+f  features inside an MLP, 4h in the paper
 t  ranks that share the layers     p  ranks that share the tokens
 e  bytes of an activation          w  bytes of its working dtype: 4 where e is 2
 n  pairs of tokens that attention scores, s² or fewer: `num_pairs(s)`
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.heads import num_pairs
+from simdist.nn.kept import Cut, Kept
 from simdist.nn.shape import Shape
 
 __all__ = [
@@ -22,52 +22,6 @@ __all__ = [
     "paper_activation_bytes",
     "peak_activation_bytes",
 ]
-
-
-class Kept(NamedTuple):
-    """One array that a layer keeps, in this implementation and in the paper's.
-
-    Attributes:
-        layer: the layer whose context holds it, in each block if it begins with a dot.
-        what: its contents.
-        num_bytes: its size here.
-        paper_bytes: its size in the paper, scaled from the paper's 2 bytes per activation to those here.
-        why: the reason for the difference, if there is one.
-        blocks: how many blocks hold one; 1 around the blocks.
-    """
-
-    layer: str
-    what: str
-    num_bytes: int
-    paper_bytes: int
-    why: str = ""
-    blocks: int = 1
-
-
-class Cut(NamedTuple):
-    """How ranks share the activations of a model.
-
-    Attributes:
-        tensor: t, the number of ranks that share heads, hidden features and the vocabulary.
-        sharded: whether they also share everything else, along the sequence.
-        sequence: p, the number of ranks that share the tokens of each text.
-        ring: whether these use ring attention; else each attends to whole texts with some of the heads.
-    """
-
-    tensor: int = 1
-    sharded: bool = False
-    sequence: int = 1
-    ring: bool = False
-
-    @property
-    def inside(self) -> int:
-        """The number of parts of activations between two layers that are cut over t."""
-        return self.tensor * self.sequence
-
-    @property
-    def outside(self) -> int:
-        """The number of parts of all other activations."""
-        return self.inside if self.sharded else self.sequence
 
 
 _WHOLE = Cut()

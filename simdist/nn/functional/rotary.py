@@ -59,28 +59,31 @@ def rotary(
     if len(places) != t:
         raise ArrayError(f"{len(places)} places for {t} tokens; needs one each")
     groups, dtype = groups or heads, working_dtype(qkv.dtype)
-    each = heads // groups + 1  # queries and keys of a group
-    d, _ = widths(width, heads, groups, value_width)
+    d, each = widths(width, heads, groups, value_width)[0], heads // groups + 1  # queries and keys of a group
     columns = groups, each, d, turned or d
     y = np.empty_like(qkv)
     cos, sin = _cos_sin(qkv, places, (turned or d) // 2, base)
     sin = -sin if back else sin
     for part in blocks(n, t * width * dtype.itemsize, like=qkv):
         rotated = room(y[part])
-        a, b, *rest = _pairs(widened(qkv[part]), *columns)
-        rotated_a, rotated_b, *to = _pairs(rotated, *columns)
-        np.multiply(a, cos, out=rotated_a)
-        rotated_a -= b * sin
-        np.multiply(b, cos, out=rotated_b)
-        rotated_b += a * sin
-        for same, there in zip(rest, to, strict=True):
-            there[...] = same
+        _rotate(_parts(widened(qkv[part]), *columns), _parts(rotated, *columns), cos, sin)
         settle(y[part], rotated)
-        charge(6 * a.size, 2 * qkv[part].nbytes)
+        charge(6 * cos.size * len(rotated) * groups * each, 2 * qkv[part].nbytes)
     return y
 
 
-def _pairs(x: Array, groups: int, each: int, d: int, turned: int) -> tuple[Array, ...]:
+def _rotate(parts: tuple[Array, ...], to: tuple[Array, ...], cos: Array, sin: Array) -> None:
+    """The pairs, rotated, and all else as it is."""
+    (a, b, *rest), (to_a, to_b, *to_rest) = parts, to
+    np.multiply(a, cos, out=to_a)
+    to_a -= b * sin
+    np.multiply(b, cos, out=to_b)
+    to_b += a * sin
+    for same, there in zip(rest, to_rest, strict=True):
+        there[...] = same
+
+
+def _parts(x: Array, groups: int, each: int, d: int, turned: int) -> tuple[Array, ...]:
     """Views: the first and the second of each pair, (n, t, g, each, turned/2), the features before, the values."""
     columns = x.reshape(*x.shape[:2], groups, x.shape[-1] // groups)
     vectors = columns[..., : each * d].reshape(*columns.shape[:3], each, d)
