@@ -16,8 +16,8 @@ import simdist as sd
 from simdist.arrays import Ledger, phantom, recorded
 from simdist.cluster import Link, preset
 from simdist.comm import Mesh
-from simdist.nn import Shape, gpt
-from simdist.nn.formulas import model_flops, num_parameters
+from simdist.nn import Shape, gpt, published
+from simdist.nn.formulas import model_flops, num_active_parameters, num_parameters
 from simdist.parallel import DataParallel, Recipe, ZeRO
 from simdist.parallel.parts import MeshParts
 from simdist.parallel.pipeline import Pipeline, modelled_costs, schedule
@@ -279,7 +279,8 @@ plan_bars(plans.best, bench)
 # The best way is faster than all that were run. It has the mesh of the fastest of them, but another schedule, and
 # micro-batches of two texts.
 #
-# The command line does the same: `simdist plan --cluster h100 --ranks 64 --layers 48 --width 8192 --heads 64 …`.
+# The command line does the same: `simdist plan --cluster h100 --ranks 64 --layers 48 --width 8192 --heads 64 …`, or
+# with the sizes of a published model, `--model llama3-70b`.
 #
 # ## How far from real machines?
 #
@@ -293,7 +294,7 @@ plan_bars(plans.best, bench)
 a100 = preset("a100")
 reached = a100.with_(device=replace(a100.device, flops_efficiency=0.85, memory_efficiency=0.5))
 full, selective = {"recompute": "full"}, {"recompute": "selective", "sequence_parallel": True}
-published = [
+table_5 = [
     ("22B", 1.42, 1.10, {"layers": 48, "width": 6144, "heads": 64}, 4, {}),
     ("175B", 18.13, 13.75, {"layers": 96, "width": 12288, "heads": 96}, 64, {"pp": 8, "chunks": 3}),
     ("530B", 49.05, 37.83, {"layers": 105, "width": 20480, "heads": 128}, 280, {"pp": 35, "chunks": 3}),
@@ -301,7 +302,7 @@ published = [
 ]
 
 print("                         measured   at peak rates     with efficiencies")
-for name, full_s, selective_s, size, batch, line in published:
+for name, full_s, selective_s, size, batch, line in table_5:
     how = given | size | {"global_batch_size": batch, "clip_norm": 1.0, "tp": 8, "device": "phantom"} | line
     how |= {"micro_batches": batch} if line else {}
     how |= {"schedule": "interleaved-1f1b"} if "chunks" in line else {}
@@ -322,20 +323,27 @@ for name, full_s, selective_s, size, batch, line in published:
 #
 # So far the blocks were those of GPT-2. With `block="llama"` they are those of Llama: RMSNorm, an MLP with a gate
 # (SwiGLU), rotary position embeddings of queries and keys, and no biases. There may also be fewer key and value heads,
-# each shared by a group of query heads. The numbers of weights agree with the published ones:
+# each shared by a group of query heads; or, in DeepSeek's models, keys and values that are all computed from one small
+# latent vector of a token. `published` knows the sizes of such models by name, and their numbers of weights are those
+# of the files that one can download. The operations are those of training on a token, in texts as long as in the
+# model's own training. The last column is what must be kept of each token to generate a text: keys and values, or the
+# latent vector and the rotated features of the keys, with 2 bytes each.
 
 # %%
-llamas = [  # layers, width, heads, key and value heads, MLP width, vocabulary
-    ("Llama 2 7B", (32, 4096, 32, 32, 11_008, 32_000), {}, 6_738_415_616),
-    ("Llama 3 8B", (32, 4096, 32, 8, 14_336, 128_256), {}, 8_030_261_248),
-    ("Llama 3 70B", (80, 8192, 64, 8, 28_672, 128_256), {}, 70_553_706_496),
-    ("Mixtral 8x7B", (32, 4096, 32, 8, 14_336, 32_000), {"experts": 8, "top_k": 2}, 46_702_792_704),
-]
-print(f"{'':14}{'weights':>18}{'GFLOP/token':>16}")
-for name, (layers, width, heads, kv_heads, inside, vocabulary), more, published_weights in llamas:
-    more |= {"kv_heads": kv_heads, "ffn_width": inside, "block": "llama", "tied": False}
-    model = Shape(layers, width, heads, 8192, vocabulary, **more)
-    print(f"{name:14}{num_parameters(model):18,}{model_flops(model, 1) / model.context / 1e9:16.1f}")
+counted = {
+    "gpt2-xl": 1_557_611_200,
+    "llama2-7b": 6_738_415_616,
+    "llama3-70b": 70_553_706_496,
+    "mixtral-8x7b": 46_702_792_704,
+    "deepseek-v3": 671_026_404_352,
+}
+print(f"{'':14}{'weights':>18}{'of a token':>17}{'GFLOP/token':>13}{'kept of a token':>17}")
+for name, published_weights in counted.items():
+    model = published(name)
+    latent = model.kv_latent_width and model.kv_latent_width + model.turned_features
+    kept = 2 * model.layers * (latent or model.kv_width)
+    each = model_flops(model, 1) / model.context / 1e9
+    print(f"{name:14}{num_parameters(model):18,}{num_active_parameters(model):17,}{each:13.1f}{kept / 1024:13.0f} KiB")
     assert num_parameters(model) == published_weights
 
 # %% [markdown]
@@ -344,7 +352,7 @@ for name, (layers, width, heads, kv_heads, inside, vocabulary), more, published_
 # go round a ring (notebook 6):
 
 # %%
-llama = given | {"block": "llama", "layers": 80, "ffn_width": 28_672, "vocabulary": 128_256, "logits": "untied"}
+llama = {"model": "llama3-70b", "precision": "bf16", "clip_norm": 0.0}
 llama |= {"tp": 8, "sequence_parallel": True, "zero": 3, "recompute": "full", "device": "phantom"}
 llama |= {"global_batch_size": 8}  # a text a rank of dp
 print(f"{'':10}{'kv_heads':>9}{'weights':>18}{'step':>10}{'memory':>12}{'block of keys and values':>29}")
@@ -369,8 +377,7 @@ for ranks, more in ((64, {"context_bytes": 8192}), (512, {"context_bytes": 16_38
 # operation runs at the data sheet's peak, tp includes sequence parallelism, and ranks of dp shard the optimizer state:
 
 # %%
-run = {"block": "llama", "layers": 126, "width": 16_384, "heads": 128, "kv_heads": 8, "ffn_width": 53_248}
-run |= {"vocabulary": 128_256, "logits": "untied", "context_bytes": 8192, "global_batch_size": 2048, "model": "gpt"}
+run = {"model": "llama3-405b", "global_batch_size": 2048}
 run |= {"tp": 8, "sequence_parallel": True, "pp": 16, "zero": 1, "precision": "bf16", "device": "phantom"}
 interleaved = {"schedule": "interleaved-1f1b", "chunks": 8}
 tries = [  # ranks, attention, schedule, reported TFLOP/s per device

@@ -3,6 +3,7 @@
 l  layers      h  width      V  vocabulary      s  tokens of a sequence      B  sequences
 f  features inside an MLP               q  width of a token's queries, h in most models
 E  experts     S  slots of all experts  k  width of its keys, and of its values
+a  width of attention's output, q in most models
 """
 
 from simdist.errors import ArgumentError, unknown_name
