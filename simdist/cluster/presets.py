@@ -28,8 +28,9 @@ def _dgx(
     nic_gb_per_s: float,
     nics: int,
     host: Host,
+    gpus: int = 8,
 ) -> Cluster:
-    """Nodes of eight GPUs on NVLink, each node with `nics` network cards; rates of numbers of 16, 32 and 64 bits."""
+    """Nodes of GPUs on NVLink, each node with `nics` network cards; rates of numbers of 16, 32 and 64 bits."""
     short, single, double = (rate * _TFLOP for rate in tflops)
     return Cluster(
         name=name,
@@ -43,17 +44,19 @@ def _dgx(
         ),
         inside=Link(_NVLINK_S, nvlink_gb_per_s / 2 * _GB),
         between=Link(_INFINIBAND_S, nic_gb_per_s * _GB),
-        devices_per_node=8,
+        devices_per_node=gpus,
         nics_per_node=nics,
         host=host,
     )
 
 
 # A device's own 16 lanes of PCIe 3, 4 or 5; its eighth of the memory of two processors, DDR4-2133 on four channels
-# each, DDR4-3200 on eight, DDR5-4800 on eight; and of the data drives, four by SATA, four or eight by NVMe.
+# each, DDR4-3200 on eight, DDR5-4800 on eight; and of the data drives, four by SATA, four or eight by NVMe. Two GPUs
+# share a Grace processor, by NVLink.
 _DGX1 = Host(16 * _GB, 17 * _GB, 0.25 * _GB)
 _DGX_A100 = Host(32 * _GB, 51.2 * _GB, 3 * _GB)
 _DGX_H100 = Host(64 * _GB, 76.8 * _GB, 6 * _GB)
+_GRACE = Host(225 * _GB, 256 * _GB, 6 * _GB)
 
 _PRESETS = {
     # A core of an ordinary computer and messages through its memory, in round figures; `calibrate` measures.
@@ -71,10 +74,12 @@ _PRESETS = {
     "v100": _dgx("v100", (125, 15.7, 7.8), 900, 32, 300, 12.5, nics=4, host=_DGX1),
     "a100": _dgx("a100", (312, 19.5, 19.5), 2039, 80, 600, 25, nics=8, host=_DGX_A100),
     "a100-40": _dgx("a100-40", (312, 19.5, 19.5), 1555, 40, 600, 25, nics=8, host=_DGX_A100),
+    "a800": _dgx("a800", (312, 19.5, 19.5), 2039, 80, 400, 25, nics=8, host=_DGX_A100),
     "h100": _dgx("h100", (989.4, 67, 67), 3350, 80, 900, 50, nics=8, host=_DGX_H100),
     "h800": _dgx("h800", (989.4, 67, 1), 3350, 80, 400, 50, nics=8, host=_DGX_H100),
     "h200": _dgx("h200", (989, 67, 67), 4800, 141, 900, 50, nics=8, host=_DGX_H100),
     "b200": _dgx("b200", (2250, 75, 37), 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
+    "gb200": _dgx("gb200", (2500, 80, 40), 8000, 186, 1800, 50, nics=72, host=_GRACE, gpus=72),
 }
 
 
@@ -93,8 +98,8 @@ def presets() -> list[str]:
 
 
 def preset(name: str) -> Cluster:
-    """The cluster of this name: 'this-machine'; nodes of eight V100, A100 (of 80 or 40 GB), H100, H800, H200 or
-    B200, in lower or upper case; or one registered with `add_preset`.
+    """The cluster of this name: 'this-machine'; nodes of eight V100, A100 (of 80 or 40 GB), A800, H100, H800, H200 or
+    B200, or of 72 GB200 (NVL72), in lower or upper case; or one registered with `add_preset`.
 
         device.flops_per_s            of dense products of 16-bit numbers
         device.memory_bytes_per_s     of HBM

@@ -11,10 +11,12 @@ SHEETS = {
     "v100": ((125, 15.7, 7.8), 900, 32, 300, 12.5, 4),
     "a100": ((312, 19.5, 19.5), 2039, 80, 600, 25, 8),
     "a100-40": ((312, 19.5, 19.5), 1555, 40, 600, 25, 8),
+    "a800": ((312, 19.5, 19.5), 2039, 80, 400, 25, 8),
     "h100": ((989.4, 67, 67), 3350, 80, 900, 50, 8),
     "h800": ((989.4, 67, 1), 3350, 80, 400, 50, 8),
     "h200": ((989, 67, 67), 4800, 141, 900, 50, 8),
     "b200": ((2250, 75, 37), 8000, 180, 1800, 50, 8),
+    "gb200": ((2500, 80, 40), 8000, 186, 1800, 50, 72),
 }
 
 
@@ -26,7 +28,7 @@ def test_the_names():
 def test_are_the_data_sheets(name):
     cluster = preset(name)
     tflops, memory, room, nvlink, card, cards = SHEETS[name]
-    assert (cluster.devices_per_node, cluster.nics_per_node) == (8, cards)
+    assert (cluster.devices_per_node, cluster.nics_per_node) == (72 if name == "gb200" else 8, cards)
     assert cluster.device.memory_bytes == pytest.approx(room * 1e9)
     rates = [cluster.computing_in(dtype).device.flops_per_s for dtype in ("float16", "float32", "float64")]
     assert rates == pytest.approx([rate * 1e12 for rate in tflops])
@@ -52,7 +54,8 @@ def test_a_cluster_of_ones_own(monkeypatch):
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
-        UnknownNameError, match=r"unknown cluster 'h10'; did you mean 'h100'\? .*b200, h100, h200, h800, this-machine"
+        UnknownNameError,
+        match=r"unknown cluster 'h10'; did you mean 'h100'\? .*b200, gb200, h100, h200, h800, this-machine",
     ):
         preset("h10")
 
