@@ -23,7 +23,7 @@ from simdist.collectives import (
     reduce_scatter,
     scatter,
 )
-from simdist.collectives.registry import find
+from simdist.collectives.registry import choose, find
 from simdist.comm import Communicator
 from simdist.comm.virtual.world import run_virtual
 from simdist.trace import Span, Trace
@@ -205,9 +205,19 @@ def _run(program: Callable[[Communicator], _T], members: tuple[int, ...], cluste
     return results[members[0]], seconds
 
 
+_LEFT_TO_AUTO = ("all_to_all", "broadcast")
+"""Collectives whose algorithm no setting of a run names."""
+
+
 def _perform(call: Call, twin: Communicator, itemsize: int) -> None:
-    """Repeat the call with a phantom array."""
+    """Repeat the call with a phantom array. Where `auto` took an algorithm by messages because the arrays were not in
+    shared memory, its ranks had met there to see that.
+    """
     dtype = np.dtype(f"u{call.itemsize(itemsize)}")
+    if call.operation in _LEFT_TO_AUTO and twin.size > 1:
+        shared, own = choose(call.operation, twin, call.num_bytes)
+        if shared is not own and own.name == call.algorithm:
+            twin.shadow.peers()
     _PERFORM[call.operation](phantom(call.num_bytes // dtype.itemsize, dtype), twin, call.algorithm)
 
 

@@ -199,8 +199,9 @@ def test_the_report_predicts_what_the_record_shows(spmd, settings, mesh, p):
     dp = p // np.prod(list(cut.values()))
     assert " x ".join([f"dp {dp}", *(f"{axis} {size}" for axis, size in cut.items())]) in summary
     assert summary.startswith(f"gpt, {num_parameters(shape(config)):,} parameters")
-    exact = [row for row in rows if any(word in row[0] for word in ("bytes sent", "messages", "activations"))]
-    assert len(exact) == 3
+    words = ("bytes sent", "messages", "of activations", "of communication")
+    exact = [row for row in rows if any(word in row[0] for word in words)]
+    assert len(exact) == 4
     for row in exact:
         assert row[1] == row[2], row
 
