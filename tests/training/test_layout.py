@@ -175,6 +175,7 @@ def test_it_goes_on_otherwise_than_it_began(spmd, settings, tmp_path):
         ({"sp": 2, "precision": "fp16", "micro_batches": 2}, 2),
         (ENOUGH | {"ep": 2, "tp": 2}, 4),
         (ENOUGH | {"ep": 2, "sp": 2}, 4),
+        (ENOUGH | {"ep": 2, "width": 256}, 2),  # whose exchanges are by messages
         (LLAMA | {"sp": 2, "tp": 2, "sequence_parallel": True}, 4),
         (LLAMA | {"sp": 2, "dp": 2, "ulysses": True, "recompute": "selective"}, 4),
         (LATENT | {"sp": 2, "tp": 2}, 4),
