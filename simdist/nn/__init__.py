@@ -3,6 +3,7 @@
 `simdist.nn.formulas` counts parameters and operations, `simdist.nn.memory` activations, here and in papers.
 """
 
+from simdist.nn.foreign import foreign_shape, read_foreign
 from simdist.nn.gpt import gpt
 from simdist.nn.layers import Embedding, Gelu, Layer, Linear, Observer, Sequence
 from simdist.nn.loss import CrossEntropy, Loss
@@ -30,8 +31,10 @@ __all__ = [
     "Place",
     "Sequence",
     "Shape",
+    "foreign_shape",
     "gpt",
     "mlp",
     "published",
     "published_names",
+    "read_foreign",
 ]

@@ -12,6 +12,7 @@ from simdist.collectives import algorithms
 from simdist.comm.device import DEVICES, PATHS
 from simdist.data import ORDERS, PYTHON
 from simdist.errors import ArgumentError
+from simdist.nn.foreign import FOREIGN
 from simdist.nn.shape import BLOCKS, RECOMPUTATIONS
 from simdist.optim import Schedule
 from simdist.parallel.buckets import BUCKET_BYTES
@@ -63,7 +64,7 @@ class Config:
         UnknownNameError: there is no such model, optimizer, method, …
     """
 
-    model: str = option("model", "mlp", "the model to train, or the sizes of a published one", known_models)
+    model: str = option("model", "mlp", "the model; or its sizes by name or config.json", known_models, files=FOREIGN)
     context_bytes: int = option(
         "model", Per("model", mlp=16, gpt=128), "tokens (bytes) in a window", least=1, alias="context"
     )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simdist.environment import memory_bytes
 from simdist.errors import ArgumentError, unknown_name
-from simdist.nn import Model, Parts, Shape, gpt, mlp, published, published_names
+from simdist.nn import Model, Parts, Shape, gpt, mlp, published, published_names, read_foreign
+from simdist.nn.foreign import FOREIGN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,14 +81,22 @@ def known_models() -> list[str]:
 
 
 def kind(name: str) -> str:
-    """The model that a name stands for: gpt, if it is that of published sizes."""
-    return "gpt" if name in published_names() else name
+    """The model that a name stands for: gpt, if it is that of published sizes, or of a file with sizes."""
+    return "gpt" if name in published_names() or name.endswith(FOREIGN) else name
 
 
 def sized(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with the sizes of a published model in place of its name; those that are given stay as they are."""
+    """Settings with the sizes of a published model, or those in a file, in place of its name; those that are given
+    stay as they are.
+
+    Raises:
+        DataError, UnknownNameError, ArgumentError: the file is no config of a model that is known.
+    """
     name = given.get("model", "")
-    return {**_sizes(published(name)), **given, "model": "gpt"} if name in published_names() else dict(given)
+    if not isinstance(name, str) or name == kind(name):
+        return dict(given)
+    size = published(name) if name in published_names() else read_foreign(name)
+    return {**_sizes(size), **given, "model": "gpt"}
 
 
 def _sizes(shape: Shape) -> dict[str, Any]:

@@ -1,10 +1,12 @@
+import json
+
 import pytest
 
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, DataError
 from simdist.nn import Shape, published, published_names
 from simdist.nn.formulas import num_parameters
 from simdist.parallel.pipeline import modelled_costs
-from simdist.training import Config
+from simdist.training import Config, merged
 from simdist.training.models import build, models, sample, shape
 
 
@@ -56,3 +58,14 @@ def test_a_published_models_name_stands_for_its_sizes(name):
     config = Config(model=name)
     assert config.model == "gpt"
     assert shape(config) == published(name)
+
+
+def test_so_does_a_file_with_them(tmp_path):
+    path = tmp_path / "config.json"
+    told = {"model_type": "gpt2", "n_layer": 3, "n_embd": 8, "n_head": 2, "n_positions": 9, "vocab_size": 300}
+    path.write_text(json.dumps(told))
+    config = Config(model=str(path), heads=4)
+    assert (config.model, shape(config)) == ("gpt", Shape(3, 8, 4, 9, 300))
+    assert merged({"model": "gpt2", "layers": 5, "tp": 2}, {"model": str(path)}) == {"model": str(path), "tp": 2}
+    with pytest.raises(DataError, match=r"none\.json: No such file"):
+        Config(model=str(tmp_path / "none.json"))

@@ -1,0 +1,189 @@
+"""Foreign: the shapes of models that are described by a config.json of Hugging Face's transformers."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from simdist.errors import ArgumentError, DataError, unknown_name
+from simdist.nn.shape import Shape
+
+__all__ = ["FOREIGN", "foreign_shape", "read_foreign"]
+
+FOREIGN = ".json"
+"""The suffix of such files."""
+
+_MOST_BYTES = 1 << 20  # such files have a few thousand
+_MISSING = object()
+
+
+class _Settings:
+    """The settings of a config; what is missing or has the wrong type is an ArgumentError that names it."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+
+    def number(self, name: str, default: Any = _MISSING) -> Any:
+        """A whole number; the default, if there is one, where there is none."""
+        found = self._given.get(name)
+        if found is None and default is not _MISSING:
+            return default
+        if not isinstance(found, int) or isinstance(found, bool):
+            told = "missing" if name not in self._given else repr(found)
+            raise ArgumentError(f"{name} of the model's config is {told}; needs a whole number")
+        return found
+
+    def only(self, name: str, *possible: Any) -> None:
+        """Raise ArgumentError if a setting has another value than these, of which the first is the default."""
+        found = self._given.get(name, possible[0])
+        if found not in possible:
+            needs = " or ".join(map(repr, possible))
+            raise ArgumentError(f"{name} of the model's config is {found!r}; a Shape has only {needs}")
+
+    def tied(self, default: bool) -> bool:
+        """Whether logits come from the table of tokens."""
+        return bool(self._given.get("tie_word_embeddings", default))
+
+    def rope_base(self) -> float:
+        """The base of RoPE's angles, which newer configs have inside of others."""
+        inside = self._given.get("rope_parameters")
+        found = (inside if isinstance(inside, Mapping) else self._given).get("rope_theta", 10_000.0)
+        if not isinstance(found, int | float) or isinstance(found, bool):
+            raise ArgumentError(f"rope_theta of the model's config is {found!r}; needs a number")
+        return float(found)
+
+
+def _gpt2(of: _Settings) -> Shape:
+    of.only("activation_function", "gelu_new", "gelu_pytorch_tanh")
+    layers, width, heads = (of.number(name) for name in ("n_layer", "n_embd", "n_head"))
+    context, vocabulary, inside = of.number("n_positions"), of.number("vocab_size"), of.number("n_inner", None)
+    return Shape(layers, width, heads, context, vocabulary, tied=of.tied(default=True), ffn_width=inside)
+
+
+def _llama(of: _Settings, **more: Any) -> Shape:
+    """What all those with Llama's blocks have in common."""
+    for name, value in (("hidden_act", "silu"), ("mlp_bias", False)):
+        of.only(name, value)
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "max_position_embeddings", "vocab_size")
+    common: dict[str, Any] = {"block": "llama", "tied": of.tied(default=False), "rope_base": of.rope_base()}
+    common |= {"ffn_width": None if "ffn_width" in more else of.number("intermediate_size")}
+    if "kv_latent_width" not in more:
+        common |= {"kv_heads": of.number("num_key_value_heads", None), "head_width": of.number("head_dim", None)}
+    return Shape(*(of.number(name) for name in names), **common | more)
+
+
+def _plain(of: _Settings) -> Shape:
+    of.only("attention_bias", False)
+    return _llama(of)
+
+
+def _mixtral(of: _Settings) -> Shape:
+    return _llama(of, experts=of.number("num_local_experts"), top_k=of.number("num_experts_per_tok"))
+
+
+def _qwen2(of: _Settings) -> Shape:
+    return _llama(of, qkv_bias=True)
+
+
+def _qwen3(of: _Settings) -> Shape:
+    of.only("attention_bias", False)
+    return _llama(of, qk_norm=True)
+
+
+def _in_every_block(of: _Settings) -> dict[str, Any]:
+    """The experts of Qwen's mixtures."""
+    of.only("decoder_sparse_step", 1)
+    of.only("mlp_only_layers", [], None)
+    names = {"experts": "num_experts", "top_k": "num_experts_per_tok", "ffn_width": "moe_intermediate_size"}
+    return {name: of.number(theirs) for name, theirs in names.items()}
+
+
+def _qwen2_moe(of: _Settings) -> Shape:
+    mixture = _in_every_block(of)
+    shared, uneven = divmod(of.number("shared_expert_intermediate_size"), mixture["ffn_width"])
+    if uneven:
+        raise ArgumentError(
+            f"shared_expert_intermediate_size of the model's config leaves {uneven} over when divided by "
+            f"moe_intermediate_size, {mixture['ffn_width']}; a Shape has a whole number of shared experts"
+        )
+    return _llama(of, qkv_bias=True, shared_experts=shared, **mixture)
+
+
+def _qwen3_moe(of: _Settings) -> Shape:
+    of.only("attention_bias", False)
+    return _llama(of, qk_norm=True, **_in_every_block(of))
+
+
+def _deepseek(of: _Settings) -> Shape:
+    of.only("attention_bias", False)
+    of.only("moe_layer_freq", 1)
+    width = of.number("v_head_dim")
+    of.only("qk_nope_head_dim", width)
+    dense = of.number("first_k_dense_replace")
+    return _llama(
+        of,
+        head_width=width,
+        rope_width=of.number("qk_rope_head_dim"),
+        kv_latent_width=of.number("kv_lora_rank"),
+        query_latent_width=of.number("q_lora_rank", None),
+        experts=of.number("n_routed_experts"),
+        top_k=of.number("num_experts_per_tok"),
+        shared_experts=of.number("n_shared_experts", 0),
+        ffn_width=of.number("moe_intermediate_size"),
+        dense_layers=dense,
+        dense_ffn_width=of.number("intermediate_size") if dense else None,
+    )
+
+
+_KINDS: dict[str, Callable[[_Settings], Shape]] = {
+    "gpt2": _gpt2,
+    "llama": _plain,
+    "mistral": _llama,
+    "mixtral": _mixtral,
+    "qwen2": _qwen2,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "kimi_k2": _deepseek,
+}
+
+
+def foreign_shape(config: Mapping[str, Any]) -> Shape:
+    """The shape of the model that a config of transformers describes, by its model_type.
+
+    The context is the model's longest. Windows of attention count as whole, and how a mixture balances its experts is
+    left out, as in `published`.
+
+    Raises:
+        UnknownNameError: a model_type of which no shape is known.
+        ArgumentError: a setting is missing, or no Shape has it.
+    """
+    kind = config.get("model_type")
+    if kind not in _KINDS:
+        raise unknown_name("model_type", kind, _KINDS)
+    return _KINDS[kind](_Settings(config))
+
+
+def read_foreign(path: str | Path) -> Shape:
+    """The same from a config.json.
+
+    Raises:
+        DataError: the file cannot be read, or is no such file.
+        UnknownNameError, ArgumentError: as of `foreign_shape`.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from None
+    if len(content) > _MOST_BYTES:
+        raise DataError(f"{path} has more than {_MOST_BYTES:,} bytes, too many for a model's config")
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path} is no model's config; needs a JSON object")
+    return foreign_shape(found)

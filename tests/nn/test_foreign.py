@@ -1,0 +1,164 @@
+"""Shapes from configs of transformers, beside those of the same models by name."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from simdist.errors import ArgumentError, DataError, UnknownNameError
+from simdist.nn import foreign_shape, published, read_foreign
+from simdist.nn.formulas import num_parameters
+
+
+def llama(kind, layers, width, heads, kv_heads, inside, vocabulary, **more):
+    return {
+        "model_type": kind,
+        "hidden_act": "silu",
+        "num_hidden_layers": layers,
+        "hidden_size": width,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "intermediate_size": inside,
+        "vocab_size": vocabulary,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+    } | more
+
+
+QWEN3_MOE = {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "decoder_sparse_step": 1}
+DEEPSEEK = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+LITE = {"n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6, "moe_intermediate_size": 1408}
+V3 = {"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048}
+CONFIGS = {
+    "gpt2": {
+        "model_type": "gpt2",
+        "activation_function": "gelu_new",
+        "n_layer": 12,
+        "n_embd": 768,
+        "n_head": 12,
+        "n_positions": 1024,
+        "n_ctx": 1024,
+        "vocab_size": 50_257,
+    },
+    "llama3-8b": llama(
+        "llama", 32, 4096, 32, 8, 14_336, 128_256, max_position_embeddings=8192, rope_theta=500000.0, mlp_bias=False
+    ),
+    "mistral-7b": llama(
+        "mistral", 32, 4096, 32, 8, 14_336, 32_000, max_position_embeddings=32_768, sliding_window=4096
+    ),
+    "mixtral-8x7b": llama(
+        "mixtral",
+        *(32, 4096, 32, 8, 14_336, 32_000),
+        max_position_embeddings=32_768,
+        rope_theta=1e6,
+        num_local_experts=8,
+        num_experts_per_tok=2,
+    ),
+    "qwen2.5-7b": llama(
+        "qwen2", 28, 3584, 28, 4, 18_944, 152_064, max_position_embeddings=131_072, rope_theta=1000000.0
+    ),
+    "qwen3-8b": llama(
+        "qwen3",
+        *(36, 4096, 32, 8, 12_288, 151_936),
+        head_dim=128,
+        attention_bias=False,
+        max_position_embeddings=40_960,
+        rope_parameters={"rope_theta": 1000000, "rope_type": "default"},
+    ),
+    "qwen3-30b-a3b": llama(
+        "qwen3_moe",
+        *(48, 2048, 32, 4, 6144, 151_936),
+        head_dim=128,
+        max_position_embeddings=40_960,
+        rope_theta=1e6,
+        mlp_only_layers=[],
+        **QWEN3_MOE,
+    ),
+    "deepseek-v2-lite": llama(
+        "deepseek_v2",
+        *(27, 2048, 16, 16, 10_944, 102_400),
+        first_k_dense_replace=1,
+        q_lora_rank=None,
+        max_position_embeddings=163_840,
+        rope_theta=10_000,
+        **DEEPSEEK,
+        **LITE,
+    ),
+    "deepseek-v3": llama(
+        "deepseek_v3",
+        *(61, 7168, 128, 128, 18_432, 129_280),
+        first_k_dense_replace=3,
+        q_lora_rank=1536,
+        max_position_embeddings=163_840,
+        rope_theta=10_000,
+        **DEEPSEEK,
+        **V3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_says_what_the_name_says(name, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIGS[name]))
+    found, known = read_foreign(path), published(name)
+    assert num_parameters(found) == num_parameters(known)
+    given = {"kv_heads": known.kv_heads, "ffn_width": known.ffn_width, "context": known.context}
+    assert found.kv_heads in (None, known.num_kv_heads)
+    assert found.ffn_features == known.ffn_features
+    assert replace(found, **given) == known
+
+
+def test_shared_experts_of_qwens_are_counted_by_their_size():
+    mixture = {"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408, "rope_theta": 1e6}
+    more = mixture | {"max_position_embeddings": 8192, "shared_expert_intermediate_size": 5632}
+    config = llama("qwen2_moe", 24, 2048, 16, 16, 5632, 151_936, **more)
+    shape = foreign_shape(config)
+    assert shape.shared_experts == 4
+    assert num_parameters(shape) == 14_315_784_192 - 24 * 2048  # Qwen1.5-MoE-A2.7B, less the gates of h weights
+    with pytest.raises(ArgumentError, match="shared_expert_intermediate_size of the model's config leaves 1408 over"):
+        foreign_shape(config | {"shared_expert_intermediate_size": 7 * 704, "moe_intermediate_size": 1760})
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"model_type": "llama5"}, UnknownNameError, "unknown model_type 'llama5'; did you mean 'llama'"),
+        ({"model_type": None}, UnknownNameError, "unknown model_type None"),
+        ({"hidden_size": "4096"}, ArgumentError, "hidden_size of the model's config is '4096'; needs a whole number"),
+        ({"num_hidden_layers": True}, ArgumentError, "num_hidden_layers .* is True; needs a whole number"),
+        ({"hidden_act": "relu"}, ArgumentError, "hidden_act of the model's config is 'relu'; a Shape has only 'silu'"),
+        ({"attention_bias": True}, ArgumentError, "attention_bias .* is True; a Shape has only False"),
+        ({"rope_theta": "large"}, ArgumentError, "rope_theta of the model's config is 'large'; needs a number"),
+        ({"num_key_value_heads": 3}, ArgumentError, "kv_heads is 3 and heads is 32"),
+    ],
+)
+def test_what_no_shape_has(change, error, message):
+    with pytest.raises(error, match=message):
+        foreign_shape(CONFIGS["llama3-8b"] | change)
+
+
+def test_what_is_missing_is_named():
+    config = dict(CONFIGS["deepseek-v3"])
+    del config["kv_lora_rank"]
+    with pytest.raises(ArgumentError, match="kv_lora_rank of the model's config is missing; needs a whole number"):
+        foreign_shape(config)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "is not JSON"),
+        (b"\xff", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"[1]", "is no model's config; needs a JSON object"),
+        (b" " * (1 << 21), "has more than 1,048,576 bytes"),
+    ],
+)
+def test_other_files(content, message, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"config.json {message}"):
+        read_foreign(path)
+    with pytest.raises(DataError, match="missing.json: No such file"):
+        read_foreign(tmp_path / "missing.json")
