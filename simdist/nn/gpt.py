@@ -28,12 +28,6 @@ def gpt(shape: Shape, parts: Parts | None = None) -> Model:
                    |
         logits     norm -> linear       vocabulary numbers each: what comes next?
 
-    Queries, keys and values are maps of x, or in latent attention of latent vectors, which are maps of x:
-
-        norm -> down -> norm -> up ------> q, its last features rotated --+
-            |-> down -> norm -> up ------> k v of each head --------------+-> attention
-            |-> linear ------------------> rotated features of all keys --+
-
     Initial weights are normally distributed with standard deviation 0.02; in the maps that add to x it is divided by
     √(2 layers), so that x does not grow with the number of layers.
 
@@ -44,8 +38,7 @@ def gpt(shape: Shape, parts: Parts | None = None) -> Model:
         ArgumentError: these parts cannot make this shape.
 
     Source: Radford, Wu, Child, Luan, Amodei, Sutskever 2019, "Language Models are Unsupervised Multitask
-    Learners", section 2.3; Llama blocks, Touvron et al. 2023, arXiv 2302.13971, section 2.2;
-    latent attention, DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.
+    Learners", section 2.3; Llama blocks, Touvron et al. 2023, arXiv 2302.13971, section 2.2.
     """
     parts = parts or Parts()
     parts.check(shape)

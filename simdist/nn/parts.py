@@ -84,7 +84,14 @@ class Parts:
         return Linear(name, width, features, std=std, bias=False)
 
     def heads(self, name: str, shape: Shape, std: float) -> Layer:
-        """From the stream to queries, keys and values, group by group."""
+        """From the stream to queries, keys and values, group by group; or in latent attention by way of latent vectors:
+
+            stream --> down -> norm -> up ---> queries, whose last features RoPE rotates --+
+                   |-> down -> norm -> up ---> keys and values of each head ---------------+--> latent_heads
+                   |-> of_all_heads ---------> further features of all keys, to rotate ----+
+
+        Source: DeepSeek-AI 2024, DeepSeek-V2, arXiv 2405.04434, section 2.1.
+        """
         h, q = shape.width, shape.query_width
         if shape.kv_latent_width is None:
             return self.column(f"{name}.qkv", h, q + shape.kv_width, std, shape.qkv_bias or not shape.is_llama)
