@@ -84,7 +84,7 @@ class Parts:
         return Linear(name, width, features, std=std, bias=False)
 
     def heads(self, name: str, shape: Shape, std: float) -> Layer:
-        """From the stream to queries, keys and values, group by group. In latent attention:
+        """From the stream to queries, keys and values, group by group; in latent attention from latent vectors.
 
             stream --> down -> norm -> up ---> queries, whose last features RoPE rotates --+
                    |-> down -> norm -> up ---> keys and values of each head ---------------+--> latent_heads
