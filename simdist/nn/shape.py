@@ -36,12 +36,13 @@ class Shape:
             recomputation does not change it. Ring attention always works like this.
         block: what blocks are made of, see above.
         kv_heads: the number of key/value heads, a divisor of heads, shared by groups of heads; None for as many.
-        head_width: size of a head's query, key and value; if None, width / heads.
+        head_width: size of a head's query, key and value; if None, width / heads. With a latent vector, see
+            rope_width.
         kv_latent_width: size of the latent vector that all keys and values of a token are maps of (multi-head latent
             attention, MLA); None for keys and values that are maps of the token's vector itself.
         query_latent_width: the same for its queries; None for none.
-        rope_width: with a latent vector, further features of each query and key, which alone are rotated; those of the
-            keys are the same in all heads. If None, half of the head_width, as in DeepSeek's models.
+        rope_width: with a latent vector, features of each query and key besides those of the head_width, which alone
+            are rotated; those of the keys are the same in all heads. If None, half as many, as in DeepSeek's models.
         qkv_bias: whether queries, keys and values have biases in Llama blocks too, as in Qwen2.
         qk_norm: whether each head's query and key are normalized, as in Qwen3: see `QKNorm`.
         rope_base: of RoPE's angles, in Llama blocks: 10,000 in the paper, 500,000 in Llama 3, a million in Qwen3.
@@ -126,7 +127,7 @@ class Shape:
         if self.ffn_width is not None and self.ffn_width < 1:
             raise ArgumentError(f"ffn_width is {self.ffn_width}; needs at least 1")
         self._check_latent()
-        if self.is_llama and self.turned_features % 2:
+        if self.is_llama and (self.turned_features % 2 or not self.turned_features):
             told = f"width is {self.width} and heads is {self.heads}"
             told = told if self.head_width is None else f"head_width is {self.head_width}"
             told = told if self.rope_width is None else f"rope_width is {self.rope_width}"
@@ -153,9 +154,9 @@ class Shape:
             )
 
     def kinds(self) -> list[tuple["Shape", int]]:
-        """The kinds of blocks from first to last: a shape of which every block is so, and how many of these there are.
+        """The kinds of blocks, in order, each as a shape with such blocks only, and how many there are of it.
 
-        Shapes of several kinds have their dense blocks first, then those with experts.
+        Where some are dense, these come first, and then those with experts.
         """
         if not self.dense_layers:
             return [(self, self.layers)]

@@ -214,6 +214,7 @@ def test_a_shape_must_be_possible():
         ({"rope_width": 2, "kv_latent_width": None}, "rope_width is 2, and there is no kv_latent_width; needs both"),
         ({"query_latent_width": 0}, "query_latent_width is 0; needs at least 1"),
         ({"rope_width": 3}, "rope_width is 3; blocks of llama turn pairs"),
+        ({"head_width": 1}, "head_width is 1; blocks of llama turn pairs"),
         ({"kv_heads": 2}, "kv_heads is 2 and kv_latent_width is 6; takes one of them"),
         ({"qk_norm": True}, "qk_norm is True and kv_latent_width is 6; takes one of them"),
         ({"block": "gpt2"}, "block is gpt2 and kv_latent_width is 6; needs blocks of llama"),

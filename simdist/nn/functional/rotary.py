@@ -60,9 +60,10 @@ def rotary(
         raise ArrayError(f"{len(places)} places for {t} tokens; needs one each")
     groups, dtype = groups or heads, working_dtype(qkv.dtype)
     d, each = widths(width, heads, groups, value_width)[0], heads // groups + 1  # queries and keys of a group
-    columns = groups, each, d, turned or d
+    turned = d if turned is None else turned
+    columns = groups, each, d, turned
     y = np.empty_like(qkv)
-    cos, sin = _cos_sin(qkv, places, (turned or d) // 2, base)
+    cos, sin = _cos_sin(qkv, places, turned // 2, base)
     sin = -sin if back else sin
     for part in blocks(n, t * width * dtype.itemsize, like=qkv):
         rotated = room(y[part])
