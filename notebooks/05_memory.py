@@ -101,7 +101,7 @@ for category, measured, predicted, paper in memory_rows(alone, promised):
 
 # %%
 for entry in activations(xl, sequences=TEXTS):
-    if abs(entry.paper_bytes - entry.num_bytes) * xl.layers > 0.5 * GIB:
+    if abs(entry.paper_bytes - entry.num_bytes) * entry.blocks > 0.5 * GIB:
         sizes = f"{style.size(entry.num_bytes):>9} here, {style.size(entry.paper_bytes):>9} in the paper"
         print(f"{entry.layer:12} {entry.what:22} {sizes}: {entry.why}")
 

@@ -325,7 +325,8 @@ for name, full_s, selective_s, size, batch, line in table_5:
 # (SwiGLU), rotary position embeddings of queries and keys, and no biases. There may also be fewer key and value heads,
 # each shared by a group of query heads; or, in DeepSeek's models, keys and values that are all computed from one small
 # latent vector of a token. `published` knows the sizes of such models by name, and their numbers of weights are those
-# of the files that one can download. The operations are those of training on a token, in texts as long as in the
+# of the files that one can download (DeepSeek-V3's also hold a module that predicts a second token, and a number for
+# each expert that steers its load). The operations are those of training on a token, in texts as long as in the
 # model's own training. The last column is what must be kept of each token to generate a text: keys and values, or the
 # latent vector and the rotated features of the keys, with 2 bytes each.
 
@@ -340,8 +341,8 @@ counted = {
 print(f"{'':14}{'weights':>18}{'of a token':>17}{'GFLOP/token':>13}{'kept of a token':>17}")
 for name, published_weights in counted.items():
     model = published(name)
-    latent = model.kv_latent_width and model.kv_latent_width + model.turned_features
-    kept = 2 * model.layers * (latent or model.kv_width)
+    latent = model.kv_latent_width and model.kv_latent_width + model.rotary_features
+    kept = 2 * model.layers * (latent or model.key_value_width)
     each = model_flops(model, 1) / model.context / 1e9
     print(f"{name:14}{num_parameters(model):18,}{num_active_parameters(model):17,}{each:13.1f}{kept / 1024:13.0f} KiB")
     assert num_parameters(model) == published_weights

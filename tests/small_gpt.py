@@ -77,7 +77,7 @@ def llama_in_pytorch(torch, shape, weights, batch):
     functional = torch.nn.functional
     tokens = torch.tensor(batch.astype(np.int64))
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    n, t, h, d = len(inputs), shape.context, shape.width, shape.turned_features
+    n, t, h, d = len(inputs), shape.context, shape.width, shape.rotary_features
     angles = torch.outer(torch.arange(t).double(), shape.rope_base ** (-2 * torch.arange(d // 2).double() / d))
     turns = torch.polar(torch.ones_like(angles), angles)
 
@@ -109,7 +109,7 @@ def llama_in_pytorch(torch, shape, weights, batch):
 
 def of_latents(torch, shape, w, x, turned):
     """Queries, keys and values of multi-head latent attention, equations 9 to 17 of DeepSeek-V2's paper."""
-    (n, t, _), a, d, r = x.shape, shape.heads, shape.value_features, shape.turned_features
+    (n, t, _), a, d, r = x.shape, shape.heads, shape.value_features, shape.rotary_features
 
     def latent(name):
         y = x @ w[f"{name}.down.w"]

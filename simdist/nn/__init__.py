@@ -3,8 +3,8 @@
 `simdist.nn.formulas` counts parameters and operations, `simdist.nn.memory` activations, here and in papers.
 """
 
-from simdist.nn.foreign import foreign_shape, read_foreign
 from simdist.nn.gpt import gpt
+from simdist.nn.hugging_face import read_shape, shape_from_config
 from simdist.nn.layers import Embedding, Gelu, Layer, Linear, Observer, Sequence
 from simdist.nn.loss import CrossEntropy, Loss
 from simdist.nn.mlp import mlp
@@ -31,10 +31,10 @@ __all__ = [
     "Place",
     "Sequence",
     "Shape",
-    "foreign_shape",
     "gpt",
     "mlp",
     "published",
     "published_names",
-    "read_foreign",
+    "read_shape",
+    "shape_from_config",
 ]

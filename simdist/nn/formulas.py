@@ -54,7 +54,7 @@ def num_parameters(shape: Shape) -> int:
 
 def _block_parameters(shape: Shape) -> int:
     """The parameters of a block."""
-    h, qkv = shape.width, shape.query_width + shape.kv_width
+    h, qkv = shape.width, shape.query_width + shape.key_value_width
     gains = 2 * shape.head_features if shape.qk_norm else 0
     gains += (shape.query_latent_width or 0) + (shape.kv_latent_width or 0)
     maps, perceptron = _attention_weights(shape) + gains, _perceptron_parameters(shape, shape.ffn_features)
@@ -71,10 +71,10 @@ def _attention_weights(shape: Shape) -> int:
     h, q, latent = shape.width, shape.query_width, shape.kv_latent_width
     after = shape.attention_width * h
     if latent is None:
-        return h * (q + shape.kv_width) + after
+        return h * (q + shape.key_value_width) + after
     first = shape.query_latent_width
     queries = h * q if first is None else (h + q) * first
-    return queries + (h + 2 * shape.attention_width) * latent + h * shape.turned_features + after
+    return queries + (h + 2 * shape.attention_width) * latent + h * shape.rotary_features + after
 
 
 def num_active_parameters(shape: Shape) -> int:
@@ -103,7 +103,7 @@ def matmul_flops(shape: Shape, sequences: int) -> int:
     n is `num_pairs(s)`: s² up to 64 tokens; for longer contexts most pairs that the mask hides are left out, and with
     flash, `num_flash_pairs(s)`, all but half of the diagonal's tiles. The 4 B s h f of an MLP, 16 B s h² in most
     models, are 6 B s h f with a gate. With experts, their S slots, full or empty, replace the B s tokens there, and
-    the router adds 2 B s h E; each shared expert has all B s tokens.
+    the router adds 2 B s h E; each shared expert has all B s tokens, as the MLP of a dense first block has.
     """
     blocks = sum(count * _block_flops(kind, sequences) for kind, count in shape.kinds())
     return blocks + 6 * sequences * shape.context * shape.width * shape.vocabulary
@@ -127,7 +127,7 @@ def model_flops(shape: Shape, sequences: float) -> float:
 
     With q = k = h and f = 4h this is `megatron_flops` without recomputation. Latent attention has its own weights in
     place of 2h (q + k), and 6 T l (q + a) s. Each token needs top_k experts, those that are shared and the router;
-    work on empty slots does not count.
+    work on empty slots does not count. Blocks of each kind count as they are.
 
     Source: Chowdhery et al. 2022, arXiv 2204.02311, appendix B, with matrices in place of 6 operations a parameter.
     """

@@ -60,7 +60,7 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
     attended, queries = (part * width // shape.width for width in (shape.attention_width, shape.query_width))
     why_own = "heads have a width of their own"
     why_qkv = "heads share some" if queries == part else why_own
-    qkv = queries + part * shape.kv_width // shape.width
+    qkv = queries + part * shape.key_value_width // shape.width
     mask, deviations = rows * shape.width // cut.outside, wide * rows // cut.outside
     dropped = mask if shape.dropout else 0
     why_mask = "" if shape.dropout else "nothing is dropped"
@@ -245,7 +245,7 @@ def peak_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: 
     held -= _total(kept for kept in _around(shape, b, e, cut) if kept.layer in ("norm", "logits"))
     for kind, count in reversed(shape.kinds()):
         block = _block(kind, b, e, shape.recompute, cut)
-        peak = max(peak, held + (_recomputed(kind, block, b, e, cut) if count else 0))
+        peak = max(peak, held + _recomputed(kind, block, b, e, cut))
         held -= count * _total(block)
     return peak
 

@@ -94,14 +94,14 @@ class Parts:
         """
         h, q = shape.width, shape.query_width
         if shape.kv_latent_width is None:
-            return self.column(f"{name}.qkv", h, q + shape.kv_width, std, shape.qkv_bias or not shape.is_llama)
+            return self.column(f"{name}.qkv", h, q + shape.key_value_width, std, shape.qkv_bias or not shape.is_llama)
         queries = self.column(f"{name}.q.up", shape.query_latent_width or h, q, std, bias=False)
         if shape.query_latent_width is not None:
             queries = self._from_latent(f"{name}.q", shape.query_latent_width, queries, shape, std)
         up = self.column(f"{name}.kv.up", shape.kv_latent_width, 2 * shape.attention_width, std, bias=False)
         keys_values = self._from_latent(f"{name}.kv", shape.kv_latent_width, up, shape, std)
-        turned = self.of_all_heads(f"{name}.rotary_key", h, shape.turned_features, std)
-        return Sequence([Fork([queries, keys_values, turned]), self.latent_heads(shape)])
+        rotary_key = self.of_all_heads(f"{name}.rotary_key", h, shape.rotary_features, std)
+        return Sequence([Fork([queries, keys_values, rotary_key]), self.latent_heads(shape)])
 
     def _from_latent(self, name: str, features: int, up: Layer, shape: Shape, std: float) -> Layer:
         """From the stream by way of a latent vector of so many features."""
@@ -110,7 +110,7 @@ class Parts:
 
     def latent_heads(self, shape: Shape) -> Layer:
         """Inside of a block, from these three side by side to queries, keys and values, head by head."""
-        return LatentHeads(shape.heads, shape.value_features, shape.turned_features)
+        return LatentHeads(shape.heads, shape.value_features, shape.rotary_features)
 
     def qk_norm(self, name: str, shape: Shape) -> Layer:
         """Inside of a block, on queries, keys and values, group by group."""
@@ -123,7 +123,7 @@ class Parts:
             groups=shape.num_kv_heads,
             base=shape.rope_base,
             value_width=shape.value_features,
-            turned=shape.turned_features,
+            rotary_features=shape.rotary_features,
         )
 
     def attention(self, name: str, shape: Shape) -> Layer:

@@ -1,6 +1,5 @@
 """Published: the shapes of models that are known by a name."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from simdist.errors import unknown_name
@@ -61,7 +60,7 @@ _PUBLISHED = {
 }
 
 
-def published_names() -> Sequence[str]:
+def published_names() -> list[str]:
     """The names of all models."""
     return list(_PUBLISHED)
 
@@ -69,14 +68,16 @@ def published_names() -> Sequence[str]:
 def published(name: str) -> Shape:
     """The shape of this model: GPT-2's and 3's, and those of Llama, Mistral, Qwen and DeepSeek.
 
-    The context is that of most of its training, where longer ones followed. GPT-3's attention, of which every other
-    layer sees only the tokens near it, counts as whole; so does Mistral's. Llama 3 here is 3 and 3.1.
+    Contexts are those of most of the training, as far as reports say, else the configuration's. What changes few
+    weights or none is left out: windows of attention (in GPT-3's every other layer, and Mistral's), so that it counts
+    as whole; other ways than that of `Experts` to choose and balance experts; and DeepSeek-V3's numbers that steer its
+    experts' loads, and its module of 14 billion weights that predicts a second token. Llama 3 here is 3 and 3.1.
 
     Raises:
         UnknownNameError: there is no such model.
 
     Source: the configurations that come with their weights; for GPT-3, Brown et al. 2020, arXiv 2005.14165, table 2.1.
     """
-    if name not in _PUBLISHED:
+    if not isinstance(name, str) or name not in _PUBLISHED:
         raise unknown_name("published model", name, _PUBLISHED)
     return _PUBLISHED[name]

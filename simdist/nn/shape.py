@@ -127,11 +127,14 @@ class Shape:
         if self.ffn_width is not None and self.ffn_width < 1:
             raise ArgumentError(f"ffn_width is {self.ffn_width}; needs at least 1")
         self._check_latent()
-        if self.is_llama and (self.turned_features % 2 or not self.turned_features):
+        if self.is_llama and (self.rotary_features % 2 or not self.rotary_features):
             told = f"width is {self.width} and heads is {self.heads}"
             told = told if self.head_width is None else f"head_width is {self.head_width}"
             told = told if self.rope_width is None else f"rope_width is {self.rope_width}"
-            raise ArgumentError(f"{told}; blocks of llama turn pairs of features: needs an even number of them a head")
+            raise ArgumentError(
+                f"{told}; blocks of llama rotate pairs of features, and here {self.rotary_features} of a head: "
+                "needs an even number"
+            )
 
     def _check_latent(self) -> None:
         """Raise ArgumentError if there is latent attention, and other settings do not go with it."""
@@ -163,7 +166,8 @@ class Shape:
         dense = replace(self, experts=0, shared_experts=0, dense_layers=0, dense_ffn_width=None)
         first = replace(dense, ffn_width=self.dense_ffn_width or self.ffn_width)
         rest = replace(self, dense_layers=0, dense_ffn_width=None)
-        return [(first, self.dense_layers), (rest, self.layers - self.dense_layers)]
+        found = [(first, self.dense_layers), (rest, self.layers - self.dense_layers)]
+        return [(kind, count) for kind, count in found if count]
 
     @property
     def is_llama(self) -> bool:
@@ -181,7 +185,7 @@ class Shape:
         return self.width // self.heads if self.head_width is None else self.head_width
 
     @property
-    def turned_features(self) -> int:
+    def rotary_features(self) -> int:
         """The number of features of a head's query and key that RoPE rotates, in Llama blocks."""
         if self.kv_latent_width is None:
             return self.value_features
@@ -190,7 +194,7 @@ class Shape:
     @property
     def head_features(self) -> int:
         """The size of a head's query or key: that of its value, but in latent attention."""
-        return self.value_features + (0 if self.kv_latent_width is None else self.turned_features)
+        return self.value_features + (0 if self.kv_latent_width is None else self.rotary_features)
 
     @property
     def attention_width(self) -> int:
@@ -203,7 +207,7 @@ class Shape:
         return self.head_features * self.heads
 
     @property
-    def kv_width(self) -> int:
+    def key_value_width(self) -> int:
         """The size of all keys and all values of a token."""
         return (self.head_features + self.value_features) * self.num_kv_heads
 
@@ -222,5 +226,7 @@ class Shape:
     @property
     def in_papers(self) -> bool:
         """Whether the papers' formulas on GPTs apply, those of 12 h² weights per block."""
-        of_papers = self.kv_width == 2 * self.attention_width == 2 * self.width and self.ffn_features == 4 * self.width
+        of_papers = (
+            self.key_value_width == 2 * self.attention_width == 2 * self.width and self.ffn_features == 4 * self.width
+        )
         return of_papers and not (self.is_llama or self.experts or self.qk_norm)

@@ -102,7 +102,8 @@ class MeshParts(Parts):
 
     Full recomputation adds one more forward: 4bsh(t-1)/t. Outside the blocks, the embedding takes an all-reduce
     forward, the logits one backward, and the loss three numbers a token. In a mixture of experts, the slots on this
-    rank, full or empty, pass through the region instead of an MLP's bs tokens; that is half of the above.
+    rank, full or empty, pass through the region instead of an MLP's bs tokens; that is half of the above. In latent
+    attention the latent vectors and the features that RoPE rotates enter the region in place of h features.
 
     Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3; Narayanan et al. 2021, arXiv 2104.04473, section 3.2;
     Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2 (which says that the extra gathers of backward are
@@ -194,7 +195,7 @@ class MeshParts(Parts):
 
     def latent_heads(self, shape: Shape) -> Layer:
         """See Parts. A rank has some of the heads."""
-        return LatentHeads(shape.heads // self.mesh.tp.size, shape.value_features, shape.turned_features)
+        return LatentHeads(shape.heads // self.mesh.tp.size, shape.value_features, shape.rotary_features)
 
     def qk_norm(self, name: str, shape: Shape) -> Layer:
         """See Parts. All heads share the gains, of which each rank on tp finds the derivatives by its heads."""
@@ -208,8 +209,8 @@ class MeshParts(Parts):
         split = self.split
         tokens = np.arange if split is None else lambda count: split.own(count * split.comm.size)
         t = self.mesh.tp.size
-        groups, width, turned = shape.num_kv_heads // t, shape.value_features, shape.turned_features
-        return Rotary(shape.heads // t, tokens, groups, shape.rope_base, width, turned)
+        groups, width, rotated = shape.num_kv_heads // t, shape.value_features, shape.rotary_features
+        return Rotary(shape.heads // t, tokens, groups, shape.rope_base, width, rotated)
 
     def attention(self, name: str, shape: Shape) -> Layer:
         """See Parts."""

@@ -49,7 +49,8 @@ def papers(job: Job, step: Step, rank: int) -> Said:
             size.layers, size.width, size.vocabulary, size.context, config.global_batch_size, size.recompute
         )
         computing_s = flops / job.bench.ranks / cluster.device.flops_per_s
-    if size is not None and not size.experts and job.sizes["sp"] == 1:
+    plain = size is not None and not size.experts and size.kv_latent_width is None
+    if plain and job.sizes["sp"] == 1:
         sharing_s = _sharing_s(job)
     sending_s = _sending_s(job, job.parts[rank])
     return Said(computing_s, sharing_s, _bubble_s(job, step), sending_s, _memory(job, rank))

@@ -12,7 +12,7 @@ from simdist.collectives import algorithms
 from simdist.comm.device import DEVICES, PATHS
 from simdist.data import ORDERS, PYTHON
 from simdist.errors import ArgumentError
-from simdist.nn.foreign import FOREIGN
+from simdist.nn.hugging_face import HUGGING_FACE
 from simdist.nn.shape import BLOCKS, RECOMPUTATIONS
 from simdist.optim import Schedule
 from simdist.parallel.buckets import BUCKET_BYTES
@@ -23,7 +23,7 @@ from simdist.parallel.recipe import optimizer_defaults, optimizers
 from simdist.toml import check_kinds
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, COMPUTE_TIMES, SERVED
 from simdist.training.methods import OFFLOADS, check, methods, whole
-from simdist.training.models import known_models, sized
+from simdist.training.models import models, sized
 from simdist.training.option import Option, Per, option
 from simdist.training.pipelines import chunked, is_updating
 
@@ -64,7 +64,7 @@ class Config:
         UnknownNameError: there is no such model, optimizer, method, …
     """
 
-    model: str = option("model", "mlp", "the model; or its sizes by name or config.json", known_models, files=FOREIGN)
+    model: str = option("model", "mlp", "the model; or its sizes by name or config.json", models, files=HUGGING_FACE)
     context_bytes: int = option(
         "model", Per("model", mlp=16, gpt=128), "tokens (bytes) in a window", least=1, alias="context"
     )

@@ -58,7 +58,7 @@ def predictions(
     if step:
         itemsize, ring_bytes = method.item_bytes, 0
         if size is not None and cut.ring:
-            block_bytes = sequences * size.context * size.kv_width // cut.inside * itemsize
+            block_bytes = sequences * size.context * size.key_value_width // cut.inside * itemsize
             ring_bytes = ring_attention_room(sp, block_bytes, itemsize)
         passing = scratch_bytes(cluster or comm.cluster, _before(method), step, itemsize, ring_bytes)
         _add(found, "communication", passing)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simdist.environment import memory_bytes
 from simdist.errors import ArgumentError, unknown_name
-from simdist.nn import Model, Parts, Shape, gpt, mlp, published, published_names, read_foreign
-from simdist.nn.foreign import FOREIGN
+from simdist.nn import Model, Parts, Shape, gpt, mlp, published, published_names, read_shape
+from simdist.nn.hugging_face import HUGGING_FACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from simdist.training.config import Config
 
-__all__ = ["SIZES", "Sample", "build", "kind", "known_models", "models", "sample", "shape", "sized"]
+__all__ = ["SIZES", "Sample", "build", "kind", "models", "sample", "shape", "sized"]
 
 _DRAWN_BYTES = 8
 """Of an initial weight: each matrix is drawn whole and in float64, even if this rank has only a part of it."""
@@ -26,36 +26,17 @@ def _mlp(config: Config, parts: Parts | None) -> Model:
     return mlp(config.context_bytes, config.embedding_width, config.hidden_width, config.hidden_layers)
 
 
+_OTHER_NAMES = {"context": "context_bytes", "flash": "flash_attention", "alpha": "balance"}
+"""Of fields of a Shape, the settings; the others are called alike, but for `logits`, which is tied or untied."""
+_OF_TRAINING = ("dropout", "recompute", "flash", "capacity_factor", "alpha", "group")
+_OPTIONAL = frozenset(field.name for field in fields(Shape) if field.default is None)
+"""Fields that may be None, for which the settings have 0."""
+
+
 def _shape(config: Config) -> Shape:
-    return Shape(
-        layers=config.layers,
-        width=config.width,
-        heads=config.heads,
-        context=config.context_bytes,
-        vocabulary=config.vocabulary,
-        dropout=config.dropout,
-        tied=config.logits == "tied",
-        recompute=config.recompute,
-        flash=config.flash_attention,
-        block=config.block,
-        kv_heads=config.kv_heads or None,
-        head_width=config.head_width or None,
-        kv_latent_width=config.kv_latent_width or None,
-        query_latent_width=config.query_latent_width or None,
-        rope_width=config.rope_width or None,
-        qkv_bias=config.qkv_bias,
-        qk_norm=config.qk_norm,
-        rope_base=config.rope_base,
-        ffn_width=config.ffn_width or None,
-        experts=config.experts,
-        top_k=config.top_k,
-        shared_experts=config.shared_experts,
-        dense_layers=config.dense_layers,
-        dense_ffn_width=config.dense_ffn_width or None,
-        capacity_factor=config.capacity_factor,
-        alpha=config.balance,
-        group=config.group or None,
-    )
+    given = {f.name: getattr(config, _OTHER_NAMES.get(f.name, f.name)) for f in fields(Shape) if f.name != "tied"}
+    none = dict.fromkeys(name for name in _OPTIONAL if not given[name])
+    return Shape(**{**given, **none}, tied=config.logits == "tied")
 
 
 def _gpt(config: Config, parts: Parts | None) -> Model:
@@ -71,18 +52,13 @@ def shape(config: Config) -> Shape | None:
 
 
 def models() -> list[str]:
-    """The names of all models."""
-    return list(_MODELS)
-
-
-def known_models() -> list[str]:
-    """These, and the names of published sizes, which `sized` replaces."""
+    """The names of all models, and those of published sizes, which `sized` replaces."""
     return [*_MODELS, *published_names()]
 
 
 def kind(name: str) -> str:
     """The model that a name stands for: gpt, if it is that of published sizes, or of a file with sizes."""
-    return "gpt" if name in published_names() or name.endswith(FOREIGN) else name
+    return "gpt" if name in published_names() or name.endswith(HUGGING_FACE) else name
 
 
 def sized(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,17 +71,23 @@ def sized(given: Mapping[str, Any]) -> dict[str, Any]:
     name = given.get("model", "")
     if not isinstance(name, str) or name == kind(name):
         return dict(given)
-    size = published(name) if name in published_names() else read_foreign(name)
-    return {**_sizes(size), **given, "model": "gpt"}
+    sizes = _sizes(published(name) if name in published_names() else read_shape(name))
+    useless = {part for whole, parts in _OF.items() if given.get(whole) == 0 for part in parts}
+    return {**{setting: value for setting, value in sizes.items() if setting not in useless}, **given, "model": "gpt"}
+
+
+_OF = {
+    "experts": ("top_k", "shared_experts", "dense_layers", "dense_ffn_width"),
+    "dense_layers": ("dense_ffn_width",),
+    "kv_latent_width": ("query_latent_width", "rope_width"),
+}
+"""Sizes of parts that there are not, if the first is 0."""
 
 
 def _sizes(shape: Shape) -> dict[str, Any]:
-    same = ("layers", "width", "heads", "vocabulary", "block", "qkv_bias", "qk_norm", "rope_base")
-    mixture = ("experts", "top_k", "shared_experts", "dense_layers", "dense_ffn_width", "ffn_width")
-    heads = ("kv_heads", "head_width", "kv_latent_width", "query_latent_width", "rope_width")
-    found = {name: getattr(shape, name) for name in (*same, *mixture, *heads)}
-    settings = {name: 0 if value is None else value for name, value in found.items()}
-    return settings | {"context_bytes": shape.context, "logits": "tied" if shape.tied else "untied"}
+    found = {f.name: getattr(shape, f.name) for f in fields(Shape) if f.name not in (*_OF_TRAINING, "tied")}
+    settings = {_OTHER_NAMES.get(name, name): 0 if value is None else value for name, value in found.items()}
+    return settings | {"logits": "tied" if shape.tied else "untied"}
 
 
 SIZES = frozenset(_sizes(published("gpt2")))
@@ -159,7 +141,7 @@ def sample(config: Config, parts: Parts | None = None) -> Sample:
     if size is None or not size.layers:
         model = build(config, parts)
         return Sample(model, list(range(len(model.layers.layers))))
-    counts = [count for _, count in size.kinds() if count]
+    counts = [count for _, count in size.kinds()]
     small = replace(size, layers=len(counts), dense_layers=min(size.dense_layers, 1))
-    blocks = [1 + kind for kind, count in enumerate(counts) for _ in range(count)]
+    blocks = [1 + i for i, count in enumerate(counts) for _ in range(count)]
     return Sample(gpt(small, parts), [0, *blocks, 1 + len(counts)])

@@ -210,8 +210,10 @@ _LEFT_TO_AUTO = ("all_to_all", "broadcast")
 
 
 def _perform(call: Call, twin: Communicator, itemsize: int) -> None:
-    """Repeat the call with a phantom array. Where `auto` took an algorithm by messages because the arrays were not in
-    shared memory, its ranks had met there to see that.
+    """Repeat the call with a phantom array.
+
+    Where `auto` took an algorithm by messages because the arrays were not in shared memory, its ranks had first met in
+    `Peers` to find that out, whose memory stays.
     """
     dtype = np.dtype(f"u{call.itemsize(itemsize)}")
     if call.operation in _LEFT_TO_AUTO and twin.size > 1:

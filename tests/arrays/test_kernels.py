@@ -120,13 +120,13 @@ def test_attention(made, long, drop, groups, w, monkeypatch):
     qkv, dy = make(n, t, h * e + groups * (e + w)), make(n, t, h * w)
     keep = np.random.default_rng(4).random((n, h, t, t)) > 0.3 if drop else None
     y, p = heads.attention(qkv, h, keep, 0.3, groups, w)
-    dqkv = heads.attention_backward(qkv, y, p, dy, keep, 0.3, groups)
+    dqkv = heads.attention_backward(qkv, y, p, dy, keep, 0.3, groups=groups)
     a, da = on(qkv, dy)
     kept = None if keep is None else moved(keep, a)
     z, q = f.attention(a, h, kept, 0.3, groups, w)
     assert q[0].ndim == (3 if long else 4)
     assert same(y, z, tolerance)
-    assert same(dqkv, f.attention_backward(a, z, q, da, kept, 0.3, groups), 2 * tolerance)
+    assert same(dqkv, f.attention_backward(a, z, q, da, kept, 0.3, groups=groups), 2 * tolerance)
 
 
 @pytest.mark.parametrize("drop", [False, True])
@@ -143,12 +143,12 @@ def test_flash_attention(made, tile, drop, groups, w, monkeypatch):
     mask = np.random.default_rng(4).random((n, h, t, t)) > 0.3
     keep = (lambda samples, keys, queries: mask[samples, :, keys, queries]) if drop else None
     y, lse = f.flash_attention(qkv, h, keep, 0.3, groups, w)
-    dqkv = f.flash_attention_backward(qkv, y, lse, dy, keep, 0.3, groups)
+    dqkv = f.flash_attention_backward(qkv, y, lse, dy, keep, 0.3, groups=groups)
     a, da = on(qkv, dy)
     kept = (lambda *tile: moved(keep(*tile), a)) if drop else None
     z, found = f.flash_attention(a, h, kept, 0.3, groups, w)
     assert same((y, lse), (z, found), tolerance)
-    assert same(dqkv, f.flash_attention_backward(a, z, found, da, kept, 0.3, groups), 2 * tolerance)
+    assert same(dqkv, f.flash_attention_backward(a, z, found, da, kept, 0.3, groups=groups), 2 * tolerance)
 
 
 @pytest.mark.parametrize("w", [5, 3])
@@ -161,7 +161,7 @@ def test_attention_is_charged_as_by_numpy(device, w):
         with metered(forward := Meter()):
             y, p = f.attention(qkv, h, value_width=w)
         with metered(backward := Meter()):
-            f.attention_backward(qkv, y, p, dy)
+            f.attention_backward(qkv, y, p, dy, groups=h)
         return forward.flops, backward.flops
 
     forward, backward = flops(qkv, dy)

@@ -56,7 +56,9 @@ def test_however_the_keys_are_cut(cuts, share):
     y, p = f.attention(qkv, HEADS, keep, share)
     found = run(qkv, dy, cuts, keep, share)
     np.testing.assert_allclose(found[0], y, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(found[1], f.attention_backward(qkv, y, p, dy, keep, share), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        found[1], f.attention_backward(qkv, y, p, dy, keep, share, groups=HEADS), rtol=0, atol=1e-12
+    )
 
 
 def test_blocks_of_several_tiles_whose_last_is_short():
@@ -64,7 +66,7 @@ def test_blocks_of_several_tiles_whose_last_is_short():
     y, p = f.attention(qkv, HEADS)
     found = run(qkv, dy, [130])
     np.testing.assert_allclose(found[0], y, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(found[1], f.attention_backward(qkv, y, p, dy), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found[1], f.attention_backward(qkv, y, p, dy, groups=HEADS), rtol=0, atol=1e-12)
 
 
 def test_the_sum_is_kept_as_a_logarithm():

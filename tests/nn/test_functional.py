@@ -2,6 +2,7 @@
 
 import math
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -250,7 +251,7 @@ def test_attention(w, share, n, t, heads):
     y, p = f.attention(qkv, heads, keep, share, value_width=w)
     near(y, plain_attention(qkv, heads, keep, share, e, wide))
     near(np.concatenate([tile.sum(axis=2) for tile in p], axis=-1), np.ones((n, heads, t)))
-    dqkv = f.attention_backward(qkv, y, p, weigh, keep, share)
+    dqkv = f.attention_backward(qkv, y, p, weigh, keep, share, groups=heads)
 
     def value():
         return float((f.attention(qkv, heads, keep, share, value_width=w)[0] * weigh).sum())
@@ -286,12 +287,23 @@ def test_blocks_make_no_difference():
         np.testing.assert_allclose(whole[i], np.concatenate([parts[i] for parts in alone]), rtol=1e-13)
 
 
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [(50, {}), (48, {"groups": 3}), (48, {"value_width": 5}), (48, {"value_width": 13}), (48, {"value_width": 0})],
+    ids=str,
+)
+def test_columns_that_no_heads_have(columns, options):
+    for attend in (f.attention, f.flash_attention):
+        with pytest.raises(ArrayError, match=f"{columns} columns for 4 heads in .* groups, with values of"):
+            attend(np.zeros((2, 7, columns)), 4, **options)
+
+
 def test_nothing_changes_what_it_is_given():
     qkv, x, gain = RNG.normal(size=(2, 3, 12)), RNG.normal(size=(2, 3, 4)), RNG.normal(size=4)
     given = [qkv, x, gain]
     before = [a.copy() for a in given]
     y, p = f.attention(qkv, 2)
-    f.attention_backward(qkv, y, p, x)
+    f.attention_backward(qkv, y, p, x, groups=2)
     f.layer_norm(x, gain, gain)
     f.gelu(x)
     f.swiglu(x)
@@ -336,10 +348,10 @@ TOKENS, ROWS = np.zeros((2, 3), np.uint8), np.arange(2)
         (f.kept, (X.shape, X, 1, (ROWS, np.arange(3)), 0, 0.5), 9 * 24),
         (f.attention, (QKV, 2), 2 * (2 * 2 * 2 * 9 * 2) + 7 * 36),
         (f.attention, (QKV, 2, None, 0.0, 1, 6), 2 * 2 * 2 * 9 * (2 + 6) + 7 * 36),
-        (f.attention_backward, (QKV, Y, (P,), Y), 4 * (2 * 2 * 2 * 9 * 2) + 3 * 36 + 2 * 24),
+        (partial(f.attention_backward, groups=2), (QKV, Y, (P,), Y), 4 * (2 * 2 * 2 * 9 * 2) + 3 * 36 + 2 * 24),
         (
-            f.attention_backward,
-            (QKV, np.ones((2, 3, 12)), (P,), np.ones((2, 3, 12)), None, 0.0, 1),
+            partial(f.attention_backward, groups=1),
+            (QKV, np.ones((2, 3, 12)), (P,), np.ones((2, 3, 12))),
             2 * (2 * 2 * 2 * 9 * (2 + 6)) + 3 * 36 + 2 * 72 + 24 + 72,
         ),
         (f.cross_entropy, (np.ones((6, 5)), np.zeros(6, int)), 5 * 30),

@@ -204,17 +204,17 @@ def test_a_shape_must_be_possible():
         Shape(1, 8, 4, 8, kv_heads=3)
     with pytest.raises(ArgumentError, match="ffn_width is 0; needs at least 1"):
         Shape(1, 8, 4, 8, ffn_width=0)
-    with pytest.raises(ArgumentError, match="width is 12 and heads is 4; .* needs an even number of them a head"):
+    with pytest.raises(ArgumentError, match="width is 12 and heads is 4; .* needs an even number"):
         Shape(1, 12, 4, 8, block="llama")
-    with pytest.raises(ArgumentError, match="head_width is 5; .* needs an even number of them a head"):
+    with pytest.raises(ArgumentError, match="head_width is 5; .* needs an even number"):
         Shape(1, 12, 4, 8, block="llama", head_width=5)
     with pytest.raises(ArgumentError, match="head_width is 0; needs at least 1"):
         Shape(1, 12, 4, 8, head_width=0)
     for wrong, message in (
         ({"rope_width": 2, "kv_latent_width": None}, "rope_width is 2, and there is no kv_latent_width; needs both"),
         ({"query_latent_width": 0}, "query_latent_width is 0; needs at least 1"),
-        ({"rope_width": 3}, "rope_width is 3; blocks of llama turn pairs"),
-        ({"head_width": 1}, "head_width is 1; blocks of llama turn pairs"),
+        ({"rope_width": 3}, "rope_width is 3; blocks of llama rotate pairs of features, and here 3 of a head"),
+        ({"head_width": 1}, "head_width is 1; blocks of llama rotate pairs of features, and here 0 of a head"),
         ({"kv_heads": 2}, "kv_heads is 2 and kv_latent_width is 6; takes one of them"),
         ({"qk_norm": True}, "qk_norm is True and kv_latent_width is 6; takes one of them"),
         ({"block": "gpt2"}, "block is gpt2 and kv_latent_width is 6; needs blocks of llama"),

@@ -28,7 +28,7 @@ COUNTED = {
     "deepseek-v2": 235_741_434_880,
     "deepseek-v3": 671_026_419_200 - 58 * 256,  # less a number for each expert, which steers its load
 }
-"""The numbers in the files of weights."""
+"""The numbers in the files of weights; DeepSeek-V3's also hold a module that predicts a second token."""
 
 
 @pytest.mark.parametrize(("name", "size"), COUNTED.items())

@@ -102,8 +102,8 @@ def test_attention_rounds_its_probabilities_and_its_results(dtype, share):
     for found, expected in zip(p, q, strict=True):
         near(found, expected, dtype)
     near(y, exact, dtype, roundings=2, scale=1.0)
-    found = f.attention_backward(qkv, y, p, dy, keep, share)
-    expected = f.attention_backward(qkv64, exact, q, dy.astype(float), keep, share)
+    found = f.attention_backward(qkv, y, p, dy, keep, share, groups=2)
+    expected = f.attention_backward(qkv64, exact, q, dy.astype(float), keep, share, groups=2)
     near(found, expected, dtype, roundings=4, scale=float(np.abs(expected).max()))
 
 

@@ -2,7 +2,6 @@ import pytest
 
 from simdist.errors import ArgumentError, DataError, UnknownNameError
 from simdist.training import Config, merged, read_toml
-from simdist.training.models import models
 
 
 def test_what_hangs_on_a_changed_setting_becomes_its_default():
@@ -50,7 +49,7 @@ def test_another_size_of_a_gpt_changes_its_sizes_only():
     assert Config(**merged({"model": "llama3-8b", "layers": 2}, {})).layers == 2
 
 
-@pytest.mark.parametrize("model", models())
+@pytest.mark.parametrize("model", ["gpt", "mlp"])
 def test_toml_goes_there_and_back_for(tmp_path, model):
     file = tmp_path / "config.toml"
     file.write_text(Config(model=model).toml())

@@ -138,7 +138,8 @@ def attention_backward(
     dy: Any,
     keep: Any = None,
     share: float = 0.0,
-    groups: int | None = None,
+    *,
+    groups: int,
 ) -> Any:
     """See `simdist.nn.functional`; p is from `attention` in this file."""
     return _attend_backward(qkv, (y, dy), p[0], groups, _of(keep), share)
@@ -151,7 +152,8 @@ def flash_attention_backward(
     dy: Any,
     keep: Any = None,
     share: float = 0.0,
-    groups: int | None = None,
+    *,
+    groups: int,
 ) -> Any:
     """See `simdist.nn.functional`."""
     return _attend_backward(qkv, (y, dy), lse, groups, keep and partial(keep, slice(0, len(qkv))), share)
@@ -161,13 +163,12 @@ def _attend_backward(
     qkv: Any,
     outputs: tuple[Any, Any],
     saved: Any,
-    groups: int | None,
+    groups: int,
     keep: Callable[[slice, slice], Any] | None,
     share: float,
 ) -> Any:
     """dqkv from y and dy and all probabilities, or lse, a tile of queries at a time."""
     t, heads, recompute = qkv.shape[1], saved.shape[1], saved.ndim == 3
-    groups = groups or heads
     ys, dys = (split(x, heads, 1)[0] for x in outputs)
     q, k, v = split_qkv(qkv, heads, groups, ys.shape[-1])
     sums, scale = _dots(ys, dys), working_dtype(q.dtype).type(1 / math.sqrt(q.shape[-1]))

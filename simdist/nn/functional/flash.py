@@ -97,15 +97,16 @@ def flash_attention_backward(
     dy: Array,
     keep: Keep | None = None,
     share: float = 0.0,
-    groups: int | None = None,
+    *,
+    groups: int,
 ) -> Array:
-    """Returns dqkv; qkv, y, lse, keep, share and groups are as for `flash_attention`.
+    """Returns dqkv; qkv, y, lse, keep, share and groups, without a default, are as for `flash_attention`.
 
     Cost: three products of 2 n h e `num_flash_pairs(t)` operations each, and two of 2 n h w as often; qkv, y, dy and
     lse are read, dqkv is written.
     """
     heads, dqkv = lse.shape[1], np.empty_like(qkv)
-    q, k, v = split_shared(qkv, heads, groups or heads, y.shape[-1] // heads)
+    q, k, v = split_shared(qkv, heads, groups, y.shape[-1] // heads)
     (dys,) = split_heads(dy, heads, 1)
     dq, dk, dv = (np.zeros_like(x, dtype=lse.dtype) for x in (q, k, v))
     with in_one_pass(2 * qkv.nbytes + 2 * y.nbytes + lse.nbytes):

@@ -16,6 +16,7 @@ of a width of their own: DeepSeek-AI 2024, DeepSeek-V2, arXiv 2405.04434, sectio
 import numpy as np
 
 from simdist.arrays import Array, charge
+from simdist.errors import ArrayError
 
 __all__ = ["each_head", "join", "of_groups", "split_groups", "split_heads", "split_qkv", "split_shared", "widths"]
 
@@ -28,11 +29,20 @@ def split_heads(x: Array, heads: int, count: int) -> list[Array]:
 
 
 def widths(columns: int, heads: int, groups: int, value_width: int | None = None) -> tuple[int, int]:
-    """e and w, if qkv has so many columns, h e + g (e + w); w is e if no `value_width` is given."""
-    if value_width is None:
-        d = columns // (heads + 2 * groups)
-        return d, d
-    return (columns - groups * value_width) // (heads + groups), value_width
+    """e and w, if qkv has so many columns, h e + g (e + w); w is e if no `value_width` is given.
+
+    Raises:
+        ArrayError: it cannot have so many, or the groups are no divisor of the heads.
+    """
+    even = columns // (heads + 2 * groups)
+    w = even if value_width is None else value_width
+    e = (columns - groups * w) // (heads + groups)
+    if min(e, w) < 1 or heads % groups or heads * e + groups * (e + w) != columns:
+        raise ArrayError(
+            f"{columns} columns for {heads} heads in {groups} groups, with values of {w}; needs groups that divide "
+            "the heads, and as many columns for each query as for each key"
+        )
+    return e, w
 
 
 def split_groups(qkv: Array, heads: int, groups: int, value_width: int | None = None) -> tuple[Array, Array, Array]:

@@ -105,9 +105,10 @@ def attention_backward(
     dy: Array,
     keep: Array | None = None,
     share: float = 0.0,
-    groups: int | None = None,
+    *,
+    groups: int,
 ) -> Array:
-    """Returns dqkv; qkv, y, p, keep, share and groups are as for `attention`.
+    """Returns dqkv; qkv, y, p, keep, share and groups, without a default, are as for `attention`.
 
     Softmax's backward needs Σ p dp over the keys, which is y · dy: dropped terms are zero in both.
 
@@ -116,7 +117,7 @@ def attention_backward(
     Source: Dao et al. 2022, arXiv 2205.14135, appendix B.2 (Σ p dp = y · dy).
     """
     heads, t, dqkv = p[0].shape[1], qkv.shape[1], np.empty_like(qkv)
-    groups, w = groups or heads, y.shape[-1] // heads
+    w = y.shape[-1] // heads
     for part in _parts(qkv, heads):
         q, k, v = split_qkv(widened(qkv[part]), heads, groups, w)
         worked = room(dqkv[part])

@@ -39,7 +39,7 @@ def rotary(
     groups: int | None = None,
     base: float = ROPE_BASE,
     value_width: int | None = None,
-    turned: int | None = None,
+    rotary_features: int | None = None,
 ) -> Array:
     """Returns qkv with queries and keys rotated by the positions of their tokens, and values unchanged.
 
@@ -50,7 +50,7 @@ def rotary(
         groups: of heads that share a key and a value; if not given, one per head.
         base: of the angles.
         value_width: as for `attention`.
-        turned: the number of each query's and key's last features to rotate; if not given, all.
+        rotary_features: the number of each query's and key's last features to rotate; if not given, all.
 
     Raises:
         ArrayError: the number of places is not that of tokens.
@@ -60,10 +60,10 @@ def rotary(
         raise ArrayError(f"{len(places)} places for {t} tokens; needs one each")
     groups, dtype = groups or heads, working_dtype(qkv.dtype)
     d, each = widths(width, heads, groups, value_width)[0], heads // groups + 1  # queries and keys of a group
-    turned = d if turned is None else turned
-    columns = groups, each, d, turned
+    rotary_features = d if rotary_features is None else rotary_features
+    columns = groups, each, d, rotary_features
     y = np.empty_like(qkv)
-    cos, sin = _cos_sin(qkv, places, turned // 2, base)
+    cos, sin = _cos_sin(qkv, places, rotary_features // 2, base)
     sin = -sin if back else sin
     for part in blocks(n, t * width * dtype.itemsize, like=qkv):
         rotated = room(y[part])
@@ -84,12 +84,12 @@ def _rotate(parts: tuple[Array, ...], to: tuple[Array, ...], cos: Array, sin: Ar
         there[...] = same
 
 
-def _parts(x: Array, groups: int, each: int, d: int, turned: int) -> tuple[Array, ...]:
-    """Views: the first and the second of each pair, (n, t, g, each, turned/2), the features before, the values."""
+def _parts(x: Array, groups: int, each: int, width: int, d: int) -> tuple[Array, ...]:
+    """Views: the first and the second of each pair, (n, t, g, each, d/2), the features before them, the values."""
     columns = x.reshape(*x.shape[:2], groups, x.shape[-1] // groups)
-    vectors = columns[..., : each * d].reshape(*columns.shape[:3], each, d)
-    half = d - turned // 2
-    return vectors[..., d - turned : half], vectors[..., half:], vectors[..., : d - turned], columns[..., each * d :]
+    vectors = columns[..., : each * width].reshape(*columns.shape[:3], each, width)
+    half = width - d // 2
+    return vectors[..., width - d : half], vectors[..., half:], vectors[..., : width - d], columns[..., each * width :]
 
 
 def _cos_sin(qkv: Array, places: Array, half: int, base: float) -> tuple[Array, Array]:

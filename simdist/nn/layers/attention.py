@@ -70,4 +70,4 @@ class Attention(Weightless):
         """The whole of backward."""
         qkv, y, saved, keep = context
         attend_backward = f.flash_attention_backward if self.flash else f.attention_backward
-        return attend_backward(qkv, y, saved, dy, keep, self.dropout, self.groups), None
+        return attend_backward(qkv, y, saved, dy, keep, self.dropout, groups=self.groups or self.heads), None

@@ -20,7 +20,7 @@ class _Parts(NamedTuple):
     queries: Array
     keys: Array
     values: Array
-    turned: Array
+    rotary: Array
 
 
 class LatentHeads(Weightless):
@@ -34,44 +34,44 @@ class LatentHeads(Weightless):
     Its backward sums the derivatives by t over the heads.
 
     Args:
-        heads, width, turned: a, d, r.
+        heads, width, rotary: a, d, r.
 
     Source: DeepSeek-AI 2024, DeepSeek-V2, arXiv 2405.04434, equations 9 to 19.
     """
 
-    def __init__(self, heads: int, width: int, turned: int) -> None:
+    def __init__(self, heads: int, width: int, rotary: int) -> None:
         self.heads = heads
         self.width = width
-        self.turned = turned
+        self.rotary = rotary
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, None]:
         """(n, t, a (3 d + r) + r) to (n, t, a (3 d + 2 r)); there is no context."""
-        y = np.empty_like(x, shape=(*x.shape[:2], x.shape[-1] + (self.heads - 1) * self.turned))
-        (queries, keys, values, turned), to = self._before(x), self._after(y)
+        y = np.empty_like(x, shape=(*x.shape[:2], x.shape[-1] + (self.heads - 1) * self.rotary))
+        (queries, keys, values, rotary), to = self._before(x), self._after(y)
         to.queries[...], to.keys[...], to.values[...] = queries, keys, values
-        to.turned[...] = turned[:, :, None]
+        to.rotary[...] = rotary[:, :, None]
         charge(0, x.nbytes + y.nbytes)
         return y, None
 
     def backward_input(self, context: None, dy: Array) -> tuple[Array, None]:
         """The inverse, with a sum."""
-        dx = np.empty_like(dy, shape=(*dy.shape[:2], dy.shape[-1] - (self.heads - 1) * self.turned))
-        (queries, keys, values, turned), to = self._after(dy), self._before(dx)
+        dx = np.empty_like(dy, shape=(*dy.shape[:2], dy.shape[-1] - (self.heads - 1) * self.rotary))
+        (queries, keys, values, rotary), to = self._after(dy), self._before(dx)
         to.queries[...], to.keys[...], to.values[...] = queries, keys, values
-        to.turned[...] = widened(turned).sum(axis=2)
-        charge(turned.size, dx.nbytes + dy.nbytes)
+        to.rotary[...] = widened(rotary).sum(axis=2)
+        charge(rotary.size, dx.nbytes + dy.nbytes)
         return dx, None
 
     def _before(self, x: Array) -> _Parts:
         n, t, _ = x.shape
         a, d = self.heads, self.width
-        end = a * (d + self.turned)
+        end = a * (d + self.rotary)
         kv = x[:, :, end : end + 2 * a * d].reshape(n, t, a, 2, d)
-        queries = x[:, :, :end].reshape(n, t, a, d + self.turned)
+        queries = x[:, :, :end].reshape(n, t, a, d + self.rotary)
         return _Parts(queries, kv[:, :, :, 0], kv[:, :, :, 1], x[:, :, end + 2 * a * d :])
 
     def _after(self, y: Array) -> _Parts:
         n, t, _ = y.shape
-        d, e = self.width, self.width + self.turned
+        d, e = self.width, self.width + self.rotary
         heads = y.reshape(n, t, self.heads, 2 * e + d)
         return _Parts(heads[..., :e], heads[..., e : e + d], heads[..., 2 * e :], heads[..., e + d : 2 * e])

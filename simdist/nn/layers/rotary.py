@@ -13,14 +13,14 @@ __all__ = ["Rotary"]
 
 
 class Rotary(Weightless):
-    """On (n, t, (heads + 2 groups) * d) queries, keys and values, before attention: see `simdist.nn.functional.rotary`.
+    """On queries, keys and values as `Attention` takes them, before it: see `simdist.nn.functional.rotary`.
 
     Args:
         heads: the number of heads in its input.
         tokens: tokens(count) -> the positions in the text of the `count` tokens of the input; if not given, from 0 on.
         groups: of heads that share keys and values; if not given, one per head.
         base: of the angles.
-        value_width, turned: as for `simdist.nn.functional.rotary`.
+        value_width, rotary_features: as for `simdist.nn.functional.rotary`.
     """
 
     def __init__(
@@ -30,14 +30,14 @@ class Rotary(Weightless):
         groups: int | None = None,
         base: float = f.ROPE_BASE,
         value_width: int | None = None,
-        turned: int | None = None,
+        rotary_features: int | None = None,
     ) -> None:
         self.heads = heads
         self.groups = groups
         self.tokens = tokens
         self.base = base
         self.value_width = value_width
-        self.turned = turned
+        self.rotary_features = rotary_features
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, None]:
         """There is no context."""
@@ -49,4 +49,4 @@ class Rotary(Weightless):
 
     def _rotated(self, x: Array, back: bool = False) -> Array:
         places = self.tokens(x.shape[1])
-        return f.rotary(x, self.heads, places, back, self.groups, self.base, self.value_width, self.turned)
+        return f.rotary(x, self.heads, places, back, self.groups, self.base, self.value_width, self.rotary_features)

@@ -1,4 +1,4 @@
-"""Foreign: the shapes of models that are described by a config.json of Hugging Face's transformers."""
+"""Hugging Face: the shapes of models that a config.json of its library transformers describes."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -8,12 +8,13 @@ from typing import Any
 from simdist.errors import ArgumentError, DataError, unknown_name
 from simdist.nn.shape import Shape
 
-__all__ = ["FOREIGN", "foreign_shape", "read_foreign"]
+__all__ = ["HUGGING_FACE", "read_shape", "shape_from_config"]
 
-FOREIGN = ".json"
+HUGGING_FACE = ".json"
 """The suffix of such files."""
 
 _MOST_BYTES = 1 << 20  # such files have a few thousand
+_MOST_BASE = 1e30
 _MISSING = object()
 
 
@@ -42,14 +43,18 @@ class _Settings:
 
     def tied(self, default: bool) -> bool:
         """Whether logits come from the table of tokens."""
-        return bool(self._given.get("tie_word_embeddings", default))
+        found = self._given.get("tie_word_embeddings")
+        if found is not None and not isinstance(found, bool):
+            raise ArgumentError(f"tie_word_embeddings of the model's config is {found!r}; needs true or false")
+        return default if found is None else found
 
     def rope_base(self) -> float:
         """The base of RoPE's angles, which newer configs have inside of others."""
         inside = self._given.get("rope_parameters")
-        found = (inside if isinstance(inside, Mapping) else self._given).get("rope_theta", 10_000.0)
-        if not isinstance(found, int | float) or isinstance(found, bool):
-            raise ArgumentError(f"rope_theta of the model's config is {found!r}; needs a number")
+        found = inside.get("rope_theta") if isinstance(inside, Mapping) else None
+        found = self._given.get("rope_theta", 10_000.0) if found is None else found
+        if not isinstance(found, int | float) or isinstance(found, bool) or not 1 < found < _MOST_BASE:
+            raise ArgumentError(f"rope_theta of the model's config is {found!r}; needs a number between 1 and 1e30")
         return float(found)
 
 
@@ -150,34 +155,36 @@ _KINDS: dict[str, Callable[[_Settings], Shape]] = {
 }
 
 
-def foreign_shape(config: Mapping[str, Any]) -> Shape:
+def shape_from_config(config: Mapping[str, Any]) -> Shape:
     """The shape of the model that a config of transformers describes, by its model_type.
 
-    The context is the model's longest. Windows of attention count as whole, and how a mixture balances its experts is
-    left out, as in `published`.
+    The context is the model's longest. What RoPE does beyond the texts of training is left out (rope_scaling), and what
+    `published` leaves out, too.
 
     Raises:
         UnknownNameError: a model_type of which no shape is known.
         ArgumentError: a setting is missing, or no Shape has it.
     """
     kind = config.get("model_type")
-    if kind not in _KINDS:
-        raise unknown_name("model_type", kind, _KINDS)
-    return _KINDS[kind](_Settings(config))
+    if isinstance(kind, str) and kind in _KINDS:
+        return _KINDS[kind](_Settings(config))
+    if "text_config" in config:
+        raise ArgumentError(f"model_type is {kind!r}, of more than texts; give what its text_config holds")
+    raise unknown_name("model_type", kind, _KINDS)
 
 
-def read_foreign(path: str | Path) -> Shape:
+def read_shape(path: str | Path) -> Shape:
     """The same from a config.json.
 
     Raises:
         DataError: the file cannot be read, or is no such file.
-        UnknownNameError, ArgumentError: as of `foreign_shape`.
+        UnknownNameError, ArgumentError: as of `shape_from_config`.
     """
     try:
         with Path(path).open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # such as a name with a zero byte
+        raise DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if len(content) > _MOST_BYTES:
         raise DataError(f"{path} has more than {_MOST_BYTES:,} bytes, too many for a model's config")
     try:
@@ -186,4 +193,7 @@ def read_foreign(path: str | Path) -> Shape:
         raise DataError(f"{path} is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise DataError(f"{path} is no model's config; needs a JSON object")
-    return foreign_shape(found)
+    try:
+        return shape_from_config(found)
+    except ArgumentError as error:
+        raise ArgumentError(f"{path}: {error}") from None

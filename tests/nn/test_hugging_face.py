@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from simdist.errors import ArgumentError, DataError, UnknownNameError
-from simdist.nn import foreign_shape, published, read_foreign
+from simdist.nn import published, read_shape, shape_from_config
 from simdist.nn.formulas import num_parameters
 
 
@@ -101,7 +101,7 @@ CONFIGS = {
 def test_a_config_says_what_the_name_says(name, tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIGS[name]))
-    found, known = read_foreign(path), published(name)
+    found, known = read_shape(path), published(name)
     assert num_parameters(found) == num_parameters(known)
     given = {"kv_heads": known.kv_heads, "ffn_width": known.ffn_width, "context": known.context}
     assert found.kv_heads in (None, known.num_kv_heads)
@@ -113,11 +113,11 @@ def test_shared_experts_of_qwens_are_counted_by_their_size():
     mixture = {"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408, "rope_theta": 1e6}
     more = mixture | {"max_position_embeddings": 8192, "shared_expert_intermediate_size": 5632}
     config = llama("qwen2_moe", 24, 2048, 16, 16, 5632, 151_936, **more)
-    shape = foreign_shape(config)
+    shape = shape_from_config(config)
     assert shape.shared_experts == 4
     assert num_parameters(shape) == 14_315_784_192 - 24 * 2048  # Qwen1.5-MoE-A2.7B, less the gates of h weights
     with pytest.raises(ArgumentError, match="shared_expert_intermediate_size of the model's config leaves 1408 over"):
-        foreign_shape(config | {"shared_expert_intermediate_size": 7 * 704, "moe_intermediate_size": 1760})
+        shape_from_config(config | {"shared_expert_intermediate_size": 7 * 704, "moe_intermediate_size": 1760})
 
 
 @pytest.mark.parametrize(
@@ -130,19 +130,31 @@ def test_shared_experts_of_qwens_are_counted_by_their_size():
         ({"hidden_act": "relu"}, ArgumentError, "hidden_act of the model's config is 'relu'; a Shape has only 'silu'"),
         ({"attention_bias": True}, ArgumentError, "attention_bias .* is True; a Shape has only False"),
         ({"rope_theta": "large"}, ArgumentError, "rope_theta of the model's config is 'large'; needs a number"),
+        ({"rope_theta": 10**400}, ArgumentError, "needs a number between 1 and 1e30"),
+        ({"tie_word_embeddings": "false"}, ArgumentError, "tie_word_embeddings .* is 'false'; needs true or false"),
+        ({"model_type": ["llama"]}, UnknownNameError, "unknown model_type"),
+        ({"model_type": "llava", "text_config": {}}, ArgumentError, "is 'llava', of more than texts; give what its"),
         ({"num_key_value_heads": 3}, ArgumentError, "kv_heads is 3 and heads is 32"),
     ],
 )
 def test_what_no_shape_has(change, error, message):
     with pytest.raises(error, match=message):
-        foreign_shape(CONFIGS["llama3-8b"] | change)
+        shape_from_config(CONFIGS["llama3-8b"] | change)
+
+
+def test_where_newer_configs_have_the_base_of_rope():
+    config = CONFIGS["llama3-8b"]
+    for given in ({"rope_type": "default"}, None):
+        assert shape_from_config(config | {"rope_parameters": given}).rope_base == 500_000
+    assert shape_from_config(config | {"rope_parameters": {"rope_theta": 7}}).rope_base == 7
+    assert shape_from_config(CONFIGS["gpt2"] | {"tie_word_embeddings": None}).tied
 
 
 def test_what_is_missing_is_named():
     config = dict(CONFIGS["deepseek-v3"])
     del config["kv_lora_rank"]
     with pytest.raises(ArgumentError, match="kv_lora_rank of the model's config is missing; needs a whole number"):
-        foreign_shape(config)
+        shape_from_config(config)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +171,15 @@ def test_other_files(content, message, tmp_path):
     path = tmp_path / "config.json"
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"config.json {message}"):
-        read_foreign(path)
+        read_shape(path)
     with pytest.raises(DataError, match="missing.json: No such file"):
-        read_foreign(tmp_path / "missing.json")
+        read_shape(tmp_path / "missing.json")
+    with pytest.raises(DataError, match="null"):
+        read_shape("a\0.json")
+
+
+def test_what_is_wrong_in_a_file_is_told_with_its_name(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIGS["llama3-8b"] | {"hidden_size": -64}))
+    with pytest.raises(ArgumentError, match="config.json: width is -64; needs at least 1"):
+        read_shape(path)
