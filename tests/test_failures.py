@@ -24,7 +24,7 @@ from jobs import MPIRUN, ROOT, needs_mpi
 import simdist as sd
 from simdist.collectives import all_gather, all_reduce, broadcast
 from simdist.comm.board import alive
-from simdist.errors import CollectiveMismatch, SimdistError
+from simdist.errors import CollectiveMismatch, DeadlineError, SimdistError
 
 pytestmark = needs_mpi
 
@@ -352,6 +352,38 @@ def test_a_cycle_of_waits_is_shown_whole(jobs, name, words):
     for rank in range(RANKS):
         assert re.search(rf"  rank {rank} waits to {words} rank {(rank + 1) % RANKS}\b.*, for \d", done.output)
     assert "In the program, ranks 0, 1, 2:" in done.output
+
+
+def wait_in_vain(comm):
+    """Wait, each rank in a call of another kind."""
+    x, y = np.zeros(1), np.zeros(1)
+    comm.barrier()
+    if comm.rank == 0:
+        comm.sendrecv(x, 1, y, 2)
+    elif comm.rank == 1:
+        comm.irecv(y, 0, 4).wait()
+    elif comm.rank == 2:
+        with comm.span("the last step"):
+            comm.barrier()
+    elif comm.rank == 3:
+        comm.split(0)
+    else:
+        comm.agree("a call")
+
+
+def test_every_kind_of_wait_has_a_deadline_and_is_named():
+    with pytest.raises(DeadlineError) as told:
+        sd.run(wait_in_vain, 5, world="mpi", timeout_s=1.0)
+    for rank, words in enumerate(
+        [
+            "waits to send to rank 1 and receive from rank 2, for",
+            "waits to receive from rank 0 with tag 4, for",
+            "waits to send to rank 3 and receive from rank 1 in the last step, after 0 of its messages, for",
+            "waits in split on 'world' for ranks 0, 1, 2, 4, for",
+            "waits in a call on 'world' for ranks 0, 1, 2, 3, for",
+        ]
+    ):
+        assert f"  rank {rank} {words}" in str(told.value)
 
 
 def test_a_message_that_does_not_fit_ends_the_job(jobs):

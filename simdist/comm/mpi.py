@@ -81,7 +81,7 @@ class MpiCommunicator(MpiMessages):
         if self._shadow is None:
             self._shadow = self._twin(".collective", self.line, "the first collective", self)
             self._shadow.attached = self.attached
-        self._shadow.doing = self.doing
+        self._shadow.doing, self._shadow.entered = self.doing, self.entered
         self._shadow.device = self.device
         return self._shadow
 
