@@ -215,10 +215,10 @@ class MpiCommunicator(MpiMessages):
     def peers(self) -> MpiPeers:
         """See Communicator. A communicator shares them with its shadow, which collectives use."""
         if self._peers is None:
+            self.check_one_node()
             if self._owner is None:
                 self._peers = self.shadow.peers()
             else:
-                self.check_one_node()
                 with self._together("the making of peers"):
                     self._peers = MpiPeers(self, self._memory, self._owner.context)
                 self._group.ends.append(self._peers.end)

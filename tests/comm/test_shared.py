@@ -1,8 +1,12 @@
 """Memory that the ranks of a node have in common."""
 
+import time
+
 import numpy as np
 import pytest
+from jobs import needs_mpi
 
+import simdist as sd
 from simdist.cluster import preset
 from simdist.comm.solo import SoloCommunicator
 from simdist.comm.virtual.world import run_virtual
@@ -31,6 +35,22 @@ def test_every_rank_sees_what_the_others_wrote(spmd, p):
         assert y.dtype == np.float32 and y.tolist() == [7, 7, 7]
 
 
+@pytest.mark.mpi
+def test_what_a_fast_rank_writes_is_not_overwritten_by_the_zeros_of_a_slow_one(spmd):
+    def program(comm):
+        window = comm._memory.window
+        if comm.rank == 0:
+            comm._memory.window = lambda num_bytes: (window(num_bytes), time.sleep(0.1))[0]
+        x = comm.shared(comm.size, np.int64)
+        x[comm.rank] = 10**comm.rank
+        comm.fence()
+        comm.barrier()
+        comm.fence()
+        return x.tolist()
+
+    assert spmd(program, 3) == [[1, 10, 100]] * 3
+
+
 def test_an_empty_one(spmd):
     assert [x.shape for x in spmd(lambda comm: comm.shared((0, 3), np.int8), 2)] == [(0, 3)] * 2
 
@@ -44,6 +64,27 @@ def test_each_node_has_its_own():
         return x.tolist()
 
     assert run_virtual(program, 4, HERE.with_(devices_per_node=2))[0] == [[1, 10, 0, 0]] * 2 + [[0, 0, 100, 1000]] * 2
+
+
+@needs_mpi
+def test_each_node_of_real_ranks_has_its_own(monkeypatch):
+    monkeypatch.setenv("SIMDIST_RANKS_PER_NODE", "2")
+
+    def program(comm):
+        x, y = comm.shared(4, np.int64), comm.empty(3, np.int64)
+        x[comm.rank] = 10**comm.rank
+        y[...] = comm.rank
+        node, across = comm.split(comm.rank // 2, -comm.rank), comm.split(comm.rank % 2)
+        views = node.peers().show(y)
+        with pytest.raises(ArgumentError, match=f"the 2 ranks of '{across.context}' are on 2 nodes"):
+            across.peers()
+        across.free()
+        return x.tolist(), list(node.nodes), list(node.ranks), [int(view[0]) for view in views]
+
+    assert sd.run(program, 4, world="mpi").results == [
+        *[([1, 10, 0, 0], [0, 0], [1, 0], [1, 0])] * 2,
+        *[([0, 0, 100, 1000], [1, 1], [3, 2], [3, 2])] * 2,
+    ]
 
 
 def test_each_group_has_its_own(spmd):
