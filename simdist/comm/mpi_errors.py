@@ -46,7 +46,7 @@ def explain(error: Exception, kind: str, call: str, x: Array, peer: int, tag: in
         return too_long(call, x, peer)
     if kind == "tag" or isinstance(error, OverflowError):
         return ArgumentError(f"{call}: MPI does not accept the tag {tag}; it accepts at least 0 to 32767")
-    if kind and isinstance(x, np.ndarray) and x.nbytes > _MOST_BYTES:
+    if kind == "other" and isinstance(x, np.ndarray) and x.nbytes > _MOST_BYTES:
         return ArrayError(
             f"{call}: {x.nbytes} bytes at once; this MPI accepts at most {_MOST_BYTES}: send it in pieces"
         )

@@ -1,5 +1,7 @@
 """What every communicator promises, in both worlds: under plain pytest on virtual ranks, under mpirun on real ones."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from jobs import needs_mpi
@@ -7,8 +9,9 @@ from jobs import needs_mpi
 import simdist as sd
 from simdist.collectives import all_reduce
 from simdist.comm import ANY, Status
+from simdist.comm.mpi_errors import explain
 from simdist.comm.solo import SoloCommunicator
-from simdist.errors import ArgumentError, ArrayError, CollectiveMismatch, MessageMismatch
+from simdist.errors import ArgumentError, ArrayError, CollectiveMismatch, MessageMismatch, PeerLost, RankFailed
 
 DTYPES = [np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_, np.complex128, np.uint8]
 RANKS = 3
@@ -170,6 +173,20 @@ def test_a_rank_may_send_to_itself(spmd, size):
     assert [y.tolist() for y in spmd(program, 2)] == [[1, 0], [1, 1]]
 
 
+def test_what_a_rank_has_sent_to_itself_and_received_takes_no_room(spmd):
+    def program(comm):
+        x = np.zeros(1 << 17)
+        tracemalloc.start()
+        for _ in range(30):
+            comm.send(x, comm.rank)
+            comm.recv(x, comm.rank)
+        room_bytes, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return room_bytes < 3 * x.nbytes
+
+    assert spmd(program, 1) == [True]
+
+
 def test_a_message_that_does_not_fit_is_refused(spmd):
     def program(comm):
         if comm.rank == 0:
@@ -256,6 +273,30 @@ def test_tags_that_mpi_does_not_take_are_refused(spmd):
         assert [kind for kind, _ in told] == [ArgumentError.__name__] * 3
 
 
+FEW, MANY = np.zeros(1), np.broadcast_to(np.uint8(0), 1 << 31)
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "peer", "error", "words"),
+    [
+        ("length", MANY, 3, MessageMismatch, "call: the message from rank 3 is longer than the 2147483648 bytes"),
+        ("length", FEW, ANY, MessageMismatch, "call: the message from any rank is longer than the 8 bytes"),
+        ("tag", FEW, 3, ArgumentError, "call: MPI does not accept the tag 9"),
+        ("lost", FEW, 3, PeerLost, "call, with rank 3, which has died"),
+        ("lost", MANY, ANY, PeerLost, "call, with any rank, of which one has died"),
+        ("other", MANY, 3, ArrayError, "call: 2147483648 bytes at once; this MPI accepts at most 2147483647"),
+        ("other", MANY[1:], 3, RankFailed, "call, with rank 3: MPI says: it broke"),
+        ("other", None, ANY, RankFailed, "call, with any rank: MPI says: it broke"),
+        ("", MANY, 3, ArrayError, "call: the array to receive into is read-only"),
+        ("", FEW, 3, ValueError, "it broke"),
+    ],
+)
+def test_errors_of_mpis_are_told_in_our_words(kind, x, peer, error, words):
+    told = explain(ValueError("it broke"), kind, "call", x, peer, 9)
+    assert type(told) is error
+    assert words in str(told)
+
+
 # -- groups ---------------------------------------------------------------------------------------------
 
 
@@ -273,6 +314,23 @@ def test_split_orders_by_key_and_leaves_out_who_has_no_color(spmd):
         (1, [3, 1], "/1:-5", 3, (0, [1, 2, 3], "/2:3")),
         (0, [2, 0], "/1:7", 0, (1, [1, 2, 3], "/2:3")),
         (0, [3, 1], "/1:-5", 1, (2, [1, 2, 3], "/2:3")),
+    ]
+
+
+def test_a_key_may_have_64_bits(spmd):
+    assert spmd(lambda comm: list(comm.split(0, (1 << 62) - comm.rank).ranks), RANKS) == [[2, 1, 0]] * RANKS
+
+
+def test_groups_of_groups_are_named_alike_on_all_ranks_and_know_who_they_are(spmd):
+    def program(comm):
+        comm.split(None if comm.rank == 0 else 1)
+        group = comm.split(comm.rank // 2, -comm.rank)
+        within = group.split(0, -group.rank)
+        return named(within, comm), list(within.ranks), within.rank
+
+    assert spmd(program, 4) == [
+        *[("/2:0/1:0", [0, 1], 0), ("/2:0/1:0", [0, 1], 1)],
+        *[("/2:1/1:0", [2, 3], 0), ("/2:1/1:0", [2, 3], 1)],
     ]
 
 
@@ -348,6 +406,21 @@ def test_ranks_that_disagree_hear_of_it_together(spmd):
     assert all(words in text for words in ("broadcast from 2", "broadcast from 0", "'world"))
 
 
+@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")
+def test_of_what_is_long_the_beginning_is_told(spmd):
+    def program(comm):
+        def call():
+            comm.agree(f"{comm.rank} is {'ö' * 5000}")
+            comm.barrier()
+
+        return raised(call)
+
+    (kind, text), same = spmd(program, 2)
+    assert same == (kind, text)
+    assert kind == CollectiveMismatch.__name__
+    assert all(f"rank {r}: {r} is ö" in text for r in range(2))
+
+
 def test_ranks_agree_or_are_not_asked(spmd):
     def program(comm):
         for call in ("broadcast from 0", "", "x" * 5000):
@@ -369,6 +442,25 @@ def test_notes_are_exchanged(spmd):
     for notes, kind in spmd(program, RANKS):
         assert notes == [[f"Grüße von {r}" for r in range(RANKS)], [""] * RANKS, ["x" * 1000] * RANKS]
         assert kind == ArgumentError.__name__
+
+
+def test_groups_check_as_the_whole_does(spmd):
+    def program(comm):
+        return [kin.check for kin in (comm, comm.split(0), comm.shadow, comm.stream("side").comm)]
+
+    for check in (True, False):
+        assert spmd(program, 2, check=check) == [[check] * 4] * 2
+
+
+def test_what_algorithms_keep_with_a_group_goes_with_it(spmd):
+    def program(comm):
+        group = comm.split(0)
+        group.shadow.attached["kept"] = 3
+        kept = group.attached["kept"]
+        group.free()
+        return kept, len(group.attached)
+
+    assert spmd(program, 2) == [(3, 0)] * 2
 
 
 # -- time and memory ------------------------------------------------------------------------------------
@@ -400,6 +492,11 @@ def test_memory_for_peers_is_an_array_like_any_other(spmd):
         assert shape == (2, rank)
         assert (same, writeable, contiguous) == (True, True, True)
         assert y.tolist() == [rank] * 5
+
+
+@pytest.mark.mpi
+def test_no_two_ranks_write_to_one_cache_line(spmd):
+    assert spmd(lambda comm: comm.empty(1 + comm.rank, np.uint8).ctypes.data % 64, RANKS) == [0] * RANKS
 
 
 # -- the record: the same in both worlds ----------------------------------------------------------------
