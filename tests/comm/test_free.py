@@ -1,6 +1,8 @@
 """Groups that are given back: an MPI has room for some 2000, however many a program makes one after the other."""
 
+import gc
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from simdist.comm.solo import SoloCommunicator
 from simdist.errors import ArgumentError, RankFailed
 
 RANKS = 2
+MAPS = Path("/proc/self/maps")
 
 
 def use(group):
@@ -36,6 +39,26 @@ def test_there_is_room_for_any_number_of_groups_one_after_the_other(spmd):
     assert spmd(program, RANKS) == [(True, 0)] * RANKS
 
 
+@pytest.mark.mpi
+def test_nothing_is_left_of_a_group_that_was_given_back(spmd):
+    def program(comm):
+        def left():
+            gc.collect()
+            guard = comm.guard
+            groups = sum(type(x).__name__ == "MpiGroup" for x in gc.get_objects())
+            maps = MAPS.read_text().count("/dev/shm") if MAPS.exists() else 0
+            return groups, maps, len(guard.watchdog.lines), len(guard.drains), len(guard.frees)
+
+        before, group = left(), comm.split(0)
+        use(group)
+        group.free()
+        del group
+        return before, left()
+
+    for before, after in spmd(program, RANKS):
+        assert before == after
+
+
 def test_arrays_that_peers_reach_outlive_their_group(spmd):
     def program(comm):
         group = comm.split(0)
@@ -49,6 +72,19 @@ def test_arrays_that_peers_reach_outlive_their_group(spmd):
         return float(view.min()), float(view.max()), y.tolist()
 
     assert spmd(program, RANKS) == [(3.0, 3.0, [1, 2])] * RANKS
+
+
+def test_an_array_that_one_rank_alone_has_kept_outlives_its_group(spmd):
+    def program(comm):
+        group = comm.split(0)
+        x = group.empty(1000, np.float64)
+        x[:] = 10**comm.rank
+        if comm.rank:
+            del x
+        group.free()
+        return float(x.sum()) if comm.rank == 0 else 0.0
+
+    assert spmd(program, RANKS) == [1000.0, 0.0]
 
 
 def test_messages_of_other_groups_are_under_way_meanwhile(spmd):

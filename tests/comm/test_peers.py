@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 
 import numpy as np
 import pytest
@@ -65,6 +66,55 @@ def test_arrays_of_several_lengths_are_not_shown(spmd):
     assert spmd(program, 2) == [True, True]
 
 
+def test_what_lies_beyond_the_end_of_anothers_array_is_not_shown(spmd):
+    def program(comm):
+        x = comm.empty(3 + 1000 * comm.rank, np.int64)
+        return comm.shadow.peers().show(x[500 * comm.rank :]) is None
+
+    assert spmd(program, 2) == [True, True]
+
+
+WHERE = {
+    "further on": lambda x, y: x[1:3],
+    "in another array": lambda x, y: y[:2],
+    "of another length": lambda x, y: x[:3],
+    "in private memory": lambda x, y: np.zeros(2, np.int64),
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("odd", range(3))
+@pytest.mark.parametrize("where", WHERE)
+def test_arrays_are_shown_only_where_all_have_them_in_one_place(spmd, where, odd):
+    def program(comm):
+        peers, x, y = comm.shadow.peers(), comm.empty(8, np.int64), comm.empty(8, np.int64)
+        z = WHERE[where](x, y) if comm.rank == odd else x[:2]
+        told = [peers.show(z) is None, peers.show(z, ahead=True) is None]
+        y[...] = comm.rank
+        return told, [view.tolist() for view in peers.show(y)]
+
+    assert spmd(program, 3) == [([True, True], [[r] * 8 for r in range(3)])] * 3
+
+
+def test_what_was_shown_ahead_is_forgotten_at_another_meeting(spmd):
+    def program(comm):
+        peers, x, y = comm.shadow.peers(), comm.empty(2, np.int64), comm.empty(2, np.int64)
+        x[...], y[...] = comm.rank, 10 + comm.rank
+        peers.show(x, ahead=True)
+        peers.meet()
+        return [view.tolist() for view in peers.show(y)]
+
+    assert spmd(program, 2) == [[[10, 10], [11, 11]]] * 2
+
+
+def test_one_place_may_be_shown_as_several_dtypes(spmd):
+    def program(comm):
+        peers, x = comm.shadow.peers(), comm.empty(4, np.int64)
+        return [[str(view.dtype) for view in peers.show(y)] for y in (x, x.view(np.float64), x.view(np.uint64), x)]
+
+    assert spmd(program, 2) == [[[name] * 2 for name in ("int64", "float64", "uint64", "int64")]] * 2
+
+
 def test_what_is_shown_ahead_takes_one_meeting_and_what_comes_later_another():
     machine = preset("this-machine")
 
@@ -121,12 +171,29 @@ def test_ranks_that_say_different_things_all_hear_of_it_and_go_on(spmd):
             except CollectiveMismatch as error:
                 told.append(str(error))
         comm.agree("the same")
-        return told
+        return comm.context, told
 
     found = spmd(program, 3)
     assert found[0] == found[1] == found[2]
-    for k, text in enumerate(found[0]):
+    context, told = found[0]
+    assert len(told) == 3
+    for k, text in enumerate(told):
+        assert text.startswith(f"the ranks of {context!r} call different")
         assert re.search(rf"rank {k}: that$", text)
+
+
+@pytest.mark.mpi
+def test_a_rank_that_looks_late_does_not_take_the_next_call_for_this_one(spmd):
+    def program(comm):
+        peers = comm.shadow.peers()
+        sync = peers._sync
+        if comm.rank == 0:
+            peers._sync = lambda: (time.sleep(0.02), sync())
+        for k in range(4):
+            comm.agree(f"call {k}")
+        return True
+
+    assert spmd(program, 3) == [True] * 3
 
 
 def test_a_room_takes_what_it_is_said_to(spmd):
@@ -135,6 +202,16 @@ def test_a_room_takes_what_it_is_said_to(spmd):
         return [bool((copy == r).all()) for r, copy in enumerate(comm.shadow.peers().post(x))]
 
     assert spmd(program, 2) == [[True] * 2] * 2
+
+
+def test_a_ranks_own_copy_stays_until_its_second_post(spmd):
+    def program(comm):
+        peers = comm.shadow.peers()
+        own = peers.post(np.array([1 + comm.rank]))[comm.rank]
+        peers.post(np.array([7]))
+        return int(own[0])
+
+    assert spmd(program, 2) == [1, 2]
 
 
 # -- waiting in vain, in jobs of real ranks ----------------------------------------------------------------
