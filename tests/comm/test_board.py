@@ -70,6 +70,34 @@ def test_who_looks_in_the_middle_of_a_change_sees_nothing_that_never_was(path):
     reader.close()
 
 
+def test_what_changes_while_one_looks_is_not_half_seen(tmp_path):
+    class Row:
+        def __init__(self, row, reads, change):
+            self.row, self.reads, self.change = row, reads, change
+
+        def __getitem__(self, name):
+            if self.reads == 0:
+                self.change()
+            self.reads -= 1
+            return self.row[name]
+
+    for reads in range(8):
+        path = tmp_path / f"board-{reads}"
+        Board.create(path, 1)
+        writer, reader = Board(path, 0), Board(path)
+
+        def come_and_go(writer=writer):
+            writer.take(5)
+            writer.leave(LEFT, 3)
+
+        reader._rows = [Row(reader._rows[0], reads, come_and_go)]
+        slot = reader.slot(0)
+        assert slot.state == (ABSENT if reads else LEFT)
+        assert slot.state == ABSENT or (slot.rank, slot.pid, slot.code) == (5, os.getpid(), 3)
+        writer.close()
+        reader.close()
+
+
 def test_the_file_is_this_users_alone(path):
     assert path.stat().st_mode & 0o077 == 0
     with pytest.raises(FileExistsError):
@@ -99,6 +127,13 @@ def test_reports_are_asked_for_and_given(path):
     two.answer("there")
     assert one.missing(silent_s=60) == 0
     assert [slot.report for slot in one.slots()] == ["here", "there", ""]
+    three = Board(path, 2)
+    three.take(2)
+    assert one.missing(silent_s=60) == 1
+    assert one.missing(silent_s=0) == 0  # it is stopped, or dead
+    three.leave(LEFT, 0)
+    assert one.missing(silent_s=60) == 0
+    three.close()
     one.close()
     two.close()
 

@@ -36,6 +36,11 @@ def test_ranks_of_other_groups_count(monkeypatch):
     assert not crowd(marks([0], [1]), 0).crowded
 
 
+def test_ranks_of_other_nodes_do_not(monkeypatch):
+    monkeypatch.setattr(environment, "place", lambda: (0, 8, 2))
+    assert not crowd(marks([0, 1], [0, 1]), 0).crowded
+
+
 def test_a_process_marks_its_cores(monkeypatch):
     monkeypatch.setattr(environment, "cores", lambda: [1, 3, MOST_CORES])
     mine = np.ones(MOST_CORES, np.uint8)
