@@ -26,6 +26,7 @@ class MpiGroup:
 
     Attributes:
         ends: functions that free what was made from this group; all members made it, in this order.
+        memory_ends: the same for shared memory, whose turn comes last: until then others of them may refer to it.
     """
 
     def __init__(self, bindings: Any, mpi: Any, context: str, ranks: Sequence[int], nodes: Placement) -> None:
@@ -37,6 +38,7 @@ class MpiGroup:
         self.rank: int = mpi.Get_rank()
         self.size: int = mpi.Get_size()
         self.ends: list[Callable[[], object]] = []
+        self.memory_ends: list[Callable[[], object]] = []
         self._siblings = self.ends
         self._splits = 0
         self._twins: dict[str, int] = {}  # how many, by name
@@ -119,8 +121,9 @@ class MpiGroup:
 
     def free(self) -> None:
         """Free what was made from this group, the last first, and then the group itself, once."""
-        while self.ends:
-            self.ends.pop()()
+        for ends in (self.ends, self.memory_ends):
+            while ends:
+                ends.pop()()
         if self.free in self._siblings:
             self._siblings.remove(self.free)
         if self.mpi != self.bindings.COMM_NULL:

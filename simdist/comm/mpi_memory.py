@@ -169,7 +169,7 @@ class MpiMemory:
         group = self._group
         if self._neighbours is None:
             self._neighbours = group.mpi.Split(group.nodes[group.rank], group.rank)
-            group.ends.append(self._neighbours.Free)
+            group.memory_ends.append(self._neighbours.Free)
         there = (
             room() if self._is_first() else Room(0, 0)
         )  # read by one rank only: readings at different times may differ
@@ -188,7 +188,7 @@ class MpiMemory:
         window = Window(group.bindings, self._neighbours, self._ranks, name, num_bytes)
         windows.add(window)
         self._guard.frees[name] = window.free
-        group.ends.append(lambda: self._end(window))
+        group.memory_ends.append(lambda: self._end(window))
         return window
 
     def _end(self, window: Window) -> None:

@@ -51,6 +51,7 @@ def test_nothing_is_left_of_a_group_that_was_given_back(spmd):
 
         before, group = left(), comm.split(0)
         use(group)
+        group.shadow.peers().show(group.empty(3, np.int64))
         group.free()
         del group
         return before, left()
