@@ -499,6 +499,27 @@ def test_no_two_ranks_write_to_one_cache_line(spmd):
     assert spmd(lambda comm: comm.empty(1 + comm.rank, np.uint8).ctypes.data % 64, RANKS) == [0] * RANKS
 
 
+@pytest.mark.mpi
+def test_messages_are_counted(spmd):
+    def program(comm):
+        x, y, told, other = np.zeros(1), np.zeros(1), [comm.num_messages], 1 - comm.rank
+        comm.sendrecv(x, other, y, other)
+        told.append(comm.num_messages)
+        comm.send(x, other)
+        comm.recv(y, other)
+        told.append(comm.num_messages)
+        for request in (comm.irecv(y, other), comm.isend(x, other)):
+            request.wait()
+            request.wait()
+        told.append(comm.num_messages)
+        comm.send(x, comm.rank)
+        comm.recv(y, comm.rank)
+        told.append(comm.num_messages)
+        return np.diff(told).tolist()
+
+    assert spmd(program, 2) == [[2, 2, 2, 2]] * 2
+
+
 # -- the record: the same in both worlds ----------------------------------------------------------------
 
 

@@ -57,7 +57,8 @@ def test_of_many_the_first_ones_are_told():
         sd.run(program, 2)
 
 
-def test_all_that_is_received_and_waited_for_is_not_told():
+@pytest.mark.parametrize("world", ["virtual", pytest.param("mpi", marks=needs_mpi)])
+def test_all_that_is_received_and_waited_for_is_not_told(world, capfd):
     def program(comm):
         x, y = np.ones(100_000), np.empty(100_000)
         for dst in range(comm.size):
@@ -67,7 +68,8 @@ def test_all_that_is_received_and_waited_for_is_not_told():
             comm.barrier()
 
     with warnings.catch_warnings(action="error"):
-        sd.run(program, 3)
+        sd.run(program, 3, world=world)
+    assert capfd.readouterr().err == ""
 
 
 @needs_mpi

@@ -66,34 +66,14 @@ def test_arrays_of_several_lengths_are_not_shown(spmd):
     assert spmd(program, 2) == [True, True]
 
 
-def test_what_lies_beyond_the_end_of_anothers_array_is_not_shown(spmd):
+def test_what_could_not_be_shown_ahead_leaves_the_next_array_to_be_shown(spmd):
     def program(comm):
-        x = comm.empty(3 + 1000 * comm.rank, np.int64)
-        return comm.shadow.peers().show(x[500 * comm.rank :]) is None
+        peers, x = comm.shadow.peers(), comm.empty(2, np.int64)
+        x[...] = comm.rank
+        refused = peers.show(np.zeros(2, np.int64), ahead=True) is None
+        return refused, [view.tolist() for view in peers.show(x)]
 
-    assert spmd(program, 2) == [True, True]
-
-
-WHERE = {
-    "further on": lambda x, y: x[1:3],
-    "in another array": lambda x, y: y[:2],
-    "of another length": lambda x, y: x[:3],
-    "in private memory": lambda x, y: np.zeros(2, np.int64),
-}
-
-
-@pytest.mark.every_case
-@pytest.mark.parametrize("odd", range(3))
-@pytest.mark.parametrize("where", WHERE)
-def test_arrays_are_shown_only_where_all_have_them_in_one_place(spmd, where, odd):
-    def program(comm):
-        peers, x, y = comm.shadow.peers(), comm.empty(8, np.int64), comm.empty(8, np.int64)
-        z = WHERE[where](x, y) if comm.rank == odd else x[:2]
-        told = [peers.show(z) is None, peers.show(z, ahead=True) is None]
-        y[...] = comm.rank
-        return told, [view.tolist() for view in peers.show(y)]
-
-    assert spmd(program, 3) == [([True, True], [[r] * 8 for r in range(3)])] * 3
+    assert spmd(program, 2) == [(True, [[0, 0], [1, 1]])] * 2
 
 
 def test_what_was_shown_ahead_is_forgotten_at_another_meeting(spmd):
@@ -180,6 +160,33 @@ def test_ranks_that_say_different_things_all_hear_of_it_and_go_on(spmd):
     for k, text in enumerate(told):
         assert text.startswith(f"the ranks of {context!r} call different")
         assert re.search(rf"rank {k}: that$", text)
+
+
+@pytest.mark.mpi
+def test_what_was_agreed_before_is_not_said_again(spmd):
+    def program(comm):
+        peers = comm.shadow.peers()
+        comm.agree("this")
+        with pytest.raises(CollectiveMismatch) as told:
+            comm.agree("that") if comm.rank else peers.meet()
+        return str(told.value)
+
+    for text in spmd(program, 2):
+        assert text.endswith("\n  rank 0: nothing\n  rank 1: that")
+
+
+@pytest.mark.mpi
+def test_a_wait_at_a_meeting_leaves_the_longer_one_that_it_is_part_of(spmd):
+    def program(comm):
+        peers, line = comm.shadow.peers(), comm.line
+        if comm.rank:
+            time.sleep(0.05)
+        line.waiting = whole = "split", comm, None, 0
+        peers.meet()
+        kept, line.waiting = line.waiting is whole, None
+        return kept
+
+    assert spmd(program, 2) == [True, True]
 
 
 @pytest.mark.mpi

@@ -46,6 +46,7 @@ for items in (100 * MIB, 26 * MIB):  # more than there is; more than there is on
         comm.shared(items, np.float32)
     except SharedMemoryFull as error:
         print(f"rank {comm.rank}: {error}", flush=True)
+comm.shared(10 * MIB, np.float32)  # one for both ranks; for two there would be no room
 if comm.rank == 0:
     print(told[0].message, flush=True)
 """
