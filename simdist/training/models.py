@@ -72,16 +72,16 @@ def sized(given: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(name, str) or name == kind(name):
         return dict(given)
     sizes = _sizes(published(name) if name in published_names() else read_shape(name))
-    useless = {part for whole, parts in _OF.items() if given.get(whole) == 0 for part in parts}
+    useless = {part for whole, parts in _PARTS_OF.items() if given.get(whole) == 0 for part in parts}
     return {**{setting: value for setting, value in sizes.items() if setting not in useless}, **given, "model": "gpt"}
 
 
-_OF = {
+_PARTS_OF = {
     "experts": ("top_k", "shared_experts", "dense_layers", "dense_ffn_width"),
     "dense_layers": ("dense_ffn_width",),
     "kv_latent_width": ("query_latent_width", "rope_width"),
 }
-"""Sizes of parts that there are not, if the first is 0."""
+"""Of some sizes, those that say nothing where that one is 0."""
 
 
 def _sizes(shape: Shape) -> dict[str, Any]:

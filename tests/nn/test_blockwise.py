@@ -5,15 +5,15 @@ import pytest
 
 from simdist.nn import functional as f
 from simdist.nn.functional import blockwise
-from simdist.nn.functional.heads import split_heads
+from simdist.nn.functional.heads import split_heads, split_qkv
 
 HEADS, D = 3, 5
 
 
 def run(qkv, dy, cuts, keep=None, share=0.0):
     """Each run of queries looks at its own run of keys, then at the earlier ones from the nearest to the farthest."""
-    q, k, v = split_heads(qkv, HEADS, 3)
-    (dys,) = split_heads(dy, HEADS, 1)
+    q, k, v = split_qkv(qkv, HEADS, HEADS)
+    dys = split_heads(dy, HEADS)
     runs = [slice(a, b) for a, b in zip([0, *cuts], [*cuts, qkv.shape[1]], strict=True)]
 
     def pairs():
@@ -33,7 +33,7 @@ def run(qkv, dy, cuts, keep=None, share=0.0):
         blockwise.attend(*part, state.of(queries), queries == keys, kept, share)
     y, lse = blockwise.finish(state, qkv)
     dqkv = np.zeros_like(qkv)
-    dq, dk, dv = split_heads(dqkv, HEADS, 3)
+    dq, dk, dv = split_qkv(dqkv, HEADS, HEADS)
     sums = blockwise.sums_of(y, dy, HEADS)
     for queries, keys, kept in pairs():
         of_queries = tuple(x[:, :, queries] for x in (q, dq, dys, sums, lse))
@@ -72,9 +72,9 @@ def test_blocks_of_several_tiles_whose_last_is_short():
 def test_the_sum_is_kept_as_a_logarithm():
     """One key: lse is its score, and whoever looks at nothing else gets its value."""
     qkv, _ = inputs(1)
-    q, k, v = split_heads(qkv, HEADS, 3)
+    q, k, v = split_qkv(qkv, HEADS, HEADS)
     state = blockwise.initial_state(q)
     blockwise.attend(q, k, v, state, causal=True)
     y, lse = blockwise.finish(state, qkv)
     np.testing.assert_allclose(lse, np.vecdot(q, k) / np.sqrt(D), rtol=1e-14)
-    np.testing.assert_allclose(split_heads(y, HEADS, 1)[0], v, rtol=1e-14)
+    np.testing.assert_allclose(split_heads(y, HEADS), v, rtol=1e-14)

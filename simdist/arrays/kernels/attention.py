@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from simdist.arrays.kernels.heads import joined, joined_qkv, split, split_qkv
 from simdist.arrays.kernels.matmul import matmul
-from simdist.arrays.kernels.qkv import joined, joined_qkv, room_for, split, split_qkv
 from simdist.arrays.kernels.source import THREADS, compiled
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
@@ -169,12 +169,12 @@ def _attend_backward(
 ) -> Any:
     """dqkv from y and dy and all probabilities, or lse, a tile of queries at a time."""
     t, heads, recompute = qkv.shape[1], saved.shape[1], saved.ndim == 3
-    ys, dys = (split(x, heads, 1)[0] for x in outputs)
+    ys, dys = (split(x, heads) for x in outputs)
     q, k, v = split_qkv(qkv, heads, groups, ys.shape[-1])
     sums, scale = _dots(ys, dys), working_dtype(q.dtype).type(1 / math.sqrt(q.shape[-1]))
     # The heads of a group are summed before rounding.
     dtype = q.dtype if groups == heads else working_dtype(q.dtype)
-    dq, dk, dv = dqkv = room_for(q, v, dtype)
+    dq, dk, dv = (np.empty_like(x, dtype=dtype) for x in (q, k, v))
     # The last tile sees every key, so it fills the arrays to which the others then add.
     for queries, keys in reversed(_tiles(t, _TILE if recompute else t)):
         q_tile, dy_tile, k_tile = q[:, :, queries], dys[:, :, queries], k[:, :, keys]
@@ -187,7 +187,7 @@ def _attend_backward(
         _add(ds, q_tile, dk, keys, t)
         dq[:, :, queries] = matmul(ds.swapaxes(-1, -2), k_tile)
     _charge(q, v, (2 + recompute, 2), 3 + 2 * recompute + 4 * (keep is not None))
-    return joined_qkv(dqkv, qkv, groups)
+    return joined_qkv(dq, dk, dv, qkv, groups)
 
 
 def _of(keep: Any) -> Callable[[slice, slice], Any] | None:

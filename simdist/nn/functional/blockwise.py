@@ -128,7 +128,7 @@ def finish(state: SoftmaxState, like: Array) -> tuple[Array, Array]:
     """After the last block: y, shape (n, t, h * w), in the dtype of `like`; and lse, shape (n, h, t)."""
     n, h, t, d = state.y.shape
     y = np.empty_like(like, shape=(n, t, h * d))
-    (view,) = split_heads(y, h, 1)
+    view = split_heads(y, h)
     view[...] = state.y / state.total[..., None]
     lse = state.top + np.log(state.total)
     charge(state.y.size + 2 * lse.size, state.y.nbytes + y.nbytes + 3 * lse.nbytes)
@@ -137,7 +137,7 @@ def finish(state: SoftmaxState, like: Array) -> tuple[Array, Array]:
 
 def sums_of(y: Array, dy: Array, heads: int) -> Array:
     """Σ p dp over the keys of each query, which is y · dy of its head: shape (n, h, t)."""
-    (ys,), (dys,) = split_heads(widened(y), heads, 1), split_heads(widened(dy), heads, 1)
+    ys, dys = split_heads(widened(y), heads), split_heads(widened(dy), heads)
     charge(2 * y.size, 2 * y.nbytes)
     sums: Array = vecdot(ys, dys)
     return sums

@@ -107,7 +107,7 @@ def flash_attention_backward(
     """
     heads, dqkv = lse.shape[1], np.empty_like(qkv)
     q, k, v = split_shared(qkv, heads, groups, y.shape[-1] // heads)
-    (dys,) = split_heads(dy, heads, 1)
+    dys = split_heads(dy, heads)
     dq, dk, dv = (np.zeros_like(x, dtype=lse.dtype) for x in (q, k, v))
     with in_one_pass(2 * qkv.nbytes + 2 * y.nbytes + lse.nbytes):
         sums = sums_of(y, dy, heads)

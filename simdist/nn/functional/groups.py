@@ -16,46 +16,15 @@ of a width of their own: DeepSeek-AI 2024, DeepSeek-V2, arXiv 2405.04434, sectio
 import numpy as np
 
 from simdist.arrays import Array, charge
-from simdist.errors import ArrayError
+from simdist.arrays.qkv import split_groups
 
-__all__ = ["each_head", "join", "of_groups", "split_groups", "split_heads", "split_qkv", "split_shared", "widths"]
+__all__ = ["each_head", "join", "of_groups", "split_heads", "split_qkv", "split_shared"]
 
 
-def split_heads(x: Array, heads: int, count: int) -> list[Array]:
-    """The `count` views, each of shape (n, h, t, d), into x of shape (n, t, h * count * d)."""
+def split_heads(x: Array, heads: int) -> Array:
+    """A view of shape (n, h, t, d) into x of shape (n, t, h * d)."""
     n, t, width = x.shape
-    split = x.reshape(n, t, heads, count, width // (heads * count))
-    return [split[:, :, :, i].transpose(0, 2, 1, 3) for i in range(count)]
-
-
-def widths(columns: int, heads: int, groups: int, value_width: int | None = None) -> tuple[int, int]:
-    """e and w, if qkv has so many columns, h e + g (e + w); w is e if no `value_width` is given.
-
-    Raises:
-        ArrayError: it cannot have so many, or the groups are no divisor of the heads.
-    """
-    even = columns // (heads + 2 * groups)
-    w = even if value_width is None else value_width
-    e = (columns - groups * w) // (heads + groups)
-    if min(e, w) < 1 or heads % groups or heads * e + groups * (e + w) != columns:
-        raise ArrayError(
-            f"{columns} columns for {heads} heads in {groups} groups, with values of {w}; needs groups that divide "
-            "the heads, and as many columns for each query as for each key"
-        )
-    return e, w
-
-
-def split_groups(qkv: Array, heads: int, groups: int, value_width: int | None = None) -> tuple[Array, Array, Array]:
-    """Views into qkv: queries (n, g, h/g, t, e), keys (n, g, t, e), values (n, g, t, w); w is e if not given."""
-    n, t, columns = qkv.shape
-    e, w = widths(columns, heads, groups, value_width)
-    k = columns // groups - e - w
-    split = qkv.reshape(n, t, groups, columns // groups)
-    return (
-        split[..., :k].reshape(n, t, groups, heads // groups, e).transpose(0, 2, 3, 1, 4),
-        split[..., k : k + e].transpose(0, 2, 1, 3),
-        split[..., k + e :].transpose(0, 2, 1, 3),
-    )
+    return x.reshape(n, t, heads, width // heads).transpose(0, 2, 1, 3)
 
 
 def split_qkv(qkv: Array, heads: int, groups: int, value_width: int | None = None) -> tuple[Array, Array, Array]:

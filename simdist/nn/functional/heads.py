@@ -29,8 +29,9 @@ import numpy as np
 from simdist.arrays import Array, charge, kind_of, moved
 from simdist.arrays.blocks import BLOCK_BYTES, blocks
 from simdist.arrays.fused import fused
+from simdist.arrays.qkv import widths
 from simdist.arrays.working import room, settle, widened, working_dtype
-from simdist.nn.functional.groups import join, split_heads, split_qkv, widths
+from simdist.nn.functional.groups import join, split_heads, split_qkv
 from simdist.nn.functional.matrix import product
 
 __all__ = [
@@ -88,7 +89,7 @@ def attention(
     for part in _parts(qkv, heads):
         q, k, v = split_qkv(widened(qkv[part]), heads, groups, w)
         all_heads = room(y[part])
-        (ys,) = split_heads(all_heads, heads, 1)
+        ys = split_heads(all_heads, heads)
         for (queries, keys), tile in zip(tiles(t), p, strict=True):
             kept = None if keep is None else keep[part][:, :, keys, queries]
             weights = _weights(k[:, :, keys], q[:, :, queries], tile[part], kept, share)
@@ -122,7 +123,7 @@ def attention_backward(
         q, k, v = split_qkv(widened(qkv[part]), heads, groups, w)
         worked = room(dqkv[part])
         dq, dk, dv = split_qkv(worked, heads, groups, w) if groups == heads else (np.empty_like(x) for x in (q, k, v))
-        (ys,), (dys,) = split_heads(widened(y[part]), heads, 1), split_heads(widened(dy[part]), heads, 1)
+        ys, dys = split_heads(widened(y[part]), heads), split_heads(widened(dy[part]), heads)
         sums = np.vecdot(ys, dys)[:, :, None]
         charge(2 * ys.size, 2 * ys.size * qkv.itemsize)
         # The last tile sees every key, so it fills the arrays to which the others then add.

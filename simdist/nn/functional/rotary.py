@@ -21,9 +21,9 @@ import numpy as np
 
 from simdist.arrays import Array, charge, kind_of, moved
 from simdist.arrays.blocks import blocks
+from simdist.arrays.qkv import widths
 from simdist.arrays.working import room, settle, widened, working_dtype
 from simdist.errors import ArrayError
-from simdist.nn.functional.groups import widths
 
 __all__ = ["ROPE_BASE", "rotary"]
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from simdist.arrays import Array, charge
+from simdist.arrays.qkv import split_groups
 from simdist.nn import functional as f
-from simdist.nn.functional.groups import split_groups
 from simdist.nn.layers.layer import Layer
 from simdist.nn.noise import Noise
 from simdist.nn.parameters import Parameter

@@ -126,7 +126,7 @@ class RingAttention(Weightless):
         """The whole of backward."""
         qkv, y, lse, noise = context
         q, k, v = split_shared(qkv, self.heads, self.groups, self.value_width)
-        (dys,) = split_heads(dy, self.heads, 1)
+        dys = split_heads(dy, self.heads)
         dq, sums = np.zeros_like(q, dtype=lse.dtype), blockwise.sums_of(y, dy, self.heads)
 
         def add_part(owner: int, kv: Array, dkv: Array) -> None:

@@ -1,0 +1,72 @@
+"""SideBySide: layers on the same input, whose outputs are put together."""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+from simdist.arrays import Array, hold
+from simdist.nn import functional as f
+from simdist.nn.layers.label import label
+from simdist.nn.layers.layer import Layer
+from simdist.nn.noise import Noise
+
+__all__ = ["SideBySide"]
+
+
+class SideBySide(Layer):
+    """Layers on the same input.
+
+                +--> layer1 --+
+        x ------+             +--> y
+                +--> layer2 --+
+
+    The context is what `_apart` needs, and the list of the layers' contexts. What each layer keeps is reported to the
+    ledger, if there is one.
+    """
+
+    def __init__(self, layers: Iterable[Layer]) -> None:
+        self.layers = tuple(layers)
+        self.parameters = tuple(p for layer in self.layers for p in layer.parameters)
+
+    @abstractmethod
+    def _together(self, outputs: list[Array]) -> tuple[Array, Any]:
+        """y from the outputs of all layers, and what `_apart` needs of them."""
+
+    @abstractmethod
+    def _apart(self, dy: Array, how: Any) -> list[Array]:
+        """The derivatives by each layer's output; `how` is from `_together`."""
+
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, tuple[Any, list[Any]]]:
+        """All layers have the same input and the same noise."""
+        outputs, contexts = [], []
+        for layer in self.layers:
+            y, context = layer.forward(x, noise)
+            hold("activations", context, label(layer))
+            outputs.append(y)
+            contexts.append(context)
+        y, how = self._together(outputs)
+        return y, (how, contexts)
+
+    def backward(self, context: tuple[Any, list[Any]], dy: Array) -> Array:
+        """From the last layer to the first, freeing each context as soon as it is used."""
+        how, contexts = context
+        dx, parts = None, self._apart(dy, how)
+        for layer in reversed(self.layers):
+            own = layer.backward(contexts.pop(), parts.pop())
+            dx = own if dx is None else f.add(dx, own)
+        return dx
+
+    def backward_input(self, context: tuple[Any, list[Any]], dy: Array) -> tuple[Array, list[Any]]:
+        """From the last layer to the first; pending is a list in the order of the layers."""
+        how, contexts = context
+        dx, pending = None, list[Any]()
+        for layer, inner, part in zip(*map(reversed, (self.layers, contexts, self._apart(dy, how))), strict=True):
+            own, rest = layer.backward_input(inner, part)
+            pending.insert(0, rest)
+            dx = own if dx is None else f.add(dx, own)
+        return dx, pending
+
+    def backward_weight(self, context: tuple[Any, list[Any]], pending: list[Any]) -> None:
+        """From the last layer to the first."""
+        for layer in reversed(self.layers):
+            layer.backward_weight(context[1].pop(), pending.pop())
