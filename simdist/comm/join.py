@@ -2,12 +2,13 @@
 
 import faulthandler
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from simdist import environment
 from simdist.cluster import Tuned, preset
 from simdist.comm.guard import Guard
 from simdist.comm.leftovers import drop, files_of_start
@@ -19,7 +20,9 @@ from simdist.comm.placement import Placement
 from simdist.errors import DataError, WorldUnavailable
 from simdist.trace import Recorder
 
-__all__ = ["join"]
+__all__ = ["choose_netmod", "join"]
+
+_NETMOD = ("MPICH_CH4_NETMOD", "MPIR_CVAR_CH4_NETMOD", "MPIR_PARAM_CH4_NETMOD")  # all names of one setting
 
 
 def join(guard: Guard) -> MpiCommunicator:
@@ -32,6 +35,7 @@ def join(guard: Guard) -> MpiCommunicator:
     """
     watchdog = guard.watchdog
     if not MPI.Is_initialized():
+        choose_netmod(os.environ, MPI.Get_library_version())
         with _deadline(watchdog.start_timeout_s):
             MPI.Init_thread(MPI.THREAD_MULTIPLE)
     guard.abort, guard.finalize = MPI.COMM_WORLD.Abort, _finalize
@@ -48,14 +52,31 @@ def join(guard: Guard) -> MpiCommunicator:
     open_board(watchdog, neighbours)
     zero_s = common_zero(world, neighbours, nodes)
     farewell = world.Dup()
-    cluster = preset("this-machine").with_(tuned=_tuned(world))
+    placement = Placement(pretended(nodes))
+    cluster = preset("this-machine").with_(tuned=_tuned(world), devices_per_node=placement.most)
     guard.meet = lambda: _meeting(farewell, guard)
     watchdog.lines[0].waiting = None
     if watchdog.board is not None:
         watchdog.board.beat(watchdog.lines[0].words(None))
     recorder = Recorder(watchdog.rank)
-    group = MpiGroup(MPI, world, "world", range(world.Get_size()), Placement(pretended(nodes)))
+    group = MpiGroup(MPI, world, "world", range(world.Get_size()), placement)
     return MpiCommunicator(group, guard, watchdog.lines[0], recorder, zero_s, Windows(MPI), cluster)
+
+
+def choose_netmod(variables: MutableMapping[str, str], library: str) -> None:
+    """Have the ranks of an MPICH on several nodes reach each other by OFI instead of UCX, unless the user has chosen.
+
+    Over UCX a receive from ANY source never ends if the message comes from another node (in the wheels 4.3.2 to 5.0.2);
+    with a known source both are about as fast. On one node neither is used, and OFI would require a network.
+
+    Args:
+        variables: of this process's environment.
+        library: MPI's description of itself; a wheel's has the line `MPICH Device: ch4:ucx ofi`.
+    """
+    _, ranks, ranks_here = environment.place(variables) or (0, 1, 1)
+    device = next((line for line in library.splitlines() if line.startswith("MPICH Device:")), "")
+    if ranks_here < ranks and "ucx" in device and "ofi" in device and not any(name in variables for name in _NETMOD):
+        variables["MPICH_CH4_NETMOD"] = "ofi"
 
 
 def _tuned(world: Any) -> Tuned | None:

@@ -1,0 +1,28 @@
+"""Joining a job: what is set before MPI starts."""
+
+import pytest
+
+from simdist.comm.join import choose_netmod
+
+WHEEL = "MPICH Version:      5.0.2\nMPICH Device:       ch4:ucx ofi\nMPICH CC:           cc\n"
+TWO_NODES = {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "2"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "library", "chosen"),
+    [
+        (TWO_NODES, WHEEL, "ofi"),
+        (TWO_NODES | {"MPI_LOCALNRANKS": "4"}, WHEEL, None),  # one node, perhaps without a network
+        ({}, WHEEL, None),
+        (TWO_NODES | {"MPICH_CH4_NETMOD": "ucx"}, WHEEL, "ucx"),
+        (TWO_NODES | {"MPIR_CVAR_CH4_NETMOD": "ucx"}, WHEEL, None),
+        (TWO_NODES, WHEEL.replace("ucx ofi", "ofi"), None),
+        (TWO_NODES, WHEEL.replace("ucx ofi", "ucx"), None),
+        (TWO_NODES, "Open MPI v5.0.11, with ucx and ofi", None),
+    ],
+)
+def test_on_several_nodes_mpich_goes_by_ofi_unless_told_otherwise(variables, library, chosen):
+    environment = dict(variables)
+    choose_netmod(environment, library)
+    assert environment.pop("MPICH_CH4_NETMOD", None) == chosen
+    assert environment == {name: value for name, value in variables.items() if name != "MPICH_CH4_NETMOD"}
