@@ -191,7 +191,8 @@ def _poisoned(trial: Trial, ranks: int) -> Array | None:
 def outcome(trial: Trial, comm: Communicator) -> Outcome:
     """Perform the trial, on the communicator's device, and compare. All ranks of comm must call it.
 
-    Where ranks share a GPU, one rank works for all, so the bytes that each rank moves are not compared.
+    Where ranks share a GPU, one rank works for all, so the bytes that each rank moves are not compared; nor where nodes
+    matter to the algorithm, and their ranks are not consecutive, as its cost assumes.
     """
     x = moved(contribution(trial, comm.size, comm.rank), comm.device.kind)
     out = _poisoned(trial, comm.size)
@@ -203,12 +204,13 @@ def outcome(trial: Trial, comm: Communicator) -> Outcome:
     spans = [Span._make(row) for row in comm.recorder.rows[before:]]
     counted = _counted(spans, meter.flops * x.dtype.itemsize)
     led = comm.device.path == "ipc" and not find(trial.operation, trial.algorithm).by_messages
+    scattered = not comm.nodes.in_turn and _minds_nodes(trial, comm)
     got = None if got is None else on_host(got)
     return Outcome(
         error=_error(got, expected(trial, comm.size, comm.rank)),
         limit=_limit(trial, comm.size),
         counted=counted,
-        promised=counted if led else _promised(trial, comm),
+        promised=counted if led or scattered else _promised(trial, comm, comm.rank, comm.nodes.most),
         digest="" if got is None else hashlib.sha256(got.tobytes()).hexdigest()[:16],
     )
 
@@ -244,7 +246,13 @@ def _counted(spans: Iterable[Span], reduced_bytes: int) -> Traffic:
     return Traffic(len(sent), sum(sent), reduced_bytes, *map(sum, zip(*moved, strict=True)))
 
 
-def _promised(trial: Trial, comm: Communicator) -> Traffic:
+def _minds_nodes(trial: Trial, comm: Communicator) -> bool:
+    """Whether the cost of some rank depends on how many ranks share a node."""
+    long = trial._replace(length=max(trial.length, comm.size))
+    return any(_promised(long, comm, r, comm.nodes.most) != _promised(long, comm, r, 1) for r in range(comm.size))
+
+
+def _promised(trial: Trial, comm: Communicator, rank: int, ranks_per_node: int) -> Traffic:
     itemsize = np.dtype(trial.dtype).itemsize
     rows = comm.size if trial.operation == "all_to_all" else 1
     by_messages = find(trial.operation, trial.algorithm).by_messages
@@ -253,10 +261,10 @@ def _promised(trial: Trial, comm: Communicator) -> Traffic:
         trial.algorithm,
         ranks=comm.size,
         num_bytes=trial.length * rows * itemsize,
-        rank=comm.rank,
+        rank=rank,
         root=trial.root,
         itemsize=itemsize,
-        ranks_per_node=0 if comm.num_nodes == 1 else comm.nodes.most,
+        ranks_per_node=0 if comm.num_nodes == 1 else ranks_per_node,
         **({} if by_messages else {"staged": True}),  # a trial's arrays are in private memory
     )
     return Traffic(*found[1:])

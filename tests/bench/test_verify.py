@@ -2,10 +2,12 @@ from argparse import ArgumentParser
 
 import numpy as np
 import pytest
+from oracle import every_algorithm
 
-from simdist.bench import verify
+from simdist.bench import trial, verify
 from simdist.bench.trial import Trial, contribution, expected, outcomes
-from simdist.collectives import algorithms, registry
+from simdist.cluster import preset
+from simdist.collectives import algorithms, cost, registry
 from simdist.collectives.registry import Algorithm, find
 from simdist.errors import ArgumentError
 from simdist.launch import run
@@ -113,3 +115,27 @@ def test_an_outcome_sees_every_kind_of_fault():
     assert not good._replace(error=1.0).good
     assert not good._replace(counted=good.counted._replace(sent_bytes=0)).good
     assert not good._replace(counted=good.counted._replace(reduced_bytes=0)).good
+
+
+def in_turn(comm, trials):
+    """The outcomes of ranks that take turns on two nodes, as some MPIs place them by default."""
+    group = comm.split(0, comm.rank % 2 * comm.size + comm.rank)
+    assert group.num_nodes == 2 and not group.nodes.in_turn
+    return outcomes(group, trials)
+
+
+@pytest.mark.parametrize("p", [3, 4, 6])
+def test_ranks_may_take_turns_on_nodes(p):
+    cluster = preset("this-machine").with_(devices_per_node=-(-p // 2))
+    trials = [(*each, n) for each in every_algorithm() for n in (0, 1, 2 * p + 1)]
+    for rank in run(in_turn, p, cluster=cluster, args=(trials,)).results:
+        assert all(outcome.good for outcome in rank)
+
+
+def test_where_nodes_do_not_matter_costs_are_compared_then_too(monkeypatch):
+    """Those of `hierarchical` are for consecutive ranks."""
+    monkeypatch.setattr(trial, "cost", lambda *args, **more: cost(*args, **more)._replace(messages=99))
+    trials = [("all_reduce", name, 5) for name in ("ring", "hierarchical")]
+    cluster = preset("this-machine").with_(devices_per_node=2)
+    for ring, hierarchical in run(in_turn, 4, cluster=cluster, args=(trials,)).results:
+        assert hierarchical.good and not ring.good
