@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -51,15 +52,25 @@ def measure_machine(ranks: int) -> Cluster | None:
     found = per_rank(_ping_pong, max(ranks, 2), (), "mpi", record=False, check=False)
     if found is None:
         return None
-    size, message_s, reduction_s = np.nanmedian(found, axis=0)
-    return calibrated(list(zip(size, message_s, strict=True)), list(zip(size, reduction_s, strict=True)))
+    sizes, inside_s, between_s, reduction_s, per_node = found.swapaxes(0, 1)
+
+    def medians(seconds: Array) -> list[tuple[int, float]]:
+        known = [(n, times[~np.isnan(times)]) for n, times in zip(sizes[0], seconds.T, strict=True)]
+        return [(int(n), float(np.median(times))) for n, times in known if len(times)]
+
+    cluster = calibrated(medians(inside_s), medians(reduction_s), medians(between_s))
+    return cluster.with_(devices_per_node=int(per_node[0, 0]))
 
 
 def _ping_pong(comm: Communicator) -> Array:
-    """Rows of sizes, seconds of messages, seconds of reductions; NaN for messages on a rank without a partner."""
+    """Rows of sizes, seconds of messages inside nodes, seconds of messages between nodes, seconds of reductions, ranks
+    per node; NaN for messages on a rank without a partner.
+    """
     found = ping_pong(comm, _PING_PONG_SIZES)
-    messages = dict(found.messages)
-    return np.array([[n, messages.get(n, np.nan), seconds] for n, seconds in found.reductions]).T
+    inside, between = dict(found.inside), dict(found.between)
+    return np.array(
+        [[n, inside.get(n, nan), between.get(n, nan), seconds, comm.nodes.most] for n, seconds in found.reductions]
+    ).T
 
 
 def rows(

@@ -38,14 +38,19 @@ def fit_link(messages: Iterable[tuple[int, float]]) -> Link:
     return Link(max(float(alpha_s), _LEAST_LATENCY_S), 1 / max(float(beta_s), 1 / _MOST_BYTES_PER_S))
 
 
-def calibrated(messages: Iterable[tuple[int, float]], reductions: Iterable[tuple[int, float]]) -> Cluster:
-    """'this-machine' with its link and its memory as measured.
+def calibrated(
+    inside: Iterable[tuple[int, float]],
+    reductions: Iterable[tuple[int, float]],
+    between: Iterable[tuple[int, float]] = (),
+) -> Cluster:
+    """'this-machine' with its links and its memory as measured.
 
     Args:
-        messages: (bytes, seconds) from one rank to another.
+        inside: (bytes, seconds) from one rank to another on the same node.
         reductions: (bytes of one operand, seconds) of x += y.
+        between: as `inside`, to another node. Without times of one of the two, both are like the other.
     """
-    guess = preset("this-machine")
-    link = fit_link(messages)
+    guess, inside, between = preset("this-machine"), list(inside), list(between)
     device = replace(guess.device, memory_bytes_per_s=3 * fit_link(reductions).bytes_per_s)
-    return guess.with_(name="this-machine (measured)", device=device, inside=link, between=link)
+    links = {"inside": fit_link(inside or between), "between": fit_link(between or inside)}
+    return guess.with_(name="this-machine (measured)", device=device, **links)

@@ -8,8 +8,9 @@ import numpy as np
 
 from simdist.arrays import reduction
 from simdist.comm.communicator import Communicator
+from simdist.comm.placement import Placement
 
-__all__ = ["Measurement", "ping_pong"]
+__all__ = ["Measurement", "partners", "ping_pong"]
 
 _ROUNDS = 20  # of each size, after one for warm-up
 
@@ -18,44 +19,69 @@ class Measurement(NamedTuple):
     """Medians of the measured times.
 
     Attributes:
-        messages: (bytes, seconds from send to receive) of each size.
+        inside: (bytes, seconds from send to receive) of each size, to a rank of the same node.
+        between: the same to a rank of another node.
         reductions: (bytes of one operand, seconds of x += y) of each size.
     """
 
-    messages: list[tuple[int, float]]
+    inside: list[tuple[int, float]]
+    between: list[tuple[int, float]]
     reductions: list[tuple[int, float]]
 
 
 def ping_pong(comm: Communicator, sizes: Sequence[int]) -> Measurement:
-    """Rank 0 sends to rank 1, which sends back, and likewise all pairs at once; a message takes half of that time.
+    """One rank of a pair sends to the other, which sends back; a message takes half of that time.
+
+        node 0     node 1
+        0 - 1      4 - 5        first pairs inside the nodes, all at once
+        2 - 3      6
+
+        0 -------- 4            then pairs of the ranks at the same place of two nodes
+        1 -------- 5
+        2 -------- 6
+        3
 
     All pairs run at once because a collective keeps all ranks busy at once: so this measures the links as a collective
-    uses them. With an odd number of ranks the last one has no partner.
+    uses them.
 
     Args:
         sizes: bytes, the same on every rank.
 
     Returns:
-        the times of this rank; no messages on a rank without a partner.
+        the times of this rank; those of messages are empty on a rank without a partner.
     """
-    partner = comm.rank ^ 1
-    messages, reductions = [], []
+    reductions = []
+    inside: list[tuple[int, float]] = []
+    between: list[tuple[int, float]] = []
     for size in sizes:
         x = np.ones(size, np.uint8)
-        comm.barrier()
-        if partner < comm.size:
-            messages.append((size, median([_round(comm, x, partner) for _ in range(1 + _ROUNDS)][1:]) / 2))
+        for found, partner in zip((inside, between), partners(comm.nodes, comm.rank), strict=True):
+            comm.barrier()
+            if partner is not None:
+                found.append((size, median([_round(comm, x, partner) for _ in range(1 + _ROUNDS)][1:]) / 2))
         comm.barrier()
         if size >= 8:
             reductions.append((size // 8 * 8, median([_fold(comm, size // 8) for _ in range(1 + _ROUNDS)][1:])))
-    return Measurement(messages, reductions)
+    return Measurement(inside, between, reductions)
+
+
+def partners(nodes: Placement, rank: int) -> tuple[int | None, int | None]:
+    """The partner of a rank on its own node, and the one on another node; None where there is none."""
+    own, every = nodes.neighbours(rank), list(nodes.members.values())
+    place, node = own.index(rank), every.index(own)
+    other = every[node ^ 1] if node ^ 1 < len(every) else []
+    return _at(own, place ^ 1), _at(other, place)
+
+
+def _at(ranks: Sequence[int], i: int) -> int | None:
+    return ranks[i] if i < len(ranks) else None
 
 
 def _round(comm: Communicator, x: np.ndarray, partner: int) -> float:
     """The seconds of one message there and one back."""
     start_s = comm.clock()
-    for sender in (0, 1):
-        if comm.rank % 2 == sender:
+    for first in (True, False):
+        if (comm.rank < partner) is first:
             comm.send(x, partner)
         else:
             comm.recv(x, partner)

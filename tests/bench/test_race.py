@@ -57,6 +57,7 @@ def test_cold_arrays_take_turns_and_warm_ones_do_not():
     assert {arrays.of(arrays.own, items, k, False).__array_interface__["data"][0] for k in range(5)} == {starts[0]}
 
 
+@pytest.mark.one_node
 def test_every_algorithm_can_be_raced(spmd):
     def program(comm):
         arrays, lane, seen = Arrays(comm.empty, 1 << 10), lane_of(comm), []

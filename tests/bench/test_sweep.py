@@ -86,12 +86,20 @@ def test_a_prediction_is_what_the_collective_takes_when_nothing_was_before_it(op
 
 def test_calibration_of_a_virtual_cluster_finds_it_again():
     """alpha, beta and gamma are known here, so the measurement itself is put to the test."""
-    toy = Cluster("toy", Device("toy", 1e15, 9e9, 1e9), Link(4e-6, 2e9), Link(4e-6, 2e9), eager_bytes=1 << 30)
-    for measured in run(ping_pong, 5, cluster=toy, args=([0, 64, 4096, 1 << 20],)).results[:4]:
-        found = calibrated(*measured)
-        assert found.inside.latency_s == pytest.approx(4e-6)
-        assert found.inside.bytes_per_s == pytest.approx(2e9)
-        assert found.device.reduced_bytes_per_s == pytest.approx(3e9)
+    inside, between = Link(4e-6, 2e9), Link(9e-6, 1e9)
+    toy = Cluster("toy", Device("toy", 1e15, 9e9, 1e9), inside, between, 3, nics_per_node=3, eager_bytes=1 << 30)
+    found = run(ping_pong, 8, cluster=toy, args=([0, 64, 4096, 1 << 20],)).results
+    assert [[bool(one.inside), bool(one.between)] for one in found] == [
+        *([True, True], [True, True], [False, True]),  # node 0, beside 1
+        *([True, True], [True, True], [False, True]),
+        *([True, False], [True, False]),  # node 2, beside none
+    ]
+    for one in found:
+        known = calibrated(one.inside, one.reductions, one.between)
+        assert known.device.reduced_bytes_per_s == pytest.approx(3e9)
+        for link, said in ((known.inside, inside if one.inside else between), (known.between, between)):
+            said = said if one.between else inside
+            assert (link.latency_s, link.bytes_per_s) == pytest.approx((said.latency_s, said.bytes_per_s))
 
 
 def test_prints_all_columns_and_writes_them(tmp_path, capsys):
