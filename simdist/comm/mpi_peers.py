@@ -75,7 +75,7 @@ class MpiPeers(Peers):
         window = memory.window(HEAD_BYTES + 2 * ROOM_BYTES)
         self._sync = window.sync
         self._parts = [window.parts[rank] for rank in comm.ranks]
-        hold("communication", self._parts[self._rank])
+        hold("communication", self._parts[self._rank], "a collective")
         flags = [memoryview(part[:HEAD_BYTES]).cast("q") for part in self._parts]
         self._mine = flags[self._rank]
         self._mine[0] = 0

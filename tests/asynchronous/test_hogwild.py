@@ -58,6 +58,7 @@ def program(comm, steps, disjoint, times):
     return hogwild.weights.copy(), touches
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 8])
 def test_disjoint_keys_give_the_bits_of_one_rank(spmd, p):
     found = spmd(program, p, 60, True, Exponential(1e-5, seed=p))
@@ -100,6 +101,7 @@ def test_a_sparse_problem_is_learned_as_well_as_by_one_rank():
     assert loss(many) == pytest.approx(loss(one), rel=0.1)
 
 
+@pytest.mark.one_node
 def test_ranks_see_each_other_s_steps(spmd):
     def program(comm):
         class Turns:
@@ -137,6 +139,7 @@ def test_an_observer_sees_the_weights_after_each_step(spmd):
         np.testing.assert_array_equal(weights, serial([Sparse(0)], step + 1, np.zeros(SIZE)))
 
 
+@pytest.mark.one_node
 def test_without_counting(spmd):
     def program(comm):
         hogwild = Hogwild(comm, np.zeros(SIZE), count_conflicts=False)
@@ -150,6 +153,7 @@ def test_ranks_of_two_nodes_are_refused():
         sd.run(lambda comm: Hogwild(comm, np.zeros(3)), 4, cluster=preset("this-machine").with_(devices_per_node=2))
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("keys", [[1, 1], [2, 1], [-1, 3], [0, SIZE]])
 def test_keys_must_ascend_inside_the_vector(spmd, keys):
     class Wrong(Sparse):

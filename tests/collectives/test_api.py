@@ -453,6 +453,7 @@ def test_auto_does_without_a_table_of_algorithms_that_are_no_more(pick):
     assert {span.name for span in run.trace if span.name.startswith("all_reduce")} == {"all_reduce direct"}
 
 
+@pytest.mark.one_node
 def test_auto_takes_what_is_fastest_for_where_the_arrays_lie(spmd):
     """By a table that says: ring, unless all arrays lie in memory that the ranks share."""
     table = Tuned({("all_reduce", 3): (Pick(1, "direct", "ring"),)})

@@ -47,6 +47,7 @@ def test_what_the_first_rank_takes(spmd, operation, algorithm, p):
     assert spmd(taken, p, operation, algorithm)[0] == (promised, 0)
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("p", [2, 4])
 def test_in_memory_that_ranks_share_rooms_stay(spmd, p):
     rooms = HEAD_BYTES + 2 * ROOM_BYTES

@@ -113,6 +113,7 @@ def hold(spmd, p, operation, n, dtype, way, op="sum", root=0, **options):
         assert reduced == promised.reduced_bytes, (rank, where)
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("p", RANKS)
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -121,6 +122,7 @@ def test_short_arrays(spmd, operation, p, way):
         hold(spmd, p, operation, n, "float64", way, root=p - 1)
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("p", [2, 3, 4])
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -130,6 +132,7 @@ def test_long_arrays(spmd, operation, p, way):
     hold(spmd, p, operation, n if operation != "all_to_all" else n // p, "float64", way, root=1)
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("operation", ["all_reduce", "reduce"])
 @pytest.mark.parametrize("one_shot", [False, True])
@@ -138,6 +141,7 @@ def test_the_way_may_be_chosen(spmd, operation, one_shot, way):
         hold(spmd, 3, operation, n, "float32", way, one_shot=one_shot)
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("operation", ["all_reduce", "reduce", "reduce_scatter"])
 def test_every_dtype_and_op(spmd, operation, way):
@@ -147,6 +151,7 @@ def test_every_dtype_and_op(spmd, operation, way):
             hold(spmd, 4, operation, 9001, dtype, way, op, root=2)
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("way", WAYS)
 def test_any_root(spmd, way):
     for root in range(4):
@@ -337,6 +342,7 @@ def places(comm):
     return [[name, peers.show(z) is not None] for name, z in cases.items()]
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("p", [2, 4])
 def test_arrays_are_shown_where_all_lie_at_the_same_place(spmd, p):
     for found in spmd(places, p):
@@ -353,6 +359,7 @@ def test_arrays_are_shown_where_all_lie_at_the_same_place(spmd, p):
         }
 
 
+@pytest.mark.one_node
 def test_a_group_reaches_what_its_parent_allocated(spmd):
     def two_halves(comm):
         x = comm.empty(20_000, np.int64)
@@ -366,6 +373,7 @@ def test_a_group_reaches_what_its_parent_allocated(spmd):
     assert spmd(two_halves, 4) == [(True, [11, 11])] * 2 + [(True, [1100, 1100])] * 2
 
 
+@pytest.mark.one_node
 def test_copies_are_good_until_the_next_meeting_and_ones_own_until_the_second_post_after_it(spmd):
     def posts(comm):
         peers, kept, right = comm.shadow.peers(), None, []
@@ -409,6 +417,7 @@ def test_a_phantom_leaves_the_record_of_shared_memory():
     assert real[2] == phantoms[2] > 0
 
 
+@pytest.mark.one_node
 def test_both_worlds_have_the_same_bits_and_record(spmd):
     if not spmd.real:
         pytest.skip("needs real ranks")

@@ -198,6 +198,7 @@ def test_a_message_that_is_too_long(spmd, device, monkeypatch):
 # -- collectives ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_every_all_reduce(spmd, device, path, ranks):
@@ -225,6 +226,7 @@ def test_every_all_reduce(spmd, device, path, ranks):
         assert not by_messages_only or "needs ipc" in found["direct"]
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_collectives_in_memory_of_the_device(spmd, device, path, size):
@@ -260,6 +262,7 @@ def test_collectives_in_memory_of_the_device(spmd, device, path, size):
 ONE_SHOT, SLICE, ALL, NOTHING = "one shot", "its slice", "the slices of all", "nothing"
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize(
     ("cards", "items", "own", "does"),
     [
@@ -296,6 +299,7 @@ def test_who_folds_depends_on_size_and_on_whether_ranks_share_a_card(
     assert spmd(program, 3) == [(True, kernels.get(what, 1), 3 * 8 * share[what] + taken) for what in does]
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("lies", [[True, False, False], [False, True, True]])
 def test_arrays_of_which_some_lie_in_common_memory(spmd, device, lies):
     def program(comm):
@@ -309,6 +313,7 @@ def test_arrays_of_which_some_lie_in_common_memory(spmd, device, lies):
     assert spmd(program, 3) == [True] * 3
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("root", [0, 2])
 def test_one_rank_moves_for_all_on_a_shared_card(spmd, device, root):
     def program(comm):
@@ -326,6 +331,7 @@ def test_one_rank_moves_for_all_on_a_shared_card(spmd, device, root):
     assert spmd(program, 3) == [(True, True)] * 3
 
 
+@pytest.mark.one_node
 def test_memory_is_given_back(spmd, device):
     def program(comm):
         use_device(comm, "cuda", "ipc" if spmd.real else "auto")
@@ -340,6 +346,7 @@ def test_memory_is_given_back(spmd, device):
     assert spmd(program, 2) == [(2.0, 2.0)] * 2
 
 
+@pytest.mark.one_node
 def test_the_bits_of_many_ranks_are_those_of_one_kernel(spmd, device):
     def program(comm):
         use_device(comm, "cuda")

@@ -64,6 +64,7 @@ def test_an_mpi_is_believed_after_a_trial_only(spmd, monkeypatch):
         assert "ended with -11: bang (rank 0)" in wrong[1]
 
 
+@pytest.mark.one_node
 def test_a_machine_that_opens_no_memory(spmd, device, monkeypatch):
     if spmd.real and stands_in():
         monkeypatch.setenv("FAKE_CUDA_IPC", "0")

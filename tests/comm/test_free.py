@@ -39,6 +39,7 @@ def test_there_is_room_for_any_number_of_groups_one_after_the_other(spmd):
     assert spmd(program, RANKS) == [(True, 0)] * RANKS
 
 
+@pytest.mark.one_node
 @pytest.mark.mpi
 def test_nothing_is_left_of_a_group_that_was_given_back(spmd):
     def program(comm):
@@ -60,6 +61,7 @@ def test_nothing_is_left_of_a_group_that_was_given_back(spmd):
         assert before == after
 
 
+@pytest.mark.one_node
 def test_arrays_that_peers_reach_outlive_their_group(spmd):
     def program(comm):
         group = comm.split(0)

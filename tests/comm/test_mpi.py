@@ -494,6 +494,7 @@ def test_memory_for_peers_is_an_array_like_any_other(spmd):
         assert y.tolist() == [rank] * 5
 
 
+@pytest.mark.one_node
 @pytest.mark.mpi
 def test_no_two_ranks_write_to_one_cache_line(spmd):
     assert spmd(lambda comm: comm.empty(1 + comm.rank, np.uint8).ctypes.data % 64, RANKS) == [0] * RANKS

@@ -15,6 +15,7 @@ from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, CollectiveMismatch, DeadlockError
 
 
+@pytest.mark.one_node
 def test_what_was_written_before_a_meeting_is_read_after_it(spmd):
     def program(comm):
         x, peers, seen = comm.shared((comm.size, 1000), np.int64), comm.shadow.peers(), []
@@ -28,6 +29,7 @@ def test_what_was_written_before_a_meeting_is_read_after_it(spmd):
     assert spmd(program, 4) == [True] * 4
 
 
+@pytest.mark.one_node
 def test_every_stream_has_peers_of_its_own(spmd):
     def program(comm):
         side, peers = comm.stream("side"), comm.shadow.peers()
@@ -51,6 +53,7 @@ def test_only_ranks_of_one_node_meet():
     run_virtual(program, 4, preset("this-machine").with_(devices_per_node=2))
 
 
+@pytest.mark.one_node
 def test_a_matrix_is_not_taken_for_its_first_items(spmd):
     def program(comm):
         peers, x = comm.shadow.peers(), comm.empty((3, 1000), np.int64)
@@ -59,6 +62,7 @@ def test_a_matrix_is_not_taken_for_its_first_items(spmd):
     assert spmd(program, 3) == [[[3000] * 3, [3] * 3, [3000] * 3]] * 3
 
 
+@pytest.mark.one_node
 def test_arrays_of_several_lengths_are_not_shown(spmd):
     def program(comm):
         return comm.shadow.peers().show(comm.empty(3, np.int64)[: 2 + comm.rank]) is None
@@ -66,6 +70,7 @@ def test_arrays_of_several_lengths_are_not_shown(spmd):
     assert spmd(program, 2) == [True, True]
 
 
+@pytest.mark.one_node
 def test_what_could_not_be_shown_ahead_leaves_the_next_array_to_be_shown(spmd):
     def program(comm):
         peers, x = comm.shadow.peers(), comm.empty(2, np.int64)
@@ -76,6 +81,7 @@ def test_what_could_not_be_shown_ahead_leaves_the_next_array_to_be_shown(spmd):
     assert spmd(program, 2) == [(True, [[0, 0], [1, 1]])] * 2
 
 
+@pytest.mark.one_node
 def test_what_was_shown_ahead_is_forgotten_at_another_meeting(spmd):
     def program(comm):
         peers, x, y = comm.shadow.peers(), comm.empty(2, np.int64), comm.empty(2, np.int64)
@@ -87,6 +93,7 @@ def test_what_was_shown_ahead_is_forgotten_at_another_meeting(spmd):
     assert spmd(program, 2) == [[[10, 10], [11, 11]]] * 2
 
 
+@pytest.mark.one_node
 def test_one_place_may_be_shown_as_several_dtypes(spmd):
     def program(comm):
         peers, x = comm.shadow.peers(), comm.empty(4, np.int64)
@@ -140,6 +147,7 @@ def test_a_virtual_rank_that_does_not_come_is_named():
         run_virtual(program, 3, preset("this-machine"))
 
 
+@pytest.mark.one_node
 @pytest.mark.mpi  # virtual ranks do not go on after a dispute
 def test_ranks_that_say_different_things_all_hear_of_it_and_go_on(spmd):
     def program(comm):
@@ -162,6 +170,7 @@ def test_ranks_that_say_different_things_all_hear_of_it_and_go_on(spmd):
         assert re.search(rf"rank {k}: that$", text)
 
 
+@pytest.mark.one_node
 @pytest.mark.mpi
 def test_what_was_agreed_before_is_not_said_again(spmd):
     def program(comm):
@@ -175,6 +184,7 @@ def test_what_was_agreed_before_is_not_said_again(spmd):
         assert text.endswith("\n  rank 0: nothing\n  rank 1: that")
 
 
+@pytest.mark.one_node
 @pytest.mark.mpi
 def test_a_wait_at_a_meeting_leaves_the_longer_one_that_it_is_part_of(spmd):
     def program(comm):
@@ -189,6 +199,7 @@ def test_a_wait_at_a_meeting_leaves_the_longer_one_that_it_is_part_of(spmd):
     assert spmd(program, 2) == [True, True]
 
 
+@pytest.mark.one_node
 @pytest.mark.mpi
 def test_a_rank_that_looks_late_does_not_take_the_next_call_for_this_one(spmd):
     def program(comm):
@@ -203,6 +214,7 @@ def test_a_rank_that_looks_late_does_not_take_the_next_call_for_this_one(spmd):
     assert spmd(program, 3) == [True] * 3
 
 
+@pytest.mark.one_node
 def test_a_room_takes_what_it_is_said_to(spmd):
     def program(comm):
         x = np.full(ROOM_BYTES // 8, comm.rank)
@@ -211,6 +223,7 @@ def test_a_room_takes_what_it_is_said_to(spmd):
     assert spmd(program, 2) == [[True] * 2] * 2
 
 
+@pytest.mark.one_node
 def test_a_ranks_own_copy_stays_until_its_second_post(spmd):
     def program(comm):
         peers = comm.shadow.peers()

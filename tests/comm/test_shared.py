@@ -15,6 +15,7 @@ from simdist.errors import ArgumentError, CollectiveMismatch
 HERE = preset("this-machine")
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("p", [1, 2, 3, 4])
 def test_every_rank_sees_what_the_others_wrote(spmd, p):
     def program(comm):
@@ -35,6 +36,7 @@ def test_every_rank_sees_what_the_others_wrote(spmd, p):
         assert y.dtype == np.float32 and y.tolist() == [7, 7, 7]
 
 
+@pytest.mark.one_node
 @pytest.mark.mpi
 def test_what_a_fast_rank_writes_is_not_overwritten_by_the_zeros_of_a_slow_one(spmd):
     def program(comm):
@@ -87,6 +89,7 @@ def test_each_node_of_real_ranks_has_its_own(monkeypatch):
     ]
 
 
+@pytest.mark.one_node
 def test_each_group_has_its_own(spmd):
     def program(comm):
         pair = comm.split(comm.rank // 2, comm.rank)

@@ -31,6 +31,7 @@ def program(comm, settings):
     return None if found is None else tuple(found), [(tuple(call[:4]), n) for call, n in step.items()], rows
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("method", [{"method": "dp"}, {"bucket_bytes": 1000}, {"zero": 2}, {"zero": 3}], ids=str)
 @pytest.mark.parametrize("width", [4, 64])
 def test_as_much_as_the_costs_say(spmd, settings, method, width):

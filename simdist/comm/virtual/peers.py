@@ -53,7 +53,7 @@ class VirtualPeers(Peers):
         self._memory = memory
         self._meetings = 0
         self._rooms = phantom(HEAD_BYTES + 2 * ROOM_BYTES, np.uint8)  # the memory that real ranks need
-        hold("communication", self._rooms)
+        hold("communication", self._rooms, "a collective")
 
     def meet(self) -> None:
         """See Peers."""

@@ -35,7 +35,7 @@ def rotation(own: Array, comm: Communicator) -> Iterator[tuple[int, Array]]:
     """
     ring, last = Ring(comm.size, comm.rank), comm.size - 1
     block, free = own, np.empty_like(own) if last else own
-    hold("communication", (block, free))
+    hold("communication", (block, free), "ring attention")
     for step in range(comm.size):
         requests: list[Request] = []
         if step < last:
@@ -58,11 +58,11 @@ def summed_rotation(own: Array, comm: Communicator, dtype: Any, add_part: Callab
     """
     ring = Ring(comm.size, comm.rank)
     mine = arrived = np.empty_like(own, dtype=dtype)
-    hold("communication", arrived)
+    hold("communication", arrived, "ring attention")
     send: Request | None = None
     for step, (owner, block) in enumerate(rotation(own, comm)):
         sums = np.zeros_like(block, dtype=dtype)
-        hold("communication", sums)
+        hold("communication", sums, "ring attention")
         receive = comm.irecv(arrived, ring.before, _SUMS) if step > 1 else None
         add_part(owner, block, sums)
         if step == 0:

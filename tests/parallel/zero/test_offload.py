@@ -38,6 +38,7 @@ def offloaded(comm, zero_stage, what, where, kind, folder):
     return whole(method), list(folder.iterdir()) if folder else []
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("where", ["host", "disk"])
 def test_real_ranks_get_the_same_bits(spmd, where):
     expected = virtual(sharded, 3, "gpt", adamw("bf16"), 3, 3)[0]
