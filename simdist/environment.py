@@ -5,6 +5,7 @@ This module imports neither NumPy nor MPI: it divides the cores among the node's
 
 import math
 import os
+import re
 from collections.abc import Mapping, MutableMapping
 
 from simdist.errors import ArgumentError
@@ -19,6 +20,7 @@ __all__ = [
     "pretended_ranks_per_node",
     "share_cores",
     "survives_deaths",
+    "tasks_without_mpi",
     "tf32",
     "timeout_s",
 ]
@@ -27,7 +29,7 @@ __all__ = [
 _PLACES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI's mpirun
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),  # MPICH's and Intel's mpirun, srun --mpi=pmi2
-    ("PMIX_RANK", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"),  # srun --mpi=pmix
+    ("PMIX_RANK", "SLURM_NTASKS", ""),  # srun --mpi=pmix
 )
 
 JOB_VARIABLES = (
@@ -48,8 +50,27 @@ def place(variables: Mapping[str, str] = os.environ) -> tuple[int, int, int] | N
     """
     for rank, size, local_size in _PLACES:
         if rank in variables:
-            return int(variables[rank]), int(variables.get(size, 1)), int(variables.get(local_size, 1))
+            here = variables.get(local_size) or _slurm_tasks_here(variables)
+            return int(variables[rank]), int(variables.get(size, 1)), int(here)
     return None
+
+
+def _slurm_tasks_here(variables: Mapping[str, str]) -> int:
+    """The tasks on this node of a step that srun started: "2(x3),1" is one of two on each of three nodes, one on the
+    fourth. 1 where srun did not say.
+    """
+    counts: list[int] = []
+    for part in re.findall(r"(\d+)(?:\(x(\d+)\))?", variables.get("SLURM_STEP_TASKS_PER_NODE", "")):
+        counts += [int(part[0])] * int(part[1] or 1)
+    node = int(variables.get("SLURM_NODEID", 0))
+    return counts[node] if node < len(counts) else 1
+
+
+def tasks_without_mpi(variables: Mapping[str, str] = os.environ) -> int:
+    """How many processes srun has started beside this one, itself included, without making them a job of an MPI; 0 if
+    it has not. Each would be a world of one rank.
+    """
+    return 0 if place(variables) else int(variables.get("SLURM_STEP_NUM_TASKS", 0))
 
 
 def survives_deaths(variables: Mapping[str, str] = os.environ) -> bool:

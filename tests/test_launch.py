@@ -560,7 +560,22 @@ def test_the_place_in_a_job_is_read_from_what_launchers_say():
     assert place({"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "3"}) == (2, 4, 3)
     open_mpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
     assert place({**open_mpi, "PMIX_RANK": "1"}) == (1, 2, 2)
-    assert place({"PMIX_RANK": "5", "SLURM_NTASKS": "8", "SLURM_NTASKS_PER_NODE": "4"}) == (5, 8, 4)
+    srun = {"SLURM_NTASKS": "8", "SLURM_STEP_TASKS_PER_NODE": "3(x2),2", "SLURM_STEP_NUM_TASKS": "8"}
+    assert [place({**srun, "PMIX_RANK": "5", "SLURM_NODEID": n}) for n in "012"] == [(5, 8, 3), (5, 8, 3), (5, 8, 2)]
+    assert place({**srun, "PMI_RANK": "7", "PMI_SIZE": "8", "SLURM_NODEID": "2"}) == (7, 8, 2)
+    assert place({**srun, **open_mpi}) == (1, 2, 2), "mpirun inside an allocation"
+    assert place({"PMIX_RANK": "0", "SLURM_NTASKS": "1"}) == (0, 1, 1)
+    assert environment.tasks_without_mpi(srun) == 8
+    assert environment.tasks_without_mpi({**srun, **open_mpi}) == 0 == environment.tasks_without_mpi({})
+
+
+def test_srun_without_an_mpi_makes_no_world_of_each_process():
+    words = [sys.executable, "-c", "import simdist as sd; print(sd.run(lambda comm: comm.size, 2).results); sd.world()"]
+    said = subprocess.run(
+        words, capture_output=True, text=True, env={**os.environ, "SLURM_STEP_NUM_TASKS": "4"}, cwd=ROOT, timeout=60
+    )
+    assert said.returncode == 1 and said.stdout == "[2, 2]\n"
+    assert "WorldUnavailable: srun has started 4 processes, but without an MPI" in said.stderr
 
 
 def test_cores_are_shared_unless_the_user_has_said():

@@ -24,10 +24,16 @@ def world() -> Communicator:
     or the death of one rank ends the job. Without mpirun MPI is not loaded.
 
     Raises:
-        WorldUnavailable: there is no MPI library, or it does not match the mpirun.
+        WorldUnavailable: there is no MPI library, or it does not match the mpirun; or srun has started several
+            processes without an MPI.
     """
     here = environment.place()
     if here is None:
+        if (tasks := environment.tasks_without_mpi()) > 1:
+            raise WorldUnavailable(
+                f"srun has started {tasks} processes, but without an MPI, so that each would be a world of its own: "
+                "srun --mpi=pmi2 starts ranks of MPICH, srun --mpi=pmix those of Open MPI, and so does mpirun"
+            )
         return SoloCommunicator()
     if "OMPI_COMM_WORLD_RANK" in os.environ:  # read when Open MPI starts; the user's settings take precedence
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # its one-sided communication may crash when MPI ends
