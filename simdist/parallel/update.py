@@ -106,7 +106,8 @@ class Update:
                 return False
         factor = 1 / scale
         if self._recipe.max_norm is not None:
-            self.norm = norm(self._own_parts(gradient), self._combine) / scale
+            own_parts = self._spread.own_parts(gradient, self._parameters, self._holding)
+            self.norm = norm(own_parts, self._combine) / scale
             factor *= clip_factor(self.norm, self._recipe.max_norm)
         masters = moved(self.masters, self._kind)
         self.rule.step(masters, moved(gradient, self._kind), learning_rate, factor)
@@ -114,9 +115,6 @@ class Update:
             copied(self.masters, masters)
         self.round()
         return True
-
-    def _own_parts(self, gradient: Array) -> list[Array]:
-        return self._spread.own_parts(gradient, self._parameters, self._holding)
 
     def round(self) -> None:
         """Set the weights to the masters, rounded to their dtype."""

@@ -1,4 +1,4 @@
-"""Passes: passes of a batch through a pipeline, also forward only, for validation or sampling."""
+"""Passes: passes of a batch through a pipeline, for training, or forward only, for validation or sampling."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -7,13 +7,12 @@ import numpy as np
 
 from simdist.arrays import Array, moved, partition
 from simdist.collectives import all_reduce, broadcast
-from simdist.comm import Communicator
+from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Forward
 from simdist.parallel.pipeline.executor import Executor, Keeper
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.share import Share
 from simdist.parallel.pipeline.stage import MicroBatch
-from simdist.parallel.pipeline.tails import Tails
 from simdist.parallel.pipeline.times import Times
 
 __all__ = ["Passes", "forwards"]
@@ -24,34 +23,41 @@ class Passes:
 
     Args:
         share: this rank's stages, their weights bound.
-        comm: the ranks of the pipeline.
         schedule: the schedule of the stages.
-        tails: the shapes of the stages' inputs.
         like: an array of the same kind as activations.
         times: as of `Executor`.
+
+    Attributes:
+        executor: executes the schedule.
     """
 
-    def __init__(
-        self,
-        share: Share,
-        comm: Communicator,
-        schedule: Schedule,
-        tails: Tails,
-        like: Array,
-        times: Times | None = None,
-    ) -> None:
+    def __init__(self, share: Share, schedule: Schedule, like: Array, times: Times | None) -> None:
+        self.executor = share.executor(schedule, like, times)
+        self._tails = share.tails(schedule, like)
         self._share = share
-        self._comm = comm
         self._schedule = schedule
-        self._tails = tails
         self._like = like
         self._times = times
+
+    def train(self, batch: Sequence[MicroBatch], keeper: Keeper | None = None) -> float:
+        """Execute the schedule on a batch; returns the loss summed over all micro-batches on all ranks.
+
+        Raises:
+            ArgumentError: the batch has more or fewer micro-batches than the schedule.
+        """
+        comm, schedule = self._share.comm, self._schedule
+        if len(batch) != schedule.num_micro_batches:
+            raise ArgumentError(
+                f"{len(batch)} micro-batches on rank {comm.ranks[comm.rank]}; "
+                f"{schedule.name} has {schedule.num_micro_batches}"
+            )
+        return self._total(self.executor, batch, keeper)
 
     def loss(self, windows: Array) -> float:
         """The loss summed over these windows, which are the same on all ranks and go through as micro-batches."""
         parts = partition(len(windows), self._schedule.num_micro_batches)
         batch = [MicroBatch(*self._share.model.examples(windows[part])) for part in parts]
-        return self.total(self._whole, batch)
+        return self._total(self._whole, batch)
 
     def logits(self, tokens: Array) -> Array:
         """The logits of the next token after each row of tokens; tokens and logits are the same on all ranks."""
@@ -60,18 +66,19 @@ class Passes:
         outputs = self._single.run([micro_batch], self._tails.of(padded)).outputs
         logits = outputs[0].copy() if outputs else None  # a copy, as it may be a view of all tokens' logits
         # Only the rank with the last stage has logits; the others learn their dtype and shape from its note.
-        notes = self._comm.exchange("" if logits is None else " ".join([logits.dtype.name, *map(str, logits.shape)]))
+        comm = self._share.comm
+        notes = comm.exchange("" if logits is None else " ".join([logits.dtype.name, *map(str, logits.shape)]))
         root = next(rank for rank, note in enumerate(notes) if note)
         if logits is None:
             dtype, *shape = notes[root].split()
             logits = np.empty_like(self._like, shape=tuple(map(int, shape)), dtype=np.dtype(dtype))
-        broadcast(logits, self._comm, root)
+        broadcast(logits, comm, root)
         return logits
 
-    def total(self, executor: Executor, batch: Sequence[MicroBatch], keeper: Keeper | None = None) -> float:
+    def _total(self, executor: Executor, batch: Sequence[MicroBatch], keeper: Keeper | None = None) -> float:
         """Run a batch, and return the loss summed over all micro-batches on all ranks."""
         total = np.array([executor.run(batch, self._tails.of(batch[0].inputs), keeper).loss])
-        all_reduce(total, self._comm)
+        all_reduce(total, self._share.comm)
         return float(total[0])
 
     @cached_property

@@ -75,9 +75,8 @@ class PipeDream(Learner):
         self._method = DataParallel(self.model, mesh.dp, recipe, seed, memory=memory)
         self.update = self._method.update
         self._plan = versions(schedule)[mesh.pp.rank][0]
-        like = self.update.masters
-        self.executor = self.share.executor(schedule, like, times)
-        self._passes = Passes(self.share, mesh.pp, schedule, self.share.tails(schedule, like), like, times)
+        self._passes = Passes(self.share, schedule, self.update.masters, times)
+        self.executor = self._passes.executor
 
     @property
     def weights(self) -> Array:
@@ -92,29 +91,22 @@ class PipeDream(Learner):
         The version before the first update is the last one of the previous call, on all stages.
 
         Args:
-            windows: of each micro-batch, shape (n, length), uint8; the same on all ranks of pp.
-            scale: factor on the loss, which is summed over a micro-batch, before backward. With num_updates / (targets
-                in the global batch) each window weighs the same; if all groups are full, updates use the mean loss.
+            windows, scale, noise: as of `Learner.train`; windows are the same on all ranks of pp. If all groups of
+                micro-batches are full, each update uses the gradient of a mean loss.
             learning_rate: of every update.
-            noise: of each micro-batch, for dropout.
 
         Returns:
-            the loss summed over all windows, in nats, each with the weights its micro-batch used.
+            The loss summed over all windows, in nats, each with the weights its micro-batch used.
 
         Raises:
             ArgumentError: there are more or fewer micro-batches than the schedule has.
         """
-        if len(windows) != self.schedule.num_micro_batches:
-            raise ArgumentError(
-                f"{len(windows)} micro-batches on rank {self.mesh.comm.rank}; "
-                f"{self.schedule.name} has {self.schedule.num_micro_batches}"
-            )
         stash = Stash(self._method, self._plan, learning_rate)
         batch = [
             MicroBatch(*self.model.examples(each), scale, None if noise is None else noise[i])
             for i, each in enumerate(windows)
         ]
-        total = self._passes.total(self.executor, batch, stash)
+        total = self._passes.train(batch, stash)
         self.weight_versions = max(self.weight_versions, stash.most)
         return total
 

@@ -89,9 +89,8 @@ class Pipeline(Method):
             self.data = DataParallel(*given, spread=self.spread, memory=memory)
         self.update = self.data.update
         self._batch: list[MicroBatch] = []
-        like = self.update.masters
-        self.executor = self.share.executor(schedule, like, times)
-        self._passes = Passes(self.share, mesh.pp, schedule, self.share.tails(schedule, like), like, times)
+        self._passes = Passes(self.share, schedule, self.update.masters, times)
+        self.executor = self._passes.executor
 
     def _over_stages(self, inside: Spread) -> Spread:
         """How the model is spread over all ranks, given how a stage is spread over the ranks that share it."""
@@ -116,12 +115,7 @@ class Pipeline(Method):
         if not last:
             return 0.0
         batch, self._batch = self._batch, []
-        if len(batch) != self.schedule.num_micro_batches:
-            raise ArgumentError(
-                f"{len(batch)} micro-batches on rank {self.mesh.comm.rank}; "
-                f"{self.schedule.name} has {self.schedule.num_micro_batches}"
-            )
-        total = self._passes.total(self.executor, batch)
+        total = self._passes.train(batch)
         self.share.copies.sum()
         self.data.reduce()
         return total

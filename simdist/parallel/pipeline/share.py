@@ -39,6 +39,7 @@ class Share:
         dtype: of weights and activations.
 
     Attributes:
+        comm: as given.
         bounds: the layers of each stage.
         stages: the stages of this rank, by chunk.
         model: a model of all their layers; it has each parameter of this rank once.
@@ -77,13 +78,13 @@ class Share:
             for stages in schedule.placement
         ]
         self.copies = Copies(names, list(self.model.parameters), comm)
-        self._comm = comm
+        self.comm = comm
         self._dtype = dtype
 
     def executor(self, schedule: Schedule, like: Array, times: Times | None) -> Executor:
         """An executor of a schedule of this placement on these stages; `like` is an array of the activations' kind."""
-        return Executor(schedule, self._comm, self.stages, like, self._dtype, times)
+        return Executor(schedule, self.comm, self.stages, like, self._dtype, times)
 
     def tails(self, schedule: Schedule, like: Array) -> Tails:
         """The shapes of the stages' inputs."""
-        return Tails(schedule, self._comm, self.stages, like, self._dtype)
+        return Tails(schedule, self.comm, self.stages, like, self._dtype)

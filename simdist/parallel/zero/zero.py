@@ -238,11 +238,11 @@ class ZeRO(Method):
         return self.model.forward(windows, observer=self._weights.observer(backward_follows=False))[0]
 
     def logits(self, tokens: Array) -> Array:
-        """See Method."""
+        """See Learner."""
         return self.model.logits(tokens, self._weights.observer(backward_follows=False))
 
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
-        """See Method. All ranks must call."""
+        """See Learner. All ranks must call."""
         super().restore(vectors, numbers)
         self._weights.publish()
 
