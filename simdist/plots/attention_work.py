@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
@@ -12,7 +11,6 @@ from simdist.trace import Trace
 
 __all__ = ["attention_work"]
 
-_MOST_COLOURS = 8
 _SPANS = ("forward attention", "backward attention")
 
 _Work = list[dict[int, float]]
@@ -43,8 +41,9 @@ def attention_work(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> F
             _bars(ax, work, length)
             ax.set(title=name, xlabel=f"computing, {sign}")
         axes[0].set(ylabel="rank", xlim=(0, 1.12 * longest / length), ylim=(ranks - 0.5, -0.5))
-        keys = [Patch(color=style.rank_colour(r), label=f"keys of {r}") for r in range(min(ranks, _MOST_COLOURS))]
-        style.legend(fig, keys, _note(ranks))
+        keys, repeated = style.rank_key(ranks, "keys of")
+        note = f"Beside each bar: its length relative to the shortest of its run. {repeated}"
+        style.legend(fig, keys, note)
         style.title(fig, _finding(found))
     return fig
 
@@ -70,11 +69,6 @@ def _bars(ax: Axes, work: _Work, length: float) -> None:
         if len(work) <= 16:
             ax.text(left, rank, f" {sum(own.values()) / least:.1f}", va="center", fontsize=6.5)
     ax.yaxis.set_major_locator(style.whole_numbers(12))
-
-
-def _note(ranks: int) -> str:
-    repeated = f" Colours repeat after {_MOST_COLOURS} ranks." if ranks > _MOST_COLOURS else ""
-    return f"Beside each bar: its length relative to the shortest of its run.{repeated}"
 
 
 def _finding(found: Mapping[str, _Work]) -> str:

@@ -64,7 +64,7 @@ def _mark_powers(ax: Any) -> None:
     ax.yaxis.set_major_locator(LogLocator(numticks=7))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda error, _: f"{error:.0e}"))
     ax.minorticks_off()
-    ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
+    style.grid(ax)
 
 
 _BOUND: dict[str, Any] = {"color": style.INK, "linestyle": "--", "linewidth": 0.8}

@@ -21,7 +21,6 @@ _DROPPED: dict[str, Any] = {"facecolor": "white", "edgecolor": style.ACCENT, "ha
 _EVEN: dict[str, Any] = {"color": style.INK, "linewidth": 0.8, "linestyle": "--"}
 _SLOTS: dict[str, Any] = {"color": style.INK, "linewidth": 0.8}
 _MOST_LAYERS = 4
-_MOST_RANKS = 8  # with distinct colours
 _NAMED = 4  # of the ranks with the same experts
 
 
@@ -82,7 +81,7 @@ def _keys(shown: dict[str, Routed]) -> list[Any]:
     """The ranks that hold experts, unless there are too many for distinct colours, dropped choices, and the lines."""
     groups = sorted({tuple(sorted(holders)) for routed in shown.values() for holders in routed.holders})
     keys: list[Any] = [Patch(color=style.rank_colour(ranks[0]), label=_on(ranks)) for ranks in groups]
-    if len(groups) > _MOST_RANKS:
+    if len(groups) > style.NUM_RANK_COLOURS:
         keys = []
     lines = [Line2D([], [], label="slots", **_SLOTS), Line2D([], [], label="even share", **_EVEN)]
     return [*keys, Patch(label="dropped", **_DROPPED), *lines]

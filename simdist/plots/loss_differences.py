@@ -57,7 +57,7 @@ def loss_differences(
             handles = _draw(above, curves)
             _draw(below, differences[kind])
             style.losses(above, every)
-            below.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
+            style.grid(below)
             above.set_title(_WORDS[kind])
             below.set_xlabel("step")
             below.xaxis.set_major_locator(style.whole_numbers())

@@ -23,7 +23,6 @@ COLOURS = {
     "buffers": style.FAINT,
 }
 _MOST_MOMENTS = 2000
-_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 
 
 def memory(
@@ -54,7 +53,7 @@ def memory(
     drawn, note = _thinned(shown, last_s)
     used = [i for i in range(len(CATEGORIES)) if any(m.live[i] for m in shown)]
     length_s, second = style.unit_of_time(last_s - first_s)
-    num_bytes, unit = next(each for each in _UNITS if peak.total >= each[0])
+    num_bytes, unit = style.unit_of_bytes(peak.total)
     with style.styled():
         fig = style.figure(width, 2.6)
         ax = fig.subplots()

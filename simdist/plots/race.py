@@ -9,6 +9,7 @@ from matplotlib.lines import Line2D
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.plots.size_axes import over_size
 
 __all__ = ["Result", "race_bandwidth", "race_over_limit"]
 
@@ -115,7 +116,7 @@ def _lines(
 
 
 def _panel(ax: Axes, lines: dict[str, dict[int, float]], names: Sequence[str], limit: bool) -> None:
-    style.over_size(ax, "{:g}".format)
+    over_size(ax, "{:g}".format)
     if limit:
         ax.axhline(1, color=style.INK, linewidth=0.8, zorder=1)
     for name, line in lines.items():

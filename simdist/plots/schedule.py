@@ -15,15 +15,16 @@ from itertools import pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from simdist.errors import ArgumentError
-from simdist.parallel.pipeline import Memory, Schedule, parse
-from simdist.parallel.pipeline.memory import levels
+from simdist.parallel.pipeline import Memory, Simulation, Times, parse
+from simdist.parallel.pipeline.play import Course
 from simdist.parallel.pipeline.text import is_action
 from simdist.plots import style
+from simdist.plots.arrows import Point, draw_arrows
 from simdist.trace import Span, Trace
 from simdist.trace.kind import kind
 from simdist.trace.match import match
@@ -31,7 +32,6 @@ from simdist.trace.match import match
 __all__ = ["pipeline_schedule"]
 
 _MOST_NUMBERS = 3_000
-_MOST_ARROWS = 2_000
 _MARGIN = 0.75  # inches beside the rows
 _STRIP = 0.22  # of a cell's height
 _PALEST = 0.4
@@ -100,19 +100,16 @@ class _Run:
     """The part of a record that is drawn.
 
     Attributes:
-        schedule: the recorded rows.
-        times: start and end of each action, by row and place.
+        went: the recorded rows, and when each action began and ended; the first begins at 0.
         cells: rank -> its cells, in order.
-        end: of the last action; the first begins at 0.
+        origin: when the first action began, on the trace's clock.
     """
 
     name: str
     trace: Trace
-    schedule: Schedule
-    times: list[list[tuple[float, float]]]
+    went: Simulation
     cells: list[list[_Cell]]
     origin: float
-    end: float
 
     @classmethod
     def of(cls, name: str, trace: Trace) -> "_Run":
@@ -124,30 +121,23 @@ class _Run:
             raise ArgumentError(f"{name}: no actions of a pipeline, such as F0, in the record to draw")
         schedule = parse("\n".join(" ".join(s.name for s in row) or "-" for row in spans), name)
         origin = min(s.start_s for row in spans for s in row)
-        times = [[(s.start_s - origin, s.end_s - origin) for s in row] for row in spans]
+        course = Course(
+            [[s.start_s - origin for s in row] for row in spans], [[s.end_s - origin for s in row] for row in spans]
+        )
         cells = [
             [
                 _Cell(part.letter, part.micro_batch, part.chunk, start, end, half, len(action.parts))
-                for action, (start, end) in zip(row, when, strict=True)
+                for action, start, end in zip(row, starts, ends, strict=True)
                 for half, part in enumerate(action.parts)
             ]
-            for row, when in zip(schedule.rows, times, strict=True)
+            for row, starts, ends in zip(schedule.rows, course.start, course.end, strict=True)
         ]
-        end = max(end for row in times for _, end in row)
-        return cls(name, trace, schedule, times, cells, origin, end)
+        return cls(name, trace, Simulation(schedule, Times(), course), cells, origin)
 
     @property
-    def bubble_rate(self) -> float:
-        """The share of the time that ranks are idle, from the very first action to the very last."""
-        busy = sum(end - start for row in self.times for start, end in row)
-        return 1 - busy / (self.end * len(self.times)) if self.end else 0.0
-
-    @property
-    def own_bubble_rate(self) -> float:
-        """That of the rank with the longest span, from its own first action to its last."""
-        row = max((row for row in self.times if row), key=lambda row: row[-1][1] - row[0][0])
-        span = row[-1][1] - row[0][0]
-        return 1 - sum(end - start for start, end in row) / span if span else 0.0
+    def end(self) -> float:
+        """When the last action ended."""
+        return self.went.makespan
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,20 +204,15 @@ def _write(ax: Axes, numbers: Sequence[tuple[float, float, float, _Cell]], scale
 
 def _arrows(ax: Axes, run: _Run, scale: _Scale) -> list[str]:
     """Draw a line from where each message is produced to where it is consumed; returns notes."""
-    spans = run.trace.spans
-    pairs = match(spans)
-    lines, heads = [], []
-    for i, j in pairs[:_MOST_ARROWS]:
-        send, recv = spans[i], spans[j]
+
+    def ends(send: Span, recv: Span) -> tuple[Point, Point]:
         side = 0.45 if recv.rank > send.rank else -0.45
-        end = ((max(recv.end_s, send.end_s) - run.origin) / scale.length, recv.rank - side)
-        lines.append([((send.start_s - run.origin) / scale.length, send.rank + side), end])
-        heads.append(end)
-    if lines:
-        ax.add_collection(LineCollection(lines, colors=style.ACCENT, linewidths=0.5, zorder=4))
-        ax.scatter([x for x, _ in heads], [y for _, y in heads], s=2.5, color=style.ACCENT, zorder=5, linewidths=0)
-    too_many = f"{_MOST_ARROWS:,} of {len(pairs):,} messages have an arrow."
-    return [too_many] if len(pairs) > _MOST_ARROWS else []
+        x0, x1 = ((at - run.origin) / scale.length for at in (send.start_s, max(recv.end_s, send.end_s)))
+        return (x0, send.rank + side), (x1, recv.rank - side)
+
+    spans = run.trace.spans
+    messages = [(spans[i], spans[j]) for i, j in match(spans)]
+    return draw_arrows(ax, messages, ends, colour=style.ACCENT, head=2.5)
 
 
 # -- memory -------------------------------------------------------------------------------------------
@@ -235,7 +220,9 @@ def _arrows(ax: Axes, run: _Run, scale: _Scale) -> list[str]:
 
 def _kept(ax: Axes, run: _Run, memory: Memory, scale: _Scale) -> list[str]:
     """Draw each rank's memory over time, scaled so that the largest fills a row, and write each peak."""
-    curves = [_curve(run, rank, memory) for rank in range(len(run.cells))]
+    curves = [run.went.memory(rank, memory) for rank in range(len(run.cells))]
+    for curve in curves:
+        curve.append((run.end, curve[-1][1]))
     most = max(level for curve in curves for _, level in curve) or 1.0
     for rank, curve in enumerate(curves):
         x = [moment / scale.length for (a, _), (b, _) in pairwise(curve) for moment in (a, b)]
@@ -245,14 +232,6 @@ def _kept(ax: Axes, run: _Run, memory: Memory, scale: _Scale) -> list[str]:
         if scale.row_points > 5:
             ax.text(1.005, rank, text, transform=ax.get_yaxis_transform(), va="center", fontsize=5.5)
     return []
-
-
-def _curve(run: _Run, rank: int, memory: Memory) -> list[tuple[float, float]]:
-    """A rank's memory as (time, level from then on)."""
-    curve = [(0.0, 0.0)]
-    for (start, end), level in zip(run.times[rank], levels(run.schedule, rank, memory), strict=True):
-        curve += [(start, level.during), (end, level.after)]
-    return [*curve, (run.end, curve[-1][1])]
 
 
 # -- around it ----------------------------------------------------------------------------------------
@@ -271,9 +250,9 @@ def _frame(ax: Axes, run: _Run, title: str, width: float, last: bool) -> None:
 
 
 def _title(run: _Run, scale: _Scale) -> str:
-    own = run.own_bubble_rate
-    took = f"{run.end / scale.length:.4g} {scale.sign}".strip()
-    return f"{run.name}: {took}; idle {run.bubble_rate:.1%} of it, or {own:.1%} of the longest rank's own time"
+    went, took = run.went, f"{run.end / scale.length:.4g} {scale.sign}".strip()
+    own = f"{went.own_bubble_rate:.1%} of the longest rank's own time"
+    return f"{run.name}: {took}; idle {went.bubble_rate:.1%} of it, or {own}"
 
 
 def _kept_title(memory: Memory) -> str:
@@ -284,9 +263,9 @@ def _finding(pictures: Sequence[_Run]) -> str:
     """The picture in a sentence."""
     first = pictures[0]
     ranks = style.number(len(first.cells), "rank")
-    head = f"{first.name} on {ranks}, {style.number(first.schedule.num_micro_batches, 'micro-batch')}"
+    head = f"{first.name} on {ranks}, {style.number(first.went.schedule.num_micro_batches, 'micro-batch')}"
     if len(pictures) == 1:
-        return f"{head}: idle {first.bubble_rate:.1%} of the time"
+        return f"{head}: idle {first.went.bubble_rate:.1%} of the time"
     return f"{head}: {', '.join(_versus(first, other) for other in pictures[1:])}"
 
 

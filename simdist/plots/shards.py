@@ -20,7 +20,6 @@ _UNIT = 0.36  # inches for the median of all lengths
 _LEAST, _MOST = 0.12, 1.5  # inches of any side
 _ACROSS, _DOWN = 0.2, 0.1  # between drawings
 _OVER, _UNDER = 0.14, 0.13  # a drawing, for its name and its size
-_MOST_COLOURS = 8
 
 _T = TypeVar("_T")
 _Span = tuple[int, int]
@@ -69,8 +68,9 @@ def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *,
         _draw_rows(ax, rows, len(held))
         if len(tokens):
             _text(ax, tokens, sum(heights) + _OVER, 0.96 * width)
-        keys = [Patch(color=style.rank_colour(r), label=f"rank {r}") for r in range(min(len(held), _MOST_COLOURS))]
-        style.legend(fig, [*keys, Patch(color=style.FAINT, label="all ranks")], _note(owners, len(held)))
+        keys, repeated = style.rank_key(len(held), "rank")
+        notes = [_note(owners, len(held)), repeated]
+        style.legend(fig, [*keys, Patch(color=style.FAINT, label="all ranks")], " ".join(filter(None, notes)))
         style.title(fig, _finding(owners, len(held)))
     return fig
 
@@ -212,12 +212,9 @@ def _text(ax: Axes, tokens: Sequence[Array], y: float, width: float) -> None:
 
 
 def _note(owners: _Owners, ranks: int) -> str:
-    """Notes about the colours."""
+    """What several colours in one frame mean, if there are such."""
     shared = any(1 < len(who) < ranks for _, boxes in owners.values() for who in boxes.values())
-    words = ["Ranks side by side in one frame hold the same part."] if shared else []
-    if ranks > _MOST_COLOURS:
-        words.append(f"Colours repeat after {_MOST_COLOURS} ranks.")
-    return " ".join(words)
+    return "Ranks side by side in one frame hold the same part." if shared else ""
 
 
 def _finding(owners: _Owners, ranks: int) -> str:

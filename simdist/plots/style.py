@@ -5,7 +5,7 @@ and Ito, and Paul Tol), and neighbouring colours differ in lightness too, so it 
 computing is cool and goes from dark to light, messages and moves are warm, waiting is grey and hatched.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
@@ -14,7 +14,8 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from simdist.errors import ArgumentError
 
@@ -24,22 +25,25 @@ __all__ = [
     "DONE",
     "FAINT",
     "INK",
+    "NUM_RANK_COLOURS",
     "PAGE",
     "box",
     "colour",
     "figure",
+    "grid",
     "ink_on",
     "legend",
     "losses",
     "number",
-    "over_size",
     "rank_colour",
+    "rank_key",
     "seconds",
     "series",
     "size",
     "styled",
     "tint",
     "title",
+    "unit_of_bytes",
     "unit_of_time",
     "whole_numbers",
     "wrapped",
@@ -81,6 +85,7 @@ _COLOURS = {
 }
 
 _RANKS = ["#77AADD", "#EEDD88", "#FFAABB", "#99DDC4", "#EE8866", "#BBCC33", "#AAAADD", "#D9C2A7"]
+NUM_RANK_COLOURS = len(_RANKS)
 _SERIES = ["#0072B2", "#D55E00", "#009E73", "#AA4499", "#E69F00", "#14344A", "#56B4E9", "#999933", "#882255", "#666666"]
 _SERIES += ["#8B4513", "#EE8866"]
 _MARKERS = "osD^vP*X<>hd"
@@ -179,18 +184,14 @@ def legend(fig: Figure, handles: Sequence[Any], note: str = "", letters: int = 1
     key.get_title().set_multialignment("center")
 
 
-class _Marks(LogLocator):
-    """Marks at 1, 2 and 5 times powers of ten; over more than three decades labels would touch: only the powers."""
-
-    def tick_values(self, vmin: float, vmax: float) -> Any:
-        """See Matplotlib."""
-        self.set_params(subs=(1.0, 2.0, 5.0) if vmax <= 1e3 * vmin else (1.0,))
-        return super().tick_values(vmin, vmax)
-
-
 def whole_numbers(most: int | None = None) -> MaxNLocator:
     """Marks at whole numbers only, even if an axis has just one; at most `most` intervals."""
     return MaxNLocator(most, integer=True, min_n_ticks=1)
+
+
+def grid(ax: Axes) -> None:
+    """Draw faint lines across."""
+    ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
 
 
 def losses(ax: Axes, found: Sequence[float]) -> None:
@@ -199,22 +200,7 @@ def losses(ax: Axes, found: Sequence[float]) -> None:
         ax.set_yscale("log")
         ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
         ax.minorticks_off()
-    ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
-
-
-def over_size(ax: Axes, written: Callable[[float], str]) -> None:
-    """Set log scales: an array's size across, and upwards values that `written` formats."""
-    ax.set(xscale="log", yscale="log")
-    ax.xaxis.set_major_locator(LogLocator(base=4, numticks=7))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda num_bytes, _: size(num_bytes)))
-    ax.yaxis.set_major_locator(_Marks(numticks=12))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_minor_formatter(NullFormatter())
-        axis.set_minor_locator(NullLocator())
-    ax.tick_params(axis="x", labelrotation=30)
-    ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
-    ax.set_axisbelow(True)
+    grid(ax)
 
 
 def wrapped(text: str, width: float, points: float) -> str:
@@ -250,6 +236,12 @@ def rank_colour(rank: int) -> str:
     return _RANKS[rank % len(_RANKS)]
 
 
+def rank_key(ranks: int, label: str) -> tuple[list[Patch], str]:
+    """The key of this many ranks, each `label` and its number, and a note if they share colours."""
+    key = [Patch(color=rank_colour(rank), label=f"{label} {rank}") for rank in range(min(ranks, NUM_RANK_COLOURS))]
+    return key, f"Colours repeat after {NUM_RANK_COLOURS} ranks." if ranks > NUM_RANK_COLOURS else ""
+
+
 def series(i: int) -> dict[str, Any]:
     """Colour and marker of the i-th of several lines."""
     return {"color": _SERIES[i % len(_SERIES)], "marker": _MARKERS[i % len(_MARKERS)]}
@@ -269,12 +261,18 @@ def seconds(time_s: float, digits: int = 3) -> str:
     return f"{_rounded(time_s / length, digits)} {sign}"
 
 
-def size(num_bytes: float, digits: int = 3) -> str:
-    """Bytes for readers: 512 B, 64 KiB, 1.5 MiB."""
+def unit_of_bytes(num_bytes: float) -> tuple[int, str]:
+    """The best unit for so many bytes: its length in bytes, and its sign."""
     for length, sign in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if num_bytes >= length:
-            return f"{_rounded(num_bytes / length, digits)} {sign}"
-    return f"{_rounded(num_bytes, digits)} B"
+            return length, sign
+    return 1, "B"
+
+
+def size(num_bytes: float, digits: int = 3) -> str:
+    """Bytes for readers: 512 B, 64 KiB, 1.5 MiB."""
+    length, sign = unit_of_bytes(num_bytes)
+    return f"{_rounded(num_bytes / length, digits)} {sign}"
 
 
 def _rounded(value: float, digits: int) -> str:

@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.plots.size_axes import over_size
 
 __all__ = ["Crossover", "Measurement", "crossovers", "sweep"]
 
@@ -143,7 +144,7 @@ def _lines(rows: Sequence[Measurement], source: str) -> dict[str, Line]:
 
 def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: int) -> str:
     """Draw one number of ranks; returns the finding in words."""
-    style.over_size(ax, style.seconds)
+    over_size(ax, style.seconds)
     marked: dict[str, Line] = {}
     by = ""
     for source, look in _SOURCES.items():

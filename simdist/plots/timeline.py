@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from simdist.plots import style
+from simdist.plots.arrows import Point, draw_arrows
 from simdist.plots.boxes import HATCHED, STRIP, Box, boxes, words
 from simdist.plots.view import MARGIN, View, finding
 from simdist.trace import Span, Trace
@@ -23,7 +24,6 @@ from simdist.trace.match import match
 __all__ = ["timeline"]
 
 _MOST_SPANS = 20_000
-_MOST_ARROWS = 2_000
 _MOST_LABELS = 400
 
 
@@ -112,7 +112,7 @@ def _paint(ax: Axes, view: View, found: Mapping[tuple[int, str], Sequence[_Edges
         face = "none" if front == 0 else style.tint(colour, 0.22) if front == 1 else colour
         edge = style.FAINT if front == 0 else "white"
         lines = [edge if right - left > gap and bottom - top > thin else colour for left, right, top, bottom in edges]
-        corners = [[(a, c), (b, c), (b, d), (a, d)] for a, b, c, d in edges]
+        corners = [style.box(*each) for each in edges]
         bars = PolyCollection(corners, facecolors=face, edgecolors=lines, linewidths=0.4, zorder=front)
         if what in HATCHED:
             bars.set(hatch="////", edgecolor="#888888")
@@ -154,19 +154,14 @@ def _longest(s: Span, held: Sequence[Span]) -> Span:
 
 def _arrows(ax: Axes, view: View) -> None:
     """A line from where each send begins to where its receive ends."""
+
+    def ends(send: Span, recv: Span) -> tuple[Point, Point]:
+        row, its_row = view.rows[send.rank, send.stream], view.rows[recv.rank, recv.stream]
+        return (view.x(send.start_s), row - 0.02), (view.x(recv.end_s), its_row + 0.28)
+
     shown, spans = set(view.indices), view.trace.spans
-    pairs = [(i, j) for i, j in match(spans) if i in shown and j in shown]
-    if len(pairs) > _MOST_ARROWS:
-        view.notes.append(f"{_MOST_ARROWS:,} of {len(pairs):,} messages have an arrow.")
-    lines, heads = [], []
-    for i, j in pairs[:_MOST_ARROWS]:
-        send, recv = spans[i], spans[j]
-        end = view.x(recv.end_s), view.rows[recv.rank, recv.stream] + 0.28
-        lines.append([(view.x(send.start_s), view.rows[send.rank, send.stream] - 0.02), end])
-        heads.append(end)
-    if lines:
-        ax.add_collection(LineCollection(lines, colors=style.INK, linewidths=0.5, zorder=5))
-        ax.scatter([x for x, _ in heads], [y for _, y in heads], s=4, color=style.INK, zorder=5, linewidths=0)
+    messages = [(spans[i], spans[j]) for i, j in match(spans) if i in shown and j in shown]
+    view.notes += draw_arrows(ax, messages, ends, colour=style.INK, head=4)
 
 
 # -- too many to draw one by one ----------------------------------------------------------------------
