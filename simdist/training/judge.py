@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from math import nan
 
-import numpy as np
-
 from simdist.arrays import Array, partition
-from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 from simdist.data import Split
+from simdist.parallel.total import total
 from simdist.training.config import Config
 from simdist.training.sampling import Writer, sample
 
@@ -44,9 +42,8 @@ class Judge:
             return nan
         numbers = self._validation.evenly(self._config.validation_windows)
         with self._comm.span("validation"):
-            total = np.array([sum(of(self._validation.windows(own)) for own in self._portions(numbers))], np.float64)
-            all_reduce(total, self._comm)
-        return float(total[0]) / (len(numbers) * self._targets_per_window)
+            own = sum(of(self._validation.windows(portion)) for portion in self._portions(numbers))
+            return total(own, self._comm) / (len(numbers) * self._targets_per_window)
 
     def samples(self, writer: Writer) -> list[tuple[bytes, bytes]]:
         """A few windows of the validation text, and what the model writes after each."""

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from simdist.arrays import Array, moved, partition
-from simdist.collectives import all_reduce, broadcast
+from simdist.collectives import broadcast
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Forward
 from simdist.parallel.pipeline.executor import Executor, Keeper
@@ -14,6 +14,7 @@ from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.share import Share
 from simdist.parallel.pipeline.stage import MicroBatch
 from simdist.parallel.pipeline.times import Times
+from simdist.parallel.total import total
 
 __all__ = ["Passes", "forwards"]
 
@@ -77,9 +78,7 @@ class Passes:
 
     def _total(self, executor: Executor, batch: Sequence[MicroBatch], keeper: Keeper | None = None) -> float:
         """Run a batch, and return the loss summed over all micro-batches on all ranks."""
-        total = np.array([executor.run(batch, self._tails.of(batch[0].inputs), keeper).loss])
-        all_reduce(total, self._share.comm)
-        return float(total[0])
+        return total(executor.run(batch, self._tails.of(batch[0].inputs), keeper).loss, self._share.comm)
 
     @cached_property
     def _whole(self) -> Executor:

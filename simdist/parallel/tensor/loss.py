@@ -10,6 +10,7 @@ from simdist.comm import Communicator
 from simdist.nn import Loss
 from simdist.nn import functional as f
 from simdist.parallel.sequence.split import Split
+from simdist.parallel.total import total
 
 __all__ = ["VocabularyParallelCrossEntropy"]
 
@@ -58,9 +59,7 @@ class VocabularyParallelCrossEntropy(Loss):
         """The sum over the ranks that share texts."""
         if self.split is None or self.split.comm.size == 1:
             return own
-        total = np.array([own])
-        all_reduce(total, self.split.comm)
-        return float(total[0])
+        return total(own, self.split.comm)
 
     def last(self, logits: Array, place: int = -1) -> Array:
         """The logits of all classes, gathered; from the rank with the last token. place: negative, from the end."""
