@@ -29,7 +29,8 @@ def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer, cl
     """
     points = [plots.Point(x.step, x.seconds, x.train_loss) for x in lines]
     figures = _losses(lines, points, trainer.text, trainer.config.method)
-    went = course(trainer.method, trace, cluster, promise(trainer.method, trainer.config))
+    promised = promise(trainer.method, trainer.config)
+    went = course(promised, trace, cluster) if promised else []
     shown = 1 if went else _DRAWN_STEPS  # one step of a pipeline leaves room for the names of its actions
     steps = [s for s in trace if s.name == STEP and s.rank == 0][-shown:]
     if steps:

@@ -7,11 +7,11 @@ from simdist.cluster import Cluster
 from simdist.comm import Communicator, Mesh
 from simdist.comm.device import use_device
 from simdist.comm.virtual.world import run_virtual
-from simdist.parallel.parts import MeshParts
 from simdist.parallel.pipeline import Footprint, footprints
 from simdist.parallel.precision import precision
 from simdist.training.config import Config
-from simdist.training.methods import CUTTING, attention
+from simdist.training.layout import mesh_parts
+from simdist.training.methods import CUTTING
 from simdist.training.models import sample
 
 __all__ = ["Anatomy", "Weight", "anatomy"]
@@ -56,9 +56,8 @@ def anatomy(config: Config, cluster: Cluster, num_windows: int) -> Anatomy:
 
     def program(comm: Communicator) -> Anatomy:
         use_device(comm, "phantom")
-        mesh, parts = Mesh(comm, **axes), None
-        if comm.size > 1 or config.experts:
-            parts = MeshParts(mesh, sequence_parallel=bool(config.sequence_parallel), attention=attention(config))
+        mesh = Mesh(comm, **axes)
+        parts = mesh_parts(config, mesh)
         model, like = sample(config, parts)
         layers = model.layers.layers
         each = [slice(k, k + 1) for k in range(len(layers))]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simdist.parallel import Learner
     from simdist.training.config import Config
 
-__all__ = ["Layout", "mesh_sizes"]
+__all__ = ["Layout", "mesh_parts", "mesh_sizes"]
 
 
 def mesh_sizes(config: Config, ranks: int) -> dict[str, int] | None:
@@ -36,6 +36,15 @@ def mesh_sizes(config: Config, ranks: int) -> dict[str, int] | None:
     return full_sizes({"dp": dp, **axes}, ranks)
 
 
+def mesh_parts(config: Config, mesh: Mesh) -> MeshParts | None:
+    """The pieces of a model that the mesh splits, or of one with experts, which record their loads only on a mesh;
+    None for other models.
+    """
+    if not config.experts and all(mesh.sizes[axis] == 1 for axis in CUTTING):
+        return None
+    return MeshParts(mesh, sequence_parallel=bool(config.sequence_parallel), attention=attention(config))
+
+
 class Layout:
     """The ranks of a run as a config arranges them: replicas of the model, and the ranks that share each.
 
@@ -44,7 +53,7 @@ class Layout:
 
     Attributes:
         data: the ranks that have different windows of each batch: one of each group that shares windows.
-        parts: the pieces of a model whose layers are split, or of one with experts; otherwise None.
+        parts: as of `mesh_parts`; None where each rank has a whole replica.
 
     Raises:
         ArgumentError: the axes do not multiply to the number of ranks.
@@ -59,9 +68,9 @@ class Layout:
         if sizes:
             self._mesh = mesh = Mesh(comm, **sizes)
             self._copies = self.data = mesh.dp
-            if any(sizes[axis] > 1 for axis in CUTTING) or config.experts:  # which record their loads only on a mesh
-                parts = MeshParts(mesh, sequence_parallel=bool(config.sequence_parallel), attention=attention(config))
-                self.parts, self.data = parts, parts.data
+            self.parts = mesh_parts(config, mesh)
+            if self.parts:
+                self.data = self.parts.data
 
     def model(self) -> Model:
         """This rank's part of the model, not yet bound to memory; with all layers, before a pipeline splits them."""

@@ -11,7 +11,6 @@ from simdist.comm import Communicator, Mesh
 from simdist.comm.virtual.world import run_virtual
 from simdist.parallel import Learner
 from simdist.parallel.memory import Prediction
-from simdist.parallel.parts import MeshParts
 from simdist.parallel.pipeline import (
     Footprint,
     PipeDream,
@@ -31,7 +30,8 @@ from simdist.parallel.pipeline import (
 )
 from simdist.trace import Trace
 from simdist.training.config import Config
-from simdist.training.methods import CUTTING, attention
+from simdist.training.layout import mesh_parts
+from simdist.training.methods import CUTTING
 from simdist.training.models import build
 from simdist.training.pipelines import hops
 from simdist.training.record import gather_json
@@ -51,11 +51,13 @@ class Promise(NamedTuple):
     """The predicted cost of a run's pipeline, for the first ranks of all other axes.
 
     Attributes:
+        method: the pipeline.
         stages: the cost of one micro-batch on each.
         taken: the cost on each rank of the pipeline.
         messages: how many each sends in a step.
     """
 
+    method: Pipeline | PipeDream
     stages: list[Footprint]
     taken: list[Taken]
     messages: Sequence[int]
@@ -78,12 +80,12 @@ def promise(method: Learner, config: Config) -> Promise | None:
     windows = [part.stop - part.start for part in partition(own.stop - own.start, config.micro_batches)]
     stages = _footprints(method, config, max(windows))
     took = predicted_taken(method.schedule, stages, [n / max(windows) for n in windows])
-    return Promise(stages, took, validate(method.schedule).messages)
+    return Promise(method, stages, took, validate(method.schedule).messages)
 
 
-def legend(method: Learner) -> tuple[str, ...]:
+def legend(promised: Promise) -> tuple[str, ...]:
     """What the rows of a pipeline mean."""
-    return (*_LEGEND, *_UPDATES) if isinstance(method, PipeDream) else _LEGEND
+    return (*_LEGEND, *_UPDATES) if isinstance(promised.method, PipeDream) else _LEGEND
 
 
 def _footprints(method: Pipeline | PipeDream, config: Config, windows: int) -> list[Footprint]:
@@ -94,14 +96,7 @@ def _footprints(method: Pipeline | PipeDream, config: Config, windows: int) -> l
     axes = {axis: method.mesh.sizes[axis] for axis in CUTTING}
 
     def program(comm: Communicator) -> list[Footprint]:
-        parts = None
-        if comm.size > 1 or config.experts:
-            parts = MeshParts(
-                Mesh(comm, **axes),
-                sequence_parallel=bool(config.sequence_parallel),
-                attention=attention(config),
-            )
-        model, dtype = build(config, parts), method.recipe.precision.dtype
+        model, dtype = build(config, mesh_parts(config, Mesh(comm, **axes))), method.recipe.precision.dtype
         return footprints(model, method.share.bounds, windows, config.context_bytes + 1, dtype)
 
     ranks = axes["tp"] * axes["sp"] * axes["ep"]
@@ -109,20 +104,18 @@ def _footprints(method: Pipeline | PipeDream, config: Config, windows: int) -> l
     return found[0]
 
 
-def course(method: Learner, trace: Trace, cluster: Cluster, promised: Promise | None) -> list[Simulation]:
-    """The step of median makespan, as measured and as simulated with the mean times of its own actions. Empty
-    without a pipeline or a record.
+def course(promised: Promise, trace: Trace, cluster: Cluster) -> list[Simulation]:
+    """The step of median makespan, as measured and as simulated with the mean times of its own actions; empty without
+    a record.
     """
-    if promised is None or not isinstance(method, Pipeline | PipeDream):
-        return []
-    pp = method.mesh.pp
-    runs = executions(method.schedule, trace, pp.ranks)
+    schedule, pp = promised.method.schedule, promised.method.mesh.pp
+    runs = executions(schedule, trace, pp.ranks)
     if not runs:
         return []
     middle = median_low(run.makespan for run in runs)
     measured = next(run for run in runs if run.makespan == middle)
     hops_s = hops(cluster, pp.ranks, max(stage.input_bytes for stage in promised.stages))
-    return [measured, simulate(method.schedule, replace(measured.times, communication=hops_s))]
+    return [measured, simulate(schedule, replace(measured.times, communication=hops_s))]
 
 
 def figures(went: Sequence[Simulation], took: Sequence[Taken], promised: Promise) -> list[PipelineRow]:
@@ -141,10 +134,9 @@ def figures(went: Sequence[Simulation], took: Sequence[Taken], promised: Promise
     return compare(measured, predicted, took, promised.taken, paper(one, times), paper(one, times, kept))
 
 
-def memory(method: Learner, promised: Promise, went: Sequence[Simulation]) -> dict[str, Prediction]:
+def memory(promised: Promise, went: Sequence[Simulation]) -> dict[str, Prediction]:
     """What a pipeline holds otherwise than data parallelism does, on this rank, by category of the ledger."""
-    if not isinstance(method, Pipeline | PipeDream):
-        return {}
+    method = promised.method
     one, rank = method.schedule, method.mesh.pp.rank
     mine = promised.taken[rank]
     said = paper(one, went[0].times, mean_memory(promised.stages, one.num_ranks)) if went else None

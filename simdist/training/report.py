@@ -24,7 +24,7 @@ from simdist.training.text import Text
 from simdist.training.traffic import Call, calls, costs, formulas, predicted_seconds, sent, transfer_seconds
 from simdist.training.trainer import Line, Trainer
 
-__all__ = ["Report", "Row", "at_most", "duration", "judged", "report", "since"]
+__all__ = ["Report", "Row", "at_most", "count", "duration", "judged", "milliseconds", "report", "since"]
 
 
 _LEGEND = (
@@ -94,10 +94,10 @@ def report(
     rows = _rows(trainer, step, trace, cluster, promised) if trainer.comm.size > 1 else []
     if promised is None:
         return Report(summary, [*rows, *_memory_rows(trainer, step, cluster)])
-    went = course(trainer.method, trace, cluster, promised)
-    own = memory(trainer.method, promised, went)
+    went = course(promised, trace, cluster)
+    own = memory(promised, went)
     rows += [*_memory_rows(trainer, step, cluster, own), *map(_pipeline_row, figures(went, took, promised))]
-    return Report(summary, rows, (*_LEGEND, *legend(trainer.method)))
+    return Report(summary, rows, (*_LEGEND, *legend(promised)))
 
 
 def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flops_per_s: float) -> list[str]:
@@ -111,7 +111,7 @@ def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flop
         f"{total.per_second(total.targets):,.0f} tokens/s, "
         f"{_rate(total.per_second(total.flops), matmul_flops_per_s)}{_mfu(trainer, matmul_flops_per_s)}, "
         f"{total.communication_share:.0%} of the time in communication",
-        *([_judged(trainer, line)] if config.validation_windows else []),
+        *([judged(line.step, trainer.done, line.validation_loss, trainer.text)] if config.validation_windows else []),
         peak_words(trainer.ledger.peak),
     ]
     if isinstance(method, Compressed):
@@ -122,10 +122,6 @@ def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flop
     if scale:
         summary.append(f"loss scale {scale.value:g}; {scale.skipped_steps} steps skipped because of an overflow")
     return summary
-
-
-def _judged(trainer: Trainer, line: Line) -> str:
-    return judged(line.step, trainer.done, line.validation_loss, trainer.text)
 
 
 def judged(step: int, done: int, loss: float, text: Text) -> str:
@@ -183,14 +179,10 @@ def _memory_rows(
     trainer: Trainer, step: Mapping[Call, int], cluster: Cluster, own: Mapping[str, Prediction] | None = None
 ) -> list[Row]:
     """The most memory of each category that rank 0 held in a step; `own` is what the method predicts itself."""
-
-    def told(num_bytes: float | None) -> str:
-        return "" if num_bytes is None else f"{num_bytes:,.0f}"
-
     predicted = predictions(trainer.method, trainer.config, trainer.data, step, cluster) | dict(own or {})
     found = memory_rows(trainer.ledger, predicted)
     return [
-        Row(f"peak bytes of {row.category}, rank 0", told(row.measured), told(row.predicted), told(row.paper))
+        Row(f"peak bytes of {row.category}, rank 0", *map(count, (row.measured, row.predicted, row.paper)))
         for row in found
         if row.measured or row.predicted
     ]
@@ -244,16 +236,22 @@ def _rows(
         ),
         Row(
             "collectives of a step, once all ranks are there",
-            _milliseconds(sum(s * n for s, n in took_s if s is not None)),
-            _milliseconds(predicted_s),
-            _milliseconds(sum(call.seconds(f, cluster) * n for call, (f, n) in zip(step, papers, strict=True))),
+            milliseconds(sum(s * n for s, n in took_s if s is not None)),
+            milliseconds(predicted_s),
+            milliseconds(sum(call.seconds(f, cluster) * n for call, (f, n) in zip(step, papers, strict=True))),
         ),
         *([] if shared is None else [Row(MOVED, *shared.figures())]),
     ]
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:,.3f} ms"
+def count(number: float | None) -> str:
+    """A number in a row, such as of bytes, without decimals; nothing for None."""
+    return "" if number is None else f"{number:,.0f}"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A time in a row; nothing for None."""
+    return "" if seconds is None else f"{seconds * 1e3:,.3f} ms"
 
 
 def _pipeline_row(row: PipelineRow) -> Row:
@@ -263,7 +261,7 @@ def _pipeline_row(row: PipelineRow) -> Row:
         if value is None:
             return ""
         if row.what.endswith(", s"):
-            return _milliseconds(value)
+            return milliseconds(value)
         if row.what.startswith(("bubble", "utilisation")):
             return f"{value:.1%}"
         return f"{value:,.0f}" if "bytes" in row.what else f"{value:.4g}"

@@ -111,7 +111,7 @@ def test_the_middle_step_as_it_went_and_as_it_is_predicted(spmd, settings):
         if trace is None:
             return None
         promised = promise(trainer.method, trainer.config)
-        went = course(trainer.method, trace, preset("this-machine"), promised)
+        went = course(promised, trace, preset("this-machine"))
         assert all(run.schedule.name == "zb-h1" for run in went)
         return [run.makespan for run in went], [run.times.longest_hop for run in went]
 

@@ -12,7 +12,7 @@ from simdist.training.asynchronous.methods import AVERAGING, SERVED, graph, slow
 from simdist.training.asynchronous.story import Story
 from simdist.training.models import build
 from simdist.training.moved import MOVED, Moved
-from simdist.training.report import Report, Row, at_most, duration, judged, since
+from simdist.training.report import Report, Row, at_most, count, duration, judged, milliseconds, since
 from simdist.training.text import Text
 
 __all__ = ["report"]
@@ -97,10 +97,10 @@ def _rows(story: Story, num_parameters: int) -> list[Row]:
     num_bytes = num_parameters * precision(config.precision).dtype.itemsize
     predicted, said = _sent_bytes(story, num_bytes)
     return [
-        Row("bytes sent a step, a worker", f"{sent:,.0f}", _count(predicted), _count(said)),
+        Row("bytes sent a step, a worker", count(sent), count(predicted), count(said)),
         Row("messages a step, a worker", f"{messages:,.1f}" if messages >= 1 else f"{messages:.2g}", "", ""),
         *_moved(story, num_bytes),
-        Row("time of a step", _milliseconds(story.step_s), "", _milliseconds(_compute_s(story))),
+        Row("time of a step", milliseconds(story.step_s), "", milliseconds(_compute_s(story))),
     ]
 
 
@@ -170,11 +170,3 @@ def _compute_s(story: Story) -> float | None:
         factors = sorted(slowed(config).get(rank, 1.0) for rank in story.all_ranks[-n:])
         return config.compute_seconds * factors[n - b - 1]
     return None
-
-
-def _count(x: float | None) -> str:
-    return "" if x is None else f"{x:,.0f}"
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1e3:,.3f} ms"
