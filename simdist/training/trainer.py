@@ -6,20 +6,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from simdist.arrays import Ledger, recorded
 from simdist.arrays.memory import keep_freed_memory
-from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 from simdist.comm.device import use_device
 from simdist.data import Batches, Part, Prefetcher
 from simdist.errors import ArgumentError
 from simdist.nn import Noise, auxiliary
 from simdist.parallel import check_replicas
+from simdist.parallel.total import total
 from simdist.trace import Trace
 from simdist.trace.memory import remember
-from simdist.training.asynchronous.cut import kind_of, own
+from simdist.training.asynchronous.cut import own_prefix, read_kind
 from simdist.training.config import Config
 from simdist.training.gauge import Gauge
 from simdist.training.interrupts import Interrupts
@@ -153,9 +151,9 @@ class Trainer:
             CheckpointError: on all ranks: there is none, it is damaged, or it is of another model or optimizer.
             ArgumentError: on all ranks: it is of the last step, or of ranks that each have an optimizer of their own.
         """
-        kind = kind_of(root, self.comm, step)
+        kind = read_kind(root, self.comm, step)
         if self.method.update.rule.vectors():
-            own(kind, self.comm, apart=False, keeps=True)
+            own_prefix(kind, self.comm, apart=False, keeps=True)
         self.done, state = restore_state(root, self.comm, self.method, step)
         if self.done >= self.config.steps:
             raise ArgumentError(f"steps is {self.config.steps}, and {self.done} are done; give more to continue")
@@ -169,13 +167,12 @@ class Trainer:
         """Write a checkpoint; all ranks must call. Does nothing if there is no folder for it."""
         if self.checkpoints is None:
             return
-        loss = np.array([self._loss])
-        all_reduce(loss, self.data)
-        self._loss = float(loss[0]) if self.data.rank == 0 else 0.0  # as in a run that resumes from here
+        loss = total(self._loss, self.data)
+        self._loss = loss if self.data.rank == 0 else 0.0  # as in a run that resumes from here
         seconds = float(self.comm.exchange(repr(self._seconds_so_far))[0])  # of rank 0, which writes the log
         auxiliary_loss = self._all_auxiliary_loss()
         self._restore_auxiliary_loss(auxiliary_loss)
-        state = State(self._told, self.text.digest, float(loss[0]), self._targets, seconds, auxiliary_loss)
+        state = State(self._told, self.text.digest, loss, self._targets, seconds, auxiliary_loss)
         keep = self.config.keep_checkpoints or None
         save_state(self.checkpoints, self.comm, self.done, self.method, state, keep)
 
@@ -264,20 +261,16 @@ class Trainer:
 
     def _mean_losses(self) -> tuple[float, float]:
         """The means over all ranks: of the training loss since the last line, and of the validation loss."""
-        total = np.array([self._loss])
-        all_reduce(total, self.data)
-        return float(total[0]) / self._targets, self._judge.loss(self.method.loss)
+        return total(self._loss, self.data) / self._targets, self._judge.loss(self.method.loss)
 
     def _all_auxiliary_loss(self) -> float:
         """The loss of the layers themselves since the last line, on all ranks, counting each token once."""
         if not self.config.experts:
             return 0.0
-        total = np.array([self._auxiliary_loss])
-        all_reduce(total, self.comm)
-        return float(total[0]) / self._alike
+        return total(self._auxiliary_loss, self.comm) / self._alike
 
-    def _restore_auxiliary_loss(self, total: float) -> None:
-        self._auxiliary_loss = total * self._alike if self.comm.rank == 0 else 0.0
+    def _restore_auxiliary_loss(self, of_all: float) -> None:
+        self._auxiliary_loss = of_all * self._alike if self.comm.rank == 0 else 0.0
 
     @property
     def _alike(self) -> int:

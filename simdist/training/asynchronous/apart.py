@@ -12,7 +12,7 @@ from simdist.errors import ArgumentError
 from simdist.nn import Parameters
 from simdist.optim import Optimizer
 from simdist.parallel.holding import Shard
-from simdist.training.asynchronous.cut import Cut, Kind, own
+from simdist.training.asynchronous.cut import Cut, Kind, own_prefix
 from simdist.training.asynchronous.methods import GOSSIP, compute_time, graph
 from simdist.training.asynchronous.pace import Pace
 from simdist.training.asynchronous.role import Doing, Role
@@ -129,7 +129,7 @@ class Apart(Role):
                 f"the checkpoint of step {kind.step} is by {kind.method}, whose ranks have weights of their own; "
                 f"by {self._config.method} they begin with the same"
             )
-        me = own(kind, self.comm, apart=True, keeps=bool(self._rule.vectors()))
+        me = own_prefix(kind, self.comm, apart=True, keeps=bool(self._rule.vectors()))
         found = self._vectors(self.worker.weights, me if kind.gossiped else "", me)
         if kind.method == self._config.method:
             return found

@@ -29,7 +29,7 @@ from simdist.training.checkpoint import ShardedTensor, flat_shard, load, read_ma
 from simdist.training.checkpoint.together import by_one
 from simdist.training.state import State, number, plain
 
-__all__ = ["Cut", "Kind", "kind_of", "load_cut", "own", "save_cut", "spread"]
+__all__ = ["Cut", "Kind", "load_cut", "own_prefix", "read_kind", "save_cut"]
 
 
 class Kind(NamedTuple):
@@ -76,7 +76,7 @@ class Cut(NamedTuple):
     logged_s: float = 0.0
 
 
-def kind_of(root: Path, comm: Communicator, step: int | None = None) -> Kind:
+def read_kind(root: Path, comm: Communicator, step: int | None = None) -> Kind:
     """The kind of the checkpoint of a step, or of the latest; rank 0 reads it, and all must call.
 
     Raises:
@@ -140,10 +140,10 @@ def load_cut(
         raise CorruptCheckpoint(
             f"the checkpoint of step {step} in {root} is not one of a training run: {error!r}"
         ) from error
-    return cut._replace(done=spread(done, workers, kind))
+    return cut._replace(done=_done_by(workers, done, kind))
 
 
-def spread(done: list[int], workers: int, kind: Kind) -> list[int]:
+def _done_by(workers: int, done: list[int], kind: Kind) -> list[int]:
     """How many steps each of this many workers has made, by a checkpoint of perhaps another number."""
     if len(done) == workers:
         return done
@@ -155,7 +155,7 @@ def spread(done: list[int], workers: int, kind: Kind) -> list[int]:
     return done[:1] * workers
 
 
-def own(kind: Kind, comm: Communicator, apart: bool, keeps: bool) -> str:
+def own_prefix(kind: Kind, comm: Communicator, apart: bool, keeps: bool) -> str:
     """The prefix of what a checkpoint has for this rank alone; "" if all have the same.
 
     Args:

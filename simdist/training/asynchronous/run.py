@@ -12,7 +12,7 @@ from simdist.comm import Communicator
 from simdist.comm.device import use_device
 from simdist.data import Batches
 from simdist.errors import ArgumentError
-from simdist.training.asynchronous.cut import Cut, kind_of, load_cut, save_cut
+from simdist.training.asynchronous.cut import Cut, load_cut, read_kind, save_cut
 from simdist.training.asynchronous.log import Costs, Log, Stretch
 from simdist.training.asynchronous.methods import SERVED, SURVIVING
 from simdist.training.asynchronous.pace import Cost, Pace
@@ -172,7 +172,7 @@ class AsynchronousRun:
             CheckpointError: on all ranks: there is none, it is damaged, or it is of another model or optimizer.
             ArgumentError: on all ranks: it is of the last step, or needs other ranks than these.
         """
-        kind = kind_of(root, self.comm, step)
+        kind = read_kind(root, self.comm, step)
         wanted = self._role.wanted(kind)
         cut = load_cut(root, self.comm, self.model.parameters, wanted, kind, self.num_workers)
         if min(cut.done) >= self.config.steps:

@@ -13,7 +13,7 @@ from simdist.nn import Parameters
 from simdist.optim import Optimizer
 from simdist.optim.norm import alone
 from simdist.parallel.holding import Holding, Shard
-from simdist.training.asynchronous.cut import Cut, Kind, own
+from simdist.training.asynchronous.cut import Cut, Kind, own_prefix
 from simdist.training.asynchronous.methods import compute_time, consistency
 from simdist.training.asynchronous.pace import Pace
 from simdist.training.asynchronous.role import Doing, Role
@@ -142,7 +142,7 @@ class Served(Role):
 
     def wanted(self, kind: Kind) -> dict[str, Shard]:
         """See Role."""
-        own(kind, self.comm, apart=False, keeps=len(self._first_state().vectors) > 1)
+        own_prefix(kind, self.comm, apart=False, keeps=len(self._first_state().vectors) > 1)
         return self.vectors()
 
     def restore(self, wanted: dict[str, Shard], cut: Cut) -> None:
