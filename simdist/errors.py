@@ -27,6 +27,7 @@ __all__ = [
     "UnknownNameError",
     "UnmatchedMessage",
     "WorldUnavailable",
+    "require_least",
     "unknown_name",
 ]
 
@@ -107,6 +108,12 @@ class WorldUnavailable(SimdistError):
 
 class UnmatchedMessage(RuntimeWarning):
     """A program has ended although no rank received some message, or waited for some `isend` or `irecv`."""
+
+
+def require_least(name: str, value: float, least: float) -> None:
+    """Raise ArgumentError if the value of this name is below `least`."""
+    if value < least:
+        raise ArgumentError(f"{name} is {value}; needs at least {least}")
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:

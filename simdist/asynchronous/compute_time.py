@@ -58,7 +58,7 @@ class Constant(ComputeTime):
     step_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _require("step_s", self.step_s, 0)
+        _require("step_s", self.step_s)
 
     def seconds(self, rank: int, step: int) -> float:
         """See ComputeTime."""
@@ -77,8 +77,8 @@ class Exponential(ComputeTime):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require("mean_s", self.mean_s, 0)
-        _require("seed", self.seed, 0)
+        _require("mean_s", self.mean_s)
+        _require("seed", self.seed)
 
     def seconds(self, rank: int, step: int) -> float:
         """See ComputeTime."""
@@ -114,7 +114,7 @@ class LogNormal(ComputeTime):
 
     def __post_init__(self) -> None:
         for name in ("mean_s", "sigma", "seed"):
-            _require(name, getattr(self, name), 0)
+            _require(name, getattr(self, name))
 
     def seconds(self, rank: int, step: int) -> float:
         """See ComputeTime."""
@@ -136,7 +136,7 @@ class Slowed(ComputeTime):
 
     def __post_init__(self) -> None:
         for rank, factor in self.factors.items():
-            _require("rank", rank, 0)
+            _require("rank", rank)
             if not 0 < factor < _SLOWEST:
                 raise ArgumentError(
                     f"rank {rank} cannot be slow by the factor {factor}; needs more than 0 and less than {_SLOWEST:g}"
@@ -169,7 +169,7 @@ class Pausing(ComputeTime):
 
     def __post_init__(self) -> None:
         for name in ("rank", "step", "pause_s"):
-            _require(name, getattr(self, name), 0)
+            _require(name, getattr(self, name))
 
     def seconds(self, rank: int, step: int) -> float:
         """See ComputeTime."""
@@ -189,7 +189,7 @@ def _uniform(seed: int, rank: int, step: int) -> float:
     return ((int.from_bytes(digest, "little") >> 11) + 0.5) / (1 << 53)
 
 
-def _require(name: str, value: float, least: float) -> None:
-    """Raise ArgumentError unless value is finite and at least `least`."""
-    if not least <= value < math.inf:
-        raise ArgumentError(f"{name} is {value!r}; needs at least {least}, and less than infinity")
+def _require(name: str, value: float) -> None:
+    """Raise ArgumentError unless value is finite and at least 0."""
+    if not 0 <= value < math.inf:
+        raise ArgumentError(f"{name} is {value!r}; needs at least 0, and less than infinity")

@@ -18,8 +18,8 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.asynchronous.local_sgd import any_asked, average
-from simdist.asynchronous.worker import Asked, Worker, require_least
-from simdist.errors import ArgumentError
+from simdist.asynchronous.worker import Asked, Worker
+from simdist.errors import ArgumentError, require_least
 from simdist.optim import SGD, Optimizer
 
 __all__ = ["diloco", "nesterov"]
@@ -74,7 +74,7 @@ def diloco(
 
 def _require_rounds(worker: Worker, rounds: int, local_steps: int) -> None:
     """Raise ArgumentError unless there can be such rounds, and the worker is at the end of one."""
-    require_least("rounds", rounds)
+    require_least("rounds", rounds, 0)
     require_least("local_steps", local_steps, 1)
     if worker.done % local_steps:
         raise ArgumentError(f"{worker.done} steps are done, and local_steps is {local_steps}; needs whole rounds")

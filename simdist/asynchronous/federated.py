@@ -26,10 +26,9 @@ import numpy as np
 
 from simdist.arrays import Array, charge, clear
 from simdist.asynchronous.compute_time import ComputeTime, Constant
-from simdist.asynchronous.worker import require_least
 from simdist.collectives import broadcast
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 from simdist.optim import SGD
 
 __all__ = ["Federation", "Round", "local_updates", "uplink_bytes"]
@@ -49,7 +48,7 @@ class Round(NamedTuple):
 
 def uplink_bytes(clients: int, fraction: float, rounds: int, num_bytes: int) -> int:
     """The bytes that K clients with data send in this many rounds: max(1, C·K) times the weights per round."""
-    require_least("rounds", rounds)
+    require_least("rounds", rounds, 0)
     return rounds * _sample_size(clients, fraction) * num_bytes
 
 
@@ -112,7 +111,7 @@ class Federation:
             raise ArgumentError(
                 f"epochs is {epochs}, batch_size {batch_size}, mu {mu}; needs at least 1, 1 and 0, and mu finite"
             )
-        require_least("seed", seed)
+        require_least("seed", seed, 0)
         self.able = [k for k, samples in enumerate(splits) if len(samples)]
         _sample_size(len(self.able), fraction)  # raises if the fraction is out of range
         self.comm = comm
@@ -144,7 +143,7 @@ class Federation:
             rounds: how many.
             observe: called with (round, weights) after each.
         """
-        require_least("rounds", rounds)
+        require_least("rounds", rounds, 0)
         broadcast(weights, self.comm)
         found = []
         for t in range(rounds):

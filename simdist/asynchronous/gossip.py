@@ -30,9 +30,9 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.asynchronous.mixing import Mixing
-from simdist.asynchronous.worker import Asked, Worker, require_least
+from simdist.asynchronous.worker import Asked, Worker
 from simdist.comm import ANY, Communicator, Request
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 
 __all__ = ["Neighbourhood", "d_psgd"]
 
@@ -135,7 +135,7 @@ def d_psgd(worker: Worker, mixing: Mixing, steps: int, asked: Asked = lambda: Fa
 
     Source: Lian et al. 2017, arXiv 1705.09056, algorithm 1.
     """
-    require_least("steps", steps)
+    require_least("steps", steps, 0)
     x = worker.weights
     neighbourhood = Neighbourhood(mixing, worker.comm, x)
     stop = _StopNotice(steps, lambda: max(1, mixing.graph.reach(worker.comm.rank)), asked)

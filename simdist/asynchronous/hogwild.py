@@ -22,9 +22,9 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.asynchronous.compute_time import ComputeTime, Constant
-from simdist.asynchronous.worker import Rate, require_least
+from simdist.asynchronous.worker import Rate
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 
 __all__ = ["Hogwild", "SparseObjective", "Touches"]
 
@@ -115,7 +115,7 @@ class Hogwild:
         Raises:
             ArgumentError: keys are not ascending, or out of range.
         """
-        require_least("steps", steps)
+        require_least("steps", steps, 0)
         times = compute_time or Constant()
         found = []
         for step in range(steps):

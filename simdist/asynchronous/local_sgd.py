@@ -18,10 +18,10 @@ from collections.abc import Callable
 import numpy as np
 
 from simdist.arrays import Array, charge
-from simdist.asynchronous.worker import Asked, Worker, require_least
+from simdist.asynchronous.worker import Asked, Worker
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 
 __all__ = ["any_asked", "average", "local_sgd", "post_local"]
 
@@ -68,7 +68,7 @@ def local_sgd(
 
     Source: Stich 2019, arXiv 1805.09767, algorithm 1.
     """
-    require_least("steps", steps)
+    require_least("steps", steps, 0)
     x, comm = worker.weights, worker.comm
     since, averages = 0, 0
     for step in range(worker.done, steps):

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simdist.asynchronous.graphs import Graph
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 
 __all__ = ["Mixing", "circulant_gap", "metropolis"]
 
@@ -108,8 +108,7 @@ def circulant_gap(size: int, hops: Sequence[int]) -> float:
 
     Source: Ying et al. 2021, arXiv 2110.13363 (the static exponential graph).
     """
-    if size < 1:
-        raise ArgumentError(f"size is {size}; needs at least 1")
+    require_least("size", size, 1)
     w = np.zeros(size)
     for hop in (0, *hops):
         w[hop % size] += 1 / (len(hops) + 1)

@@ -24,9 +24,9 @@ import numpy as np
 
 from simdist.arrays import charge
 from simdist.asynchronous.graphs import Graph
-from simdist.asynchronous.worker import Asked, Worker, require_least
+from simdist.asynchronous.worker import Asked, Worker
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 
 __all__ = ["ad_psgd"]
 
@@ -58,8 +58,8 @@ def ad_psgd(worker: Worker, graph: Graph, steps: int, seed: int = 0, asked: Aske
     Source: Lian et al. 2018, arXiv 1710.06952, algorithm 1.
     """
     comm = worker.comm
-    require_least("steps", steps)
-    require_least("seed", seed)
+    require_least("steps", steps, 0)
+    require_least("seed", seed, 0)
     if graph.size != comm.size:
         raise ArgumentError(f"a graph of {graph.size} ranks on rank {comm.rank} of {comm.size}; needs the same number")
     passive = graph.sides()[comm.rank] == 1

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simdist.arrays import Array, partition
-from simdist.asynchronous.worker import require_least
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 
 __all__ = ["by_label", "dirichlet", "even"]
 
@@ -92,4 +91,4 @@ def dirichlet(labels: Array, clients: int, alpha: float, seed: int) -> list[Indi
 def _check(num_samples: int, clients: int, seed: int) -> None:
     if clients < 1 or num_samples < 0:
         raise ArgumentError(f"{num_samples} samples for {clients} clients; needs at least 0 and 1")
-    require_least("seed", seed)
+    require_least("seed", seed, 0)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from simdist.arrays import Array
 from simdist.asynchronous.compute_time import ComputeTime, Constant
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, ArrayError
+from simdist.errors import ArrayError
 from simdist.optim import SGD, Optimizer
 
 __all__ = ["Asked", "Gradient", "Rate", "Worker"]
@@ -88,9 +88,3 @@ class Worker:
         with self.comm.span("update"):
             self.optimizer.step(self.weights, gradient, rate)
         self.done = step + 1
-
-
-def require_least(name: str, value: int, least: int = 0) -> None:
-    """Raise ArgumentError unless the value of this name is at least `least`."""
-    if value < least:
-        raise ArgumentError(f"{name} is {value}; needs at least {least}")

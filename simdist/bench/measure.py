@@ -15,7 +15,7 @@ from simdist.cluster.calibration import calibrated
 from simdist.collectives import formula
 from simdist.comm import Communicator
 from simdist.comm.ping_pong import ping_pong
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import require_least, unknown_name
 
 __all__ = ["Row", "bus_bytes_per_s", "measure_machine", "median_seconds", "rows"]
 
@@ -166,8 +166,7 @@ def bus_bytes_per_s(operation: str, ranks: int, num_bytes: int, seconds: float) 
         UnknownNameError: there is no such collective with a size.
         ArgumentError: there are no ranks.
     """
-    if ranks < 1:
-        raise ArgumentError(f"ranks is {ranks}; needs at least 1")
+    require_least("ranks", ranks, 1)
     share = (ranks - 1) / ranks
     factors = {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0}
     factors |= dict.fromkeys(("reduce_scatter", "all_gather", "all_to_all", "scatter", "gather"), share)

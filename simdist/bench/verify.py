@@ -15,7 +15,7 @@ from simdist.cluster import preset
 from simdist.collectives import Case, Cost, Formula, algorithms
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, WorldUnavailable, unknown_name
+from simdist.errors import ArgumentError, WorldUnavailable, require_least, unknown_name
 from simdist.launch import in_job
 
 __all__ = ["add_arguments", "execute", "table"]
@@ -55,8 +55,7 @@ def execute(args: Namespace) -> int:
     most = args.max_ranks
     if most is None:
         most = 9 if world == "virtual" else (given_ranks(world) or [4])[0]
-    if most < 1:
-        raise ArgumentError(f"--max-ranks is {most}; needs at least 1")
+    require_least("--max-ranks", most, 1)
     counts = args.ranks or range(1, most + 1)
     if min(counts) < 1:
         raise ArgumentError(f"--ranks is {counts}; needs at least 1")

@@ -7,7 +7,7 @@ from typing import Any
 
 from simdist.cli.settings import as_words, given_options
 from simdist.cluster import find_cluster, presets
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 from simdist.launch import command_words
 from simdist.planning import Workbench
 from simdist.training import Config, merged, read_toml
@@ -45,8 +45,7 @@ def given_of(args: argparse.Namespace) -> dict[str, Any]:
 
 def bench_of(args: argparse.Namespace) -> Workbench:
     """The given cluster and number of ranks."""
-    if args.ranks < 1:
-        raise ArgumentError(f"ranks is {args.ranks}; needs at least 1")
+    require_least("ranks", args.ranks, 1)
     return Workbench(find_cluster(args.cluster), args.ranks)
 
 

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from simdist.cli.modelled import add_where, bench_of, command, given_of
 from simdist.cli.settings import add_options
-from simdist.errors import ArgumentError
+from simdist.errors import require_least
 from simdist.planning import details, headline, overview, search
 from simdist.planning import execute as carried_out
 from simdist.planning.space import LONG
@@ -37,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Search, and print the best plans."""
     given, bench = given_of(args), bench_of(args)
-    if args.top < 1:
-        raise ArgumentError(f"top is {args.top}; needs at least 1")
+    require_least("top", args.top, 1)
     if args.picture is not None:
         check_format(args.picture)
     with tqdm(unit=" ways", leave=False, disable=not sys.stderr.isatty()) as bar:

@@ -8,7 +8,7 @@ from typing import Any
 from simdist.cli import plot_shards
 from simdist.cli.plot_runs import draw_runs
 from simdist.collectives.watch import watched
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_least, unknown_name
 from simdist.parallel import pipeline
 from simdist.parallel.pipeline.formulas import formula, has_formula
 from simdist.parallel.pipeline.schedules import FILES, options
@@ -129,8 +129,7 @@ def execute(args: argparse.Namespace) -> int:
             raise ArgumentError(f"plot collective takes an operation and an algorithm, not {words[1:]}")
         out = args.out or Path(f"{words[1]}-{words[2]}-{args.ranks}.png")
         check_format(out)
-        if args.ranks_per_node < 0:
-            raise ArgumentError(f"--ranks-per-node is {args.ranks_per_node}; needs at least 0")
+        require_least("--ranks-per-node", args.ranks_per_node, 0)
         record = watched(words[1], words[2], args.ranks, root=args.root, ranks_per_node=args.ranks_per_node)
         figure = collective_steps(record, width=args.width, steps=args.steps)
     elif words[0] == "schedule":

@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeVar
 
 from simdist.arrays import Partition, partition
 from simdist.cluster import Cluster, Link
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 
 __all__ = ["Case", "Cost", "Formula", "OverNodes", "chunk_each_step", "in_turn", "over_nodes"]
 
@@ -164,15 +164,13 @@ class Case:
                 if value % 1:
                     raise ArgumentError(f"{name} is {value}; needs a whole number")
                 object.__setattr__(self, name, int(value))
-        if self.ranks < 1:
-            raise ArgumentError(f"ranks is {self.ranks}; needs at least 1")
+        require_least("ranks", self.ranks, 1)
         for name in ("rank", "root"):
             if not 0 <= getattr(self, name) < self.ranks:
                 raise ArgumentError(f"{name} {getattr(self, name)} is not one of ranks 0 to {self.ranks - 1}")
         if self.itemsize < 1 or self.num_bytes < 0 or self.num_bytes % self.itemsize:
             raise ArgumentError(f"{self.num_bytes} bytes are no whole number of items of {self.itemsize} bytes")
-        if self.ranks_per_node < 0:
-            raise ArgumentError(f"ranks_per_node is {self.ranks_per_node}; needs at least 0")
+        require_least("ranks_per_node", self.ranks_per_node, 0)
 
     @property
     def per_node(self) -> int:

@@ -6,7 +6,7 @@ rank gets the first segment.
 """
 
 from simdist.arrays import Partition, partition, slices
-from simdist.errors import ArgumentError
+from simdist.errors import require_least
 
 __all__ = ["SEGMENT_BYTES", "piece", "segments"]
 
@@ -22,8 +22,7 @@ def segments(length: int, itemsize: int, segment_bytes: int = SEGMENT_BYTES) -> 
     Raises:
         ArgumentError: segment_bytes is less than 1.
     """
-    if segment_bytes < 1:
-        raise ArgumentError(f"segment_bytes is {segment_bytes}; needs at least 1")
+    require_least("segment_bytes", segment_bytes, 1)
     items = max(1, segment_bytes // itemsize)
     return partition(length, max(1, -(-length // items)))
 

@@ -9,7 +9,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
-from simdist.errors import ArgumentError
+from simdist.errors import require_least
 
 __all__ = ["Prefetcher"]
 
@@ -41,8 +41,7 @@ class Prefetcher(Iterator[T]):
     """
 
     def __init__(self, make: Callable[[int], T], numbers: Iterable[int], depth: int = 2) -> None:
-        if depth < 1:
-            raise ArgumentError(f"depth is {depth}; needs at least 1")
+        require_least("depth", depth, 1)
         self._numbers = iter(numbers)
         self._orders: _Orders = SimpleQueue()
         self._ahead: deque[Future[T]] = deque()

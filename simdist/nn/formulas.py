@@ -6,7 +6,7 @@ E  experts     S  slots of all experts  k  width of its keys, and of its values
 a  width of attention's output, q in most models
 """
 
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_least, unknown_name
 from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.flash import num_flash_pairs
 from simdist.nn.functional.heads import num_pairs
@@ -205,8 +205,7 @@ def megatron_tensor_elements(width: float, context: float, sequences: float, ten
 
     Source: Narayanan et al. 2021, arXiv 2104.04473, sections 3.2 and 4.1.
     """
-    if tensor_parallel < 1:
-        raise ArgumentError(f"tensor_parallel is {tensor_parallel}; needs at least 1")
+    require_least("tensor_parallel", tensor_parallel, 1)
     return 8 * sequences * context * width * (tensor_parallel - 1) / tensor_parallel
 
 

@@ -3,7 +3,7 @@
 import math
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 from simdist.nn.layers import Embedding, Gelu, Layer, Linear, Sequence
 from simdist.nn.model import Model
 
@@ -34,8 +34,7 @@ def mlp(context_bytes: int, embedding_width: int, hidden_width: int, hidden_laye
             f"context_bytes is {context_bytes}, embedding_width {embedding_width}, hidden_width {hidden_width}; "
             "needs at least 1 of each"
         )
-    if hidden_layers < 0:
-        raise ArgumentError(f"hidden_layers is {hidden_layers}; needs at least 0")
+    require_least("hidden_layers", hidden_layers, 0)
     layers: list[Layer] = [Embedding("embedding", _BYTES, embedding_width)]
     width = context_bytes * embedding_width
     for i in range(hidden_layers):

@@ -8,7 +8,7 @@ import numpy as np
 
 from simdist.arrays import Array
 from simdist.arrays.blocks import blocks
-from simdist.errors import ArgumentError, ArrayError
+from simdist.errors import ArrayError, require_least
 from simdist.optim.spans import Spans
 
 __all__ = ["Optimizer"]
@@ -44,8 +44,7 @@ class Optimizer(ABC):
     def __init__(self, like: Array, decay: Iterable[slice] | None = None, start: int = 0) -> None:
         if like.ndim != 1 or like.dtype.kind != "f":
             raise ArrayError(f"weights of shape {like.shape} and dtype {like.dtype}; needs one flat vector of floats")
-        if start < 0:
-            raise ArgumentError(f"start is {start}; needs at least 0")
+        require_least("start", start, 0)
         self.state: dict[str, Array] = {}
         self.num_steps = 0
         self.start = start

@@ -16,7 +16,7 @@ Source: Li et al. 2020, PyTorch Distributed, arXiv 2006.15704, sections 3.2.3 an
 from simdist.arrays import Array
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator, Work
-from simdist.errors import ArgumentError
+from simdist.errors import require_least
 from simdist.nn import Observer, Parameter, Parameters
 
 __all__ = ["BUCKET_BYTES", "Buckets"]
@@ -52,8 +52,7 @@ class Buckets(Observer):
     def __init__(
         self, parameters: Parameters, comm: Communicator, bucket_bytes: int = BUCKET_BYTES, algorithm: str = "auto"
     ) -> None:
-        if bucket_bytes < 1:
-            raise ArgumentError(f"bucket_bytes is {bucket_bytes}; needs at least 1")
+        require_least("bucket_bytes", bucket_bytes, 1)
         self._parameters = parameters
         self._bucket_bytes = bucket_bytes
         self._algorithm = algorithm

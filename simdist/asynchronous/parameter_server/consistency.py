@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from simdist.asynchronous.parameter_server.clocks import Clocks, Push
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 
 __all__ = ["BoundedStaleness", "Consistency", "Synchronous", "asynchronous", "synchronous"]
 
@@ -156,8 +156,7 @@ class Synchronous(Consistency):
     whole_steps = True
 
     def __post_init__(self) -> None:
-        if self.backups < 0:
-            raise ArgumentError(f"backups is {self.backups}; needs at least 0")
+        require_least("backups", self.backups, 0)
 
     @property
     def announces(self) -> bool:

@@ -23,9 +23,9 @@ from simdist.asynchronous.parameter_server.counts import Counts
 from simdist.asynchronous.parameter_server.layout import Layout
 from simdist.asynchronous.parameter_server.server import Server
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
-from simdist.asynchronous.worker import Asked, Rate, require_least
+from simdist.asynchronous.worker import Asked, Rate
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 from simdist.optim import SGD, Optimizer
 
 __all__ = ["Gradient", "ParameterServer", "ServerReport", "WorkerReport", "plain_sgd", "train", "waited_shares"]
@@ -146,7 +146,7 @@ def train(
         ArgumentError, ArrayError, CollectiveMismatch: there are too few ranks, arrays do not fit, or ranks disagree.
         RankFailed: a worker has died, and the rest cannot continue without it.
     """
-    require_least("steps", steps)
+    require_least("steps", steps, 0)
     require_least("checkpoint_every", checkpoint_every, 1)
     setup = server or ParameterServer()
     layout = setup.layout(comm, len(weights))

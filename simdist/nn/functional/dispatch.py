@@ -27,7 +27,7 @@ import numpy as np
 from simdist.arrays import Array, charge, moved
 from simdist.arrays.matmul import vecdot
 from simdist.arrays.working import rounded, widened
-from simdist.errors import ArgumentError
+from simdist.errors import require_least
 
 __all__ = ["Route", "Routes", "assign", "capacity", "combine", "combine_backward", "dispatch", "dispatch_backward"]
 
@@ -43,8 +43,7 @@ def capacity(tokens: int, experts: int, factor: float, top_k: int = 1) -> int:
     Source: Fedus, Zoph, Shazeer 2021, arXiv 2101.03961, equation 3; with two choices and a factor of 1 it is the
     2N / (G E) of Lepikhin et al. 2020, arXiv 2006.16668, section 2.2.
     """
-    if experts < 1:
-        raise ArgumentError(f"experts is {experts}; needs at least 1")
+    require_least("experts", experts, 1)
     return math.ceil(top_k * tokens * factor / experts - 1e-9)  # 11 slots for 10 · 1.1, which is a little above 11
 
 

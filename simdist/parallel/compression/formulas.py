@@ -2,7 +2,7 @@
 
 from math import log2, sqrt
 
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 
 __all__ = ["qsgd_variance", "quantization_ratio"]
 
@@ -21,8 +21,7 @@ def quantization_ratio(levels: int, bits: int = 32) -> float:
 
     Source: Seide et al. 2014, Interspeech (signs); Wen et al. 2017, arXiv 1705.07878 (TernGrad).
     """
-    if levels < 2:
-        raise ArgumentError(f"levels is {levels}; needs at least 2")
+    require_least("levels", levels, 2)
     return bits / log2(levels)
 
 

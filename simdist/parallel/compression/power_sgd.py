@@ -7,7 +7,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge, kind_of, moved
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 from simdist.optim import Spans, largest
 from simdist.parallel.compression.compressor import Compressor
 
@@ -51,8 +51,7 @@ class PowerSGD(Compressor):
     name = "PowerSGD"
 
     def __init__(self, like: Array, matrices: Sequence[Matrix], rank: int = 2) -> None:
-        if rank < 1:
-            raise ArgumentError(f"rank is {rank}; needs at least 1")
+        require_least("rank", rank, 1)
         super().__init__(like)
         self._plans = [_Plan(span, shape, rank) for span, shape in matrices if math.prod(shape)]
         spans = Spans(span for span, _ in matrices)

@@ -5,7 +5,7 @@ import numpy as np
 from simdist.arrays import Array, charge, hold, kind_of
 from simdist.collectives import all_gather, all_to_all
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import require_least
 from simdist.parallel.compression.compressor import Compressor
 
 __all__ = ["Quantized"]
@@ -43,8 +43,7 @@ class Quantized(Compressor):
     name = "8 bits"
 
     def __init__(self, like: Array, block: int = 1024) -> None:
-        if block < 1:
-            raise ArgumentError(f"block is {block}; needs at least 1")
+        require_least("block", block, 1)
         super().__init__(like)
         self.block = block
         self.state = {"residual": np.zeros_like(like)}

@@ -7,7 +7,7 @@ import numpy as np
 from simdist.arrays import Array, partition
 from simdist.collectives import all_to_all
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 from simdist.nn import Shape
 from simdist.nn.layers import Exchange, Load
 from simdist.parallel.even import check_even
@@ -30,8 +30,7 @@ def exchange_elements(tokens: float, width: float, ranks: int, top_k: int = 1, c
 
     Source: Lepikhin et al. 2020, arXiv 2006.16668, section 3.
     """
-    if ranks < 1:
-        raise ArgumentError(f"ranks is {ranks}; needs at least 1")
+    require_least("ranks", ranks, 1)
     return top_k * tokens * capacity_factor * width * (ranks - 1) / ranks
 
 

@@ -23,7 +23,7 @@ from simdist.arrays import Array
 from simdist.collectives import Cost
 from simdist.collectives.buffers import describe
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import require_least
 from simdist.nn import Noise
 from simdist.nn.functional import blockwise
 from simdist.nn.functional.groups import join, split_heads, split_shared
@@ -199,8 +199,7 @@ def ring_attention_cost(ranks: int, num_bytes: int, itemsize: int, *, backward: 
     Raises:
         ArgumentError: there are no ranks.
     """
-    if ranks < 1:
-        raise ArgumentError(f"ranks is {ranks}; needs at least 1")
+    require_least("ranks", ranks, 1)
     last, sum_bytes = ranks - 1, num_bytes // itemsize * max(itemsize, 4)
     if not backward:
         return Cost(last, last, last * num_bytes)

@@ -17,7 +17,7 @@ import numpy as np
 
 from simdist.arrays import Array
 from simdist.collectives import all_to_all
-from simdist.errors import ArgumentError
+from simdist.errors import require_least
 from simdist.nn import Noise
 from simdist.nn.layers import Layer, Weightless
 from simdist.nn.parts import attention_layer
@@ -41,8 +41,7 @@ def ulysses_elements(tokens: float, width: float, ranks: int, kv_width: float | 
 
     Source: Jacobs et al. 2023, arXiv 2309.14509, section 3.2.
     """
-    if ranks < 1:
-        raise ArgumentError(f"ranks is {ranks}; needs at least 1")
+    require_least("ranks", ranks, 1)
     return tokens * (2 * width + 2 * (width if kv_width is None else kv_width)) / ranks
 
 

@@ -19,7 +19,7 @@ PyTorch FSDP, arXiv 2304.11277 (hybrid sharding).
 
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 from simdist.nn import Model
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.memory import rule_bytes
@@ -94,8 +94,7 @@ def paper_elements(weights: float, ranks: int, zero_stage: int, shards: int = 0,
         ArgumentError: as of `paper_bytes`, ranks are no multiple of shards, or micro_batches is less than 1.
     """
     _check(ranks, zero_stage)
-    if micro_batches < 1:
-        raise ArgumentError(f"micro_batches is {micro_batches}; needs at least 1")
+    require_least("micro_batches", micro_batches, 1)
     check_shards(ranks, shards)
     holders = shards or ranks
     copies = ranks // holders
