@@ -170,9 +170,8 @@ class MpiMemory:
         if self._neighbours is None:
             self._neighbours = group.mpi.Split(group.nodes[group.rank], group.rank)
             group.memory_ends.append(self._neighbours.Free)
-        there = (
-            room() if self._is_first() else Room(0, 0)
-        )  # read by one rank only: readings at different times may differ
+        # Read by one rank only: readings at different times may differ.
+        there = room() if self._is_first() else Room(0, 0)
         mine, every = np.array([num_bytes, self.windows.num_bytes, *there], np.float64), np.empty(4)
         self._neighbours.Allreduce(mine, every)
         more, promised, free, total = every.tolist()

@@ -123,7 +123,7 @@ class MpiMessages(Communicator):
             raise self.failure(error, "recv", x, src, tag) from None
         finally:
             line.waiting = None
-        return self.received("recv", start_s, x, status)
+        return self.received(start_s, x, status)
 
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
         """See Communicator."""
@@ -256,11 +256,11 @@ class MpiMessages(Communicator):
             me, stream, peer = recorder.rank, self.stream_name, self.ranks[peer]
             recorder.rows.append((me, stream, name, start_s, end_s, num_bytes, peer, tag, self.context, -1, ""))
 
-    def received(self, what: str, start_s: float, x: Array, status: Any) -> Status:
+    def received(self, start_s: float, x: Array, status: Any) -> Status:
         """Record a receive that is complete now, and return its status."""
         src, tag, num_bytes = status.Get_source(), status.Get_tag(), status.Get_count(_BYTE)
         if num_bytes > x.nbytes:  # Open MPI silently truncates a message that a rank sends to itself
-            raise self.too_long(what, x, src)
+            raise self.too_long("recv", x, src)
         self.note("recv", start_s, num_bytes, src, tag)
         return Status(src, tag, num_bytes)
 

@@ -66,5 +66,5 @@ class Receiving(Request):
         self._comm.guard.open.discard(self)
         if self._done is None:
             status = self._comm.finish("recv", self._request, self._x, self._src, self._tag)
-            self._done = self._comm.received("recv", self._start_s, self._x, status)
+            self._done = self._comm.received(self._start_s, self._x, status)
         return self._done

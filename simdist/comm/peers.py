@@ -57,9 +57,8 @@ class Peers(ABC):
     def __init__(self, comm: "Communicator") -> None:
         self.comm = comm
         self._spare: dict[Any, Array] = {}
-        self._ahead: tuple[int, Views] | None = (
-            None  # the number of the meeting at which something was shown ahead, and its views
-        )
+        # The number of the meeting at which something was shown ahead, and its views.
+        self._ahead: tuple[int, Views] | None = None
 
     @abstractmethod
     def meet(self) -> None:
