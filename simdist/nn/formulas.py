@@ -79,10 +79,8 @@ def _attention_weights(shape: Shape) -> int:
 
 def num_active_parameters(shape: Shape) -> int:
     """The number of parameters used by each token: of a block's experts top_k. Mixtral 8x7B: 12.9 of 46.7 billion."""
-    idle = shape.experts - shape.top_k if shape.experts else 0
-    return num_parameters(shape) - (shape.layers - shape.dense_layers) * idle * _perceptron_parameters(
-        shape, shape.ffn_features
-    )
+    idle = (shape.layers - shape.dense_layers) * (shape.experts - shape.top_k) if shape.experts else 0
+    return num_parameters(shape) - idle * _perceptron_parameters(shape, shape.ffn_features)
 
 
 def _perceptron_parameters(shape: Shape, f: int) -> int:

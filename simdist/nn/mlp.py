@@ -40,9 +40,8 @@ def mlp(context_bytes: int, embedding_width: int, hidden_width: int, hidden_laye
     for i in range(hidden_layers):
         layers += [Linear(f"hidden{i}", width, hidden_width, std=math.sqrt(2 / width)), Gelu()]
         width = hidden_width
-    layers.append(
-        Linear("logits", width, _BYTES, std=0.1 / math.sqrt(width))
-    )  # small, so that all bytes are about equally likely at first
+    # The weights are small, so that all bytes are about equally likely at first.
+    layers.append(Linear("logits", width, _BYTES, std=0.1 / math.sqrt(width)))
     return Model(Sequence(layers), _next_byte)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_least, unknown_name
 from simdist.nn.functional.rotary import ROPE_BASE
 
 __all__ = ["BLOCKS", "RECOMPUTATIONS", "Shape"]
@@ -97,10 +97,10 @@ class Shape:
 
     def __post_init__(self) -> None:
         for name, least in (("layers", 0), ("width", 1), ("heads", 1), ("context", 1), ("vocabulary", 1)):
-            if getattr(self, name) < least:
-                raise ArgumentError(f"{name} is {getattr(self, name)}; needs at least {least}")
-        if self.head_width is not None and self.head_width < 1:
-            raise ArgumentError(f"head_width is {self.head_width}; needs at least 1")
+            require_least(name, getattr(self, name), least)
+        for name in ("head_width", "kv_latent_width", "query_latent_width", "rope_width", "ffn_width"):
+            if getattr(self, name) is not None:
+                require_least(name, getattr(self, name), 1)
         if self.head_width is None and self.width % self.heads:
             raise ArgumentError(f"width is {self.width} and heads is {self.heads}; needs a multiple of the heads")
         if self.experts < 0 or (self.experts and not 1 <= self.top_k <= self.experts):
@@ -124,8 +124,6 @@ class Shape:
             raise unknown_name("recomputation", self.recompute, RECOMPUTATIONS)
         if self.block not in BLOCKS:
             raise unknown_name("block", self.block, BLOCKS)
-        if self.ffn_width is not None and self.ffn_width < 1:
-            raise ArgumentError(f"ffn_width is {self.ffn_width}; needs at least 1")
         self._check_latent()
         if self.is_llama and (self.rotary_features % 2 or not self.rotary_features):
             told = f"width is {self.width} and heads is {self.heads}"
@@ -137,14 +135,11 @@ class Shape:
             )
 
     def _check_latent(self) -> None:
-        """Raise ArgumentError if there is latent attention, and other settings do not go with it."""
-        given = {name: getattr(self, name) for name in ("kv_latent_width", "query_latent_width", "rope_width")}
-        for name, value in given.items():
-            if value is not None and value < 1:
-                raise ArgumentError(f"{name} is {value}; needs at least 1")
-            if value is not None and self.kv_latent_width is None:
-                raise ArgumentError(f"{name} is {value}, and there is no kv_latent_width; needs both")
+        """Raise ArgumentError unless other settings go with latent attention, or with its absence."""
         if self.kv_latent_width is None:
+            for name in ("query_latent_width", "rope_width"):
+                if getattr(self, name) is not None:
+                    raise ArgumentError(f"{name} is {getattr(self, name)}, and there is no kv_latent_width; needs both")
             return
         others = {"kv_heads": self.num_kv_heads != self.heads, "qkv_bias": self.qkv_bias, "qk_norm": self.qk_norm}
         for name in (name for name, wrong in others.items() if wrong):

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
 from simdist.arrays import Array, charge
 from simdist.arrays.qkv import split_groups
 from simdist.nn import functional as f
@@ -79,7 +77,6 @@ class QKNorm(Layer):
 
 def _copied(x: Array) -> Array:
     """A contiguous copy."""
-    y = np.empty_like(x, shape=x.shape)
-    y[...] = x
+    y: Array = x.copy()
     charge(0, 2 * x.nbytes)
     return y

@@ -2,8 +2,6 @@
 
 import json
 
-import numpy as np
-
 from simdist.arrays import Array, partition
 from simdist.collectives import all_to_all
 from simdist.comm import Communicator
@@ -130,6 +128,5 @@ class AllToAllExchange(Exchange):
 
 def _turned(x: Array) -> Array:
     """A contiguous copy with the first two axes swapped."""
-    y = np.empty_like(x, shape=(x.shape[1], x.shape[0], *x.shape[2:]))
-    y[...] = x.swapaxes(0, 1)
+    y: Array = x.swapaxes(0, 1).copy()
     return y

@@ -13,8 +13,6 @@ Source: Jacobs et al. 2023, DeepSpeed-Ulysses, arXiv 2309.14509.
 
 from typing import Any
 
-import numpy as np
-
 from simdist.arrays import Array
 from simdist.collectives import all_to_all
 from simdist.errors import require_least
@@ -118,8 +116,7 @@ class UlyssesAttention(Weightless):
         p, (n, t, width) = self.split.comm.size, x.shape
         if p == 1:
             return x
-        parts = np.empty_like(x, shape=(p, n, t, width // p))
-        parts[...] = x.reshape(n, t, p, width // p).transpose(2, 0, 1, 3)
+        parts = x.reshape(n, t, p, width // p).transpose(2, 0, 1, 3).copy()
         return self.split.joined(all_to_all(parts, self.split.comm, self.algorithm))
 
     def _to_tokens(self, x: Array) -> Array:
@@ -128,6 +125,4 @@ class UlyssesAttention(Weightless):
         if p == 1:
             return x
         parts = all_to_all(self.split.parted(x), self.split.comm, self.algorithm)
-        y = np.empty_like(x, shape=(n, count // p, p, width))
-        y[...] = parts.transpose(1, 2, 0, 3)
-        return y.reshape(n, count // p, p * width)
+        return parts.transpose(1, 2, 0, 3).reshape(n, count // p, p * width)
