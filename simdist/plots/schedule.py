@@ -27,7 +27,6 @@ from simdist.plots import style
 from simdist.plots.arrows import Point, draw_arrows
 from simdist.trace import Span, Trace
 from simdist.trace.kind import kind
-from simdist.trace.match import match
 
 __all__ = ["pipeline_schedule"]
 
@@ -210,9 +209,7 @@ def _arrows(ax: Axes, run: _Run, scale: _Scale) -> list[str]:
         x0, x1 = ((at - run.origin) / scale.length for at in (send.start_s, max(recv.end_s, send.end_s)))
         return (x0, send.rank + side), (x1, recv.rank - side)
 
-    spans = run.trace.spans
-    messages = [(spans[i], spans[j]) for i, j in match(spans)]
-    return draw_arrows(ax, messages, ends, colour=style.ACCENT, head=2.5)
+    return draw_arrows(ax, run.trace.messages(), ends, colour=style.ACCENT, head=2.5)
 
 
 # -- memory -------------------------------------------------------------------------------------------

@@ -24,9 +24,8 @@ def match(spans: Sequence[Span]) -> list[tuple[int, int]]:
             channels[s.peer, s.rank, s.context, s.tag][1].append(i)
 
     def begun(i: int) -> tuple[float, float]:
-        return spans[i].start_s, spans[
-            i
-        ].end_s  # of those begun at the same moment, the first to end usually was posted first
+        # Of those begun at the same moment, the first to end usually was posted first.
+        return spans[i].start_s, spans[i].end_s
 
     pairs: list[tuple[int, int]] = []
     for sends, receives in channels.values():
