@@ -44,19 +44,23 @@ class AdamW(Moments):
         super().__init__(like, betas=betas, epsilon=epsilon, weight_decay=weight_decay, decay=decay, start=start)
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
-        keep = 1 - rate * self.weight_decay
         step = kernel("adamw", "adamw", weights)
         if step is not None:
-            given = self.betas, self.epsilon, self.num_steps, rate, keep, scale
+            given = self.betas, self.epsilon, self.num_steps, rate, 1 - rate * self.weight_decay, scale
             step(weights, self.state["m"], self.state["v"], gradient, *given, moved(self._decay_edges, weights))
             return
         for block in self._blocks:
             w, m, v = weights[block], self.state["m"][block], self.state["v"][block]
             g, spare = self._read(gradient, block, scale), self._spare[0][: len(w)]
-            self._update_moments(m, v, g, spare)
-            self._write_direction(m, v, rate, out=spare)
-            if keep != 1:
-                for part in self._decayed(block):
-                    np.multiply(w[part], keep, out=w[part])
-            np.subtract(w, spare, out=w)
+            self._move(w, m, v, g, spare, rate, block)
         charge(13 * weights.size, 6 * weights.nbytes + gradient.nbytes)
+
+    def _move(self, w: Array, m: Array, v: Array, g: Array, spare: Array, rate: float, block: slice) -> None:
+        """A step of the weights of a block, with their m and v; `spare` is working space of their shape."""
+        self._update_moments(m, v, g, spare)
+        self._write_direction(m, v, rate, out=spare)
+        keep = 1 - rate * self.weight_decay
+        if keep != 1:
+            for part in self._decayed(block):
+                np.multiply(w[part], keep, out=w[part])
+        np.subtract(w, spare, out=w)

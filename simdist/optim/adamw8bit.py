@@ -6,15 +6,15 @@ import numpy as np
 
 from simdist.arrays import Array, charge, kind_of
 from simdist.errors import require_least
+from simdist.optim.adamw import AdamW
 from simdist.optim.dynamic_code import DynamicCode, dynamic_code
-from simdist.optim.moments import Moments
 
 __all__ = ["AdamW8bit"]
 
 _ROWS_BYTES = 1 << 16  # of one array at a time, so that all arrays of a step fit into a core's cache
 
 
-class AdamW8bit(Moments):
+class AdamW8bit(AdamW):
     """AdamW that keeps m and v as one byte per item, with one scale per block, the largest absolute value.
 
         whole     |------ block ------|------ block ------|------ block ------|---
@@ -69,17 +69,11 @@ class AdamW8bit(Moments):
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
         charge(19 * weights.size, 2 * weights.nbytes + gradient.nbytes + 4 * weights.size)
-        keep = 1 - rate * self.weight_decay
         for items, blocks in self._groups():
             w, spare = weights[items], np.empty_like(weights, shape=items.stop - items.start)
             m, v = self._decode("m", items, blocks), self._decode("v", items, blocks)
             g = np.multiply(gradient[items], scale, dtype=weights.dtype)
-            self._update_moments(m, v, g, spare)
-            self._write_direction(m, v, rate, out=spare)
-            if keep != 1:
-                for part in self._decayed(items):
-                    np.multiply(w[part], keep, out=w[part])
-            np.subtract(w, spare, out=w)
+            self._move(w, m, v, g, spare, rate, items)
             self._encode("m", m, items, blocks)
             self._encode("v", v, items, blocks)
 
