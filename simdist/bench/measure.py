@@ -89,9 +89,8 @@ def rows(
         where: "mpi" measures; "virtual" does not.
         cluster: the machine that predictions and formulas assume.
     """
-    lengths = [-(-size // 4) for size in sizes]
-    if operation == "all_to_all":
-        lengths = [-(-length // ranks) for length in lengths]
+    unit_bytes = 4 * ranks if operation == "all_to_all" else 4  # an item, or one in each row
+    lengths = [-(-size // unit_bytes) for size in sizes]
     measured = None
     if where == "mpi":
         found = per_rank(_time, ranks, (operation, names, lengths, repeats, False), "mpi", record=False, check=False)
@@ -100,18 +99,24 @@ def rows(
         measured = median_seconds(found)
     arguments = operation, names, lengths, 1, True
     predicted = median_seconds(per_rank(_time, ranks, arguments, "virtual", cluster=cluster, record=False, check=False))
-    return [
-        _row(operation, name, ranks, 4 * length * (ranks if operation == "all_to_all" else 1), cluster, seconds)
-        for i, length in enumerate(lengths)
-        for j, name in enumerate(names)
-        for seconds in [(None if measured is None else float(measured[i, j]), float(predicted[i, j]))]
-    ]
+    table = []
+    for i, length in enumerate(lengths):
+        for j, name in enumerate(names):
+            measured_s = None if measured is None else float(measured[i, j])
+            row = _row(operation, name, ranks, unit_bytes * length, cluster, measured_s, float(predicted[i, j]))
+            table.append(row)
+    return table
 
 
 def _row(
-    operation: str, name: str, ranks: int, num_bytes: int, cluster: Cluster, seconds: tuple[float | None, float]
+    operation: str,
+    name: str,
+    ranks: int,
+    num_bytes: int,
+    cluster: Cluster,
+    measured_s: float | None,
+    predicted_s: float,
 ) -> Row:
-    measured_s, predicted_s = seconds
     per_node = cluster.devices_per_node if ranks > cluster.devices_per_node else 0
     options = {"itemsize": 4, "ranks_per_node": per_node, "one_memory": cluster.one_memory}
     case = formula(operation, name, ranks=ranks, num_bytes=num_bytes, **options)

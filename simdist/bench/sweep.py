@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("operation", nargs="?", default="all_reduce", help="all_reduce, broadcast, … (all_reduce)")
     add("--ranks", type=int, nargs="+", metavar="P", help="numbers of ranks (2 4; under mpirun all)")
-    add("--sizes", type=_size, nargs="+", default=_SIZES, metavar="BYTES", help="such as 512 64K 4M 1e8 (1K to 4M)")
+    add("--sizes", type=_size, nargs="+", metavar="BYTES", help="such as 512 64K 4M 1e8 (1K to 4M)")
     add("--algorithms", nargs="+", metavar="NAME", help="which algorithms (all)")
     add("--world", choices=["mpi", "virtual"], default="mpi", help="mpi measures; virtual predicts only (mpi)")
     machine = f"machine to predict for: {_MEASURED}, by ping-pong (mpi); {', '.join(presets())} (this-machine); a .toml"
@@ -83,7 +83,7 @@ def execute(args: Namespace) -> int:
         cluster = known or measure_machine(ranks)
         model = cluster or preset("this-machine")
         names = args.algorithms or algorithms(args.operation, ranks)
-        table = rows(args.operation, names, ranks, args.sizes, args.world, model, args.repeats)
+        table = rows(args.operation, names, ranks, args.sizes or _SIZES, args.world, model, args.repeats)
         if cluster is not None and table is not None:  # otherwise rank 0 of this job prints
             print(_report(table, cluster), end="\n\n", flush=True)
             written.append(_as_json(table, cluster))
@@ -118,7 +118,7 @@ def _tune(args: Namespace) -> int:
     if min(counts) < 2:
         raise ArgumentError(f"--ranks {counts}: tuning needs at least 2")
     path = args.out or Tuned.path()
-    table = tune(counts, args.sizes if args.sizes is not _SIZES else SIZES)
+    table = tune(counts, args.sizes or SIZES)
     table.save(path)
     for (operation, ranks), picks in sorted(table.picks.items()):
         told = [f"{size(a.num_bytes)} {a.shared}{'' if a.own == a.shared else f' ({a.own})'}" for a in picks]

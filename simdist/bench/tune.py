@@ -29,10 +29,8 @@ def tune(ranks: Sequence[int], sizes: Sequence[int] = SIZES, budget_s: float = 0
     """
     picks: dict[tuple[str, int], tuple[Pick, ...]] = {}
     for p in ranks:
-        found = run(_measure, p, world="mpi", args=(sizes, budget_s), record=False, check=False, timeout_s=120).results[
-            0
-        ]
-        for operation, medians in found.items():
+        measured = run(_measure, p, world="mpi", args=(sizes, budget_s), record=False, check=False, timeout_s=120)
+        for operation, medians in measured.results[0].items():
             picks[operation, p] = tuple(Pick(size, *_fastest(operation, of)) for size, of in medians.items())
     return Tuned(picks)
 
@@ -55,13 +53,11 @@ def _measure(comm: Communicator, sizes: Sequence[int], budget_s: float) -> dict[
 
 def _fastest(operation: str, medians: dict[str, float]) -> tuple[str, str]:
     """The names for arrays in shared memory, and in private memory."""
-    by_messages = {
-        name: s for name, s in medians.items() if not name.endswith(OWN) and find(operation, name).by_messages
-    }
-    best = min(by_messages, key=by_messages.__getitem__)
+    by_messages = [name for name in medians if not name.endswith(OWN) and find(operation, name).by_messages]
+    best = min(by_messages, key=medians.__getitem__)
 
     def pick(direct: str) -> str:
-        better = direct in medians and medians[direct] <= _ENOUGH * by_messages[best]
+        better = direct in medians and medians[direct] <= _ENOUGH * medians[best]
         return "direct" if better else best
 
     return pick("direct"), pick("direct" + OWN)

@@ -38,9 +38,8 @@ def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer, cl
     if trainer.remembered:
         start_s, end_s = trainer.remembered[0][0], trainer.remembered[-1][1]
         figures["memory"] = plots.memory(trainer.ledger.moments, start_s=start_s, end_s=end_s)
-    if any(
-        0 < sum(routed.asked) < inf for routed in routes(trace).values()
-    ):  # phantoms are not routed to particular experts
+    # Phantoms are not routed to particular experts.
+    if any(0 < sum(routed.asked) < inf for routed in routes(trace).values()):
         figures["experts"] = plots.expert_load(trace)
     if went:
         name = went[0].schedule.name

@@ -14,7 +14,6 @@ from simdist.comm.ping_pong import ping_pong
 from simdist.environment import num_cores
 from simdist.launch import command_words
 from simdist.parallel.precision import precision
-from simdist.trace import Trace
 from simdist.training import Config, Interrupts, Progress, Report, RunFolder, Trainer, history, report, table
 from simdist.training.asynchronous.methods import ASYNCHRONOUS
 from simdist.training.asynchronous.report import report as asynchronous_report
@@ -128,17 +127,17 @@ class Session:
                 cluster = cluster.with_(devices_per_node=comm.nodes.most)
             kept = precision(config.precision)
             peak_flops_per_s = matmul_flops_per_s(comm, comm.device.factor_dtype(kept.dtype, kept.master_dtype))
-        if folder:
+        if folder and trace is not None:
             from simdist.cli.pictures import draw
 
             lines, _ = history(folder.path, trainer.done)
-            told = report(trainer, lines[-1], trace or Trace([], 1), cluster, peak_flops_per_s, took)
+            told = report(trainer, lines[-1], trace, cluster, peak_flops_per_s, took)
             self._add_circumstances(told, comm)
             if self.cluster:
                 told.summary.append(_room(peaks, self.cluster))
-            folder.write_end(told, trace or Trace([], 1))
+            folder.write_end(told, trace)
             with folder.writing():
-                draw(folder.path, lines, trace or Trace([], 1), trainer, cluster)
+                draw(folder.path, lines, trace, trainer, cluster)
             _say(folder, told, samples)
 
     def _add_circumstances(self, told: Report, comm: Communicator) -> None:

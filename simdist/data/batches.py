@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from simdist.arrays import partition
 from simdist.data.corpus import Bytes, Split
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_least, unknown_name
 
 __all__ = ["ORDERS", "Batches", "Part"]
 
@@ -66,8 +66,7 @@ class Batches:
         if self.order not in ORDERS:
             raise unknown_name("order", self.order, ORDERS)
         for name, least in (("global_batch_size", 1), ("seed", 0), ("stride", 1)):
-            if getattr(self, name) < least:
-                raise ArgumentError(f"{name} is {getattr(self, name)}; needs at least {least}")
+            require_least(name, getattr(self, name), least)
         if self.seed >= 1 << 63:  # NumPy would round it to a float
             raise ArgumentError(f"seed is {self.seed}; needs less than 2**63")
 
@@ -76,8 +75,8 @@ class Batches:
         size = self.global_batch_size
         if self.order == "passes":
             count = self.split.num_every(self.stride)
-            turn, i = divmod(step, -(-count // size))
-            return self.split.every(self.stride, _shuffled(self.seed, turn, count)[i * size : (i + 1) * size])
+            epoch, i = divmod(step, -(-count // size))
+            return self.split.every(self.stride, _shuffled(self.seed, epoch, count)[i * size : (i + 1) * size])
         # The counter's last word is the step; one batch takes far fewer than the 2**192 draws below it.
         generator = np.random.Generator(np.random.Philox(key=[self.seed, 0], counter=[0, 0, 0, step]))
         return generator.integers(self.split.num_windows, size=size)
@@ -101,6 +100,6 @@ class Batches:
 
 
 @lru_cache(maxsize=1)
-def _shuffled(seed: int, turn: int, count: int) -> npt.NDArray[np.int64]:
+def _shuffled(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
     """0 … count-1 in the order of this epoch."""
-    return np.random.Generator(np.random.Philox(key=[seed, 1], counter=[0, 0, 0, turn])).permutation(count)
+    return np.random.Generator(np.random.Philox(key=[seed, 1], counter=[0, 0, 0, epoch])).permutation(count)

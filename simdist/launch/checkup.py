@@ -71,8 +71,8 @@ def _python() -> Finding:
 
 def _machine() -> Finding:
     memory, cores = available_bytes(), num_cores()
-    room = "" if memory is None else f", {memory / 1e9:.1f} GB of memory free"
-    return Finding("machine", f"{cores} core{'s' if cores > 1 else ''} for this process{room}")
+    free = "" if memory is None else f", {memory / 1e9:.1f} GB of memory free"
+    return Finding("machine", f"{cores} core{'s' if cores > 1 else ''} for this process{free}")
 
 
 def _count(comm: Communicator, device: str) -> tuple[list[int], str]:

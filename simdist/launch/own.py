@@ -35,9 +35,8 @@ def share_program() -> None:
         program = str(Path(file).resolve())
     else:
         return
-    if (
-        program not in _SIMDIST and Path(program).name not in _SIMDIST
-    ):  # on a rank, which is simdist, the variable stays as it is
+    # On a rank, which is simdist, the variable stays as it is.
+    if program not in _SIMDIST and Path(program).name not in _SIMDIST:
         os.environ[_PROGRAM] = program
 
 

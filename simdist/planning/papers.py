@@ -72,10 +72,8 @@ def _sending_s(job: Job, part: Part) -> float:
 def _sharing_s(job: Job) -> float:
     """2 all-reduces forward and 2 backward, each of 2bsh (t-1)/t numbers; forward twice with full recomputation."""
     config, tp = job.config, job.group("tp")
-    t, num_bytes = (
-        len(tp.ranks),
-        job.windows * config.micro_batches * config.context_bytes * config.width * job.itemsize,
-    )
+    t = len(tp.ranks)
+    num_bytes = job.windows * config.micro_batches * config.context_bytes * config.width * job.itemsize
     all_reduces = (6 if config.recompute == "full" else 4) * config.layers / job.sizes["pp"]
     seconds: float = all_reduces * 2 * num_bytes * (t - 1) / t / tp.link.bytes_per_s
     return seconds

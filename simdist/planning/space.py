@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from simdist.cluster import Cluster
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 from simdist.nn.shape import RECOMPUTATIONS
 from simdist.planning.job import check_known
 from simdist.training.config import Config
@@ -50,8 +50,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
     """
     check_known(given := sized(given))
     for name, least in _LEAST.items():
-        if given.get(name, least) < least:
-            raise ArgumentError(f"{name} is {given[name]}; needs at least {least}")
+        require_least(name, given.get(name, least), least)
     fixed = {name: value for name, value in given.items() if (name, value) not in _IDLE}
     fixed |= {"device": "phantom"}
     reasons: dict[str, None] = {}

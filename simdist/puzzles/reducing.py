@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array, partition
-from simdist.cluster import Cluster, Device, Link
+from simdist.cluster import Link
 from simdist.puzzles.exchange import (
     bounded,
     busiest_bytes,
@@ -19,7 +19,7 @@ from simdist.puzzles.exchange import (
     right,
 )
 from simdist.puzzles.puzzle import judges
-from simdist.puzzles.trial import SECOND, STEPS
+from simdist.puzzles.trial import PLAIN, SECOND, STEPS
 from simdist.puzzles.verdict import Finding
 
 __all__: list[str] = []
@@ -135,14 +135,7 @@ def _short(answer: Any) -> Iterator[Finding]:
 
 
 _PER_NODE = 4
-_TWO_NODES = Cluster(
-    "two nodes",
-    Device("at once", 1e18, 1e18, 1e18),
-    inside=Link(1e-9, 16 * SECOND),
-    between=Link(1e-9, SECOND),
-    devices_per_node=_PER_NODE,
-    eager_bytes=0,
-)
+_TWO_NODES = PLAIN.with_(name="two nodes", inside=Link(1e-9, 16 * SECOND), devices_per_node=_PER_NODE)
 
 
 @judges(
