@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 from simdist.training.asynchronous.pace import Cost
@@ -11,7 +12,7 @@ from simdist.training.config import Config
 from simdist.training.models import build
 from simdist.training.trainer import Line
 
-__all__ = ["Costs", "Log", "Stretch", "Tally"]
+__all__ = ["Costs", "Log", "Stretch"]
 
 
 class Costs(NamedTuple):
@@ -48,8 +49,9 @@ class Stretch(NamedTuple):
         return self.before_s + time_s - self.start_s
 
 
-class Tally:
-    """Sums over the steps between two lines of the log.
+@dataclass
+class _LineTally:
+    """Sums over the steps between two lines of the log. A checkpoint keeps them in this order.
 
     Attributes:
         loss, targets: their losses, summed over the bytes that they predicted, and how many bytes these are.
@@ -57,15 +59,14 @@ class Tally:
         sent_bytes, steps, communication_s: of the steps whose cost is known.
     """
 
-    def __init__(self, numbers: Iterable[float] = (0.0, 0, 0.0, 0, 0, 0.0)) -> None:
-        self.loss, self.targets, self.last_s, self.sent_bytes, self.steps, self.communication_s = numbers
+    loss: float = 0.0
+    targets: float = 0
+    last_s: float = 0.0
+    sent_bytes: float = 0
+    steps: float = 0
+    communication_s: float = 0.0
 
-    @property
-    def numbers(self) -> list[float]:
-        """All of them, in order."""
-        return [self.loss, self.targets, self.last_s, self.sent_bytes, self.steps, self.communication_s]
-
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "_LineTally") -> None:
         """Add those of other steps."""
         self.loss += other.loss
         self.targets += other.targets
@@ -114,12 +115,12 @@ class Log:
         self._windows = windows
         self._num_workers = num_workers
         self._marks = marks
-        self._tallies: dict[int, Tally] = {}
+        self._tallies: dict[int, _LineTally] = {}
         self.logged_s = logged_s
         self._targets_per_window = build(config).targets_per_window
         self._norm = math.nan
         for mark, numbers in tallies:
-            self._tally(mark - 1).add(Tally(numbers))
+            self._tally(mark - 1).add(_LineTally(*numbers))
 
     def add(self, stretch: Stretch, parts: Mapping[int, tuple[Doing, Costs]]) -> None:
         """Add what the workers, by their numbers, did in a stretch."""
@@ -131,9 +132,9 @@ class Log:
                 self._tally(cost.step).add_cost(cost, stretch.seconds(cost.end_s))
         self._norm = next((costs.norm for _, costs in parts.values()), math.nan)
 
-    def _tally(self, step: int) -> Tally:
+    def _tally(self, step: int) -> _LineTally:
         mark = self._marks[min(bisect_right(self._marks, step), len(self._marks) - 1)]  # the first line after it
-        return self._tallies.setdefault(mark, Tally())
+        return self._tallies.setdefault(mark, _LineTally())
 
     def line(self, mark: int, validation_loss: float) -> Line:
         """The log's next line: the losses of all workers in the steps since the line before, and what these cost.
@@ -141,7 +142,7 @@ class Log:
         Its time is from when the last worker reached the mark before until the last worker reached this one; bytes
         are a worker's mean.
         """
-        tally = self._tallies.pop(mark, Tally())
+        tally = self._tallies.pop(mark, _LineTally())
         now_s = max(self.logged_s, tally.last_s)
         took_s, self.logged_s = now_s - self.logged_s, now_s
         busy_s = tally.communication_s / self._num_workers
@@ -159,4 +160,4 @@ class Log:
 
     def tallies(self) -> list[tuple[int, list[float]]]:
         """The sums over the steps since the last line, by mark."""
-        return [(mark, self._tallies[mark].numbers) for mark in sorted(self._tallies)]
+        return [(mark, list(astuple(tally))) for mark, tally in sorted(self._tallies.items())]
