@@ -60,15 +60,14 @@ def _predicted(trace: Trace, spans: list[Span], direct: Mapping[Call, int], comm
     total = 0
     for outer in last_step(trace):
         for call in direct:
-            if call.is_on(outer):
-                own = [
-                    s
-                    for s in spans
-                    if s.stream == outer.stream and outer.start_s <= s.start_s <= s.end_s <= outer.end_s
-                    if s.end_s > outer.start_s  # and is not the end of the one before
-                ]
-                if own:
-                    staged = "posted" in own[0].detail
-                    cost = find(*call[:2]).cost(case_of(call, comm, itemsize), staged=staged)
-                    total += cost.read_bytes + cost.written_bytes
+            first = next((s for s in spans if _is_inside(s, outer)), None) if call.is_on(outer) else None
+            if first is not None:
+                cost = find(*call[:2]).cost(case_of(call, comm, itemsize), staged="posted" in first.detail)
+                total += cost.read_bytes + cost.written_bytes
     return total
+
+
+def _is_inside(s: Span, outer: Span) -> bool:
+    """Whether it is a part of this collective, and not the end of the one before."""
+    inside = outer.start_s <= s.start_s <= s.end_s <= outer.end_s
+    return inside and s.stream == outer.stream and s.end_s > outer.start_s

@@ -94,13 +94,8 @@ class Passes:
 
 def forwards(schedule: Schedule, micro_batches: int) -> Schedule:
     """The forwards of a schedule's first micro-batches."""
-    rows = [
-        [
-            part
-            for action in row
-            for part in action.parts
-            if isinstance(part, Forward) and part.micro_batch < micro_batches
-        ]
-        for row in schedule.rows
-    ]
+    rows = []
+    for row in schedule.rows:
+        parts = [part for action in row for part in action.parts]
+        rows.append([part for part in parts if isinstance(part, Forward) and part.micro_batch < micro_batches])
     return Schedule(f"{schedule.name}, forward", rows, schedule.placement, micro_batches)
