@@ -59,7 +59,7 @@ _DGX_H100 = Host(64 * _GB, 76.8 * _GB, 6 * _GB)
 _GRACE = Host(225 * _GB, 256 * _GB, 6 * _GB)
 
 _PRESETS = {
-    # A core of an ordinary computer and messages through its memory, in round figures; `calibrate` measures.
+    # A core of an ordinary computer and messages through its memory, in round figures; `calibrated` measures.
     "this-machine": Cluster(
         name="this-machine",
         device=Device("one core", 5e10, 1.2e10, 4e9),

@@ -1,4 +1,4 @@
-"""Ping-pong: measures messages between ranks and reductions in memory, the input of `calibrate`."""
+"""Ping-pong: measures messages between ranks and reductions in memory, the input of `calibrated`."""
 
 from collections.abc import Sequence
 from statistics import median
