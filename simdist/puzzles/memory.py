@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from simdist.puzzles.exchange import bounded, busiest_bytes, compare
 from simdist.puzzles.puzzle import judges
+from simdist.puzzles.runs import bounded, busiest_bytes, compare
 from simdist.puzzles.trial import Failed, call, trial
 from simdist.puzzles.verdict import Finding, at_most
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.puzzles.exchange import bounded, busiest_bytes, busiest_messages, carried, elapsed, exchanged, ones, right
 from simdist.puzzles.puzzle import judges
+from simdist.puzzles.runs import bounded, busiest_bytes, busiest_messages, carried, elapsed, exchanged, ones, right
 from simdist.puzzles.trial import SECOND
 from simdist.puzzles.verdict import Finding
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from simdist.arrays import Array, partition
 from simdist.cluster import Link
-from simdist.puzzles.exchange import (
+from simdist.puzzles.puzzle import judges
+from simdist.puzzles.runs import (
     bounded,
     busiest_bytes,
     busiest_messages,
@@ -18,7 +19,6 @@ from simdist.puzzles.exchange import (
     ones,
     right,
 )
-from simdist.puzzles.puzzle import judges
 from simdist.puzzles.trial import PLAIN, SECOND, STEPS
 from simdist.puzzles.verdict import Finding
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from simdist.arrays import Array, partition
 from simdist.launch import Run
-from simdist.puzzles.exchange import bounded, busiest_bytes
 from simdist.puzzles.puzzle import judges
+from simdist.puzzles.runs import bounded, busiest_bytes
 from simdist.puzzles.trial import Failed, trial
 from simdist.puzzles.verdict import Finding
 from simdist.trace.kind import COLLECTIVES

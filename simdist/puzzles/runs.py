@@ -1,4 +1,4 @@
-"""Exchange: run an answer that moves arrays on several numbers of ranks, and count its messages."""
+"""Runs: an answer that moves arrays, run on several numbers of ranks, and its messages counted."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
