@@ -99,8 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             key=lambda item: "test_real_ranks.py" not in item.nodeid
         )  # takes longest: alone at the end of -n auto
     else:
-        alone = ranks.world.num_nodes == 1
-        fit = [item for item in items if alone or item.get_closest_marker("one_node") is None]
+        fit = [item for item in items if ranks.num_nodes == 1 or item.get_closest_marker("one_node") is None]
         kept = _some([item for item in fit if "spmd" in getattr(item, "fixturenames", ())], config.option.cases)
     dropped = set(items) - set(kept)
     config.hook.pytest_deselected(items=[item for item in items if item in dropped])

@@ -92,9 +92,10 @@ def _brought(x: Any) -> Any:
 
 
 class VirtualRanks:
-    """Runs a test's programs on virtual ranks, in this process."""
+    """Runs a test's programs on virtual ranks, in this process, as on one node unless it says otherwise."""
 
     real = False
+    num_nodes = 1
 
     def __call__(self, program: Callable[..., Any], ranks: int, *args: Any, **options: Any) -> list[Any]:
         """program(comm, *args) on each of `ranks` ranks: its results, by rank. The options are those of sd.run."""
@@ -112,7 +113,7 @@ class RealRanks:
 
     def __init__(self, world: Any) -> None:
         self.world = world
-        self.rank, self.size = world.rank, world.size
+        self.rank, self.size, self.num_nodes = world.rank, world.size, world.num_nodes
         self._meeting = world.split(0, world.rank)
 
     def __call__(self, program: Callable[..., Any], ranks: int, *args: Any, check: bool = True, **_: Any) -> list[Any]:

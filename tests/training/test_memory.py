@@ -71,6 +71,8 @@ def test_measured_is_what_is_predicted(spmd, text, name, p):
         for category, measured, predicted, _ in found:
             if category == "communication" and rank > 0:
                 assert measured <= found[4][1]  # the record of all is with the first rank
+            elif category == "communication" and spmd.num_nodes > 1:
+                assert measured <= predicted  # as if what streams need for messages were needed at once
             elif category not in ("buffers", "all at once"):
                 assert category in CATEGORIES
                 assert measured == predicted, category
