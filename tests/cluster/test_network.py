@@ -42,16 +42,21 @@ def test_ranks_of_a_node_share_its_nic_or_have_their_own():
     assert [own.path(rank, rank + 2).carry(8, ready_s=0.0)[1] for rank in (0, 1)] == [11.0, 11.0]
 
 
+def test_what_two_nodes_send_to_a_third_shares_its_nic_but_not_with_what_that_sends():
+    network = Network(TOY, 6)
+    assert [network.path(src, dst).carry(8, ready_s=0.0)[1] for src, dst in ((0, 4), (2, 5), (4, 0))] == [11, 19, 11]
+
+
 def test_a_port_inside_is_free_while_the_nic_is_busy():
     network = Network(TOY, 4)
     network.path(0, 2).carry(8, ready_s=0.0)
     assert network.path(0, 1).carry(8, ready_s=0.0) == (4.0, 5.0)
 
 
-def latencies(seed, jitter, count=200, src=0):
+def latencies(seed, jitter, count=200, src=0, dst=1):
     """The latencies of messages without bytes, one after the other."""
-    network = Network(TOY.with_(jitter=jitter, seed=seed), 2)
-    return [network.path(src, 1 - src).carry(0, ready_s=100.0 * i)[1] - 100.0 * i for i in range(count)]
+    network = Network(TOY.with_(jitter=jitter, seed=seed), 4)
+    return [network.path(src, dst).carry(0, ready_s=100.0 * i)[1] - 100.0 * i for i in range(count)]
 
 
 def test_jitter_stretches_latency_within_its_bound_and_by_its_seed():
@@ -61,7 +66,8 @@ def test_jitter_stretches_latency_within_its_bound_and_by_its_seed():
     assert sum(values) / len(values) == pytest.approx(1.25, abs=0.05)
     assert values == latencies(seed=1, jitter=0.5)
     assert values != latencies(seed=2, jitter=0.5)
-    assert not set(values) & set(latencies(seed=1, jitter=0.5, src=1)), "each sender's are its own"
+    assert not set(values) & set(latencies(seed=1, jitter=0.5, src=1, dst=0)), "each sender's are its own"
     others = [latencies(seed=1 + (1 << k), jitter=0.5) for k in range(1, 32)]
-    assert not set(latencies(seed=1, jitter=0.5, src=1)) & set(chain(*others)), "and no other seed has them"
+    assert not set(latencies(seed=1, jitter=0.5, src=1, dst=0)) & set(chain(*others)), "and no other seed has them"
     assert set(latencies(seed=1, jitter=0.0)) == {1.0}
+    assert latencies(seed=1, jitter=0.5, dst=2) == pytest.approx([3 * value for value in values]), "between nodes too"

@@ -80,6 +80,15 @@ def test_the_record_shows_what_is_counted(spmd, p, name):
             assert sent < 0.6 * plain
 
 
+@every_kind
+def test_its_own_work_is_on_the_record_as_computing(name):
+    run = sd.run(reduce_some, 3, args=(name, 2))
+    frames = [span for span in run.trace.spans if span.name == f"compute sum by {KINDS[name](np.empty(SIZE)).name}"]
+    assert sorted((span.rank, span.bytes) for span in frames) == [(rank, 8 * SIZE) for rank in (0, 0, 1, 1, 2, 2)]
+    computing = [rank.computing_s > 0 for rank in run.trace.statistics()]
+    assert computing == [name != "uncompressed"] * 3, "all that the plain ring does is communicate"
+
+
 @with_memory
 def test_what_is_not_finite_spreads_and_is_forgotten(spmd, name):
     bad = ((1, 0), (3, 0), (3, 2))
