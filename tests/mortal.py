@@ -11,20 +11,20 @@ _MOST_TICKS = 100_000
 
 
 def mortal(comm, deaths, tick_s):
-    """Let the calls of this communicator fail because of ranks that die.
+    """Let the calls of this communicator fail because of ranks that die; returns the communicator.
 
     Who waits for ANY gets PeerLost until it has asked who is lost, and who sends to a dead rank gets it at once. The
     dead themselves make no calls but `split(None)`, which the others' `survivors` needs here.
 
     Args:
         comm: a virtual one.
-        deaths: when each rank dies, by rank; shared by all ranks, which add to it.
+        deaths: when each rank dies, by its number in the job; shared by all ranks, which add to it.
         tick_s: within which time a rank that waits hears of a death.
     """
     known = set()
 
     def dead():
-        return {rank for rank, at_s in deaths.items() if at_s <= comm.clock()}
+        return {rank for rank, number in enumerate(comm.ranks) if deaths.get(number, inf) <= comm.clock()}
 
     def lost():
         known.update(dead())
@@ -50,6 +50,9 @@ def mortal(comm, deaths, tick_s):
             raise PeerLost(f"a message to rank {dst}")
         return type(comm).isend(comm, x, dst, tag)
 
-    comm.survive = lambda: True
-    comm.survivors = lambda: comm.split(0, comm.rank) if dead() else comm
+    def survivors():
+        return mortal(comm.split(0, comm.rank), deaths, tick_s) if dead() else comm
+
+    comm.survive, comm.survivors = lambda: True, survivors
     comm.lost, comm.probe, comm.recv, comm.isend = lost, probe, recv, isend
+    return comm

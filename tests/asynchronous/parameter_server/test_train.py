@@ -128,7 +128,7 @@ def test_waiting_is_on_the_record_apart_from_work():
     assert fast.computing_s == pytest.approx(10)
     assert fast.waiting_s == pytest.approx(30)
     assert slow.computing_s == pytest.approx(40)
-    assert server.waiting_s == pytest.approx(40)
+    assert server.waiting_s == pytest.approx(40) == run.results[0].waited_s
 
 
 def test_all_take_as_long_as_the_slow_one_in_both_worlds(spmd):

@@ -300,6 +300,34 @@ def test_a_deadlock_names_the_cycle():
     assert "has ended" not in str(caught.value)  # who waits has not
 
 
+@pytest.mark.parametrize(("p", "left_out", "more"), [(16, 0, 0), (17, 1, 1), (20, 4, 4)])
+def test_a_long_deadlock_is_told_in_short(p, left_out, more):
+    with pytest.raises(DeadlockError) as caught:
+        run(lambda comm: comm.recv(np.empty(1), src=(comm.rank + 1) % p), p)
+    head, *rows = str(caught.value).splitlines()
+    shown = [f"rank {r}" for r in range(16)] + ["…"] * (left_out > 0) + ["rank 0"]
+    assert head == "deadlock: " + " waits for ".join(shown)
+    assert [row for row in rows if "rank" not in row] == [f"  … and {more} more"] * (more > 0)
+    assert len(rows) == 16 + (more > 0)
+
+
+def test_who_waits_for_others_is_not_told_of_their_dispute():
+    def program(comm):
+        x, pair = np.full(1, comm.rank), comm.split(comm.rank // 2)
+        if comm.rank < 2:
+            with pytest.raises(CollectiveMismatch):  # noqa: PT012
+                pair.agree(f"what rank {comm.rank} calls")
+                pair.recv(x)
+            x += 7
+            if comm.rank == 1:
+                comm.send(x, 2)
+        else:
+            comm.recv(x, 1)
+        return int(x[0])
+
+    assert run(program, 3) == [7, 8, 8]
+
+
 def test_who_waits_for_a_stream_of_its_own_waits_for_whom_that_waits_for():
     def program(comm):
         side = comm.stream("side")

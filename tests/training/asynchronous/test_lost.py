@@ -19,52 +19,81 @@ class Died(Exception):
     """This rank makes no more calls."""
 
 
-def program(comm, settings, root, last_step, deaths):
-    """Train, or go on from a checkpoint; the first worker dies before this step. What rank 0 can tell."""
+class Fate:
+    """In place of the signals that a run heeds: the end of this rank in its step of this number, if it has one."""
 
-    def tell(step, loss):
-        if step == last_step:
-            raise Died
+    def __init__(self, last_step):
+        self.steps_left = last_step
 
+    @property
+    def rung(self):
+        if self.steps_left is not None:
+            if not self.steps_left:
+                raise Died
+            self.steps_left -= 1
+        return False
+
+    def agreed(self, comm):
+        return []
+
+
+def program(comm, settings, root, last_steps, deaths, resumes=False):
+    """Train; some die in these steps, by rank. What rank 0 can tell."""
     mortal(comm, deaths, tick_s=1e-3)
-    run = AsynchronousRun(comm, Config(**settings), root, tell=tell)
-    if last_step is None:
+    run = AsynchronousRun(comm, Config(**settings), root)
+    if resumes:
         run.resume(root)
     try:
-        lines = [line for lines in run.run() for line in lines]
+        lines = [line for lines in run.run(Fate(last_steps.get(comm.rank))) for line in lines]
     except Died:
         deaths[comm.rank] = comm.clock()
-        comm.split(None)
+        run.comm.split(None)
         return None
     story = run.story()
     text = "" if story is None else str(report(story, run.text))
     return lines, run.lost, run.comm.size, story, text
 
 
-@pytest.mark.parametrize(("servers", "last_step"), [(1, 15), (2, 5)])
+@pytest.mark.parametrize("last_steps", [{1: 15}, {2: 5}, {1: 15, 2: 25}], ids=str)
 @pytest.mark.parametrize("method", ["async", "ssp", "backup"])
 @pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
-def test_the_others_end_the_run(tmp_path, method, servers, last_step):
+def test_the_others_end_the_run(tmp_path, method, last_steps):
     """Of three workers, with batches of 5, 5 and 4 windows; the last of them is slow."""
     (tmp_path / "text").write_bytes(b"the quick brown fox jumps over the lazy dog; " * 200)
-    root, ranks = tmp_path / "c", servers + 3
+    servers, dead = min(last_steps), len(last_steps)
+    root, ranks, left = tmp_path / "c", servers + 3, servers + 3 - dead
     settings = SETTINGS | {"data": str(tmp_path / "text"), "method": method, "servers": servers}
+    settings |= {"backups": dead} if method == "backup" else {}
     slow = settings | {"slow": f"{ranks - 1}:3.0"}
-    lines, lost, left, story, text = sd.run(program, ranks, args=(slow, root, last_step, {})).results[0]
-    assert (lost, left, story.done) == ([servers], ranks - 1, [40, 40])
+    lines, lost, size, story, text = sd.run(program, ranks, args=(slow, root, last_steps, {})).results[0]
+    assert (lost, size, story.done) == ([*last_steps], left, [40] * (3 - dead))
     assert [line.step for line in lines] == [1, *range(5, 41, 5)]
     assert lines[-1].validation_loss < lines[0].validation_loss - 0.3
-    assert lines[-1].tokens_per_s * (lines[-1].seconds - lines[-2].seconds) == pytest.approx(5 * (5 + 4))
-    assert story.all_ranks == (*range(servers), servers + 1, servers + 2)
+    windows = sum([5, 5, 4][dead:])
+    assert lines[-1].tokens_per_s * (lines[-1].seconds - lines[-2].seconds) == pytest.approx(5 * windows)
+    assert story.all_ranks == (*range(servers), *range(servers + dead, ranks))
     for doing, _ in story.workers:
-        assert [step for step in doing.clocks if step >= 20] == [*range(20, 40)]  # no step goes on without one of them
-    assert np.diff(story.workers[1][0].times_s[-20:]).min() > 0.0059
+        assert [step for step in doing.clocks if step >= 30] == [*range(30, 40)]  # no step goes on without one of them
+    assert np.diff(story.workers[-1][0].times_s[-10:]).min() > 0.0059
     if method != "backup":
-        assert story.targets == 40 * (5 + 4)
-    assert f"without which the others went on: {servers}\n" in text
-    assert steps(root)[-1] == 40 and read_manifest(root, 40).num_ranks == ranks - 1
+        assert story.targets == 40 * windows
+    assert f"without which the others went on: {', '.join(map(str, last_steps))}\n" in text
+    assert steps(root)[-1] == 40 and read_manifest(root, 40).num_ranks == left
 
-    again = settings | {"steps": 50}
-    later, lost, left, story, _ = sd.run(program, ranks - 1, args=(again, root, None, {})).results[0]
-    assert (lost, left, story.done) == ([], ranks - 1, [50, 50])
+    again = settings | {"steps": 50} | ({"backups": None, "method": "ssp"} if method == "backup" else {})
+    later, lost, size, story, _ = sd.run(program, left, args=(again, root, {}, {}, True)).results[0]
+    assert (lost, size, story.done) == ([], left, [50] * (3 - dead))
     assert [line.step for line in later] == [45, 50]
+
+
+@pytest.mark.parametrize(("method", "survives"), [("bsp", False), ("d-psgd", False), ("ssp", True)])
+def test_only_some_methods_ask_to_survive_a_death(tmp_path, method, survives):
+    (tmp_path / "text").write_bytes(b"the quick brown fox jumps over the lazy dog; " * 200)
+
+    def asks(comm):
+        asked = []
+        comm.survive = lambda: asked.append(True)
+        AsynchronousRun(comm, Config(**SETTINGS, data=str(tmp_path / "text"), method=method))
+        return asked == [True]
+
+    assert sd.run(asks, 3).results == [survives] * 3
