@@ -1,5 +1,7 @@
 """What the watchdog concludes from waits and from the board; the rounds are made here, one by one."""
 
+import subprocess
+import threading
 import time
 
 import numpy as np
@@ -74,6 +76,24 @@ def test_a_wait_is_put_into_words():
     assert (
         line.words(("recv", group, 2, 0)) == "waits to receive from rank 6 in all_reduce ring, after 3 of its messages"
     )
+
+
+def test_a_stack_has_the_innermost_calls_of_its_thread():
+    line = Line("main")
+
+    def even(depth):
+        return odd(depth - 1) if depth else line.stack()
+
+    def odd(depth):
+        return even(depth - 1)
+
+    stack = even(20)
+    assert stack.count(", in ") == 8 and stack.count(", in even\n") == 4
+    lines = []
+    thread = threading.Thread(target=lambda: lines.append(Line("side")))
+    thread.start()
+    thread.join()
+    assert lines[0].stack() == "", "it has ended"
 
 
 def test_whose_end_leaves_a_wait_without_hope():
@@ -179,6 +199,37 @@ def test_who_waits_for_the_end_of_a_silent_rank_does_so_until_the_deadline(watch
     code, error = end.value.args
     assert (code, type(error)) == (1, RankFailed)
     assert str(error).startswith("rank 4 (process ") and "has not responded for 6" in str(error)
+
+
+@pytest.fixture
+def dead_pid():
+    """The number of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_a_death_ends_the_job_unless_that_survives(watchdog, boards, dead_pid):
+    boards[0]._write(pid=dead_pid)
+    watchdog.survives = True
+    rounds(watchdog, 5.0)
+    watchdog.survives = False
+    with pytest.raises(Ended) as end:
+        rounds(watchdog, 0.5)
+    code, error = end.value.args
+    assert (code, type(error)) == (1, RankFailed)
+    assert str(error) == f"rank 4 of 7 (process {dead_pid}) has died", "at once, without what the others do"
+
+
+def test_nobody_waits_for_the_end_of_the_dead_that_a_job_survives(watchdog, boards, dead_pid):
+    watchdog.survives = True
+    watchdog.lines[0].waiting = EXIT, None, None, 0
+    boards[0]._write(pid=dead_pid, beat_s=time.monotonic() - 60.0)
+    rounds(watchdog, 5.0)
+    boards[2]._write(beat_s=time.monotonic() - 60.0)  # which is alive, but silent
+    with pytest.raises(Ended) as end:
+        rounds(watchdog, 0.5)
+    assert str(end.value.args[1]).startswith("rank 6 (process ")
 
 
 def test_ranks_are_listed():

@@ -7,6 +7,7 @@ import pytest
 
 import simdist as sd
 from simdist.arrays import charge
+from simdist.cluster import Cluster, Device, Link
 from simdist.training.asynchronous import pace as module
 from simdist.training.asynchronous.pace import Pace
 
@@ -52,6 +53,43 @@ def test_each_step_costs_what_it_costs():
         assert copies == [1, 4, 6]
         assert told == [(1, 10.0), (4, 13.0)]
         assert flops == 600 and math.isnan(norm) and g == [3.0] * 4
+
+
+def test_a_step_has_the_communication_of_its_own_time():
+    """Of a step from 3 to 6 s: from 4 s on, since it computes before.
+
+    main     3 compute 4   send, and the receive that was posted at 0   6   wait   9.5
+    side     3   exchange   5   exchange   7   compute   7.5   exchange   9.5
+    """
+    cluster = Cluster("slow", Device("any", 1e9, 1e9, 1e9), Link(2.0, 1e12), Link(2.0, 1e12))
+
+    def program(comm):
+        def gradient(weights, step):
+            if step == 0:
+                comm.compute(seconds=1)
+            return 0.0, weights
+
+        def exchanges():
+            for idle_s in (0.0, 0.0, 0.5):
+                side.comm.compute(seconds=idle_s)
+                side.comm.sendrecv(x, other, y, other)
+
+        x, y, z, other, side = np.zeros(4), np.zeros(4), np.zeros(4), 1 - comm.rank, comm.stream("side")
+        pace, posted = Pace(comm, gradient, ()), comm.irecv(z, other)
+        comm.compute(seconds=3)
+        pace.begin()
+        work = side.start(exchanges)
+        pace(x, 0)
+        comm.send(x, other)
+        posted.wait()
+        work.wait()
+        pace(x, 1)  # of which nothing is on the record
+        pace.end(x, 2)
+        return pace.take_costs()[0]
+
+    for first, second in sd.run(program, 2, cluster=cluster).results:
+        assert first == pytest.approx((0, 4 * 32, 4, 2.0, 6.0))
+        assert second == pytest.approx((1, 0, 0, 0.0, 9.5))
 
 
 def test_a_step_that_is_left_out_does_not_lose_its_copy():
