@@ -10,8 +10,9 @@ from jobs import needs_mpi
 
 import simdist as sd
 from simdist.comm import ANY
-from simdist.comm.board import FAILED, LEFT, Board
-from simdist.comm.line import EXIT, WORK, Line, awaited
+from simdist.comm import watchdog as module
+from simdist.comm.board import ABSENT, FAILED, LEFT, Board
+from simdist.comm.line import EXIT, START, WORK, Line, awaited
 from simdist.comm.mismatch import listed, mismatch
 from simdist.comm.nodes import common_zero, pretended
 from simdist.comm.watchdog import Watchdog
@@ -88,7 +89,7 @@ def test_a_stack_has_the_innermost_calls_of_its_thread():
         return even(depth - 1)
 
     stack = even(20)
-    assert stack.count(", in ") == 8 and stack.count(", in even\n") == 4
+    assert stack.count(", in even\n") == stack.count(", in odd\n") == 4
     lines = []
     thread = threading.Thread(target=lambda: lines.append(Line("side")))
     thread.start()
@@ -165,12 +166,16 @@ def test_a_rank_that_left_with_a_code(watchdog, boards):
     code, error = end.value.args
     assert (code, type(error)) == (3, RankFailed)
     assert str(error).startswith("rank 4 left with exit code 3\n")
+    slot = boards[0].slot(1)
+    assert (slot.state, slot.code) == (FAILED, 3), "so that the others leave the end of the job to this rank"
 
 
 def test_a_failure_on_a_stream_while_its_rank_is_blocked(watchdog):
     side = watchdog.line("side")
     side.failure = KeyError("lost")
     rounds(watchdog, 5.0)  # the main stream computes, and may yet ask
+    watchdog.lines[0].waiting = WORK, None, "side", 0
+    rounds(watchdog, 5.0)  # and now does
     watchdog.lines[0].waiting = "recv", Group(), 2, 0
     with pytest.raises(Ended) as end:
         rounds(watchdog, 2.0)
@@ -182,6 +187,24 @@ def test_where_another_has_told_this_one_is_silent(watchdog, boards):
     boards[0].leave(FAILED, 1)
     watchdog.lines[0].waiting = "recv", Group(), 2, 0
     rounds(watchdog, 10.0)
+
+
+def test_the_end_is_left_to_another_rank_but_not_for_ever(watchdog, monkeypatch):
+    monkeypatch.setattr(Board, "claim", lambda board: False)
+    watchdog.lines[0].waiting = "recv", Group(), 2, 0
+    rounds(watchdog, 10.0)
+    monkeypatch.setattr(module, "_STUCK_S", -1.0)
+    with pytest.raises(Ended) as end:
+        rounds(watchdog, 0.5)
+    assert end.value.args == (1,), "the other has told why"
+
+
+def test_mpi_may_take_longer_to_start_than_a_message(watchdog):
+    watchdog.lines[0].waiting = START, None, None, 0
+    rounds(watchdog, 30.0)
+    with pytest.raises(Ended) as end:
+        rounds(watchdog, 1.0)
+    assert "the deadline is 30 s" in str(end.value.args[1])
 
 
 def test_a_rank_in_no_wait_may_compute_for_ever(watchdog):
@@ -219,6 +242,19 @@ def test_a_death_ends_the_job_unless_that_survives(watchdog, boards, dead_pid):
     code, error = end.value.args
     assert (code, type(error)) == (1, RankFailed)
     assert str(error) == f"rank 4 of 7 (process {dead_pid}) has died", "at once, without what the others do"
+
+
+def test_only_the_deaths_of_ranks_at_work_end_a_job_and_only_once(watchdog, boards, dead_pid):
+    boards[0]._write(pid=0, state=ABSENT)
+    rounds(watchdog, 0.5)
+    boards[0].take(4)
+    rounds(watchdog, 0.5)
+    boards[2]._write(pid=dead_pid)
+    boards[2].leave(LEFT, 0)
+    rounds(watchdog, 0.5)
+    boards[2].take(6)
+    boards[0].leave(FAILED, 1)
+    watchdog._see_death(boards[1], 2)
 
 
 def test_nobody_waits_for_the_end_of_the_dead_that_a_job_survives(watchdog, boards, dead_pid):
