@@ -49,6 +49,22 @@ def test_nothing_fits():
     assert found.too_large[0].num_bytes == min(plan.num_bytes for plan in found.too_large) > 1e6
 
 
+def test_what_does_not_fit_is_not_tried_with_fewer_micro_batches():
+    """Of 1, 2, 4 … windows: each kind of way only with the smallest, and that with all it may recompute."""
+    bench, given, seen = Workbench(with_memory(1e6), 2), GPT | {"zero": 0, "tp": 1}, []
+    found = search(given, bench, lambda: seen.append(1))
+    kinds = {str({**vars(way[0]), "micro_batches": 0, "recompute": ""}) for way in ways(given, 2, bench.cluster)}
+    assert found.tried == len(seen) == 3 * len(kinds)
+
+
+def test_a_device_of_just_its_size_is_enough():
+    given = GPT | {"dp": 1, "micro_batches": 4, "recompute": "none"}
+    (plan,) = search(given, Workbench(with_memory(80e9), 1)).best
+    for size, fits in ((plan.num_bytes, True), (plan.num_bytes - 1, False)):
+        found = search(given, Workbench(with_memory(size), 1))
+        assert (len(found.best), len(found.too_large)) == (int(fits), int(not fits))
+
+
 def test_tensor_parallelism_within_a_node_and_pipelines_between():
     """Takeaway 1 of Narayanan et al. 2021, arXiv 2104.04473: where a model needs more than one node's devices, tensor
     parallelism goes as far as the node and not beyond, and the pipeline from there on."""

@@ -69,8 +69,8 @@ def test_a_step_has_the_communication_of_its_own_time():
                 comm.compute(seconds=1)
             return 0.0, weights
 
-        def exchanges():
-            for idle_s in (0.0, 0.0, 0.5):
+        def exchanges(*pauses_s):
+            for idle_s in pauses_s:
                 side.comm.compute(seconds=idle_s)
                 side.comm.sendrecv(x, other, y, other)
 
@@ -78,18 +78,23 @@ def test_a_step_has_the_communication_of_its_own_time():
         pace, posted = Pace(comm, gradient, ()), comm.irecv(z, other)
         comm.compute(seconds=3)
         pace.begin()
-        work = side.start(exchanges)
+        work = side.start(exchanges, 0.0, 0.0, 0.5)
         pace(x, 0)
         comm.send(x, other)
         posted.wait()
         work.wait()
         pace(x, 1)  # of which nothing is on the record
-        pace.end(x, 2)
+        pace(x, 2)
+        work = side.start(exchanges, 1.0)
+        comm.compute(seconds=0.5, name="disk read")
+        work.wait()
+        pace.end(x, 3)
         return pace.take_costs()[0]
 
-    for first, second in sd.run(program, 2, cluster=cluster).results:
+    for first, second, third in sd.run(program, 2, cluster=cluster).results:
         assert first == pytest.approx((0, 4 * 32, 4, 2.0, 6.0))
         assert second == pytest.approx((1, 0, 0, 0.0, 9.5))
+        assert third == pytest.approx((2, 32, 1, 0.0, 10.0)), "it is over before the last exchange"
 
 
 def test_a_step_that_is_left_out_does_not_lose_its_copy():
