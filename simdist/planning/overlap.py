@@ -75,7 +75,7 @@ class _Step:
         """From the last layer to the first."""
         reduced = last or self._travel.slots
         for k, layer in reversed(list(enumerate(self._layers))):
-            for unit in layer.ends if reduced and self._travel.slots else ():
+            for unit in layer.ends if self._travel.slots else ():
                 self._now_s = max(self._now_s, self._slots.get(self._travel.slots[unit], 0.0))
             self._wait_for(layer.ends)
             self._gather_ahead(self._layers[k - 1].ends if k else ())

@@ -28,6 +28,8 @@ def test_a_unit_waits_for_the_one_before_it_in_its_slot():
     assert micro_batches_s(THREE, Travel([1.0, 1.0, 4.0], slots=[0, 1, 0]), 1) == 12
     # the second begins at 11, and its B1 (slot 1) and B2 (slot 0) find theirs free: 20 + r0
     assert micro_batches_s(THREE, Travel([1.0, 1.0, 1.0], slots=[0, 1, 0]), 2) == 19
+    # each micro-batch is reduced: F 11-14, B2 14-16, r2 16-20, B1 16-18, r1 20-21, B0 20-22, r0 22-23
+    assert micro_batches_s(THREE, Travel([1.0, 1.0, 4.0], slots=[0, 1, 0]), 2) == 23
 
 
 def test_copies_are_told_of_the_last_micro_batch():

@@ -57,6 +57,14 @@ def test_what_does_not_fit_is_not_tried_with_fewer_micro_batches():
     assert found.tried == len(seen) == 3 * len(kinds)
 
 
+def test_what_saves_memory_is_tried_where_the_same_without_it_does_not_fit():
+    given = GPT | {"tp": 2, "dp": 1, "zero": 0, "micro_batches": 2, "recompute": "full", "context_bytes": 1024}
+    bench = Workbench(A100, 2)
+    plain, parted = (search(given | {"sequence_parallel": on}, bench).best[0].num_bytes for on in (False, True))
+    (plan,) = search(given, Workbench(with_memory((plain + parted) / 2), 2)).best
+    assert plan.config.sequence_parallel and plan.num_bytes == parted < 0.9 * plain
+
+
 def test_a_device_of_just_its_size_is_enough():
     given = GPT | {"dp": 1, "micro_batches": 4, "recompute": "none"}
     (plan,) = search(given, Workbench(with_memory(80e9), 1)).best
