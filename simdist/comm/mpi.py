@@ -1,7 +1,7 @@
 """MPI: the communicator of real ranks: groups, streams, and shared memory of a node."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -161,6 +161,8 @@ class MpiCommunicator(MpiMessages):
         """See Communicator."""
         if not self.guard.watchdog.survives:
             return []
+        with suppress(MPI.Exception):  # because of a death
+            self._mpi.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)  # MPI hears of deaths only while it looks for messages
         self._mpi.Ack_failed()
         failed = self._mpi.Get_failed()
         return sorted(MPI.Group.Translate_ranks(failed, None, self._mpi.Get_group()))
