@@ -36,11 +36,14 @@ def test_copies_are_told_of_the_last_micro_batch():
     # B2 3-5, B1 5-7, B0 7-9, r0 9-10; 9 later B2 12-14, r2 14-16, B1 14-16, r1 16-18, B0 16-18, r0 18-20
     assert micro_batches_s(THREE, Travel([1.0] * 3, [0, 1, 2], last_s=[1.0] * 3), 2) == 20
     assert micro_batches_s(THREE, Travel([1.0] * 3, last_s=[1.0] * 3), 2) == 20
+    # the last alone takes longer: r2 14-18, r1 18-22, r0 22-26
+    assert micro_batches_s(THREE, Travel([1.0] * 3, [0, 1, 2], last_s=[3.0] * 3), 2) == 26
 
 
 def test_weights_are_gathered_a_layer_ahead():
     quick = Travel([0.0] * 3, gather_s=[0.5] * 3)
     assert micro_batches_s(THREE, quick, 1) == 0.5 + 3 + 0.5 + 6  # for the first, and again for the last
+    assert micro_batches_s(THREE, quick, 2) == 2 * (0.5 + 3 + 0.5 + 6)  # they do not stay
     slow = Travel([0.0] * 3, gather_s=[3.0] * 3)
     # g0 0-3, F0 3-4 beneath g1 3-6, F1 6-7 beneath g2 6-9, F2 9-10; g2 10-13, B2 13-15 beneath g1 13-16, B1 16-18, …
     assert micro_batches_s(THREE, slow, 1) == 21

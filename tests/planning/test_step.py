@@ -205,6 +205,8 @@ def test_computing_is_what_is_left_without_messages():
         passes_s = planned(job.config, bench).step.passes_s
         assert (computing_s(job) == pytest.approx(passes_s, rel=1e-12)) == equal
         assert computing_s(job) <= passes_s
+    inside, across = (Job(Config(**settings({"tp": 8})), Workbench(cluster, 8)) for cluster in (H100, HALVES))
+    assert computing_s(across) == pytest.approx(computing_s(inside), rel=1e-12), "nor those between nodes"
 
 
 @pytest.mark.parametrize(
