@@ -1,0 +1,66 @@
+"""How a job ends that goes on without a rank that died; its launcher is a process that only sleeps."""
+
+import subprocess
+import time
+
+import pytest
+from jobs import needs_mpi
+
+from simdist.comm.board import AT_WORK, FAILED, LEFT, Board
+from simdist.launch.job import Death, Job
+
+pytestmark = needs_mpi
+
+
+def with_a_death(job, state, code=0):
+    """Of the two ranks of this job the last has died, and the first is in this state."""
+    board = Board(job.folder / "board", 0)
+    board.take(0)
+    board.leave(state, code)
+    board.close()
+    job.deaths.append(Death(1, 0, time.monotonic() - 100.0, "was killed by signal 9 (SIGKILL)"))
+
+
+@pytest.mark.parametrize(
+    ("survive", "state", "code", "found"),
+    [
+        (True, LEFT, 0, 0),  # all went well, but MPI did not end by itself
+        (True, LEFT, 3, 3),
+        (True, FAILED, 1, 1),
+        (True, AT_WORK, 0, 1),
+        (False, LEFT, 0, 1),
+    ],
+)
+def test_the_code_of_a_job_that_has_to_be_ended(monkeypatch, survive, state, code, found):
+    with Job(2, 5.0, survive) as job:
+        with_a_death(job, state, code)
+        monkeypatch.setattr(job, "_why_overdue", lambda: "it went on")
+        job._process = launcher = subprocess.Popen(["sleep", "100"], start_new_session=True)
+        assert job.poll(0.0) == found
+        assert launcher.poll() is not None and job.overdue == "it went on"
+
+
+@pytest.mark.parametrize(("survive", "found"), [(True, 0), (False, 1)])
+def test_the_code_of_a_job_that_ends_by_itself(survive, found):
+    with Job(2, 5.0, survive) as job:
+        with_a_death(job, LEFT)
+        job._process = subprocess.Popen(["true"], start_new_session=True)
+        job._process.wait()
+        assert job.poll(0.0) == found
+
+
+@pytest.mark.parametrize(("survive", "why"), [(True, ""), (False, "it went on 2 s after rank 1 had died")])
+def test_a_death_makes_a_job_overdue_unless_that_survives(survive, why):
+    with Job(2, 5.0, survive) as job:
+        with_a_death(job, AT_WORK)
+        assert job._why_overdue() == why
+
+
+def test_after_a_death_mpi_has_less_time_to_end():
+    with Job(2, 5.0, survive=True) as job:
+        with_a_death(job, LEFT)
+        assert job._why_overdue() == ""
+        board = Board(job.folder / "board", 0)
+        board._write(since_s=time.monotonic() - 11.0)
+        board.close()
+        assert job._why_overdue() == "it went on 10 s after all programs had ended"
