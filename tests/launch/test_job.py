@@ -12,13 +12,15 @@ from simdist.launch.job import Death, Job
 pytestmark = needs_mpi
 
 
-def with_a_death(job, state, code=0):
-    """Of the two ranks of this job the last has died, and the first is in this state."""
+def with_a_death(job, state, code=0, since_s=0.0, died_s=100.0):
+    """Of the two ranks of this job the last died so long ago, and the first has been in this state for so long."""
     board = Board(job.folder / "board", 0)
     board.take(0)
     board.leave(state, code)
+    board._write(since_s=time.monotonic() - since_s)
+    board._rows["state"][1] = AT_WORK
     board.close()
-    job.deaths.append(Death(1, 0, time.monotonic() - 100.0, "was killed by signal 9 (SIGKILL)"))
+    job.deaths.append(Death(1, 0, time.monotonic() - died_s, "was killed by signal 9 (SIGKILL)"))
 
 
 @pytest.mark.parametrize(
@@ -56,11 +58,22 @@ def test_a_death_makes_a_job_overdue_unless_that_survives(survive, why):
         assert job._why_overdue() == why
 
 
-def test_after_a_death_mpi_has_less_time_to_end():
-    with Job(2, 5.0, survive=True) as job:
+@pytest.mark.parametrize(
+    ("survive", "since_s", "why"),
+    [(True, 9.0, ""), (True, 11.0, "it went on 10 s after all programs had ended"), (False, 11.0, "")],
+)
+def test_after_a_death_mpi_has_less_time_to_end(survive, since_s, why):
+    """Where the others cannot go on, that time is from the death on."""
+    with Job(2, 5.0, survive) as job:
+        with_a_death(job, LEFT, since_s=since_s, died_s=100.0 if survive else 0.0)
+        assert job._why_overdue() == why
+
+
+def test_a_job_that_does_not_end_by_itself_has_failed(monkeypatch):
+    with Job(2, 5.0) as job:
         with_a_death(job, LEFT)
-        assert job._why_overdue() == ""
-        board = Board(job.folder / "board", 0)
-        board._write(since_s=time.monotonic() - 11.0)
-        board.close()
-        assert job._why_overdue() == "it went on 10 s after all programs had ended"
+        job.deaths.clear()
+        monkeypatch.setattr(job, "_ended", lambda slots: True)
+        monkeypatch.setattr(job, "_why_overdue", lambda: "it went on")
+        job._process = subprocess.Popen(["sleep", "100"], start_new_session=True)
+        assert job.poll(0.0) == 1
