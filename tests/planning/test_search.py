@@ -108,8 +108,32 @@ def test_the_config_is_one_that_can_be_trained():
     assert execute(plan.config, bench).seconds == pytest.approx(plan.step.seconds, rel=0.03)
 
 
-def test_a_bench_tells_models_apart():
-    bench = Workbench(A100, 4)
-    small, large = (Config(**GPT | {"width": width, "device": "phantom"}) for width in (512, 1024))
-    assert planned(large, bench).step.seconds > 1.5 * planned(small, bench).step.seconds
-    assert planned(small, bench) == planned(small, Workbench(A100, 4))
+@pytest.mark.parametrize(
+    ("settings", "change"),
+    [
+        ({}, {"width": 1024}),
+        ({}, {"recompute": "full"}),
+        ({}, {"precision": "float32"}),
+        ({}, {"optimizer": "sgd"}),
+        ({}, {"micro_batches": 2}),
+        ({}, {"zero": 1}),
+        ({}, {"tp": 2}),
+        ({}, {"sp": 2}),
+        ({"tp": 2}, {"sequence_parallel": True}),
+        ({"sp": 2}, {"ulysses": True}),
+        ({"experts": 4}, {"ep": 2}),
+        ({"pp": 2, "micro_batches": 4}, {"pp": 4, "global_batch_size": 8}),
+        ({"pp": 2, "micro_batches": 4}, {"micro_batches": 8, "global_batch_size": 32}),
+        ({"pp": 2, "micro_batches": 4}, {"global_batch_size": 32}),
+        ({"pp": 2, "micro_batches": 4}, {"recompute": "full"}),
+        ({"pp": 2, "micro_batches": 4}, {"schedule": "zb-h1"}),
+        ({"pp": 2, "micro_batches": 4, "schedule": "interleaved-1f1b", "chunks": 2}, {"chunks": 3}),
+    ],
+    ids=str,
+)
+def test_a_bench_tells_ways_apart(settings, change):
+    """It measures each part once; what it knows of one way is not taken for another's."""
+    bench, one, other = Workbench(A100, 4), GPT | settings, GPT | settings | change
+    plans = [planned(Config(**each, device="phantom"), bench) for each in (one, other, one)]
+    assert plans[0] == plans[2] and plans[0][2:] != plans[1][2:]
+    assert plans[1] == planned(Config(**other, device="phantom"), Workbench(A100, 4))

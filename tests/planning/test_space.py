@@ -46,7 +46,16 @@ def test_shards_of_a_node_are_among_them():
     assert {c.shards or 0 for c in found(8)} == {0}  # all in one node
     assert {c.shards or 0 for c in found(32, zero=3) if mesh(c) == (16, 2, 1)} == {0, 4}
     assert {c.shards or 0 for c in found(32, method="fsdp") if mesh(c) == (16, 2, 1)} == {0, 4}
+    assert {c.shards or 0 for c in found(32, zero=3, tp=8)} == {0}, "of a node there is one"
+    assert {c.shards or 0 for c in found(24, zero=1, pp=2, tp=1, global_batch_size=24)} == {0}, "12 are not whole nodes"
     assert {c.shards or 0 for c in found(32, zero=3, shards=2) if mesh(c) == (16, 2, 1)} == {2}
+
+
+@pytest.mark.parametrize(
+    ("method", "stages"), [("ddp", {0}), ("dp", {0}), ("zero", {1, 2}), ("fsdp", {3}), ("pipeline", {0, 1})]
+)
+def test_a_method_has_its_stages(method, stages):
+    assert {c.zero or 0 for c in found(4, method=method, tp=1)} == stages
 
 
 def test_each_way_comes_with_what_it_may_recompute():
