@@ -2,11 +2,11 @@
 
 import pytest
 
-from simdist.cluster import preset
+from simdist.cluster import Device, Link, preset
 from simdist.planning import Workbench, planned
 from simdist.planning.job import Job
 from simdist.planning.papers import papers
-from simdist.planning.step import sending_s
+from simdist.planning.step import sending_s, step
 from simdist.training import Config
 
 A100 = preset("a100")
@@ -59,6 +59,18 @@ def test_what_goes_between_nodes_in_hybrid_sharding():
     between_s = 2 * num_bytes / 8 * 3 / 4 / A100.between.bytes_per_s
     assert found.sending_s == pytest.approx(3 * num_bytes * 7 / 8 / 300e9 + between_s, rel=1e-12)
     assert found.memory["parameters"] == num_bytes / 8
+
+
+@pytest.mark.parametrize("micro_batches", [1, 4])
+@pytest.mark.parametrize(
+    "mesh", [{}, {"zero": 1}, {"zero": 2}, {"zero": 3}, {"zero": 2, "shards": 4}, {"zero": 3, "shards": 4}, {"sp": 2}]
+)
+def test_where_only_bytes_take_time_sending_takes_as_long_as_papers_say(mesh, micro_batches):
+    """They leave out latencies, and the additions of a reduction."""
+    links = {name: Link(0.0, getattr(A100, name).bytes_per_s) for name in ("inside", "between")}
+    cluster = A100.with_(device=Device("quick", 1e20, 1e20, 80e9), **links)
+    job = Job(Config(**GPT | mesh | {"micro_batches": micro_batches}), Workbench(cluster, 8))
+    assert sending_s(job, 0) == pytest.approx(papers(job, step(job), 0).sending_s, rel=0.03)
 
 
 def test_gradients_of_shared_weights_are_sent_too():
