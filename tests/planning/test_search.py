@@ -16,10 +16,20 @@ def with_memory(num_bytes):
     return A100.with_(device=type(device)("small", device.flops_per_s, device.memory_bytes_per_s, num_bytes))
 
 
-@pytest.mark.parametrize("num_bytes", [80e9, 3e8, 1.5e8])
-def test_it_finds_what_is_there(num_bytes):
+WIDE = {"width": 4096, "context_bytes": 1024, "tp": 1, "global_batch_size": 96}  # nearly all of a step is computing
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "given"),
+    [
+        *((size, GPT | {"schedule": "1f1b"}) for size in (80e9, 3e8, 1.5e8)),
+        (80e9, GPT | WIDE | {"pp": 1}),
+        (80e9, GPT | WIDE | {"pp": 2, "schedule": "1f1b", "zero": 0}),
+    ],
+    ids=["all", "some", "few", "wide", "wide pipeline"],
+)
+def test_it_finds_what_is_there(num_bytes, given):
     bench = Workbench(with_memory(num_bytes), 4)
-    given = GPT | {"schedule": "1f1b"}
     found = search(given, bench)
     least, smallest = {}, {}
     for way in ways(given, 4, bench.cluster):
