@@ -109,6 +109,20 @@ def test_a_step_that_is_left_out_does_not_lose_its_copy():
     assert sd.run(program, 1).results == [[3, 3, 3, 7]]
 
 
+def test_a_run_that_goes_on_at_a_later_step_has_a_copy_for_what_is_still_to_come():
+    def program(comm):
+        told = []
+        pace = Pace(comm, lambda weights, step: (0.5, weights), [1, 2, 5, 6], tell=lambda *news: told.append(news))
+        pace.skip([5, 9])
+        for step in (5, 6):
+            pace(np.full(2, float(step)), step)
+        return [float(x[0]) for x in pace.snapshots.iterates], told, pace.norm
+
+    ((copies, told, norm),) = sd.run(program, 1).results
+    assert copies == [5] and math.isnan(norm), "it is not cut if nothing is said of that"
+    assert told == [(5, pytest.approx(math.nan, nan_ok=True))], "no loss is known yet"
+
+
 def test_a_long_gradient_is_cut():
     *_, norm, g = sd.run(ran, 2, args=(1, (), 1.5)).results[0]
     assert norm == 6
