@@ -67,7 +67,7 @@ class Served(Role):
             self._rate,
             self._how,
             state=self._state,
-            until=None if bounded or until == config.steps else until,
+            until=None if bounded else until,
             asked=asked,
         )
         self._pace.close()  # others may still be training
