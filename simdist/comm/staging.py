@@ -51,7 +51,7 @@ class Staging:
     """
 
     def __init__(self, comm: "MpiMessages", mpi: Any, library: Any) -> None:
-        self._comm = comm
+        self.comm = comm
         self._mpi = mpi
         self._library = library
         self._device = device_library()
@@ -63,14 +63,14 @@ class Staging:
         start_s = perf_counter()
         for _ in self._outgoing(x, dst, tag):
             pass
-        self._comm.note("send", start_s, x.nbytes, dst, tag)
+        self.comm.note("send", start_s, x.nbytes, dst, tag)
 
     def recv(self, x: Array, src: int, tag: int) -> Status:
         """See Communicator."""
         start_s, taken = perf_counter(), Taken()
         for _ in self._incoming(x, src, tag, taken):
             pass
-        self._comm.note("recv", start_s, taken.num_bytes, taken.src, taken.tag)
+        self.comm.note("recv", start_s, taken.num_bytes, taken.src, taken.tag)
         return Status(taken.src, taken.tag, taken.num_bytes)
 
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
@@ -79,8 +79,8 @@ class Staging:
         ways = [self._incoming(y, src, 0, taken), self._outgoing(x, dst, 0)]
         while ways:
             ways = [way for way in ways if next(way, "over") != "over"]
-        self._comm.note("send", start_s, x.nbytes, dst, 0)
-        self._comm.note("recv", start_s, taken.num_bytes, taken.src, 0)
+        self.comm.note("send", start_s, x.nbytes, dst, 0)
+        self.comm.note("recv", start_s, taken.num_bytes, taken.src, 0)
 
     def isend(self, x: Array, dst: int, tag: int) -> "StagedSending":
         """See Communicator. All of x is copied to the host first; the request keeps the copy."""
@@ -89,8 +89,8 @@ class Staging:
         stream.after_arrays()
         self._device.copy_out(x, host, stream.raw)
         stream.raw.synchronize()
-        requests = [self._post("isend", host[piece], dst, tag) for piece in pieces(x.nbytes)]
-        return StagedSending(self._comm, requests, host, dst, tag, start_s)
+        requests = [self.post("isend", host[piece], dst, tag) for piece in pieces(x.nbytes)]
+        return StagedSending(self.comm, requests, host, dst, tag, start_s)
 
     def irecv(self, x: Array, src: int, tag: int) -> "StagedReceiving":
         """See Communicator. From a known source, all possible pieces are posted at once.
@@ -101,7 +101,7 @@ class Staging:
         host = self._device.pinned(x.nbytes)
         known = src != ANY and tag != ANY
         parts = pieces(x.nbytes) if known else pieces(x.nbytes)[:1]
-        requests = [self._post("irecv", host[piece], src, tag) for piece in parts]
+        requests = [self.post("irecv", host[piece], src, tag) for piece in parts]
         return StagedReceiving(self, x, host, requests, src, tag)
 
     # -- pieces -----------------------------------------------------------------------------------------
@@ -114,16 +114,16 @@ class Staging:
         for k, piece in enumerate(pieces(x.nbytes)):
             i, part = k % 2, data[piece]
             if requests[i] is not None:
-                self._comm.finish("send", requests[i], x, dst, tag)
+                self.comm.finish("send", requests[i], x, dst, tag)
             host = rooms[i][: part.nbytes]
             if part.nbytes:
                 self._device.copy_out(part, host, stream.raw)
                 stream.raw.synchronize()
-            requests[i] = self._post("isend", host, dst, tag)
+            requests[i] = self.post("isend", host, dst, tag)
             yield
         for request in requests:
             if request is not None:
-                self._comm.finish("send", request, x, dst, tag)
+                self.comm.finish("send", request, x, dst, tag)
 
     def _incoming(self, x: Array, src: int, tag: int, taken: "Taken") -> Iterator[None]:
         """Post a receive for a piece, yield, then wait for it and start its copy; until the last piece."""
@@ -135,9 +135,9 @@ class Staging:
             if copied[i] is not None:
                 copied[i].synchronize()
             host = rooms[i][: part.nbytes]
-            request = self._post("irecv", host, src, tag)
+            request = self.post("irecv", host, src, tag)
             yield
-            status = self._comm.finish("recv", request, x, src, tag)
+            status = self.comm.finish("recv", request, x, src, tag)
             num_bytes = self.length(status, part, src)
             src, tag = taken.add(status, num_bytes)
             if num_bytes:
@@ -151,7 +151,7 @@ class Staging:
             if event is not None:
                 event.synchronize()  # the buffers are free for the next message
 
-    def _post(self, what: str, host: Array, peer: int, tag: int) -> Any:
+    def post(self, what: str, host: Array, peer: int, tag: int) -> Any:
         """Start to send or receive a piece."""
         library, byte = self._library, self._library.BYTE
         try:
@@ -160,13 +160,13 @@ class Staging:
             source = library.ANY_SOURCE if peer == ANY else peer
             return self._mpi.Irecv((host, byte), source, library.ANY_TAG if tag == ANY else tag)
         except Exception as error:
-            raise self._comm.failure(error, what, host, peer, tag) from None
+            raise self.comm.failure(error, what, host, peer, tag) from None
 
     def length(self, status: Any, room: Array, src: int) -> int:
         """The length of a received piece; Open MPI silently truncates a message that a rank sends to itself."""
         num_bytes = int(status.Get_count(self._library.BYTE))
         if num_bytes > room.nbytes:
-            raise self._comm.too_long("recv", room, src)
+            raise self.comm.too_long("recv", room, src)
         return num_bytes
 
     def deliver(self, x: Array, host: Array, num_bytes: int) -> None:
@@ -241,7 +241,7 @@ class StagedReceiving(Request):
 
     def __init__(self, staging: Staging, x: Array, host: Array, requests: list[Any], src: int, tag: int) -> None:
         self._staging = staging
-        self._comm = staging._comm
+        self._comm = staging.comm
         self._x = x
         self._host = host
         self._requests = requests
@@ -256,7 +256,7 @@ class StagedReceiving(Request):
             for k, piece in enumerate(pieces(self._x.nbytes)):
                 room = self._host[piece]
                 if k == len(self._requests):
-                    self._requests.append(self._staging._post("irecv", room, src, tag))
+                    self._requests.append(self._staging.post("irecv", room, src, tag))
                 status = self._comm.finish("recv", self._requests[k], self._x, src, tag)
                 num_bytes = self._staging.length(status, room, src)
                 src, tag = taken.add(status, num_bytes)
