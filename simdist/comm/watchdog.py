@@ -120,15 +120,13 @@ class Watchdog:
         if self.orphaned:
             self.end(1)
         self._awake_s = self._awake_s + passed_s if passed_s < _PAUSE_S else 0.0
+        seen = {}  # anew: a wait refers to its communicator, which would stay for a stream that has ended
         for line in self.lines:
             wait = line.waiting
-            before = self._seen.get(line)
-            if wait is None:
-                self._seen.pop(line, None)
-            elif before is None or before[0] is not wait:
-                self._seen[line] = wait, 0.0
-            else:
-                self._seen[line] = wait, before[1] + passed_s
+            if wait is not None:
+                before, waited_s = self._seen.get(line, (None, 0.0))
+                seen[line] = wait, waited_s + passed_s if before is wait else 0.0
+        self._seen = seen
         if self.board is not None:
             self.board.beat(self._doing())
             if self.board.asked and not self._answered:

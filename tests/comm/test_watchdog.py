@@ -3,6 +3,7 @@
 import subprocess
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -63,6 +64,16 @@ def rounds(watchdog, seconds):
 def left_long_ago(board, code):
     board.leave(LEFT, code)
     board._write(since_s=0.0)
+
+
+def test_a_stream_that_has_ended_keeps_no_communicator(watchdog):
+    line, group = watchdog.line("side"), Group()
+    line.waiting, kept = ("recv", group, 0, 0), weakref.ref(group)
+    rounds(watchdog, 1.0)
+    watchdog.lines.remove(line)
+    del line, group
+    rounds(watchdog, 0.5)
+    assert kept() is None
 
 
 def test_a_wait_is_put_into_words():
