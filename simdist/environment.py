@@ -25,7 +25,7 @@ __all__ = [
     "timeout_s",
 ]
 
-# The variables that each launcher sets: (rank, ranks in the job, ranks on this node).
+# The variables that each launcher sets: (rank, ranks in the job, ranks on this node, which srun says in another way).
 _PLACES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI's mpirun
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),  # MPICH's and Intel's mpirun, srun --mpi=pmi2

@@ -6,6 +6,7 @@ Needs root and the programs unshare, nsenter and ip; a container may forbid what
 """
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -60,7 +61,7 @@ class Hosts:
         words = ["unshare", *_SPACES, "sh", "-ec", f"{script}; echo ready; exec sleep 1000"]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self._processes[name] = process
-        said = process.stdout.readline()
+        said = process.stdout.readline() if select.select([process.stdout], [], [], 30.0)[0] else "no answer"
         if said != "ready\n":
             raise OSError(f"cannot make namespaces: {said.strip()}")
 
@@ -121,15 +122,19 @@ class Hosts:
             env=mpirun.variables(ranks, self._folder),
         )
 
-    def end_of(self, job: subprocess.Popen, timeout_s: float = 90.0) -> Done:
-        """How a job ended; it is killed if it does not."""
+    def end_of(self, job: subprocess.Popen, timeout_s: float = 60.0) -> Done:
+        """How a job ended. It is killed if it does not, which is an error unless only Open MPI's mpirun has stayed: now
+        and then it does, though all ranks have ended.
+        """
         try:
             output, _ = job.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
+            ranks = self.ranks()
             for name in self.names:
                 self.kill(name)
             output, _ = job.communicate()
-            raise AssertionError(f"the job did not end within {timeout_s} s:\n{output[-5000:]}") from None
+            if ranks or find_mpirun().kind != "openmpi":
+                raise AssertionError(f"the job did not end within {timeout_s} s:\n{output[-5000:]}") from None
         return Done(job.returncode, output)
 
     def _inside(self, name: str) -> list[str]:

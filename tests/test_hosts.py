@@ -107,8 +107,10 @@ def endless(hosts, script, tmp_path):
     """A job that is under way."""
     mark = tmp_path / "under way"
     job = hosts.start(2, script(ENDLESS.replace("FAULT", f"Path({str(mark)!r}).touch()")), SIMDIST_TIMEOUT_S="5")
+    last_s = time.monotonic() + 60
     while not mark.exists():
-        assert job.poll() is None, job.communicate()[0]
+        if job.poll() is not None or time.monotonic() > last_s:
+            pytest.fail(f"it never came under way:\n{hosts.end_of(job, 1.0).output}")
         time.sleep(0.05)
     return job
 

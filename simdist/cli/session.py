@@ -123,8 +123,7 @@ class Session:
             # Predictions are for this machine as it is now: messages between all pairs of ranks at once.
             measured = ping_pong(comm, _message_sizes(trainer))
             if comm.size > 1 and not comm.rank:
-                cluster = calibrated(measured.inside, measured.reductions, measured.between)
-                cluster = cluster.with_(devices_per_node=comm.nodes.most)
+                cluster = calibrated(*measured).with_(devices_per_node=comm.nodes.most)
             kept = precision(config.precision)
             peak_flops_per_s = matmul_flops_per_s(comm, comm.device.factor_dtype(kept.dtype, kept.master_dtype))
         if folder and trace is not None:

@@ -67,7 +67,7 @@ def choose_netmod(variables: MutableMapping[str, str], library: str) -> None:
     """Have the ranks of an MPICH on several nodes reach each other by OFI instead of UCX, unless the user has chosen.
 
     Over UCX a receive from ANY source never ends if the message comes from another node (in the wheels 4.3.2 to 5.0.2);
-    with a known source both are about as fast. On one node neither is used, and OFI would require a network.
+    over TCP both are about as fast. On one node neither is used, and OFI would require a network.
 
     Args:
         variables: of this process's environment.

@@ -20,13 +20,13 @@ class Measurement(NamedTuple):
 
     Attributes:
         inside: (bytes, seconds from send to receive) of each size, to a rank of the same node.
-        between: the same to a rank of another node.
         reductions: (bytes of one operand, seconds of x += y) of each size.
+        between: as `inside`, to a rank of another node.
     """
 
     inside: list[tuple[int, float]]
-    between: list[tuple[int, float]]
     reductions: list[tuple[int, float]]
+    between: list[tuple[int, float]]
 
 
 def ping_pong(comm: Communicator, sizes: Sequence[int]) -> Measurement:
@@ -50,9 +50,7 @@ def ping_pong(comm: Communicator, sizes: Sequence[int]) -> Measurement:
     Returns:
         the times of this rank; those of messages are empty on a rank without a partner.
     """
-    reductions = []
-    inside: list[tuple[int, float]] = []
-    between: list[tuple[int, float]] = []
+    measured = inside, reductions, between = Measurement([], [], [])
     for size in sizes:
         x = np.ones(size, np.uint8)
         for found, partner in zip((inside, between), partners(comm.nodes, comm.rank), strict=True):
@@ -62,7 +60,7 @@ def ping_pong(comm: Communicator, sizes: Sequence[int]) -> Measurement:
         comm.barrier()
         if size >= 8:
             reductions.append((size // 8 * 8, median([_fold(comm, size // 8) for _ in range(1 + _ROUNDS)][1:])))
-    return Measurement(inside, between, reductions)
+    return measured
 
 
 def partners(nodes: Placement, rank: int) -> tuple[int | None, int | None]:

@@ -95,7 +95,7 @@ def test_calibration_of_a_virtual_cluster_finds_it_again():
         *([True, False], [True, False]),  # node 2, beside none
     ]
     for one in found:
-        known = calibrated(one.inside, one.reductions, one.between)
+        known = calibrated(*one)
         assert known.device.reduced_bytes_per_s == pytest.approx(3e9)
         for link, said in ((known.inside, inside if one.inside else between), (known.between, between)):
             said = said if one.between else inside
