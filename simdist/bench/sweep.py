@@ -17,8 +17,9 @@ from simdist.errors import ArgumentError, DataError, unknown_name
 from simdist.launch import in_job
 from simdist.plots import Crossover, crossovers, sweep
 from simdist.plots.file import check_format, save
-from simdist.plots.style import number, seconds, size
+from simdist.plots.style import seconds, size
 from simdist.trace.kind import COLLECTIVES
+from simdist.words import counted
 
 __all__ = ["add_arguments", "execute", "fastest"]
 
@@ -145,7 +146,7 @@ def _report(table: Sequence[Row], cluster: Cluster) -> str:
     first = table[0]
     link, gamma = cluster.link(first.ranks), cluster.device.reduced_bytes_per_s
     lines = [
-        f"{first.operation} on {number(first.ranks, 'rank')} of {cluster.name}: alpha {seconds(link.latency_s)}, "
+        f"{first.operation} on {counted(first.ranks, 'rank')} of {cluster.name}: alpha {seconds(link.latency_s)}, "
         f"1/beta {link.bytes_per_s / 1e9:.3g} GB/s, 1/gamma {gamma / 1e9:.3g} GB/s",
         f"{'size':>10}  {'algorithm':<20}{'measured':>11}{'predicted':>11}{'formula':>11}{'busbw GB/s':>12}",
     ]

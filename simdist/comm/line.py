@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simdist.comm.communicator import ANY
-from simdist.comm.mismatch import listed
+from simdist.words import listed
 
 __all__ = ["EXIT", "MEETING", "START", "WORK", "Line", "Wait", "awaited", "traceback_of"]
 

@@ -3,19 +3,9 @@
 from collections.abc import Iterable
 
 from simdist.errors import CollectiveMismatch
+from simdist.words import listed
 
-__all__ = ["listed", "mismatch"]
-
-_MOST = 12
-
-
-def listed(ranks: Iterable[int]) -> str:
-    """'rank 3', 'ranks 0, 2', or the first few of many."""
-    every = sorted(ranks)
-    shown = ", ".join(map(str, every[:_MOST]))
-    if len(every) > _MOST:
-        shown += f", … ({len(every)} in all)"
-    return ("rank " if len(every) == 1 else "ranks ") + shown
+__all__ = ["mismatch"]
 
 
 def mismatch(context: str, said: Iterable[str]) -> CollectiveMismatch:

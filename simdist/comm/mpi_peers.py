@@ -29,11 +29,12 @@ from simdist.comm.checks import NOTE_BYTES
 from simdist.comm.crowd import MOST_CORES, Crowd, crowd, mark
 from simdist.comm.device_memory import DevicePeers, view
 from simdist.comm.line import MEETING
-from simdist.comm.mismatch import listed, mismatch
+from simdist.comm.mismatch import mismatch
 from simdist.comm.mpi_errors import check_array
 from simdist.comm.mpi_memory import MpiMemory
 from simdist.comm.peers import HEAD_BYTES, ROOM_BYTES, Peers, Views
 from simdist.errors import ArrayError, CollectiveMismatch, PeerLost
+from simdist.words import listed
 
 if TYPE_CHECKING:
     from simdist.comm.mpi import MpiCommunicator

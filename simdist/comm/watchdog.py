@@ -21,8 +21,8 @@ from collections.abc import Callable
 from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive
 from simdist.comm.ends import Ends
 from simdist.comm.line import EXIT, START, WORK, Line, Wait, awaited, traceback_of
-from simdist.comm.mismatch import listed
 from simdist.errors import DeadlineError, DeadlockError, RankFailed, SimdistError
+from simdist.words import listed
 
 __all__ = ["GRACE_S", "Watchdog"]
 

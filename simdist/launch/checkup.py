@@ -21,6 +21,7 @@ from simdist.errors import SimdistError, WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
 from simdist.launch.room import available_bytes
 from simdist.launch.run import run
+from simdist.words import counted
 
 __all__ = ["Finding", "checkup"]
 
@@ -72,7 +73,7 @@ def _python() -> Finding:
 def _machine() -> Finding:
     memory, cores = available_bytes(), num_cores()
     free = "" if memory is None else f", {memory / 1e9:.1f} GB of memory free"
-    return Finding("machine", f"{cores} core{'s' if cores > 1 else ''} for this process{free}")
+    return Finding("machine", f"{counted(cores, 'core')} for this process{free}")
 
 
 def _count(comm: Communicator, device: str) -> tuple[list[int], str]:

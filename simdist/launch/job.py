@@ -17,9 +17,9 @@ from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive
 from simdist.comm.ends import Ends
 from simdist.comm.guard import BOARD, LAUNCHER
 from simdist.comm.leftovers import drop, shared_files
-from simdist.comm.mismatch import listed
 from simdist.errors import WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
+from simdist.words import listed
 
 __all__ = ["Death", "Job", "how_ended", "signal_in", "signal_words"]
 

@@ -12,6 +12,7 @@ from simdist.planning.step import computing_s, sending_s
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.models import build, shape
+from simdist.words import counted
 
 __all__ = ["details", "headline", "mesh", "overview", "room", "table", "zero"]
 
@@ -33,7 +34,7 @@ def headline(config: Config, bench: Workbench) -> str:
     return (
         f"{config.model}, {count:,} parameters, {config.optimizer}, "
         f"{config.global_batch_size:,} windows of {config.context_bytes:,} tokens a step, "
-        f"on {bench.ranks:,} rank{'s' if bench.ranks > 1 else ''} of {bench.cluster.name}, "
+        f"on {counted(bench.ranks, 'rank')} of {bench.cluster.name}, "
         f"each of {bench.machine(config).device.flops_per_s / 1e12:,.4g} TFLOP/s in {config.precision}"
     )
 
@@ -49,8 +50,8 @@ def overview(plans: Plans, bench: Workbench, top: int) -> list[str]:
         lines.append("none")
     if plans.too_large:
         least, count = plans.too_large[0], len(plans.too_large)
-        others = f"{count} mesh{'es' if count > 1 else ''}"
-        lines.append(f"too large for {others}, of which {mesh(least)} needs least, {_bytes(least.num_bytes)} a rank")
+        needs = f"{mesh(least)} needs least, {_bytes(least.num_bytes)} a rank"
+        lines.append(f"too large for {counted(count, 'mesh')}, of which {needs}")
     return lines
 
 

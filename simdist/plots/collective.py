@@ -22,6 +22,7 @@ from simdist.collectives.contributions import Pieces, State, states
 from simdist.errors import ArgumentError
 from simdist.plots import style
 from simdist.trace import Span
+from simdist.words import counted
 
 __all__ = ["collective_steps"]
 
@@ -71,7 +72,7 @@ class _Story:
     def finding(self) -> str:
         """The picture in a sentence."""
         last = len(self.cells) - 1
-        head = f"{self.title.replace(' ', ', ', 1)} on {style.number(self.ranks, 'rank')}: {style.number(last, 'step')}"
+        head = f"{self.title.replace(' ', ', ', 1)} on {counted(self.ranks, 'rank')}: {counted(last, 'step')}"
         everywhere = all(self.complete(last, r, c) for r in range(self.ranks) for c in range(len(self.columns)))
         if len(self.contributors(0)) == 1:
             return f"{head}, then all ranks hold all of it" if everywhere and last else head
@@ -161,7 +162,7 @@ def _draw(story: _Story, steps: list[int], width: float, arrows: bool, notes: li
         ax.set_yticks(range(p), [f"rank {r}" for r in range(p)])
     style.title(fig, story.finding())
     if omitted:
-        notes.append(f"{style.number(omitted, 'arrow')} left out.")
+        notes.append(f"{counted(omitted, 'arrow')} left out.")
     style.legend(fig, _handles(story), " ".join(notes), letters=14)
     fig.draw_without_rendering()  # only now is the size of a cell known, and whether text fits
     room = axes[0].get_window_extent().width / fig.dpi * 72 * 2 * _HALF[0] / m

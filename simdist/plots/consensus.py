@@ -12,6 +12,7 @@ from simdist.asynchronous.consensus import recorded
 from simdist.errors import ArgumentError
 from simdist.plots import style
 from simdist.trace import Trace
+from simdist.words import counted
 
 __all__ = ["consensus"]
 
@@ -88,7 +89,7 @@ def _check(errors: Mapping[str, Sequence[tuple[float, float]]], bounds: Mapping[
 
 
 def _note(left_out: int) -> str:
-    return f"{style.number(left_out, 'error')} left out: as small as rounding." if left_out else ""
+    return f"{counted(left_out, 'error')} left out: as small as rounding." if left_out else ""
 
 
 def _finding(errors: Mapping[str, Sequence[tuple[float, float]]]) -> str:
@@ -96,7 +97,7 @@ def _finding(errors: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     shares = {name: found[-1][1] / found[0][1] for name, found in errors.items()}
     steps = max(len(found) for found in errors.values()) - 1
     rests = ", ".join(f"{_share(share)} on {name}" for name, share in shares.items())
-    return f"Consensus error left after {style.number(steps, 'recorded step')}, relative to the first: {rests}"
+    return f"Consensus error left after {counted(steps, 'recorded step')}, relative to the first: {rests}"
 
 
 def _share(share: float) -> str:

@@ -14,6 +14,7 @@ from simdist.errors import ArgumentError
 from simdist.parallel.expert import Routed, routes
 from simdist.plots import style
 from simdist.trace import Span
+from simdist.words import counted
 
 __all__ = ["expert_load"]
 
@@ -57,7 +58,7 @@ def expert_load(spans: Iterable[Span], layers: Iterable[str] | None = None, *, w
         axes[0].set_ylabel("share of the choices")
         keys = _keys(shown)
         letters = max(len(key.get_label()) for key in keys)
-        style.legend(fig, keys, f"{style.number(left, 'more layer')} not shown." if left else "", letters=letters)
+        style.legend(fig, keys, f"{counted(left, 'more layer')} not shown." if left else "", letters=letters)
         style.title(fig, _finding(shown))
     return fig
 
@@ -100,5 +101,5 @@ def _finding(shown: dict[str, Routed]) -> str:
     dropped = sum(sum(routed.dropped) for routed in shown.values()) / asked
     experts = max(len(routed.asked) for routed in shown.values())
     ranks = len({rank for routed in shown.values() for holders in routed.holders for rank in holders})
-    where = f"{style.number(experts, 'expert')} on {style.number(ranks, 'rank')}"
+    where = f"{counted(experts, 'expert')} on {counted(ranks, 'rank')}"
     return f"{where}: the busiest is asked for {most:.2g} times its share; {dropped:.1%} of choices are dropped"

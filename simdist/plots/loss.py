@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.words import counted
 
 __all__ = ["loss_curve"]
 
@@ -89,7 +90,7 @@ def _finite(steps: Sequence[int], values: Sequence[float | None], name: str) -> 
 
 
 def _left_out(steps: int, drawn: int) -> str:
-    return f"{steps - drawn} of {style.number(steps, 'training loss')} left out: not finite." if drawn < steps else ""
+    return f"{steps - drawn} of {counted(steps, 'training loss')} left out: not finite." if drawn < steps else ""
 
 
 def _finding(points: Mapping[str, Sequence[tuple[int, float]]]) -> str:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.words import counted
 
 __all__ = ["Losses", "loss_differences"]
 
@@ -118,7 +119,7 @@ def _finding(names: Sequence[str], differences: Mapping[str, _Curves]) -> str:
         for name, curve in curves.items()
         for step, size in curve.items()
     ]
-    words = f"The losses of {one or style.number(len(others), 'run')}"
+    words = f"The losses of {one or counted(len(others), 'run')}"
     if not found:
         return f"{words} and of {first} have no step in common"
     size, where = max(found)

@@ -10,6 +10,7 @@ from matplotlib.ticker import FuncFormatter
 from simdist.arrays import Array
 from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.words import counted
 
 __all__ = ["Point", "loss_race"]
 
@@ -72,7 +73,7 @@ def _finding(by_step: Mapping[str, Array], by_time: Mapping[str, Array]) -> str:
     """For one run its final loss; for several, which is first to reach a loss that all reach, in time and in steps."""
     if len(by_time) == 1:
         ((name, line),) = by_time.items()
-        took = f"{style.number(round(by_step[name][-1, 0]), 'step')} and {style.seconds(line[-1, 1])}"
+        took = f"{counted(round(by_step[name][-1, 0]), 'step')} and {style.seconds(line[-1, 1])}"
         return f"{name}: the loss goes from {line[0, 2]:.3g} to {line[-1, 2]:.3g} in {took}"
     lines = [*by_step.values(), *by_time.values()]
     # The final loss of the worst, plus a margin, because losses of few samples fluctuate.

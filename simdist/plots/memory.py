@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 from simdist.arrays import CATEGORIES, Moment
 from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.words import counted
 
 __all__ = ["COLOURS", "memory"]
 
@@ -46,7 +47,7 @@ def memory(
     """
     shown = _shown(moments, start_s, end_s)
     if not shown or not any(m.total for m in shown):
-        raise ArgumentError(f"no memory was recorded in this time, of {style.number(len(moments), 'moment')} in all")
+        raise ArgumentError(f"no memory was recorded in this time, of {counted(len(moments), 'moment')} in all")
     peak = max(shown, key=lambda m: m.total)
     first_s = shown[0].time_s
     last_s = max(shown[-1].time_s if end_s is None else end_s, first_s + 1e-9)

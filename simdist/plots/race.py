@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 from simdist.errors import ArgumentError
 from simdist.plots import style
 from simdist.plots.size_axes import over_size
+from simdist.words import counted
 
 __all__ = ["Result", "race_bandwidth", "race_over_limit"]
 
@@ -85,7 +86,7 @@ def _draw(
         for row, cold in zip(axes, kinds, strict=True):
             for ax, ranks in zip(row, counts, strict=True):
                 _panel(ax, every[ranks, cold], names, best is min)
-                ax.set_title(f"{style.number(ranks, 'rank')}, {'cold' if cold else 'warm'} arrays")
+                ax.set_title(f"{counted(ranks, 'rank')}, {'cold' if cold else 'warm'} arrays")
             row[0].set_ylabel(label)
         for ax in axes[-1]:
             ax.set_xlabel("size of the array")

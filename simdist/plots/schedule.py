@@ -27,6 +27,7 @@ from simdist.plots import style
 from simdist.plots.arrows import Point, draw_arrows
 from simdist.trace import Span, Trace
 from simdist.trace.kind import kind
+from simdist.words import counted
 
 __all__ = ["pipeline_schedule"]
 
@@ -259,8 +260,8 @@ def _kept_title(memory: Memory) -> str:
 def _finding(pictures: Sequence[_Run]) -> str:
     """The picture in a sentence."""
     first = pictures[0]
-    ranks = style.number(len(first.cells), "rank")
-    head = f"{first.name} on {ranks}, {style.number(first.went.schedule.num_micro_batches, 'micro-batch')}"
+    ranks = counted(len(first.cells), "rank")
+    head = f"{first.name} on {ranks}, {counted(first.went.schedule.num_micro_batches, 'micro-batch')}"
     if len(pictures) == 1:
         return f"{head}: idle {first.went.bubble_rate:.1%} of the time"
     return f"{head}: {', '.join(_versus(first, other) for other in pictures[1:])}"

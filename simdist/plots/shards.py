@@ -13,6 +13,7 @@ from simdist.arrays import Array
 from simdist.errors import ArgumentError
 from simdist.nn import Place
 from simdist.plots import style
+from simdist.words import counted
 
 __all__ = ["shards"]
 
@@ -55,7 +56,7 @@ def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *,
     """
     names = list(dict.fromkeys(name for own in held for name in own))
     if not names:
-        raise ArgumentError(f"no parameters on {style.number(len(held), 'rank')}: nothing to draw")
+        raise ArgumentError(f"no parameters on {counted(len(held), 'rank')}: nothing to draw")
     owners = {name: _owners(held, name) for name in names}
     rows = _arranged(list(_scaled(owners)), 0.96 * width)
     heights = [max(_height(column) for column in row) for row in rows]
@@ -199,7 +200,7 @@ def _text(ax: Axes, tokens: Sequence[Array], y: float, width: float) -> None:
     for rank, own in enumerate(tokens):
         for token in own:
             who[int(token)].append(rank)
-    ax.text(0, y - 0.04, f"{style.number(count, 'token')} of a text", fontsize=5.5, va="bottom")
+    ax.text(0, y - 0.04, f"{counted(count, 'token')} of a text", fontsize=5.5, va="bottom")
     step = width / count
     for token, ranks in enumerate(who):
         everywhere = len(ranks) == len(tokens) and len(tokens) > 1
@@ -226,4 +227,4 @@ def _finding(owners: _Owners, ranks: int) -> str:
         for box in boxes
         if 0 in boxes[box]
     )
-    return f"Of {style.number(whole, 'weight')} rank 0 of {ranks} holds {mine:,}: {mine / whole:.1%}"
+    return f"Of {counted(whole, 'weight')} rank 0 of {ranks} holds {mine:,}: {mine / whole:.1%}"

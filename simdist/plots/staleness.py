@@ -9,6 +9,7 @@ from matplotlib.ticker import FuncFormatter
 from simdist.arrays import Array
 from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.words import counted
 
 __all__ = ["staleness"]
 
@@ -47,7 +48,7 @@ def staleness(runs: Mapping[str, Sequence[int]], *, width: float = style.COLUMN)
         ax.set_axisbelow(True)
         style.grid(ax)
         beyond = sum(int(np.sum(np.asarray(found) > edges[-1])) for found in runs.values())
-        style.legend(fig, handles, f"{style.number(beyond, 'update')} beyond the axis." if beyond else "")
+        style.legend(fig, handles, f"{counted(beyond, 'update')} beyond the axis." if beyond else "")
         style.title(fig, _finding({name: np.asarray(found) for name, found in runs.items()}))
     return fig
 

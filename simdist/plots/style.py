@@ -34,7 +34,6 @@ __all__ = [
     "ink_on",
     "legend",
     "losses",
-    "number",
     "rank_colour",
     "rank_key",
     "seconds",
@@ -278,11 +277,6 @@ def size(num_bytes: float, digits: int = 3) -> str:
 def _rounded(value: float, digits: int) -> str:
     """Rounded to `digits` digits, never written as a power of ten."""
     return f"{float(f'{value:.{digits}g}'):.10g}"
-
-
-def number(count: int, noun: str) -> str:
-    """A count and its noun: 1 message, 2,000 messages."""
-    return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
 def box(left: float, right: float, top: float, bottom: float) -> list[tuple[float, float]]:

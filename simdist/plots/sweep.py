@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from simdist.errors import ArgumentError
 from simdist.plots import style
 from simdist.plots.size_axes import over_size
+from simdist.words import counted
 
 __all__ = ["Crossover", "Measurement", "crossovers", "sweep"]
 
@@ -158,8 +159,8 @@ def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: i
     found = crossovers(marked)
     if found:  # an empty panel shares the limits of the others
         _regimes(ax, found, names)
-    ax.set_title(f"{style.number(ranks, 'rank')}{by}", pad=3 + 6.5 * max(0, len(found) - 1))
-    return f"{style.number(ranks, 'rank')}: {_told(found)}"
+    ax.set_title(f"{counted(ranks, 'rank')}{by}", pad=3 + 6.5 * max(0, len(found) - 1))
+    return f"{counted(ranks, 'rank')}: {_told(found)}"
 
 
 def _regimes(ax: Axes, found: Sequence[Crossover], names: Sequence[str]) -> None:
@@ -201,7 +202,7 @@ def _accuracy(rows: Sequence[Measurement]) -> str:
 
 def _left_out(rows: Sequence[Measurement]) -> str:
     empty = sum(m.num_bytes == 0 for m in rows)
-    return f"{style.number(empty, 'figure')} for an empty array left out: a log scale has no 0." if empty else ""
+    return f"{counted(empty, 'figure')} for an empty array left out: a log scale has no 0." if empty else ""
 
 
 def _handles(rows: Sequence[Measurement], names: Sequence[str]) -> list[Line2D]:

@@ -11,6 +11,7 @@ from simdist.errors import ArgumentError
 from simdist.plots import style
 from simdist.trace import Trace
 from simdist.trace.statistics import traffic as count
+from simdist.words import counted
 
 __all__ = ["traffic"]
 
@@ -69,6 +70,6 @@ def _finding(matrix: Array, messages: int) -> str:
     low, high = int(partners.min()), int(partners.max())
     whom = f"{low}" if low == high else f"{low}–{high}"
     return (
-        f"{style.size(int(matrix.sum()))} in {style.number(messages, 'message')}: each of {style.number(p, 'rank')} "
+        f"{style.size(int(matrix.sum()))} in {counted(messages, 'message')}: each of {counted(p, 'rank')} "
         f"sends to {whom} of the others, at most {style.size(int(others.max()))} to one"
     )

@@ -10,6 +10,7 @@ from simdist.trace import Span, Trace
 from simdist.trace.activity import Activity, activities
 from simdist.trace.kind import kind
 from simdist.trace.statistics import shares
+from simdist.words import counted
 
 __all__ = ["MARGIN", "Row", "View", "finding"]
 
@@ -115,9 +116,9 @@ def finding(view: View) -> str:
         streams[rank][stream] = activity
     every = [shares(one) for one in streams.values()]
     elapsed_s = len(every) * (view.end_s - view.start_s)
-    who = style.number(len(every), "rank")
+    who = counted(len(every), "rank")
     if len(every) < view.trace.ranks:
-        who = f"{len(every)} of {style.number(view.trace.ranks, 'rank')}"
+        who = f"{len(every)} of {counted(view.trace.ranks, 'rank')}"
     text = f"{who}, {style.seconds(view.end_s - view.start_s)}: "
     text += f"{sum(s.computing_s for s in every) / elapsed_s:.0%} of the time computing, "
     text += f"{sum(s.communicating_s for s in every) / elapsed_s:.0%} communicating"

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from simdist.plots.style import number
 from simdist.puzzles.puzzle import judges
 from simdist.puzzles.trial import Failed, call
 from simdist.puzzles.verdict import Finding, at_most
+from simdist.words import counted
 
 __all__: list[str] = []
 
@@ -57,7 +57,7 @@ def _buckets(answer: Any) -> Iterator[Finding]:
         for end in range(1, len(seconds) + 1):
             best.append(min(through(best[first], first, end) for first in range(end)))
         whole = through(0.0, 0, len(seconds))
-        told = f"{number(len(cuts) - 1, 'bucket')}; a single one for all layers takes {whole:.4g} s"
+        told = f"{counted(len(cuts) - 1, 'bucket')}; a single one for all layers takes {whole:.4g} s"
         yield at_most(f"{name}, time", taken, 1.02 * best[-1], "s", told)
 
 

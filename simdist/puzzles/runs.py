@@ -8,10 +8,10 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.cluster import Cluster
 from simdist.launch import Run
-from simdist.plots.style import number
 from simdist.puzzles.trial import PLAIN, Failed, trial
 from simdist.puzzles.verdict import Finding, at_most
 from simdist.trace.kind import COLLECTIVES
+from simdist.words import counted
 
 __all__ = [
     "Runs",
@@ -129,7 +129,7 @@ def bounded(
     why: str = "",
 ) -> Finding:
     """The first number of ranks on which a value is beyond its limit; if there is none, the last."""
-    findings = [at_most(f"{what}, on {number(p, 'rank')}", value(run), limit(p), unit, why) for p, run in runs.items()]
+    findings = [at_most(f"{what}, on {counted(p, 'rank')}", value(run), limit(p), unit, why) for p, run in runs.items()]
     return next((finding for finding in findings if not finding.good), findings[-1])
 
 
@@ -164,6 +164,6 @@ def carried(runs: Runs, least: Callable[[int], float], first: int = 0) -> Findin
         if received < least(p) * (1 - 1e-9):
             why = "data did not travel by messages alone: perhaps a variable that all ranks share?\n"
             why += "or an irecv without its wait(), which returns when the array is there?"
-            what = f"bytes that each rank receives, on {number(p, 'rank')}"
+            what = f"bytes that each rank receives, on {counted(p, 'rank')}"
             return Finding(False, what, str(received), f"at least {least(p):g}: it cannot know them itself", why)
     return Finding(True, "carried by", "only messages", "")

@@ -14,8 +14,8 @@ import simdist
 from simdist.cluster import Cluster, Device, Link
 from simdist.errors import DeadlockError, UnmatchedMessage
 from simdist.launch import Run, run
-from simdist.plots.style import number
 from simdist.puzzles.verdict import Finding
+from simdist.words import counted
 
 __all__ = ["PLAIN", "SECOND", "STEPS", "Failed", "call", "trial"]
 
@@ -56,7 +56,7 @@ def trial(program: Callable[..., Any], ranks: int, cluster: Cluster = PLAIN, arg
     Raises:
         Failed: it raised, hung, or took too long.
     """
-    with _caught(f"on {number(ranks, 'rank')}"), warnings.catch_warnings():
+    with _caught(f"on {counted(ranks, 'rank')}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UnmatchedMessage)  # the verdict says so
         return run(program, ranks, cluster=cluster, args=args)
 

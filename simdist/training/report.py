@@ -23,6 +23,7 @@ from simdist.training.rings import rings
 from simdist.training.text import Text
 from simdist.training.traffic import Call, calls, costs, formulas, predicted_seconds, sent, transfer_seconds
 from simdist.training.trainer import Line, Trainer
+from simdist.words import counted
 
 __all__ = ["Report", "Row", "at_most", "count", "duration", "judged", "milliseconds", "report", "since"]
 
@@ -106,7 +107,7 @@ def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flop
     summary = [
         f"{config.model}, {build(config).parameters.size:,} parameters in {config.precision}, {config.optimizer}, "
         f"{_ranks(trainer, step)}",
-        f"{trainer.done} step{'s' if trainer.done > 1 else ''} of {at_most(config)}{config.global_batch_size} windows"
+        f"{counted(trainer.done, 'step')} of {at_most(config)}{config.global_batch_size} windows"
         f"{since(trainer.done - total.steps)} in {duration(total.seconds)}: "
         f"{total.per_second(total.targets):,.0f} tokens/s, "
         f"{_rate(total.per_second(total.flops), matmul_flops_per_s)}{_mfu(trainer, matmul_flops_per_s)}, "
@@ -150,7 +151,7 @@ def _ranks(trainer: Trainer, step: Mapping[Call, int]) -> str:
 
 
 def _shards(count: int) -> str:
-    return f" in {count} shard{'s' if count > 1 else ''}" if count else ""
+    return f" in {counted(count, 'shard')}" if count else ""
 
 
 def at_most(config: Config) -> str:

@@ -114,12 +114,6 @@ def test_times(seconds, text):
     assert style.seconds(seconds) == text
 
 
-def test_counts():
-    assert style.number(1, "rank") == "1 rank"
-    assert style.number(2000, "rank") == "2,000 ranks"
-    assert style.number(0, "loss") == "0 losses"
-
-
 def test_too_narrow():
     with pytest.raises(ArgumentError, match="1 inches wide"):
         style.figure(1, 1)

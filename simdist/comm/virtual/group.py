@@ -7,13 +7,14 @@ import numpy as np
 
 from simdist.arrays import Array
 from simdist.cluster import Network
-from simdist.comm.mismatch import listed, mismatch
+from simdist.comm.mismatch import mismatch
 from simdist.comm.open_requests import unreceived
 from simdist.comm.placement import Placement
 from simdist.comm.virtual.channel import Channel, where
 from simdist.comm.virtual.lookout import Lookout
 from simdist.comm.virtual.scheduler import Fiber, Scheduler
 from simdist.errors import CollectiveMismatch
+from simdist.words import listed
 
 __all__ = ["Agreement", "Group"]
 

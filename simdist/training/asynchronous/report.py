@@ -14,6 +14,7 @@ from simdist.training.models import build
 from simdist.training.moved import MOVED, Moved
 from simdist.training.report import Report, Row, at_most, count, duration, judged, milliseconds, since
 from simdist.training.text import Text
+from simdist.words import counted
 
 __all__ = ["report"]
 
@@ -32,8 +33,8 @@ def report(story: Story, text: Text) -> Report:
     seconds, num_parameters = story.seconds, build(config).parameters.size
     flops_per_s = fmean(costs.flops for _, costs in story.workers) / seconds if seconds else 0.0
     summary = [
-        f"{config.model}, {num_parameters:,} parameters in {config.precision}, {config.optimizer}, {p} "
-        f"rank{'s' if p > 1 else ''}, {config.method}{_who(story)}",
+        f"{config.model}, {num_parameters:,} parameters in {config.precision}, {config.optimizer}, "
+        f"{counted(p, 'rank')}, {config.method}{_who(story)}",
         f"{_steps(story.done)} of each worker, {at_most(config)}{config.global_batch_size} windows a step of all"
         f"{since(_begun(story))} in {duration(seconds)}: {story.targets / seconds if seconds else 0:,.0f} tokens/s, "
         f"{flops_per_s / 1e9:.1f} GFLOP/s a worker",
@@ -80,8 +81,7 @@ def _who(story: Story) -> str:
     config, workers = story.config, story.num_workers
     if config.method in SERVED:
         bound = {"ssp": f" at most {config.staleness} steps apart", "backup": f", {story.backups} of them backups"}
-        servers = f"{config.servers} server{'s' if config.servers > 1 else ''}"
-        return f": {servers}, {workers} worker{'s' if workers > 1 else ''}{bound.get(config.method, '')}"
+        return f": {counted(config.servers, 'server')}, {counted(workers, 'worker')}{bound.get(config.method, '')}"
     if config.method in AVERAGING:
         return f": an average every {config.local_steps} steps"
     return f" on a graph: {config.graph}"
