@@ -51,11 +51,12 @@ def _dgx(
 
 
 # A device's own 16 lanes of PCIe 3, 4 or 5; its eighth of the memory of two processors, DDR4-2133 on four channels
-# each, DDR4-3200 on eight, DDR5-4800 on eight; and of the data drives, four by SATA, four or eight by NVMe. Two GPUs
-# share a Grace processor, by NVLink.
+# each, DDR4-3200 on eight, DDR5-4800 on eight or twelve; and of the data drives, four by SATA, four or eight by NVMe.
+# Two GPUs share a Grace processor, by NVLink.
 _DGX1 = Host(16 * _GB, 17 * _GB, 0.25 * _GB)
 _DGX_A100 = Host(32 * _GB, 51.2 * _GB, 3 * _GB)
 _DGX_H100 = Host(64 * _GB, 76.8 * _GB, 6 * _GB)
+_EPYC = Host(64 * _GB, 115.2 * _GB, 6 * _GB)
 _GRACE = Host(225 * _GB, 256 * _GB, 6 * _GB)
 
 _PRESETS = {
@@ -78,8 +79,12 @@ _PRESETS = {
     "h100": _dgx("h100", (989.4, 67, 67), 3350, 80, 900, 50, nics=8, host=_DGX_H100),
     "h800": _dgx("h800", (989.4, 67, 1), 3350, 80, 400, 50, nics=8, host=_DGX_H100),
     "h200": _dgx("h200", (989, 67, 67), 4800, 141, 900, 50, nics=8, host=_DGX_H100),
+    "h20": _dgx("h20", (148, 44, 1), 4000, 96, 900, 50, nics=8, host=_DGX_H100),
     "b200": _dgx("b200", (2250, 75, 37), 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
     "gb200": _dgx("gb200", (2500, 80, 40), 8000, 186, 1800, 50, nics=72, host=_GRACE, gpus=72),
+    # AMD's data sheet: rates of matrix units. Seven links of 128 GB/s join a GPU to each of the others; here they are
+    # one of 896 GB/s, as for collectives that use all seven at once.
+    "mi300x": _dgx("mi300x", (1307.4, 163.4, 163.4), 5300, 192, 896, 50, nics=8, host=_EPYC),
 }
 
 
@@ -98,12 +103,12 @@ def presets() -> list[str]:
 
 
 def preset(name: str) -> Cluster:
-    """The cluster of this name: 'this-machine'; nodes of eight V100, A100 (of 80 or 40 GB), A800, H100, H800, H200 or
-    B200, or of 72 GB200 (NVL72), in lower or upper case; or one registered with `add_preset`.
+    """The cluster of this name: 'this-machine'; nodes of eight V100, A100 (of 80 or 40 GB), A800, H100, H800, H200,
+    H20, B200 or MI300X, or of 72 GB200 (NVL72), in lower or upper case; or one registered with `add_preset`.
 
         device.flops_per_s            of dense products of 16-bit numbers
         device.memory_bytes_per_s     of HBM
-        inside.bytes_per_s            of NVLink each way: half of what its maker gives for both
+        inside.bytes_per_s            of NVLink or the like each way: half of what its maker gives for both
         between.bytes_per_s           of one network card; there are nics_per_node, for devices_per_node
 
     Raises:

@@ -6,7 +6,7 @@ from simdist.cluster import add_preset, preset, presets
 from simdist.errors import UnknownNameError
 
 # TFLOP/s dense of 16, 32 and 64 bits, memory GB/s and GB, NVLink GB/s both ways, network GB/s a card, cards a node:
-# NVIDIA's data sheets.
+# the data sheets of NVIDIA and AMD.
 SHEETS = {
     "v100": ((125, 15.7, 7.8), 900, 32, 300, 12.5, 4),
     "a100": ((312, 19.5, 19.5), 2039, 80, 600, 25, 8),
@@ -15,8 +15,10 @@ SHEETS = {
     "h100": ((989.4, 67, 67), 3350, 80, 900, 50, 8),
     "h800": ((989.4, 67, 1), 3350, 80, 400, 50, 8),
     "h200": ((989, 67, 67), 4800, 141, 900, 50, 8),
+    "h20": ((148, 44, 1), 4000, 96, 900, 50, 8),
     "b200": ((2250, 75, 37), 8000, 180, 1800, 50, 8),
     "gb200": ((2500, 80, 40), 8000, 186, 1800, 50, 72),
+    "mi300x": ((1307.4, 163.4, 163.4), 5300, 192, 896, 50, 8),
 }
 
 
@@ -55,7 +57,7 @@ def test_a_cluster_of_ones_own(monkeypatch):
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
         UnknownNameError,
-        match=r"unknown cluster 'h10'; did you mean 'h100'\? .*b200, gb200, h100, h200, h800, this-machine",
+        match=r"unknown cluster 'h10'; did you mean 'h100'\? .* gb200, h100, h20, h200, h800, mi300x, this-machine",
     ):
         preset("h10")
 
