@@ -6,16 +6,25 @@ E  experts     S  slots of all experts  k  width of its keys, and of its values
 a  width of attention's output, q in most models
 """
 
-from simdist.errors import ArgumentError, require_least, unknown_name
 from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.flash import num_flash_pairs
 from simdist.nn.functional.heads import num_pairs
-from simdist.nn.shape import RECOMPUTATIONS, Shape
+from simdist.nn.megatron import (
+    megatron_activation_bytes,
+    megatron_flops,
+    megatron_outer_activation_bytes,
+    megatron_parameters,
+    megatron_tensor_elements,
+    megatron_training_s,
+)
+from simdist.nn.shape import Shape
 
 __all__ = [
+    "kv_cache_bytes",
     "matmul_flops",
     "megatron_activation_bytes",
     "megatron_flops",
+    "megatron_outer_activation_bytes",
     "megatron_parameters",
     "megatron_tensor_elements",
     "megatron_training_s",
@@ -83,6 +92,20 @@ def num_active_parameters(shape: Shape) -> int:
     return num_parameters(shape) - idle * _perceptron_parameters(shape, shape.ffn_features)
 
 
+def kv_cache_bytes(shape: Shape, tokens: float = 1, item_bytes: float = 2) -> float:
+    """The bytes of the keys and values that a model keeps of these tokens, to continue a text: 2 k l an item.
+
+    Latent attention keeps c + r features a token and layer: the latent vector, and what of the keys is rotated.
+
+        kv_cache_bytes(published("deepseek-v3"))        # 70,272 bytes a token; llama3-405b 516,096
+
+    Source: Zhao et al. 2025, arXiv 2505.09343, table 1.
+    """
+    latent = shape.kv_latent_width
+    features = shape.key_value_width if latent is None else latent + shape.rotary_features
+    return tokens * shape.layers * features * item_bytes
+
+
 def _perceptron_parameters(shape: Shape, f: int) -> int:
     """The parameters of an MLP with f features inside."""
     h = shape.width
@@ -118,28 +141,35 @@ def _block_flops(shape: Shape, b: int) -> int:
     return 3 * block + again + scores
 
 
-def model_flops(shape: Shape, sequences: float) -> float:
+def model_flops(shape: Shape, sequences: float, causal: bool = False) -> float:
     """The operations that one forward and backward of a model need, however they are done: for MFU.
 
         6 T l (2 h (q + k) + 2 h f) + 12 T l q s + 6 T h V          T = B s tokens, all s² scores; 3 h f with a gate
+        causal                        6 T l q s                     the half of the scores that the mask leaves
 
     With q = k = h and f = 4h this is `megatron_flops` without recomputation. Latent attention has its own weights in
     place of 2h (q + k), and 6 T l (q + a) s. Each token needs top_k experts, those that are shared and the router;
     work on empty slots does not count. Blocks of each kind count as they are.
 
-    Source: Chowdhery et al. 2022, arXiv 2204.02311, appendix B, with matrices in place of 6 operations a parameter.
+    Args:
+        causal: whether scores that the mask hides do not count. DeepSeek-V3 takes 250 GFLOP a token so, of sequences
+            of 4096; 281 with all scores.
+
+    Source: Chowdhery et al. 2022, arXiv 2204.02311, appendix B, with matrices in place of 6 operations a parameter;
+    causal, Zhao et al. 2025, arXiv 2505.09343, table 2.
     """
     h, tokens = shape.width, sequences * shape.context
-    return 6 * tokens * (sum(count * _used(kind) for kind, count in shape.kinds()) + h * shape.vocabulary)
+    seen = shape.context / 2 if causal else shape.context
+    return 6 * tokens * (sum(count * _used(kind, seen) for kind, count in shape.kinds()) + h * shape.vocabulary)
 
 
-def _used(shape: Shape) -> int:
-    """The multiplications that a token needs in a block's forward."""
+def _used(shape: Shape, seen: float) -> float:
+    """The multiplications that a token needs in a block's forward, if it attends to `seen` tokens."""
     h = shape.width
     perceptron = (3 if shape.is_llama else 2) * h * shape.ffn_features
     if shape.experts:
         perceptron = (shape.top_k + shape.shared_experts) * perceptron + h * shape.experts
-    return _attention_weights(shape) + perceptron + (shape.query_width + shape.attention_width) * shape.context
+    return _attention_weights(shape) + perceptron + (shape.query_width + shape.attention_width) * seen
 
 
 def _perceptron_flops(shape: Shape, b: int) -> int:
@@ -151,81 +181,6 @@ def _perceptron_flops(shape: Shape, b: int) -> int:
     group = shape.group or s
     slots = b * s // group * experts * capacity(group, experts, shape.capacity_factor, shape.top_k)
     return (slots + b * s * shape.shared_experts) * each + 2 * b * s * h * experts
-
-
-def megatron_parameters(layers: float, width: float, vocabulary: float, context: float) -> float:
-    """P = 12 l h² (1 + 13 / (12 h) + (V + s) / (12 l h)): tied logits, and no norm after the last block.
-
-    Source: Narayanan et al. 2021, arXiv 2104.04473, equation 2.
-    """
-    h = width
-    return layers * (12 * h**2 + 13 * h) + (vocabulary + context) * h
-
-
-def megatron_flops(
-    layers: float, width: float, vocabulary: float, context: float, sequences: float, recompute: str = "full"
-) -> float:
-    """The operations of an iteration, in which the papers count all s² scores.
-
-        none         72 B s l h² (1 + s / (6 h) + V / (12 l h))     what the model needs
-        selective    72 B s l h² (1 + s / (3 h) + V / (12 l h))     what the hardware does
-        full         96 B s l h² (1 + s / (6 h) + V / (16 l h))
-
-    MFU divides the model's operations, HFU the hardware's, by what the devices could do in the iteration's time: 51.4%
-    is `megatron_flops(96, 12288, 51200, 2048, 64, "none") / (64 * 312e12 * 13.75)`, of 64 A100s in 13.75 s.
-
-    Selective recomputes attention's forward, a third of its operations; the paper, and so its table, counts all of
-    them twice. `matmul_flops` counts the operations that are executed.
-
-    Raises:
-        UnknownNameError: there is no such recomputation.
-
-    Source: full, Narayanan et al. 2021, arXiv 2104.04473, equation 3; the others, Korthikanti et al. 2022, arXiv
-    2205.05198, appendix A.
-    """
-    if recompute not in RECOMPUTATIONS:
-        raise unknown_name("recomputation", recompute, RECOMPUTATIONS)
-    h, tokens = width, sequences * context
-    maps = 24 * tokens * layers * h**2  # of one forward
-    attention, logits = 4 * tokens * layers * context * h, 2 * tokens * h * vocabulary
-    times = {"none": (3, 3), "selective": (3, 6), "full": (4, 4)}[recompute]
-    return times[0] * maps + times[1] * attention + 3 * logits
-
-
-def megatron_tensor_elements(width: float, context: float, sequences: float, tensor_parallel: int) -> float:
-    """8bsh(t-1)/t: the elements that each of t ranks sends per layer and micro-batch, forward and backward.
-
-    Four all-reduces of bsh; or, with sequence parallelism, four all-gathers and four reduce-scatters. To the next
-    stage of a pipeline, bsh are sent, or bsh/t if each sends a part, which the next stage gathers.
-
-    Raises:
-        ArgumentError: t is less than 1.
-
-    Source: Narayanan et al. 2021, arXiv 2104.04473, sections 3.2 and 4.1.
-    """
-    require_least("tensor_parallel", tensor_parallel, 1)
-    return 8 * sequences * context * width * (tensor_parallel - 1) / tensor_parallel
-
-
-def megatron_training_s(parameters: float, tokens: float, flops_per_s: float) -> float:
-    """8 T P / (n X): the time to train a GPT on T tokens, if it is so large that its other operations are negligible.
-
-    That is 2 to 3% less than the paper's own table 2, whose days follow from equation 3: `megatron_flops` of T / s
-    sequences, divided by flops_per_s.
-
-    Args:
-        parameters: P.
-        tokens: T.
-        flops_per_s: n X, of n devices together; the 8 operations include full recomputation.
-
-    Raises:
-        ArgumentError: the devices do nothing.
-
-    Source: Narayanan et al. 2021, arXiv 2104.04473, equation 4.
-    """
-    if not flops_per_s > 0:
-        raise ArgumentError(f"flops_per_s is {flops_per_s}; needs more than 0")
-    return 8 * tokens * parameters / flops_per_s
 
 
 def training_flops(parameters: float, tokens: float, layers: float = 0, width: float = 0, context: float = 0) -> float:
@@ -242,44 +197,3 @@ def training_flops(parameters: float, tokens: float, layers: float = 0, width: f
     appendix F.
     """
     return tokens * (6 * parameters + 12 * layers * width * context)
-
-
-def megatron_activation_bytes(
-    context: float,
-    width: float,
-    heads: float,
-    sequences: float,
-    *,
-    tensor_parallel: int = 1,
-    sequence_parallel: bool = False,
-    recompute: str = "none",
-    layers: int = 1,
-    pipeline_parallel: int = 1,
-    chunks: int = 1,
-) -> float:
-    """The bytes that L layers, or the first of p stages of 1F1B, keep on each of t ranks: 2 per item, 1 in masks.
-
-        none                  sbh (34 + 5as/h)              selective recomputation leaves out 5as²b
-        t                     sbh (10 + 24/t + 5as/(ht))    10sbh are not split
-        t, sequence           sbh (34/t + 5as/(ht))
-        selective             the same without 5as²b/t
-        full                  2sbh
-        L layers              times L; times L (1 + (p-1)/(pm)) where each rank has m > 1 chunks (interleaved 1F1B)
-
-    Raises:
-        ArgumentError: a number of ranks, layers or chunks is less than 1.
-        UnknownNameError: there is no such recomputation.
-
-    Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2 and section 4.2.3.
-    """
-    if min(tensor_parallel, layers, pipeline_parallel, chunks) < 1:
-        told = f"tensor_parallel is {tensor_parallel}, pipeline_parallel {pipeline_parallel}, layers {layers}"
-        raise ArgumentError(f"{told}, chunks {chunks}; needs at least 1 of each")
-    if recompute not in RECOMPUTATIONS:
-        raise unknown_name("recomputation", recompute, RECOMPUTATIONS)
-    s, b, h, t, p = context, sequences, width, tensor_parallel, pipeline_parallel
-    kept = layers * (1 + (p - 1) / (p * chunks) if chunks > 1 else 1)
-    if recompute == "full":
-        return 2 * s * b * h * kept
-    scores = 5 * heads * s**2 * b / t if recompute == "none" else 0
-    return kept * (s * b * h * (34 / t if sequence_parallel else 10 + 24 / t) + scores)

@@ -9,8 +9,10 @@ from simdist.collectives import cost
 from simdist.errors import ArgumentError, UnknownNameError
 from simdist.nn import Shape, gpt, published
 from simdist.nn.formulas import (
+    kv_cache_bytes,
     matmul_flops,
     megatron_flops,
+    megatron_outer_activation_bytes,
     megatron_parameters,
     megatron_tensor_elements,
     megatron_training_s,
@@ -20,6 +22,7 @@ from simdist.nn.formulas import (
     training_flops,
 )
 from simdist.nn.functional.heads import num_pairs
+from simdist.nn.memory import Cut, paper_activation_bytes
 
 OTHERS = [
     Shape(layers=2, width=12, heads=3, context=5, block="llama", recompute="full"),
@@ -133,6 +136,34 @@ def test_what_models_need_is_the_papers_of_a_gpt_and_counted_of_others():
     for shape in (*OTHERS[1:4], full, replace(full, block="llama"), shared, replace(shared, block="llama")):
         whole = replace(shape, context=60)  # of which attention scores all pairs
         assert model_flops(whole, 5) == pytest.approx(matmul_flops(whole, 5), rel=1e-14)
+
+
+@pytest.mark.parametrize(("name", "gflops"), [("deepseek-v2", 155), ("deepseek-v3", 250)])
+def test_a_tokens_operations_without_the_scores_that_the_mask_hides(name, gflops):
+    shape = published(name)  # arXiv 2505.09343, table 2
+    assert model_flops(shape, 1 / 4096, causal=True) / 1e9 == pytest.approx(gflops, abs=0.5)
+    of_all_scores = matmul_flops(replace(OTHERS[2], layers=1), 1) - matmul_flops(replace(OTHERS[2], layers=0), 1)
+    one, none = (model_flops(replace(OTHERS[2], layers=n), 1, causal=True) for n in (1, 0))
+    assert one - none == of_all_scores - 6 * 6**2 * 12  # half of 12 s² q
+
+
+@pytest.mark.parametrize(
+    ("name", "num_bytes"), [("deepseek-v3", 70_272), ("qwen2.5-72b", 327_680), ("llama3-405b", 516_096)]
+)
+def test_a_tokens_keys_and_values(name, num_bytes):
+    assert kv_cache_bytes(published(name)) == num_bytes  # arXiv 2505.09343, table 1
+    assert kv_cache_bytes(published(name), tokens=100, item_bytes=1) == 50 * num_bytes
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+def test_outside_its_layers_a_model_keeps_what_megatrons_paper_says(cut):
+    shape = Shape(layers=3, width=24, heads=4, context=16, vocabulary=12)
+    sizes = {"context": 16, "width": 24, "sequences": 5, "vocabulary": 12, "tensor_parallel": cut}
+    ours = paper_activation_bytes(shape, 5, cut=Cut(cut, cut > 1))[1]
+    assert megatron_outer_activation_bytes(**sizes) == ours
+    assert megatron_outer_activation_bytes(**sizes, pipeline_parallel=3) == 3 * 16 * 5 * 24 / cut
+    with pytest.raises(ArgumentError, match="tensor_parallel is 0; needs at least 1"):
+        megatron_outer_activation_bytes(**sizes | {"tensor_parallel": 0})
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
