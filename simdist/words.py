@@ -1,8 +1,9 @@
-"""Words: counts and ranks, as all messages write them."""
+"""Words: counts and ranks, as all messages write them; names, as people write them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
-__all__ = ["counted", "listed"]
+__all__ = ["counted", "listed", "meant"]
 
 _MOST = 12
 
@@ -19,3 +20,23 @@ def listed(ranks: Iterable[int]) -> str:
     if len(every) > _MOST:
         shown += f", … ({len(every)} in all)"
     return ("rank " if len(every) == 1 else "ranks ") + shown
+
+
+def meant(name: object, known: Iterable[str], others: Mapping[str, str] = MappingProxyType({})) -> str | None:
+    """The known name that a name stands for: itself, or else the same but for capitals, hyphens, dots and the like.
+
+        meant("ZBV", ["zb-h1", "zb-v"])        # zb-v
+
+    Args:
+        others: further names, and the known names that they stand for.
+    """
+    every = list(known)
+    if name in every:
+        return str(name)
+    spelled = {_bare(other): one for other, one in others.items()} | {_bare(each): each for each in every}
+    return spelled.get(_bare(str(name)))
+
+
+def _bare(name: str) -> str:
+    """The letters and digits of a name, small."""
+    return "".join(filter(str.isalnum, name.casefold()))

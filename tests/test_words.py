@@ -1,4 +1,4 @@
-from simdist.words import counted, listed
+from simdist.words import counted, listed, meant
 
 
 def test_counts():
@@ -12,3 +12,12 @@ def test_ranks_are_listed():
     assert listed([3]) == "rank 3"
     assert listed([2, 0]) == "ranks 0, 2"
     assert listed(range(100)).endswith("11, … (100 in all)")
+
+
+def test_names_in_other_spellings():
+    known = ["zb-v", "v-zb 2", "Q_4.1"]
+    assert meant("zb-v", known) == meant("ZBV", known) == meant("zb_v", known) == "zb-v"
+    assert meant("q41", known) == "Q_4.1"
+    assert meant("V-ZB", known) is meant(None, known) is meant("", known) is None
+    assert meant("V-ZB", known, {"vzb": "zb-v", "ZBV": "v-zb 2"}) == "zb-v"
+    assert meant("zbv", known, {"ZBV": "v-zb 2"}) == "zb-v"  # a known name comes first

@@ -7,6 +7,7 @@ from simdist.cluster.device import Device
 from simdist.cluster.host import Host
 from simdist.cluster.link import Link
 from simdist.errors import unknown_name
+from simdist.words import meant
 
 __all__ = ["add_preset", "preset", "presets"]
 
@@ -104,7 +105,7 @@ def presets() -> list[str]:
 
 def preset(name: str) -> Cluster:
     """The cluster of this name: 'this-machine'; nodes of eight V100, A100 (of 80 or 40 GB), A800, H100, H800, H200,
-    H20, B200 or MI300X, or of 72 GB200 (NVL72), in lower or upper case; or one registered with `add_preset`.
+    H20, B200 or MI300X, or of 72 GB200 (NVL72), in any spelling; or one registered with `add_preset`.
 
         device.flops_per_s            of dense products of 16-bit numbers
         device.memory_bytes_per_s     of HBM
@@ -114,9 +115,7 @@ def preset(name: str) -> Cluster:
     Raises:
         UnknownNameError: there is no such preset.
     """
-    if name not in _PRESETS:
-        name = str(name).lower()
-        name = _OTHER_NAMES.get(name, name)
-    if name not in _PRESETS:
+    found = meant(name, _PRESETS, _OTHER_NAMES)
+    if found is None:
         raise unknown_name("cluster", name, _PRESETS)
-    return _PRESETS[name]
+    return _PRESETS[found]

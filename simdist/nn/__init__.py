@@ -12,7 +12,7 @@ from simdist.nn.model import Model
 from simdist.nn.noise import Noise
 from simdist.nn.parameters import Parameter, Parameters, Place
 from simdist.nn.parts import Parts
-from simdist.nn.published import published, published_names
+from simdist.nn.published import is_published, published, published_names
 from simdist.nn.shape import Shape
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Sequence",
     "Shape",
     "gpt",
+    "is_published",
     "mlp",
     "published",
     "published_names",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simdist.environment import memory_bytes
 from simdist.errors import ArgumentError, unknown_name
-from simdist.nn import Model, Parts, Shape, gpt, mlp, published, published_names, read_shape
+from simdist.nn import Model, Parts, Shape, gpt, is_published, mlp, published, published_names, read_shape
 from simdist.nn.hugging_face import HUGGING_FACE
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def models() -> list[str]:
 
 def kind(name: str) -> str:
     """The model that a name stands for: gpt, if it is that of published sizes, or of a file with sizes."""
-    return "gpt" if name in published_names() or name.endswith(HUGGING_FACE) else name
+    return "gpt" if is_published(name) or name.endswith(HUGGING_FACE) else name
 
 
 def sized(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def sized(given: Mapping[str, Any]) -> dict[str, Any]:
     name = given.get("model", "")
     if not isinstance(name, str) or name == kind(name):
         return dict(given)
-    sizes = _sizes(published(name) if name in published_names() else read_shape(name))
+    sizes = _sizes(published(name) if is_published(name) else read_shape(name))
     useless = {part for whole, parts in _PARTS_OF.items() if given.get(whole) == 0 for part in parts}
     return {**{setting: value for setting, value in sizes.items() if setting not in useless}, **given, "model": "gpt"}
 

@@ -78,5 +78,5 @@ def test_names_as_makers_write_them(name, small):
 
 
 def test_no_other_card_has_a_kind_of_80_gb():
-    with pytest.raises(UnknownNameError, match="unknown cluster 'v100-80'"):
+    with pytest.raises(UnknownNameError, match="unknown cluster 'V100-80'"):
         preset("V100-80")

@@ -1,7 +1,7 @@
 import pytest
 
 from simdist.errors import UnknownNameError
-from simdist.nn import gpt, published, published_names
+from simdist.nn import gpt, is_published, published, published_names
 from simdist.nn.formulas import num_active_parameters, num_parameters
 
 COUNTED = {
@@ -9,6 +9,10 @@ COUNTED = {
     "gpt2-medium": 354_823_168,
     "gpt2-large": 774_030_080,
     "gpt2-xl": 1_557_611_200,
+    "llama-7b": 6_738_415_616,
+    "llama-13b": 13_015_864_320,
+    "llama-30b": 32_528_943_616,
+    "llama-65b": 65_285_660_672,
     "llama2-7b": 6_738_415_616,
     "llama2-13b": 13_015_864_320,
     "llama2-70b": 68_976_648_192,
@@ -36,9 +40,10 @@ def test_parameters_are_as_many_as_the_weights_to_download(name, size):
     assert num_parameters(published(name)) == gpt(published(name)).parameters.size == size
 
 
-def test_gpt3_whose_weights_are_not_there_to_be_counted():
-    assert round(num_parameters(published("gpt3-175b")) / 1e9, 1) == 174.6
-    assert {*COUNTED, "gpt3-175b"} == set(published_names())
+def test_what_reports_say_of_models_whose_weights_are_not_counted_here():
+    told = {"gpt3-175b": 174.6, "mt-nlg-530b": 529.6, "kimi-k2": 1026.4}
+    assert {name: round(num_parameters(published(name)) / 1e9, 1) for name in told} == told
+    assert {*COUNTED, *told} == set(published_names())
 
 
 @pytest.mark.parametrize(
@@ -49,10 +54,27 @@ def test_parameters_that_a_token_of_a_mixture_meets(name, billions):
     assert num_active_parameters(published(name)) / 1e9 == pytest.approx(billions, abs=0.05)
 
 
-@pytest.mark.parametrize(("name", "billions"), [("deepseek-v2-lite", 2.4), ("deepseek-v2", 21), ("deepseek-v3", 37)])
+@pytest.mark.parametrize(
+    ("name", "billions"), [("deepseek-v2-lite", 2.4), ("deepseek-v2", 21), ("deepseek-v3", 37), ("kimi-k2", 32)]
+)
 def test_the_same_of_deepseeks_without_the_table_of_tokens(name, billions):
     shape = published(name)
     assert (num_active_parameters(shape) - shape.vocabulary * shape.width) / 1e9 == pytest.approx(billions, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("Llama-3.1-405B", "llama3-405b"),
+        ("DeepSeek V3", "deepseek-v3"),
+        ("Qwen2.5-72B", "qwen2.5-72b"),
+        ("GPT-3", "gpt3-175b"),
+    ],
+)
+def test_names_as_their_makers_write_them(name, ours):
+    assert is_published(name)
+    assert published(name) is published(ours)
+    assert not is_published("llama-3-7b")
 
 
 def test_an_unknown_model_is_told_with_the_nearest():

@@ -9,6 +9,7 @@ from simdist.errors import ArgumentError, unknown_name
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.text import load
 from simdist.parallel.pipeline.validate import validate
+from simdist.words import meant
 
 __all__ = ["FILES", "first_name", "named", "options", "schedule", "schedules"]
 
@@ -18,11 +19,12 @@ FILES = ".txt"
 """The ending of names that are files, in the format of `simdist.parallel.pipeline.text`."""
 
 _MAKERS: dict[str, Callable[..., Schedule]] = {}
-_OTHER_NAMES = {  # their names in arXiv 2007.01045, 2006.09503, 2401.10241, 2405.15362 and 2412.19437
+_OTHER_NAMES = {  # in arXiv 2007.01045, 2006.09503, 2104.04473, 2401.10241, 2405.15362, 2407.21783 and 2412.19437
     "dapple": "1f1b",
     "pipedream-flush": "1f1b",
     "1f1b-i": "interleaved-1f1b",
-    "zb1p": "zb-h1",
+    "interleaved": "interleaved-1f1b",
+    "afab": "gpipe",
     "zb-1p": "zb-h1",
     "zb-2p": "zb-auto",
     "v-zb": "zb-v",
@@ -56,11 +58,8 @@ def schedules() -> list[str]:
 
 
 def first_name(name: str) -> str:
-    """The name in simdist of a schedule given by another paper's name, or in capitals."""
-    if name in _MAKERS:
-        return name
-    small = name.lower()
-    return _OTHER_NAMES.get(small, small)
+    """The name in simdist of a schedule given by another paper's name, or in another spelling: ZBV for zb-v."""
+    return meant(name, _MAKERS, _OTHER_NAMES) or name
 
 
 def options(name: str) -> list[str]:
@@ -89,7 +88,7 @@ def _loaded(path: str, stages: int, micro_batches: int) -> Schedule:
 
 
 def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Schedule:
-    """The schedule of this name, or in this file, such as mine.txt. Other papers' names work too: dapple for 1f1b.
+    """The schedule of this name, or in this file, such as mine.txt. Other papers' names and spellings work too.
 
     Args:
         stages: the number of ranks, p; some schedules cut the model into more stages than that.

@@ -24,7 +24,7 @@ def test_options():
 
 def test_the_names_of_other_papers():
     names = {"dapple": "1f1b", "pipedream-flush": "1f1b", "1f1b-i": "interleaved-1f1b", "zb1p": "zb-h1"}
-    for other, name in {**names, "zb-2p": "zb-auto", "v-zb": "zb-v"}.items():
+    for other, name in {**names, "ZB2P": "zb-auto", "V-ZB": "zb-v", "ZBV": "zb-v", "DualPipeV": "dualpipe-v"}.items():
         assert schedule(other, stages=4, micro_batches=8) == schedule(name, stages=4, micro_batches=8)
         assert options(other) == options(name)
 
@@ -37,7 +37,7 @@ def test_the_same_every_time():
 @pytest.mark.parametrize(
     ("name", "numbers", "error", "fault"),
     [
-        ("zbh1", {}, UnknownNameError, "did you mean 'zb-h1'.*There are: 1f1b, breadth-first, chimera, dualpipe"),
+        ("zbh3", {}, UnknownNameError, "did you mean 'zb-h2'.*There are: 1f1b, breadth-first, chimera, dualpipe"),
         ("gpipe", {"chunks": 2}, UnknownNameError, "unknown option of gpipe 'chunks'"),
         ("gpipe", {"stages": 0}, ArgumentError, "gpipe with stages=0; needs at least 1"),
         ("gpipe", {"micro_batches": -1}, ArgumentError, "micro_batches=-1"),
