@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from simdist.cluster.limits import check_least, check_positive, check_share
+from simdist.errors import ArgumentError
 
 __all__ = ["Device"]
 
@@ -20,11 +21,11 @@ class Device:
         memory_bytes_per_s: bytes a second between memory and arithmetic, reads and writes together: its peak.
         memory_bytes: how much it holds.
         flops_efficiency, memory_efficiency: the shares of these peak rates that programs reach.
-        float32_flops_per_s, float64_flops_per_s: operations a second on these; 0 for the same rate. For float32 on
-            matrix units that round it (TF32), give theirs.
+        float32_flops_per_s, float64_flops_per_s, float8_flops_per_s: operations a second on these; 0 for the same
+            rate. For float32 on matrix units that round it (TF32), give theirs.
 
     Raises:
-        ArgumentError: one of these, except the last two, is not above 0, or an efficiency is above 1.
+        ArgumentError: one of these, except the last three, is not above 0, or an efficiency is above 1.
     """
 
     name: str
@@ -35,16 +36,25 @@ class Device:
     memory_efficiency: float = 1.0
     float32_flops_per_s: float = 0.0
     float64_flops_per_s: float = 0.0
+    float8_flops_per_s: float = 0.0
 
     def __post_init__(self) -> None:
         check_positive(self, "flops_per_s", "memory_bytes_per_s", "memory_bytes")
         check_share(self, "flops_efficiency", "memory_efficiency")
-        check_least(self, 0, "float32_flops_per_s", "float64_flops_per_s")
+        check_least(self, 0, "float32_flops_per_s", "float64_flops_per_s", "float8_flops_per_s")
 
     def computing_in(self, dtype: Any) -> "Device":
-        """This device, with its rate for numbers of this dtype as its rate."""
-        longer = {"float32": self.float32_flops_per_s, "float64": self.float64_flops_per_s}
-        rate = longer.get(np.dtype(dtype).name)
+        """This device, with its rate for numbers of this dtype as its rate.
+
+        Raises:
+            ArgumentError: they are integers, whose rate is not known.
+        """
+        kind = np.dtype(dtype)
+        if kind.kind in "biu":
+            raise ArgumentError(f"{self.name} computing in {kind}; needs floating-point numbers")
+        length = kind.name.partition("_")[0]  # of all that have 8 bits, such as float8_e4m3, the same
+        rates = {"float32": self.float32_flops_per_s, "float64": self.float64_flops_per_s}
+        rate = (rates | {"float8": self.float8_flops_per_s}).get(length)
         return replace(self, flops_per_s=rate) if rate else self
 
     def seconds(self, flops: float, num_bytes: float) -> float:

@@ -22,7 +22,7 @@ _NVLINK_S, _INFINIBAND_S = 3e-6, 5e-6
 
 def _dgx(
     name: str,
-    tflops: tuple[float, float, float],
+    tflops: tuple[float, float, float, float],
     memory_gb_per_s: float,
     memory_gb: float,
     nvlink_gb_per_s: float,
@@ -31,8 +31,8 @@ def _dgx(
     host: Host,
     gpus: int = 8,
 ) -> Cluster:
-    """Nodes of GPUs on NVLink, each node with `nics` network cards; rates of numbers of 16, 32 and 64 bits."""
-    short, single, double = (rate * _TFLOP for rate in tflops)
+    """Nodes of GPUs on NVLink, each node with `nics` network cards; rates of numbers of 64, 32, 16 and 8 bits."""
+    double, single, short, byte = (rate * _TFLOP for rate in tflops)
     return Cluster(
         name=name,
         device=Device(
@@ -42,6 +42,7 @@ def _dgx(
             memory_gb * _GB,
             float32_flops_per_s=single,
             float64_flops_per_s=double,
+            float8_flops_per_s=byte,
         ),
         inside=Link(_NVLINK_S, nvlink_gb_per_s / 2 * _GB),
         between=Link(_INFINIBAND_S, nic_gb_per_s * _GB),
@@ -71,21 +72,22 @@ _PRESETS = {
         host=Host(inf, 1.2e10, 1e9),  # the device's own memory
         one_memory=True,
     ),
-    # NVIDIA's data sheets: dense rates of BF16 (V100: FP16), of FP32 (not TF32, which rounds to 19 bits) and of FP64
-    # (on matrix units where it has such), memory, NVLink both ways, one network card (of DGX-1 and DGX-2 100 Gb/s).
-    "v100": _dgx("v100", (125, 15.7, 7.8), 900, 32, 300, 12.5, nics=4, host=_DGX1),
-    "a100": _dgx("a100", (312, 19.5, 19.5), 2039, 80, 600, 25, nics=8, host=_DGX_A100),
-    "a100-40": _dgx("a100-40", (312, 19.5, 19.5), 1555, 40, 600, 25, nics=8, host=_DGX_A100),
-    "a800": _dgx("a800", (312, 19.5, 19.5), 2039, 80, 400, 25, nics=8, host=_DGX_A100),
-    "h100": _dgx("h100", (989.4, 67, 67), 3350, 80, 900, 50, nics=8, host=_DGX_H100),
-    "h800": _dgx("h800", (989.4, 67, 1), 3350, 80, 400, 50, nics=8, host=_DGX_H100),
-    "h200": _dgx("h200", (989, 67, 67), 4800, 141, 900, 50, nics=8, host=_DGX_H100),
-    "h20": _dgx("h20", (148, 44, 1), 4000, 96, 900, 50, nics=8, host=_DGX_H100),
-    "b200": _dgx("b200", (2250, 75, 37), 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
-    "gb200": _dgx("gb200", (2500, 80, 40), 8000, 186, 1800, 50, nics=72, host=_GRACE, gpus=72),
+    # NVIDIA's data sheets: dense rates of FP64 (on matrix units where it has such), of FP32 (not TF32, which rounds to
+    # 19 bits), of BF16 (V100: FP16) and of FP8 (0 where there is none, which computes in 16 bits), memory, NVLink both
+    # ways, one network card (of DGX-1 and DGX-2 100 Gb/s).
+    "v100": _dgx("v100", (7.8, 15.7, 125, 0), 900, 32, 300, 12.5, nics=4, host=_DGX1),
+    "a100": _dgx("a100", (19.5, 19.5, 312, 0), 2039, 80, 600, 25, nics=8, host=_DGX_A100),
+    "a100-40": _dgx("a100-40", (19.5, 19.5, 312, 0), 1555, 40, 600, 25, nics=8, host=_DGX_A100),
+    "a800": _dgx("a800", (19.5, 19.5, 312, 0), 2039, 80, 400, 25, nics=8, host=_DGX_A100),
+    "h100": _dgx("h100", (67, 67, 989.4, 1978.9), 3350, 80, 900, 50, nics=8, host=_DGX_H100),
+    "h800": _dgx("h800", (1, 67, 989.4, 1978.9), 3350, 80, 400, 50, nics=8, host=_DGX_H100),
+    "h200": _dgx("h200", (67, 67, 989, 1979), 4800, 141, 900, 50, nics=8, host=_DGX_H100),
+    "h20": _dgx("h20", (1, 44, 148, 296), 4000, 96, 900, 50, nics=8, host=_DGX_H100),
+    "b200": _dgx("b200", (37, 75, 2250, 4500), 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
+    "gb200": _dgx("gb200", (40, 80, 2500, 5000), 8000, 186, 1800, 50, nics=72, host=_GRACE, gpus=72),
     # AMD's data sheet: rates of matrix units. Seven links of 128 GB/s join a GPU to each of the others; here they are
     # one of 896 GB/s, as for collectives that use all seven at once.
-    "mi300x": _dgx("mi300x", (1307.4, 163.4, 163.4), 5300, 192, 896, 50, nics=8, host=_EPYC),
+    "mi300x": _dgx("mi300x", (163.4, 163.4, 1307.4, 2614.9), 5300, 192, 896, 50, nics=8, host=_EPYC),
 }
 
 

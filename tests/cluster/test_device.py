@@ -42,8 +42,14 @@ def test_refuses_shares_that_are_none(name, value):
         Device("none", 1.0, 1.0, 1.0, **{name: value})
 
 
-def test_longer_numbers_have_rates_of_their_own():
+def test_longer_and_shorter_numbers_have_rates_of_their_own():
     device = Device("toy", 100.0, 30.0, 1e9, flops_efficiency=0.5, float32_flops_per_s=20.0)
+    short = Device("toy", 100.0, 30.0, 1e9, float8_flops_per_s=200.0)
+    for kind in (ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2):
+        assert (device.computing_in(kind).flops_per_s, short.computing_in(kind).flops_per_s) == (100, 200)
+    assert short.computing_in("float32").flops_per_s == 100
+    with pytest.raises(ArgumentError, match="toy computing in int8; needs floating-point numbers"):
+        short.computing_in(np.int8)
     found = [device.computing_in(x).flops_per_s for x in ("float16", ml_dtypes.bfloat16, "float32", np.float64)]
     assert found == [100, 100, 20, 100]
     assert device.computing_in("float32").seconds(60, 0) == 6

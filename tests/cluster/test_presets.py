@@ -5,20 +5,21 @@ import pytest
 from simdist.cluster import add_preset, preset, presets
 from simdist.errors import UnknownNameError
 
-# TFLOP/s dense of 16, 32 and 64 bits, memory GB/s and GB, NVLink GB/s both ways, network GB/s a card, cards a node:
-# the data sheets of NVIDIA and AMD.
+# TFLOP/s dense of 8 (else of 16), 16, 32 and 64 bits, memory GB/s and GB, NVLink GB/s both ways, network GB/s a card,
+# cards a node: the data sheets of NVIDIA and AMD.
+DTYPES = "float8_e4m3", "float16", "float32", "float64"
 SHEETS = {
-    "v100": ((125, 15.7, 7.8), 900, 32, 300, 12.5, 4),
-    "a100": ((312, 19.5, 19.5), 2039, 80, 600, 25, 8),
-    "a100-40": ((312, 19.5, 19.5), 1555, 40, 600, 25, 8),
-    "a800": ((312, 19.5, 19.5), 2039, 80, 400, 25, 8),
-    "h100": ((989.4, 67, 67), 3350, 80, 900, 50, 8),
-    "h800": ((989.4, 67, 1), 3350, 80, 400, 50, 8),
-    "h200": ((989, 67, 67), 4800, 141, 900, 50, 8),
-    "h20": ((148, 44, 1), 4000, 96, 900, 50, 8),
-    "b200": ((2250, 75, 37), 8000, 180, 1800, 50, 8),
-    "gb200": ((2500, 80, 40), 8000, 186, 1800, 50, 72),
-    "mi300x": ((1307.4, 163.4, 163.4), 5300, 192, 896, 50, 8),
+    "v100": ((125, 125, 15.7, 7.8), 900, 32, 300, 12.5, 4),
+    "a100": ((312, 312, 19.5, 19.5), 2039, 80, 600, 25, 8),
+    "a100-40": ((312, 312, 19.5, 19.5), 1555, 40, 600, 25, 8),
+    "a800": ((312, 312, 19.5, 19.5), 2039, 80, 400, 25, 8),
+    "h100": ((1978.9, 989.4, 67, 67), 3350, 80, 900, 50, 8),
+    "h800": ((1978.9, 989.4, 67, 1), 3350, 80, 400, 50, 8),
+    "h200": ((1979, 989, 67, 67), 4800, 141, 900, 50, 8),
+    "h20": ((296, 148, 44, 1), 4000, 96, 900, 50, 8),
+    "b200": ((4500, 2250, 75, 37), 8000, 180, 1800, 50, 8),
+    "gb200": ((5000, 2500, 80, 40), 8000, 186, 1800, 50, 72),
+    "mi300x": ((2614.9, 1307.4, 163.4, 163.4), 5300, 192, 896, 50, 8),
 }
 
 
@@ -32,7 +33,7 @@ def test_are_the_data_sheets(name):
     tflops, memory, room, nvlink, card, cards = SHEETS[name]
     assert (cluster.devices_per_node, cluster.nics_per_node) == (72 if name == "gb200" else 8, cards)
     assert cluster.device.memory_bytes == pytest.approx(room * 1e9)
-    rates = [cluster.computing_in(dtype).device.flops_per_s for dtype in ("float16", "float32", "float64")]
+    rates = [cluster.computing_in(dtype).device.flops_per_s for dtype in DTYPES]
     assert rates == pytest.approx([rate * 1e12 for rate in tflops])
     assert cluster.device.memory_bytes_per_s == pytest.approx(memory * 1e9)
     assert cluster.inside.bytes_per_s == pytest.approx(nvlink * 1e9 / 2)  # a link has half of it each way
