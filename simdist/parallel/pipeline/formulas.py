@@ -25,6 +25,8 @@
 | pipedream-vertical-sync        | none in the long run      | (p-r) M_B, p versions               | 1806.03377 |
 | pipedream-2bw                  | none in the long run      | (p-r) M_B, 2 versions               | 2006.09503 |
 
+Each rank of dualpipe-v has two of the PP = 2p stages that its makers count, so their times and M_B are half of these.
+
 The bubbles hold under these conditions:
 
     breadth-first, zb-h1         m is at least p; for zb-h1 also W is at most F
@@ -64,6 +66,8 @@ class Formula(NamedTuple):
             after the first, because the paper's bubble is then within a rank's own span.
         filled: whether the number of micro-batches meets the conditions above.
         weight_copies: how many ranks hold each weight: 2 where micro-batches enter at both ends, 1 in most schedules.
+        share_of_1f1b: bubble / ((m + p-1) (F + B + W)), of the time that 1F1B takes: with B₀ that of 1F1B itself, the
+            rates B₀/3 of zb-h1, B₀/2 of v-half and 2B₀/3 of v-min in 2405.15362, where F=B=W.
     """
 
     bubble: float | None
@@ -73,6 +77,7 @@ class Formula(NamedTuple):
     makespan_rate: float | None = None
     filled: bool = True
     weight_copies: int = 1
+    share_of_1f1b: float | None = None
 
 
 class Case(NamedTuple):
@@ -142,6 +147,7 @@ def formula(
         None if name in _STAGGERED and _STAGGERED[name](case) else rate,
         name not in _FILLED or _FILLED[name](case),
         _COPIES[name](case) if name in _COPIES else 1,
+        bubble / (case.m * case.whole + _fill(case)) if bubble is not None and case.whole else None,
     )
 
 

@@ -128,9 +128,17 @@ def test_interleaving_costs_memory():
     assert said.memory[0] == 8 * (1 + 7 / (8 * 4))
 
 
+@pytest.mark.parametrize(("name", "times_1f1b"), [("1f1b", 1), ("zb-h1", 1 / 3), ("v-half", 1 / 2), ("v-min", 2 / 3)])
+def test_bubbles_as_shares_of_the_time_of_1f1b(name, times_1f1b):
+    said = formula(name, stages=8, micro_batches=32, times=Times(2, 2, 2))
+    assert said.share_of_1f1b == pytest.approx(7 / 39 * times_1f1b, rel=1e-14)  # arXiv 2405.15362
+    assert (said.share_of_1f1b < said.bubble_rate) == (name != "1f1b")
+
+
 def test_what_is_said_of_equal_times_only():
     assert formula("zb-v", stages=4, micro_batches=8, times=Times()).bubble == 0
-    assert formula("zb-v", stages=4, micro_batches=8, times=Times(1, 2, 1)).bubble is None
+    other = formula("zb-v", stages=4, micro_batches=8, times=Times(1, 2, 1))
+    assert other.bubble is other.share_of_1f1b is None
     assert formula("pipedream", stages=4, micro_batches=8, times=Times()).bubble_rate is None
 
 
