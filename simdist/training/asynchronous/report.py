@@ -25,6 +25,7 @@ _LEGEND = (
     "measured: on the record, a worker's mean. predicted: counted by what the algorithm sends. formula: the paper's;",
     "of a step's time, what compute_time alone makes of it.",
 )
+_GIVEN_UP = "A gradient given up is not sent here; in the paper it is, and dropped when it comes."
 
 
 def report(story: Story, text: Text) -> Report:
@@ -51,7 +52,8 @@ def report(story: Story, text: Text) -> Report:
         late = sum(doing.num_late for doing, _ in story.parts)
         given_up = sum(doing.num_given_up for doing, _ in story.parts)
         summary.append(f"{given_up} gradients given up because their step was over, {late} dropped for coming late")
-    return Report(summary, _rows(story, num_parameters), _LEGEND)
+    given_up = any(doing.num_given_up for doing, _ in story.parts)
+    return Report(summary, _rows(story, num_parameters), (*_LEGEND, _GIVEN_UP) if given_up else _LEGEND)
 
 
 def _begun(story: Story) -> int:
@@ -155,13 +157,16 @@ def _moved(story: Story, n: int) -> list[Row]:
 
 
 def _compute_s(story: Story) -> float | None:
-    """How long a synchronous step takes by the config's compute times; None if it sets none.
+    """How long a step takes by the config's compute times; None if it sets none, or waits in a way of its own.
 
-    The first n of n + b exponential times take H_{n+b} - H_b means; of constant ones the n-th fastest counts.
+    Together, the first n of n + b exponential times take H_{n+b} - H_b means; of constant ones the n-th fastest counts.
+    A worker that waits for none takes its own mean.
 
-    Source: Chen et al. 2016, arXiv 1604.00981, of the first n; see `Synchronous`.
+    Source: Chen et al. 2016, arXiv 1604.00981, of the first n; see `Synchronous`. Dutta et al. 2018, arXiv 1803.01113.
     """
     config, n, b = story.config, story.num_workers, story.backups
+    if config.method == "async" and config.compute_seconds:
+        return config.compute_seconds * fmean(slowed(config).get(rank, 1.0) for rank in story.all_ranks[-n:])
     if config.method not in ("bsp", "backup") or not config.compute_seconds:
         return None
     if config.compute_time == "exponential" and not slowed(config):

@@ -151,6 +151,7 @@ def test_a_gradient_that_is_given_up_is_not_sent(text):
     measured, predicted, formula = (float(cell.replace(",", "")) for cell in found["rows"][0][1:])
     assert measured == pytest.approx(predicted, rel=0.01)
     assert predicted < 0.8 * formula
+    assert "A gradient given up is not sent here; in the paper it is" in found["report"]
 
 
 def test_what_is_off_the_record_is_not_predicted_from(text, monkeypatch):
@@ -197,6 +198,13 @@ def test_a_step_with_backups_takes_as_long_as_the_harmonic_numbers_say(text):
     assert formula == "950.000 ms"
     assert float(measured.removesuffix(" ms").replace(",", "")) == pytest.approx(950, rel=0.15)
     assert "given up because their step was over" in found["report"]
+
+
+def test_a_step_without_waiting_takes_a_workers_own_time(text):
+    settings = MLP | SLOW | {"data": text, "method": "async", "compute_time": "lognormal", "steps": 300}
+    _, measured, _, formula = sd.run(ran, 4, args=(settings,)).results[0]["rows"][2]
+    assert formula == "20.000 ms"  # of three workers one takes four times 10 ms
+    assert float(measured.removesuffix(" ms").replace(",", "")) == pytest.approx(20, rel=0.1)
 
 
 def test_of_many_ranks_the_mean_share_is_told(text):
