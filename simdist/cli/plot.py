@@ -169,7 +169,7 @@ def _page(args: argparse.Namespace) -> int:
     if len(args.subject) > 1 or args.kind != "timeline":
         raise ArgumentError(f"--html shows the timeline of a trace, not {' '.join(args.subject)} with {args.kind}")
     source = Path(args.subject[0])
-    out = args.out or source.parent / f"{source.stem or source}.html"
+    out = args.out or source.parent / f"{source.resolve().stem or 'trace'}.html"
     if out.suffix.lower() != ".html":
         raise ArgumentError(f"cannot write {out}: with --html its name must end in .html")
     timeline_page(Trace.load(source), start_s=args.start, end_s=args.end).save(out)
