@@ -198,7 +198,7 @@ def test_a_schedule_as_text_and_from_text(tmp_path, monkeypatch, capsys):
     ("words", "error", "fault"),
     [
         (["schedule"], ArgumentError, "takes the name of one schedule"),
-        (["schedule", "zbh1"], UnknownNameError, "did you mean 'zb-h1'"),
+        (["schedule", "zbh3"], UnknownNameError, "did you mean 'zb-h2'"),
         (["schedule", "gpipe", "--chunks", "2"], UnknownNameError, "unknown option of gpipe 'chunks'"),
         (["schedule", "gpipe", "--memory-limit", "2"], UnknownNameError, "unknown option of gpipe 'memory_limit'"),
         (["schedule", "zb-auto", "--memory-limit", "0.5"], ArgumentError, r"zb-auto within 0\.5 of memory"),
