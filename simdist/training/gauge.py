@@ -52,18 +52,19 @@ class Gauge:
     Args:
         comm: whose clock and record to read.
         keep_steps: of how many of the last steps the record is kept; earlier ones are counted, then dropped.
+        first: the row of the record from which on it may drop; by default, the next.
 
     Attributes:
         total: what all steps so far cost.
     """
 
-    def __init__(self, comm: Communicator, keep_steps: int) -> None:
+    def __init__(self, comm: Communicator, keep_steps: int, first: int | None = None) -> None:
         self.total = Tally()
         self._last = Tally()
         self._comm = comm
         self._rows = comm.recorder.rows
         self._keep_steps = keep_steps
-        self._first = len(self._rows)
+        self._first = len(self._rows) if first is None else first
         self._begins: list[int] = []  # where the rows of each kept step begin, counted from _first
 
     @contextmanager
@@ -100,7 +101,7 @@ class Gauge:
         )
 
     def _drop(self) -> None:
-        """Drop the oldest steps, and what lies between them, beyond those to keep."""
+        """Drop the oldest steps beyond those to keep, and all that is before and between them."""
         surplus = len(self._begins) - self._keep_steps
         if surplus > 0:
             end = self._begins[surplus] if surplus < len(self._begins) else len(self._rows) - self._first

@@ -117,7 +117,7 @@ class Trainer:
         with recorded(self.ledger):
             self.method = layout.method(model)
         self.ledger.begin()
-        self.gauge = Gauge(comm, config.trace_steps)
+        self.gauge = Gauge(comm, config.trace_steps, self._first_span)
 
     def run(self, asked: Interrupts | None = None) -> Iterator[Line | None]:
         """Train: yields one item per step: a Line after the first and at the end of each interval, else None.

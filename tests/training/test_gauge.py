@@ -64,6 +64,23 @@ def test_only_the_last_steps_stay_on_the_record(keep, kept):
     assert counts == {"send": messages, "recv": messages, "compute": 2 * len(kept)}
 
 
+@pytest.mark.parametrize(("steps", "first"), [(3, "broadcast"), (4, "step")])
+def test_a_run_of_more_steps_than_are_kept_has_a_record_of_these_alone(steps, first, tmp_path):
+    def trained(comm):
+        comm.barrier()  # of a program around the run
+        around = list(comm.recorder.rows)
+        trainer = Trainer(comm, Config(data=str(tmp_path / "text"), steps=steps, trace_steps=3, validation_windows=4))
+        list(trainer.run())
+        trace = trainer.trace()
+        return trace and [span.name for span in trace if span.rank == 0], comm.recorder.rows[: len(around)] == around
+
+    (tmp_path / "text").write_bytes(bytes(range(256)) * 4)
+    (names, around_is_kept), _ = sd.run(trained, 2).results
+    assert first in names[0]
+    assert names.count("step") == 3
+    assert around_is_kept
+
+
 def test_a_clock_that_stands_still_divides_nothing():
     assert Tally(steps=3).communication_share == 0
     assert Tally(steps=3).per_second(5) == 0

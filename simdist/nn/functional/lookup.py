@@ -11,8 +11,9 @@ __all__ = ["embedding", "embedding_backward", "positions", "positions_backward",
 
 def within(indices: Array, first: int, count: int) -> tuple[Array, Array]:
     """The indices relative to `first`, 0 for those not among `count` entries from there; and which of them are."""
-    inside = (indices >= first) & (indices < first + count)
-    return (indices.astype(np.intp) - first) * inside, inside
+    moved = indices.astype(np.intp) - first  # bytes that are compared with more than 255 crash some versions of NumPy
+    inside = (moved >= 0) & (moved < count)
+    return moved * inside, inside
 
 
 def embedding(indices: Array, table: Array) -> Array:
