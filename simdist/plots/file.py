@@ -1,12 +1,14 @@
 """File: writes pictures to files."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from simdist.errors import ArgumentError, DataError
 
-__all__ = ["check_format", "save"]
+__all__ = ["check_format", "save", "writing"]
 
 _FORMATS = (".png", ".svg", ".pdf")
 
@@ -18,11 +20,23 @@ def check_format(path: Path) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture; if that fails, remove a file that it created, and raise DataError."""
+    """Write a picture; errors are those of `writing`."""
+    with writing(path):
+        figure.savefig(path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Around what writes a file.
+
+    Raises:
+        DataError: it cannot be written; a file that was not there before is removed.
+    """
     new = not path.exists()
     try:
-        figure.savefig(path)
+        yield
     except OSError as error:
         if new:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # a folder that may not be changed, which the first error is about
+                path.unlink(missing_ok=True)
         raise DataError(f"cannot write {path}: {error.strerror or error}") from error

@@ -15,9 +15,10 @@ from typing import Any
 from matplotlib.colors import to_hex
 
 from simdist.arrays import CATEGORIES
-from simdist.errors import ArgumentError, DataError
+from simdist.errors import ArgumentError
 from simdist.plots import style
 from simdist.plots.boxes import HATCHED, STRIP, Box, boxes, words
+from simdist.plots.file import writing
 from simdist.plots.memory import COLOURS
 from simdist.plots.view import View, finding
 from simdist.trace import Span, Trace
@@ -53,10 +54,8 @@ class Page:
         Raises:
             DataError: it cannot be written there.
         """
-        try:
+        with writing(Path(path)):
             Path(path).write_text(self.html, encoding="utf-8")
-        except OSError as error:
-            raise DataError(f"cannot write {path}: {error.strerror}") from error
 
     def __repr__(self) -> str:
         return f"<a page of {style.size(len(self.html), 2)}: save() it, and open it in a browser>"
