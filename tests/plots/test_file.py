@@ -19,12 +19,15 @@ def test_a_picture_is_written_where_it_can_be(tmp_path):
 
 @pytest.mark.parametrize("there", [False, True])
 def test_half_of_a_file_goes_unless_there_was_one_before(tmp_path, there):
+    def half():
+        path.write_text("half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     path = tmp_path / "x"
     if there:
         path.write_text("before")
     with pytest.raises(DataError, match="cannot write .*x: No space left on device"), writing(path):
-        path.write_text("half")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        half()
     assert path.exists() == there
 
 
