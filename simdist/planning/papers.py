@@ -6,7 +6,7 @@ from typing import NamedTuple
 from simdist.nn.formulas import megatron_flops
 from simdist.nn.memory import Cut, paper_activation_bytes
 from simdist.parallel.memory import optimizer_state
-from simdist.parallel.pipeline import paper
+from simdist.parallel.pipeline import mean_memory, paper
 from simdist.parallel.zero.formulas import paper_elements
 from simdist.planning.job import Job, Part
 from simdist.planning.step import Step, stage_times
@@ -89,8 +89,8 @@ def _bubble_s(job: Job, step: Step) -> float | None:
 
 
 def _memory(job: Job, rank: int) -> dict[str, float]:
-    """Weights, gradients and optimizer state, as ZeRO's stages shard them; activations, in a
-    pipeline those of the blocks.
+    """Weights, gradients and optimizer state, as ZeRO's stages shard them; activations, in a pipeline of as many
+    micro-batches as its schedule's paper says, each as much as a mean stage keeps.
     """
     zero, n, size = job.config.zero or 0, job.parts[rank].size, shape(job.config)
     parameters, gradients, state = (1 / len(job.holders.ranks) if zero >= stage else 1.0 for stage in (3, 2, 1))
@@ -99,11 +99,11 @@ def _memory(job: Job, rank: int) -> dict[str, float]:
         "gradients": job.itemsize * n * gradients,
         "optimizer state": (optimizer_state(job.recipe, n).paper_bytes or 0.0) * state,
     }
+    if job.pipelined:
+        said = paper(job.schedule, stage_times(job), mean_memory(job.stages, job.sizes["pp"]))
+        return found | ({"activations": said.memory[rank]} if said else {})
     if size is None or not size.in_papers or job.sizes["sp"] > 1:
         return found
     cut = Cut(job.sizes["tp"], bool(job.config.sequence_parallel))
     block, around = paper_activation_bytes(size, job.windows, job.itemsize, cut)
-    if not job.pipelined:
-        return found | {"activations": float(size.layers * block + around)}
-    said = paper(job.schedule, stage_times(job))
-    return found | ({"activations": size.layers / job.sizes["pp"] * block * said.memory[rank]} if said else {})
+    return found | {"activations": float(size.layers * block + around)}

@@ -23,7 +23,11 @@ _LEGEND = (
     "gradients and gathered weights that is not overlapped (gradients), and updating weights (update).",
     "MFU: model FLOPs, with those of scores that a causal mask hides (PaLM's count), as a share of all devices' peak;",
     "above 100% where FlashAttention on long windows skips those scores.",
-    "Presets run at their peak: a lower bound on the time.",
+)
+_AT_PEAK = "The devices compute at their peak: a lower bound on the time."
+_FORMULAS = (
+    "formula: the papers'. Of sending: all bytes over the slowest link; algorithms that keep most of them inside nodes",
+    "take less. Of activations: all that the paper's model keeps, masks of dropout and scores before it included.",
 )
 
 
@@ -31,11 +35,13 @@ def headline(config: Config, bench: Workbench) -> str:
     """The model, the batch and the ranks."""
     size = shape(config)
     count = build(config).parameters.size if size is None else num_parameters(size)
+    device = bench.machine(config).device
+    reached = f", of which programs reach {device.flops_efficiency:.0%}" if device.flops_efficiency < 1 else ""
     return (
         f"{config.model}, {count:,} parameters, {config.optimizer}, "
         f"{config.global_batch_size:,} windows of {config.context_bytes:,} tokens a step, "
         f"on {counted(bench.ranks, 'rank')} of {bench.cluster.name}, "
-        f"each of {bench.machine(config).device.flops_per_s / 1e12:,.4g} TFLOP/s in {config.precision}"
+        f"each of {device.flops_per_s / 1e12:,.4g} TFLOP/s in {config.precision}{reached}"
     )
 
 
@@ -58,7 +64,9 @@ def overview(plans: Plans, bench: Workbench, top: int) -> list[str]:
 def table(plans: Sequence[Plan], bench: Workbench, below: Sequence[str] = ()) -> list[str]:
     """A line for each plan, then the lines of `below`, then a legend."""
     axes = ["dp", "tp", "pp", *(axis for axis in ("sp", "ep") if any(plan.sizes[axis] > 1 for plan in plans))]
-    legend = [*_LEGEND, *([_LEGEND_OF_SP] if "sp" in axes else [])]
+    device = bench.cluster.device
+    at_peak = device.flops_efficiency == device.memory_efficiency == 1
+    legend = [*_LEGEND, *([_LEGEND_OF_SP] if "sp" in axes else []), *([_AT_PEAK] if at_peak else [])]
     return [*_aligned([_head(axes), *(_line(plan, bench, axes) for plan in plans)]), *below, *legend]
 
 
@@ -131,7 +139,7 @@ def details(plan: Plan, bench: Workbench, execution: Execution | None = None) ->
         rows.append([f"bytes of {category}", _told(took, _count), _count(num_bytes), _told(formula, _count)])
     rows.append(["peak total", _told(execution and execution.num_bytes[rank], _count), _count(plan.num_bytes), ""])
     told = [["", "executed", "predicted", "formula"], *rows]
-    return _aligned(told if execution else [[row[0], *row[2:]] for row in told], left=1)
+    return [*_aligned(told if execution else [[row[0], *row[2:]] for row in told], left=1), *_FORMULAS]
 
 
 # -- figures ------------------------------------------------------------------------------------------

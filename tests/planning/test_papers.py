@@ -100,14 +100,20 @@ def test_memory_of_zero():
 
 
 def test_memory_of_activations():
-    """sbh (34 + 5as/h) bytes a layer, and around them sbh + 4sbh (1 + V/h); of the first stage of 1F1B as many
-    micro-batches as there are stages."""
+    """sbh (34 + 5as/h) bytes a layer, and around them sbh + 4sbh (1 + V/h)."""
     each, around = 256 * 512 * (34 + 5 * 8 * 256 / 512), 256 * 512 * (1 + 4 * (1 + 1024 / 512))
     assert said(8, micro_batches=4)[2].memory["activations"] == pytest.approx(4 * each + around)
     masks = 256 * 512 * (2 + 5 * 8 * 256 / 512 / 5), 256 * 512  # of one byte, whatever numbers have
     longer = 2 * (4 * (each - masks[0]) + around - masks[1] - 4 * 256 * 1024) + 4 * masks[0] + masks[1] + 4 * 256 * 1024
     assert said(8, micro_batches=4, precision="float32")[2].memory["activations"] == pytest.approx(longer)
-    assert said(4, pp=4, micro_batches=8)[2].memory["activations"] == pytest.approx(4 * each * 4)
+
+
+@pytest.mark.parametrize(("schedule", "kept"), [("1f1b", 4), ("gpipe", 8), ("zb-h2", 7)])
+def test_memory_of_a_pipeline(schedule, kept):
+    """On the first of four stages, as its schedule's paper counts micro-batches of a mean stage."""
+    job, _, found = said(4, pp=4, micro_batches=8, schedule=schedule)
+    mean = sum(stage.levels["F"].after for stage in job.stages) / 4
+    assert found.memory["activations"] == pytest.approx(kept * mean, rel=1e-12)
 
 
 def test_of_experts_they_say_nothing():
