@@ -71,12 +71,11 @@ def _awaited(job: Job) -> float:
 
 
 def _passing(job: Job, rank: int) -> float:
-    part, zero = job.parts[rank], job.config.zero or 0
-    group = job.holders if zero else job.copies
+    part, zero, holders = job.parts[rank], job.config.zero or 0, len(job.holders.ranks)
     room = Slots.shared(job.pieces(part)).size * (zero - 1) * job.itemsize if zero > 1 else 0
-    operations = ["reduce_scatter", "all_gather"] if zero else ["all_reduce"]
+    calls = ((job.holders, "reduce_scatter", 1), (job.holders, "all_gather", 1), (job.copies, "all_reduce", holders))
     sizes = {*job.reduced_bytes(part)}
-    scratch = (job.bench.scratch_bytes(group, operation, size) for operation in operations for size in sizes)
+    scratch = (job.bench.scratch_bytes(group, name, size // cut) for group, name, cut in calls for size in sizes)
     twice = [job.weights_bytes(ranks[0], names) / len(ranks) for ranks, names in job.held_twice() if rank in ranks]
     within = max(job.anatomy.layers[layer].scratch_bytes for layer in part.layers)
     return room + max(scratch, default=0.0) + max([within, *twice])

@@ -86,7 +86,7 @@ class Workbench:
         array, depending on the algorithm. Where that would take too many messages, it is a chunk, as in a ring.
         """
         p, cluster = len(group.ranks), self.cluster
-        if p == 1:
+        if p == 1 or num_bytes == 0:
             return 0.0
         name = choose(operation, group, num_bytes).shared.name
         small = num_bytes if cluster.one_memory else p * _SMALL_BYTES
