@@ -77,7 +77,7 @@ def _settings(
     for mesh in meshes:
         copies = mesh["dp"] * mesh["ep"]
         windows, uneven = divmod(batch, copies)
-        if uneven or not windows:
+        if uneven:
             reasons[f"{batch} windows cannot be shared evenly by {copies} ranks"] = None
             continue
         if mesh["dp"] % (given.get("shards") or 1):

@@ -13,8 +13,8 @@ from simdist.training.models import sized
 H100 = preset("h100")
 GPT = {"model": "gpt", "layers": 6, "width": 64, "heads": 8, "context_bytes": 32, "global_batch_size": 16}
 
-
-_UNUSED = {"pp": 1, "offload": "none", "zero": 0, "shards": 0}  # what a setting without use stands for
+# What a setting without use stands for.
+_UNUSED = {"pp": 1, "offload": "none", "zero": 0, "shards": 0, "sequence_parallel": False, "ulysses": False}
 
 
 def found(ranks, **given):
@@ -36,6 +36,7 @@ def test_of_a_mesh_every_way_is_among_them():
     assert len(set(told)) == len(told) == 4 * 4 * 2  # stages, micro-batches of 1, 2, 4 and 8 windows, both regions
     told = [(c.zero, c.schedule, c.micro_batches) for c in found(4) if mesh(c) == (2, 1, 2)]
     assert set(told) == {(zero, name, m) for zero in (0, 1) for name in SCHEDULES for m in (1, 2, 4, 8)}
+    assert {c.pp for c in found(4, schedule="1f1b", tp=1)} == {2, 4}, "one stage needs none"
     told = [c.micro_batches for c in found(1, global_batch_size=24, zero=0)]
     assert sorted(told) == [1, 2, 3, 4, 6, 8, 12, 24]
 
@@ -49,6 +50,7 @@ def test_shards_of_a_node_are_among_them():
     assert {c.shards or 0 for c in found(32, zero=3, tp=8)} == {0}, "of a node there is one"
     assert {c.shards or 0 for c in found(24, zero=1, pp=2, tp=1, global_batch_size=24)} == {0}, "12 are not whole nodes"
     assert {c.shards or 0 for c in found(32, zero=3, shards=2) if mesh(c) == (16, 2, 1)} == {2}
+    assert {c.shards or 0 for c in found(32, zero=3, sp=2, tp=1)} == {0, 4}, "next to each other, and two for each"
 
 
 @pytest.mark.parametrize(
@@ -79,10 +81,12 @@ def test_each_way_comes_with_what_it_may_recompute():
         {"schedule": "dualpipe-v"},
         {"micro_batches": 4},
         {"sequence_parallel": True},
+        {"sequence_parallel": False},
         {"recompute": "full"},
         {"optimizer": "sgd"},
         {"pp": 4, "chunks": 2, "schedule": "interleaved-1f1b"},
         {"sp": 2, "ulysses": True},
+        {"sp": 2, "ulysses": False},
         {"experts": 4, "ep": 2},
         {"method": "dp"},
         {"method": "pipeline"},
@@ -101,6 +105,10 @@ def test_what_is_given_is_fixed(given):
         assert prod(axes) == 8
 
 
+def test_what_is_given_without_effect_leaves_all_ways_open():
+    assert found(2, offload="none", shards=0) == found(2)
+
+
 def test_tensor_parallelism_stays_within_a_node():
     small = H100.with_(devices_per_node=2)
     assert {way[0].tp for way in ways(GPT, 8, small)} == {1, 2}
@@ -113,6 +121,8 @@ def test_experts_are_split_by_all_that_divides_them():
     assert {c.ep for c in found(16, experts=64, tp=1, pp=1, zero=0)} == {1, 2, 4, 8}, "within a node"
     assert {c.ep for c in found(16, experts=64, tp=1, pp=1, zero=0, ep=16)} == {16}
     assert {c.ep for c in found(8, zero=0)} == {1}
+    for c in found(8, experts=4, pp=1, zero=0):
+        assert c.global_batch_size % (c.dp * c.ep * c.micro_batches) == 0, "each has windows of its own"
 
 
 def test_long_windows_are_split_both_ways():
@@ -120,9 +130,10 @@ def test_long_windows_are_split_both_ways():
     ways_of_sp = {(c.sp, c.ulysses) for c in found(8, tp=1, **long)}
     assert ways_of_sp == {(1, False), *((sp, ulysses) for sp in (2, 4, 8) for ulysses in (False, True))}
     assert {c.tp * c.sp for c in found(16, **long)} == {1, 2, 4, 8}, "within a node"
+    assert {c.sp for c in found(16, tp=4, **long)} == {1, 2}, "together with what is given"
     assert {(c.sp, c.ulysses) for c in found(8, tp=1, ulysses=True, **long)} == {(2, True), (4, True), (8, True)}
     short = long | {"context_bytes": LONG // 2, "tp": 1}
-    assert {c.sp for c in found(8, **short)} == {1}
+    assert {c.sp for c in found(8, **short)} == {c.sp for c in found(8, ulysses=False, **short)} == {1}
     assert {c.sp for c in found(8, ring_attention=True, **short)} == {2, 4, 8}, "if it is asked for"
 
 
@@ -148,6 +159,7 @@ def test_an_mlp_has_fewer_ways():
         (12, {"tp": 3}, "no way to train on 12 ranks: 3 ranks that share layers do not fill nodes of 8 devices"),
         (8, {"dp": 8, "global_batch_size": 12}, "no way to train on 8 ranks: 12 windows cannot be shared evenly by 8"),
         (8, {"dp": 4, "tp": 2, "shards": 3}, "no way to train on 8 ranks: dp 4 is not a multiple of shards 3"),
+        (8, {"tp": 16}, "no way to train on 8 ranks: dp 1 x pp 1 x 16 that share layers are 16 ranks"),
         (8, {"offload": "optimizer"}, "offload is optimizer; plans are of offload none"),
         (8, {"compress": "top-k"}, "compress is top-k; plans are of compress none"),
         (4, {"dp": 4, "micro_batches": 3}, "4 windows of a rank do not split evenly into 3 micro-batches"),
@@ -158,6 +170,8 @@ def test_an_mlp_has_fewer_ways():
         (8, {"tp": -2}, "tp is -2; needs at least 1"),
         (8, {"micro_batches": 0}, "micro_batches is 0; needs at least 1"),
         (8, {"dp": -1}, "dp is -1; needs at least 0"),
+        (8, {"sp": 0}, "sp is 0; needs at least 1"),
+        (8, {"ep": 0}, "ep is 0; needs at least 1"),
         (8, {"width": 60}, "no way to train on 8 ranks: width is 60 and heads is 8; needs a multiple of the heads$"),
         (8, {"zero": 7}, "no way to train on 8 ranks: zero is 7; needs at least 0 and less than 4$"),
     ],
