@@ -1,10 +1,12 @@
 """Memory: the peak memory of each pipeline rank in a step, by category of the ledger."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from simdist.parallel.memory import rule_bytes
 from simdist.parallel.pipeline import joined, peak_bytes
 from simdist.parallel.zero.slots import Slots
+from simdist.planning.group import Group, members
 from simdist.planning.job import Job, Part
 
 __all__ = ["Memory", "memory"]
@@ -27,8 +29,9 @@ def memory(job: Job, rank: int) -> Memory:
     """The peak bytes on a pipeline rank: see `kept` for what each stage of ZeRO divides.
 
     Gradients, and what collectives on them take, count as if they existed at once with all activations.
-    Communication counts ZeRO's buffers for units, the scratch of the largest collective on gradients or weights, and
-    that of the largest exchange within layers, as if both were under way at once.
+    Communication counts ZeRO's buffers for units, and the scratch of collectives: of the largest exchange within
+    layers and, if it overlaps with them, the largest reduction, as if both were under way at once; or of the largest
+    collective after the passes, if that is more.
     """
     part, zero, short = job.parts[rank], job.config.zero or 0, job.itemsize
     own, whole, precision = job.own(part), _whole(job, part), job.recipe.precision
@@ -71,11 +74,33 @@ def _awaited(job: Job) -> float:
 
 
 def _passing(job: Job, rank: int) -> float:
-    part, zero, holders = job.parts[rank], job.config.zero or 0, len(job.holders.ranks)
+    part, zero = job.parts[rank], job.config.zero or 0
     room = Slots.shared(job.pieces(part)).size * (zero - 1) * job.itemsize if zero > 1 else 0
-    calls = ((job.holders, "reduce_scatter", 1), (job.holders, "all_gather", 1), (job.copies, "all_reduce", holders))
-    sizes = {*job.reduced_bytes(part)}
-    scratch = (job.bench.scratch_bytes(group, name, size // cut) for group, name, cut in calls for size in sizes)
-    twice = [job.weights_bytes(ranks[0], names) / len(ranks) for ranks, names in job.held_twice() if rank in ranks]
     within = max(job.anatomy.layers[layer].scratch_bytes for layer in part.layers)
-    return room + max(scratch, default=0.0) + max([within, *twice])
+    reducing, after = (
+        max((job.bench.scratch_bytes(*call) for call in calls), default=0.0)
+        for calls in (_reductions(job, part), _sums(job, rank))
+    )
+    if job.pipelined or job.config.method == "dp":
+        return room + max(within, reducing, after)
+    return room + max(within + reducing, after)
+
+
+def _reductions(job: Job, part: Part) -> Iterator[tuple[Group, str, int]]:
+    """The collectives of ranks of dp, which may overlap with the passes: among whom, which, and on how many bytes."""
+    holders = len(job.holders.ranks)
+    for num_bytes in {*job.reduced_bytes(part)}:
+        yield job.holders, "reduce_scatter", num_bytes
+        yield job.holders, "all_gather", num_bytes
+        yield job.copies, "all_reduce", num_bytes // holders
+
+
+def _sums(job: Job, rank: int) -> Iterator[tuple[Group, str, int]]:
+    """Likewise those after the passes: of gradients of weights that ranks of other axes have, too."""
+    part, line = job.parts[rank], members(job.sizes, "pp")
+    for axes, items in job.summed(part):
+        yield job.group(*axes), "all_reduce", round(items / len(job.holders.ranks)) * job.itemsize
+    for ranks, names in job.held_twice():
+        if rank in ranks:
+            group = job.group_of(tuple(line[other] for other in ranks), "pp")
+            yield group, "all_reduce", job.weights_bytes(rank, names)

@@ -20,7 +20,7 @@ SMALL = {"model": "gpt", "layers": 5, "width": 256, "heads": 8, "context_bytes":
 SMALL |= {"precision": "bf16", "global_batch_size": 32, "device": "phantom"}
 DEEPSEEK = {"block": "llama", "kv_latent_width": 64, "query_latent_width": 96}
 MESHES = [
-    {"method": "dp"},
+    {"method": "dp", "tp": 2},
     {"micro_batches": 2, "dropout": 0.1},
     {"optimizer": "adamw8bit", "clip_norm": 0.0},
     {"bucket_bytes": 1},
@@ -63,13 +63,14 @@ def test_blocks_that_go_round_have_their_room(mesh):
     assert 1 <= planned(config, bench).memory["communication"] / took["communication"] < 1.03
 
 
-@pytest.mark.parametrize("schedule", ["chimera", "dualpipe"])
-def test_what_stages_hold_twice_has_its_room(schedule):
-    """On two ranks, each of which has all of the model: half of its gradients comes in at a time."""
-    config = Config(**settings({"pp": 2, "schedule": schedule, "micro_batches": 4, "precision": "bf16"}))
-    bench = Workbench(H100, 2)
+@pytest.mark.parametrize(("schedule", "ranks"), [("chimera", 2), ("dualpipe", 2), ("dualpipe", 4), ("1f1b", 4)])
+def test_what_stages_hold_twice_has_its_room(schedule, ranks):
+    """Two ranks have all of the model each, and half of its gradients comes in at a time; of a shorter message, such
+    as the gradient of a tied table, all of it."""
+    config = Config(**settings({"pp": ranks, "schedule": schedule, "micro_batches": 2 * ranks, "precision": "bf16"}))
+    bench = Workbench(H100, ranks)
     (took, *_) = execute(config, bench).memory
-    assert planned(config, bench).memory["communication"] == took["communication"] > 1_000_000
+    assert memory(Job(config, bench), 0).peaks["communication"] == took["communication"] > 500_000
 
 
 def settings(mesh):
@@ -87,7 +88,9 @@ def test_predicted_is_executed(mesh, cluster):
     assert plan.step.seconds == pytest.approx(took.seconds, rel=0.03)
     for category in ("parameters", "gradients", "optimizer state", "activations"):
         assert plan.memory[category] == pytest.approx(took.memory[rank][category], rel=1e-9, abs=1), category
-    assert plan.memory["communication"] >= took.memory[rank]["communication"] - 16, "but for a norm's"
+    for stage, other in enumerate(members(plan.sizes, "pp")):
+        passing, there = memory(Job(config, bench), stage).peaks["communication"], took.memory[other]["communication"]
+        assert there - 16 <= passing <= there * (1.3 if plan.sizes["sp"] > 1 else 1), "but for a norm's"
     if config.model == "gpt":  # what a pipeline's stages wait for is known roughly
         least = 0.5 if config.method == "pipeline" else 1
         assert least <= plan.memory["buffers"] / took.memory[rank]["buffers"] <= 1
