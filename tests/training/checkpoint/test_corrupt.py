@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from simdist.comm.solo import SoloCommunicator
 from simdist.errors import CheckpointError, CheckpointMismatch, CorruptCheckpoint
 from simdist.training.checkpoint import Box, Disk, ShardedTensor, load, read_manifest, save
-from simdist.training.checkpoint.manifest import Manifest, Shard, TensorInfo
+from simdist.training.checkpoint.manifest import Manifest, Shard, TensorInfo, shard_name
 
 SHARD = "shard-00001.safetensors"
 P = 3
@@ -242,6 +242,13 @@ def test_nothing_is_opened_but_what_the_folder_holds(tmp_path):
     assert disk.opened == [tmp_path / "step-10" / "manifest.json"]
 
 
+def test_nothing_is_written_where_a_link_leads(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileExistsError):
+        Disk().create(tmp_path / "link")
+    assert not (tmp_path / "elsewhere").exists()
+
+
 class ShrinkingDisk(Disk):
     """Each file loses its last byte after it was opened."""
 
@@ -351,7 +358,9 @@ BODY = {
 
 
 def test_a_manifest_is_what_was_signed():
-    assert Manifest.decode(signed(BODY), "it").encode() == signed(BODY)
+    many = BODY | {"shards": [BODY["shards"][0] | {"file": shard_name(123_456)}]}
+    for body in (BODY, many):
+        assert Manifest.decode(signed(body), "it").encode() == signed(body)
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,8 @@ def test_leftovers_go_and_what_was_not_replaced_counts_again(spmd, tmp_path):
             (root / "step-30.tmp" / "shard-00000.safetensors").write_bytes(b"half")
             (root / "step-40.tmp").mkdir()
             (root / "notes").mkdir()
-            (root / "step-0x").mkdir()
+            for name in ("step-0x", "step-050", "step-", "step-99.old.old"):
+                (root / name).mkdir()
         comm.barrier()
         first = restored(comm, tmp_path)
         store(comm, tmp_path, step=30)
@@ -212,7 +213,8 @@ def test_leftovers_go_and_what_was_not_replaced_counts_again(spmd, tmp_path):
         return first, restored(comm, tmp_path), restored(comm, tmp_path, step=20), names(root or ".")
 
     found = spmd(play, 2)
-    assert found[0] == (20, 30, 20, ["notes", "step-0x", "step-10", "step-20", "step-30"])
+    others = ["step-0x", "step-050", "step-", "step-99.old.old"]
+    assert found[0] == (20, 30, 20, sorted(["notes", *others, "step-10", "step-20", "step-30"]))
     assert found[1][:3] == (20, 30, 20)
 
 

@@ -34,6 +34,7 @@ def test_one_plain_file_of_whole_tensors(tmp_path, kind, ranks):
     sd.run(store, ranks, args=(tmp_path / "run", 1, 20))
     export(tmp_path / "run", tmp_path / "model.safetensors", prefix=kind)
     the_same(load_file(tmp_path / "model.safetensors"), wanted(kind, 20))
+    (tmp_path / "model.safetensors.tmp").symlink_to("model.safetensors")  # what somebody else left
     export(tmp_path / "run", tmp_path / "model.safetensors", 10, prefix=kind)  # which replaces it
     the_same(load_file(tmp_path / "model.safetensors"), wanted(kind, 10))
     assert {path.name for path in tmp_path.iterdir()} == {"run", "model.safetensors"}

@@ -20,3 +20,9 @@ def test_what_one_rank_alone_holds_is_assigned_first():
 
 def test_large_parts_are_assigned_before_small_ones():
     assert loads([{"a": 1, "b": 1, "c": 2}] * 2) == [16, 16]
+
+
+def test_what_is_large_is_told_by_bytes():
+    held = {"a": np.zeros(2), "b": np.zeros(3, np.int8), "c": np.zeros(3, np.int8)}
+    made = plan([holdings({name: ShardedTensor.whole(x) for name, x in held.items()})] * 2)
+    assert [{name for name, _ in share} for share in made.shares] == [{"a"}, {"b", "c"}]

@@ -2,7 +2,10 @@ import errno
 import json
 import os
 from dataclasses import replace
+from functools import reduce
 from itertools import chain, product
+from pathlib import Path
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -190,9 +193,15 @@ def test_nothing_at_all_is_a_checkpoint(spmd, tmp_path):
     def both(comm):
         root = shared(comm, tmp_path)
         save(root, comm, 3, {}, {"only": "this"})
-        return tuple(load(root, comm, {}))
+        return tuple(load(root, comm, {})), [path.name for path in Path(root, "step-3").iterdir()]
 
-    assert spmd(both, 2) == [(3, {"only": "this"})] * 2
+    assert spmd(both, 2) == [((3, {"only": "this"}), ["manifest.json"])] * 2
+
+
+def test_the_last_step_that_can_be_is_the_latest(tmp_path):
+    for step in (10**18 - 1, 10**17):
+        save(tmp_path, SoloCommunicator(), step, {})
+    assert load(tmp_path, SoloCommunicator(), {}).step == 10**18 - 1
 
 
 def test_it_is_this_users_alone(tmp_path):
@@ -284,7 +293,12 @@ def test_arrays_that_cannot_be(spmd, tmp_path, x):
     assert kind == "ArrayError" and words.startswith("rank 0: 'x'")
 
 
-@pytest.mark.parametrize("extra", [(1, 2), {1: 2}, float("nan"), b"bytes", {"a": np.zeros(2)}, {"b": object()}])
+DEEP = reduce(lambda inner, _: [inner], range(100_000), [])
+
+
+@pytest.mark.parametrize(
+    "extra", [(1, 2), {1: 2}, float("nan"), b"bytes", {"a": np.zeros(2)}, {"b": object()}, DEEP], ids=range(7)
+)
 def test_extras_that_would_not_come_back(spmd, tmp_path, extra):
     kind, words = refused(spmd, lambda comm: {}, extra=lambda comm: extra, path=tmp_path)
     assert kind == "ArgumentError" and words.startswith("rank 0: extra")
@@ -309,9 +323,18 @@ def test_numbers_that_cannot_be(spmd, tmp_path, options):
     assert kind == "ArgumentError" and f"{name} is {value!r}" in words
 
 
-def test_ranks_must_save_the_same_step(tmp_path):
-    with pytest.raises(CollectiveMismatch, match="save step"):
-        sd.run(lambda comm: save(tmp_path, comm, comm.rank, {}), 3)
+@pytest.mark.parametrize(
+    ("verb", "call"),
+    [
+        ("save", lambda root, comm: save(root, comm, comm.rank, {})),
+        ("save", lambda root, comm: save(root, comm, 1, {}, keep=1 + comm.rank)),
+        ("load", lambda root, comm: load(root, comm, {}, comm.rank)),
+        ("load", lambda root, comm: load(root, comm, {}, fallback=comm.rank > 0)),
+    ],
+)
+def test_ranks_must_save_and_load_the_same(tmp_path, verb, call):
+    with pytest.raises(CollectiveMismatch, match=f"{verb} step"):
+        sd.run(lambda comm: call(tmp_path, comm), 3)
     assert not list(tmp_path.iterdir())
 
 
@@ -368,6 +391,12 @@ def test_it_is_on_the_record(tmp_path):
     on_disk = [(tmp_path / "step-10" / f"shard-0000{r}.safetensors").stat().st_size for r in range(2)]
     assert [span.bytes for span in written] == on_disk
     assert len([span for span in trace.spans if span.name == "save step 10"]) == 2
+    again = sd.run(restored, 2, args=(tmp_path,)).trace
+    assert [span.bytes for span in again.spans if span.name == "disk read"] == [
+        sum(x.nbytes for x in state(SimpleNamespace(size=2, rank=r), 1, expected)[1].values()) for r in range(2)
+    ]
+    for name in ("load step latest", "disk verify"):
+        assert len([span for span in again.spans if span.name == name]) == 2
     assert json.loads((tmp_path / "step-10" / "manifest.json").read_text())["step"] == 10
 
 
