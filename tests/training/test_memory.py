@@ -102,7 +102,7 @@ def test_a_long_run_remembers_its_first_and_last_steps(spmd, text):
 
     for new in spmd(program, 1):
         assert all(new[:3]) and all(new[-3:])
-        assert not any(new[4:9])
+        assert sum(new[3:9]) < min(new[:3])  # the freeing of what these held
 
 
 def test_the_record_tells_what_memory_was_for_in_the_last_steps(spmd, text):
