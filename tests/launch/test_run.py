@@ -1,0 +1,79 @@
+"""What a run makes of what its ranks leave, and of what they print."""
+
+import io
+import json
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from simdist.errors import RankFailed
+from simdist.launch.job import Death, signal_words
+from simdist.launch.parcel import packed
+from simdist.launch.run import _first_failure, _heed_the_ranks, _Relay
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A job of three ranks, of which none has failed."""
+    return SimpleNamespace(folder=tmp_path, ranks=3, deaths=[], overdue="")
+
+
+def failed(job, rank, at_s, error, trace=""):
+    told = {"rank": rank, "at_s": at_s, "summary": f"{type(error).__name__}: {error}", "trace": trace}
+    (job.folder / f"rank-{rank}.failure.json").write_text(json.dumps(told))
+    (job.folder / f"rank-{rank}.failure.pickle").write_bytes(packed(error))
+
+
+def test_the_first_failure_is_raised(job):
+    failed(job, 0, 2.0, ValueError("late"))
+    failed(job, 2, 1.0, KeyError("early"), "line 3")
+    failed(job, 1, 3.0, OSError("last"))
+    error = _first_failure(job)
+    assert (type(error), error.args) == (KeyError, ("early",))
+    assert error.__notes__ == ["raised on rank 2 of 3:\nline 3"]
+
+
+@pytest.mark.parametrize(("died_s", "first"), [(0.5, RankFailed), (1.5, ValueError)])
+def test_a_death_counts_if_it_came_first(job, died_s, first):
+    failed(job, 0, 1.0, ValueError("its own"))
+    job.deaths.append(Death(1, 77, died_s, signal_words(signal.SIGSEGV)))
+    error = _first_failure(job)
+    assert type(error) is first
+    assert ("SIGSEGV" in str(error)) == (first is RankFailed)
+    assert not hasattr(error, "__notes__"), "without a traceback"
+
+
+def test_the_first_death_is_told_even_where_others_have_seen_it_before(job):
+    failed(job, 0, 1.0, RankFailed("rank 2 of 3 (process 77) has died"))
+    job.deaths.append(Death(1, 66, 2.0, "was killed"))
+    _heed_the_ranks(job)
+    assert [death.rank for death in job.deaths] == [1], "of those that this process has seen"
+    job.deaths.clear()
+    _heed_the_ranks(job)
+    assert [(death.rank, death.pid) for death in job.deaths] == [(2, 77)]
+    assert str(_first_failure(job)).startswith("rank 2 of 3 (process 77) ")
+
+
+def test_without_a_failure_the_end_is_told_and_what_the_launcher_said_last(job):
+    assert str(_first_failure(job)) == "the job of 3 ranks ended without results"
+    (job.folder / "mpirun.out").write_text("early" + "x" * 1990 + "late words\n")
+    job.overdue = "rank 1 had not started after 120 s"
+    text = str(_first_failure(job))
+    assert text.startswith(f"the job of 3 ranks was ended: {job.overdue}; its launcher says:\n")
+    assert text.endswith("x" * 1989 + "late words") and "early" not in text
+
+
+def test_output_is_passed_on_in_whole_lines_until_the_last(tmp_path):
+    stream = io.StringIO()
+    relay = _Relay(tmp_path / "out", stream)
+    relay.pass_on()
+    found = []
+    for data in (b"a", b"b\nc", "d\n\u00e9".encode()[:-1]):
+        with (tmp_path / "out").open("ab") as file:
+            file.write(data)
+        relay.pass_on()
+        found.append(stream.getvalue())
+    relay.pass_on(last=True)
+    assert found == ["", "ab\n", "ab\ncd\n"]
+    assert stream.getvalue() == "ab\ncd\n\ufffd"
