@@ -166,7 +166,7 @@ def since(begun: int) -> str:
 
 def duration(seconds: float) -> str:
     """In seconds, or less than one in milliseconds."""
-    return f"{seconds:.1f} s" if seconds >= 1 or not seconds else f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.1f} s" if seconds >= 0.9995 or not seconds else f"{seconds * 1e3:.3g} ms"
 
 
 def peak_words(peak: Moment) -> str:

@@ -1,10 +1,20 @@
+from math import nan
+from types import SimpleNamespace
+
 import pytest
 
 import simdist as sd
+from simdist.arrays import CATEGORIES, Moment
+from simdist.cluster import preset
 from simdist.collectives import cost
+from simdist.nn.formulas import model_flops
 from simdist.trace import Span, Trace
 from simdist.training import Config, Trainer, report
+from simdist.training.models import shape
+from simdist.training.report import duration, judged, peak_words
 from simdist.training.traffic import Call, transfer_seconds
+
+GPT = {"model": "gpt", "layers": 1, "width": 8, "heads": 2, "context_bytes": 6, "validation_windows": 4}
 
 
 def program(comm, settings):
@@ -90,3 +100,76 @@ def test_a_loss_that_was_not_of_the_last_step_says_of_which(settings):
 def test_without_a_record_nobody_knows_what_they_did(settings):
     _, text, _ = sd.run(program, 2, args=(settings | {"trace_steps": 0},)).results[0]
     assert "2 ranks, ddp\n" in text
+
+
+@pytest.mark.parametrize(
+    ("step", "loss", "words"),
+    [
+        (5, 1.25, "validation loss 1.250 nats a byte (unigram entropy 3.000, bigram entropy 2.000)"),
+        (4, 1.25, "validation loss after step 4: 1.250 nats a byte (unigram entropy 3.000, bigram entropy 2.000)"),
+        (
+            5,
+            nan,
+            "validation loss nan nats a byte (unigram entropy 3.000, bigram entropy 2.000). "
+            "The run has diverged: try a lower learning_rate, or a larger batch",
+        ),
+    ],
+)
+def test_how_well_it_predicts(step, loss, words):
+    assert judged(step, 5, loss, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)) == words
+
+
+def test_times_and_peaks_in_words():
+    assert [duration(seconds) for seconds in (0.0, 0.01234, 0.9996, 1.0, 75.04)] == [
+        "0.0 s", "12.3 ms", "1.0 s", "1.0 s", "75.0 s",
+    ]  # fmt: skip
+    live = [3000 if name == "gradients" else 1000 if name == "activations" else 0 for name in CATEGORIES]
+    words = "memory of rank 0 peaks at 4,000 bytes{}, 75% of them gradients"
+    assert peak_words(Moment(0.0, tuple(live), "head backward")) == words.format(" in head backward")
+    assert peak_words(Moment(0.0, tuple(live), "")) == words.format("")
+    assert "peaks at 0 bytes, 0% of them" in peak_words(Moment(0.0, (0,) * len(CATEGORIES), ""))
+
+
+def summary(comm, settings, matmul_flops_per_s=0.0):
+    trainer = Trainer(comm, Config(**settings))
+    line = [line for line in trainer.run() if line][-1]
+    trace = trainer.trace()
+    told = trace and report(trainer, line, trace, comm.cluster, matmul_flops_per_s).summary
+    return told, trainer.gauge.total, shape(trainer.config)
+
+
+@pytest.mark.parametrize(
+    ("more", "ranks", "words"),
+    [
+        ({"steps": 1}, 1, "1 step of 8 windows in "),
+        ({"order": "passes"}, 1, "3 steps of at most 8 windows in "),
+        ({"dp": 2, "tp": 2}, 4, "4 ranks, dp 2 x tp 2, ddp: all_reduce direct, all_reduce ring"),
+        ({"zero": 2, "shards": 2}, 4, "4 ranks, zero in 2 shards: "),
+        ({"zero": 2, "shards": 1}, 2, "2 ranks, zero in 1 shard: "),
+        ({"compress": "8-bit", "algorithm": None}, 2, "% fewer bytes than a ring all-reduce sends"),
+        ({"compress": "top-k", "compress_share": 0.99, "algorithm": None}, 4, "% more bytes than a ring"),
+        ({}, 1, "validation loss"),
+    ],
+    ids=str,
+)
+def test_what_it_says_of_a_run(settings, more, ranks, words):
+    del settings["hidden_width"]
+    found, *_ = sd.run(summary, ranks, args=(settings | GPT | more,)).results[0]
+    assert any(words in line for line in found), found
+
+
+@pytest.mark.parametrize("rate", [0.0, 67e12])
+def test_how_fast_it_was(settings, rate):
+    """Model FLOPs are those of PaLM; the rate is of the operations that there were."""
+    del settings["hidden_width"]
+    wide = {"validation_windows": 0, "width": 256, "recompute": "full", "device": "phantom", "steps": 2}
+    told = settings | GPT | wide
+    run = sd.run(summary, 2, args=(told, rate), cluster=preset("h100"))
+    (found, total, size), _ = run.results
+    seconds, flops = total.seconds, total.flops
+    speed = f"{2 * 8 * 6 / seconds:,.0f} tokens/s, {flops / seconds / 1e12:.1f} TFLOP/s a rank"
+    shares = f" ({flops / seconds / 67e12:.0%} of the rate of matrix products)"
+    shares += f", MFU {model_flops(size, 2 * 8) / seconds / 2 / 67e12:.1%}"
+    assert f"{speed}{shares if rate else ''}, {total.communication_share:.0%} of the time" in found[1]
+    assert model_flops(size, 2 * 8) / seconds / 2 / 67e12 > 0.001
+    assert not any("validation loss" in line for line in found)
