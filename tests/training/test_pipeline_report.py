@@ -1,13 +1,15 @@
 """What a run says of its pipeline: the figures that are exact are the same measured and predicted."""
 
+import re
 from math import prod
 
 import pytest
 
 import simdist as sd
-from simdist.cluster import preset
+from simdist.cluster import Link, preset
 from simdist.nn import Shape
 from simdist.nn.formulas import num_parameters
+from simdist.parallel.pipeline import executions
 from simdist.training import Config, Trainer, report
 from simdist.training.pipeline_report import course, promise, taken_by_all
 
@@ -69,17 +71,35 @@ def test_measured_is_predicted(spmd, settings, mesh):
     [
         {"pp": 2, "tp": 2, "schedule": "zb-h1"},  # whose first step finds out what passes between stages
         {"pp": 3, "dp": 2},
+        {"pp": 2, "ep": 2, "experts": 4},
+        {"pp": 4, "schedule": "pipedream", "optimizer": "sgd"},
         {"pp": 2, "sp": 2, "ulysses": True, "schedule": "v-half"},
         {"pp": 2, "sp": 2, "schedule": "gpipe"},  # keys and values go round while no collective is at work
     ],
     ids=str,
 )
 def test_over_a_network_too(settings, mesh):
-    p = prod(mesh.get(axis, 1) for axis in ("pp", "dp", "tp", "sp"))
+    p = prod(mesh.get(axis, 1) for axis in ("pp", "dp", "tp", "sp", "ep"))
     _, rows, text = sd.run(told, p, args=(settings | mesh,), cluster=preset("h100")).results[0]
-    exact = [row for row in rows if any(word in row[0] for word in (*EXACT, "peak bytes of communication"))]
+    told_of = EXACT[:2] if "ep" in mesh else (*EXACT, "peak bytes of communication")  # experts hold about as much
+    exact = [row for row in rows if any(word in row[0] for word in told_of)]
     for row in exact:
         assert row[1] == row[2] != "", text
+    by = {row[0]: row[1:] for row in rows}
+    for what, rel in (("bytes sent a step, rank 0", 0.01), ("collectives of a step, once all ranks are there", 0.15)):
+        _, predicted, formula = by[what]
+        assert number(formula) == pytest.approx(number(predicted), rel=rel), text
+    measured, predicted, _ = by["pipeline: makespan"]
+    assert measured.endswith(" ms") and number(measured) == pytest.approx(number(predicted), rel=0.1)
+    assert all(cell.endswith("%") for cell in by["pipeline: utilisation, rank 0"] if cell)
+    assert by["pipeline: activations, bytes, rank 0"] == by["peak bytes of activations, rank 0"]
+    versions = number(by["pipeline: weight versions, rank 0"][2])
+    parameters, one = (number(by[f"peak bytes of {what}, rank 0"][2]) for what in ("parameters", "gradients"))
+    assert parameters == versions * one
+
+
+def number(cell):
+    return float(re.sub("[,%]| ms", "", cell))
 
 
 @pytest.mark.parametrize(("schedule", "said"), [("pipedream", True), ("1f1b", False)])
@@ -120,6 +140,25 @@ def test_the_middle_step_as_it_went_and_as_it_is_predicted(spmd, settings):
     assert predicted > 0
     if not spmd.real:  # where actions take other times than their means, the means may well take longer
         assert predicted <= 1.001 * measured  # what is simulated has no other programs beside it
+
+
+def test_of_steps_that_take_different_times_the_middle_one_is_told_of(settings):
+    """Over a slow network, where the activations between stages are what takes time."""
+    cluster = preset("h100").with_(jitter=0.5, inside=Link(0.0, 1e6))
+
+    def program(comm):
+        trainer = Trainer(comm, Config(**settings | {"pp": 2, "steps": 4}))
+        list(trainer.run())
+        trace = trainer.trace()
+        if trace is None:
+            return None
+        promised = promise(trainer.method, trainer.config)
+        runs = executions(trainer.method.schedule, trace, (0, 1))
+        return [run.makespan for run in runs], [run.makespan for run in course(promised, trace, cluster)]
+
+    steps, (measured, predicted) = sd.run(program, 2, cluster=cluster).results[0]
+    assert len(set(steps)) == 4 and measured == sorted(steps)[1]
+    assert predicted == pytest.approx(measured, rel=0.2)
 
 
 def test_of_no_pipeline_there_is_nothing_to_say(spmd, settings):

@@ -5,7 +5,7 @@ import pytest
 
 import simdist as sd
 from simdist.arrays import CATEGORIES, Moment
-from simdist.cluster import preset
+from simdist.cluster import Device, Link, preset
 from simdist.collectives import cost
 from simdist.nn.formulas import model_flops
 from simdist.trace import Span, Trace
@@ -48,10 +48,22 @@ def test_in_virtual_time_the_prediction_is_what_happens(settings):
     assert rows[2][1] == rows[2][2]
 
 
+def test_where_only_bytes_take_time_the_formulas_agree(settings):
+    """Buckets of equal layers: several collectives of a size."""
+    told = settings | {"hidden_layers": 4, "bucket_bytes": 1, "clip_norm": 0.0}
+    cluster = preset("h100").with_(device=Device("quick", 1e20, 1e20, 80e9), inside=Link(0.0, 1e6))
+    rows, _, num_bytes = sd.run(program, 4, args=(told,), cluster=cluster).results[0]
+    cells = [[cell.removesuffix(" ms").replace(",", "") for cell in row[1:]] for row in (rows[0], rows[2])]
+    sent, seconds = (list(map(float, each)) for each in cells)
+    assert sent == pytest.approx([2 * num_bytes * 3 / 4] * 3, rel=0.02)
+    assert seconds == pytest.approx([each / 1e3 for each in sent], rel=0.02)  # in ms, at a byte a microsecond
+
+
 def test_one_rank_sends_nothing(spmd, settings):
     rows, text, _ = spmd(program, 1, settings)[0]
     assert rows and all(row[0].startswith("peak bytes of ") for row in rows)
     assert "1 rank\n" in text
+    assert not any("communication" in row[0] for row in rows)
 
 
 def test_auto_says_what_it_picked(spmd, settings):
@@ -98,8 +110,10 @@ def test_a_loss_that_was_not_of_the_last_step_says_of_which(settings):
 
 
 def test_without_a_record_nobody_knows_what_they_did(settings):
-    _, text, _ = sd.run(program, 2, args=(settings | {"trace_steps": 0},)).results[0]
+    rows, text, _ = sd.run(program, 2, args=(settings | {"trace_steps": 0},)).results[0]
     assert "2 ranks, ddp\n" in text
+    known, *_ = sd.run(program, 2, args=(settings,)).results[0]
+    assert [row[:2] for row in rows[:2]] == [row[:2] for row in known[:2]]
 
 
 @pytest.mark.parametrize(
@@ -149,6 +163,7 @@ def summary(comm, settings, matmul_flops_per_s=0.0):
         ({"compress": "8-bit", "algorithm": None}, 2, "% fewer bytes than a ring all-reduce sends"),
         ({"compress": "top-k", "compress_share": 0.99, "algorithm": None}, 4, "% more bytes than a ring"),
         ({}, 1, "validation loss"),
+        ({}, 1, " GFLOP/s a rank"),
     ],
     ids=str,
 )
