@@ -90,9 +90,8 @@ def _is_stranger(name: str, module: Any, roots: set[str]) -> bool:
     ):
         return False
     stem = name.replace(".", "/")
-    for tail in (f"/{stem}.py", f"/{stem}/__init__.py"):
-        if str(file).endswith(tail) and str(file).removesuffix(tail) in roots:
-            return False
+    if {str(file).removesuffix(tail) for tail in (f"/{stem}.py", f"/{stem}/__init__.py")} & roots:
+        return False
     return not _found(name.partition(".")[0])
 
 

@@ -1,0 +1,59 @@
+"""Which modules travel with their code: those that another process with the same path would not find."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from simdist.launch.parcel import _strangers, packed, unpacked
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder on the path, and one that is not."""
+    for name in ("on", "off"):
+        (tmp_path / name).mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "on"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "stranger"),
+    [
+        ("lone", "on/lone.py", False),
+        ("pack", "on/pack/__init__.py", False),
+        ("pack.sub", "on/pack/sub.py", False),
+        ("lone", "on/other.py", True),
+        ("lone", "on/deep/lone.py", True),
+        ("lone", "off/lone.py", True),
+        ("pack.sub", "off/pack/sub.py", True),
+        ("lone", "off/lone.so", False),
+    ],
+)
+def test_who_is_a_stranger(place, monkeypatch, name, file, stranger):
+    module = ModuleType(name)
+    module.__file__ = str(place / file)
+    monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "alias", module)  # found by another name, which is not its own
+    assert _strangers().count(module) == stranger
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_what_an_editable_install_finds_is_no_stranger(place, monkeypatch, same):
+    module = ModuleType("lone")
+    module.__file__ = str(place / "off" / "lone.py")
+    origin = module.__file__ if same else str(place / "elsewhere" / "lone.py")
+    finder = SimpleNamespace(find_spec=lambda name, path: SimpleNamespace(origin=origin) if name == "lone" else None)
+    monkeypatch.setitem(sys.modules, "lone", module)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, finder])
+    assert (module in _strangers()) != same
+
+
+def test_what_a_stranger_defines_travels(place, monkeypatch):
+    module = ModuleType("stranger")
+    module.__file__ = str(place / "off" / "stranger.py")
+    exec("def answer():\n    return 42\n", vars(module))
+    monkeypatch.setitem(sys.modules, "stranger", module)
+    data = packed(module.answer)
+    monkeypatch.delitem(sys.modules, "stranger")
+    assert unpacked(data)() == 42
