@@ -105,6 +105,7 @@ def test_every_setting_is_an_option(capsys):
         (["--steps=0"], "steps is 0; needs at least 1"),
         (["--algorithm=rign"], "did you mean 'ring'"),
         (["--data=/nowhere/text"], "cannot read the data file /nowhere/text: No such file"),
+        (["--data=/dev/zero"], "the data file /dev/zero is a device or a pipe; needs a regular file"),
         (["--config=/nowhere/c.toml"], "cannot read the config file /nowhere/c.toml"),
         (["--zero=2", "--compress=top-k"], "compress is top-k, and method zero; compress is for method compressed"),
         (["--zero=1", "--method=ddp"], "zero is 1, and method ddp"),

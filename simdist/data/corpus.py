@@ -139,11 +139,13 @@ def load(source: str | Path) -> Corpus:
     """The text of a file or, for "python", Python's own documentation and library sources.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file cannot be read, or is none.
     """
     if str(source) == PYTHON:
         return Corpus(np.frombuffer(_documentation() + _sources(), np.uint8), "Python's documentation and sources")
     path = Path(source)
+    if path.exists() and not (path.is_file() or path.is_dir()):  # such as /dev/zero, which has no end
+        raise DataError(f"the data file {path} is a device or a pipe; needs a regular file")
     try:
         return Corpus(np.frombuffer(path.read_bytes(), np.uint8), str(path))
     except OSError as error:

@@ -11,6 +11,7 @@ from simdist.nn.formulas import model_flops
 from simdist.parallel import Compressed
 from simdist.parallel.memory import Prediction, memory_rows
 from simdist.parallel.pipeline import PipelineRow, Taken
+from simdist.parallel.precision import precision
 from simdist.trace import Trace
 from simdist.training.config import Config
 from simdist.training.experts import experts_words
@@ -35,6 +36,7 @@ _LEGEND = (
     "peak bytes: of arrays that outlive an operation, and of collectives' buffers; each category at its own peak,",
     "predicted as if all streams reached theirs at once.",
 )
+_OWN_PART = "optimizer state: also this rank's part of the weights, once more, which ZeRO updates in one piece."
 
 
 class Row(NamedTuple):
@@ -92,13 +94,14 @@ def report(
     if config.experts:
         summary.append(experts_words(line, trace))
     promised = promise(trainer.method, config)
+    words = (*_LEGEND, _OWN_PART) if config.zero in (1, 2) and not precision(config.precision).mixed else _LEGEND
     rows = _rows(trainer, step, trace, cluster, promised) if trainer.comm.size > 1 else []
     if promised is None:
-        return Report(summary, [*rows, *_memory_rows(trainer, step, cluster)])
+        return Report(summary, [*rows, *_memory_rows(trainer, step, cluster)], words)
     went = course(promised, trace, cluster)
     own = memory(promised, went)
     rows += [*_memory_rows(trainer, step, cluster, own), *map(_pipeline_row, figures(went, took, promised))]
-    return Report(summary, rows, (*_LEGEND, *legend(promised)))
+    return Report(summary, rows, (*words, *legend(promised)))
 
 
 def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flops_per_s: float) -> list[str]:

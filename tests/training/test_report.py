@@ -153,6 +153,23 @@ def summary(comm, settings, matmul_flops_per_s=0.0):
 
 
 @pytest.mark.parametrize(
+    ("zero", "precision", "twice"), [(1, "float32", True), (2, "bf16", False), (3, "float32", False)]
+)
+def test_what_zero_keeps_twice_is_explained(settings, zero, precision, twice):
+    def program(comm):
+        trainer = Trainer(comm, Config(**settings | {"zero": zero, "precision": precision}))
+        line = [line for line in trainer.run() if line][-1]
+        trace = trainer.trace()
+        return trace and str(report(trainer, line, trace, comm.cluster))
+
+    told = sd.run(program, 2).results[0]
+    cells = next(line for line in told.splitlines() if "bytes of optimizer state" in line).split("  ")
+    measured, predicted, formula = (int(cell.replace(",", "")) for cell in cells if cell.strip()[:1].isdigit())
+    assert measured == predicted
+    assert (predicted > 1.5 * formula) == ("this rank's part of the weights, once more" in told) == twice
+
+
+@pytest.mark.parametrize(
     ("more", "ranks", "words"),
     [
         ({"steps": 1}, 1, "1 step of 8 windows in "),
