@@ -163,7 +163,7 @@ def test_a_users_mistake_is_one_line(words, message, capsys):
         ("--data=/dev/null", "/dev/null has 0 bytes; windows of 17 bytes need at least 340"),
         ("--model=gpt --width=10", "width is 10 and heads is 4"),
         ("--method=ssp --servers=2", "servers is 2 on 2 ranks"),
-        ("--pp=3", "pp 3 = 3 ranks, but the communicator has 2"),
+        ("--pp=3", "pp 3 = 3 ranks, but there are 2"),
         ("--pp=2 --method=server", "pp is 2, and method server; pp is for method pipeline"),
         ("--pp=2 --schedule=1f2b", "unknown schedule '1f2b'; did you mean '1f1b'"),
         ("--pp=2 --dp=2 --schedule=pipedream --zero=1", "zero 1, and schedule pipedream, whose stages update"),

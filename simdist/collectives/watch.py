@@ -57,7 +57,9 @@ def watched(
     if operation == "barrier":
         raise ArgumentError("a barrier moves no data: there is nothing to watch")
     if not 1 <= ranks <= MOST_RANKS:
-        raise ArgumentError(f"cannot watch {ranks} ranks; 1 to {MOST_RANKS} can be told apart")
+        raise ArgumentError(
+            f"cannot watch {ranks} ranks; needs 1 to {MOST_RANKS}, whose contributions fit into 64 bits"
+        )
     case = Case(ranks, 0, root=root, ranks_per_node=ranks_per_node)
     cluster = _CLUSTER.with_(devices_per_node=case.per_node)
     _, spans, _ = run_virtual(_program, case.ranks, cluster, (operation, name, run, case.root, options))

@@ -81,7 +81,7 @@ def full_sizes(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
     full = {axis: sizes.get(axis, 1) for axis in AXES}
     if math.prod(full.values()) != ranks:
         product = " x ".join(f"{axis} {size}" for axis, size in full.items() if size > 1) or "1"
-        raise ArgumentError(f"{product} = {math.prod(full.values())} ranks, but the communicator has {ranks}")
+        raise ArgumentError(f"{product} = {math.prod(full.values())} ranks, but there are {ranks}")
     return full
 
 

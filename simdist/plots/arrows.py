@@ -22,17 +22,17 @@ def draw_arrows(
     colour: str,
     head: float,
 ) -> list[str]:
-    """Draw a line for each message, with a dot as its head; returns a note if there are too many.
+    """Draw a line for each message, with a dot as its head; of too many, for some spread evenly, and returns a note.
 
     Args:
         messages: each as its send and its receive.
         ends: ends(send, receive) is where its line begins, and where it ends.
         colour, head: of the lines; the size of the dots.
     """
-    lines = [ends(send, recv) for send, recv in messages[:_MOST_ARROWS]]
+    count = min(len(messages), _MOST_ARROWS)
+    lines = [ends(*messages[i * len(messages) // count]) for i in range(count)]
     if lines:
         x, y = zip(*(end for _, end in lines), strict=True)
         ax.add_collection(LineCollection(lines, colors=colour, linewidths=0.5, zorder=5))
         ax.scatter(x, y, s=head, color=colour, zorder=5, linewidths=0)
-    left_out = len(messages) > _MOST_ARROWS
-    return [f"{_MOST_ARROWS:,} of {len(messages):,} messages have an arrow."] if left_out else []
+    return [f"{count:,} of {len(messages):,} messages have an arrow."] if count < len(messages) else []

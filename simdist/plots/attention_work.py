@@ -29,8 +29,11 @@ def attention_work(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> F
         ArgumentError: a run has no such spans.
     """
     found = {name: _work(trace) for name, trace in runs.items()}
-    if not found or not all(work and all(any(own.values()) for own in work) for work in found.values()):
-        raise ArgumentError(f"a run of {list(runs)} has no ranks, or one that worked on no keys: nothing to draw")
+    if not found:
+        raise ArgumentError("no runs: nothing to draw")
+    for name, work in found.items():
+        if not work or not all(any(own.values()) for own in work):
+            raise ArgumentError(f"in the record of {name} not every rank has worked on keys of ring attention")
     ranks = max(map(len, found.values()))
     longest = max(sum(own.values()) for work in found.values() for own in work)
     length, sign = style.unit_of_time(longest)
@@ -76,5 +79,5 @@ def _finding(found: Mapping[str, _Work]) -> str:
     parts = []
     for name, work in found.items():
         seconds = [sum(own.values()) for own in work]
-        parts.append(f"{name} {max(seconds) / min(seconds):.1f} times the least")
+        parts.append(f"{name + ' ' if len(found) > 1 else ''}{max(seconds) / min(seconds):.1f} times the least")
     return f"Most work of a rank in ring attention: {', '.join(parts)}"

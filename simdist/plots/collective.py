@@ -142,6 +142,8 @@ def collective_steps(
     for step in steps:
         if not 0 <= step <= last:
             raise ArgumentError(f"there is no step {step}; this collective has steps 0 to {last}")
+    if story.ranks > style.NUM_RANK_COLOURS:
+        notes.append(style.rank_key(story.ranks, "")[1])
     with style.styled():
         return _draw(story, list(steps), width, arrows, notes)
 

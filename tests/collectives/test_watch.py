@@ -150,7 +150,7 @@ def test_a_deadlock_is_found_as_without_watching():
         (("all_reduce", "ring", 4), {"rows": 2}, UnknownNameError, "unknown option of all_reduce ring 'rows'"),
         (("reduce_all", "ring", 4), {}, UnknownNameError, "all_reduce"),
         (("barrier", "dissemination", 4), {}, ArgumentError, "moves no data"),
-        (("all_reduce", "ring", 17), {}, ArgumentError, "17 ranks; 1 to 16"),
+        (("all_reduce", "ring", 17), {}, ArgumentError, "17 ranks; needs 1 to 16"),
         (("all_reduce", "ring", 0), {}, ArgumentError, "0 ranks"),
         (("broadcast", "binomial", 4), {"root": 4}, ArgumentError, "root 4"),
         (("broadcast", "binomial", 4), {"root": -1}, ArgumentError, "root -1"),

@@ -36,8 +36,8 @@ def test_axes_are_those_of_numpys_reshape():
 @pytest.mark.parametrize(
     ("sizes", "says"),
     [
-        ({"dp": 2, "tp": 3}, r"dp 2 x tp 3 = 6 ranks, but the communicator has 4"),
-        ({}, "1 = 1 ranks, but the communicator has 4"),
+        ({"dp": 2, "tp": 3}, r"dp 2 x tp 3 = 6 ranks, but there are 4"),
+        ({}, "1 = 1 ranks, but there are 4"),
         ({"dp": 4, "tp": 0}, "axis tp of size 0"),
         ({"dp": 2, "cp": 2}, "unknown axis 'cp'"),
     ],

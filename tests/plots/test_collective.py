@@ -117,7 +117,7 @@ def test_many_steps_are_left_out_and_it_says_so(draw):
     titles = [ax.get_title() for ax in picture.axes]
     assert len(titles) == 16
     assert (titles[0], titles[-1]) == ("start", "after step 30")
-    assert picture.note == "16 of 31 states are shown."
+    assert picture.note == "16 of 31 states are shown. Colours repeat after 8 ranks."
 
 
 def test_many_arrows_are_left_out_and_it_says_so(draw):

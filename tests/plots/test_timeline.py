@@ -236,7 +236,11 @@ def test_too_many_arrows_are_left_out_and_it_says_so(draw):
     spans = [
         s for k in range(3000) for s in (span("send", k, k + 0.5, peer=1), span("recv", k, k + 0.9, rank=1, peer=0))
     ]
-    assert "2,000 of 3,000 messages have an arrow." in draw(timeline, Trace(spans, 2), arrows=True).note
+    picture = draw(timeline, Trace(spans, 2), arrows=True)
+    assert "2,000 of 3,000 messages have an arrow." in picture.note
+    lines = [one for ax in picture.axes for one in ax.collections if isinstance(one, LineCollection)]
+    begins = [segment[0][0] for one in lines for segment in one.get_segments() if len(one.get_segments()) == 2000]
+    assert (begins[0], begins[-1] > 0.999 * max(s.start_s for s in spans)) == (0, True)  # to the end
 
 
 def test_too_many_spans_become_shares_and_it_says_so(draw):

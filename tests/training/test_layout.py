@@ -236,9 +236,9 @@ def test_what_cannot_be(settings, given, message):
 
 def test_a_mesh_that_is_not_the_ranks(spmd, settings):
     def program(comm):
-        with pytest.raises(ArgumentError, match="dp 2 x tp 4 = 8 ranks, but the communicator has 3"):
+        with pytest.raises(ArgumentError, match="dp 2 x tp 4 = 8 ranks, but there are 3"):
             Trainer(comm, Config(**settings | {"dp": 2, "tp": 4}))
-        with pytest.raises(ArgumentError, match="tp 2 = 2 ranks, but the communicator has 3"):
+        with pytest.raises(ArgumentError, match="tp 2 = 2 ranks, but there are 3"):
             Trainer(comm, Config(**settings | {"tp": 2}))
 
     spmd(program, 3)

@@ -212,7 +212,7 @@ def test_what_cannot_be(given, message):
 
 def test_a_mesh_that_is_not_the_ranks(spmd, settings):
     def program(comm):
-        with pytest.raises(ArgumentError, match="pp 2 = 2 ranks, but the communicator has 3"):
+        with pytest.raises(ArgumentError, match="pp 2 = 2 ranks, but there are 3"):
             Trainer(comm, Config(**settings | {"pp": 2}))
 
     spmd(program, 3)
