@@ -104,19 +104,21 @@ def _bars(ax: Axes, view: View) -> dict[str, str]:
 
 
 def _paint(ax: Axes, view: View, found: Mapping[tuple[int, str], Sequence[_Edges]]) -> None:
-    """Draw the boxes of each kind; a white edge separates those that are large enough for one."""
+    """Draw the boxes of each kind; an edge separates those that are large enough for one, and for hatches."""
     gap = view.x(view.start_s + 2.5 / 72 / (view.width - MARGIN) * (view.end_s - view.start_s))  # 2.5 points
     thin = 1 / 72 / _row_inches(len(view.rows))  # 1 point
     for (front, what), edges in sorted(found.items()):
         colour = style.colour(what)
         face = "none" if front == 0 else style.tint(colour, 0.22) if front == 1 else colour
-        edge = style.FAINT if front == 0 else "white"
-        lines = [edge if right - left > gap and bottom - top > thin else colour for left, right, top, bottom in edges]
-        corners = [style.box(*each) for each in edges]
-        bars = PolyCollection(corners, facecolors=face, edgecolors=lines, linewidths=0.4, zorder=front)
-        if what in HATCHED:
-            bars.set(hatch="////", edgecolor="#888888")
-        ax.add_collection(bars)
+        edge = "#888888" if what in HATCHED else style.FAINT if front == 0 else "white"
+        large = [right - left > gap and bottom - top > thin for left, right, top, bottom in edges]
+        for wanted, line in ((True, edge), (False, colour)):
+            corners = [style.box(*each) for each, is_large in zip(edges, large, strict=True) if is_large == wanted]
+            bars = PolyCollection(corners, facecolors=face, edgecolors=line, linewidths=0.4, zorder=front)
+            if what in HATCHED and wanted:
+                bars.set_hatch("////")
+            if corners:
+                ax.add_collection(bars)
 
 
 def _write(ax: Axes, view: View, labels: list[tuple[float, Span, float, float, str]], placed: Sequence[Box]) -> None:

@@ -232,6 +232,19 @@ def test_chosen_ranks_in_the_chosen_order(draw):
     assert [t.get_text() for t in ax.get_yticklabels()] == ["rank 70", "rank 3"]
 
 
+def test_only_waits_with_room_for_them_are_hatched(draw):
+    spans = [
+        span("wait", 0, 50),
+        *(span("wait", 60 + k / 9, 60 + (k + 1) / 9) for k in range(90)),
+        span("compute", 99, 100),
+    ]
+    (ax,) = draw(timeline, Trace(spans, 1)).axes
+    grey = to_hex(style.colour("wait"))
+    waits = [c for c in ax.collections if isinstance(c, PolyCollection) and to_hex(c.get_facecolor()[0]) == grey]
+    looks = {c.get_hatch(): (len(c.get_paths()), to_hex(c.get_edgecolor()[0])) for c in waits}
+    assert looks == {"////": (1, "#888888"), None: (90, grey)}
+
+
 def test_too_many_arrows_are_left_out_and_it_says_so(draw):
     spans = [
         s for k in range(3000) for s in (span("send", k, k + 0.5, peer=1), span("recv", k, k + 0.9, rank=1, peer=0))
