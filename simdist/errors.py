@@ -4,8 +4,10 @@ Each names the value, the limit and, where ranks take part, the rank. Each takes
 it can be pickled from a rank's process to the one that started it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from inspect import signature
+from typing import Any
 
 __all__ = [
     "ArgumentError",
@@ -28,6 +30,7 @@ __all__ = [
     "UnmatchedMessage",
     "WorldUnavailable",
     "require_least",
+    "require_takes",
     "unknown_name",
 ]
 
@@ -114,6 +117,23 @@ def require_least(name: str, value: float, least: float) -> None:
     """Raise ArgumentError if the value of this name is below `least`."""
     if value < least:
         raise ArgumentError(f"{name} is {value}; needs at least {least}")
+
+
+def require_takes(what: str, function: Callable[..., Any], *places: str, **settings: Any) -> None:
+    """Raise ArgumentError unless a function can be called with arguments in these places, and with these by name.
+
+    Args:
+        what: that the function makes.
+    """
+    try:
+        takes = signature(function)
+    except ValueError:  # what is written in C may not say
+        return
+    try:
+        takes.bind(*places, **settings)
+    except TypeError as error:
+        called = ", ".join([*places, *(f"{name}=…" for name in settings)])
+        raise ArgumentError(f"what makes {what} is called with ({called}); this one cannot be: {error}") from None
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import TypeVar
 
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_takes, unknown_name
 
 __all__ = [
     "Graph",
@@ -156,6 +156,7 @@ def named(name: str) -> Callable[[Maker], Maker]:
     """
 
     def register(maker: Maker) -> Maker:
+        require_takes(f"graph {name}", maker, "ranks")
         _MAKERS[name] = maker
         return maker
 

@@ -20,7 +20,14 @@ class Optimizer(ABC):
         whole    |------------------------------------------|
         shard               a |=============| b               Rule(weights[a:b], start=a, …)
 
-    A rule works in place, block by block, with one or two blocks of working space.
+    A rule works in place, block by block, with one or two blocks of working space. One of your own has `_update`:
+
+        class SignSGD(Optimizer):
+            def _update(self, weights, gradient, rate, scale):
+                for block in self._blocks:
+                    g = self._read(gradient, block, scale)  # times scale, in the dtype of the weights
+                    weights[block] -= rate * np.sign(g)
+                charge(2 * weights.size, 2 * weights.nbytes + gradient.nbytes)  # what it costs: operations, bytes
 
     Args:
         like: a vector of the length and dtype of the weights to update.

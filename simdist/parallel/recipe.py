@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_takes, unknown_name
 from simdist.nn import Parameters
 from simdist.optim import LAMB, LARS, SGD, Adam, AdamW, AdamW8bit, Combine, Optimizer
 from simdist.optim.norm import alone
@@ -118,7 +118,7 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
 
     Raises:
         UnknownNameError: one of the defaults has another name.
-        ArgumentError: learning_rate is missing, or one of beta1 and beta2.
+        ArgumentError: learning_rate is missing, or one of beta1 and beta2; or the function takes other arguments.
     """
     for setting in defaults:
         if setting not in _SETTINGS:
@@ -129,6 +129,7 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
             raise ArgumentError(f"optimizer {name} has no default of {setting}; needs {', '.join(needed)}")
 
     def register(make: Make) -> Make:
+        require_takes(f"optimizer {name}", make, "recipe", "like", "matrices", "combine")
         _OPTIMIZERS[name] = _Known(make, whole_matrices, defaults)
         return make
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_takes
 from simdist.nn import Shape
 from simdist.parallel import Centralized, Compressed, DataParallel, MapReduce, Method, Offload, Recipe, ZeRO
 from simdist.parallel.parts import check_cut
@@ -94,6 +94,7 @@ def named(name: str) -> Callable[[Own], Own]:
     """
 
     def register(make: Own) -> Own:
+        require_takes(f"method {name}", make, "model", "comm", "config")
         _METHODS[name] = lambda model, comm, config, spread: make(model, comm, config)
         return make
 

@@ -2,14 +2,15 @@
 
 import tracemalloc
 from functools import partial
+from textwrap import dedent
 
 import numpy as np
 import pytest
 
-from simdist.arrays import Meter, metered, partition, phantom
+from simdist.arrays import Meter, charge, metered, partition, phantom
 from simdist.collectives import all_reduce
 from simdist.errors import ArgumentError, ArrayError
-from simdist.optim import LAMB, LARS, SGD, Adam, AdamW, AdamW8bit
+from simdist.optim import LAMB, LARS, SGD, Adam, AdamW, AdamW8bit, Optimizer
 from simdist.optim.norm import alone
 
 SIZE = 90_000  # more than a block
@@ -264,3 +265,14 @@ def test_weights_have_the_dtype_of_the_state(name):
     rule = make(name, np.zeros(SIZE, np.float32))
     with pytest.raises(ArrayError, match=r"dtype float64 .* needs \(90000,\) and float32"):
         rule.step(np.zeros(SIZE), np.zeros(SIZE), 0.1)
+
+
+def test_the_rule_of_the_docstring():
+    code = dedent(Optimizer.__doc__.partition("`_update`:\n\n")[2].partition("\n\n    Args:")[0])
+    names = {"Optimizer": Optimizer, "np": np, "charge": charge}
+    exec(code, names)
+    weights, gradient, meter = np.zeros(5), np.array([3.0, -2.0, 0.0, -0.0, 1e-9], np.float32), Meter()
+    with metered(meter):
+        names["SignSGD"](weights).step(weights, gradient, 0.5, gradient_scale=-2.0)
+    assert weights.tolist() == [0.5, -0.5, 0, 0, 0.5]
+    assert (meter.flops, meter.bytes) == (10, 2 * 40 + 20)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_takes, unknown_name
 from simdist.nn import Parameters
 from simdist.parallel.compression.compressor import Compressor
 from simdist.parallel.compression.power_sgd import PowerSGD
@@ -45,12 +45,14 @@ def named(name: str, **defaults: float) -> Callable[[Make], Make]:
 
     Raises:
         UnknownNameError: a setting has another name.
+        ArgumentError: the function takes other arguments.
     """
     for setting in defaults:
         if setting not in _SETTINGS:
             raise unknown_name(f"setting of compression {name}", setting, _SETTINGS)
 
     def register(make: Make) -> Make:
+        require_takes(f"compression {name}", make, "like", "parameters", **defaults)
         _COMPRESSIONS[name] = _Known(make, defaults)
         return make
 

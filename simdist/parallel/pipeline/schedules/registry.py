@@ -5,7 +5,7 @@ from functools import partial
 from inspect import signature
 from typing import Any, TypeVar
 
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_takes, unknown_name
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.text import load
 from simdist.parallel.pipeline.validate import validate
@@ -46,6 +46,7 @@ def named(name: str) -> Callable[[Maker], Maker]:
     """
 
     def register(maker: Maker) -> Maker:
+        require_takes(f"schedule {name}", maker, stages=2, micro_batches=2)
         _MAKERS[name] = maker
         return maker
 

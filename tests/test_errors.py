@@ -1,0 +1,34 @@
+import re
+
+import pytest
+
+from simdist.asynchronous import graphs
+from simdist.errors import ArgumentError, require_takes
+from simdist.parallel import compression, optimizer, pipeline
+from simdist.training import methods
+
+
+def fits_none(x):
+    """Lacks an argument of some of those that register functions, and the names of others'."""
+
+
+@pytest.mark.parametrize(
+    ("register", "called"),
+    [
+        (compression.named("own", share=0.5), "compression own is called with (like, parameters, share=…)"),
+        (optimizer("own", learning_rate=0.1), "optimizer own is called with (recipe, like, matrices, combine)"),
+        (pipeline.named("own"), "schedule own is called with (stages=…, micro_batches=…)"),
+        (methods.named("own"), "method own is called with (model, comm, config)"),
+    ],
+)
+def test_what_is_registered_can_be_called(register, called):
+    with pytest.raises(ArgumentError, match=re.escape(f"what makes {called}; this one cannot be: ")):
+        register(fits_none)
+    assert graphs.named  # whose functions have one argument, as this one
+
+
+def test_an_argument_that_nobody_gives():
+    require_takes("x", lambda a, b=2, *, c: 0, "a", c=1)
+    require_takes("x", dict, "a")  # which does not say what it takes
+    with pytest.raises(ArgumentError, match=r"what makes x is called with \(a\); this one cannot be: missing a req"):
+        require_takes("x", lambda a, *, c: 0, "a")
