@@ -3,11 +3,11 @@
 import random
 
 import pytest
+from oracle import every_algorithm
 
 from simdist.bench.trial import Trial, outcome
 from simdist.cluster import preset
 from simdist.comm.placement import Placement
-from tests.oracle import every_algorithm
 
 ORDERS = {
     "turned round": lambda p: list(range(p))[::-1],
