@@ -8,7 +8,8 @@ from pathlib import Path
 
 __all__ = ["drop", "files_of_start", "shared_files"]
 
-_SHARED = re.compile(r"/dev/shm/(?:mpich_shm_|sm_segment\.|vader_segment\.|osc_|Intel_MPI)\S*$", re.MULTILINE)
+_KINDS = r"mpich_shm_|mpich_shar_tmp|sm_segment\.|vader_segment\.|osc_|Intel_MPI"
+_SHARED = re.compile(rf"/dev/shm/(?:{_KINDS})\S*$", re.MULTILINE)
 _MPICH_SHARED = "/dev/shm/mpich_shm_"
 _MPICH_TOPOLOGY = "/tmp/hydra_hwloc_xmlfile_"  # independent of TMPDIR
 

@@ -1,0 +1,30 @@
+"""Files of an MPI in /dev/shm: which of them a process has mapped."""
+
+import mmap
+import os
+from uuid import uuid4
+
+import pytest
+
+from simdist.comm.leftovers import drop, shared_files
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_of_mpi"), [("mpich_shm_", True), ("mpich_shar_tmp", True), ("osc_rdma.", True), ("of_others_", False)]
+)
+def test_mapped_files_are_known_by_their_names(kind, is_of_mpi):
+    path = f"/dev/shm/{kind}{uuid4().hex}"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.truncate(descriptor, mmap.PAGESIZE)
+        with mmap.mmap(descriptor, mmap.PAGESIZE):
+            assert (path in shared_files()) == (path in shared_files(os.getpid())) == is_of_mpi
+            drop([path])
+            assert path not in shared_files()  # it lives on while it is mapped, but has no name
+        drop([path])
+    finally:
+        os.close(descriptor)
+
+
+def test_of_a_process_that_is_gone_there_are_none():
+    assert shared_files(2**22 + 1) == []
