@@ -160,7 +160,7 @@ def test_a_users_mistake_is_one_line(words, message, capsys):
     [
         ("--momentum=2", "momentum is 2.0"),
         ("--data=/nowhere", "/nowhere: No"),
-        ("--data=/dev/null", "/dev/null has 0 bytes; windows of 17 bytes need at least 340"),
+        ("--data=/dev/null", "the data file /dev/null is a device or a pipe; needs a regular file"),
         ("--model=gpt --width=10", "width is 10 and heads is 4"),
         ("--method=ssp --servers=2", "servers is 2 on 2 ranks"),
         ("--pp=3", "pp 3 = 3 ranks, but there are 2"),
@@ -251,6 +251,7 @@ def test_a_run_goes_on_in_its_folder(text, tmp_path, capsys, monkeypatch):
     assert main(["train", "--resume"]) == 0
     out = capsys.readouterr().out
     assert "goes on after step 4\n" in out
+    assert "checkpoints every 4 steps; from the last one go on with: simdist train --resume runs/mlp-1rank\n" in out
     lines = (run / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2, 4, 6]
     assert json.loads(lines[-1])["train_loss"] == json.loads(whole[-1])["train_loss"]
@@ -440,6 +441,7 @@ def test_an_asynchronous_run_goes_on(text, tmp_path, capsys):
     assert main(["train", "--world=virtual", "--resume", str(tmp_path), "--steps=9"]) == 0
     told = capsys.readouterr().out
     assert "goes on after step 6, with steps 9, was 6\n" in told and "9 steps of each worker" in told
+    assert f"go on with: simdist train --world virtual --ranks 4 --resume {tmp_path}\n" in told
     lines = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines == sorted(set(lines)) and lines[0] == 1 and lines[-1] == 9
 

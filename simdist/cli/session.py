@@ -92,7 +92,7 @@ class Session:
     def _show(self, trainer: Trainer, asked: Interrupts | None, folder: RunFolder, changes: list[str]) -> None:
         """Train, and print the progress."""
         with Progress(trainer.config.steps, trainer.done, folder.say) as progress:
-            for text in _goes_on(trainer.done, changes):
+            for text in [*_goes_on(trainer.done, changes), *self._kept(folder, trainer.comm)]:
                 progress.say(text)
             if trainer.comm.device.words:
                 progress.say(f"on {trainer.comm.device.words}")
@@ -103,12 +103,21 @@ class Session:
                 if line:
                     folder.write_line(line)
             if trainer.stopped:
-                progress.say(_stopped(trainer.stopped, trainer.done, folder, self._where(trainer.comm)))
+                progress.say(self._stopped(trainer.stopped, trainer.done, folder, trainer.comm))
 
-    def _where(self, comm: Communicator) -> str:
-        """The options for a run in the same world with the same number of ranks."""
+    def _kept(self, folder: RunFolder, comm: Communicator) -> list[str]:
+        """The message of a run that saves checkpoints on its way: if a rank dies, nobody can say it any more."""
+        every, again = self.config.checkpoint_every, self._again(folder, comm)
+        return [f"checkpoints every {every} steps; from the last one go on with: {again}"] if every else []
+
+    def _stopped(self, by: signal.Signals, done: int, folder: RunFolder, comm: Communicator) -> str:
+        return f"stopped by {by.name} after step {done}; go on with: {self._again(folder, comm)}"
+
+    def _again(self, folder: RunFolder, comm: Communicator) -> str:
+        """The command that resumes the run, in the same world with the same number of ranks."""
         world = " --world virtual" if self.cluster else ""
-        return f"{world} --ranks {comm.size}" if self.cluster or comm.size > 1 else ""
+        where = f"{world} --ranks {comm.size}" if self.cluster or comm.size > 1 else ""
+        return f"{shlex.join([*command_words(), 'train'])}{where} --resume {folder.path}"
 
     def _finish(self, trainer: Trainer, folder: RunFolder | None) -> None:
         """Write and print the results; without samples if the run was stopped, so that it ends soon."""
@@ -164,7 +173,7 @@ class Session:
             begun = run.done
             folder, run.checkpoints = self._folder(comm, begun)
             if folder:
-                _tell(folder, "\n".join([*_goes_on(begun, changes), _entropies(run.text)]))
+                _tell(folder, "\n".join([*_goes_on(begun, changes), *self._kept(folder, comm), _entropies(run.text)]))
             headed = False
             for lines in run.run(asked):
                 if folder and lines:
@@ -173,7 +182,7 @@ class Session:
                     _tell(folder, table(lines, head=not headed))
                     headed = True
             if folder and run.stopped:
-                _tell(folder, _stopped(run.stopped, run.done, folder, self._where(run.comm)))
+                _tell(folder, self._stopped(run.stopped, run.done, folder, run.comm))
             self._finish_asynchronously(run, folder, begun)
         return _exit_code(run.stopped, run.comm)
 
@@ -223,11 +232,6 @@ def _goes_on(done: int, changes: Sequence[str]) -> list[str]:
     """The message of a run that resumes; none otherwise."""
     otherwise = f", with {'; '.join(changes)}" if changes else ""
     return [f"goes on after step {done}{otherwise}"] if done else []
-
-
-def _stopped(by: signal.Signals, done: int, folder: RunFolder, where: str) -> str:
-    train = shlex.join([*command_words(), "train"])
-    return f"stopped by {by.name} after step {done}; go on with: {train}{where} --resume {folder.path}"
 
 
 def _entropies(text: Text) -> str:

@@ -91,7 +91,8 @@ def test_what_is_no_method(example, spmd):
 
 def test_how_a_run_goes_on_that_was_stopped(tmp_path, monkeypatch):
     monkeypatch.setenv("SIMDIST_PROGRAM", EXAMPLE)
-    told = session._stopped(signal.SIGINT, 3, SimpleNamespace(path=tmp_path), " --ranks 2")
+    folder, comm = SimpleNamespace(path=tmp_path), SimpleNamespace(size=2)
+    told = session.Session(Config())._stopped(signal.SIGINT, 3, folder, comm)
     assert told.endswith(f"; go on with: python -m {EXAMPLE} train --ranks 2 --resume {tmp_path}")
 
 
