@@ -120,7 +120,7 @@ def require_least(name: str, value: float, least: float) -> None:
 
 
 def require_takes(what: str, function: Callable[..., Any], *places: str, **settings: Any) -> None:
-    """Raise ArgumentError unless a function can be called with arguments in these places, and with these by name.
+    """Raise ArgumentError unless a function takes arguments in these places, and these by name.
 
     Args:
         what: that the function makes.
@@ -130,7 +130,7 @@ def require_takes(what: str, function: Callable[..., Any], *places: str, **setti
     except ValueError:  # what is written in C may not say
         return
     try:
-        takes.bind(*places, **settings)
+        takes.bind_partial(*places, **settings)  # it may take more, which are given with its name
     except TypeError as error:
         called = ", ".join([*places, *(f"{name}=…" for name in settings)])
         raise ArgumentError(f"what makes {what} is called with ({called}); this one cannot be: {error}") from None

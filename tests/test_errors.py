@@ -30,5 +30,8 @@ def test_what_is_registered_can_be_called(register, called):
 def test_an_argument_that_nobody_gives():
     require_takes("x", lambda a, b=2, *, c: 0, "a", c=1)
     require_takes("x", dict, "a")  # which does not say what it takes
-    with pytest.raises(ArgumentError, match=r"what makes x is called with \(a\); this one cannot be: missing a req"):
-        require_takes("x", lambda a, *, c: 0, "a")
+    require_takes("x", lambda a, *, c: 0, "a")  # others may be given with its name
+    with pytest.raises(
+        ArgumentError, match=r"what makes x is called with \(a, d=…\); this one cannot be: got an unexp"
+    ):
+        require_takes("x", lambda a, *, c: 0, "a", d=1)

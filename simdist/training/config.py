@@ -17,7 +17,7 @@ from simdist.nn.shape import BLOCKS, RECOMPUTATIONS
 from simdist.optim import Schedule
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.compression import compression_defaults, compressions
-from simdist.parallel.pipeline.schedules import FILES, schedules
+from simdist.parallel.pipeline.schedules import FILES, first_name, schedules
 from simdist.parallel.precision import precisions
 from simdist.parallel.recipe import optimizer_defaults, optimizers
 from simdist.toml import check_kinds
@@ -146,6 +146,7 @@ class Config:
         "of the pipeline, or a .txt file with one; implies its method",
         schedules,
         files=FILES,
+        reads=first_name,
     )
     chunks: int = option("ranks", Per("schedule", lambda: dict.fromkeys(chunked(), 2)), "stages on each rank", least=1)
     zero: int = option(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simdist.errors import ArgumentError, unknown_name
+from simdist.words import meant
 
 __all__ = ["Option", "Per", "option"]
 
@@ -54,6 +55,7 @@ class Option:
         above: whether it must be more than `least`.
         alias: another name on the command line.
         files: the suffix of files that are accepted instead of a choice.
+        reads: the choice that another name stands for; a name that stands for none it returns as it is.
         metavar: the placeholder for the value in the help.
     """
 
@@ -66,6 +68,7 @@ class Option:
     above: bool = False
     alias: str = ""
     files: str = ""
+    reads: Callable[[str], str] = str
     metavar: str = ""
 
     @property
@@ -74,7 +77,7 @@ class Option:
         return self.choices() if callable(self.choices) else self.choices
 
     def resolve(self, name: str, value: Any, others: Mapping[str, Any]) -> Any:
-        """The value of a setting: the given one, or its default for None.
+        """The value of a setting: the given one, a choice in any spelling, or its default for None.
 
         Args:
             others: the settings declared before it.
@@ -93,16 +96,23 @@ class Option:
                 )
             default = defaults.get(other)
         value = default if value is None else value
+        if isinstance(value, str):
+            return self._named(name, value)
         if value is not None:
             self._check(name, value)
         return value
 
-    def _check(self, name: str, value: Any) -> None:
-        if isinstance(value, str):
-            names = self.names
-            if names and value not in names and not (self.files and value.endswith(self.files)):
-                raise unknown_name(name, value, names)
-        elif not (self.least <= value < self.below) or (self.above and value == self.least):
+    def _named(self, name: str, value: str) -> str:
+        names = self.names
+        if not names or (self.files and value.endswith(self.files)):
+            return value
+        found = meant(self.reads(value), names)
+        if found is None:
+            raise unknown_name(name, value, names)
+        return found
+
+    def _check(self, name: str, value: float) -> None:
+        if not (self.least <= value < self.below) or (self.above and value == self.least):
             needs = f"{'more than' if self.above else 'at least'} {self.least:g}"
             if self.below < _MOST or value >= self.below:
                 needs += f" and less than {self.below:,}"

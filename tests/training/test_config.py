@@ -150,3 +150,10 @@ def test_names_that_a_program_adds_are_known_from_then_on(monkeypatch):
     assert Config(algorithm="mine").algorithm == "mine"
     assert Config(method="d-psgd", graph="mine").graph == "mine"
     assert Config(pp=2, schedule="mine", hidden_layers=4).chunks == 2
+
+
+def test_names_in_other_spellings():
+    config = Config(model="gpt", pp=2, micro_batches=2, method="Pipeline", schedule="DAPPLE", optimizer="AdamW")
+    assert (config.method, config.schedule, config.optimizer) == ("pipeline", "1f1b", "adamw")
+    assert 'schedule = "1f1b"' in config.toml()
+    assert Config(model="gpt", pp=2, method="pipeline", schedule="ZBV").schedule == "zb-v"
