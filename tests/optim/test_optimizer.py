@@ -2,6 +2,7 @@
 
 import tracemalloc
 from functools import partial
+from inspect import cleandoc
 from textwrap import dedent
 
 import numpy as np
@@ -268,7 +269,7 @@ def test_weights_have_the_dtype_of_the_state(name):
 
 
 def test_the_rule_of_the_docstring():
-    code = dedent(Optimizer.__doc__.partition("`_update`:\n\n")[2].partition("\n\n    Args:")[0])
+    code = dedent(cleandoc(Optimizer.__doc__).partition("`_update`:\n\n")[2].partition("\n\nArgs:")[0])
     names = {"Optimizer": Optimizer, "np": np, "charge": charge}
     exec(code, names)
     weights, gradient, meter = np.zeros(5), np.array([3.0, -2.0, 0.0, -0.0, 1e-9], np.float32), Meter()
