@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, product
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,6 +18,7 @@ from simdist.words import counted
 __all__ = ["shards"]
 
 _UNIT = 0.36  # inches for the median of all lengths
+_MOST_BLOCKS = 4  # more are drawn only where they differ
 _LEAST, _MOST = 0.12, 1.5  # inches of any side
 _ACROSS, _DOWN = 0.2, 0.1  # between drawings
 _OVER, _UNDER = 0.14, 0.13  # a drawing, for its name and its size
@@ -41,8 +42,9 @@ class _Drawing(NamedTuple):
 def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *, width: float = style.PAGE) -> Figure:
     """Every parameter as a rectangle, rows down and columns across, in the colours of the ranks that hold its parts.
 
-    Parts that all ranks hold are grey. A parameter of more axes is drawn as several matrices side by side: two for a
-    gated map, and one for each expert of a mixture. Sides are to scale within the limits of what can be drawn.
+    Parts that all ranks hold are grey. Of many blocks, those that are split alike are drawn once. A parameter of more
+    axes is drawn as several matrices side by side: two for a gated map, and one for each expert of a mixture. Sides are
+    to scale within the limits of what can be drawn.
 
     Args:
         held: for each rank, by name, the place of its part of a parameter in the whole one: for an actual
@@ -58,7 +60,8 @@ def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *,
     if not names:
         raise ArgumentError(f"no parameters on {counted(len(held), 'rank')}: nothing to draw")
     owners = {name: _owners(held, name) for name in names}
-    rows = _arranged(list(_scaled(owners)), 0.96 * width)
+    drawn, left_out = _unlike(owners)
+    rows = _arranged(list(_scaled(drawn)), 0.96 * width)
     heights = [max(_height(column) for column in row) for row in rows]
     total = sum(heights) + (0.45 if len(tokens) else 0.0)
     with style.styled():
@@ -70,7 +73,7 @@ def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *,
         if len(tokens):
             _text(ax, tokens, sum(heights) + _OVER, 0.96 * width)
         keys, repeated = style.rank_key(len(held), "rank")
-        notes = [_note(owners, len(held)), repeated]
+        notes = [_note(owners, len(held)), left_out, repeated]
         style.legend(fig, [*keys, Patch(color=style.FAINT, label="all ranks")], " ".join(filter(None, notes)))
         style.title(fig, _finding(owners, len(held)))
     return fig
@@ -95,6 +98,27 @@ def _in_order(of_axes: Sequence[_T], shape: Sequence[int]) -> tuple[_T, ...]:
     if len(shape) > 2 and shape[-2] == 2:
         axes.insert(max(0, len(shape) - 3), axes.pop(-2))
     return tuple(of_axes[axis] for axis in axes)
+
+
+def _unlike(owners: _Owners) -> tuple[_Owners, str]:
+    """The parameters to draw: of many blocks only those that are split otherwise than any before; and a note."""
+    blocks: dict[str, list[str]] = {}
+    for name in owners:
+        block, _, rest = name.partition(".")
+        if rest and block[-1].isdigit():
+            blocks.setdefault(block, []).append(name)
+    if len(blocks) <= _MOST_BLOCKS:
+        return owners, ""
+    looks: list[Any] = []
+    alike = set[str]()
+    for block, names in blocks.items():
+        look = [(name.removeprefix(block), owners[name]) for name in names]
+        if look in looks:
+            alike.update(names)
+        else:
+            looks.append(look)
+    note = f"Of blocks that are split alike the first is drawn: {len(looks)} of {len(blocks)} in all." if alike else ""
+    return {name: own for name, own in owners.items() if name not in alike}, note
 
 
 def _scaled(owners: _Owners) -> Iterator[_Drawing]:

@@ -15,8 +15,8 @@ from simdist.parallel.parts import MeshParts
 from simdist.plots import shards, style
 
 
-def held(sizes, p, sequence_parallel=False):
-    shape = Shape(layers=1, width=24, heads=4, context=8, vocabulary=32)
+def held(sizes, p, sequence_parallel=False, layers=1):
+    shape = Shape(layers=layers, width=24, heads=4, context=8, vocabulary=32)
 
     def program(comm):
         parts = MeshParts(Mesh(comm, **sizes), sequence_parallel=sequence_parallel)
@@ -51,6 +51,21 @@ def test_a_model_on_four_ranks(draw, width):
     shares = area(picture)
     assert len({round(shares[style.rank_colour(rank)], 6) for rank in range(4)}) == 1
     assert 0 < shares[style.FAINT] < 0.3
+
+
+@pytest.mark.parametrize(("layers", "shown"), [(4, "0123"), (6, "03")])
+def test_of_many_blocks_those_that_differ_are_drawn(draw, layers, shown):
+    """On two stages: of the blocks of either, the first."""
+    places, _ = held({"tp": 2}, 2, layers=layers)
+    stages = [
+        {name: place for name, place in own.items() if (name[:5] == "block" and int(name[5]) >= layers / 2) == late}
+        for late in (False, True)
+        for own in places
+    ]
+    picture = draw(shards, stages)
+    assert [name[5] for name in picture.words if name.endswith(".qkv.w")] == list(shown)
+    assert ("Of blocks that are split alike the first is drawn: 2 of 6 in all." in picture.note) == (layers == 6)
+    assert f"{sum(np.prod(place.shape) for place in places[0].values()):,} weights" in picture.title
 
 
 def test_ranks_that_have_the_same(draw):
