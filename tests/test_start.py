@@ -39,3 +39,41 @@ def test_others_hear_of_it_as_ever(tmp_path):
     code, errors = interrupted(tmp_path, "-c", "import simdist")
     assert code == -signal.SIGINT
     assert errors.endswith("KeyboardInterrupt\n")
+
+
+DROPPED = """
+import os, signal, sys, time, weakref
+import simdist
+
+class Array: ...
+
+def freed(reference):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0)  # Python drops what is raised here
+
+array = Array()
+reference = weakref.ref(array, freed)
+try:
+    del array
+    time.sleep(30)
+except KeyboardInterrupt:
+    sys.exit("heard")
+"""
+
+
+def test_it_is_heard_where_python_would_drop_it(tmp_path):
+    program = tmp_path / "simdist"
+    program.write_text(DROPPED)
+    variables = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=variables, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "heard\n")
+
+
+def test_what_else_python_drops_is_told(tmp_path):
+    program = tmp_path / "simdist"
+    program.write_text(DROPPED.replace("os.kill(os.getpid(), signal.SIGINT)", "1 / 0").replace("sleep(30)", "sleep(0)"))
+    variables = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=variables, timeout=60)
+    assert done.returncode == 0
+    assert "Exception ignored" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
