@@ -153,6 +153,9 @@ def named(name: str) -> Callable[[Maker], Maker]:
             return Graph.of(ranks, [(r, r + k) for k in (1, 2) for r in range(ranks - k)])
 
     It must return a connected `Graph`, or raise ArgumentError if there is none for this number of ranks.
+
+    Raises:
+        ArgumentError: the function takes no number of ranks.
     """
 
     def register(maker: Maker) -> Maker:

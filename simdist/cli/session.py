@@ -107,8 +107,9 @@ class Session:
 
     def _kept(self, folder: RunFolder, comm: Communicator) -> list[str]:
         """The message of a run that saves checkpoints on its way: if a rank dies, nobody can say it any more."""
-        every, again = self.config.checkpoint_every, self._again(folder, comm)
-        return [f"checkpoints every {every} steps; from the last one go on with: {again}"] if every else []
+        if not (every := self.config.checkpoint_every):
+            return []
+        return [f"checkpoints every {every} steps; from the last one go on with: {self._again(folder, comm)}"]
 
     def _stopped(self, by: signal.Signals, done: int, folder: RunFolder, comm: Communicator) -> str:
         return f"stopped by {by.name} after step {done}; go on with: {self._again(folder, comm)}"

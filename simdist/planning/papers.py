@@ -25,7 +25,8 @@ class Said(NamedTuple):
         bubble_s: the idle time of the schedule: see `simdist.parallel.pipeline.formulas`.
         sending_s: gradients, and weights if ZeRO sends them, overlapped or not: Rajbhandari et al. 2020,
             arXiv 1910.02054, section 7.
-        memory: by category; with activations of 2 bytes as in Korthikanti et al. 2022, arXiv 2205.05198, table 2.
+        memory: by category; with activations of 2 bytes as in Korthikanti et al. 2022, arXiv 2205.05198, table 2, or of
+            a pipeline as its schedule's paper counts micro-batches: see `simdist.parallel.pipeline.formulas`.
     """
 
     computing_s: float | None

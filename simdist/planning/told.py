@@ -27,7 +27,8 @@ _LEGEND = (
 _AT_PEAK = "The devices compute at their peak: a lower bound on the time."
 _FORMULAS = (
     "formula: the papers'. Of sending: all bytes over the slowest link; algorithms that keep most of them inside nodes",
-    "take less. Of activations: all that the paper's model keeps, masks of dropout and scores before it included.",
+    "take less. Of activations: all that the paper's model keeps, masks of dropout and scores before it included; in a",
+    "pipeline, as many micro-batches as its schedule's paper says, each as much as a mean stage keeps here.",
 )
 
 

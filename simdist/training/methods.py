@@ -91,6 +91,9 @@ def named(name: str) -> Callable[[Own], Own]:
     The function takes a model that is not yet bound to memory, the ranks that share each batch, and the config of the
     run, from which `recipe` makes the update rule. Settings for other methods only, such as bucket_bytes, are refused
     with it; each rank has a whole replica of the model, and --check-every compares the replicas.
+
+    Raises:
+        ArgumentError: the function takes other arguments.
     """
 
     def register(make: Own) -> Own:

@@ -43,6 +43,9 @@ def named(name: str) -> Callable[[Maker], Maker]:
             return Schedule("mine", [row] * stages)
 
     From the command line come `chunks`, the stages of a rank, and `times`, if the function takes them.
+
+    Raises:
+        ArgumentError: the function does not take stages and micro_batches.
     """
 
     def register(maker: Maker) -> Maker:
