@@ -64,6 +64,8 @@ elif what == "raise-after":
     all_reduce(x, comm)
     if mine:
         fail()
+elif what == "raise-alike":
+    raise ValueError("injected on all")
 elif what == "thread" and mine:
     threading.Thread(target=fail).start()
     time.sleep(60)
@@ -213,6 +215,7 @@ JOBS = {
     **{name: (name, 1) for name in ("thread", "stream", "exit", "exit-while-others-compute", "system-exit", "return")},
     **{name: (name, 1) for name in ("all-exit", "exit-caught", "clean", "kill", "segfault", "vanish", "stop")},
     **{name: (name, 1) for name in ("stop-and-continue", "skip", "recv-recv", "send-send", "too-long", "early")},
+    **{f"{plain}raise-alike": ("raise-alike", 1) for plain in ("", "plain ")},
     **{f"plain {name}": (name, 1) for name in ("raise-before", "exit", "kill", "clean", "early")},
 }
 
@@ -262,6 +265,16 @@ def test_an_exception_ends_the_job_with_that_ranks_traceback_first(jobs, place, 
     assert trace == f"[rank {rank}] Traceback (most recent call last):"
     assert f"[rank {rank}] ValueError: injected on {rank}" in done.output
     assert "runpy" not in done.output
+
+
+@pytest.mark.parametrize("name", ["raise-alike", "plain raise-alike"])
+def test_what_all_ranks_raise_is_printed_once(jobs, name):
+    done = jobs(name)
+    assert done.code == 1
+    assert done.output.count("Traceback") == done.output.count(" failed with ValueError, and the job ends") == 1
+    assert done.output.count("] ValueError: injected on all") == 1
+    others = done.output.count(" failed with the same ValueError as rank ")
+    assert 0 < others <= RANKS - 1  # one that comes late is ended before it says so
 
 
 @pytest.mark.parametrize("where", ["thread", "stream"])

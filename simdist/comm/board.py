@@ -8,6 +8,9 @@ import os
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import md5
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,12 +19,13 @@ import numpy as np
 __all__ = ["ABSENT", "AT_WORK", "FAILED", "LEFT", "Board", "Slot", "alive", "kill"]
 
 ABSENT, AT_WORK, LEFT, FAILED = range(4)
+_LAST_WORD, _TURN = range(2)  # the bytes of the file that are locked, whatever they hold
 
 _ROW = np.dtype(
     [
         *(("rank", np.int32), ("pid", np.int32), ("state", np.int32), ("code", np.int32)),
         *(("beat_s", np.float64), ("since_s", np.float64), ("asks", np.int32), ("answered", np.int32)),
-        *(("doing", "S1024"), ("report", "S8192")),
+        *(("doing", "S1024"), ("report", "S8192"), ("told", "S32")),
     ]
 )
 
@@ -144,13 +148,41 @@ class Board:
 
     def claim(self) -> bool:
         """Become the one rank of the node that reports why the job ends; False if another one already is."""
+        return self._lock(_LAST_WORD)
+
+    def _lock(self, byte: int) -> bool:
+        """Lock this byte of the file until `_unlock`, or the end of this process; False if another process has it."""
         import fcntl  # not on Windows
 
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
         except OSError:
             return False
         return True
+
+    def _unlock(self, byte: int) -> None:
+        import fcntl
+
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+
+    @contextmanager
+    def turn(self, text: str, wait_s: float = 0.5) -> Iterator[int | None]:
+        """A turn to tell this text, while no other rank of the node has one: the rank that told the same, or None.
+
+        A rank that has not had its turn after wait_s tells the text all the same.
+        """
+        last_s = time.monotonic() + wait_s
+        while not (mine := self._lock(_TURN)) and time.monotonic() < last_s:
+            time.sleep(0.001)
+        digest = md5(text.encode(errors="replace"), usedforsecurity=False).hexdigest().encode()
+        tellers = self._rows["rank"][self._rows["told"] == digest].tolist() if mine else []
+        try:
+            yield tellers[0] if tellers else None
+        finally:
+            if not tellers:
+                self._write(told=digest)
+            if mine:
+                self._unlock(_TURN)
 
     def ask(self) -> None:
         """Ask all ranks to report where their programs are."""

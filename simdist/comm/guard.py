@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -111,14 +112,22 @@ class Guard:
         if os.getpid() != self._pid:  # a forked child, whose failure does not end the job
             traceback.print_exception(error)
             return
-        rank, size = self.watchdog.rank, self.watchdog.size
         if not self.quiet:
-            lines = traceback_of(error).splitlines()
-            head = f"simdist: rank {rank} of {size} failed with {type(error).__name__}, and the job ends"
-            _write("\n".join([head, *(f"[rank {rank}] {line}" for line in lines)]))
+            self._tell(error)
         if self.watchdog.board is not None:
             self.watchdog.board.leave(FAILED, 1)
         self.end(1)
+
+    def _tell(self, error: BaseException) -> None:
+        """Print the error; in one line if another rank of the node has printed the same."""
+        rank, board, trace = self.watchdog.rank, self.watchdog.board, traceback_of(error)
+        failed, name = f"simdist: rank {rank} of {self.watchdog.size} failed with", type(error).__name__
+        with nullcontext() if board is None else board.turn(trace) as teller:
+            if teller is None:
+                lines = [f"[rank {rank}] {line}" for line in trace.splitlines()]
+                _write("\n".join([f"{failed} {name}, and the job ends", *lines]))
+            else:
+                _write(f"{failed} the same {name} as rank {teller}")
 
     def end(self, code: int) -> NoReturn:
         """End the job with this exit code; any thread may call it."""

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -148,6 +149,37 @@ def test_one_process_alone_can_claim_the_last_word(path):
     assert subprocess.run(claim, capture_output=True, text=True, timeout=60, check=True).stdout == "False\n"
     board.close()
     assert subprocess.run(claim, capture_output=True, text=True, timeout=60, check=True).stdout == "True\n"
+
+
+def test_what_one_has_told_the_others_need_not_tell_again(path):
+    boards = [Board(path, i) for i in range(3)]
+    for rank, board in zip((5, 6, 7), boards, strict=True):
+        board.take(rank)
+    heard = []
+    for board, text in zip([*boards, *boards], ["a", "b", "a", "c", "b", "ü\udc80"], strict=True):
+        with board.turn(text) as teller:
+            heard.append(teller)
+    assert heard == [None, None, 5, None, 6, None]
+    for board in boards:
+        board.close()
+
+
+def test_a_turn_is_waited_for_but_not_for_ever(path):
+    holder = (
+        "import sys, time; from pathlib import Path; from simdist.comm.board import Board\n"
+        f"with Board(Path({str(path)!r}), 1).turn('a'): print(flush=True); sys.stdin.read(1)"
+    )
+    board = Board(path, 0)
+    with subprocess.Popen([sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with board.turn("a", wait_s=0.05) as teller:
+            assert teller is None  # the other one may not have told it yet
+        timer = threading.Timer(0.2, other.stdin.close)
+        timer.start()
+        with board.turn("a", wait_s=60) as teller:
+            assert teller == 0
+        timer.join()
+    board.close()
 
 
 def test_a_process_that_nobody_has_collected_is_not_alive(sleeper):
