@@ -8,12 +8,14 @@ import argparse
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
 from simdist import __version__
+from simdist.comm.guard import guard
 from simdist.environment import place
 from simdist.errors import ArgumentError, CheckpointError, DataError, WorldUnavailable, unknown_name
 from simdist.launch import share_program
@@ -65,11 +67,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno == errno.EPIPE:  # `simdist … | head`: exit like a process killed by SIGPIPE
             return 141
         code, what = 2, f"cannot write: {error.strerror}"
-    who = place()
-    # In one write, so that the lines of several ranks do not mix.
     verb = f" {words[0]}" if words and words[0] in VERBS else ""
-    sys.stderr.write(f"simdist{verb}{f', rank {who[0]}' if who else ''}: {what}\n")
+    _say(f"simdist{verb}", f": {what}")
     return code
+
+
+def _say(verb: str, what: str) -> None:
+    """Print an error, after the verb and, under mpirun, the rank; a node's ranks print what is the same once."""
+    who = place()
+    if who is None:
+        sys.stderr.write(f"{verb}{what}\n")
+    else:
+        guard().tell(what, f"{verb}, rank {who[0]}{what}")
 
 
 def _print_anything() -> None:
@@ -94,8 +103,18 @@ def _perform(*words: str) -> int:
         f"simdist {name}", description=f"{verb.help[0].upper()}{verb.help[1:]}.", allow_abbrev=False
     )
     module.add_arguments(parser)
-    code: int = module.execute(parser.parse_args(rest))
+    args, others = parser.parse_known_args(rest)
+    if others:
+        raise _not_known(others[0].partition("=")[0], parser)
+    code: int = module.execute(args)
     return code
+
+
+def _not_known(word: str, parser: argparse.ArgumentParser) -> ArgumentError:
+    """The error for a word of the command line that the parser does not know."""
+    if not word.startswith("--"):
+        return ArgumentError(f"unexpected {word!r}\n{parser.format_usage().rstrip()}")
+    return unknown_name("option", word, set(re.findall(r"(?<!\S)--[a-z0-9-]+", parser.format_help())))
 
 
 def _overview() -> argparse.ArgumentParser:

@@ -119,15 +119,25 @@ class Guard:
         self.end(1)
 
     def _tell(self, error: BaseException) -> None:
-        """Print the error; in one line if another rank of the node has printed the same."""
-        rank, board, trace = self.watchdog.rank, self.watchdog.board, traceback_of(error)
-        failed, name = f"simdist: rank {rank} of {self.watchdog.size} failed with", type(error).__name__
-        with nullcontext() if board is None else board.turn(trace) as teller:
+        rank, trace, name = self.watchdog.rank, traceback_of(error), type(error).__name__
+        failed = f"simdist: rank {rank} of {self.watchdog.size} failed with"
+        lines = [f"[rank {rank}] {line}" for line in trace.splitlines()]
+        whole = "\n".join([f"{failed} {name}, and the job ends", *lines])
+        self.tell(trace, whole, lambda teller: f"{failed} the same {name} as rank {teller}")
+
+    def tell(self, what: str, whole: str, again: Callable[[int], str] | None = None) -> None:
+        """Print the whole text to stderr, unless another rank of the node has told the same: then `again`, if given.
+
+        Args:
+            what: what the text tells; it may differ between ranks that tell the same.
+            again: the text instead, given the rank that has told it.
+        """
+        board = self.watchdog.board
+        with nullcontext() if board is None else board.turn(what) as teller:
             if teller is None:
-                lines = [f"[rank {rank}] {line}" for line in trace.splitlines()]
-                _write("\n".join([f"{failed} {name}, and the job ends", *lines]))
-            else:
-                _write(f"{failed} the same {name} as rank {teller}")
+                _write(whole)
+            elif again is not None:
+                _write(again(teller))
 
     def end(self, code: int) -> NoReturn:
         """End the job with this exit code; any thread may call it."""
