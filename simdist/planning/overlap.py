@@ -17,12 +17,14 @@ class Layer(NamedTuple):
     Attributes:
         forward_s, backward_s: on the main stream.
         begins, ends: the units of which this is the first layer, and those of which it is the last.
+        sent_s: the parts of forward_s and of backward_s in which it needs the links of the second stream.
     """
 
     forward_s: float
     backward_s: float
     begins: tuple[int, ...]
     ends: tuple[int, ...]
+    sent_s: tuple[float, float] = (0.0, 0.0)
 
 
 class Travel(NamedTuple):
@@ -41,6 +43,11 @@ class Travel(NamedTuple):
     gather_s: Sequence[float] = ()
     last_s: Sequence[float] = ()
 
+    @property
+    def seconds(self) -> float:
+        """All of these once."""
+        return sum(self.reduce_s) + sum(self.gather_s) + sum(self.last_s)
+
 
 def micro_batches_s(layers: Sequence[Layer], travel: Travel, num_micro_batches: int) -> float:
     """The time of this many micro-batches, one after the other, until all gradients are reduced."""
@@ -52,13 +59,18 @@ def micro_batches_s(layers: Sequence[Layer], travel: Travel, num_micro_batches: 
 
 
 class _Step:
-    """Two streams, each with a clock: the second executes what it is given in order, not before it is given."""
+    """Two streams, each with a clock: the second executes what it is given in order, not before it is given.
+
+    While both send over one link, each has half of it. So both take that time once more, and are late by as much; the
+    clocks stand still meanwhile.
+    """
 
     def __init__(self, layers: Sequence[Layer], travel: Travel) -> None:
         self._layers = layers
         self._travel = travel
         self._now_s = 0.0
         self._side_s = 0.0
+        self._late_s = 0.0
         self._gathers: dict[int, float] = {}  # units of weights gathered or in flight, and when each is complete
         self._slots: dict[int, float] = {}  # when the last unit in a slot is reduced
 
@@ -67,7 +79,7 @@ class _Step:
         for k, layer in enumerate(self._layers):
             self._wait_for(layer.begins)
             self._gather_ahead(self._layers[k + 1].begins if k + 1 < len(self._layers) else ())
-            self._now_s += layer.forward_s
+            self._spend(layer.forward_s, layer.sent_s[0])
             self._release(layer.ends)
         self._gather_ahead(self._layers[-1].ends)
 
@@ -79,7 +91,7 @@ class _Step:
                 self._now_s = max(self._now_s, self._slots.get(self._travel.slots[unit], 0.0))
             self._wait_for(layer.ends)
             self._gather_ahead(self._layers[k - 1].ends if k else ())
-            self._now_s += layer.backward_s
+            self._spend(layer.backward_s, layer.sent_s[1])
             for unit in layer.begins if reduced else ():
                 more_s = self._travel.last_s[unit] if last and self._travel.last_s else 0.0
                 done_s = self._start(self._travel.reduce_s[unit] + more_s)
@@ -89,7 +101,14 @@ class _Step:
 
     def finish(self) -> float:
         """When both streams are done."""
-        return max(self._now_s, self._side_s)
+        return max(self._now_s, self._side_s) + self._late_s
+
+    def _spend(self, seconds: float, sent_s: float) -> None:
+        """Let the main stream work for this long, of which it sends for sent_s, spread evenly over it."""
+        both_s = min(max(self._side_s - self._now_s, 0.0), seconds)
+        if both_s:
+            self._late_s += sent_s * both_s / seconds
+        self._now_s += seconds
 
     def _start(self, seconds: float) -> float:
         """Give the second stream a task; returns when it will be done."""

@@ -1,6 +1,8 @@
 """Workbench: a cluster on which parts of training runs are measured."""
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
+from math import inf
 from typing import Any, TypeVar
 
 from simdist.cluster import Cluster
@@ -53,6 +55,15 @@ class Workbench:
             self._known[key] = make()
         found: T = self._known[key]
         return found
+
+    def without(self, kind: str) -> "Workbench":
+        """A bench where messages take only their latency over a kind of link: inside or between nodes."""
+
+        def make() -> Workbench:
+            link = replace(getattr(self.cluster, kind), bytes_per_s=inf)
+            return Workbench(self.cluster.with_(**{kind: link}), self.ranks)
+
+        return self.once(make, "without", kind)
 
     def machine(self, config: Config) -> Cluster:
         """The cluster, with its speed in the precision of this run."""

@@ -53,3 +53,13 @@ def test_a_tied_unit_stays_from_its_first_layer_to_its_last():
     travel = Travel([0.0, 0.0], gather_s=[1.0, 1.0])
     # g0 0-1, F0 1-2 beneath g1, F1 2-3, F2 3-4; g0 4-5, B2 5-7 beneath g1 5-6, B1 7-9, B0 9-11: nothing comes again
     assert micro_batches_s(TIED, travel, 1) == 11
+
+
+def test_on_a_shared_link_both_streams_are_late():
+    # F sends for half of its time, B always
+    half = [Layer(1.0, 2.0, (k,), (k,), (0.5, 2.0)) for k in range(3)]
+    assert micro_batches_s(half, Travel([0.0, 0.0, 0.0]), 1) == 9
+    assert micro_batches_s(half, Travel([1.0, 1.0, 1.0]), 1) == 10 + 2  # r2 with B1, r1 with B0, r0 alone
+    assert micro_batches_s(half, Travel([1.0, 3.0, 1.0]), 1) == 11 + 3  # r2 1 s with B1, r1 2 s with B0
+    # weights: F0 1 s with g1, F1 with g2; B2 1 s with g1, B1 with g0, each of 1 s: 2 * 0.5 + 2 late
+    assert micro_batches_s(half, Travel([0.0] * 3, gather_s=[1.0] * 3), 1) == 1 + 3 + 1 + 6 + 2 * 0.5 + 2 * 1.0

@@ -245,3 +245,27 @@ def test_what_is_left_to_execution(change, message):
     with pytest.raises(ArgumentError, match=re.escape(message)):
         Workbench(H100.with_(**change), 2)
     Workbench(H100.with_(slow={0: 1.0, 2: 3.0}), 2)  # nobody here is slow
+
+
+WIDE = SMALL | {"layers": 8, "width": 2048, "heads": 16, "context_bytes": 2048, "vocabulary": 32000}
+WIDE |= {"global_batch_size": 16, "flash_attention": True}
+SLOW, FAST = Link(5e-6, 20e9), Link(5e-6, 450e9)
+
+
+@pytest.mark.parametrize(
+    ("inside", "devices_per_node", "mesh"),
+    [
+        (SLOW, 8, {"tp": 2}),
+        (SLOW, 8, {"tp": 2, "zero": 3}),
+        (SLOW, 8, {"sp": 4, "ulysses": True}),
+        (FAST, 8, {"tp": 2, "zero": 2, "micro_batches": 2}),
+        (FAST, 2, {"sp": 4}),
+        (SLOW, 4, {"zero": 3, "shards": 2, "tp": 2}),
+    ],
+    ids=str,
+)
+def test_gradients_and_layers_share_links(inside, devices_per_node, mesh):
+    """Without that, these but the fourth would be predicted 11 to 28% too short."""
+    cluster = H100.with_(inside=inside, between=SLOW, devices_per_node=devices_per_node, nics_per_node=1)
+    config, bench = Config(**WIDE | mesh), Workbench(cluster, 8)
+    assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.04)
