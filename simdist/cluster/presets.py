@@ -18,6 +18,7 @@ _TFLOP = 1e12
 # somewhat more over InfiniBand. Makers publish NVLink's bandwidth for both directions together; a link
 # has half of it each way.
 _NVLINK_S, _INFINIBAND_S = 3e-6, 5e-6
+_ICI_S, _DATA_CENTRE_S = 1e-6, 1e-5  # of a TPU's hop to a neighbour, and of one between pods
 
 
 def _dgx(
@@ -49,6 +50,35 @@ def _dgx(
         devices_per_node=gpus,
         nics_per_node=nics,
         host=host,
+    )
+
+
+def _pod(
+    version: str,
+    tflops: float,
+    memory_gb_per_s: float,
+    memory_gb: float,
+    ici_gb_per_s: float,
+    network_gb_per_s: float,
+    chips: int,
+    byte_tflops: float = 0,
+    pcie_gb_per_s: float = 16,
+) -> Cluster:
+    """A pod of TPUs as one node; its chips have a share each of the network between pods."""
+    return Cluster(
+        name=f"tpu-{version}",
+        device=Device(
+            f"TPU {version}",
+            tflops * _TFLOP,
+            memory_gb_per_s * _GB,
+            memory_gb * _GB,
+            float8_flops_per_s=byte_tflops * _TFLOP,
+        ),
+        inside=Link(_ICI_S, ici_gb_per_s / 2 * _GB),
+        between=Link(_DATA_CENTRE_S, network_gb_per_s * _GB),
+        devices_per_node=chips,
+        nics_per_node=chips,
+        host=Host(pcie_gb_per_s * _GB, 51.2 * _GB, 3 * _GB),  # its memory and drives as of DGX A100, in round figures
     )
 
 
@@ -88,10 +118,24 @@ _PRESETS = {
     # AMD's data sheet: rates of matrix units. Seven links of 128 GB/s join a GPU to each of the others; here they are
     # one of 896 GB/s, as for collectives that use all seven at once.
     "mi300x": _dgx("mi300x", (163.4, 163.4, 1307.4, 2614.9), 5300, 192, 896, 50, nics=8, host=_EPYC),
+    # Google's pages on each TPU: rates of BF16, to which float32 is rounded too, memory, the ICI of a chip both ways;
+    # between pods and to the host, "How to Scale Your Model" (Austin et al. 2025), chapter 2. The four or six links of
+    # a chip to its neighbours in the torus are here one, as for collectives that use all of them at once.
+    "tpu-v4": _pod("v4", 275, 1200, 32, 600, 6.25, chips=4096),
+    "tpu-v5e": _pod("v5e", 197, 819, 16, 400, 3.125, chips=256),
+    "tpu-v5p": _pod("v5p", 459, 2765, 95, 1200, 6.25, chips=8960),
+    "tpu-v6e": _pod("v6e", 918, 1638, 32, 800, 12.5, chips=256, pcie_gb_per_s=32),
+    "tpu-7x": _pod("7x", 2307, 7380, 192, 1200, 12.5, chips=9216, byte_tflops=4614),
 }
 
 
-_OTHER_NAMES = {"a100-80": "a100", "a100-80gb": "a100", "a100-40gb": "a100-40"}
+_OTHER_NAMES = {
+    "a100-80": "a100",
+    "a100-80gb": "a100",
+    "a100-40gb": "a100-40",
+    "trillium": "tpu-v6e",
+    "ironwood": "tpu-7x",
+}
 
 
 def add_preset(cluster: Cluster) -> Cluster:
@@ -107,11 +151,12 @@ def presets() -> list[str]:
 
 def preset(name: str) -> Cluster:
     """The cluster of this name: 'this-machine'; nodes of eight V100, A100 (of 80 or 40 GB), A800, H100, H800, H200,
-    H20, B200 or MI300X, or of 72 GB200 (NVL72), in any spelling; or one registered with `add_preset`.
+    H20, B200 or MI300X, or of 72 GB200 (NVL72); pods of TPU v4, v5e, v5p, v6e or 7x; in any spelling; or one registered
+    with `add_preset`.
 
         device.flops_per_s            of dense products of 16-bit numbers
         device.memory_bytes_per_s     of HBM
-        inside.bytes_per_s            of NVLink or the like each way: half of what its maker gives for both
+        inside.bytes_per_s            of NVLink, ICI or the like each way: half of what its maker gives for both
         between.bytes_per_s           of one network card; there are nics_per_node, for devices_per_node
 
     Raises:

@@ -6,7 +6,7 @@ from simdist.cluster import add_preset, preset, presets
 from simdist.errors import UnknownNameError
 
 # TFLOP/s dense of 8 (else of 16), 16, 32 and 64 bits, memory GB/s and GB, NVLink GB/s both ways, network GB/s a card,
-# cards a node: the data sheets of NVIDIA and AMD.
+# cards a node: the data sheets of NVIDIA and AMD, Google's pages.
 DTYPES = "float8_e4m3", "float16", "float32", "float64"
 SHEETS = {
     "v100": ((125, 125, 15.7, 7.8), 900, 32, 300, 12.5, 4),
@@ -20,6 +20,11 @@ SHEETS = {
     "b200": ((4500, 2250, 75, 37), 8000, 180, 1800, 50, 8),
     "gb200": ((5000, 2500, 80, 40), 8000, 186, 1800, 50, 72),
     "mi300x": ((2614.9, 1307.4, 163.4, 163.4), 5300, 192, 896, 50, 8),
+    "tpu-v4": ((275,) * 4, 1200, 32, 600, 6.25, 4096),
+    "tpu-v5e": ((197,) * 4, 819, 16, 400, 3.125, 256),
+    "tpu-v5p": ((459,) * 4, 2765, 95, 1200, 6.25, 8960),
+    "tpu-v6e": ((918,) * 4, 1638, 32, 800, 12.5, 256),
+    "tpu-7x": ((4614, 2307, 2307, 2307), 7380, 192, 1200, 12.5, 9216),
 }
 
 
@@ -31,13 +36,24 @@ def test_the_names():
 def test_are_the_data_sheets(name):
     cluster = preset(name)
     tflops, memory, room, nvlink, card, cards = SHEETS[name]
-    assert (cluster.devices_per_node, cluster.nics_per_node) == (72 if name == "gb200" else 8, cards)
+    assert (cluster.devices_per_node, cluster.nics_per_node) == (max(8, cards), cards)
     assert cluster.device.memory_bytes == pytest.approx(room * 1e9)
     rates = [cluster.computing_in(dtype).device.flops_per_s for dtype in DTYPES]
     assert rates == pytest.approx([rate * 1e12 for rate in tflops])
     assert cluster.device.memory_bytes_per_s == pytest.approx(memory * 1e9)
     assert cluster.inside.bytes_per_s == pytest.approx(nvlink * 1e9 / 2)  # a link has half of it each way
     assert cluster.between.bytes_per_s == pytest.approx(card * 1e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "pflops", "bisection"), [("tpu-v4", 1126, None), ("tpu-v5e", 50.4, 1.6), ("tpu-v6e", 235, 3.2)]
+)
+def test_a_pod_has_the_sums_that_google_gives(name, pflops, bisection):
+    pod = preset(name)
+    chips = pod.devices_per_node
+    assert pod.device.flops_per_s * chips == pytest.approx(pflops * 1e15, rel=0.002)
+    if bisection:  # in a torus of 16 x 16 chips with four links each, 32 links join the halves
+        assert 32 * pod.inside.bytes_per_s / 4 == pytest.approx(bisection * 1e12)
 
 
 @pytest.mark.parametrize("name", ["this-machine", *SHEETS])
@@ -72,6 +88,10 @@ def test_an_unknown_name_lists_the_known_ones():
         ("A100-80GB", "a100"),
         ("A100-40", "a100-40"),
         ("a100-40gb", "a100-40"),
+        ("TPUv5e", "tpu-v5e"),
+        ("TPU v4", "tpu-v4"),
+        ("Trillium", "tpu-v6e"),
+        ("TPU7x", "tpu-7x"),
     ],
 )
 def test_names_as_makers_write_them(name, small):
