@@ -24,7 +24,8 @@ holds it. The distance from it is the consensus error, ‖x_i - x̄‖² summed 
 Source: Lian et al. 2017, arXiv 1705.09056, algorithm 1.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import count
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class Neighbourhood:
         comm: the ranks; all of them must begin and finish each round.
         like: a vector of the same length and dtype as the weights.
 
-    Cost per rank and round, with d neighbours and n bytes: d messages, d·n bytes sent.
+    Cost per rank and round, with d neighbours and n bytes: d messages, d·n bytes sent. Memory: d·n bytes.
 
     Raises:
         ArgumentError: mixing is for another number of ranks; on every rank.
@@ -64,13 +65,14 @@ class Neighbourhood:
         self._comm = comm
         self._weights = mixing.weights[comm.rank]
         self._received = {j: np.empty_like(like) for j in mixing.neighbours(comm.rank)}
+        self._listeners = mixing.listeners(comm.rank)
         self._receives: list[Request] = []
         self._sends: list[Request] = []
 
     def begin(self, x: Array, notice: int = 0) -> None:
-        """Send x to the neighbours, and post receives for theirs. The stop notice is the messages' tag."""
+        """Send x to those that average with it, and post receives for theirs. The stop notice is the messages' tag."""
         self._receives = [self._comm.irecv(x_j, j, ANY) for j, x_j in self._received.items()]
-        self._sends = [self._comm.isend(x, j, notice) for j in self._received]
+        self._sends = [self._comm.isend(x, i, notice) for i in self._listeners]
 
     def finish(self, x: Array) -> list[int]:
         """Replace x by Σ_j W_ij x_j when all x_j have arrived; returns the stop notices received with them."""
@@ -118,12 +120,13 @@ class _StopNotice:
                 self.end = min(self.end, step + steps_left)
 
 
-def d_psgd(worker: Worker, mixing: Mixing, steps: int, asked: Asked = lambda: False) -> None:
+def d_psgd(worker: Worker, mixing: Mixing | Sequence[Mixing], steps: int, asked: Asked = lambda: False) -> None:
     """Train by gossip: each step averages the weights from before the step, then descends.
 
     Args:
         worker: of this rank; workers may start from different weights.
-        mixing: the mixing weights; the same on all ranks, all of which must call.
+        mixing: the mixing weights, or several to use in turn, such as `one_peer_exponential`; the same on all ranks,
+            all of which must call.
         steps: the total number of steps, including those that the worker has already done.
         asked: whether to stop early; all ranks stop at the same step, soon after one of them is asked. (In a
             disconnected graph, those that the notice reaches.)
@@ -136,13 +139,28 @@ def d_psgd(worker: Worker, mixing: Mixing, steps: int, asked: Asked = lambda: Fa
     Source: Lian et al. 2017, arXiv 1705.09056, algorithm 1.
     """
     require_least("steps", steps, 0)
+    turns = [mixing] if isinstance(mixing, Mixing) else list(mixing)
+    require_least("the number of mixing matrices", len(turns), 1)
     x = worker.weights
-    neighbourhood = Neighbourhood(mixing, worker.comm, x)
-    stop = _StopNotice(steps, lambda: max(1, mixing.graph.reach(worker.comm.rank)), asked)
+    neighbourhoods = [Neighbourhood(each, worker.comm, x) for each in turns]
+    stop = _StopNotice(steps, lambda: _reach(turns, worker.comm.rank, worker.done), asked)
     while (step := worker.done) < stop.end:
+        neighbourhood = neighbourhoods[step % len(turns)]
         with worker.comm.span("gossip step", x.nbytes):
             neighbourhood.begin(x, stop.to_send(step))
             g = worker.find_gradient(step)
             stop.receive(step, neighbourhood.finish(x))
             worker.descend(g, step)
         worker.observe(step, x)
+
+
+def _reach(turns: Sequence[Mixing], rank: int, step: int) -> int:
+    """How many steps from this one on it takes until all know what a rank knows, or none does who did not."""
+    informed, idle, last = {rank}, 0, 1
+    for k in count(1):
+        told = {i for j in informed for i in turns[(step + k - 1) % len(turns)].listeners(j)} - informed
+        informed |= told
+        last, idle = (k, 0) if told else (last, idle + 1)
+        if len(informed) == turns[0].size or idle == len(turns):
+            break
+    return last

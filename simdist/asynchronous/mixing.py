@@ -22,7 +22,7 @@ import numpy.typing as npt
 from simdist.asynchronous.graphs import Graph
 from simdist.errors import ArgumentError, require_least
 
-__all__ = ["Mixing", "circulant_gap", "metropolis"]
+__all__ = ["Mixing", "circulant", "circulant_gap", "metropolis", "one_peer_exponential"]
 
 _TOLERANCE = 1e-12
 
@@ -32,9 +32,10 @@ class Mixing:
 
     Args:
         weights: W, shape (n, n); converted to float64.
+        directed: whether W need not be symmetric.
 
     Attributes:
-        weights: W, exactly symmetric.
+        weights: W, exactly symmetric unless it is directed.
         size: n.
 
     Raises:
@@ -42,7 +43,7 @@ class Mixing:
             sum to 1 (within 1e-12), or is not symmetric; the message names the row and the fault.
     """
 
-    def __init__(self, weights: Any) -> None:
+    def __init__(self, weights: Any, directed: bool = False) -> None:
         w = np.array(weights, dtype=np.float64)
         if w.ndim != 2 or w.shape[0] != w.shape[1] or not w.size:
             raise ArgumentError(f"a mixing matrix of shape {w.shape}; needs to be square, at least 1 x 1")
@@ -55,49 +56,67 @@ class Mixing:
             if abs(sums[worst] - 1) > _TOLERANCE:
                 raise ArgumentError(f"{line} {worst} of the mixing matrix sums to {sums[worst]:.15g}; needs 1")
         i, j = map(int, np.unravel_index(np.abs(w - w.T).argmax(), w.shape))
-        if abs(w[i, j] - w[j, i]) > _TOLERANCE:
+        if not directed and abs(w[i, j] - w[j, i]) > _TOLERANCE:
             raise ArgumentError(
                 f"the mixing matrix is not symmetric: row {i} has {w[i, j]:g} in column {j}, row {j} has {w[j, i]:g} "
                 f"in column {i}"
             )
-        self.weights: npt.NDArray[np.float64] = (w + w.T) / 2  # exactly symmetric, so that every message has a receiver
+        self.weights: npt.NDArray[np.float64] = w if directed else (w + w.T) / 2  # exactly symmetric
         self.size = len(w)
+        self._directed = directed
 
     def neighbours(self, rank: int) -> Sequence[int]:
         """The other ranks with a nonzero weight in this rank's average, in ascending order."""
         return [int(j) for j in np.flatnonzero(self.weights[rank]) if j != rank]
 
-    @cached_property
-    def graph(self) -> Graph:
-        """The graph of nonzero weights."""
-        return Graph(tuple(tuple(self.neighbours(rank)) for rank in range(self.size)))
+    def listeners(self, rank: int) -> Sequence[int]:
+        """The other ranks in whose average this rank has a nonzero weight: its neighbours, if W is symmetric."""
+        return [int(i) for i in np.flatnonzero(self.weights[:, rank]) if i != rank]
 
     @cached_property
-    def eigenvalues(self) -> npt.NDArray[np.float64]:
-        """The eigenvalues of W, largest first: λ₁ = 1, …, λ_n."""
+    def graph(self) -> Graph:
+        """The graph of nonzero weights, without directions."""
+        return Graph.of(self.size, [(i, j) for i in range(self.size) for j in self.neighbours(i)])
+
+    @cached_property
+    def eigenvalues(self) -> npt.NDArray[np.float64] | npt.NDArray[np.complex128]:
+        """The eigenvalues of W, largest first: λ₁ = 1, …, λ_n; if W is directed, complex, by their magnitudes."""
+        if self._directed:
+            found = np.linalg.eigvals(self.weights).astype(np.complex128)
+            return found[np.argsort(-np.abs(found), kind="stable")]
         return np.linalg.eigvalsh(self.weights)[::-1].astype(np.float64)
 
     @property
     def contraction(self) -> float:
         """max(λ₂, -λ_n)²: an averaging leaves at most this share of Σ_i ‖x_i - x̄‖²; 0 for one rank.
 
-        It leaves exactly this share if the ranks' weights are the components of that eigenvalue's eigenvector.
+        It leaves exactly this share if the ranks' weights are the components of that eigenvalue's eigenvector. If W is
+        directed, it is σ₂², of the second singular value.
         """
-        rest = self.eigenvalues[1:]
-        return float(max(rest[0], -rest[-1], 0.0) ** 2) if len(rest) else 0.0
+        if self._directed:
+            return float(np.linalg.norm(self.weights - 1 / self.size, 2) ** 2)
+        return self._second**2
 
     @property
     def spectral_gap(self) -> float:
-        """1 - max(λ₂, -λ_n): 0 if ranks never agree, as in a disconnected graph; 1 if they agree after one step."""
-        return 1.0 - float(self.contraction**0.5)
+        """1 - max(λ₂, -λ_n): 0 if ranks never agree, as in a disconnected graph; 1 if they agree after one step.
+
+        If W is directed, 1 - |λ₂|.
+        """
+        return 1.0 - self._second
+
+    @property
+    def _second(self) -> float:
+        """The magnitude of the second eigenvalue; 0 for one rank."""
+        return float(np.abs(self.eigenvalues[1:]).max(initial=0.0))
 
 
 def circulant_gap(size: int, hops: Sequence[int]) -> float:
-    """The spectral gap of a mean over a rank and those that are some hops before it, all with the same weight.
+    """The spectral gap of a mean over a rank and those that are some hops after it, all with the same weight.
 
-    λ_k is the mean of exp(2πikh/n) over the hops h, 0 among them; the gap is 1 - max |λ_k| over k > 0. W need not be
-    symmetric. Where rank i hears from i - 1, i - 2, i - 4, …, the static exponential graph, it is 2 / (1 + ceil(lg n))
-    for even n.
+    λ_k is the mean of exp(2πikh/n) over the hops h, 0 among them; the gap is 1 - max |λ_k| over k > 0: that of
+    `circulant`, for any number of ranks. Where rank i hears from i + 1, i + 2, i + 4, …, the static exponential graph,
+    it is 2 / (1 + ceil(lg n)) for even n.
 
     Args:
         size: n.
@@ -108,11 +127,48 @@ def circulant_gap(size: int, hops: Sequence[int]) -> float:
 
     Source: Ying et al. 2021, arXiv 2110.13363 (the static exponential graph).
     """
+    return 1.0 - float(np.abs(np.fft.fft(_first_row(size, hops))[1:]).max(initial=0.0))
+
+
+def circulant(size: int, hops: Sequence[int]) -> Mixing:
+    """The directed mean over a rank and those that are some hops after it, all with the same weight.
+
+    Args:
+        size: n.
+        hops: without 0; 1, 2, 4, … for the static exponential graph.
+
+    Raises:
+        ArgumentError: size is less than 1.
+    """
+    row = _first_row(size, hops)
+    return Mixing([np.roll(row, i) for i in range(size)], directed=True)
+
+
+def _first_row(size: int, hops: Sequence[int]) -> npt.NDArray[np.float64]:
+    """What rank 0 averages with which weight."""
     require_least("size", size, 1)
     w = np.zeros(size)
     for hop in (0, *hops):
         w[hop % size] += 1 / (len(hops) + 1)
-    return 1.0 - float(np.abs(np.fft.fft(w)[1:]).max(initial=0.0))
+    return w
+
+
+def one_peer_exponential(size: int) -> list[Mixing]:
+    """The matrices that ranks use in turn: in step k each averages with the one 2^k after it, half and half.
+
+    For n a power of two their product is the mean, exactly; for others, and with gradients in between, they mix about
+    as fast as the static exponential graph, whose steps send ceil(lg n) messages and not one.
+
+    Args:
+        size: n.
+
+    Raises:
+        ArgumentError: size is less than 1.
+
+    Source: Assran et al. 2019, arXiv 1811.10792; Ying et al. 2021, arXiv 2110.13363, lemma 1.
+    """
+    require_least("size", size, 1)
+    return [circulant(size, [1 << k]) for k in range(max(1, (size - 1).bit_length()))]
 
 
 def metropolis(graph: Graph) -> Mixing:

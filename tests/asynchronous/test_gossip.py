@@ -11,7 +11,7 @@ from simdist.asynchronous.compute_time import Exponential
 from simdist.asynchronous.consensus import Snapshots, consensus_error
 from simdist.asynchronous.gossip import Neighbourhood, d_psgd
 from simdist.asynchronous.graphs import Graph, complete, exponential, ring, torus
-from simdist.asynchronous.mixing import Mixing, metropolis
+from simdist.asynchronous.mixing import Mixing, circulant, metropolis, one_peer_exponential
 from simdist.asynchronous.worker import Worker
 from simdist.collectives import all_reduce
 from simdist.errors import ArgumentError
@@ -119,6 +119,60 @@ def test_a_step_sends_the_weights_to_each_neighbour_and_nothing_else(spmd, p, gr
         expected = sorted([(j, DIM * 8) for j in GRAPHS[graph](p).neighbours[rank]] * 3)
         assert [tuple(message) for message in sent] == expected
         assert received == len(expected)
+
+
+# -- edges with a direction, and several matrices in turn ----------------------------------------------
+
+
+@pytest.mark.parametrize("p", [1, 2, 4, 8, 16])
+def test_one_peer_a_step_gives_the_mean_in_lg_p_steps_of_one_message(spmd, p):
+    turns = one_peer_exponential(p)
+
+    def program(comm):
+        x = np.array([float(comm.rank), 4.0**comm.rank])
+        first = len(comm.recorder.rows)
+        d_psgd(Worker(comm, x, lambda w, step: (0.0, np.zeros(2)), RATE), turns, p.bit_length() - 1)
+        return x.tolist(), [(s.peer, s.bytes) for s in comm.recorder.spans()[first:] if s.name == "send"]
+
+    mean = [(p - 1) / 2, sum(4.0**rank for rank in range(p)) / p]
+    for rank, (x, sent) in enumerate(spmd(program, p)):
+        assert x == mean
+        assert [tuple(message) for message in sent] == [((rank - 2**k) % p, 16) for k in range(p.bit_length() - 1)]
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 8])
+def test_directed_turns_are_those_of_the_matrix_form_and_continue_where_they_stopped(spmd, p):
+    problem, turns = LeastSquares(p, noise=0.1), [*one_peer_exponential(p), circulant(p, [1, 2])]
+
+    def program(comm):
+        worker = Worker(comm, problem.start(comm.rank), problem.of(comm.rank), RATE)
+        for until in (2, 5, 6):
+            d_psgd(worker, turns, until)
+        return worker.weights
+
+    x = np.array([problem.start(r) for r in range(p)])
+    for step in range(6):
+        w = turns[step % len(turns)].weights
+        x = w @ x - RATE * np.array([problem.of(r)(x[r], step)[1] for r in range(p)])
+    np.testing.assert_allclose(spmd(program, p), x, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize(("p", "rank"), [(2, 0), (3, 1), (8, 0), (8, 5), (11, 10)])
+def test_asked_at_any_step_all_stop_together_after_the_fewest_that_tell_all(p, rank, first):
+    turns = one_peer_exponential(p)
+
+    def program(comm):
+        worker = Worker(comm, np.zeros(1), lambda w, step: (0.0, np.zeros(1)), RATE)
+        d_psgd(worker, turns, 30, asked=lambda: comm.rank == rank and worker.done >= first)
+        return worker.done
+
+    assert sd.run(program, p).results == [first + (p - 1).bit_length()] * p
+
+
+def test_without_a_matrix_there_is_no_turn():
+    with pytest.raises(ArgumentError, match="mixing matrices is 0; needs at least 1"):
+        sd.run(lambda comm: d_psgd(Worker(comm, np.zeros(1), lambda w, step: (0.0, w), RATE), [], 1), 2)
 
 
 def test_large_weights_do_not_block(spmd):

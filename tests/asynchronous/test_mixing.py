@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simdist.asynchronous.graphs import Graph, complete, exponential, ring, torus
-from simdist.asynchronous.mixing import Mixing, circulant_gap, metropolis
+from simdist.asynchronous.mixing import Mixing, circulant, circulant_gap, metropolis, one_peer_exponential
 from simdist.errors import ArgumentError
 
 
@@ -29,6 +29,48 @@ def test_of_a_ring_both_ways_the_gap_is_that_of_its_mixing(n):
     assert circulant_gap(n, [1, -1]) == pytest.approx(metropolis(ring(n)).spectral_gap, abs=1e-13)
     with pytest.raises(ArgumentError, match="size is 0; needs at least 1"):
         circulant_gap(0, [])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 6, 8, 12])
+def test_a_directed_mean_has_the_gap_of_its_formula(n):
+    hops = [1 << k for k in range((n - 1).bit_length())]
+    mixing = circulant(n, hops)
+    assert mixing.spectral_gap == pytest.approx(circulant_gap(n, hops), abs=1e-13)
+    assert mixing.contraction == pytest.approx((1 - mixing.spectral_gap) ** 2, abs=1e-13)
+    assert [sorted({(i + hop) % n for hop in hops} - {i}) for i in range(n)] == list(map(mixing.neighbours, range(n)))
+    assert all(i in mixing.listeners(j) for i in range(n) for j in mixing.neighbours(i))
+    assert mixing.graph == exponential(n)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 8, 16, 64])
+def test_one_peer_graphs_give_the_mean_exactly_if_and_only_if_n_is_a_power_of_two(n):
+    turns = one_peer_exponential(n)
+    assert len(turns) == max(1, (n - 1).bit_length())
+    assert {len(mixing.neighbours(i)) for mixing in turns for i in range(n)} == {min(1, n - 1)}
+    for first in range(len(turns)):  # whichever comes first
+        product = np.eye(n)
+        for mixing in turns[first:] + turns[:first]:
+            product = mixing.weights @ product
+        assert (product == 1 / n).all() == (n & (n - 1) == 0)
+
+
+def test_a_directed_mean_is_no_symmetric_one():
+    with pytest.raises(ArgumentError, match="not symmetric"):
+        Mixing(circulant(3, [1]).weights)
+    with pytest.raises(ArgumentError, match="row 0 of the mixing matrix sums to 0.5; needs 1"):
+        Mixing([[0.5, 0], [0, 1]], directed=True)
+    with pytest.raises(ArgumentError, match="size is 0; needs at least 1"):
+        one_peer_exponential(0)
+
+
+def test_the_contraction_of_a_directed_mean_is_the_most_that_is_left():
+    w = np.array([[0.5, 0.5, 0, 0], [0.1, 0.2, 0.7, 0], [0.4, 0, 0.3, 0.3], [0, 0.3, 0, 0.7]])
+    mixing = Mixing(w, directed=True)
+    x = np.random.default_rng(0).normal(size=(4, 5000))
+    x -= x.mean(axis=0)
+    left = ((w @ x) ** 2).sum(axis=0) / (x**2).sum(axis=0)
+    assert 0.99 * mixing.contraction < left.max() <= mixing.contraction
+    assert mixing.contraction > (1 - mixing.spectral_gap) ** 2 + 1e-3
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(3, 3), (3, 5), (4, 6)])
