@@ -47,8 +47,7 @@ def easgd(
         steps: the total number of steps, including those that the worker has already done.
         local_steps: τ, at least 1: before steps 0, τ, 2τ, … the ranks exchange their weights.
         beta: β, from 0 to 1; α is β / p.
-        algorithm, asked: of the all-reduce; whether to stop before the next exchange, if any rank is asked; on all or
-            none.
+        algorithm, asked: of the all-reduce; whether to stop before the next exchange, if any is asked; on all or none.
 
     Cost per rank: one all-reduce of the weights in τ steps. Memory: c, x̄ and a spare vector.
 
@@ -57,19 +56,17 @@ def easgd(
     """
     _check(worker, centre, steps, local_steps, beta)
     x, comm = worker.weights, worker.comm
-    alpha, mean, spare = beta / comm.size, np.empty_like(x), np.empty_like(x)
+    mean, spare = np.empty_like(x), np.empty_like(x)
     for step in range(worker.done, steps):
-        exchanges = step % local_steps == 0
-        if exchanges and any_asked(asked, comm):
+        if (exchanges := step % local_steps == 0) and any_asked(asked, comm):
             break
         g = worker.find_gradient(step)
         if exchanges:
             with comm.span("elastic step", x.nbytes):
                 np.copyto(mean, x)
                 average(mean, comm, algorithm)
-                with comm.span("update (mix)"):
-                    _pull(x, centre, alpha, spare)
-                    _pull(centre, mean, beta, spare)
+                _pull(x, centre, beta / comm.size, spare)
+                _pull(centre, mean, beta, spare)
         worker.descend(g, step)
         worker.observe(step, x)
 

@@ -6,6 +6,7 @@ from simdist.cluster.device import Device
 from simdist.cluster.file import as_toml, find_cluster, read_cluster
 from simdist.cluster.host import Host
 from simdist.cluster.link import Link
+from simdist.cluster.nccl import nccl_link
 from simdist.cluster.network import Network, Path
 from simdist.cluster.presets import add_preset, preset, presets
 from simdist.cluster.tuned import Pick, Tuned
@@ -23,6 +24,7 @@ __all__ = [
     "as_toml",
     "calibrated",
     "find_cluster",
+    "nccl_link",
     "preset",
     "presets",
     "read_cluster",
