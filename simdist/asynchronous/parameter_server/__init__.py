@@ -9,6 +9,7 @@ from simdist.asynchronous.parameter_server.consistency import (
     synchronous,
 )
 from simdist.asynchronous.parameter_server.counts import Counts
+from simdist.asynchronous.parameter_server.formulas import ssp_rate, ssp_regret
 from simdist.asynchronous.parameter_server.layout import Layout
 from simdist.asynchronous.parameter_server.server import Server
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
@@ -37,6 +38,8 @@ __all__ = [
     "WorkerReport",
     "asynchronous",
     "plain_sgd",
+    "ssp_rate",
+    "ssp_regret",
     "synchronous",
     "train",
     "waited_shares",

@@ -44,12 +44,12 @@ from collections.abc import Callable
 from math import isclose
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, UnknownNameError, unknown_name
+from simdist.errors import ArgumentError, UnknownNameError, require_least, unknown_name
 from simdist.parallel.pipeline.memory import Memory
 from simdist.parallel.pipeline.schedules.registry import first_name, schedules
 from simdist.parallel.pipeline.times import Times
 
-__all__ = ["Case", "Formula", "formula", "has_formula"]
+__all__ = ["Case", "Formula", "bpipe_kept", "formula", "has_formula"]
 
 
 class Formula(NamedTuple):
@@ -158,6 +158,21 @@ def _checked(name: str) -> str:
             raise UnknownNameError(f"no paper has formulas for {name}: make the schedule and simulate it")
         raise unknown_name("schedule", name, _FORMULAS)
     return first_name(name)
+
+
+def bpipe_kept(stages: int) -> int:
+    """⌈(p+2)/2⌉: the most micro-batches on any rank, if those of 1F1B share their memory in pairs (BPipe).
+
+    Ranks r and p-1-r keep p-r and r+1, together p+1: each takes half of them, and one that is on its way.
+
+    Raises:
+        ArgumentError: stages is less than 1.
+
+    Source: Kim, Kim, Yu, Chun 2023, ICML, "BPipe: Memory-Balanced Pipeline Parallelism for Training Large Language
+    Models".
+    """
+    require_least("stages", stages, 1)
+    return -(-(stages + 2) // 2)
 
 
 _VERSIONS: dict[str, Callable[[Case, int], int]] = {

@@ -209,6 +209,9 @@ def ring_attention_cost(ranks: int, num_bytes: int, itemsize: int, *, backward: 
 def ring_attention_room(ranks: int, num_bytes: int, itemsize: int) -> int:
     """The most bytes of blocks that a rank holds at once, in backward: two blocks of keys and values; and of
     derivatives its own block, one arriving, one in work and one leaving. Arguments as of `ring_attention_cost`.
+
+    In forward, with its queries and its output, these are the 6bch of the paper's table 1 for blocks of c tokens: one
+    block of queries, two each of keys and of values, and one of outputs.
     """
     if ranks == 1:
         return num_bytes + 2 * num_bytes // itemsize * max(itemsize, 4)

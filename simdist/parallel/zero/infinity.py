@@ -30,12 +30,15 @@ class Needs(NamedTuple):
         checkpoints: activations from which backward recomputes, 2 b s h l / c.
         working_states: weights and gradients of the widest linear map, on the device: 16 h².
         working_activations: recomputed on the device between two checkpoints: b s c (16 h + 2 a s).
+        activations: of all layers, where nothing is recomputed: 2 b s l (16 h + 2 a s), in which the paper counts twice
+            the bytes of the working ones.
     """
 
     states: float
     checkpoints: float
     working_states: float
     working_activations: float
+    activations: float
 
 
 def infinity_bytes(
@@ -49,11 +52,13 @@ def infinity_bytes(
     if not checkpoint_every > 0:
         raise ArgumentError(f"checkpoint_every is {checkpoint_every}; needs more than 0")
     h, tokens = width, sequences * context
+    a_layer = tokens * (16 * h + 2 * heads * context)
     return Needs(
         states=240 * layers * h**2,
         checkpoints=2 * tokens * h * layers / checkpoint_every,
         working_states=16 * h**2,
-        working_activations=tokens * checkpoint_every * (16 * h + 2 * heads * context),
+        working_activations=checkpoint_every * a_layer,
+        activations=2 * layers * a_layer,
     )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simdist.errors import ArgumentError
-from simdist.parallel.compression.formulas import qsgd_variance, quantization_ratio
+from simdist.parallel.compression.formulas import qsgd_nonzeros, qsgd_variance, quantization_ratio
 
 
 @pytest.mark.parametrize(("levels", "ratio"), [(2, 32), (3, 20.19), (16, 8), (256, 4)])
@@ -23,10 +23,20 @@ def test_rounding_adds_no_more_than_that(items, levels):
     v /= np.linalg.norm(v)
     upper = np.abs(v) * levels % 1  # the probability to be rounded up; the variance of that choice is p (1 - p)
     assert 0 < (upper * (1 - upper)).sum() / levels**2 <= qsgd_variance(items, levels)
+    nonzero = np.minimum(1, np.abs(v) * levels).sum()  # rounded to at least one level with this probability
+    assert 0 < nonzero <= qsgd_nonzeros(items, levels) <= items
+
+
+def test_with_one_level_as_many_items_are_sent_as_the_root_of_all():
+    assert qsgd_nonzeros(10_000, 1) == 101
+    even = np.full(10_000, 0.01)  # of length 1: each is sent with probability 0.01
+    assert np.minimum(1, even).sum() == pytest.approx(100)
+    assert qsgd_nonzeros(16, 4) == 16
 
 
 @pytest.mark.parametrize(
-    ("function", "args"), [(quantization_ratio, (1,)), (qsgd_variance, (0, 1)), (qsgd_variance, (1, 0))]
+    ("function", "args"),
+    [(quantization_ratio, (1,)), (qsgd_variance, (0, 1)), (qsgd_variance, (1, 0)), (qsgd_nonzeros, (1, 0))],
 )
 def test_limits(function, args):
     with pytest.raises(ArgumentError, match="needs at least"):

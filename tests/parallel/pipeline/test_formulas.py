@@ -8,7 +8,7 @@ from pipeline_training import BOTH_WAYS
 
 from simdist.errors import ArgumentError, UnknownNameError
 from simdist.parallel.pipeline import Memory, Times, schedule, schedules, simulate, validate, versions
-from simdist.parallel.pipeline.formulas import formula, has_formula
+from simdist.parallel.pipeline.formulas import bpipe_kept, formula, has_formula
 
 EXACT = ["naive", "gpipe", "breadth-first", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "dualpipe", "dualpipe-v"]
 
@@ -163,3 +163,20 @@ def test_names_of_other_papers(other, name):
     given = {"stages": 8, "micro_batches": 20, "times": Times(1.0, 1.0, 1.0)}
     assert formula(other, **given) == formula(name, **given)
     assert has_formula(other)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 7, 8, 16])
+def test_in_pairs_ranks_of_1f1b_keep_half_of_what_both_keep_and_one_more(p):
+    found = simulate(schedule("1f1b", stages=p, micro_batches=3 * p), Times())
+    kept = [dict(found.memory(rank)) for rank in range(p)]  # a level by its time
+    times = sorted(set(chain(*kept)))
+
+    def at(rank, time):
+        return kept[rank][max(t for t in kept[rank] if t <= time)]
+
+    together = max(at(r, time) + at(p - 1 - r, time) for r in range(p) for time in times)
+    assert together == p + 1
+    assert bpipe_kept(p) == together // 2 + 1
+    assert bpipe_kept(8) == 5  # where the first rank of 1F1B keeps 8
+    with pytest.raises(ArgumentError, match="stages is 0; needs at least 1"):
+        bpipe_kept(0)

@@ -13,16 +13,19 @@ from simdist.parallel.zero.infinity import bandwidth, efficiency, infinity_bytes
 
 
 @pytest.mark.parametrize(
-    ("layers", "thousands", "heads", "states", "checkpoints", "working_states", "working_activations"),
+    ("layers", "thousands", "heads", "states", "activations", "checkpoints", "working_states", "working_activations"),
     [  # figure 2a: TiB for 32 sequences of 1024 tokens, GiB for 4 of them
-        (100, 20, 160, 9.16, 0.12, 6.25, 2.50),
-        (195, 64, 512, 182.81, 0.76, 64.00, 8.00),
-        (315, 160, 1024, 1845.70, 3.08, 400.00, 18.00),
+        (100, 20, 160, 9.16, 3.91, 0.12, 6.25, 2.50),
+        (195, 64, 512, 182.81, 24.38, 0.76, 64.00, 8.00),
+        (315, 160, 1024, 1845.70, 88.59, 3.08, 400.00, 18.00),
     ],
 )
-def test_the_papers_table(layers, thousands, heads, states, checkpoints, working_states, working_activations):
+def test_the_papers_table(
+    layers, thousands, heads, states, activations, checkpoints, working_states, working_activations
+):
     node, gpu = (infinity_bytes(layers, thousands * 1024, heads, 1024, sequences) for sequences in (32, 4))
     assert (round(node.states / 2**40, 2), round(node.checkpoints / 2**40, 2)) == (states, checkpoints)
+    assert round(node.activations / 2**40, 2) == activations
     assert (gpu.working_states / 2**30, gpu.working_activations / 2**30) == (working_states, working_activations)
 
 
