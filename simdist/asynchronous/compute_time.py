@@ -12,7 +12,7 @@ from hashlib import blake2b
 from statistics import NormalDist
 
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 
 __all__ = ["ComputeTime", "Constant", "Exponential", "LogNormal", "Pausing", "Slowed"]
 
@@ -96,6 +96,21 @@ class Exponential(ComputeTime):
         if not 0 <= k <= ranks:
             raise ArgumentError(f"the first {k} of {ranks} ranks; needs 0 to {ranks}")
         return self.mean_s * sum(1 / i for i in range(ranks - k + 1, ranks + 1))
+
+    def next_s(self, k: int, ranks: int) -> float:
+        """The mean time in which k more steps are finished, where no rank waits for others: k/n mean_s, for n ranks.
+
+        With k = 1 it is the asynchronous server's time from update to update; in the time of n of them a synchronous
+        server does 1/H_n of a step. Where the k have to be of different ranks, it takes `first_s` as long: those that
+        are still working need no less time than if they began anew.
+
+        Raises:
+            ArgumentError: ranks is less than 1.
+
+        Source: Dutta et al. 2018, arXiv 1803.01113, of K-batch-async SGD; K-async SGD is the other.
+        """
+        require_least("ranks", ranks, 1)
+        return self.mean_s * k / ranks
 
 
 @dataclass(frozen=True)

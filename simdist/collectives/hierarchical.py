@@ -112,7 +112,8 @@ def hierarchical_all_reduce(
                           +-----------------------------+
 
     By leaders, as always on nodes of unequal size, 1 is a reduce to the first rank of the node, 2 an
-    all-reduce of the whole array among these, and 3 a broadcast.
+    all-reduce of the whole array among these, and 3 a broadcast: on binomial trees 2 ⌈lg k⌉ + 2(m-1) steps, where the
+    paper's rings take 4(k-1) + 2(m-1).
 
     Args:
         x: shape (n,), contiguous, the same length and dtype on every rank; overwritten.

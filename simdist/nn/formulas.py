@@ -11,6 +11,8 @@ from simdist.nn.functional.flash import num_flash_pairs
 from simdist.nn.functional.heads import num_pairs
 from simdist.nn.megatron import (
     megatron_activation_bytes,
+    megatron_checkpoint_bytes,
+    megatron_checkpoints,
     megatron_flops,
     megatron_outer_activation_bytes,
     megatron_parameters,
@@ -23,6 +25,8 @@ __all__ = [
     "kv_cache_bytes",
     "matmul_flops",
     "megatron_activation_bytes",
+    "megatron_checkpoint_bytes",
+    "megatron_checkpoints",
     "megatron_flops",
     "megatron_outer_activation_bytes",
     "megatron_parameters",

@@ -1,10 +1,14 @@
 """Megatron: a GPT's parameters, operations, messages and activations as the papers on Megatron-LM count them."""
 
+from math import sqrt
+
 from simdist.errors import ArgumentError, require_least, unknown_name
 from simdist.nn.shape import RECOMPUTATIONS
 
 __all__ = [
     "megatron_activation_bytes",
+    "megatron_checkpoint_bytes",
+    "megatron_checkpoints",
     "megatron_flops",
     "megatron_outer_activation_bytes",
     "megatron_parameters",
@@ -152,3 +156,38 @@ def megatron_outer_activation_bytes(
     require_least("pipeline_parallel", pipeline_parallel, 1)
     ends = 4 * (1 + vocabulary / width) if pipeline_parallel == 1 else 0
     return context * sequences * width / tensor_parallel * (pipeline_parallel + ends)
+
+
+def megatron_checkpoint_bytes(layers: float, checkpoints: float, input_bytes: float, layer_bytes: float) -> float:
+    """c A_in + (l/c) A: what is kept of l layers with full recomputation from c checkpoints.
+
+    All inputs of c runs of l/c layers; and, while backward is in a run, all that its layers keep. With one checkpoint
+    a layer, A is that of one layer alone.
+
+    Args:
+        layers, checkpoints: l and c.
+        input_bytes, layer_bytes: A_in, of a layer's input; A, of all that a layer keeps.
+
+    Raises:
+        ArgumentError: checkpoints is less than 1.
+
+    Source: Narayanan et al. 2021, arXiv 2104.04473, section 3.5.
+    """
+    require_least("checkpoints", checkpoints, 1)
+    return checkpoints * input_bytes + layers / checkpoints * layer_bytes
+
+
+def megatron_checkpoints(layers: float, input_bytes: float, layer_bytes: float) -> float:
+    """√(l A / A_in): the number of checkpoints with which the least is kept, 2 √(l A A_in).
+
+    Args:
+        layers, input_bytes, layer_bytes: as of `megatron_checkpoint_bytes`.
+
+    Raises:
+        ArgumentError: inputs have no bytes.
+
+    Source: the same; that √l are enough, Chen, Xu, Zhang, Guestrin 2016, arXiv 1604.06174, section 4.1.
+    """
+    if not input_bytes > 0:
+        raise ArgumentError(f"input_bytes is {input_bytes}; needs more than 0")
+    return sqrt(layers * layer_bytes / input_bytes)

@@ -49,6 +49,26 @@ def test_no_more_are_done_than_there_are(k):
         Exponential().first_s(k, 3)
 
 
+@pytest.mark.parametrize(("k", "ranks"), [(1, 1), (1, 4), (3, 4), (10, 4)])
+def test_ranks_that_wait_for_none_finish_steps_at_this_rate(k, ranks):
+    times, until_s = Exponential(2.0), 4000.0
+
+    def program(comm):
+        done = []
+        while comm.clock() < until_s:
+            times.spend(comm, len(done))
+            done.append(comm.clock())
+        return done
+
+    done = sorted(t for each in sd.run(program, ranks).results for t in each if t < until_s)
+    assert np.mean(np.diff(done[::k])) == pytest.approx(times.next_s(k, ranks), rel=0.05)
+    assert times.first_s(ranks, ranks) / times.next_s(ranks, ranks) == pytest.approx(
+        sum(1 / i for i in range(1, ranks + 1))
+    )
+    with pytest.raises(ArgumentError, match="ranks is 0; needs at least 1"):
+        times.next_s(1, 0)
+
+
 def test_log_normal_times_have_its_mean_and_spread():
     t = drawn(LogNormal(2.0, sigma=0.6))
     assert t.mean() == pytest.approx(2.0, rel=0.03)

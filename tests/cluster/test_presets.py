@@ -20,6 +20,7 @@ SHEETS = {
     "b200": ((4500, 2250, 75, 37), 8000, 180, 1800, 50, 8),
     "gb200": ((5000, 2500, 80, 40), 8000, 186, 1800, 50, 72),
     "mi300x": ((2614.9, 1307.4, 163.4, 163.4), 5300, 192, 896, 50, 8),
+    "mi325x": ((2614.9, 1307.4, 163.4, 163.4), 6000, 256, 896, 50, 8),
     "tpu-v4": ((275,) * 4, 1200, 32, 600, 6.25, 4096),
     "tpu-v5e": ((197,) * 4, 819, 16, 400, 3.125, 256),
     "tpu-v5p": ((459,) * 4, 2765, 95, 1200, 6.25, 8960),
@@ -74,7 +75,7 @@ def test_a_cluster_of_ones_own(monkeypatch):
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
         UnknownNameError,
-        match=r"unknown cluster 'h10'; did you mean 'h100'\? .* gb200, h100, h20, h200, h800, mi300x, this-machine",
+        match=r"unknown cluster 'h10'; did you mean 'h100'\? .* h200, h800, mi300x, mi325x, this-machine",
     ):
         preset("h10")
 

@@ -5,12 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simdist.arrays import Ledger, phantom, recorded
 from simdist.collectives import cost
 from simdist.errors import ArgumentError, UnknownNameError
 from simdist.nn import Shape, gpt, published
 from simdist.nn.formulas import (
     kv_cache_bytes,
     matmul_flops,
+    megatron_checkpoint_bytes,
+    megatron_checkpoints,
     megatron_flops,
     megatron_outer_activation_bytes,
     megatron_parameters,
@@ -22,6 +25,7 @@ from simdist.nn.formulas import (
     training_flops,
 )
 from simdist.nn.functional.heads import num_pairs
+from simdist.nn.layers import Gelu, Linear, Recompute, Sequence
 from simdist.nn.memory import Cut, paper_activation_bytes
 
 OTHERS = [
@@ -292,3 +296,44 @@ def test_numbers_below_their_limits():
         megatron_tensor_elements(8, 8, 1, 0)
     with pytest.raises(ArgumentError, match="flops_per_s is 0"):
         megatron_training_s(1e9, 1e9, 0)
+
+
+# -- checkpoints -------------------------------------------------------------------------------------
+
+
+def held_with(checkpoints, layers, width, tokens):
+    """The most activations held by this many runs of MLPs, each of which keeps only its input."""
+    mlps = [
+        Sequence([Linear(f"in{i}", width, 4 * width), Gelu(), Linear(f"out{i}", 4 * width, width)])
+        for i in range(layers)
+    ]
+    each = layers // checkpoints
+    runs = Sequence(Recompute(Sequence(mlps[i : i + each])) for i in range(0, layers, each))
+    for parameter in runs.parameters:
+        parameter.data, parameter.gradient = (phantom(parameter.shape, np.float32) for _ in range(2))
+    ledger = Ledger()
+    with recorded(ledger):
+        y, context = runs.forward(phantom((tokens, width), np.float32))
+        runs.backward(context, y)
+    return ledger.peaks["activations"]
+
+
+def test_with_the_root_of_the_layers_as_checkpoints_the_least_is_held():
+    layers, width, tokens = 36, 8, 5
+    input_bytes = 4 * tokens * width
+    layer_bytes = 9 * input_bytes  # a linear map keeps its input, Gelu its own, four times as wide, as its output is
+    counts = [c for c in range(1, layers + 1) if layers % c == 0]
+    held = {c: held_with(c, layers, width, tokens) for c in counts}
+    for c in counts:  # the input of the first layer of a run is that of the run: it is there once
+        assert held[c] == megatron_checkpoint_bytes(layers, c, input_bytes, layer_bytes) - input_bytes
+    best = megatron_checkpoints(layers, input_bytes, layer_bytes)
+    assert best == 18 == min(held, key=held.get)
+    assert megatron_checkpoint_bytes(layers, best, input_bytes, layer_bytes) == 2 * best * input_bytes
+    assert megatron_checkpoints(100, 7, 7) == 10  # the root, if a layer keeps no more than its input
+
+
+def test_without_a_checkpoint_or_an_input_there_is_nothing_to_count():
+    with pytest.raises(ArgumentError, match="checkpoints is 0; needs at least 1"):
+        megatron_checkpoint_bytes(4, 0, 1, 1)
+    with pytest.raises(ArgumentError, match="input_bytes is 0; needs more than 0"):
+        megatron_checkpoints(4, 0, 1)
