@@ -3,7 +3,7 @@
     n   ranks                  x_i   rank i's weights           X   all of them, one a column
     W   mixing weights         g_i   rank i's gradient at x_i   G   all of them
 
-        X ← X W - γ G
+        X ← X W - γ G           (Wᵀ, where edges have a direction: row i of W holds what rank i averages with)
 
         rank 0     x₀ --. .--- x₀W₀₀ + x₁W₁₀ + x₃W₃₀ - γ g₀
                          X

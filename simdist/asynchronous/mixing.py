@@ -9,7 +9,13 @@
         rank 2  |    .   ⅓   ⅓   ⅓ |        W = Wᵀ: the eigenvalues are real, and give the rate of convergence
         rank 3  |    ⅓   .   ⅓   ⅓ |
 
-Source: Lian et al. 2017, arXiv 1705.09056, assumption 1.
+Where edges have a direction, W is not symmetric. Ranks may also use several such matrices in turn. With those of the
+one-peer exponential graph 2^k ranks agree exactly after k steps, and send one message a step:
+
+    step 0    0 ← 1, 1 ← 2, 2 ← 3, 3 ← 0            step 1    0 ← 2, 1 ← 3, 2 ← 0, 3 ← 1            each takes the mean
+
+Source: Lian et al. 2017, arXiv 1705.09056, assumption 1; for the exponential graphs, Assran et al. 2019, arXiv
+1811.10792, and Ying et al. 2021, arXiv 2110.13363.
 """
 
 from collections.abc import Sequence
@@ -156,8 +162,8 @@ def _first_row(size: int, hops: Sequence[int]) -> npt.NDArray[np.float64]:
 def one_peer_exponential(size: int) -> list[Mixing]:
     """The matrices that ranks use in turn: in step k each averages with the one 2^k after it, half and half.
 
-    For n a power of two their product is the mean, exactly; for others, and with gradients in between, they mix about
-    as fast as the static exponential graph, whose steps send ceil(lg n) messages and not one.
+    For n a power of two their product, in any order, is the mean, exactly. For others, these ceil(lg n) steps leave a
+    quarter of the consensus error's root at most, for as many messages as one step of the static exponential graph.
 
     Args:
         size: n.

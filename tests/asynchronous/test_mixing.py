@@ -42,7 +42,7 @@ def test_a_directed_mean_has_the_gap_of_its_formula(n):
     assert mixing.graph == exponential(n)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 8, 16, 64])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 33, 48, 64, 100, 129])
 def test_one_peer_graphs_give_the_mean_exactly_if_and_only_if_n_is_a_power_of_two(n):
     turns = one_peer_exponential(n)
     assert len(turns) == max(1, (n - 1).bit_length())
@@ -52,6 +52,7 @@ def test_one_peer_graphs_give_the_mean_exactly_if_and_only_if_n_is_a_power_of_tw
         for mixing in turns[first:] + turns[:first]:
             product = mixing.weights @ product
         assert (product == 1 / n).all() == (n & (n - 1) == 0)
+        assert np.linalg.norm(product - 1 / n, 2) <= 0.25 + 1e-12
 
 
 def test_a_directed_mean_is_no_symmetric_one():
