@@ -9,7 +9,7 @@ from simdist.asynchronous.parameter_server.consistency import (
     synchronous,
 )
 from simdist.asynchronous.parameter_server.counts import Counts
-from simdist.asynchronous.parameter_server.formulas import ssp_rate, ssp_regret
+from simdist.asynchronous.parameter_server.formulas import Served, byteps_bytes, ssp_rate, ssp_regret
 from simdist.asynchronous.parameter_server.layout import Layout
 from simdist.asynchronous.parameter_server.server import Server
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
@@ -30,6 +30,7 @@ __all__ = [
     "Layout",
     "ParameterServer",
     "Rows",
+    "Served",
     "Server",
     "ServerReport",
     "ServerState",
@@ -37,6 +38,7 @@ __all__ = [
     "Synchronous",
     "WorkerReport",
     "asynchronous",
+    "byteps_bytes",
     "plain_sgd",
     "ssp_rate",
     "ssp_regret",

@@ -1,4 +1,4 @@
-"""Formulas: what staleness costs, by the theorem on SGD under bounded staleness.
+"""Formulas: what staleness costs at most, and what passes through the links of workers that are servers, too.
 
 T  updates, of all workers together      P  workers      s  the staleness allowed      t  an update, from 1
 L  the most that a loss changes, per unit of distance    F  ½‖x - x'‖² is at most F² for any two weights
@@ -10,14 +10,54 @@ If the losses f_t are convex, and update t has the learning rate η_t = σ / √
 So as many times more updates are needed as s + 1 is larger, at most.
 
 Source: Ho et al. 2013, NIPS, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server",
-theorem 1.
+theorem 1; Jiang et al. 2020, OSDI, "A Unified Architecture for Accelerating Distributed DNN Training in Heterogeneous
+GPU/CPU Clusters" (BytePS).
 """
 
 from math import sqrt
+from typing import NamedTuple
 
 from simdist.errors import ArgumentError
 
-__all__ = ["ssp_rate", "ssp_regret"]
+__all__ = ["Served", "byteps_bytes", "ssp_rate", "ssp_regret"]
+
+
+class Served(NamedTuple):
+    """How n workers and k more servers share M bytes of weights, so that every link carries as much each way.
+
+    Attributes:
+        worker_bytes: that each worker serves, (n-k) M / (n² + kn - 2k).
+        server_bytes: that each server serves, 2(n-1) M / (n² + kn - 2k).
+        link_bytes: that each sends, and receives, in a step.
+    """
+
+    worker_bytes: float
+    server_bytes: float
+    link_bytes: float
+
+
+def byteps_bytes(num_bytes: float, workers: int, servers: int = 0) -> Served:
+    """2n(n-1) M / (n² + kn - 2k): what passes through each link in a synchronous step, on n workers and k servers.
+
+        k = 0    2(n-1)/n M    as a ring all-reduce: each worker serves an n-th
+        k = n    M             each worker sends all gradients, and receives all weights; only the servers serve
+
+    A worker that serves m bytes sends M - m of gradients to others, and the weights that it serves to n-1 others.
+
+    Args:
+        num_bytes: M.
+        workers, servers: n and k; of more than n servers the rest would be idle.
+
+    Raises:
+        ArgumentError: workers is less than 1, or servers not from 0 to workers.
+    """
+    n, k, m = workers, servers, num_bytes
+    if not 0 <= k <= n or n < 1:
+        raise ArgumentError(f"{k} servers of {n} workers; needs at least 1 worker, and as many at least as servers")
+    if n == 1:
+        return Served(0.0, m, m) if k else Served(m, 0.0, 0.0)
+    whole = n * n + k * n - 2 * k
+    return Served((n - k) * m / whole, 2 * (n - 1) * m / whole if k else 0.0, 2 * n * (n - 1) * m / whole)
 
 
 def ssp_regret(updates: float, workers: int, staleness: float, *, distance: float, slope: float) -> float:

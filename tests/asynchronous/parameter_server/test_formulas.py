@@ -1,4 +1,4 @@
-"""The bound of bounded staleness, and runs that keep to it."""
+"""The bound of bounded staleness and runs that keep to it; the traffic of workers that serve and runs that have it."""
 
 from math import sqrt
 
@@ -7,7 +7,15 @@ import pytest
 
 import simdist as sd
 from simdist.asynchronous import Exponential
-from simdist.asynchronous.parameter_server import BoundedStaleness, ParameterServer, ssp_rate, ssp_regret, train
+from simdist.asynchronous.parameter_server import (
+    BoundedStaleness,
+    ParameterServer,
+    byteps_bytes,
+    ssp_rate,
+    ssp_regret,
+    train,
+)
+from simdist.collectives import formula
 from simdist.errors import ArgumentError
 
 P, DIM, DISTANCE = 4, 3, 2.0
@@ -67,3 +75,48 @@ def test_what_cannot_be_is_refused():
         ssp_rate(1, 1, -1, distance=1, slope=1)
     with pytest.raises(ArgumentError, match="slope is 0; needs more than 0"):
         ssp_rate(1, 1, 0, distance=1, slope=0)
+
+
+@pytest.mark.parametrize(("n", "k"), [(2, 0), (4, 0), (5, 0), (2, 1), (3, 1), (4, 2), (5, 3), (3, 3), (4, 4), (1, 1)])
+def test_every_link_carries_what_the_formula_says(n, k):
+    whole = max(1, n * n + k * n - 2 * k)  # so many items that all parts are whole
+    served = byteps_bytes(8 * whole, n, k)
+    of = [int(served.worker_bytes) // 8] * n + [int(served.server_bytes) // 8] * k
+    assert sum(of) == whole
+    start = np.cumsum([0, *of])
+
+    def program(comm):
+        mine = slice(start[comm.rank], start[comm.rank + 1])
+        gradient = np.full(whole, 10.0**comm.rank)
+        others = [comm.empty(of[comm.rank], np.float64) for _ in range(n)]
+        requests = [comm.irecv(others[i], i) for i in range(n) if i != comm.rank and of[comm.rank]]
+        if comm.rank < n:
+            others[comm.rank][...] = gradient[mine]
+            parts = [(slice(start[i], start[i + 1]), i) for i in range(n + k) if i != comm.rank and of[i]]
+            requests += [comm.isend(gradient[part], i) for part, i in parts]
+        for request in requests:
+            request.wait()
+        total = np.sum(others, axis=0)
+        replies = [comm.isend(total, i) for i in range(n) if i != comm.rank and of[comm.rank]]
+        if comm.rank < n:
+            gradient[mine] = total
+            replies += [comm.irecv(gradient[part], i) for part, i in parts]
+        for reply in replies:
+            reply.wait()
+        spans = comm.recorder.spans()
+        return gradient, [sum(s.bytes for s in spans if s.name == name) for name in ("send", "recv")]
+
+    for rank, (gradient, moved) in enumerate(sd.run(program, n + k).results):
+        if rank < n:
+            assert (gradient == sum(10.0**i for i in range(n))).all()
+        assert moved == [served.link_bytes] * 2
+
+
+def test_servers_relieve_the_links_from_an_all_reduce_to_one_array():
+    n, m = 8, 1e9
+    assert byteps_bytes(m, n).link_bytes == pytest.approx(formula("all_reduce", "ring", ranks=n, num_bytes=m).bytes)
+    assert byteps_bytes(m, n, n) == (0, m / n, m)
+    found = [byteps_bytes(m, n, k).link_bytes for k in range(n + 1)]
+    assert found == sorted(found, reverse=True)
+    with pytest.raises(ArgumentError, match="9 servers of 8 workers"):
+        byteps_bytes(m, 8, 9)
