@@ -119,9 +119,10 @@ _PRESETS = {
     # one of 896 GB/s, as for collectives that use all seven at once.
     "mi300x": _dgx("mi300x", (163.4, 163.4, 1307.4, 2614.9), 5300, 192, 896, 50, nics=8, host=_EPYC),
     "mi325x": _dgx("mi325x", (163.4, 163.4, 1307.4, 2614.9), 6000, 256, 896, 50, nics=8, host=_EPYC),
-    # Google's pages on each TPU: rates of BF16, to which float32 is rounded too, memory, the ICI of a chip both ways;
-    # between pods and to the host, "How to Scale Your Model" (Austin et al. 2025), chapter 2. The four or six links of
-    # a chip to its neighbours in the torus are here one, as for collectives that use all of them at once.
+    # Google's pages on each TPU: rates of BF16, to which float32 is rounded too (of float64 nothing is published, so it
+    # has the same), and of FP8 where it is faster, memory, the ICI of a chip both ways; between pods and to the host,
+    # "How to Scale Your Model" (Austin et al. 2025), chapter 2. The four or six links of a chip to its neighbours in a
+    # torus are here one, as for collectives that use all of them at once.
     "tpu-v4": _pod("v4", 275, 1200, 32, 600, 6.25, chips=4096),
     "tpu-v5e": _pod("v5e", 197, 819, 16, 400, 3.125, chips=256),
     "tpu-v5p": _pod("v5p", 459, 2765, 95, 1200, 6.25, chips=8960),
@@ -134,8 +135,15 @@ _OTHER_NAMES = {
     "a100-80": "a100",
     "a100-80gb": "a100",
     "a100-40gb": "a100-40",
+    "v100-sxm2": "v100",
+    "a100-sxm": "a100",
+    "a100-80-sxm": "a100",
+    "h100-sxm": "h100",
+    "h200-sxm": "h200",
+    "gb200-nvl72": "gb200",
     "trillium": "tpu-v6e",
     "ironwood": "tpu-7x",
+    "tpu-v7x": "tpu-7x",
 }
 
 

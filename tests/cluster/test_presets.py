@@ -93,6 +93,10 @@ def test_an_unknown_name_lists_the_known_ones():
         ("TPU v4", "tpu-v4"),
         ("Trillium", "tpu-v6e"),
         ("TPU7x", "tpu-7x"),
+        ("TPUv7x", "tpu-7x"),
+        ("H100 SXM", "h100"),
+        ("A100-80 SXM", "a100"),
+        ("GB200 NVL72", "gb200"),
     ],
 )
 def test_names_as_makers_write_them(name, small):
