@@ -1,6 +1,7 @@
 """Sweep: a collective over sizes and numbers of ranks; measured beside predicted beside formula."""
 
 import json
+import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
@@ -13,6 +14,7 @@ from simdist.bench.tune import SIZES, tune
 from simdist.cluster import Cluster, Tuned, find_cluster, preset, presets
 from simdist.collectives import algorithms
 from simdist.collectives.registry import find
+from simdist.collectives.segments import SEGMENT_BYTES
 from simdist.errors import ArgumentError, DataError, unknown_name
 from simdist.launch import in_job
 from simdist.plots import Crossover, crossovers, sweep
@@ -52,9 +54,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def _size(text: str) -> int:
-    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
+    short = re.sub("(?<=[kmg])ib$", "", text.lower())
+    unit = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}.get(short[-1:], 1)
     try:
-        number = Decimal(text if unit == 1 else text[:-1])
+        number = Decimal(short if unit == 1 else short[:-1])
     except InvalidOperation:
         number = Decimal("nan")
     if number.is_finite() and number > _MOST_BYTES / unit:
@@ -160,6 +163,9 @@ def _report(table: Sequence[Row], cluster: Cluster) -> str:
         if changes:
             told = [changes[0].algorithm, *(f"{c.algorithm} from {size(c.num_bytes)}" for c in changes[1:])]
             lines.append(f"fastest, {source}: {', '.join(told)}")
+    for name in dict.fromkeys(row.algorithm for row in table):
+        if "segment_bytes" in find(first.operation, name).options:
+            lines.append(f"{name}: in segments of {size(SEGMENT_BYTES)}; faster links need longer ones (segment_bytes)")
     return "\n".join(lines)
 
 

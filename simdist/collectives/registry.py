@@ -60,15 +60,18 @@ class Algorithm:
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", f"{self.operation} {self.name}")
 
+    @property
+    def options(self) -> list[str]:
+        """The options of `run` by name."""
+        return [p.name for p in signature(self.run).parameters.values() if p.default is not p.empty]
+
     def check_options(self, options: Iterable[str]) -> None:
         """Raise UnknownNameError for an option that `run` does not take."""
-        parameters = signature(self.run).parameters.values()
-        if any(p.kind is p.VAR_KEYWORD for p in parameters):  # it checks them itself
+        if any(p.kind is p.VAR_KEYWORD for p in signature(self.run).parameters.values()):  # it checks them itself
             return
-        known = [p.name for p in parameters if p.default is not p.empty]
         for name in options:
-            if name not in known:
-                raise unknown_name(f"option of {self.operation} {self.name}", name, known)
+            if name not in self.options:
+                raise unknown_name(f"option of {self.operation} {self.name}", name, self.options)
 
 
 _ALGORITHMS: dict[str, dict[str, Algorithm]] = {}

@@ -157,15 +157,23 @@ def test_a_full_disk_is_named():
         simdist_bench("--world=virtual", "--ranks=2", "--sizes=1K", "--algorithms=ring", "--out=/dev/full")
 
 
+def test_says_how_long_segments_are(capsys):
+    words = ["--world=virtual", "--ranks=4", "--cluster=h100", "--sizes=1M", "--algorithms", "ring", "double_tree"]
+    assert simdist_bench(*words) == 0
+    told = capsys.readouterr().out
+    assert told.endswith("\ndouble_tree: in segments of 256 KiB; faster links need longer ones (segment_bytes)\n\n")
+    assert "ring: in" not in told
+
+
 def test_sizes_as_one_writes_them(tmp_path):
-    file, sizes = tmp_path / "figures.json", ["512", "1e3", "1.5K", "0.25m", "0"]
+    file, sizes = tmp_path / "figures.json", ["512", "1e3", "1.5K", "0.25m", "0", "2KiB", "0.5gib"]
     words = ["--world=virtual", "--ranks=2", "--algorithms=ring", f"--out={file}", "--sizes", *sizes]
     assert simdist_bench(*words) == 0
     (run,) = json.loads(file.read_text())["runs"]
-    assert [row["num_bytes"] for row in run["rows"]] == [512, 1000, 1536, 1 << 18, 0]
+    assert [row["num_bytes"] for row in run["rows"]] == [512, 1000, 1536, 1 << 18, 0, 2048, 1 << 29]
 
 
-@pytest.mark.parametrize("size", ["4Q", "1.5", "-4", "-4K", "nan", "inf", "", "K", "1e-2K"])
+@pytest.mark.parametrize("size", ["4Q", "1.5", "-4", "-4K", "nan", "inf", "", "K", "1e-2K", "KiB", "4Kib4", "4iB"])
 def test_refuses_what_is_no_size(size, capsys):
     with pytest.raises(SystemExit):
         simdist_bench(f"--sizes={size}")
