@@ -23,6 +23,7 @@ from jobs import ROOT, job, needs_mpi
 
 import simdist as sd
 from simdist import environment
+from simdist.cluster import preset
 from simdist.collectives import all_reduce
 from simdist.comm.board import AT_WORK, FAILED, LEFT, Board, Slot, alive
 from simdist.errors import ArgumentError, DeadlineError, RankFailed, UnknownNameError, WorldUnavailable
@@ -489,11 +490,21 @@ def test_ranks_are_a_whole_number_from_one_on(ranks):
         launch_script(ranks, [__file__])
 
 
+def test_a_cluster_may_be_given_by_its_name(tmp_path):
+    def took_s(cluster):
+        return sd.run(lambda comm: comm.compute(flops=1e12), 2, cluster=cluster).elapsed_s
+
+    (tmp_path / "ours.toml").write_text('like = "h100"\n[device]\nflops_efficiency = 0.5\n')
+    assert took_s("H100") == took_s(preset("h100")) == took_s(str(tmp_path / "ours.toml")) / 2 > 0
+
+
 def test_other_bad_arguments_are_refused():
     with pytest.raises(UnknownNameError, match="mpi, virtual"):
         sd.run(digits, world="mars")
-    with pytest.raises(ArgumentError, match=r"cluster is 'h100'; needs a Cluster, such as .*preset\('h100'\)"):
-        sd.run(lambda comm: None, 2, cluster="h100")
+    with pytest.raises(ArgumentError, match="cluster is 5; needs a Cluster, or a name such as 'h100'"):
+        sd.run(lambda comm: None, 2, cluster=5)
+    with pytest.raises(UnknownNameError, match="unknown cluster 'h1000'; did you mean 'h100'"):
+        sd.run(lambda comm: None, 2, cluster="h1000")
     with pytest.raises(ArgumentError, match="needs a function"):
         sd.run(3)
     with pytest.raises(ArgumentError, match="timeout_s"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from simdist import environment
-from simdist.cluster import Cluster, preset
+from simdist.cluster import Cluster, find_cluster, preset
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, RankFailed, WorldUnavailable, unknown_name
 from simdist.launch.job import Death, Job, how_ended, signal_in, signal_words
@@ -47,7 +47,7 @@ def run(
     ranks: int = 4,
     *,
     world: str = "virtual",
-    cluster: Cluster | None = None,
+    cluster: Cluster | str | None = None,
     args: tuple[Any, ...] = (),
     timeout_s: float | None = None,
     record: bool = True,
@@ -59,7 +59,8 @@ def run(
         program: any function, also of a notebook cell; its first argument is the communicator. For MPI it must
             itself import a module that registers extensions, such as an algorithm: its processes know no others.
         world: "virtual": greenlets in this process, on a simulated cluster; "mpi": processes under mpirun.
-        cluster: the machine that a virtual run simulates, and that `auto` chooses for; 'this-machine' if not given.
+        cluster: the machine that a virtual run simulates, and that `auto` chooses for, or the name of a preset or of a
+            TOML file; 'this-machine' if not given.
         timeout_s: how long a rank of the MPI world may wait before the job ends; by default SIMDIST_TIMEOUT_S, or 30.
         record: whether to keep the spans of messages and operations.
         check: whether collectives check that all ranks pass matching arguments.
@@ -69,8 +70,11 @@ def run(
         RankFailed: a rank was killed or exited in the middle of its program.
         DeadlockError, DeadlineError: ranks waited for messages that never came.
         WorldUnavailable: no MPI is installed, or this is already a rank of an MPI job.
-        ArgumentError: ranks below 1 or too many for this machine, an unknown world, or an argument of the wrong type.
+        ArgumentError: ranks below 1 or too many for this machine, an unknown world or cluster, or an argument of the
+            wrong type.
     """
+    if isinstance(cluster, str):
+        cluster = find_cluster(cluster)
     _check(program, world, cluster, args, timeout_s)
     check_room(ranks, world)
     if world == "virtual":
@@ -89,7 +93,7 @@ def _check(program: object, world: str, cluster: object, args: object, timeout_s
     if world not in BYTES_PER_RANK:
         raise unknown_name("world", world, BYTES_PER_RANK)
     if not isinstance(cluster, Cluster | None):
-        raise ArgumentError(f"cluster is {cluster!r}; needs a Cluster, such as simdist.cluster.preset('h100')")
+        raise ArgumentError(f"cluster is {cluster!r}; needs a Cluster, or a name such as 'h100'")
     if not isinstance(args, tuple | list):
         raise ArgumentError(f"args is {args!r}; needs a tuple of the program's further arguments")
     if timeout_s is not None and not (isinstance(timeout_s, int | float) and timeout_s > 0):
