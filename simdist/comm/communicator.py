@@ -57,6 +57,9 @@ class Communicator(Checks):
     device: Device = HOST
     attached: dict[str, Any]
 
+    def __repr__(self) -> str:
+        return f"<rank {self.rank} of {self.size} of {self.context!r}>"
+
     @property
     def node(self) -> int:
         """The index of this rank's node."""

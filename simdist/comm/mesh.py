@@ -51,6 +51,9 @@ class Mesh:
         for axis in AXES:
             setattr(self, axis, self.group(axis))
 
+    def __repr__(self) -> str:
+        return f"<mesh of {_product(self.sizes)}, rank {self.comm.rank}>"
+
     def group(self, *axes: str) -> Communicator:
         """The communicator of the ranks that differ from this one only in these axes, ordered by rank."""
         _check_axes(axes)
@@ -80,9 +83,13 @@ def full_sizes(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
             raise ArgumentError(f"axis {axis} of size {size}; needs at least 1")
     full = {axis: sizes.get(axis, 1) for axis in AXES}
     if math.prod(full.values()) != ranks:
-        product = " x ".join(f"{axis} {size}" for axis, size in full.items() if size > 1) or "1"
-        raise ArgumentError(f"{product} = {math.prod(full.values())} ranks, but there are {ranks}")
+        raise ArgumentError(f"{_product(full)} = {math.prod(full.values())} ranks, but there are {ranks}")
     return full
+
+
+def _product(sizes: Mapping[str, int]) -> str:
+    """The axes with more than one rank, in words."""
+    return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "1"
 
 
 def _check_axes(axes: Iterable[str]) -> None:

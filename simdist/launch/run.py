@@ -59,8 +59,7 @@ def run(
         program: any function, also of a notebook cell; its first argument is the communicator. For MPI it must
             itself import a module that registers extensions, such as an algorithm: its processes know no others.
         world: "virtual": greenlets in this process, on a simulated cluster; "mpi": processes under mpirun.
-        cluster: the machine that a virtual run simulates, and that `auto` chooses for, or the name of a preset or of a
-            TOML file; 'this-machine' if not given.
+        cluster: the machine that a virtual run simulates and `auto` chooses for, or the name of a preset or TOML file.
         timeout_s: how long a rank of the MPI world may wait before the job ends; by default SIMDIST_TIMEOUT_S, or 30.
         record: whether to keep the spans of messages and operations.
         check: whether collectives check that all ranks pass matching arguments.
@@ -70,8 +69,7 @@ def run(
         RankFailed: a rank was killed or exited in the middle of its program.
         DeadlockError, DeadlineError: ranks waited for messages that never came.
         WorldUnavailable: no MPI is installed, or this is already a rank of an MPI job.
-        ArgumentError: ranks below 1 or too many for this machine, an unknown world or cluster, or an argument of the
-            wrong type.
+        ArgumentError: ranks below 1 or too many for this machine, an unknown name, or an argument of a wrong type.
     """
     if isinstance(cluster, str):
         cluster = find_cluster(cluster)

@@ -11,6 +11,7 @@ from simdist.trace import chrome
 from simdist.trace.match import match
 from simdist.trace.span import Span
 from simdist.trace.statistics import RankStatistics, statistics, traffic
+from simdist.words import counted
 
 __all__ = ["Trace"]
 
@@ -31,6 +32,9 @@ class Trace:
         self.spans.sort(key=_rank)
         self.spans.sort(key=_start_s)
         self.ranks = ranks
+
+    def __repr__(self) -> str:
+        return f"<trace of {counted(self.ranks, 'rank')}: {counted(len(self), 'span')}>"
 
     def __iter__(self) -> Iterator[Span]:
         return iter(self.spans)

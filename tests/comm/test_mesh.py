@@ -1,8 +1,11 @@
 """The mesh: who is whose neighbour along which axis."""
 
+import re
+
 import numpy as np
 import pytest
 
+import simdist as sd
 from simdist.cluster import preset
 from simdist.comm import AXES, Mesh
 from simdist.comm.virtual.world import run_virtual
@@ -50,3 +53,16 @@ def test_a_wrong_mesh_is_refused_with_its_arithmetic(sizes, says):
 def test_a_group_along_an_unknown_axis_is_refused():
     with pytest.raises(ArgumentError, match="unknown axis 'data'"):
         run(lambda comm: Mesh(comm, dp=2).group("data"), 2)
+
+
+def test_what_is_printed_says_which_rank_it_is():
+    def program(comm):
+        mesh = Mesh(comm, dp=2, tp=2)
+        return repr(comm), repr(mesh), repr(mesh.tp)
+
+    run = sd.run(program, 4)
+    comm, mesh, tp = run.results[3]
+    assert (comm, mesh) == ("<rank 3 of 4 of 'world'>", "<mesh of dp 2 x tp 2, rank 3>")
+    assert tp.startswith("<rank 1 of 2 of 'world")
+    assert re.fullmatch(r"<trace of 4 ranks: \d+ spans?>", repr(run.trace))
+    assert repr(sd.run(lambda comm: None, 1).trace) == "<trace of 1 rank: 0 spans>"
