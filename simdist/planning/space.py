@@ -13,6 +13,7 @@ from simdist.planning.job import check_known
 from simdist.training.config import Config
 from simdist.training.methods import CUTTING, PIPELINE
 from simdist.training.models import sized
+from simdist.training.settings import spelled
 
 __all__ = ["LONG", "SCHEDULES", "ways"]
 
@@ -48,7 +49,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
     Raises:
         ArgumentError: nothing is possible, with the first few reasons; or a given feature is not predicted.
     """
-    check_known(given := sized(given))
+    check_known(given := sized(spelled(given)))
     for name, least in _LEAST.items():
         require_least(name, given.get(name, least), least)
     fixed = {name: value for name, value in given.items() if (name, value) not in _IDLE}

@@ -17,7 +17,7 @@ from simdist.nn.shape import BLOCKS, RECOMPUTATIONS
 from simdist.optim import Schedule
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.compression import compression_defaults, compressions
-from simdist.parallel.pipeline.schedules import FILES, first_name, schedules
+from simdist.parallel.pipeline.schedules import FILES, OTHER_NAMES, schedules
 from simdist.parallel.precision import precisions
 from simdist.parallel.recipe import optimizer_defaults, optimizers
 from simdist.toml import check_kinds
@@ -33,7 +33,7 @@ BRINGING = ("zero", "pp", "schedule", "chunks", "compress")
 """Settings that imply their method, if none is given."""
 
 _SCHEDULES = ("cosine", "linear", "quadratic", "constant")
-_OTHER_NAMES = {"bfloat16": "bf16", "float16": "fp16"}
+_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16"}
 
 
 def _of_gpt(default: Any, help: str, choices: Sequence[str] = (), **limits: Any) -> Any:
@@ -108,7 +108,7 @@ class Config:
         "training", Per("model", mlp=512, gpt=32), "windows in a step, over all ranks", least=1, alias="batch"
     )
     micro_batches: int = option("training", 1, "parts of each rank's batch (gradient accumulation)", least=1)
-    precision: str = option("training", "float32", "of computation and communication", precisions())
+    precision: str = option("training", "float32", "of computation and communication", precisions(), others=_PRECISIONS)
     seed: int = option("training", 0, "of weights, batches, dropout and samples", below=2**63)
 
     optimizer: str = option("update", Per("model", mlp="sgd", gpt="adamw"), "update rule", optimizers)
@@ -146,7 +146,7 @@ class Config:
         "of the pipeline, or a .txt file with one; implies its method",
         schedules,
         files=FILES,
-        reads=first_name,
+        others=OTHER_NAMES,
     )
     chunks: int = option("ranks", Per("schedule", lambda: dict.fromkeys(chunked(), 2)), "stages on each rank", least=1)
     zero: int = option(
@@ -232,7 +232,8 @@ class Config:
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         for name, value in check_kinds(plain, {f.name: f.type for f in fields(self)}, "a config").items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "precision", _OTHER_NAMES.get(self.precision, self.precision))
+        for name, what in options():  # first of all, because names imply other settings
+            object.__setattr__(self, name, what.named(getattr(self, name)))
         object.__setattr__(self, "method", self._implied_method())
         for name, value in (self._implied_rule() | self._implied_run()).items():
             object.__setattr__(self, name, value)

@@ -55,7 +55,7 @@ class Option:
         above: whether it must be more than `least`.
         alias: another name on the command line.
         files: the suffix of files that are accepted instead of a choice.
-        reads: the choice that another name stands for; a name that stands for none it returns as it is.
+        others: further names, and the choices that they stand for.
         metavar: the placeholder for the value in the help.
     """
 
@@ -68,7 +68,7 @@ class Option:
     above: bool = False
     alias: str = ""
     files: str = ""
-    reads: Callable[[str], str] = str
+    others: Mapping[str, str] = field(default_factory=dict)
     metavar: str = ""
 
     @property
@@ -95,24 +95,26 @@ class Option:
                     f"{', '.join(defaults)}"
                 )
             default = defaults.get(other)
-        value = default if value is None else value
-        if isinstance(value, str):
-            return self._named(name, value)
+        value = self.named(default if value is None else value)
         if value is not None:
             self._check(name, value)
         return value
 
-    def _named(self, name: str, value: str) -> str:
-        names = self.names
-        if not names or (self.files and value.endswith(self.files)):
+    def named(self, value: Any) -> Any:
+        """The choice that a name in any spelling stands for; the value itself, where it stands for none."""
+        if not isinstance(value, str) or self._is_free(value):
             return value
-        found = meant(self.reads(value), names)
-        if found is None:
-            raise unknown_name(name, value, names)
-        return found
+        return meant(value, self.names, self.others) or value
 
-    def _check(self, name: str, value: float) -> None:
-        if not (self.least <= value < self.below) or (self.above and value == self.least):
+    def _is_free(self, value: str) -> bool:
+        """Whether this text need not be one of the choices."""
+        return not self.names or bool(self.files and value.endswith(self.files))
+
+    def _check(self, name: str, value: str | float) -> None:
+        if isinstance(value, str):
+            if value not in self.names and not self._is_free(value):
+                raise unknown_name(name, value, self.names)
+        elif not (self.least <= value < self.below) or (self.above and value == self.least):
             needs = f"{'more than' if self.above else 'at least'} {self.least:g}"
             if self.below < _MOST or value >= self.below:
                 needs += f" and less than {self.below:,}"

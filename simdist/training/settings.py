@@ -12,9 +12,15 @@ from simdist.training.methods import PIPELINE
 from simdist.training.models import SIZES, kind
 from simdist.training.option import Per
 
-__all__ = ["merged", "read_toml"]
+__all__ = ["merged", "read_toml", "spelled"]
 
 _ELSEWHERE = ("ranks", "world", "cluster", "out", "resume", "survive")  # given anew at each start of a run
+
+
+def spelled(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with each name as simdist spells it: see `Option.named`."""
+    known = dict(options())
+    return {name: known[name].named(value) if name in known else value for name, value in given.items()}
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,6 +30,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     unless `over` gives them too; so does the method if `over` has a setting that implies one. From one GPT to another
     these are only their sizes.
     """
+    base, over = spelled(base), spelled(over)
     settings: dict[str, Any] = {}
     changed = {name for name in over if name in base and base[name] != over[name]}
     brought = any(name in over and over[name] != base.get(name) for name in BRINGING)

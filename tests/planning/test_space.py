@@ -31,6 +31,12 @@ def test_every_mesh_of_eight_is_among_them():
     assert meshes == every
 
 
+def test_names_in_other_spellings_leave_the_same_ways():
+    plain, spelled = {"method": "pipeline", "schedule": "zb-h1"}, {"model": "GPT", "method": "Pipeline"}
+    assert found(4, **plain) == found(4, **spelled, schedule="ZB-1p")
+    assert list(ways(GPT | {"model": "GPT", "method": "DDP"}, 2, H100)) == list(ways(GPT | {"method": "ddp"}, 2, H100))
+
+
 def test_of_a_mesh_every_way_is_among_them():
     told = [(c.zero, c.schedule, c.micro_batches, bool(c.sequence_parallel)) for c in found(4) if mesh(c) == (2, 2, 1)]
     assert len(set(told)) == len(told) == 4 * 4 * 2  # stages, micro-batches of 1, 2, 4 and 8 windows, both regions

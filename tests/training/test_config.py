@@ -157,3 +157,22 @@ def test_names_in_other_spellings():
     assert (config.method, config.schedule, config.optimizer) == ("pipeline", "1f1b", "adamw")
     assert 'schedule = "1f1b"' in config.toml()
     assert Config(model="gpt", pp=2, method="pipeline", schedule="ZBV").schedule == "zb-v"
+
+
+@pytest.mark.parametrize(
+    ("plain", "spelled"),
+    [
+        ({"method": "diloco"}, {"method": "DiLoCo"}),
+        ({"method": "async"}, {"method": "ASYNC"}),
+        ({"method": "ssp", "optimizer": "sgd"}, {"method": "SSP", "optimizer": "SGD"}),
+        ({"method": "zero", "zero": 3}, {"method": "ZeRO", "zero": 3}),
+        ({"model": "gpt", "device": "phantom"}, {"model": "GPT", "device": "Phantom"}),
+        ({"precision": "bf16"}, {"precision": "BFloat16"}),
+        (
+            {"model": "gpt", "pp": 2, "micro_batches": 4, "schedule": "pipedream"},
+            {"model": "GPT", "pp": 2, "micro_batches": 4, "schedule": "PipeDream"},
+        ),
+    ],
+)
+def test_names_in_other_spellings_imply_the_same(plain, spelled):
+    assert Config(**spelled) == Config(**plain)

@@ -49,6 +49,12 @@ def test_another_size_of_a_gpt_changes_its_sizes_only():
     assert Config(**merged({"model": "llama3-8b", "layers": 2}, {})).layers == 2
 
 
+def test_another_spelling_changes_nothing():
+    base = {"model": "gpt", "layers": 3, "optimizer": "adamw", "learning_rate": 0.5, "schedule": "1f1b"}
+    assert merged(base, {"model": "GPT", "optimizer": "AdamW", "schedule": "DAPPLE"}) == base
+    assert merged({"optimizer": "AdamW", "beta1": 0.8}, {"optimizer": "adamw"}) == {"optimizer": "adamw", "beta1": 0.8}
+
+
 @pytest.mark.parametrize("model", ["gpt", "mlp"])
 def test_toml_goes_there_and_back_for(tmp_path, model):
     file = tmp_path / "config.toml"

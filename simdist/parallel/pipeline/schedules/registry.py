@@ -11,7 +11,7 @@ from simdist.parallel.pipeline.text import load
 from simdist.parallel.pipeline.validate import validate
 from simdist.words import meant
 
-__all__ = ["FILES", "first_name", "named", "options", "schedule", "schedules"]
+__all__ = ["FILES", "OTHER_NAMES", "first_name", "named", "options", "schedule", "schedules"]
 
 Maker = TypeVar("Maker", bound=Callable[..., Schedule])
 
@@ -19,7 +19,7 @@ FILES = ".txt"
 """The ending of names that are files, in the format of `simdist.parallel.pipeline.text`."""
 
 _MAKERS: dict[str, Callable[..., Schedule]] = {}
-_OTHER_NAMES = {  # in arXiv 2007.01045, 2006.09503, 2104.04473, 2401.10241, 2405.15362, 2407.21783 and 2412.19437
+OTHER_NAMES = {  # in arXiv 2007.01045, 2006.09503, 2104.04473, 2401.10241, 2405.15362, 2407.21783 and 2412.19437
     "dapple": "1f1b",
     "pipedream-flush": "1f1b",
     "1f1b-i": "interleaved-1f1b",
@@ -29,6 +29,7 @@ _OTHER_NAMES = {  # in arXiv 2007.01045, 2006.09503, 2104.04473, 2401.10241, 240
     "zb-2p": "zb-auto",
     "v-zb": "zb-v",
 }
+"""Names of schedules in other papers, and those in simdist."""
 _MOST_ACTIONS = 1 << 24  # of forwards; more would take gigabytes
 
 
@@ -63,7 +64,7 @@ def schedules() -> list[str]:
 
 def first_name(name: str) -> str:
     """The name in simdist of a schedule given by another paper's name, or in another spelling: ZBV for zb-v."""
-    return meant(name, _MAKERS, _OTHER_NAMES) or name
+    return meant(name, _MAKERS, OTHER_NAMES) or name
 
 
 def options(name: str) -> list[str]:
