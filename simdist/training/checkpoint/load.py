@@ -17,11 +17,11 @@ import numpy as np
 from simdist.arrays import Array, kind_of, moved
 from simdist.collectives import broadcast
 from simdist.comm import Communicator
-from simdist.errors import ArrayError, CheckpointMismatch, CorruptCheckpoint
+from simdist.errors import ArrayError, CheckpointMismatch
 from simdist.training.checkpoint.box import Box
 from simdist.training.checkpoint.disk import DISK, Disk
 from simdist.training.checkpoint.source import Source, manifest_bytes
-from simdist.training.checkpoint.steps import folder_of, step_of, steps
+from simdist.training.checkpoint.steps import folder_of
 from simdist.training.checkpoint.tensors import ShardedTensor
 from simdist.training.checkpoint.together import by_one, together
 
@@ -41,7 +41,6 @@ def load(
     tensors: Mapping[str, ShardedTensor],
     step: int | None = None,
     *,
-    fallback: bool = False,
     disk: Disk = DISK,
 ) -> Loaded:
     """Fill the pieces of these tensors, on all ranks, from a checkpoint by any number of ranks.
@@ -51,7 +50,6 @@ def load(
         comm: all of its ranks must call.
         tensors: by name, what this rank wants; other tensors of the checkpoint are ignored.
         step: which one; the latest if None.
-        fallback: if a checkpoint is corrupt, try the previous one.
 
     Cost: each node reads the checkpoint once, and each rank once more what it wants, into memory of that size.
 
@@ -62,41 +60,18 @@ def load(
         ArrayError: on all ranks: a piece's array is not writable.
         CollectiveMismatch: on all ranks, if they do not load the same step.
     """
-    root = Path(root)
-    comm.agree(f"load step {step}, fallback {fallback}")
+    comm.agree(f"load step {step}")
     with comm.span(f"load step {'latest' if step is None else step}"):
-        folder = _chosen(root, step, comm, disk)
-        while True:
-            try:
-                return _load(folder, comm, tensors, disk)
-            except CorruptCheckpoint:
-                older = _before(root, step_of(folder), comm, disk) if fallback else None
-                if older is None:
-                    raise
-                folder = older
-
-
-def _chosen(root: Path, step: int | None, comm: Communicator, disk: Disk) -> Path:
-    """Where the checkpoint of this step, or the latest, is: as rank 0 sees it."""
-    return root / by_one(comm, lambda: folder_of(root, step, disk).name)
-
-
-def _before(root: Path, step: int, comm: Communicator, disk: Disk) -> Path | None:
-    """Where the one before this step is."""
-    older = by_one(comm, lambda: str(max((other for other in steps(root, disk) if other < step), default="")))
-    return _chosen(root, int(older), comm, disk) if older else None
-
-
-def _load(folder: Path, comm: Communicator, tensors: Mapping[str, ShardedTensor], disk: Disk) -> Loaded:
-    # All ranks judge the manifest alike, because rank 0 reads it for all.
-    source = Source.of(folder, _told_manifest(folder, comm, disk), disk)
-    together(comm, lambda: _verify(source, comm))
-    together(comm, lambda: _compare(source, tensors))
-    staged: list[tuple[Array, Array]] = []
-    together(comm, lambda: _stage(source, tensors, staged, comm))
-    for target, found in staged:
-        target[...] = moved(found, target)
-    return Loaded(source.manifest.step, source.manifest.extra)
+        # All ranks judge alike which checkpoint it is, and its manifest, because rank 0 reads for all.
+        folder = Path(root) / by_one(comm, lambda: folder_of(root, step, disk).name)
+        source = Source.of(folder, _told_manifest(folder, comm, disk), disk)
+        together(comm, lambda: _verify(source, comm))
+        together(comm, lambda: _compare(source, tensors))
+        staged: list[tuple[Array, Array]] = []
+        together(comm, lambda: _stage(source, tensors, staged, comm))
+        for target, found in staged:
+            target[...] = moved(found, target)
+        return Loaded(source.manifest.step, source.manifest.extra)
 
 
 def _told_manifest(folder: Path, comm: Communicator, disk: Disk) -> bytes:

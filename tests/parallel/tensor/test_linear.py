@@ -27,15 +27,13 @@ def part(x, axis, comm):
     return np.ascontiguousarray(x[(slice(None),) * axis + (own,)])
 
 
-def run(comm, kind, region, ends):
-    """y, dx and the gradients of this rank; ends: whether all ranks have all features on both sides."""
+def run(comm, kind, region):
+    """y, dx and the gradients of this rank."""
     region = region(comm)
-    more = {"gather_output" if kind == "column" else "split_input": ends}
-    layer = bound(KINDS[kind]("it", IN, OUT, region, std=0.3, **more))
+    layer = bound(KINDS[kind]("it", IN, OUT, region, std=0.3))
     sharded = isinstance(region, Sharded)
     x, dy = (part(a, 1, comm) if sharded and side else a for a, side in ((X, kind == "column"), (DY, kind == "row")))
-    if not ends:
-        x, dy = (x, part(dy, 2, comm)) if kind == "column" else (part(x, 2, comm), dy)
+    x, dy = (x, part(dy, 2, comm)) if kind == "column" else (part(x, 2, comm), dy)
     y, context = layer.forward(x)
     dx, pending = layer.backward_input(context, dy)
     layer.backward_weight(context, pending)
@@ -44,17 +42,16 @@ def run(comm, kind, region, ends):
 
 @pytest.mark.parametrize("t", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("ends", [False, True], ids=["parts", "whole"])
 @pytest.mark.parametrize("region", [Replicated, Sharded])
-def test_against_the_whole(spmd, kind, t, ends, region):
+def test_against_the_whole(spmd, kind, t, region):
     whole = bound(Linear("it", IN, OUT, std=0.3))
     y, context = whole.forward(X)
     dx = whole.backward(context, DY)
-    found = spmd(run, t, kind, region, ends)
+    found = spmd(run, t, kind, region)
     along = 1 if region is Sharded else None
     for i, expected in enumerate((y, dx)):  # where the features are whole, and where they are cut
         inside = (i == 0) == (kind == "column")
-        axis = (None if ends else 2) if inside else along
+        axis = 2 if inside else along
         parts = [results[i] for results in found]
         joined = np.concatenate(parts, axis) if axis else parts[-1]
         np.testing.assert_allclose(joined, expected, rtol=1e-12, atol=1e-13)
@@ -72,7 +69,5 @@ def test_features_that_do_not_go_evenly(spmd):
             ColumnParallelLinear("a", 9, 10, Replicated(comm), std=1.0)
         with pytest.raises(ArgumentError, match=r"10 rows of a.w on tp 3 leave 1 over"):
             RowParallelLinear("a", 10, 9, Replicated(comm), std=1.0)
-        with pytest.raises(ArgumentError, match=r"out_features are \(2, 6\); gather_output is for one map"):
-            ColumnParallelLinear("a", 9, (2, 6), Replicated(comm), std=1.0, bias=False, gather_output=True)
 
     spmd(program, 3)

@@ -329,7 +329,6 @@ def test_numbers_that_cannot_be(spmd, tmp_path, options):
         ("save", lambda root, comm: save(root, comm, comm.rank, {})),
         ("save", lambda root, comm: save(root, comm, 1, {}, keep=1 + comm.rank)),
         ("load", lambda root, comm: load(root, comm, {}, comm.rank)),
-        ("load", lambda root, comm: load(root, comm, {}, fallback=comm.rank > 0)),
     ],
 )
 def test_ranks_must_save_and_load_the_same(tmp_path, verb, call):
@@ -368,8 +367,6 @@ def test_no_checkpoint(spmd, tmp_path):
 
 
 def test_what_cannot_be_read_at_the_moment_is_not_taken_for_corrupt(tmp_path):
-    """Nor is an older one loaded in its place."""
-
     class Failing(Disk):
         def open(self, folder, name):
             raise OSError(errno.EIO, "Input/output error")
@@ -378,7 +375,7 @@ def test_what_cannot_be_read_at_the_moment_is_not_taken_for_corrupt(tmp_path):
     for step in (1, 2):
         save(tmp_path, comm, step, {})
     with pytest.raises(CheckpointError, match=r"cannot read .*step-2.*Input/output") as caught:
-        load(tmp_path, comm, {}, fallback=True, disk=Failing())
+        load(tmp_path, comm, {}, disk=Failing())
     assert not isinstance(caught.value, CorruptCheckpoint)
 
 
