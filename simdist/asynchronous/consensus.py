@@ -41,7 +41,6 @@ class Snapshots:
     Args:
         comm: the ranks that train together.
         weights: those before the first step, kept as the first copy; None for no such copy.
-        every: the number of calls per copy kept.
 
     Attributes:
         times_s: when each copy was made, on the communicator's clock.
@@ -50,24 +49,18 @@ class Snapshots:
     Cost: the memory of the weights for each copy; no messages before `errors`.
     """
 
-    def __init__(self, comm: Communicator, weights: Array | None = None, every: int = 1) -> None:
-        if every < 1:
-            raise ArgumentError(f"every is {every} on rank {comm.rank}; needs at least 1")
+    def __init__(self, comm: Communicator, weights: Array | None = None) -> None:
         self.comm = comm
-        self.every = every
         self.times_s: list[float] = []
         self.iterates: list[Array] = []
-        self._calls = 0
         self._lock = threading.Lock()  # two streams of a rank may both call take
         if weights is not None:
             self._keep(weights)
 
     def take(self, step: int, weights: Array) -> None:
-        """Keep a copy, if one is due."""
+        """Keep a copy."""
         with self._lock:
-            self._calls += 1
-            if self._calls % self.every == 0:
-                self._keep(weights)
+            self._keep(weights)
 
     def pop(self, count: int) -> "Snapshots":
         """Remove and return this many of the first copies."""

@@ -59,18 +59,18 @@ class Hogwild:
     Args:
         comm: ranks of one node; all of them must construct it.
         weights: initial values, shape (n,), floats; those of rank 0 are used.
-        count_conflicts: whether to count conflicts, which takes 8·n bytes of shared memory per rank.
 
     Attributes:
         weights: the shared vector; it includes every rank's changes.
 
-    Cost: no messages. A step touches only the keys of its term.
+    Cost: no messages. A step touches only the keys of its term. To count conflicts takes 8·n bytes of shared memory
+    per rank.
 
     Raises:
         ArgumentError: the ranks are on more than one node; on every rank.
     """
 
-    def __init__(self, comm: Communicator, weights: Array, count_conflicts: bool = True) -> None:
+    def __init__(self, comm: Communicator, weights: Array) -> None:
         if comm.num_nodes > 1:
             raise ArgumentError(
                 f"Hogwild on rank {comm.rank}: {comm.size} ranks on {comm.num_nodes} nodes have no shared memory"
@@ -78,7 +78,7 @@ class Hogwild:
         self.comm = comm
         self.weights = comm.shared(weights.shape, weights.dtype)
         # One row per rank, which no other rank writes to: so concurrent writes lose no count.
-        self._writes = comm.shared((comm.size, len(weights)), np.int64) if count_conflicts else None
+        self._writes = comm.shared((comm.size, len(weights)), np.int64)
         if comm.rank == 0:
             self.weights[...] = weights
         self.meet()
@@ -141,14 +141,13 @@ class Hogwild:
             comm.fence()
             conflicts = self._num_writes(e) - before
             self.weights[e] -= rate * g
-            if self._writes is not None:
-                self._writes[comm.rank, e] += 1
+            self._writes[comm.rank, e] += 1
             charge(2 * e.size, 4 * e.size * self.weights.itemsize)
         return float(loss), e.size, conflicts
 
     def _num_writes(self, e: Array) -> int:
         """How often ranks have written these keys; between this rank's read and write only others do."""
-        return 0 if self._writes is None else int(self._writes[:, e].sum())
+        return int(self._writes[:, e].sum())
 
     def _checked(self, e: Array) -> Array:
         """The keys, checked: of a key that came twice only one update would be written."""

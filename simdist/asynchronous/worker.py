@@ -35,10 +35,9 @@ class Worker:
         optimizer: made for these weights; plain SGD if None.
         compute_time: extra time of each step's gradient, in addition to its actual computation.
         observe: called with (step, weights) when the weights have changed.
-        done: the number of steps already made with these weights.
 
     Attributes:
-        done: the number of steps made so far.
+        done: the number of steps made with these weights so far; set it to resume from there.
         losses: one per gradient, as `gradient` returns them.
         times_s: when each gradient was ready, on the communicator's clock.
 
@@ -56,7 +55,6 @@ class Worker:
         optimizer: Optimizer | None = None,
         compute_time: ComputeTime | None = None,
         observe: Callable[[int, Array], None] | None = None,
-        done: int = 0,
     ) -> None:
         if weights.ndim != 1 or not weights.flags.c_contiguous:
             raise ArrayError(f"weights of shape {weights.shape} on rank {comm.rank}; needs one contiguous vector")
@@ -68,7 +66,7 @@ class Worker:
         self.observe = observe or (lambda step, weights: None)
         self.losses: list[float] = []
         self.times_s: list[float] = []
-        self.done = done
+        self.done = 0
         self._rate = learning_rate
 
     def find_gradient(self, step: int, weights: Array | None = None) -> Array:

@@ -12,37 +12,37 @@ from simdist.trace import Span, Trace
 __all__ = ["broadcast_json", "gather_json", "gather_trace"]
 
 
-def gather_trace(comm: Communicator, root: int = 0, first: int = 0) -> Trace | None:
-    """The record of all ranks so far, on root; None elsewhere. All ranks must call.
+def gather_trace(comm: Communicator, first: int = 0) -> Trace | None:
+    """The record of all ranks so far, on rank 0; None elsewhere. All ranks must call.
 
     It is sent as text: one line per rank, a JSON list of its spans.
 
     Args:
         first: how many of this rank's earliest spans to leave out.
     """
-    told = gather_json(comm, [list(span) for span in comm.recorder.spans()[first:]], root)
+    told = gather_json(comm, [list(span) for span in comm.recorder.spans()[first:]])
     if told is None:
         return None
     return Trace((Span(*row) for rows in told for row in rows), max(comm.ranks) + 1)
 
 
-def gather_json(comm: Communicator, value: Any, root: int = 0) -> list[Any] | None:
-    """Gather a value from each rank, by rank, on root; None elsewhere. All ranks must call.
+def gather_json(comm: Communicator, value: Any) -> list[Any] | None:
+    """Gather a value from each rank, by rank, on rank 0; None elsewhere. All ranks must call.
 
     Args:
         value: made of numbers, text, lists and tuples, which arrive as lists.
     """
     told = json.dumps(value, default=np.generic.item)  # a span's bytes may be a NumPy number
     text = np.frombuffer(told.encode() + b"\n", np.uint8)
-    full = gather(text, comm, root)
+    full = gather(text, comm)
     return None if full is None else [json.loads(line) for line in full.tobytes().splitlines()]
 
 
-def broadcast_json(comm: Communicator, value: Any, root: int = 0) -> Any:
-    """Broadcast root's value, of the kinds that `gather_json` takes. All ranks must call."""
+def broadcast_json(comm: Communicator, value: Any) -> Any:
+    """Broadcast rank 0's value, of the kinds that `gather_json` takes. All ranks must call."""
     text = np.frombuffer(json.dumps(value).encode(), np.uint8).copy()
-    length = int(comm.exchange(str(len(text)))[root])
-    if comm.rank != root:
+    length = int(comm.exchange(str(len(text)))[0])
+    if comm.rank:
         text = np.empty(length, np.uint8)
-    broadcast(text, comm, root)
+    broadcast(text, comm)
     return json.loads(text.tobytes())

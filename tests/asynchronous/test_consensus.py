@@ -52,5 +52,3 @@ def test_what_cannot_be_measured_is_refused_on_all(spmd):
     for times_s in (None, [0.0]):
         with pytest.raises(ArgumentError, match=r"ranks keep \[0, 1\] copies"):
             spmd(uneven, 2, times_s)
-    with pytest.raises(ArgumentError, match="every is 0"):
-        spmd(lambda comm: Snapshots(comm, every=0), 2)

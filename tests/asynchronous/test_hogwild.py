@@ -139,15 +139,6 @@ def test_an_observer_sees_the_weights_after_each_step(spmd):
         np.testing.assert_array_equal(weights, serial([Sparse(0)], step + 1, np.zeros(SIZE)))
 
 
-@pytest.mark.one_node
-def test_without_counting(spmd):
-    def program(comm):
-        hogwild = Hogwild(comm, np.zeros(SIZE), count_conflicts=False)
-        return hogwild.train(Sparse(comm.rank), 5, RATE).conflicts
-
-    assert spmd(program, 2) == [0, 0]
-
-
 def test_ranks_of_two_nodes_are_refused():
     with pytest.raises(ArgumentError, match="4 ranks on 2 nodes have no shared memory"):
         sd.run(lambda comm: Hogwild(comm, np.zeros(3)), 4, cluster=preset("this-machine").with_(devices_per_node=2))

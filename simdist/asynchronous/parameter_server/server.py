@@ -54,9 +54,6 @@ class Server:
             separately has weight 1/p, for p workers alive.
         staleness_aware: give such an update the weight 1/τ instead, where τ is its staleness, at least 1.
         deadline_s: a worker that owes a request and is silent for this long counts as dead; None for no limit.
-        checkpoint: called with the state every `checkpoint_every` steps. It must not keep the arrays after it
-            returns.
-        checkpoint_every: at least 1.
         until: after this many whole steps all workers are released, including those ahead.
         asked: whether this server has been asked to release them.
 
@@ -77,8 +74,6 @@ class Server:
         *,
         staleness_aware: bool = False,
         deadline_s: float | None = None,
-        checkpoint: Callable[[ServerState], None] | None = None,
-        checkpoint_every: int = 1,
         until: int | None = None,
         asked: Asked = lambda: False,
     ) -> None:
@@ -92,9 +87,6 @@ class Server:
         self.deadline_s = deadline_s
         self.clocks = Clocks(layout.num_workers)
         self.counts = Counts()
-        self._checkpoint = checkpoint
-        self._checkpoint_every = checkpoint_every
-        self._checkpointed = 0
         self._held: list[Push] = []
         self._waiting: dict[int, dict[int, slice]] = {}  # clock -> worker -> the keys it reads
         self._versions = [0] * layout.num_workers  # of the weights that each worker read last
@@ -183,17 +175,15 @@ class Server:
         while again:
             for pushes in self.consistency.due(self.clocks, self._held):
                 self._apply(pushes)
-            if self._asked() or (self._until is not None and self._num_whole_steps >= self._until):
+            if self._asked() or self._is_far_enough():
                 self.halt()
             again = self._answer_admitted()
         if self._newest_push is not None and self._held and self._held[-1] is self._newest_push:
             self._packet = room(self.shard.weights, self.layout.row_width)
         self._newest_push = None
-        if self._checkpoint is not None:
-            done = self._num_whole_steps
-            if done >= self._checkpointed + self._checkpoint_every:
-                self._checkpointed = done
-                self._checkpoint(self.state())
+
+    def _is_far_enough(self) -> bool:
+        return self._until is not None and self.consistency.num_whole_steps(self.clocks) >= self._until
 
     def _apply(self, pushes: list[Push]) -> None:
         """Make one step with these updates."""
@@ -293,8 +283,3 @@ class Server:
         """
         self.clocks.restore({name: number for name, number in state.numbers.items() if name != "steps"})
         self.shard.restore(state)
-        self._checkpointed = self._num_whole_steps
-
-    @property
-    def _num_whole_steps(self) -> int:
-        return self.consistency.num_whole_steps(self.clocks)

@@ -13,7 +13,7 @@ the same step; otherwise each stands before its own. A resumed run begins with t
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from simdist.arrays import Array
 from simdist.asynchronous.compute_time import ComputeTime, Constant
@@ -127,8 +127,6 @@ def train(
     server: ParameterServer | None = None,
     *,
     state: ServerState | None = None,
-    checkpoint: Callable[[ServerState], None] | None = None,
-    checkpoint_every: int = 1,
     until: int | None = None,
     asked: Asked = lambda: False,
 ) -> ServerReport | WorkerReport:
@@ -138,7 +136,7 @@ def train(
         weights: shape (n,), the initial values, equal on all ranks; a worker's end as it last read them.
         gradient, steps, learning_rate: of this worker's data; in total, with those before `state`; of a step of all.
         server, state: how to train; and for a server, the state to resume from. Workers get it from the servers.
-        checkpoint, checkpoint_every, until, asked: see `Server`; if any rank is asked, all workers are released.
+        until, asked: see `Server`; if any rank is asked, all workers are released.
 
     Cost of a step: each server with n_j keys receives and sends p · (40 bytes + n_j items), for p workers.
 
@@ -147,7 +145,6 @@ def train(
         RankFailed: a worker has died, and the rest cannot continue without it.
     """
     require_least("steps", steps, 0)
-    require_least("checkpoint_every", checkpoint_every, 1)
     setup = server or ParameterServer()
     layout = setup.layout(comm, len(weights))
     comm.agree(f"parameter server: {layout} of {weights.dtype}, {setup.consistency}, {steps} steps")
@@ -155,8 +152,7 @@ def train(
     if setup.consistency.num_spare(layout.num_workers):
         comm.survive()
     if layout.serves(comm):
-        options = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "until": until, "asked": asked}
-        return _serve(comm, layout, weights, learning_rate, setup, state, options)
+        return _serve(comm, layout, weights, learning_rate, setup, state, until, asked)
     return _WorkerRun(comm, layout, weights, gradient, steps, setup, asked).run()
 
 
@@ -167,7 +163,8 @@ def _serve(
     rate: Rate,
     setup: ParameterServer,
     state: ServerState | None,
-    options: dict[str, Any],
+    until: int | None,
+    asked: Asked,
 ) -> ServerReport:
     """The part of a server."""
     keys = layout.keys(comm.rank)
@@ -181,7 +178,8 @@ def _serve(
         rate if callable(rate) else lambda step: rate,
         staleness_aware=setup.staleness_aware,
         deadline_s=setup.deadline_s,
-        **options,
+        until=until,
+        asked=asked,
     )
     if state is not None:
         server.restore(state)

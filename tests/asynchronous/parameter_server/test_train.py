@@ -247,35 +247,6 @@ def test_a_run_goes_on_from_its_servers_states(consistency, rule):
     assert later[2].losses == whole[2].losses[8:]
 
 
-@pytest.mark.parametrize("consistency", [Synchronous(), Synchronous(1), BoundedStaleness(2), asynchronous()], ids=repr)
-def test_from_a_checkpoint_on_the_way_every_update_counts_once(consistency):
-    kept = {}
-
-    def first(comm):
-        def keep(state):
-            kept[comm.rank] = type(state)(
-                state.keys, {name: x.copy() for name, x in state.vectors.items()}, dict(state.numbers)
-            )
-
-        return worked(comm, how, 9, checkpoint=keep, checkpoint_every=4)
-
-    def second(comm):
-        return worked(comm, how, 20, state=kept.get(comm.rank))
-
-    how = ParameterServer(1, consistency, compute_time=Exponential(1.0))
-    sd.run(first, 4)
-    numbers = kept[0].numbers
-    assert numbers["steps"] >= 4
-    server = sd.run(second, 4).results[0]
-    last = {f"worker {worker}": clock + 1 for worker, clock in server.counts.applied}
-    assert server.state.numbers == server.state.numbers | last
-    if consistency.announces:  # of each step two of three
-        assert Counter(clock for _, clock in server.counts.applied) == dict.fromkeys(range(numbers["clock"], 20), 2)
-    else:
-        again = [(worker, clock) for worker in range(3) for clock in range(numbers[f"worker {worker}"], 20)]
-        assert sorted(server.counts.applied) == again
-
-
 @pytest.mark.parametrize("consistency", [Synchronous(), asynchronous()], ids=repr)
 def test_a_learning_rate_is_that_of_the_step_that_its_update_is_of(consistency):
     asked, how = [], ParameterServer(1, consistency)
@@ -290,17 +261,6 @@ def test_a_learning_rate_is_that_of_the_step_that_its_update_is_of(consistency):
     state = sd.run(program, 4, args=(4,)).results[0].state
     sd.run(lambda comm: program(comm, 6, state if comm.rank == 0 else None), 4)
     assert Counter(asked) == dict.fromkeys(range(6), 1 if consistency.whole_steps else 3)
-
-
-def test_checkpoints_are_so_many_steps_apart():
-    how, seen = ParameterServer(1, Synchronous()), []
-
-    def program(comm, steps, state):
-        return worked(comm, how, steps, state=state, checkpoint=seen.append, checkpoint_every=4)
-
-    state = sd.run(program, 3, args=(10, None)).results[0].state
-    sd.run(lambda comm: program(comm, 20, state if comm.rank == 0 else None), 3)
-    assert [kept.numbers["clock"] for kept in seen] == [4, 8, 10 + 4, 10 + 8]
 
 
 # -- workers that die ----------------------------------------------------------------------------------
@@ -386,11 +346,6 @@ def test_a_worker_taken_for_dead_is_dismissed():
 def test_what_cannot_be(how, steps, fault):
     with pytest.raises(ArgumentError, match=fault):
         sd.run(worked, 3, args=(how, steps))
-
-
-def test_checkpoints_less_than_a_step_apart():
-    with pytest.raises(ArgumentError, match="checkpoint_every is 0; needs at least 1"):
-        sd.run(lambda comm: train(comm, np.zeros(KEYS), gradient_of(0, 1), 1, RATE, checkpoint_every=0), 2)
 
 
 def test_ranks_that_disagree(spmd):
