@@ -250,7 +250,7 @@ def _schedule_of(
 
 
 def _print_figures(
-    run: pipeline.Simulation, report: pipeline.Report, args: argparse.Namespace, memory: pipeline.Memory
+    run: pipeline.Simulation, report: pipeline.ScheduleCosts, args: argparse.Namespace, memory: pipeline.Memory
 ) -> None:
     """A schedule's bubble and memory, as simulated, beside its paper's formula or the bounds of its search."""
     schedule, beside = run.schedule, "formula"

@@ -4,7 +4,7 @@ import argparse
 
 from simdist.cli.modelled import add_where, bench_of, command, given_of
 from simdist.cli.settings import add_options
-from simdist.planning import details, headline, planned, room, table
+from simdist.planning import details, fit_text, headline, planned, table
 from simdist.planning import execute as carried_out
 from simdist.planning.job import check_known
 from simdist.training import Config
@@ -32,6 +32,8 @@ def execute(args: argparse.Namespace) -> int:
     config = Config(**given | {"device": "phantom"})
     plan = planned(config, bench)
     print(headline(config, bench), "", *table([plan], bench), "", sep="\n")
-    print(*details(plan, bench, carried_out(config, bench) if args.execute else None), room(plan, bench), "", sep="\n")
+    print(
+        *details(plan, bench, carried_out(config, bench) if args.execute else None), fit_text(plan, bench), "", sep="\n"
+    )
     print(command(args, given, config))
     return 0

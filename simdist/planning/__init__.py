@@ -5,7 +5,7 @@ from simdist.planning.job import Job
 from simdist.planning.search import Plan, Plans, planned, search
 from simdist.planning.space import SCHEDULES, ways
 from simdist.planning.step import Step, computing_s
-from simdist.planning.told import details, headline, mesh, overview, room, table, zero
+from simdist.planning.text import details, fit_text, headline, mesh_text, overview, table, zero_text
 from simdist.planning.workbench import Workbench
 
 __all__ = [
@@ -19,13 +19,13 @@ __all__ = [
     "computing_s",
     "details",
     "execute",
+    "fit_text",
     "headline",
-    "mesh",
+    "mesh_text",
     "overview",
     "planned",
-    "room",
     "search",
     "table",
     "ways",
-    "zero",
+    "zero_text",
 ]

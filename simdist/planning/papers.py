@@ -12,10 +12,10 @@ from simdist.planning.job import Job, Part
 from simdist.planning.step import Step, stage_times
 from simdist.training.models import shape
 
-__all__ = ["Said", "papers"]
+__all__ = ["PaperCosts", "papers"]
 
 
-class Said(NamedTuple):
+class PaperCosts(NamedTuple):
     """Seconds of a step, and bytes of the rank with the highest peak; None where the papers have no formula.
 
     Attributes:
@@ -36,7 +36,7 @@ class Said(NamedTuple):
     memory: dict[str, float]
 
 
-def papers(job: Job, step: Step, rank: int) -> Said:
+def papers(job: Job, step: Step, rank: int) -> PaperCosts:
     """All formulas that apply to this job.
 
     Args:
@@ -54,7 +54,7 @@ def papers(job: Job, step: Step, rank: int) -> Said:
     if plain and job.sizes["sp"] == 1:
         sharing_s = _sharing_s(job)
     sending_s = _sending_s(job, job.parts[rank])
-    return Said(computing_s, sharing_s, _bubble_s(job, step), sending_s, _memory(job, rank))
+    return PaperCosts(computing_s, sharing_s, _bubble_s(job, step), sending_s, _memory(job, rank))
 
 
 def _sending_s(job: Job, part: Part) -> float:

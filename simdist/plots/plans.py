@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 
 from simdist.arrays import CATEGORIES
 from simdist.errors import ArgumentError
-from simdist.planning import Job, Plan, Workbench, computing_s, mesh, zero
+from simdist.planning import Job, Plan, Workbench, computing_s, mesh_text, zero_text
 from simdist.plots import style
 from simdist.plots.memory import COLOURS
 
@@ -78,8 +78,8 @@ def _bar(ax: Axes, y: int, lengths: Mapping[str, float]) -> None:
 
 
 def _name(plan: Plan) -> str:
-    schedule, sharing = plan.config.schedule, [f"ZeRO {zero(plan.config)}"] if plan.config.zero else []
-    return ", ".join([mesh(plan), *sharing, *([schedule] if schedule else [])])
+    schedule, sharing = plan.config.schedule, [f"ZeRO {zero_text(plan.config)}"] if plan.config.zero else []
+    return ", ".join([mesh_text(plan), *sharing, *([schedule] if schedule else [])])
 
 
 def _finding(plans: Sequence[Plan]) -> str:

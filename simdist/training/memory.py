@@ -11,7 +11,7 @@ from simdist.nn.memory import Cut
 from simdist.parallel import Centralized, Learner, MapReduce, ZeRO
 from simdist.parallel.memory import Prediction, optimizer_state, replicated_memory
 from simdist.parallel.pipeline import Pipeline
-from simdist.parallel.sequence import ring_attention_room
+from simdist.parallel.sequence import ring_attention_bytes
 from simdist.parallel.zero.formulas import kept as kept_bytes
 from simdist.training.models import shape
 from simdist.training.traffic import Call, scratch_bytes
@@ -59,7 +59,7 @@ def predictions(
         itemsize, ring_bytes = method.item_bytes, 0
         if size is not None and cut.ring:
             block_bytes = sequences * size.context * size.key_value_width // cut.inside * itemsize
-            ring_bytes = ring_attention_room(sp, block_bytes, itemsize)
+            ring_bytes = ring_attention_bytes(sp, block_bytes, itemsize)
         passing = scratch_bytes(cluster or comm.cluster, _before(method), step, itemsize, ring_bytes)
         _add(found, "communication", passing)
     return found

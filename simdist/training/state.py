@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from simdist.comm import Communicator
 from simdist.errors import CheckpointMismatch, CorruptCheckpoint
+from simdist.nn import Parameters
 from simdist.parallel import Learner
 from simdist.parallel.holding import Shard
 from simdist.parallel.pipeline.schedules import FILES
@@ -18,7 +19,7 @@ from simdist.parallel.pipeline.text import to_text
 from simdist.training.checkpoint import ShardedTensor, flat_shard, load, save
 from simdist.training.config import Config
 
-__all__ = ["State", "changes", "number", "plain", "restore_state", "save_state", "told"]
+__all__ = ["State", "changes", "number", "plain", "restore_state", "save_state", "saved_config", "tensors"]
 
 _HARMLESS = ("checkpoint_every", "keep_checkpoints", "interval", "trace_steps", "sample_bytes", "temperature")
 
@@ -60,7 +61,7 @@ def number(told: Any) -> Any:
 def save_state(root: Path, comm: Communicator, step: int, method: Learner, state: State, keep: int | None) -> None:
     """Write a checkpoint after this many steps; all ranks must call. The arguments and errors are those of `save`."""
     extra = {"run": plain(state._asdict()), "method": method.numbers()}
-    save(root, comm, step, _tensors(method, method.vectors()), extra, keep=keep)
+    save(root, comm, step, tensors(method.model.parameters, method.vectors()), extra, keep=keep)
 
 
 def restore_state(root: Path, comm: Communicator, method: Learner, step: int | None = None) -> tuple[int, State]:
@@ -73,15 +74,15 @@ def restore_state(root: Path, comm: Communicator, method: Learner, step: int | N
         CheckpointError: on all ranks, as of `load`.
         CorruptCheckpoint: also where it is not that of a training run.
     """
-    vectors = method.vectors()
+    parameters, vectors = method.model.parameters, method.vectors()
     try:
-        done, extra = load(root, comm, _tensors(method, vectors), step)
+        done, extra = load(root, comm, tensors(parameters, vectors), step)
     except CheckpointMismatch:
         # Another method may have put nothing off, so its checkpoint has no such vectors.
         lasting = {name: shards for name, shards in vectors.items() if not name.startswith("compression.")}
         if len(lasting) == len(vectors):
             raise
-        done, extra = load(root, comm, _tensors(method, lasting), step)
+        done, extra = load(root, comm, tensors(parameters, lasting), step)
     try:
         state, numbers = State.of(extra["run"]), extra["method"]
         method.restore(vectors, numbers)
@@ -92,7 +93,7 @@ def restore_state(root: Path, comm: Communicator, method: Learner, step: int | N
     return done, state
 
 
-def told(config: Config) -> dict[str, Any]:
+def saved_config(config: Config) -> dict[str, Any]:
     """The config as a checkpoint keeps it: without the names of files, as equal files may have other names."""
     known = asdict(config) | {"data": ""}
     if (config.schedule or "").endswith(FILES):
@@ -103,19 +104,18 @@ def told(config: Config) -> dict[str, Any]:
 
 def changes(config: Config, text: str, state: State) -> list[str]:
     """The settings in which a resumed run differs from the original one, in words."""
-    now = told(config) | {"data": text}
+    now = saved_config(config) | {"data": text}
     then = state.config | {"data": state.text}
     names = [name for name in now if name not in _HARMLESS and now[name] != then.get(name)]
     return [name if name == "data" else f"{name} {now[name]}, was {then.get(name)}" for name in names]
 
 
-def _tensors(method: Learner, vectors: Mapping[str, list[Shard]]) -> dict[str, ShardedTensor]:
-    """What this rank holds, by parameter; views of the vectors."""
-    parameters = method.model.parameters
-    tensors: dict[str, ShardedTensor] = {}
+def tensors(parameters: Parameters, vectors: Mapping[str, list[Shard]]) -> dict[str, ShardedTensor]:
+    """Shards of vectors, by the prefix of their names, as tensors by parameter; views of the vectors."""
+    found: dict[str, ShardedTensor] = {}
     for prefix, shards in vectors.items():
         for start, data in shards:
             for name, tensor in flat_shard(data, parameters, start, prefix).items():
-                before = tensors[name].pieces if name in tensors else ()
-                tensors[name] = ShardedTensor(tensor.shape, tensor.dtype, (*before, *tensor.pieces))
-    return tensors
+                before = found[name].pieces if name in found else ()
+                found[name] = ShardedTensor(tensor.shape, tensor.dtype, (*before, *tensor.pieces))
+    return found

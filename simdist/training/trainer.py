@@ -24,7 +24,7 @@ from simdist.training.interrupts import Interrupts
 from simdist.training.judge import Judge
 from simdist.training.layout import Layout
 from simdist.training.record import gather_trace
-from simdist.training.state import State, changes, restore_state, save_state, told
+from simdist.training.state import State, changes, restore_state, save_state, saved_config
 from simdist.training.text import Text
 
 __all__ = ["Line", "Trainer"]
@@ -104,7 +104,7 @@ class Trainer:
         keep_freed_memory()
         self.device = use_device(comm, config.device, config.device_path or "auto")
         self.text = Text.of_all(comm, config, text)
-        self._told = told(config)  # now, while the files that it names exist
+        self._saved_config = saved_config(config)  # now, while the files that it names exist
         layout = Layout(comm, config)
         self.data = layout.data
         model = layout.model()
@@ -172,7 +172,7 @@ class Trainer:
         seconds = float(self.comm.exchange(repr(self._seconds_so_far))[0])  # of rank 0, which writes the log
         auxiliary_loss = self._all_auxiliary_loss()
         self._restore_auxiliary_loss(auxiliary_loss)
-        state = State(self._told, self.text.digest, loss, self._targets, seconds, auxiliary_loss)
+        state = State(self._saved_config, self.text.digest, loss, self._targets, seconds, auxiliary_loss)
         keep = self.config.keep_checkpoints or None
         save_state(self.checkpoints, self.comm, self.done, self.method, state, keep)
 

@@ -27,7 +27,7 @@ __all__ = [
     "REQUEST",
     "WEIGHTS",
     "Message",
-    "room",
+    "buffer_for",
 ]
 
 PULL, PUSH, PUSH_PULL, LEAVE, HALT = 1, 2, 3, 4, 8
@@ -79,6 +79,6 @@ class Message(NamedTuple):
         return cls(kind, clock, slice(start, stop), packet[first:].view(dtype), rows)
 
 
-def room(like: Array, row_width: int = 1) -> Array:
+def buffer_for(like: Array, row_width: int = 1) -> Array:
     """A buffer for the longest message about these keys."""
     return np.empty(HEADER_BYTES + 8 * (len(like) // row_width) + like.nbytes, np.uint8)

@@ -20,7 +20,7 @@ from simdist.asynchronous.parameter_server.message import (
     REQUEST,
     WEIGHTS,
     Message,
-    room,
+    buffer_for,
 )
 from simdist.asynchronous.parameter_server.outbox import Outbox
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
@@ -96,7 +96,7 @@ class Server:
         self._asked = asked
         self._release_clock: float = inf  # the clock from which on workers are released
         self._newest_push: Push | None = None  # a view of the packet
-        self._packet = room(shard.weights, layout.row_width)
+        self._packet = buffer_for(shard.weights, layout.row_width)
 
     def serve(self) -> None:
         """Answer until no worker is left."""
@@ -179,7 +179,7 @@ class Server:
                 self.halt()
             again = self._answer_admitted()
         if self._newest_push is not None and self._held and self._held[-1] is self._newest_push:
-            self._packet = room(self.shard.weights, self.layout.row_width)
+            self._packet = buffer_for(self.shard.weights, self.layout.row_width)
         self._newest_push = None
 
     def _is_far_enough(self) -> bool:

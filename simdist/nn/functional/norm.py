@@ -5,7 +5,6 @@ import numpy as np
 from simdist.arrays import Array, charge
 from simdist.arrays.blocks import blocks
 from simdist.arrays.fused import fused
-from simdist.arrays.matmul import vecdot
 from simdist.arrays.working import room, settle, widened, working_dtype
 from simdist.nn.functional.matrix import as_rows, column_sums
 
@@ -105,7 +104,7 @@ def rms_norm(x: Array, gain: Array) -> tuple[Array, Array, Array]:
     r = np.empty_like(x, shape=(len(x_rows), 1), dtype=working_dtype(x.dtype))
     for part in _blocks(x_rows):
         xs, zs, ys, rs = widened(x_rows[part]), room(z[part]), room(y[part]), r[part]
-        rs[:, 0] = vecdot(xs, xs)
+        rs[:, 0] = np.vecdot(xs, xs)
         rs *= 1 / x.shape[-1]
         rs += _EPSILON
         np.sqrt(rs, out=rs)
@@ -126,7 +125,7 @@ def rms_norm_backward_input(z: Array, r: Array, gain: Array, dy: Array) -> Array
     for part in _blocks(dx):
         zs, g = widened(z_rows[part]), room(dx[part])
         np.multiply(dy_rows[part], gain, out=g)
-        along = vecdot(g, zs)
+        along = np.vecdot(g, zs)
         along *= 1 / z.shape[-1]
         g -= zs * along[:, None]
         g *= r[part]

@@ -29,7 +29,7 @@ from simdist.parallel.pipeline.split import split
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
 from simdist.parallel.pipeline.text import load, parse, to_text
 from simdist.parallel.pipeline.times import Times
-from simdist.parallel.pipeline.validate import Report, validate
+from simdist.parallel.pipeline.validate import ScheduleCosts, validate
 from simdist.parallel.pipeline.versions import StageVersions, versions
 from simdist.parallel.pipeline.weights import Weights
 
@@ -50,8 +50,8 @@ __all__ = [
     "PipeDream",
     "Pipeline",
     "PipelineRow",
-    "Report",
     "Schedule",
+    "ScheduleCosts",
     "Simulation",
     "Stage",
     "StageVersions",

@@ -20,7 +20,7 @@ from simdist.parallel.pipeline.action import (
 )
 from simdist.parallel.pipeline.schedule import Schedule
 
-__all__ = ["Level", "Memory", "levels"]
+__all__ = ["Level", "Memory", "levels", "peak"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +66,8 @@ def levels(schedule: Schedule, rank: int, memory: Memory) -> Iterator[Level]:
         during = kept + sum(max(0.0, c) for c in changes)  # in a pair, the forward adds before the backward frees
         kept += sum(changes)
         yield Level(during, kept)
+
+
+def peak(schedule: Schedule, rank: int, memory: Memory) -> float:
+    """The most that a rank keeps at once."""
+    return max((level.during for level in levels(schedule, rank, memory)), default=0.0)

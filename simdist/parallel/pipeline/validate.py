@@ -7,18 +7,18 @@ from typing import NoReturn
 from simdist.errors import ScheduleError
 from simdist.parallel.pipeline.action import Part
 from simdist.parallel.pipeline.dataflow import steps
-from simdist.parallel.pipeline.memory import Memory, levels
+from simdist.parallel.pipeline.memory import Memory, peak
 from simdist.parallel.pipeline.play import Course, play
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.text import grid
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.pipeline.versions import versions
 
-__all__ = ["Report", "refuse_deadlock", "validate"]
+__all__ = ["ScheduleCosts", "refuse_deadlock", "validate"]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ScheduleCosts:
     """The costs of a valid schedule.
 
     Attributes:
@@ -36,12 +36,12 @@ class Report:
     blocking: bool
 
 
-def validate(schedule: Schedule, memory: Memory | None = None, *, sends: str = "buffered") -> Report:
+def validate(schedule: Schedule, memory: Memory | None = None, *, sends: str = "buffered") -> ScheduleCosts:
     """Check that a schedule can be executed: every micro-batch goes forward and backward once through every stage, on
     one rank and in order; weight versions exist when they are needed; and there is no deadlock.
 
     Args:
-        memory: of a micro-batch, for Report.memory.
+        memory: of a micro-batch, for ScheduleCosts.memory.
         sends: the kind of sends it must work with: "buffered", or "blocking", where a send waits for its receive.
 
     Raises:
@@ -56,18 +56,14 @@ def validate(schedule: Schedule, memory: Memory | None = None, *, sends: str = "
     if courses[sends].waiting:
         refuse_deadlock(schedule, courses[sends], sends)
     ranks, counted = range(schedule.num_ranks), Memory()
-    in_flight = tuple(_peak(schedule, rank, counted) for rank in ranks)
-    return Report(
+    in_flight = tuple(peak(schedule, rank, counted) for rank in ranks)
+    return ScheduleCosts(
         in_flight=in_flight,
-        memory=in_flight if memory in (None, counted) else tuple(_peak(schedule, rank, memory) for rank in ranks),
+        memory=in_flight if memory in (None, counted) else tuple(peak(schedule, rank, memory) for rank in ranks),
         weight_versions=tuple(tuple(stage.most for stage in chunks) for chunks in versions(schedule)),
         messages=tuple(sum(len(step.sends) for step in row) for row in rows),
         blocking=not courses["blocking"].waiting,
     )
-
-
-def _peak(schedule: Schedule, rank: int, memory: Memory) -> float:
-    return max((level.during for level in levels(schedule, rank, memory)), default=0.0)
 
 
 Where = dict[tuple[str, int, int], tuple[int, int]]

@@ -4,8 +4,8 @@ from simdist.parallel.sequence.ring import (
     RINGS,
     RingAttention,
     ring_attention_block,
+    ring_attention_bytes,
     ring_attention_cost,
-    ring_attention_room,
 )
 from simdist.parallel.sequence.split import Even, Split, Zigzag, causal_pairs
 from simdist.parallel.sequence.ulysses import UlyssesAttention, ulysses_elements
@@ -19,7 +19,7 @@ __all__ = [
     "Zigzag",
     "causal_pairs",
     "ring_attention_block",
+    "ring_attention_bytes",
     "ring_attention_cost",
-    "ring_attention_room",
     "ulysses_elements",
 ]

@@ -32,7 +32,7 @@ from simdist.nn.layers.activation import dropped_share
 from simdist.parallel.sequence.rotation import rotation, summed_rotation
 from simdist.parallel.sequence.split import Split
 
-__all__ = ["RINGS", "RingAttention", "ring_attention_block", "ring_attention_cost", "ring_attention_room"]
+__all__ = ["RINGS", "RingAttention", "ring_attention_block", "ring_attention_bytes", "ring_attention_cost"]
 
 RINGS = ("ring attention", "ring attention backward")
 """The names of the spans around the two passes; their bytes are those of this rank's keys and values."""
@@ -206,7 +206,7 @@ def ring_attention_cost(ranks: int, num_bytes: int, itemsize: int, *, backward: 
     return Cost(ranks if last else 0, 2 * last, last * (num_bytes + sum_bytes), last * sum_bytes)
 
 
-def ring_attention_room(ranks: int, num_bytes: int, itemsize: int) -> int:
+def ring_attention_bytes(ranks: int, num_bytes: int, itemsize: int) -> int:
     """The most bytes of blocks that a rank holds at once, in backward: two blocks of keys and values; and of
     derivatives its own block, one arriving, one in work and one leaving. Arguments as of `ring_attention_cost`.
 

@@ -25,9 +25,9 @@ from simdist.errors import ArgumentError, CorruptCheckpoint
 from simdist.nn import Parameters
 from simdist.parallel.holding import Shard
 from simdist.training.asynchronous.methods import AVERAGING, GOSSIP
-from simdist.training.checkpoint import ShardedTensor, flat_shard, load, read_manifest, save
+from simdist.training.checkpoint import ShardedTensor, load, read_manifest, save
 from simdist.training.checkpoint.together import by_one
-from simdist.training.state import State, number, plain
+from simdist.training.state import State, number, plain, tensors
 
 __all__ = ["Cut", "Kind", "load_cut", "own_prefix", "read_kind", "save_cut"]
 
@@ -178,9 +178,5 @@ def own_prefix(kind: Kind, comm: Communicator, apart: bool, keeps: bool) -> str:
 
 
 def _tensors(parameters: Parameters, vectors: Mapping[str, Shard]) -> dict[str, ShardedTensor]:
-    """By parameter; views of the vectors."""
-    return {
-        name: tensor
-        for prefix, (start, data) in vectors.items()
-        for name, tensor in flat_shard(data, parameters, start, prefix).items()
-    }
+    """See `tensors`: of one shard each."""
+    return tensors(parameters, {prefix: [shard] for prefix, shard in vectors.items()})

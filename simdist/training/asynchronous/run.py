@@ -24,7 +24,7 @@ from simdist.training.config import Config
 from simdist.training.interrupts import Interrupts
 from simdist.training.models import build
 from simdist.training.record import broadcast_json, gather_json, gather_trace
-from simdist.training.state import State, changes, told
+from simdist.training.state import State, changes, saved_config
 from simdist.training.text import Text
 from simdist.training.trainer import Line
 
@@ -190,7 +190,7 @@ class AsynchronousRun:
             return
         tallies, logged_s = broadcast_json(self.comm, [self._log.tallies(), self._log.logged_s])
         cut = Cut(
-            State(told(self.config), self.text.digest, seconds=self._seconds),
+            State(saved_config(self.config), self.text.digest, seconds=self._seconds),
             self._role.done,
             self._role.numbers(),
             self._verdicts.unlined,

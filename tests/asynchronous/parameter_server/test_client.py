@@ -15,7 +15,7 @@ from simdist.asynchronous.parameter_server.message import (
     REQUEST,
     WEIGHTS,
     Message,
-    room,
+    buffer_for,
 )
 from simdist.errors import ArgumentError, ArrayError
 
@@ -135,7 +135,7 @@ def test_of_weights_from_several_servers_the_earliest_clock_counts():
     def program(comm):
         layout = Layout(3, 2, 4)
         if layout.serves(comm):
-            packet = room(np.empty(2))
+            packet = buffer_for(np.empty(2))
             comm.recv(packet, 2, REQUEST)
             comm.send(Message(WEIGHTS, (5, 3)[comm.rank], layout.keys(comm.rank), np.ones(2)).packed(), 2, ANSWER)
             return None

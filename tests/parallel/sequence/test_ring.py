@@ -20,8 +20,8 @@ from simdist.parallel.sequence import (
     RingAttention,
     Zigzag,
     ring_attention_block,
+    ring_attention_bytes,
     ring_attention_cost,
-    ring_attention_room,
 )
 
 virtual = VirtualRanks()
@@ -210,9 +210,9 @@ def test_at_most_two_blocks_of_keys_are_held(p, dtype):
     block = 2 * 1024 * 128 * itemsize
     for forward, backward, left in virtual(program, p):
         assert forward == min(p, 2) * block
-        assert backward == ring_attention_room(p, block, itemsize)
+        assert backward == ring_attention_bytes(p, block, itemsize)
         assert left == 0
-    assert ring_attention_room(6, block, 4) == 6 * block
+    assert ring_attention_bytes(6, block, 4) == 6 * block
 
 
 @splits

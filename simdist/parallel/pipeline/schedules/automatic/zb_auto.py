@@ -19,7 +19,7 @@ from math import ceil, inf
 
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action
-from simdist.parallel.pipeline.memory import Memory, levels
+from simdist.parallel.pipeline.memory import Memory, peak
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.schedules.automatic import bound
 from simdist.parallel.pipeline.schedules.automatic.problem import Problem, problem
@@ -64,7 +64,8 @@ def zb_auto(
     best: Sequence[Sequence[Action]] = ()
     cost = inf
     for by_hand in (zb_h1(stages, micro_batches), zb_h2(stages, micro_batches)):
-        if given.fits(_peak(by_hand, memory)) and _cost(by_hand, times) < cost:
+        most = max(peak(by_hand, rank, memory) for rank in range(stages))
+        if given.fits(most) and _cost(by_hand, times) < cost:
             best, cost = by_hand.rows, _cost(by_hand, times)
     for limit in _limits(given):
         lower = replace(given, limit=limit)
@@ -130,10 +131,6 @@ def _actions(row: str) -> list[Action]:
         actions.append(LETTERS["I" if letter == "B" else letter](done[letter]))
         done[letter] += 1
     return actions
-
-
-def _peak(schedule: Schedule, memory: Memory) -> float:
-    return max(level.during for rank in range(schedule.num_ranks) for level in levels(schedule, rank, memory))
 
 
 def _cost(schedule: Schedule, times: Times) -> float:

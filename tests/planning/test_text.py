@@ -11,7 +11,7 @@ from simdist.planning import Execution, Plan, Plans, Workbench, planned
 from simdist.planning.job import Job
 from simdist.planning.papers import papers
 from simdist.planning.step import Step, computing_s, sending_s
-from simdist.planning.told import _bytes, _time, details, headline, mesh, overview, room, table
+from simdist.planning.text import _bytes, _time, details, fit_text, headline, mesh_text, overview, table
 from simdist.training import Config
 from simdist.training.models import shape
 
@@ -94,8 +94,8 @@ def test_an_overview_has_the_best_and_the_smallest(best, top, too_large, found):
 
 
 def test_a_mesh_has_its_own_axes_alone():
-    assert mesh(plan(dp=2, pp=4)) == "dp 2 x pp 4"
-    assert mesh(plan()) == "one rank"
+    assert mesh_text(plan(dp=2, pp=4)) == "dp 2 x pp 4"
+    assert mesh_text(plan()) == "one rank"
 
 
 def test_a_headline_has_the_speed_in_its_precision():
@@ -140,7 +140,7 @@ def test_details_are_those_of_the_fullest_rank():
 )
 def test_whether_a_plan_fits(held, words):
     bench = SimpleNamespace(cluster=SimpleNamespace(device=SimpleNamespace(memory_bytes=100e9)))
-    assert room(SimpleNamespace(num_bytes=held), bench).startswith(words)
+    assert fit_text(SimpleNamespace(num_bytes=held), bench).startswith(words)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Told: plans as text."""
+"""Text: plans in words and tables."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,7 +14,7 @@ from simdist.training.config import Config
 from simdist.training.models import build, shape
 from simdist.words import counted
 
-__all__ = ["details", "headline", "mesh", "overview", "room", "table", "zero"]
+__all__ = ["details", "fit_text", "headline", "mesh_text", "overview", "table", "zero_text"]
 
 _LEGEND_OF_SP = "sp 4u: Ulysses; sp 4: ring attention."
 _LEGEND = (
@@ -57,7 +57,7 @@ def overview(plans: Plans, bench: Workbench, top: int) -> list[str]:
         lines.append("none")
     if plans.too_large:
         least, count = plans.too_large[0], len(plans.too_large)
-        needs = f"{mesh(least)} needs least, {_bytes(least.num_bytes)} a rank"
+        needs = f"{mesh_text(least)} needs least, {_bytes(least.num_bytes)} a rank"
         lines.append(f"too large for {counted(count, 'mesh')}, of which {needs}")
     return lines
 
@@ -71,20 +71,20 @@ def table(plans: Sequence[Plan], bench: Workbench, below: Sequence[str] = ()) ->
     return [*_aligned([_head(axes), *(_line(plan, bench, axes) for plan in plans)]), *below, *legend]
 
 
-def room(plan: Plan, bench: Workbench) -> str:
+def fit_text(plan: Plan, bench: Workbench) -> str:
     """Whether the plan fits in memory."""
     has = bench.cluster.device.memory_bytes
     fits = "it fits" if plan.num_bytes <= has else "it does not fit"
     return f"{fits}: the fullest rank holds {_bytes(plan.num_bytes)}, and a device has {_bytes(has)}"
 
 
-def mesh(plan: Plan) -> str:
+def mesh_text(plan: Plan) -> str:
     """The axes of a plan's mesh with more than one rank."""
     sizes = {axis: plan.sizes[axis] for axis in ("dp", "tp", "pp", "sp", "ep")}
     return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "one rank"
 
 
-def zero(config: Config) -> str:
+def zero_text(config: Config) -> str:
     """The ZeRO stage, and the number of ranks that shard one model, if given."""
     return f"{config.zero or 0}{f'/{config.shards}' if config.shards else ''}"
 
@@ -102,7 +102,7 @@ def _line(plan: Plan, bench: Workbench, axes: Sequence[str]) -> list[str]:
     marks = {"tp": "s" if config.sequence_parallel else "", "sp": "u" if config.ulysses else ""}
     return [
         *(f"{sizes[axis]}{marks.get(axis, '')}" for axis in axes),
-        zero(config),
+        zero_text(config),
         f"{config.schedule or '-'}{f' of {config.chunks}' if config.chunks else ''}",
         f"{config.micro_batches} of {windows}",
         config.recompute or "-",
