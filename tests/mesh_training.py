@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+from halves import backward_input, backward_weight
 
 import simdist as sd
 from simdist.arrays import on_host, partition
@@ -128,9 +129,9 @@ def gradients(model, batch, halves=False, spread=None):
     model.parameters.initialize(1)
     total, context = model.forward(*batch)
     if halves:
-        pending = model.backward_input(context, 0.5)
+        pending = backward_input(model, context, 0.5)
         assert not model.parameters.gradient.any()
-        model.backward_weight(context, pending)
+        backward_weight(model, context, pending)
     else:
         model.backward(context, 0.5)
     if spread:
