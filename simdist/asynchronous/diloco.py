@@ -67,7 +67,7 @@ def diloco(
                 outer.step(theta, delta, outer_rate)
                 np.copyto(x, theta)
                 charge(0, 2 * x.nbytes)
-        worker.observe(t, x)
+        worker.observe(step, x)
         if any_asked(asked, comm):
             break
 

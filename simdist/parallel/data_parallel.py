@@ -8,7 +8,7 @@ from simdist.parallel.buckets import Buckets
 from simdist.parallel.holding import Holding
 from simdist.parallel.method import GRADIENTS, Method
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Memory, Replica
+from simdist.parallel.replica import Allocate, Replica
 from simdist.parallel.spread import Spread
 from simdist.parallel.update import Update
 
@@ -42,7 +42,7 @@ class DataParallel(Method):
         algorithm: str = "auto",
         bucket_bytes: int | None = None,
         spread: Spread | None = None,
-        memory: Memory | None = None,
+        memory: Allocate | None = None,
     ) -> None:
         super().__init__(model, comm, recipe, spread)
         self.algorithm = algorithm

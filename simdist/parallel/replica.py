@@ -8,10 +8,10 @@ from simdist.collectives import broadcast
 from simdist.comm import Communicator
 from simdist.nn import Model, Noise, Observer
 
-__all__ = ["Memory", "Replica"]
+__all__ = ["Allocate", "Replica"]
 
-Memory: TypeAlias = Callable[[int, Any], Array]
-"""memory(items, dtype) -> a new array: `comm.empty`, or `phantom` for a model too big to hold."""
+Allocate: TypeAlias = Callable[[int, Any], Array]
+"""allocate(items, dtype) -> a new array: `comm.empty`, or `phantom` for a model too big to hold."""
 
 
 class Replica:
@@ -25,7 +25,7 @@ class Replica:
         memory: makes the vectors; `comm.empty` if not given.
     """
 
-    def __init__(self, model: Model, comm: Communicator, dtype: Any, seed: int, memory: Memory | None = None) -> None:
+    def __init__(self, model: Model, comm: Communicator, dtype: Any, seed: int, memory: Allocate | None = None) -> None:
         self.model = model
         self.comm = comm
         parameters, memory = model.parameters, memory or comm.empty

@@ -9,10 +9,10 @@ from simdist.parallel.zero.slots import Slots
 from simdist.planning.group import Group, members
 from simdist.planning.job import Job, Part
 
-__all__ = ["Memory", "memory"]
+__all__ = ["RankMemory", "memory"]
 
 
-class Memory(NamedTuple):
+class RankMemory(NamedTuple):
     """The predicted memory of a pipeline rank.
 
     Attributes:
@@ -25,7 +25,7 @@ class Memory(NamedTuple):
     num_bytes: float
 
 
-def memory(job: Job, rank: int) -> Memory:
+def memory(job: Job, rank: int) -> RankMemory:
     """The peak bytes on a pipeline rank: see `kept` for what each stage of ZeRO divides.
 
     Gradients, and what collectives on them take, count as if they existed at once with all activations.
@@ -45,7 +45,7 @@ def memory(job: Job, rank: int) -> Memory:
         "buffers": max(job.anatomy.layers[layer].buffer_bytes for layer in part.layers) + _awaited(job),
     }
     apart = sum(num_bytes for category, num_bytes in peaks.items() if category not in ("activations", "buffers"))
-    return Memory(peaks, apart + _activations(job, rank, working=True) + _awaited(job))
+    return RankMemory(peaks, apart + _activations(job, rank, working=True) + _awaited(job))
 
 
 def _whole(job: Job, part: Part) -> int:

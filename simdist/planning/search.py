@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from simdist.planning.job import Job
-from simdist.planning.memory import Memory, memory
+from simdist.planning.memory import RankMemory, memory
 from simdist.planning.space import ways
 from simdist.planning.step import Step, step
 from simdist.planning.workbench import Workbench
@@ -57,13 +57,13 @@ def planned(config: Config, bench: Workbench) -> Plan:
     return _plan(job, *_fullest(job))
 
 
-def _fullest(job: Job) -> tuple[int, Memory]:
+def _fullest(job: Job) -> tuple[int, RankMemory]:
     """The pipeline rank with the most memory in use, and that."""
     held = [memory(job, rank) for rank in range(len(job.parts))]
     return max(enumerate(held), key=lambda pair: pair[1].num_bytes)
 
 
-def _plan(job: Job, rank: int, held: Memory) -> Plan:
+def _plan(job: Job, rank: int, held: RankMemory) -> Plan:
     return Plan(job.config, job.sizes, rank, *held, step(job))
 
 
@@ -84,7 +84,7 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
         ArgumentError: no way is possible.
     """
     best: dict[tuple[int, ...], Plan] = {}
-    too_large: dict[tuple[int, ...], tuple[Job, int, Memory]] = {}
+    too_large: dict[tuple[int, ...], tuple[Job, int, RankMemory]] = {}
     hopeless: dict[tuple[object, ...], int] = {}  # ways that do not fit with so many micro-batches, nor with fewer
     tried = 0
     for way in ways(given, bench.ranks, bench.cluster):

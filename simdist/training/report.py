@@ -212,14 +212,14 @@ def _rows(
 ) -> list[Row]:
     """A step's communication: bytes and messages of rank 0 on the record, and the time of its collectives."""
     comm, total = trainer.comm, trainer.gauge.total
-    itemsize = trainer.method.item_bytes
-    exact, papers = costs(step, comm, itemsize), formulas(step, comm, itemsize)
-    took_s = [(transfer_seconds(trace, call), count) for call, count in step.items()]
     if not step:
         return [
             Row("bytes sent a step, rank 0", f"{total.sent_bytes / total.steps:,.0f}", "", ""),
             Row("messages a step, rank 0", f"{total.messages / total.steps:,.0f}", "", ""),
         ]
+    itemsize = trainer.method.item_bytes
+    exact, papers = costs(step, comm, itemsize), formulas(step, comm, itemsize)
+    took_s = [(transfer_seconds(trace, call), count) for call, count in step.items()]
     messages, sent_bytes = (promised.messages[0], promised.taken[0].sent_bytes) if promised else (0, 0)
     measured = sent(trace)
     ring = rings(trace, trainer.config.sp or 1, itemsize)  # whose messages belong to no collective, either

@@ -29,6 +29,18 @@ def test_with_an_outer_step_of_plain_sgd_at_rate_one_it_is_local_sgd(spmd, p, h)
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+def test_an_observer_hears_of_the_last_step_of_each_round(spmd):
+    def program(comm):
+        ours, seen = worker(comm), []
+        ours.observe = lambda step, weights: seen.append((step, weights.copy()))
+        diloco(ours, 3, 4)
+        return seen, ours.weights
+
+    for seen, weights in spmd(program, 2):
+        assert [step for step, _ in seen] == [3, 7, 11]
+        np.testing.assert_array_equal(seen[-1][1], weights)
+
+
 def reference(p, rounds, h):
     """The paper's algorithm 1 on one machine: AdamW inside, and outside Nesterov momentum 0.9 at a rate of 0.7."""
     problem = LeastSquares(p, noise=0.1)

@@ -68,12 +68,10 @@ class TopK(Compressor):
         values_bytes = k * x.itemsize
         packet_bytes = values_bytes + k * _PLACE_BYTES
         packets = np.empty_like(x, shape=(p, packet_bytes), dtype=np.uint8)
-        if kind_of(x) == "phantom":
-            mine = places = packets[comm.rank]
-        else:
+        mine, has_numbers = packets[comm.rank], kind_of(x) != "phantom"
+        if has_numbers:
             finite = self._add_to_residual(x)
             places = _largest_places(residual, k)
-            mine = packets[comm.rank]
             values = residual[places]
             if not finite:
                 values[...] = np.nan
@@ -83,7 +81,7 @@ class TopK(Compressor):
         all_gather(mine, comm, "ring", out=packets)
         self._count("all_gather", "ring", packets, comm)
         charge(p * k, x.nbytes + 3 * p * values_bytes)
-        if kind_of(x) == "phantom":
+        if not has_numbers:
             return
         x[...] = 0
         finite = True

@@ -16,7 +16,7 @@ from simdist.parallel.pipeline.stash import Stash
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.pipeline.versions import versions
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Memory
+from simdist.parallel.replica import Allocate
 from simdist.parallel.spread import Spread
 
 __all__ = ["PipeDream"]
@@ -63,7 +63,7 @@ class PipeDream(Learner):
         *,
         costs: Sequence[float] | None = None,
         times: Times | None = None,
-        memory: Memory | None = None,
+        memory: Allocate | None = None,
     ) -> None:
         _check(model, schedule, recipe)
         self.mesh = mesh

@@ -15,7 +15,7 @@ from simdist.parallel.pipeline.share import Share
 from simdist.parallel.pipeline.stage import MicroBatch
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Memory
+from simdist.parallel.replica import Allocate
 from simdist.parallel.spread import Spread
 from simdist.parallel.zero import ZeRO
 
@@ -70,7 +70,7 @@ class Pipeline(Method):
         shards: int = 0,
         times: Times | None = None,
         spread: Spread | None = None,
-        memory: Memory | None = None,
+        memory: Allocate | None = None,
     ) -> None:
         if schedule.weights.policy != "flush" or zero_stage not in (0, 1):
             raise ArgumentError(

@@ -14,7 +14,7 @@ from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.holding import Shard
 from simdist.parallel.method import GRADIENTS, Method
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Memory
+from simdist.parallel.replica import Allocate
 from simdist.parallel.spread import Spread
 from simdist.parallel.update import Update
 from simdist.parallel.zero.gradients import Gradients, ShardedGradients, WholeGradients
@@ -94,7 +94,7 @@ class ZeRO(Method):
         offload: Offload | None = None,
         shards: int = 0,
         spread: Spread | None = None,
-        memory: Memory | None = None,
+        memory: Allocate | None = None,
     ) -> None:
         super().__init__(model, comm, recipe, spread)
         if zero_stage not in (1, 2, 3) or bucket_bytes < 1:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
-from simdist.training.asynchronous.pace import Cost
+from simdist.training.asynchronous.pace import StepCost
 from simdist.training.asynchronous.role import Doing
 from simdist.training.config import Config
 from simdist.training.models import build
@@ -24,7 +24,7 @@ class Costs(NamedTuple):
         norm: of the last one, before clipping.
     """
 
-    steps: list[Cost]
+    steps: list[StepCost]
     flops: int
     norm: float
 
@@ -81,7 +81,7 @@ class _LineTally:
         self.targets += targets
         self.last_s = max(self.last_s, at_s)
 
-    def add_cost(self, cost: Cost, at_s: float) -> None:
+    def add_cost(self, cost: StepCost, at_s: float) -> None:
         """A worker has ended a step."""
         self.last_s = max(self.last_s, at_s)
         self.sent_bytes += cost.sent_bytes

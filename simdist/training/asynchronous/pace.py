@@ -14,13 +14,13 @@ from simdist.trace import Span
 from simdist.trace.kind import COMMUNICATING, COMPUTING, kind
 from simdist.training.gauge import covered_s
 
-__all__ = ["Cost", "Pace"]
+__all__ = ["Pace", "StepCost"]
 
 _MOST_ROWS = 1 << 16
 """How many rows of the record one run's steps may fill."""
 
 
-class Cost(NamedTuple):
+class StepCost(NamedTuple):
     """What one step of one rank cost, on all its streams, and when it ended, on the communicator's clock."""
 
     step: int
@@ -64,7 +64,7 @@ class Pace:
         tell: Callable[[int, float], None] | None = None,
     ) -> None:
         self.snapshots = Snapshots(comm)
-        self._costs: list[Cost] = []
+        self._costs: list[StepCost] = []
         self.meter = Meter()
         self.norm = np.nan
         self._comm = comm
@@ -99,7 +99,7 @@ class Pace:
         self.close()
         self._keep(weights, step)
 
-    def take_costs(self) -> tuple[list[Cost], int, float]:
+    def take_costs(self) -> tuple[list[StepCost], int, float]:
         """The costs of the steps since the last call, if on the record; their operations, and the last norm."""
         costs, flops, self._costs, self.meter = self._costs, self.meter.flops, [], Meter()
         return costs, flops, self.norm
@@ -134,7 +134,7 @@ class Pace:
         busy = [(max(s.start_s, start_s), min(s.end_s, end_s)) for s in talking]
         sends = [s.bytes for s in spans if s.name == "send"]
         busy_s = covered_s(computing + busy) - covered_s(computing)
-        self._costs.append(Cost(step, sum(sends), len(sends), busy_s, end_s))
+        self._costs.append(StepCost(step, sum(sends), len(sends), busy_s, end_s))
         self.begin()
         self.trim()
 

@@ -15,7 +15,7 @@ from simdist.errors import ArgumentError
 from simdist.training.asynchronous.cut import Cut, load_cut, read_kind, save_cut
 from simdist.training.asynchronous.log import Costs, Log, Stretch
 from simdist.training.asynchronous.methods import SERVED, SURVIVING
-from simdist.training.asynchronous.pace import Cost, Pace
+from simdist.training.asynchronous.pace import Pace, StepCost
 from simdist.training.asynchronous.ranks import check_ranks, first_worker, role
 from simdist.training.asynchronous.role import Doing
 from simdist.training.asynchronous.story import Story
@@ -236,7 +236,7 @@ class AsynchronousRun:
         """Keep what all ranks tell of a stretch."""
         parts = []
         for doing, (costs, flops, norm) in told:
-            parts.append((Doing(*doing), Costs([Cost(*cost) for cost in costs], flops, norm)))
+            parts.append((Doing(*doing), Costs([StepCost(*cost) for cost in costs], flops, norm)))
         self._stretches.append(stretch)
         first = first_worker(self.config)
         numbers = [rank - first for rank in self.comm.ranks[first:]]

@@ -9,7 +9,7 @@ import pytest
 from simdist.trace import Span, Trace
 from simdist.training import Config
 from simdist.training.asynchronous.log import Costs, Log, Stretch
-from simdist.training.asynchronous.pace import Cost
+from simdist.training.asynchronous.pace import StepCost
 from simdist.training.asynchronous.report import report
 from simdist.training.asynchronous.role import Doing
 from simdist.training.asynchronous.story import Story, window
@@ -48,7 +48,7 @@ def story(**settings):
     fast = Doing([0, 1, 2, 3], [11.0, 12.0, 13.0, 14.0], [4.0, 3.0, 2.0, 1.0], 2.0, 4.0)
     slow = Doing([0, 1, 2, 3], [12.0, 14.0, 16.0, 18.0], [4.0, 5.0, 4.0, 3.0], 0.0, 8.0)
     server = Doing([], [], [], 2.0, 8.0, (0, 1, 1, 2))
-    costs = Costs([Cost(step, 10 * (step + 1), 2, 0.1) for step in range(4)], 1000, 0.0)
+    costs = Costs([StepCost(step, 10 * (step + 1), 2, 0.1) for step in range(4)], 1000, 0.0)
     spans = [Span(r, "main", "compute", t - 1, t) for r, d in enumerate((fast, slow), 1) for t in d.times_s] + [
         Span(0, "main", "update", 10.0, 18.0)
     ]
@@ -132,7 +132,7 @@ def test_stretches_are_put_together():
     one = Doing([0], [1.0], [4.0], 2.0, 4.0, [0], 1, 2)
     two = Doing([1, 2], [2.0, 3.0], [3.0, 2.0], 1.0, 3.0, [1, 2], 3, 4)
     assert one.then(two) == Doing([0, 1, 2], [1.0, 2.0, 3.0], [4.0, 3.0, 2.0], 3.0, 7.0, [0, 1, 2], 4, 6)
-    steps = [Cost(step, 10, 2, 0.1) for step in range(3)]
+    steps = [StepCost(step, 10, 2, 0.1) for step in range(3)]
     assert Costs(steps[:1], 100, 5.0).then(Costs(steps[1:], 10, 6.0)) == Costs(steps, 110, 6.0)
 
 
