@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "chunked", "costs", "hops", "is_updating", "pipeline", "schedule_of"]
 
-_UPDATING = tuple(name for name in schedules() if name.startswith("pipedream"))
-
 
 def chunked() -> list[str]:
     """The schedules in which a rank may have any number of stages."""
@@ -48,9 +46,14 @@ def is_updating(name: str | None) -> bool:
     """Whether this schedule updates weights while micro-batches are in flight: stages never wait for each other's
     updates.
     """
-    if name and name.endswith(FILES):
+    if not name:
+        return False
+    if name.endswith(FILES):
         return load(name).weights.policy != "flush"
-    return name in _UPDATING
+    try:
+        return _schedule(name, 2, 2, 2 if "chunks" in options(name) else None, None).weights.policy != "flush"
+    except ArgumentError:  # there is none of this name, or none of this size
+        return False
 
 
 def schedule_of(config: Config) -> Schedule:
@@ -109,8 +112,9 @@ def pipeline(
 ) -> Pipeline | PipeDream:
     """A model in the pipeline that a config asks for; the arguments are those of `Pipeline`."""
     layers = [layer.total for layer in costs(config)]
-    given = (model, mesh, recipe, config.seed, schedule_of(config))
-    if is_updating(config.schedule):
+    made = schedule_of(config)
+    given = (model, mesh, recipe, config.seed, made)
+    if made.weights.policy != "flush":
         return PipeDream(*given, costs=layers)
     return Pipeline(*given, costs=layers, zero_stage=config.zero, shards=config.shards or 0, spread=spread)
 

@@ -8,9 +8,12 @@ from checkpointing import shared
 from mesh_training import joined, parts_of
 from pipeline_training import SYNCHRONOUS
 
+import simdist as sd
 from simdist.data import Batches
 from simdist.errors import ArgumentError
 from simdist.nn import Noise
+from simdist.parallel.pipeline import Schedule, Weights, named, schedule
+from simdist.parallel.pipeline.schedules import registry
 from simdist.training import Config, Trainer
 
 GPT = {"model": "gpt", "layers": 3, "width": 16, "heads": 4, "context_bytes": 12, "dropout": 0.1, "interval": 7}
@@ -148,6 +151,18 @@ def test_updates_in_flight(spmd, settings, tmp_path, name):
     both = spmd(run, 4, some | {"dp": 2})  # whose micro-batches are of other windows of the same batches
     assert [each[0] for each in both] == [both[0][0]] * 4
     assert both[0][0][-1][2] < both[0][0][0][2] - 0.1
+
+
+def test_so_does_a_schedule_of_ones_own(settings, monkeypatch):
+    monkeypatch.setattr(registry, "_MAKERS", dict(registry._MAKERS))
+
+    @named("late")
+    def late(stages, micro_batches):
+        return Schedule("late", schedule("1f1b", stages, micro_batches).rows, weights=Weights("stashing", 1))
+
+    plain = settings | {"clip_norm": None, "learning_rate": 0.01, "steps": 3, "pp": 2, "micro_batches": 4}
+    ours, theirs = (sd.run(run, 2, args=(plain | {"schedule": name},)).results for name in ("late", "pipedream"))
+    assert [each[0] for each in ours] == [each[0] for each in theirs]
 
 
 def one_after_the_other(comm, settings, count):
