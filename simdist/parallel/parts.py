@@ -219,8 +219,8 @@ class MeshParts(Parts):
         count, first, dropout, w = own.stop - own.start, own.start, shape.dropout, shape.value_features
         if self.split is not None and self.kind != "ulysses":  # keeps no probabilities: needs no recomputation
             return RingAttention(name, count, self.split, dropout, first, groups, value_width=w)
-        how: dict[str, Any] = {"groups": groups, "flash": shape.flash, "value_width": w}
-        how["recompute"] = shape.recompute == "selective"
+        again = shape.recompute == "selective"
+        how: dict[str, Any] = {"groups": groups, "recompute": again, "flash": shape.flash, "value_width": w}
         if self.split is None:
             return attention_layer(name, count, dropout, first, **how)
         return UlyssesAttention(name, count, self.split, dropout, first, algorithm=self.all_to_all, **how)

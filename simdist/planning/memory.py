@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simdist.parallel.memory import rule_bytes
 from simdist.parallel.pipeline import joined, peak_bytes
+from simdist.parallel.zero.formulas import kept_of
 from simdist.parallel.zero.slots import Slots
 from simdist.planning.group import Group, members
 from simdist.planning.job import Job, Part
@@ -33,24 +33,20 @@ def memory(job: Job, rank: int) -> RankMemory:
     layers and, if it overlaps with them, the largest reduction, as if both were under way at once; or of the largest
     collective after the passes, if that is more.
     """
-    part, zero, short = job.parts[rank], job.config.zero or 0, job.itemsize
-    own, whole, precision = job.own(part), _whole(job, part), job.recipe.precision
-    masters = precision.master_dtype.itemsize if zero in (1, 2) or precision.mixed else 0
+    part, zero = job.parts[rank], job.config.zero or 0
+    pieces = job.pieces(part) if zero else []
+    whole = sum(piece.room for piece in pieces) if zero else part.size
+    exact = kept_of(job.recipe, zero, whole, job.own(part), Slots.shared(pieces).size)
     peaks = {
-        "parameters": (own if zero == 3 else whole) * short,
-        "gradients": (own if zero >= 2 else whole) * short,
-        "optimizer state": own * masters + rule_bytes(job.recipe, own),
+        "parameters": exact.parameters,
+        "gradients": exact.gradients,
+        "optimizer state": exact.optimizer_state,
         "activations": _activations(job, rank),
-        "communication": _passing(job, rank),
+        "communication": exact.communication + _scratch(job, rank),
         "buffers": max(job.anatomy.layers[layer].buffer_bytes for layer in part.layers) + _awaited(job),
     }
     apart = sum(num_bytes for category, num_bytes in peaks.items() if category not in ("activations", "buffers"))
     return RankMemory(peaks, apart + _activations(job, rank, working=True) + _awaited(job))
-
-
-def _whole(job: Job, part: Part) -> int:
-    """The number of weights of a part, with ZeRO's padding."""
-    return sum(piece.room for piece in job.pieces(part)) if job.config.zero else part.size
 
 
 def _activations(job: Job, rank: int, working: bool = False) -> float:
@@ -73,17 +69,17 @@ def _awaited(job: Job) -> float:
     return 2 * max(stage.input_bytes for stage in job.stages) if job.pipelined else 0.0
 
 
-def _passing(job: Job, rank: int) -> float:
-    part, zero = job.parts[rank], job.config.zero or 0
-    room = Slots.shared(job.pieces(part)).size * (zero - 1) * job.itemsize if zero > 1 else 0
+def _scratch(job: Job, rank: int) -> float:
+    """The most that collectives take beside what they work on."""
+    part = job.parts[rank]
     within = max(job.anatomy.layers[layer].scratch_bytes for layer in part.layers)
     reducing, after = (
         max((job.bench.scratch_bytes(*call) for call in calls), default=0.0)
         for calls in (_reductions(job, part), _sums(job, rank))
     )
     if job.pipelined or job.config.method == "dp":
-        return room + max(within, reducing, after)
-    return room + max(within + reducing, after)
+        return max(within, reducing, after)
+    return max(within + reducing, after)
 
 
 def _reductions(job: Job, part: Part) -> Iterator[tuple[Group, str, int]]:

@@ -109,7 +109,7 @@ class _Watch:
         with recorded(self._ledger):
             self._watch("F", lambda: self._forward(shape))
             of_loss = self._kept[-1][1:]
-            self._watch("B", lambda: stage.backward(self._kept.pop(), self._gradient(), batch) and None)
+            self._watch("B", lambda: stage.backward(self._kept.pop(), self._gradient(), batch))
             with_loss = self._ledger.now.of("activations")
             del of_loss
             self.loss_bytes = with_loss - self._ledger.now.of("activations")

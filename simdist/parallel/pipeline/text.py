@@ -45,7 +45,7 @@ def is_action(word: str) -> bool:
 def to_text(schedule: Schedule) -> str:
     """The schedule as text: a line about it, then its rows. `parse` is the inverse."""
     m, p, weights = schedule.num_micro_batches, schedule.num_ranks, schedule.weights
-    count = f"{p} rank{'s'[: p != 1]}, {m} micro-batch{'es' if m != 1 else ''}"
+    count = f"{p} rank{'s' if p != 1 else ''}, {m} micro-batch{'es' if m != 1 else ''}"
     every = f" every {weights.group}" if weights.group else ""
     lines = [f"# {schedule.name}: {count}, {weights.policy}{every}"]
     if not schedule.is_linear:

@@ -33,6 +33,7 @@ __all__ = [
     "Offloaded",
     "activation_bytes",
     "kept",
+    "kept_of",
     "offloaded_bytes",
     "paper_bytes",
     "paper_elements",
@@ -193,17 +194,22 @@ def kept(
         ArgumentError: as of `paper_bytes`.
     """
     _check(ranks, zero_stage)
-    short, full = recipe.precision.dtype.itemsize, recipe.precision.master_dtype.itemsize
-    masters = full if recipe.precision.mixed else 0
     if zero_stage == 0:
-        n = model.parameters.size
-        return Kept(n * short, n * short, n * masters + rule_bytes(recipe, n), 0)
-    least = 1 if zero_stage == 3 else -(-bucket_bytes // short)
+        return kept_of(recipe, 0, model.parameters.size, model.parameters.size)
+    least = 1 if zero_stage == 3 else -(-bucket_bytes // recipe.precision.dtype.itemsize)
     units = Units(model, ranks, rank, least, recipe.alignment)
-    whole, own, passing = sum(unit.room for unit in units), units.holding.size, Slots.shared(units).size
+    whole = sum(unit.room for unit in units)
+    return kept_of(recipe, zero_stage, whole, units.holding.size, Slots.shared(units).size)
+
+
+def kept_of(recipe: Recipe, zero_stage: int, whole: int, own: int, passing: int = 0) -> Kept:
+    """The same, by numbers of items: of the whole model and of the rank's holding, with padding; of all slots."""
+    precision = recipe.precision
+    short = precision.dtype.itemsize
+    masters = precision.master_dtype.itemsize if zero_stage in (1, 2) or precision.mixed else 0
     return Kept(
         (own if zero_stage == 3 else whole) * short,
         (own if zero_stage >= 2 else whole) * short,
-        own * (masters if zero_stage == 3 else full) + rule_bytes(recipe, own),
-        passing * short * (zero_stage - 1),
+        own * masters + rule_bytes(recipe, own),
+        passing * short * max(zero_stage - 1, 0),
     )

@@ -67,26 +67,13 @@ class _LineTally:
     communication_s: float = 0.0
 
     def add(self, other: "_LineTally") -> None:
-        """Add those of other steps."""
+        """Add those of other steps, or of one."""
         self.loss += other.loss
         self.targets += other.targets
         self.last_s = max(self.last_s, other.last_s)
         self.sent_bytes += other.sent_bytes
         self.steps += other.steps
         self.communication_s += other.communication_s
-
-    def add_loss(self, loss: float, targets: int, at_s: float) -> None:
-        """A worker has found the gradient of this many bytes, perhaps of none."""
-        self.loss += loss * targets if targets else 0.0
-        self.targets += targets
-        self.last_s = max(self.last_s, at_s)
-
-    def add_cost(self, cost: StepCost, at_s: float) -> None:
-        """A worker has ended a step."""
-        self.last_s = max(self.last_s, at_s)
-        self.sent_bytes += cost.sent_bytes
-        self.steps += 1
-        self.communication_s += cost.communication_s
 
 
 class Log:
@@ -127,9 +114,11 @@ class Log:
         for worker, (doing, costs) in parts.items():
             for step, time_s, loss in zip(doing.clocks, doing.times_s, doing.losses, strict=True):
                 targets = self._windows(step, worker) * self._targets_per_window
-                self._tally(step).add_loss(loss, targets, stretch.seconds(time_s))
+                summed = loss * targets if targets else 0.0  # of no bytes the loss is nan
+                self._tally(step).add(_LineTally(summed, targets, stretch.seconds(time_s)))
             for cost in costs.steps:
-                self._tally(cost.step).add_cost(cost, stretch.seconds(cost.end_s))
+                end_s = stretch.seconds(cost.end_s)
+                self._tally(cost.step).add(_LineTally(0.0, 0, end_s, cost.sent_bytes, 1, cost.communication_s))
         self._norm = next((costs.norm for _, costs in parts.values()), math.nan)
 
     def _tally(self, step: int) -> _LineTally:
