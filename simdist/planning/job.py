@@ -19,6 +19,7 @@ from simdist.training.config import Config
 from simdist.training.layout import mesh_sizes
 from simdist.training.methods import CUT_METHODS, PIPELINE, recipe
 from simdist.training.pipelines import is_updating, schedule_of
+from simdist.words import counted
 
 __all__ = ["Job", "Part", "Piece", "check_known"]
 
@@ -97,7 +98,7 @@ class Job:
             count = config.micro_batches
             raise ArgumentError(
                 f"global_batch_size is {config.global_batch_size}; plans need a multiple of {readers * count}: "
-                f"{count} micro-batch{'es' if count > 1 else ''} on each of {readers} ranks"
+                f"{counted(count, 'micro-batch')} on each of {readers} ranks"
             )
         self.anatomy: Anatomy = bench.anatomy(config, self.windows)
         self.pipelined = config.method == PIPELINE

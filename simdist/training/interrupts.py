@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 
-__all__ = ["Interrupts", "deaf_to"]
+__all__ = ["Interrupts", "deaf_to", "ending"]
 
 _PATIENCE_S = 1.0  # mpirun and the terminal may both pass on one Ctrl-C; what comes later is another
 
@@ -77,6 +77,11 @@ class Interrupts:
         for bell in self._bells:
             bell.first_s = None
         return [number for number, now in zip(self.signals, heard, strict=True) if now]
+
+
+def ending(heard: Iterable[signal.Signals]) -> signal.Signals | None:
+    """The first of these signals that ends a run; SIGUSR1 asks only for a checkpoint."""
+    return next((number for number in heard if number != signal.SIGUSR1), None)
 
 
 class _Bell:

@@ -20,7 +20,7 @@ from simdist.trace.memory import remember
 from simdist.training.asynchronous.cut import own_prefix, read_kind
 from simdist.training.config import Config
 from simdist.training.gauge import Gauge
-from simdist.training.interrupts import Interrupts
+from simdist.training.interrupts import Interrupts, ending
 from simdist.training.judge import Judge
 from simdist.training.layout import Layout
 from simdist.training.record import gather_trace
@@ -156,7 +156,7 @@ class Trainer:
             own_prefix(kind, self.comm, apart=False, keeps=True)
         self.done, state = restore_state(root, self.comm, self.method, step)
         if self.done >= self.config.steps:
-            raise ArgumentError(f"steps is {self.config.steps}, and {self.done} are done; give more to continue")
+            raise ArgumentError(f"steps is {self.config.steps}, and {self.done} are done; give more to go on")
         self._targets = state.targets
         self._loss = state.loss if self.data.rank == 0 else 0.0
         self._restore_auxiliary_loss(state.auxiliary_loss)
@@ -229,7 +229,7 @@ class Trainer:
         every = config.checkpoint_every
         if heard or (every and (self.done % every == 0 or self.done == config.steps)):
             self.save()
-        self.stopped = next((number for number in heard if number != signal.SIGUSR1), None)
+        self.stopped = ending(heard)
 
     # -- the log --------------------------------------------------------------------------------------
 

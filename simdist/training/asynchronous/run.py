@@ -21,7 +21,7 @@ from simdist.training.asynchronous.role import Doing
 from simdist.training.asynchronous.story import Story
 from simdist.training.asynchronous.verdicts import Verdicts
 from simdist.training.config import Config
-from simdist.training.interrupts import Interrupts
+from simdist.training.interrupts import Interrupts, ending
 from simdist.training.models import build
 from simdist.training.record import broadcast_json, gather_json, gather_trace
 from simdist.training.state import State, changes, saved_config
@@ -127,7 +127,7 @@ class AsynchronousRun:
             until = min(steps, (self._role.front // every + 1) * every) if every else steps
             yield self._go(until, asked)
             heard = asked.agreed(self.comm) if asked else []
-            self.stopped = next((number for number in heard if number != signal.SIGUSR1), None)
+            self.stopped = ending(heard)
             if every or heard:
                 self.save()
         self._role.settle()
