@@ -102,7 +102,7 @@ class Board:
 
     def beat(self, doing: str) -> None:
         """Send a heartbeat, with what this rank does."""
-        self._write(doing=doing.encode(), beat_s=time.monotonic())
+        self._write(doing=_bytes(doing), beat_s=time.monotonic())
 
     def leave(self, state: int, code: int) -> None:
         """Record the end of the program: LEFT or FAILED, with this exit code."""
@@ -110,7 +110,7 @@ class Board:
 
     def answer(self, report: str) -> None:
         """Report where the program is."""
-        self._write(report=report.encode(), answered=1)
+        self._write(report=_bytes(report), answered=1)
 
     def _write(self, **fields: object) -> None:
         """Write these fields in order: the state last, so that a reader of the state sees the rest, too."""
@@ -200,6 +200,10 @@ class Board:
         return int(((rows["state"] == AT_WORK) & (rows["answered"] == 0) & recent).sum())
 
 
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="backslashreplace")  # a file's name need not be text
+
+
 def _text(field: bytes) -> str:
     return bytes(field).decode(errors="replace")
 
@@ -207,7 +211,7 @@ def _text(field: bytes) -> str:
 def alive(pid: int) -> bool:
     """Whether a process is running; a zombie is not."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # a long name is cut, anywhere
     except OSError:
         if Path("/proc/self/stat").exists():
             return False

@@ -237,6 +237,6 @@ def _write(text: str) -> None:
     """Write to stderr in one call, so that the lines of ranks do not mix."""
     try:
         sys.stderr.flush()
-        os.write(2, f"{text}\n".encode())
+        os.write(2, f"{text}\n".encode(errors="backslashreplace"))  # as Python's stderr does
     except (OSError, ValueError, AttributeError):
         return

@@ -87,7 +87,7 @@ def _tuned(world: Any) -> Tuned | None:
             found = Tuned.load(Tuned.path())
             text = b"" if found is None else found.as_text().encode()
         except DataError as error:
-            os.write(2, f"simdist: {error}; until then `auto` goes by the model\n".encode())
+            os.write(2, f"simdist: {error}; until then `auto` goes by the model\n".encode(errors="backslashreplace"))
     length = np.array([len(text)])
     world.Bcast(length)
     if not length[0]:

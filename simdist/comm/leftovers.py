@@ -17,7 +17,7 @@ _MPICH_TOPOLOGY = "/tmp/hydra_hwloc_xmlfile_"  # independent of TMPDIR
 def shared_files(pid: int | str = "self") -> list[str]:
     """The shared-memory files that a process has mapped and that its MPI removes only at a regular end."""
     try:
-        maps = Path(f"/proc/{pid}/maps").read_text()
+        maps = os.fsdecode(Path(f"/proc/{pid}/maps").read_bytes())
     except OSError:
         return []
     return sorted(set(_SHARED.findall(maps)))

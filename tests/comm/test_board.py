@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -8,6 +9,7 @@ import pytest
 
 from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, alive, kill
 from simdist.comm.ends import Ends
+from simdist.launch.job import how_ended
 
 
 @pytest.fixture
@@ -116,6 +118,14 @@ def test_a_long_text_is_cut(path):
     board.close()
 
 
+def test_a_file_name_that_is_no_text_is_told_all_the_same(path):
+    board = Board(path, 0)
+    board.beat("waits in caf\udce9")
+    board.answer("caf\udce9.py")
+    assert (board.slot(0).doing, board.slot(0).report) == ("waits in caf\\udce9", "caf\\udce9.py")
+    board.close()
+
+
 def test_reports_are_asked_for_and_given(path):
     one, two = Board(path, 0), Board(path, 1)
     one.take(0)
@@ -192,6 +202,19 @@ def test_a_process_that_nobody_has_collected_is_not_alive(sleeper):
     sleeper.wait()
     assert not alive(sleeper.pid)
     kill(sleeper.pid)
+
+
+def test_of_a_program_whose_long_name_is_cut_in_the_middle_of_a_letter(tmp_path):
+    program = tmp_path / "fourteenbytes_é"
+    shutil.copy(shutil.which("sleep"), program)
+    process = subprocess.Popen([program, "60"])
+    try:
+        assert alive(process.pid)
+    finally:
+        process.kill()
+        assert os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert not alive(process.pid) and how_ended(process.pid) == "was killed by signal 9 (SIGKILL)"
+        process.wait()
 
 
 def test_ends_are_told_once_and_at_once(sleeper):

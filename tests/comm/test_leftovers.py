@@ -26,5 +26,16 @@ def test_mapped_files_are_known_by_their_names(kind, is_of_mpi):
         os.close(descriptor)
 
 
+def test_others_may_have_names_that_are_no_text(tmp_path):
+    path = os.fsencode(tmp_path) + b"/caf\xe9"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.truncate(descriptor, mmap.PAGESIZE)
+        with mmap.mmap(descriptor, mmap.PAGESIZE):
+            assert os.fsdecode(path) not in shared_files()
+    finally:
+        os.close(descriptor)
+
+
 def test_of_a_process_that_is_gone_there_are_none():
     assert shared_files(2**22 + 1) == []
