@@ -29,7 +29,7 @@ def share_program() -> None:
         )
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    if spec is not None:
+    if spec is not None and spec.name != "__main__":  # as that of a folder is, which is found as a file
         program = spec.name
     elif file is not None and Path(file).is_file():  # not a program read from a pipe
         program = str(Path(file).resolve())
