@@ -28,9 +28,10 @@ from simdist.collectives import all_reduce
 from simdist.comm.board import AT_WORK, FAILED, LEFT, Board, Slot, alive
 from simdist.errors import ArgumentError, DeadlineError, RankFailed, UnknownNameError, WorldUnavailable
 from simdist.launch import launch_script, mpirun, room
-from simdist.launch.job import Death, Job, signal_words
+from simdist.launch.job import Death, Job
 from simdist.launch.parcel import packed
 from simdist.launch.run import _first_failure, _heed_the_ranks
+from simdist.launch.signals import signal_words
 
 
 class Refusal(Exception):
@@ -350,7 +351,7 @@ def test_a_signal_for_a_rank_that_ends_just_then(monkeypatch):
     gone.wait()
     slot = Slot(0, gone.pid, AT_WORK, 0, 0.0, 0.0, "", "")
     monkeypatch.setattr(Job, "_rest", lambda job: [slot])
-    monkeypatch.setattr("simdist.launch.job._listens", lambda pid, number: True)
+    monkeypatch.setattr("simdist.launch.job.listens", lambda pid, number: True)
     with Job(1, timeout_s=5.0) as job:
         job.signal(signal.SIGUSR1)
 

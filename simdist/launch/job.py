@@ -1,7 +1,6 @@
 """Job: ranks under mpirun on this machine, from their start until all of them are cleaned up."""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -19,9 +18,10 @@ from simdist.comm.guard import BOARD, LAUNCHER
 from simdist.comm.leftovers import drop, shared_files
 from simdist.errors import WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
+from simdist.launch.signals import deferred, listens, signal_words
 from simdist.words import listed
 
-__all__ = ["Death", "Job", "how_ended", "signal_in", "signal_words"]
+__all__ = ["Death", "Job", "how_ended"]
 
 _PATIENCE_S = 2.0  # for steps that should take no time
 _START_S = 120.0  # until the first rank has started
@@ -88,12 +88,13 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._stop()
-        finally:
-            self._ends.close()
-            self.board.close()
-            shutil.rmtree(self.folder, ignore_errors=True)
+        with deferred():  # an impatient Ctrl-C would leave ranks behind
+            try:
+                self._stop()
+            finally:
+                self._ends.close()
+                self.board.close()
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(
         self,
@@ -169,7 +170,7 @@ class Job:
 
         It would kill a rank that has not installed its handler yet.
         """
-        pids = [slot.pid for slot in self._rest() if slot.state == AT_WORK and _listens(slot.pid, number)]
+        pids = [slot.pid for slot in self._rest() if slot.state == AT_WORK and listens(slot.pid, number)]
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -256,7 +257,7 @@ class Job:
     def _is_mine(self, slot: Slot) -> bool:
         """Whether the process is still the rank's, and not another one with the same number."""
         with suppress(OSError):
-            return str(self.folder).encode() in Path(f"/proc/{slot.pid}/environ").read_bytes()
+            return os.fsencode(self.folder) in Path(f"/proc/{slot.pid}/environ").read_bytes()
         return False
 
 
@@ -266,35 +267,11 @@ def _signal_all(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _listens(pid: int, number: int) -> bool:
-    """Whether a process has a handler for this signal; assumed where the system does not say."""
-    try:
-        caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    except OSError:
-        return not Path("/proc/self/status").exists()
-    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
-
-
 def how_ended(pid: int) -> str:
     """How a process ended, in words, while it is still a zombie; empty if it has been reaped."""
     try:
-        status = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])
+        status = int(Path(f"/proc/{pid}/stat").read_bytes().split()[-1])
     except (OSError, ValueError):
         return ""
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     return signal_words(number) if number else f"ended itself with exit code {os.WEXITSTATUS(status)}"
-
-
-def signal_words(number: int) -> str:
-    """'was killed by signal 9 (SIGKILL)'."""
-    try:
-        name = f" ({signal.Signals(number).name})"
-    except ValueError:
-        name = ""
-    return f"was killed by signal {number}{name}"
-
-
-def signal_in(text: str) -> int:
-    """The signal in a launcher's message about the end of a rank; 0 if there is none."""
-    found = re.search(r"signal (\d+)", text)
-    return int(found[1]) if found else 0

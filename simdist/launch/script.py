@@ -16,6 +16,7 @@ from simdist.errors import ArgumentError, WorldUnavailable
 from simdist.launch.job import Job
 from simdist.launch.mpirun import DEAF, in_job
 from simdist.launch.room import check_room
+from simdist.launch.signals import ENDING
 
 __all__ = ["launch_script"]
 
@@ -34,7 +35,8 @@ def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals
     """Run a script on `ranks` processes of this machine under mpirun, until it ends.
 
     Its output goes where this process's goes; its input is empty. An exception, an exit code or the death of one rank
-    ends all; so do Ctrl-C and SIGTERM, and the death of this process.
+    ends all; so do Ctrl-C, SIGTERM and SIGHUP, except where they are ignored, as under nohup, and the death of this
+    process.
 
     Args:
         argv: the script and its arguments, or "-m", a module and its arguments.
@@ -70,7 +72,12 @@ def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals
 
 def _is_module(name: str) -> bool:
     """Whether ranks, which search this folder first, would find a module or package of this name."""
-    return PathFinder.find_spec(name, [str(Path.cwd())]) is not None or find_spec(name) is not None
+    if PathFinder.find_spec(name, [str(Path.cwd())]) is not None:
+        return True
+    try:
+        return find_spec(name) is not None
+    except ValueError:  # __main__
+        return False
 
 
 def _wait(job: Job) -> int:
@@ -100,25 +107,30 @@ def _tell(text: str) -> None:
 
 @contextmanager
 def _ending_on_signals(jobs: Sequence[Job], heed: Sequence[signal.Signals]) -> Iterator[None]:
-    """Turn the signals that ask for an end into an exception inside this block, so that the ranks end too.
+    """Turn the first signal that asks for an end into an exception inside this block, so that the ranks end too.
 
-    Those that the ranks handle are forwarded to them instead.
+    Those that the ranks handle are forwarded to them instead; those that are ignored stay so.
     """
     first_s: dict[int, float] = {}
+    stopped: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
+        if stopped:  # the ranks are being ended, which takes a moment
+            return
         since_s = time.monotonic() - first_s.setdefault(number, time.monotonic())
         heard = number in heed and any(job.signal(number) for job in jobs)
         if number != signal.SIGUSR1 and (not heard or since_s >= _PATIENCE_S):
+            stopped.append(number)
             raise _Stopped(number)
 
     if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         yield
         return
-    numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *heed}
+    ignored = {number for number in ENDING if signal.getsignal(number) is signal.SIG_IGN}
+    numbers = {*ENDING, *heed} - ignored
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

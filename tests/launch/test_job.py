@@ -1,7 +1,12 @@
 """How a job ends that goes on without a rank that died; its launcher is a process that only sleeps."""
 
+import os
+import signal
 import subprocess
+import tempfile
+import threading
 import time
+from subprocess import PIPE
 
 import pytest
 from jobs import needs_mpi
@@ -67,6 +72,47 @@ def test_after_a_death_mpi_has_less_time_to_end(survive, since_s, why):
     with Job(2, 5.0, survive) as job:
         with_a_death(job, LEFT, since_s=since_s, died_s=100.0 if survive else 0.0)
         assert job._why_overdue() == why
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, None])
+def test_ctrl_c_while_a_job_is_ended_leaves_nothing_behind(error):
+    """The second one, of somebody impatient, or the first."""
+    deaf = ["sh", "-c", "trap '' TERM; echo; while :; do sleep 0.1; done"]  # whose end takes a second
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    job, ctrl_c = Job(1, 5.0), threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+
+    def interrupted():
+        with job:
+            job._process = subprocess.Popen(deaf, stdout=PIPE, start_new_session=True)
+            job._process.stdout.readline()
+            ctrl_c.start()
+            if error:
+                raise error
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+    finally:
+        ctrl_c.join()
+        signal.signal(signal.SIGINT, before)
+        job._process.stdout.close()
+        job._process.kill()
+    assert job._process.returncode == -signal.SIGKILL and not job.folder.exists()
+
+
+def test_a_folder_whose_name_is_no_text_will_do(tmp_path, monkeypatch):
+    (tmp_path / "caf\udce9").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "caf\udce9"))
+    with Job(1, 5.0) as job:
+        board = Board(job.folder / "board", 0)
+        board.take(0)
+        assert not job.signal(signal.SIGUSR1), "this process is not of the job"
+        variables = {**os.environ, "FOLDER": str(job.folder)}
+        with subprocess.Popen(["sh", "-c", "echo; read x"], stdin=PIPE, stdout=PIPE, env=variables) as rank:
+            rank.stdout.readline()
+            board._write(pid=rank.pid)
+            assert [slot.pid for slot in job._rest()] == [rank.pid]
+        board.close()
 
 
 def test_a_job_that_does_not_end_by_itself_has_failed(monkeypatch):

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from simdist.errors import RankFailed
-from simdist.launch.job import Death, signal_words
+from simdist.launch.job import Death
 from simdist.launch.parcel import packed
 from simdist.launch.run import _first_failure, _heed_the_ranks, _Relay
+from simdist.launch.signals import signal_words
 
 
 @pytest.fixture

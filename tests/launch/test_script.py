@@ -1,11 +1,14 @@
-"""What is said of the deaths in a job whose output goes where this process's goes."""
+"""What is said of the deaths in a job whose output goes where this process's goes; the signals that end it."""
 
+import os
+import signal
 from types import SimpleNamespace
 
 import pytest
 
+from simdist.errors import ArgumentError
 from simdist.launch.job import Death
-from simdist.launch.script import _tell_deaths, _wait
+from simdist.launch.script import _ending_on_signals, _Stopped, _tell_deaths, _wait, launch_script
 
 
 @pytest.mark.parametrize(("survive", "told"), [(True, [0, 1, 1, 2]), (False, [0, 1, 1, 1])])
@@ -42,3 +45,83 @@ def test_why_it_was_ended_is_told_unless_nobody_reads_it(capsys, code, overdue, 
     death, *why = capsys.readouterr().err.splitlines()
     assert death == "simdist: rank 1 of 2 (process 66) has died", "also of one at the end"
     assert why == (["simdist: the job was ended: it went on"] if told else [])
+
+
+def send(*numbers):
+    for number in numbers:
+        os.kill(os.getpid(), number)
+
+
+@pytest.fixture
+def handlers():
+    """Before a test and after it SIGINT, SIGTERM and SIGUSR1 end this process; SIGHUP is ignored, as under nohup."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+    found = [signal.SIG_DFL, signal.SIG_DFL, signal.SIG_IGN, signal.SIG_DFL]
+    before = [signal.signal(number, handler) for number, handler in zip(numbers, found, strict=True)]
+    yield
+    after = [signal.signal(number, handler) for number, handler in zip(numbers, before, strict=True)]
+    assert after == found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_job_once(handlers, number):
+    done = []
+
+    def stopped():
+        with _ending_on_signals([], ()):
+            try:
+                send(number)
+            finally:  # as ranks are ended
+                send(signal.SIGINT, signal.SIGTERM)
+                done.append("all")
+
+    with pytest.raises(_Stopped) as caught:
+        stopped()
+    assert (caught.value.number, done) == (number, ["all"])
+
+
+def test_what_is_ignored_stays_ignored(handlers):
+    with _ending_on_signals([], ()):
+        send(signal.SIGHUP)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    with pytest.raises(_Stopped), _ending_on_signals([], ()):
+        send(signal.SIGHUP)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+@pytest.mark.parametrize("patience_s", [0.0, 60.0])
+def test_signals_that_the_ranks_handle_are_theirs(handlers, monkeypatch, patience_s):
+    monkeypatch.setattr("simdist.launch.script._PATIENCE_S", patience_s)
+    heard, handled, went_on = [], [signal.SIGUSR1, signal.SIGINT], []
+    job = SimpleNamespace(signal=lambda number: heard.append(number) or number in handled)
+
+    def stopped():
+        with _ending_on_signals([job], (signal.SIGUSR1, signal.SIGINT)):
+            for number in (signal.SIGUSR1, signal.SIGUSR1, signal.SIGINT, signal.SIGINT):
+                send(number)
+                went_on.append(number)
+            handled.clear()
+            send(signal.SIGUSR1)  # never ends it
+            send(signal.SIGINT)
+
+    with pytest.raises(_Stopped):
+        stopped()
+    assert len(went_on) == (4 if patience_s else 3), "the second one may be the first, passed on by another process"
+    assert heard[:4] == [signal.SIGUSR1, signal.SIGUSR1, signal.SIGINT, signal.SIGINT]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ([], "no script to run: none given"),
+        (["-m"], "no script to run: -m"),
+        (["nowhere.py", "a"], "no script to run: nowhere.py a"),
+        (["-m", "nowhere.sub", "a"], "no module to run: nowhere.sub"),
+        (["-m", "__main__"], "no module to run: __main__"),
+        (["-m", ""], "no module to run: "),
+    ],
+)
+def test_what_is_not_there_is_told_before_ranks_are_started(words, found):
+    with pytest.raises(ArgumentError) as caught:
+        launch_script(2, words)
+    assert str(caught.value) == found
