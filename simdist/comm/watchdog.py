@@ -5,7 +5,7 @@ whether that is still the same wait, and reads the board, where all ranks of the
 job, and says why, when
 
     a wait exceeds the deadline                             DeadlineError
-    a wait is for a rank whose program has ended            DeadlockError, RankFailed
+    a wait is for a rank whose program has ended            DeadlockError
     a rank has died, or left with a nonzero exit code       RankFailed
     work failed on a stream while its rank is blocked       RankFailed
     the process that started this one is gone               (without a message)
@@ -195,10 +195,8 @@ class Watchdog:
 
     def _see_wait(self, line: Line, wait: Wait, waited_s: float) -> None:
         if waited_s > GRACE_S and (gone := self._gone(wait)):
-            words = f"rank {self.rank} {line.words(wait)}, but rank {gone.rank} has left"
-            if gone.code:
-                self.conclude(RankFailed(f"{words} with exit code {gone.code}"), gone.code)
-            self.conclude(DeadlockError(f"{words}: its program has ended"), 1)
+            words = f"rank {self.rank} {line.words(wait)}, but rank {gone.rank} has left: its program has ended"
+            self.conclude(DeadlockError(words), 1)
         limit_s = self.start_timeout_s if wait[0] == START else self.timeout_s
         if waited_s > limit_s and wait[0] not in (WORK, EXIT):
             words = f"rank {self.rank} {line.words(wait)}, for {waited_s:.1f} s so far"

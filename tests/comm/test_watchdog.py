@@ -4,6 +4,7 @@ import subprocess
 import threading
 import time
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,11 +33,12 @@ class Ended(Exception):
 
 @pytest.fixture
 def boards(tmp_path):
-    """A board of three ranks: those of the others, and a watchdog for rank 5."""
+    """A board of three ranks that have been at work for long: those of the others, and a watchdog for rank 5."""
     Board.create(tmp_path / "board", 3)
     boards = [Board(tmp_path / "board", i) for i in range(3)]
     for rank, board in enumerate(boards, 4):
         board.take(rank)
+        board._write(since_s=0.0)
     yield boards
     for board in boards:
         board.close()
@@ -64,6 +66,74 @@ def rounds(watchdog, seconds):
 def left_long_ago(board, code):
     board.leave(LEFT, code)
     board._write(since_s=0.0)
+
+
+def test_the_rounds_count_the_time_but_no_pause(watchdog, monkeypatch):
+    """Of a machine that was suspended, for example; a wait is no longer for that."""
+    clock, times, passed = SimpleNamespace(monotonic=lambda: 100.0), [100.2, 100.4, 160.4, 160.6], []
+
+    def sleep():
+        now_s = times.pop(0)
+        clock.monotonic = lambda: now_s
+
+    def look(passed_s):
+        passed.append(round(passed_s, 9))
+        if not times:
+            watchdog.stop()
+
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(watchdog, "_sleep", sleep)
+    monkeypatch.setattr(watchdog, "_look", look)
+    watchdog._watch()
+    assert passed == [0.2, 0.2, 1.0, 0.2]
+
+
+def test_the_board_shows_what_a_rank_does(watchdog, boards):
+    rounds(watchdog, 0.5)
+    assert boards[0].slot(1).doing == "is running, not waiting"
+    watchdog.line("side").waiting = "recv", Group(), 2, 0
+    watchdog.line("other")
+    boards[1]._write(beat_s=0.0)
+    rounds(watchdog, 1.5)
+    words = "is running, not waiting; waits to receive from rank 6 (stream 'side'), for 1.0 s"
+    assert boards[0].slot(1).doing == words
+    assert boards[0].slot(1).silent_s < 60.0
+    watchdog.lines[0].waiting = "recv", Group(), 0, 0
+    rounds(watchdog, 1.0)
+    assert boards[0].slot(1).doing.startswith("waits to receive from rank 4, for 0.5 s; waits to receive from rank 6")
+
+
+def test_who_is_asked_where_its_program_is_says_so_once(watchdog, boards):
+    rounds(watchdog, 0.5)
+    assert boards[0].missing(60.0) == 3
+    boards[0].ask()
+    rounds(watchdog, 0.5)
+    assert boards[0].missing(60.0) == 2 and ", in rounds\n" in boards[0].slot(1).report
+    boards[1].answer("")
+    rounds(watchdog, 0.5)
+    assert boards[0].slot(1).report == ""
+
+
+def test_who_ends_the_job_asks_all_and_tells_what_they_say(watchdog, boards, monkeypatch):
+    ask = Board.ask
+
+    def asked(board):
+        ask(board)
+        boards[0].answer("here\n")
+        boards[2].answer("here\n")
+
+    monkeypatch.setattr(Board, "ask", asked)
+    monkeypatch.setattr(module, "_ANSWER_S", 60.0)
+    watchdog.line("side").waiting = "recv", Group(), 2, 0
+    watchdog.line("other")
+    start_s = time.monotonic()
+    with pytest.raises(Ended) as end:
+        rounds(watchdog, 3.0)
+    assert time.monotonic() - start_s < 60.0, "it waits no longer than for the last of them"
+    told = str(end.value.args[1])
+    assert "\nIn the program, ranks 4, 6:\nhere" in told
+    assert "\nIn the program, rank 5:\n" in told
+    assert "  stream 'side':\n" in told and "'other'" not in told
 
 
 def test_a_stream_that_has_ended_keeps_no_communicator(watchdog):
@@ -150,14 +220,24 @@ def test_streams_are_watched_apart(watchdog):
 def test_a_wait_for_a_rank_that_has_left(watchdog, boards, peers, hopeless):
     left_long_ago(boards[2], 0)
     watchdog.lines[0].waiting = "sendrecv" if isinstance(peers, tuple) else "recv", Group(), peers, 0
+    rounds(watchdog, 1.5)  # a message may be on its way
     if not hopeless:
-        rounds(watchdog, 2.0)
+        rounds(watchdog, 0.5)
         return
     with pytest.raises(Ended) as end:
         rounds(watchdog, 2.0)
     code, error = end.value.args
     assert (code, type(error)) == (1, DeadlockError)
     assert "rank 6 has left: its program has ended" in str(error)
+
+
+def test_what_a_rank_sent_before_it_left_may_still_come(watchdog, boards):
+    boards[2].leave(LEFT, 0)
+    watchdog.lines[0].waiting = "recv", Group(), 2, 0
+    rounds(watchdog, 2.0)
+    left_long_ago(boards[2], 0)
+    with pytest.raises(Ended):
+        rounds(watchdog, 0.5)
 
 
 def test_from_any_rank_when_all_have_left(watchdog, boards):
@@ -188,16 +268,23 @@ def test_a_failure_on_a_stream_while_its_rank_is_blocked(watchdog):
     watchdog.lines[0].waiting = WORK, None, "side", 0
     rounds(watchdog, 5.0)  # and now does
     watchdog.lines[0].waiting = "recv", Group(), 2, 0
+    rounds(watchdog, 1.0)
     with pytest.raises(Ended) as end:
-        rounds(watchdog, 2.0)
+        rounds(watchdog, 1.0)
+    assert end.value.args[0] == 1
     assert "work on stream 'side' of rank 5 failed" in str(end.value.args[1])
     assert "KeyError: 'lost'" in str(end.value.args[1])
 
 
-def test_where_another_has_told_this_one_is_silent(watchdog, boards):
+def test_where_another_has_told_this_one_is_silent_but_not_for_ever(watchdog, boards, monkeypatch):
     boards[0].leave(FAILED, 1)
     watchdog.lines[0].waiting = "recv", Group(), 2, 0
     rounds(watchdog, 10.0)
+    monkeypatch.setattr(module, "_STUCK_S", 0.001)
+    time.sleep(0.002)
+    with pytest.raises(Ended) as end:
+        rounds(watchdog, 0.5)
+    assert end.value.args == (1,)
 
 
 def test_the_end_is_left_to_another_rank_but_not_for_ever(watchdog, monkeypatch):
@@ -225,8 +312,10 @@ def test_a_rank_in_no_wait_may_compute_for_ever(watchdog):
 
 
 def test_who_waits_for_the_end_of_a_silent_rank_does_so_until_the_deadline(watchdog, boards):
-    watchdog.lines[0].waiting = EXIT, None, None, 0
     boards[0]._write(beat_s=time.monotonic() - 60.0)
+    watchdog.lines[0].waiting = "recv", Group(), 2, 0
+    rounds(watchdog, 2.0)  # that rank may compute, where Python cannot run
+    watchdog.lines[0].waiting = EXIT, None, None, 0
     watchdog._look(60.0)  # after a pause of all: that rank may be about to be heard of
     with pytest.raises(Ended) as end:
         rounds(watchdog, 2.0)
@@ -255,13 +344,22 @@ def test_a_death_ends_the_job_unless_that_survives(watchdog, boards, dead_pid):
     assert str(error) == f"rank 4 of 7 (process {dead_pid}) has died", "at once, without what the others do"
 
 
+def test_a_death_is_seen_as_it_happens(watchdog, boards):
+    """Not in the next round: then mpirun may have killed this process."""
+    with subprocess.Popen(["sleep", "100"]) as rank:
+        boards[0]._write(pid=rank.pid)
+        rounds(watchdog, 0.5)
+        rank.kill()
+        with pytest.raises(Ended, match=f"rank 4 of 7 .process {rank.pid}. has died"):
+            watchdog._sleep()
+
+
 def test_only_the_deaths_of_ranks_at_work_end_a_job_and_only_once(watchdog, boards, dead_pid):
     boards[0]._write(pid=0, state=ABSENT)
-    rounds(watchdog, 0.5)
-    boards[0].take(4)
-    rounds(watchdog, 0.5)
     boards[2]._write(pid=dead_pid)
     boards[2].leave(LEFT, 0)
+    rounds(watchdog, 0.5)
+    boards[0].take(4)
     rounds(watchdog, 0.5)
     boards[2].take(6)
     boards[0].leave(FAILED, 1)
