@@ -30,7 +30,8 @@ class Interrupts:
                     break
 
     A second Ctrl-C or SIGTERM, a second or more after the first and before the step is over, takes effect at
-    once, as without this block. Outside the main thread, which alone gets signals, none are caught.
+    once, as without this block. Outside the main thread, which alone gets signals, none are caught. SIGINT and SIGTERM
+    that are ignored, as in a script's background job, stay so.
 
     Args:
         signals: which ones; SIGINT, SIGTERM and SIGUSR1 if none are given.
@@ -101,13 +102,14 @@ class _Bell:
 
     @classmethod
     def hang(cls, number: signal.Signals) -> "_Bell":
-        """Install one, or share the one that is installed."""
+        """Install one, or share the one that is installed; for a signal that is ignored, one that never rings."""
         there = signal.getsignal(number)
         if isinstance(there, _Bell):
             there._users += 1
             return there
         bell = cls(number)
-        bell._before = signal.signal(number, bell)
+        ignored = there is signal.SIG_IGN and number != signal.SIGUSR1  # see deaf_to
+        bell._before = there if ignored else signal.signal(number, bell)
         return bell
 
     def leave(self) -> None:

@@ -89,6 +89,16 @@ def test_what_comes_after_the_block_does_what_it_did(spmd):
         signal.signal(SIGUSR1, before)
 
 
+def test_what_is_ignored_stays_ignored(spmd):
+    before = [signal.signal(number, signal.SIG_IGN) for number in HEARD]
+    try:
+        assert spmd(steps, 2, {(1, 3): HEARD}) == [[[], [], [], [SIGUSR1], [], [], [], []]] * 2
+        assert [signal.getsignal(number) for number in HEARD] == [signal.SIG_IGN] * 3
+    finally:
+        for number, handler in zip(HEARD, before, strict=True):
+            signal.signal(number, handler)
+
+
 def test_an_impatient_second_one_ends_it_at_once(monkeypatch):
     with Interrupts():
         send(SIGINT, SIGINT, SIGINT)  # as mpirun and the terminal pass it on
