@@ -39,6 +39,8 @@ JOB_VARIABLES = (
 )
 """Prefixes of the variables that tie a process to a job or an allocation; a new job starts without them."""
 
+_LONGEST_S = 1e9  # 30 years; the system's timers take no more than twice that
+
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """The variables from which the libraries under NumPy read their number of threads."""
 
@@ -106,7 +108,7 @@ def share_cores(variables: MutableMapping[str, str], ranks: int, cores: int) -> 
 
 
 def timeout_s(variables: Mapping[str, str] = os.environ) -> float:
-    """How long a rank may wait before the job ends: SIMDIST_TIMEOUT_S, or 30 s; `inf` means no limit.
+    """How long a rank may wait before the job ends: SIMDIST_TIMEOUT_S, or 30 s; `inf`, or above 1e9, means no limit.
 
     Raises:
         ArgumentError: it is not a number above 0.
@@ -118,7 +120,7 @@ def timeout_s(variables: Mapping[str, str] = os.environ) -> float:
         seconds = math.nan
     if not seconds > 0:
         raise ArgumentError(f"SIMDIST_TIMEOUT_S is {text!r}; needs a number of seconds above 0")
-    return seconds
+    return seconds if seconds <= _LONGEST_S else math.inf
 
 
 def pretended_ranks_per_node(variables: Mapping[str, str] = os.environ) -> int | None:

@@ -614,6 +614,8 @@ def test_bad_numbers_of_ranks_per_node_are_refused(text):
 def test_deadlines_and_nodes_are_read():
     assert environment.timeout_s({}) == 30
     assert environment.timeout_s({"SIMDIST_TIMEOUT_S": "2.5"}) == 2.5
-    assert environment.timeout_s({"SIMDIST_TIMEOUT_S": "inf"}) == float("inf")
+    assert environment.timeout_s({"SIMDIST_TIMEOUT_S": "1e9"}) == 1e9
+    for none in ("inf", "1e10", "1e300"):  # what no timer of the system takes
+        assert environment.timeout_s({"SIMDIST_TIMEOUT_S": none}) == float("inf")
     assert environment.pretended_ranks_per_node({}) is None
     assert environment.pretended_ranks_per_node({"SIMDIST_RANKS_PER_NODE": "2"}) == 2
