@@ -2,11 +2,12 @@
 
 import os
 import signal
+import sys
 from types import SimpleNamespace
 
 import pytest
 
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, WorldUnavailable
 from simdist.launch.job import Death
 from simdist.launch.script import _ending_on_signals, _Stopped, _tell_deaths, _wait, launch_script
 
@@ -108,6 +109,73 @@ def test_signals_that_the_ranks_handle_are_theirs(handlers, monkeypatch, patienc
         stopped()
     assert len(went_on) == (4 if patience_s else 3), "the second one may be the first, passed on by another process"
     assert heard[:4] == [signal.SIGUSR1, signal.SIGUSR1, signal.SIGINT, signal.SIGINT]
+
+
+class Fake:
+    """A job that ends at its third look with code 7, and before that does what it is told to do."""
+
+    deaths, overdue = (), ""
+
+    def __init__(self, act):
+        self.act, self.told, self.ended, self.looks = act, [], False, 0
+
+    def __call__(self, *told):
+        self.told.append(told)
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.ended = True
+
+    def start(self, words, told):
+        self.told += [words, told]
+
+    def poll(self):
+        self.looks += 1
+        self.act()
+        return 7 if self.looks == 3 else None
+
+
+@pytest.mark.parametrize("survive", [False, True])
+@pytest.mark.parametrize(
+    ("heed", "deaf"), [((), {}), ((signal.SIGUSR1,), {"SIMDIST_DEAF_TO": str(int(signal.SIGUSR1))})]
+)
+def test_a_script_is_what_the_ranks_of_a_job_run(monkeypatch, tmp_path, survive, heed, deaf):
+    (tmp_path / "script.py").touch()
+    monkeypatch.setattr("simdist.launch.script.Job", job := Fake(lambda: None))
+    monkeypatch.setenv("SIMDIST_TIMEOUT_S", "5")
+    job.survive = survive
+    words = [str(tmp_path / "script.py"), "a"]
+    assert launch_script(3, words, heed, survive) == 7
+    start = [sys.executable, "-m", "simdist.launch.rank_process", *words]
+    assert job.told == [(3, 5.0, survive), start, deaf] and job.ended
+
+
+def test_a_signal_ends_its_job(monkeypatch, handlers):
+    monkeypatch.setattr("simdist.launch.script.Job", job := Fake(lambda: send(signal.SIGTERM)))
+    job.survive = False
+    assert launch_script(3, ["-m", "simdist"]) == 128 + signal.SIGTERM
+    assert job.ended
+
+
+def test_a_module_of_this_folder_will_do(monkeypatch, tmp_path):
+    (tmp_path / "module_of_mine.py").touch()
+    monkeypatch.setattr("simdist.launch.script.Job", job := Fake(lambda: None))
+    job.survive = False
+    with pytest.raises(ArgumentError):
+        launch_script(3, ["-m", "module_of_mine"])
+    monkeypatch.chdir(tmp_path)
+    assert launch_script(3, ["-m", "module_of_mine"]) == 7
+
+
+def test_more_ranks_than_fit_and_jobs_in_jobs_are_refused(monkeypatch):
+    with pytest.raises(ArgumentError, match="enough for"):
+        launch_script(10**9, ["-m", "simdist"])
+    monkeypatch.setenv("PMI_RANK", "0")
+    with pytest.raises(WorldUnavailable, match="already a rank"):
+        launch_script(3, ["-m", "simdist"])
 
 
 @pytest.mark.parametrize(
