@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -235,8 +235,7 @@ def _print(error: SimdistError) -> None:
 
 def _write(text: str) -> None:
     """Write to stderr in one call, so that the lines of ranks do not mix."""
-    try:
+    with suppress(OSError, ValueError, AttributeError):  # the program may have replaced or closed it
         sys.stderr.flush()
+    with suppress(OSError):
         os.write(2, f"{text}\n".encode(errors="backslashreplace"))  # as Python's stderr does
-    except (OSError, ValueError, AttributeError):
-        return

@@ -129,7 +129,10 @@ class Task:
 
     def leave_failure(self, error: BaseException, trace: str) -> None:
         """Leave an error for the parent to raise."""
-        summary = f"{type(error).__name__}: {error}"
+        try:
+            summary = f"{type(error).__name__}: {error}"
+        except Exception:  # of its own __str__
+            summary = f"{type(error).__name__}, whose message cannot be shown"
         try:
             self._leave("failure.pickle", packed(error))
         except Exception as problem:  # the parent uses the text instead

@@ -9,6 +9,7 @@ import pytest
 
 from simdist.errors import ArgumentError, WorldUnavailable
 from simdist.launch.job import Death
+from simdist.launch.mpirun import DEAF
 from simdist.launch.script import _ending_on_signals, _Stopped, _tell_deaths, _wait, launch_script
 
 
@@ -139,9 +140,7 @@ class Fake:
 
 
 @pytest.mark.parametrize("survive", [False, True])
-@pytest.mark.parametrize(
-    ("heed", "deaf"), [((), {}), ((signal.SIGUSR1,), {"SIMDIST_DEAF_TO": str(int(signal.SIGUSR1))})]
-)
+@pytest.mark.parametrize(("heed", "deaf"), [((), {}), ((signal.SIGUSR1,), {DEAF: str(int(signal.SIGUSR1))})])
 def test_a_script_is_what_the_ranks_of_a_job_run(monkeypatch, tmp_path, survive, heed, deaf):
     (tmp_path / "script.py").touch()
     monkeypatch.setattr("simdist.launch.script.Job", job := Fake(lambda: None))
