@@ -76,6 +76,7 @@ def test_without_mpi_all_the_rest_is_told(monkeypatch, capsys):
     ("name", "value", "what", "remedy"),
     [
         ("_count", lambda comm, device: ([comm.size, 1], ""), "virtual ranks", "count wrong"),
+        ("all_reduce", lambda x, comm, algorithm: x.fill(len(algorithm)), "virtual ranks", "of ([4, 6],"),
         ("_count", lambda comm, device: {}[0], "virtual ranks", "KeyError: 0"),
         ("room", lambda: Room(64e6, 64e6), "shared memory", "--shm-size"),
         ("shutil", SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=64e6)), "folders", "TMPDIR"),
@@ -87,6 +88,13 @@ def test_what_is_wrong_is_told_with_what_to_do(quick, monkeypatch, capsys, name,
     monkeypatch.setattr(checkup, name, value)
     found = told(capsys, 1)
     assert "!" in found[what] and remedy in found[what]
+
+
+@pytest.mark.parametrize(("have", "words"), [(1.26e9, ", 1.3 GB of memory free"), (None, "")])
+def test_memory_is_told_where_the_system_says_how_much(quick, monkeypatch, capsys, have, words):
+    monkeypatch.setattr(checkup, "available_bytes", lambda: have)
+    monkeypatch.setattr(checkup, "num_cores", lambda: 3)
+    assert told(capsys, 0)["machine"].strip() == f"3 cores for this process{words}"
 
 
 def test_a_table_that_cannot_be_read(quick, monkeypatch, capsys):

@@ -1,5 +1,9 @@
 """Whether an MPI takes device memory: what it says, and a process that may die of trying it."""
 
+import shutil
+import subprocess
+from types import SimpleNamespace
+
 import pytest
 from device import stands_in
 
@@ -33,6 +37,14 @@ def test_an_mpi_says_by_its_info_what_memory_it_takes():
     assert mpi.freed
     assert not says_cuda(Library, Mpi("system,mpi"))
     assert not says_cuda(Library, Mpi(None))
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a compiler")
+@pytest.mark.parametrize(("answer", "found"), [(0, False), (1, True)])
+def test_or_by_a_function_of_its_library(tmp_path, answer, found):
+    (tmp_path / "mpi.c").write_text(f"int MPIX_Query_cuda_support(void) {{ return {answer}; }}")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", "mpi.so", "mpi.c"], cwd=tmp_path, check=True, timeout=60)
+    assert says_cuda(SimpleNamespace(__file__=str(tmp_path / "mpi.so")), Mpi("system")) == found
 
 
 def test_a_trial_that_arrives_that_crashes_that_fails_that_hangs(monkeypatch):

@@ -1,5 +1,6 @@
 """What the watchdog concludes from waits and from the board; the rounds are made here, one by one."""
 
+import os
 import subprocess
 import threading
 import time
@@ -330,6 +331,17 @@ def dead_pid():
     process = subprocess.Popen(["true"])
     process.wait()
     return process.pid
+
+
+def test_a_rank_ends_with_its_launcher_and_with_its_parent(watchdog, dead_pid):
+    watchdog._launcher_pid = os.getpid()
+    rounds(watchdog, 0.5)
+    watchdog._launcher_pid = dead_pid
+    with pytest.raises(Ended, match="^1$"):
+        rounds(watchdog, 0.5)
+    watchdog._launcher_pid, watchdog._parent_pid = 0, dead_pid
+    with pytest.raises(Ended, match="^1$"):
+        rounds(watchdog, 0.5)
 
 
 def test_a_death_ends_the_job_unless_that_survives(watchdog, boards, dead_pid):

@@ -13,6 +13,7 @@ from jobs import needs_mpi
 
 from simdist.comm.board import AT_WORK, FAILED, LEFT, Board
 from simdist.launch.job import Death, Job
+from simdist.launch.mpirun import Mpirun
 
 pytestmark = needs_mpi
 
@@ -98,6 +99,40 @@ def test_ctrl_c_while_a_job_is_ended_leaves_nothing_behind(error):
         job._process.stdout.close()
         job._process.kill()
     assert job._process.returncode == -signal.SIGKILL and not job.folder.exists()
+
+
+LAUNCHER = """#!/bin/sh
+echo "arguments $@"
+read line || echo "no input"
+echo "session $(cut -d ' ' -f 6 /proc/$$/stat) $$"
+env >&2
+"""
+
+
+@pytest.mark.parametrize(("end", "code"), [("exit 0", 0), ("exit 9", 9), ("kill -TERM $$", 128 + signal.SIGTERM)])
+@pytest.mark.parametrize(("timeout_s", "told"), [(None, "7"), (2, "2.0")])
+def test_what_a_launcher_is_told_and_how_it_ends(tmp_path, monkeypatch, end, code, timeout_s, told):
+    launcher = tmp_path / "mpirun"
+    launcher.write_text(LAUNCHER + end)
+    launcher.chmod(0o700)
+    monkeypatch.setattr("simdist.launch.job.find_mpirun", lambda: Mpirun(launcher, "mpich", 4))
+    monkeypatch.setenv("SIMDIST_TIMEOUT_S", "7")
+    monkeypatch.setenv("PMI_RANK", "1")
+    with Job(3, 5.0) as job, (tmp_path / "output").open("wb") as output:
+        assert job.poll(0.0) is None, "it has not been started"
+        job.start(["a", "b"], output, timeout_s, {"TOLD": "more"} if timeout_s else None)
+        end_s = time.monotonic() + 60.0
+        while (found := job.poll()) is None:
+            assert time.monotonic() < end_s
+        assert found == code
+        assert job.overdue == ("its launcher was killed by signal 15 (SIGTERM)" if code > 128 else "")
+        pid = job._process.pid
+    arguments, no_input, session, *variables = (tmp_path / "output").read_text().splitlines()
+    assert arguments == "arguments -launcher fork -n 3 a b" and no_input == "no input"
+    assert session == f"session {pid} {pid}", "Ctrl-C is not for it"
+    wanted = {f"SIMDIST_BOARD={job.folder}/board", f"SIMDIST_LAUNCHER_PID={os.getpid()}", f"SIMDIST_TIMEOUT_S={told}"}
+    assert wanted <= set(variables) and "PMI_RANK=1" not in variables
+    assert ("TOLD=more" in variables) == (timeout_s is not None)
 
 
 def test_a_folder_whose_name_is_no_text_will_do(tmp_path, monkeypatch):
