@@ -81,7 +81,7 @@ class Checks(ABC):
 
     def check_note(self, note: str) -> bytes:
         """The bytes of a note; raises ArgumentError if it is too long."""
-        data = note.encode()
+        data = note.encode(errors="surrogateescape")  # it may be a file's name, which need not be text
         if len(data) > NOTE_BYTES:
             raise ArgumentError(f"a note of {len(data)} bytes on rank {self.rank}; at most {NOTE_BYTES}")
         return data

@@ -71,7 +71,7 @@ class MpiGroup:
         mine[: len(data)] = np.frombuffer(data, np.uint8)
         every = np.empty((self.size, NOTE_BYTES), np.uint8)
         self.mpi.Allgather(mine, every)
-        return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in every]
+        return [row.tobytes().rstrip(b"\0").decode(errors="surrogateescape") for row in every]
 
     def unreceived(self) -> list[str]:
         """The messages that no receive has taken, in words: of each source the first."""

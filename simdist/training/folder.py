@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -76,9 +76,17 @@ class RunFolder:
 
     @classmethod
     def fresh(cls, name: str, config: Config) -> "RunFolder":
-        """The first of runs/name, runs/name-2, runs/name-3, … that does not exist yet."""
-        paths = (Path("runs") / (name if i == 1 else f"{name}-{i}") for i in count(1))
-        return cls(next(path for path in paths if not path.exists()), config)
+        """The first of runs/name, runs/name-2, runs/name-3, … that does not exist yet; never that of another run."""
+        try:
+            Path("runs").mkdir(exist_ok=True)
+            for i in count(1):
+                path = Path("runs") / (name if i == 1 else f"{name}-{i}")
+                with suppress(FileExistsError):  # made by an earlier run, or by one that starts just now
+                    path.mkdir()
+                    break
+        except OSError as error:
+            raise DataError(f"cannot make a folder in runs: {error.strerror}") from error
+        return cls(path, config)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -95,7 +103,7 @@ class RunFolder:
 
     def say(self, text: str) -> None:
         """Append to the log what was printed."""
-        with self.writing(), (self.path / "log.txt").open("a", encoding="utf-8") as log:
+        with self.writing(), (self.path / "log.txt").open("a", encoding="utf-8", errors="replace") as log:
             log.write(f"{text}\n")
 
     def write_line(self, line: Line) -> None:

@@ -1,6 +1,7 @@
 import json
 import math
 import os
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,25 @@ def test_a_fresh_folder_is_nobody_elses(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = [str(RunFolder.fresh("mlp-4ranks", Config()).path) for _ in range(3)]
     assert names == ["runs/mlp-4ranks", "runs/mlp-4ranks-2", "runs/mlp-4ranks-3"]
+
+
+def test_nor_is_that_of_two_runs_that_start_at_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # which another may change just then
+    assert len({RunFolder.fresh("mlp-4ranks", Config()).path for _ in range(3)}) == 3
+
+
+@pytest.mark.parametrize("make", [lambda: Path("runs").touch(), lambda: Path("runs").symlink_to("nowhere")])
+def test_where_there_can_be_none_it_is_told(tmp_path, monkeypatch, make):
+    monkeypatch.chdir(tmp_path)
+    make()
+    with pytest.raises(DataError, match="cannot make a folder in runs: File exists"):
+        RunFolder.fresh("mlp-4ranks", Config())
+
+
+def test_a_folder_whose_name_is_no_text_is_told_in_the_log(tmp_path):
+    RunFolder(tmp_path / "caf\udce9", Config()).say("in caf\udce9")
+    assert (tmp_path / "caf\udce9" / "log.txt").read_text() == "in caf?\n"
 
 
 def test_an_earlier_log_is_replaced(tmp_path):
