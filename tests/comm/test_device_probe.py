@@ -4,10 +4,14 @@ import shutil
 import subprocess
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from device import stands_in
 
+import simdist as sd
+from simdist.cluster import preset
 from simdist.comm import device_probe
+from simdist.comm.device import Finding
 from simdist.comm.device_probe import aware_of_cuda, opens_memory, says_cuda, tried_in_a_child
 
 
@@ -56,8 +60,9 @@ def test_a_trial_that_arrives_that_crashes_that_fails_that_hangs(monkeypatch):
 
 
 def test_a_trial_knows_nothing_of_the_job():
-    program = "import os; raise SystemExit(any(n.startswith(('PMI_', 'OMPI_COMM_')) for n in os.environ))"
-    told = {"PMI_RANK": "1", "OMPI_COMM_WORLD_RANK": "1"}
+    job = "any(n.startswith(('PMI_', 'OMPI_COMM_')) for n in os.environ)"
+    program = f"import os; raise SystemExit('MINE' not in os.environ or {job})"
+    told = {"PMI_RANK": "1", "OMPI_COMM_WORLD_RANK": "1", "MINE": "1"}
     assert tried_in_a_child(told, program) == ""
 
 
@@ -74,6 +79,58 @@ def test_an_mpi_is_believed_after_a_trial_only(spmd, monkeypatch):
         assert silent[0] is wrong[0] is False and right[0] is True
         assert "conda-forge's openmpi" in silent[1]
         assert "ended with -11: bang (rank 0)" in wrong[1]
+
+
+class Memory:
+    """A device whose memory virtual ranks open; `lost` has none to offer, and `changed` finds another number there."""
+
+    class failure(Exception):  # noqa: N801
+        pass
+
+    def __init__(self, lost=None, changed=None):
+        self.lost, self.changed, self.parts, self.closed = lost, changed, [], 0
+
+    def exported(self, num_bytes):
+        if len(self.parts) == self.lost:
+            self.parts.append(None)
+            raise self.failure("no memory")
+        self.parts.append(np.full(num_bytes, 77, np.uint8))
+        return self.parts[-1], bytes([len(self.parts)])
+
+    def synchronize(self):
+        pass
+
+    def PeerMemory(self, handle, num_bytes):  # noqa: N802
+        def close():
+            self.closed += 1
+
+        found = self.parts[handle[0] - 1] + (handle[0] - 1 == self.changed)
+        return SimpleNamespace(bytes=found[:num_bytes], close=close)
+
+    def to_host(self, x):
+        return x
+
+
+@pytest.mark.parametrize(
+    ("trouble", "why"),
+    [
+        ({}, "the ranks open each other's device memory"),
+        ({"lost": 1}, "CUDA cannot open memory of other processes here: no memory (rank 1)"),
+        ({"changed": 2}, "CUDA cannot open memory of other processes here: 3 was read where rank 2 wrote 2 (rank 0)"),
+    ],
+)
+def test_memory_is_opened_by_all_and_closed_again(monkeypatch, trouble, why):
+    memory = Memory(**trouble)
+    monkeypatch.setattr(device_probe, "device_library", lambda: memory)
+    assert sd.run(opens_memory, 3).results == [Finding(not trouble, why)] * 3
+    assert memory.closed == (2 if "lost" in trouble else 6)
+
+
+def test_memory_of_another_node_is_not_opened(monkeypatch):
+    monkeypatch.setattr(device_probe, "device_library", None)
+    two = preset("this-machine").with_(devices_per_node=2)
+    why = "the ranks are on 2 nodes, and device memory can be opened only on one"
+    assert sd.run(opens_memory, 4, cluster=two).results == [Finding(False, why)] * 4
 
 
 @pytest.mark.one_node

@@ -135,6 +135,25 @@ def test_what_a_launcher_is_told_and_how_it_ends(tmp_path, monkeypatch, end, cod
     assert ("TOLD=more" in variables) == (timeout_s is not None)
 
 
+@pytest.mark.parametrize(
+    ("end", "code", "deaths"), [("kill -9 $$", 128 + signal.SIGKILL, 0), ("exit 3", 3, 1), ("exit 0", 1, 1)]
+)
+def test_a_rank_that_dies_with_its_launcher_has_not_died_by_itself(monkeypatch, end, code, deaths):
+    monkeypatch.setattr("simdist.launch.job._MOMENT_S", 60.0)
+    with Job(1, 5.0) as job, subprocess.Popen(["sleep", "100"]) as rank:
+        board = Board(job.folder / "board", 0)
+        board.take(0)
+        board._write(pid=rank.pid)
+        job._process = subprocess.Popen(["sh", "-c", f"read x; {end}"], stdin=PIPE, start_new_session=True)
+        assert job.poll(0.0) is None
+        rank.kill()
+        os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOWAIT)
+        job._process.stdin.close()
+        assert job.poll(60.0) == code
+        assert [death.how for death in job.deaths] == ["was killed by signal 9 (SIGKILL)"] * deaths
+        board.close()
+
+
 def test_a_folder_whose_name_is_no_text_will_do(tmp_path, monkeypatch):
     (tmp_path / "caf\udce9").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "caf\udce9"))
