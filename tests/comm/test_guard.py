@@ -1,9 +1,13 @@
-"""What a guard prints of its rank's end."""
+"""What a guard makes of the ways in which its process ends, here outside a job, and what it prints."""
 
 import io
+import os
+import signal
+import subprocess
 import sys
 
 import pytest
+from jobs import ROOT
 
 from simdist.comm.guard import _print
 from simdist.errors import RankFailed
@@ -23,3 +27,52 @@ def test_it_is_printed_even_where_the_program_has_put_away_stderr(capfd, monkeyp
         patch.setattr(sys, "stderr", stderr)
         _print(RankFailed("gone"))
     assert capfd.readouterr().err == "simdist: RankFailed: gone\n"
+
+
+ENDS = {
+    "return": ("", 0, ""),
+    "code": ("sys.exit(3)", 3, ""),
+    "code of 8 bits": ("sys.exit(-1)", 255, ""),
+    "words": ("sys.exit('enough')", 1, "enough"),
+    "error": ("1 / 0", 1, "[rank 0] ZeroDivisionError: division by zero"),
+    "error in a thread": ("run(lambda: 1 / 0); time.sleep(60)", 1, "[rank 0] ZeroDivisionError: division by zero"),
+    "exit of a thread": ("run(lambda: sys.exit(3))", 0, ""),
+    "error of a child": ("child(lambda: 1 / 0)", 0, "\nZeroDivisionError: division by zero"),
+    "error in a child's thread": ("child(lambda: run(lambda: 1 / 0))", 0, "\nZeroDivisionError: division by zero"),
+    "exit of a child": ("child(lambda: sys.exit(3))", 0, ""),
+    "hook of a child": ("child(lambda: None)", 0, ""),
+    "crash": ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV, "most recent call first"),
+    "Ctrl-C": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT, ""),
+}
+PROGRAM = """
+import os, signal, sys, threading, time
+from simdist.comm.guard import guard
+
+def run(what):
+    thread = threading.Thread(target=what)
+    thread.start()
+    thread.join(1)
+
+def child(what):
+    if os.fork():
+        return os.wait()
+    what()
+    sys.exit()
+
+guard().drains.append(lambda: os.write(1, b"drained\\n"))
+"""
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_how_a_process_ends(end):
+    what, code, words = ENDS[end]
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM + what],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert found.returncode == code
+    assert words in found.stderr and bool(words) == bool(found.stderr)
+    assert found.stdout == ("" if code else "drained\n"), "its streams end their work, once, unless it has failed"
