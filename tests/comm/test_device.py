@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 from device import stands_in
 
+import simdist as sd
 from simdist.arrays import kind_of, moved, on_host, slices
+from simdist.cluster import preset
 from simdist.collectives import algorithms, all_gather, all_reduce, all_to_all, broadcast, reduce, reduce_scatter
 from simdist.comm import device as devices
 from simdist.comm import staging
-from simdist.comm.device import Finding, choose_path, use_device
+from simdist.comm.device import Device, Finding, choose_path, use_device
 from simdist.comm.device_memory import led
+from simdist.comm.solo import SoloCommunicator
 from simdist.comm.staging import pieces
 from simdist.errors import ArgumentError, MessageMismatch, UnknownNameError, WorldUnavailable
 
@@ -40,6 +43,59 @@ def test_the_first_path_that_works_is_gone_and_the_others_are_told_of():
 def test_ranks_that_share_a_gpu_let_the_first_fold_for_all():
     places = ["0", "1", "0", "1", "2"]
     assert [led(places, rank) for rank in range(5)] == [[0, 2], [1, 3], [], [], [4]]
+
+
+class Cards:
+    """Two GPUs of this process, with 7 processors each; it notes what they are told."""
+
+    num_devices, num_processors = staticmethod(lambda: 2), staticmethod(lambda: 7)
+    name, versions = staticmethod(lambda: "Card"), staticmethod(lambda: "CUDA 12.0")
+
+    def __init__(self):
+        self.told = []
+
+    def select(self, index):
+        self.told.append(index)
+
+    def synchronize(self):
+        self.told.append("synchronize")
+
+    def place_of(self, index):
+        return f"slot {index}"
+
+
+@pytest.mark.parametrize(("ranks_a_node", "taken"), [(4, [0, 1, 0, 1]), (3, [0, 1, 0, 0])])
+def test_the_ranks_of_a_node_take_its_gpus_in_turn(monkeypatch, ranks_a_node, taken):
+    cards = Cards()
+    monkeypatch.setattr(devices, "device_library", lambda: cards)
+
+    def program(comm):
+        use_device(comm, "cuda")
+        return comm.device
+
+    cluster = preset("this-machine").with_(devices_per_node=ranks_a_node)
+    found = sd.run(program, 4, cluster=cluster).results
+    assert [(at.kind, at.index, at.place, at.processors) for at in found] == [
+        ("cupy", i, f"slot {i}", 7) for i in taken
+    ]
+    assert found[0].words.startswith("Card (CUDA 12.0), path process: ") and cards.told == taken
+
+
+def test_a_gpu_alone_is_entered_settled_and_given_short_floats(monkeypatch):
+    cards = Cards()
+    monkeypatch.setattr(devices, "device_library", lambda: cards)
+    for at in (devices.HOST, Device("phantom"), Device("cupy", index=1, processors=3)):
+        at.enter()
+        at.settle()
+        assert at.factor_dtype("short", "wide") == ("short" if at.kind == "cupy" else "wide")
+        assert at.large == 64 * (3 if at.kind == "cupy" else 8)
+    assert cards.told == [1, "synchronize"]
+
+
+def test_a_name_that_is_none_is_refused_before_a_gpu_is_looked_for():
+    for words in (("cud",), ("cuda", "wire"), ("cpu", "wire")):
+        with pytest.raises(UnknownNameError, match=words[-1]):
+            use_device(SoloCommunicator(), *words)
 
 
 def test_what_there_is_not_is_an_error_on_all_ranks(spmd, device, monkeypatch):
