@@ -81,6 +81,18 @@ def test_the_ranks_of_a_node_take_its_gpus_in_turn(monkeypatch, ranks_a_node, ta
     assert found[0].words.startswith("Card (CUDA 12.0), path process: ") and cards.told == taken
 
 
+def test_without_a_gpu_all_ranks_say_so(monkeypatch):
+    monkeypatch.setattr(devices, "device_library", lambda: Blind)
+
+    def program(comm):
+        with pytest.raises(WorldUnavailable) as caught:
+            use_device(comm, "cuda")
+        return str(caught.value), comm.device is devices.HOST
+
+    words = "device cuda: this process sees no GPU; it needs an NVIDIA GPU and its driver (on rank 0)"
+    assert sd.run(program, 2).results == [(words, True)] * 2
+
+
 def test_a_gpu_alone_is_entered_settled_and_given_short_floats(monkeypatch):
     cards = Cards()
     monkeypatch.setattr(devices, "device_library", lambda: cards)
@@ -140,9 +152,10 @@ def test_what_is_made_of_a_communicator_has_its_device(spmd, device):
         half = comm.split(comm.rank % 2)
         side = comm.stream("side")
         kinds = [kind_of(c.empty(3, np.float32)) for c in (comm, half)]
-        return [*kinds, side.comm.device.kind, comm.shadow.device.kind, use_device(comm, "cpu").kind]
+        kinds += [side.comm.device.kind, comm.shadow.device.kind, use_device(comm, "cpu").kind]
+        return [*kinds, kind_of(comm.empty(3, np.float32))]
 
-    assert spmd(program, 2) == [["cupy", "cupy", "cupy", "cupy", "numpy"]] * 2
+    assert spmd(program, 2) == [["cupy", "cupy", "cupy", "cupy", "numpy", "numpy"]] * 2
 
 
 def test_phantoms_lie_nowhere_and_only_virtual_ranks_have_them(spmd):

@@ -6,7 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from simdist.comm.leftovers import drop, shared_files
+from simdist.comm import leftovers
+from simdist.comm.leftovers import drop, files_of_start, shared_files
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,20 @@ def test_others_may_have_names_that_are_no_text(tmp_path):
             assert os.fsdecode(path) not in shared_files()
     finally:
         os.close(descriptor)
+
+
+def test_those_of_mpichs_start_are_known_by_their_names(monkeypatch):
+    """Its shared memory, and a file that its launcher keeps open; what is opened by name later stays."""
+    monkeypatch.setattr(leftovers, "shared_files", lambda: ["/dev/shm/mpich_shm_a", "/dev/shm/osc_b"])
+    monkeypatch.setattr(os, "getppid", os.getpid)
+    names = [f"/tmp/{kind}{uuid4().hex}" for kind in ("hydra_hwloc_xmlfile_", "of_others_")]
+    opened = [os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600) for name in names]
+    try:
+        assert files_of_start() == ["/dev/shm/mpich_shm_a", names[0]]
+    finally:
+        drop(names)
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 def test_of_a_process_that_is_gone_there_are_none():
