@@ -79,9 +79,11 @@ class Job:
                 os.mkfifo(pipe, 0o600)
                 self._ends.add_pipe(rank, os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
             self.board = Board(path)
-        except OSError as error:
+        except BaseException as error:  # also Ctrl-C
             self._ends.close()
             shutil.rmtree(self.folder, ignore_errors=True)
+            if not isinstance(error, OSError):
+                raise
             raise WorldUnavailable(f"no room for a job's files in {self.folder.parent}: {error.strerror}") from error
         return self
 
@@ -120,14 +122,15 @@ class Job:
             variables["SIMDIST_TIMEOUT_S"] = repr(float(timeout_s))
         variables |= {BOARD: str(self.folder / "board"), LAUNCHER: str(os.getpid()), **(told or {})}
         self._started_s = time.monotonic()
-        self._process = subprocess.Popen(
-            command,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,  # Ctrl-C is for this process, which ends the job properly
-        )
+        with deferred():  # until it is known what to end
+            self._process = subprocess.Popen(
+                command,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is for this process, which ends the job properly
+            )
 
     def poll(self, wait_s: float = 0.05) -> int | None:
         """The exit code of the job; None while it runs.

@@ -1,11 +1,13 @@
 """How a job ends that goes on without a rank that died; its launcher is a process that only sleeps."""
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
 import threading
 import time
+from pathlib import Path
 from subprocess import PIPE
 
 import pytest
@@ -99,6 +101,34 @@ def test_ctrl_c_while_a_job_is_ended_leaves_nothing_behind(error):
         job._process.stdout.close()
         job._process.kill()
     assert job._process.returncode == -signal.SIGKILL and not job.folder.exists()
+
+
+def test_ctrl_c_as_its_files_are_made_or_its_launcher_starts_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(*given, **options):
+        made.append(real(*given, **options))
+        os.kill(os.getpid(), signal.SIGINT)
+        return made[-1]
+
+    def start():
+        with Job(2, 5.0) as job:
+            job._mpirun = Mpirun(Path(shutil.which("tail")), "unknown")
+            job.start(["-f", "/dev/null"])
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for place, name in ((os, "mkfifo"), (subprocess, "Popen")):
+            made, real = [], getattr(place, name)
+            with monkeypatch.context() as patch:
+                patch.setattr(place, name, interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    start()
+            assert len(made) == 1 and not list(tmp_path.iterdir())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    code = made[0].poll()
+    made[0].kill()
+    assert code == -signal.SIGTERM
 
 
 LAUNCHER = """#!/bin/sh
