@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 
+from simdist.errors import ArgumentError
 from simdist.launch.own import command_words, load_program, share_program
 
 
@@ -58,6 +59,20 @@ def test_a_rank_loads_it_under_another_name(program, name, file):
     program(name, file)
     load_program()
     assert os.environ["LOADED"] == "simdist.own near"
+
+
+def test_a_program_from_a_pipe_is_not_shared(program):
+    program(None, None)
+    sys.modules["__main__"].__file__ = "<stdin>"
+    share_program()
+    assert command_words() == ["simdist"]
+
+
+def test_a_program_that_starts_all_over_again_as_a_rank_loads_it_is_told(program, monkeypatch):
+    program(None, "own.py")
+    monkeypatch.setitem(sys.modules, "simdist.own", ModuleType("simdist.own"))
+    with pytest.raises(ArgumentError, match=r"own.py calls simdist.cli.main\(\) as a rank loads it; needs"):
+        share_program()
 
 
 def test_a_rank_without_a_program_loads_none(program):

@@ -159,6 +159,14 @@ def test_a_signal_ends_its_job(monkeypatch, handlers):
     assert job.ended
 
 
+def test_a_signal_reaches_its_ranks(monkeypatch, handlers):
+    monkeypatch.setattr("simdist.launch.script.Job", job := Fake(lambda: send(signal.SIGUSR1)))
+    heard, job.survive = [], False
+    job.signal = heard.append
+    assert launch_script(3, ["-m", "simdist"], heed=[signal.SIGUSR1]) == 7
+    assert heard == [signal.SIGUSR1] * 3
+
+
 def test_a_module_of_this_folder_will_do(monkeypatch, tmp_path):
     (tmp_path / "module_of_mine.py").touch()
     monkeypatch.setattr("simdist.launch.script.Job", job := Fake(lambda: None))

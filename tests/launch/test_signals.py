@@ -1,13 +1,14 @@
-"""Signals that wait for the end of a block, whatever becomes of it."""
+"""Signals that wait for the end of a block, whatever becomes of it; who listens to which, and what they are called."""
 
 import os
 import signal
 import threading
-from signal import SIGHUP, SIGINT, SIGTERM
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR2
 
 import pytest
 
-from simdist.launch.signals import ENDING, deferred
+from simdist.launch.signals import ENDING, deferred, listens, signal_in, signal_words
 
 
 class Heard(Exception):
@@ -75,3 +76,19 @@ def test_a_thread_gets_no_signals(handlers):
     thread.start()
     thread.join(60)
     assert found == handlers
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not say")
+def test_a_process_listens_to_what_it_handles():
+    found = [listens(os.getpid(), number) for number in (SIGINT, SIGTERM, SIGHUP, SIGUSR2)]
+    assert found == [True, True, False, False]
+    signal.signal(SIGTERM, signal.SIG_DFL)
+    assert not listens(os.getpid(), SIGTERM)
+    assert not listens(2**22 + 1, SIGINT), "a process that is gone does not"
+
+
+def test_signals_in_words():
+    assert signal_words(SIGKILL) == "was killed by signal 9 (SIGKILL)"
+    assert signal_words(250) == "was killed by signal 250"
+    assert signal_in(f"the launcher: rank 3 {signal_words(11)}; signal 6") == 11
+    assert signal_in("exit code 9") == 0
