@@ -45,21 +45,15 @@ def run_script(keeper: Guard, argv: list[str]) -> None:
         load_program()
         if argv[0] == "-m":
             sys.argv = argv[1:]
-            _search_first(Path.cwd())
             runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
         else:
             sys.argv = argv
-            _search_first(Path(argv[0]).resolve().parent)
+            if not sys.flags.safe_path:
+                sys.path[0] = str(Path(argv[0]).resolve().parent)  # in place of this folder, where modules are
             runpy.run_path(argv[0], run_name="__main__")
     except SystemExit as leaving:
         keeper.note_exit(leaving.code)
         raise
-
-
-def _search_first(folder: Path) -> None:
-    """Search this folder first for modules, in place of this program's; with PYTHONSAFEPATH Python searches neither."""
-    if not sys.flags.safe_path:
-        sys.path[0] = str(folder)
 
 
 class Task:
