@@ -1,9 +1,11 @@
 import os
+import select
 import shutil
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -229,6 +231,33 @@ def test_ends_are_told_once_and_at_once(sleeper):
     sleeper.wait()
     assert not ends.add(8, sleeper.pid)
     assert len(ends) == 2
+    ends.close()
+
+
+def test_what_is_waited_with_is_closed(sleeper, tmp_path):
+    def opened():
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before, ends = opened(), Ends()
+    assert ends.add(3, sleeper.pid) and ends.add(4, os.getpid())
+    os.mkfifo(tmp_path / "pipe")
+    ends.add_pipe(5, os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK))
+    sleeper.kill()
+    assert ends.wait(60.0) == [3]
+    ends.close()
+    assert opened() == before
+
+
+def test_where_the_kernel_tells_no_ends_processes_are_looked_at(sleeper, monkeypatch):
+    monkeypatch.delattr(select, "epoll", raising=False)
+    ends = Ends()
+    assert ends.add(3, sleeper.pid) and 3 in ends and len(ends) == 1
+    assert ends.wait(0.0) == []
+    sleeper.kill()
+    sleeper.wait()
+    start_s = time.monotonic()
+    assert ends.wait(0.1) == [3]
+    assert time.monotonic() - start_s >= 0.1
     ends.close()
 
 
