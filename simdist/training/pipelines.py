@@ -21,12 +21,12 @@ from simdist.parallel.pipeline import (
     split,
     stage_times,
 )
-from simdist.parallel.pipeline.schedules import FILES, options
+from simdist.parallel.pipeline.schedules import FILES, maker, options
 from simdist.parallel.precision import precision
 from simdist.training.models import sample
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from simdist.cluster import Cluster
     from simdist.comm import Mesh
@@ -51,7 +51,7 @@ def is_updating(name: str | None) -> bool:
     if name.endswith(FILES):
         return load(name).weights.policy != "flush"
     try:
-        return _schedule(name, 2, 2, 2 if "chunks" in options(name) else None, None).weights.policy != "flush"
+        return _schedule(name, 2, 2, 2 if "chunks" in options(name) else None).weights.policy != "flush"
     except ArgumentError:  # there is none of this name, or none of this size
         return False
 
@@ -64,11 +64,18 @@ def schedule_of(config: Config) -> Schedule:
     return _schedule(config.schedule, config.pp, config.micro_batches, config.chunks, times)
 
 
+def _schedule(name: str, stages: int, micro_batches: int, chunks: int | None, times: Times | None = None) -> Schedule:
+    others = {"chunks": chunks, "times": times or (Times() if "times" in options(name) else None)}
+    given = tuple((option, value) for option, value in others.items() if value is not None)
+    return _made(maker(name), name, stages, micro_batches, given)
+
+
 @cache  # a config is made anew in many places, and a search takes seconds
-def _schedule(name: str, stages: int, micro_batches: int, chunks: int | None, times: Times | None) -> Schedule:
-    others = {"chunks": chunks, "times": times}
-    given: dict[str, Any] = {option: value for option, value in others.items() if value is not None}
-    return schedule(name, stages=stages, micro_batches=micro_batches, **given)
+def _made(
+    by: Callable[..., Schedule], name: str, stages: int, micro_batches: int, given: tuple[tuple[str, Any], ...]
+) -> Schedule:
+    """The schedule that `by` makes; another one that is registered by this name, as by a notebook's cell, is not it."""
+    return schedule(name, stages=stages, micro_batches=micro_batches, **dict(given))
 
 
 def costs(config: Config) -> list[LayerCost]:
@@ -104,7 +111,7 @@ def _num_stages(config: Config) -> int:
         return schedule_of(config).num_stages
     # A search by times needs this number; that for a single micro-batch has it too.
     micro_batches = 1 if "times" in options(config.schedule) else config.micro_batches
-    return _schedule(config.schedule, config.pp, micro_batches, config.chunks, None).num_stages
+    return _schedule(config.schedule, config.pp, micro_batches, config.chunks).num_stages
 
 
 def pipeline(

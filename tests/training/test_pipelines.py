@@ -15,6 +15,7 @@ from simdist.nn import Noise
 from simdist.parallel.pipeline import Schedule, Weights, named, schedule
 from simdist.parallel.pipeline.schedules import registry
 from simdist.training import Config, Trainer
+from simdist.training.pipelines import schedule_of
 
 GPT = {"model": "gpt", "layers": 3, "width": 16, "heads": 4, "context_bytes": 12, "dropout": 0.1, "interval": 7}
 GPT |= {"precision": "float64", "global_batch_size": 6, "steps": 20, "validation_windows": 10, "warmup_steps": 2}
@@ -163,6 +164,22 @@ def test_so_does_a_schedule_of_ones_own(settings, monkeypatch):
     plain = settings | {"clip_norm": None, "learning_rate": 0.01, "steps": 3, "pp": 2, "micro_batches": 4}
     ours, theirs = (sd.run(run, 2, args=(plain | {"schedule": name},)).results for name in ("late", "pipedream"))
     assert [each[0] for each in ours] == [each[0] for each in theirs]
+
+
+def test_a_schedule_that_is_registered_again_is_the_new_one(settings, monkeypatch):
+    """As by a notebook's cell that is executed again. This one needs to be given times."""
+    monkeypatch.setattr(registry, "_MAKERS", dict(registry._MAKERS))
+    found = []
+    for name in ("gpipe", "1f1b"):
+
+        @named("mine")
+        def mine(stages, micro_batches, times, name=name):
+            assert times is not None
+            return schedule(name, stages, micro_batches)
+
+        config = Config(**settings | {"pp": 2, "micro_batches": 4, "schedule": "mine"})
+        found.append(schedule_of(config).rows)
+    assert found == [schedule(name, 2, 4).rows for name in ("gpipe", "1f1b")]
 
 
 def one_after_the_other(comm, settings, count):

@@ -11,7 +11,7 @@ from simdist.parallel.pipeline.text import load
 from simdist.parallel.pipeline.validate import validate
 from simdist.words import meant
 
-__all__ = ["FILES", "OTHER_NAMES", "first_name", "named", "options", "schedule", "schedules"]
+__all__ = ["FILES", "OTHER_NAMES", "first_name", "maker", "named", "options", "schedule", "schedules"]
 
 Maker = TypeVar("Maker", bound=Callable[..., Schedule])
 
@@ -73,16 +73,21 @@ def options(name: str) -> list[str]:
     Raises:
         UnknownNameError: there is no such schedule; the message lists all.
     """
-    return [option for option in signature(_maker(name)).parameters if option not in ("stages", "micro_batches")]
+    return [option for option in signature(maker(name)).parameters if option not in ("stages", "micro_batches")]
 
 
-def _maker(name: str) -> Callable[..., Schedule]:
+def maker(name: str) -> Callable[..., Schedule]:
+    """What makes the schedules of this name, now: a name may be registered again.
+
+    Raises:
+        UnknownNameError: there is no such schedule; the message lists all.
+    """
     if name.endswith(FILES):
         return partial(_loaded, name)
-    maker = _MAKERS.get(first_name(name))
-    if maker is None:
+    found = _MAKERS.get(first_name(name))
+    if found is None:
         raise unknown_name("schedule", name, _MAKERS)
-    return maker
+    return found
 
 
 def _loaded(path: str, stages: int, micro_batches: int) -> Schedule:
@@ -117,7 +122,7 @@ def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Sched
             raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
     if (actions := stages * micro_batches * (others.get("chunks") or 1)) > _MOST_ACTIONS:
         raise ArgumentError(f"{name} with {numbers}: {actions:,} forwards; needs at most {_MOST_ACTIONS:,}")
-    made = _maker(name)(**numbers)
+    made = maker(name)(**numbers)
     if not isinstance(made, Schedule):
         raise ArgumentError(f"what makes {name} returns a {type(made).__name__}; needs a Schedule")
     if (made.num_ranks, made.num_micro_batches) != (stages, micro_batches):
