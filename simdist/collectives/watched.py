@@ -60,8 +60,7 @@ class _Sending(Request):
         self._request, self._comm = request, comm
         self._end_s = comm.clock() + 1
 
-    def wait(self) -> Status:
-        """See Request."""
+    def _finish(self) -> Status:
         status = self._request.wait()
         _rest(self._comm, self._end_s)
         return status
@@ -74,18 +73,15 @@ class _Receiving(Request):
         self._comm, self._watch, self._x, self._until_s = comm, watch, x, until_s
         self._arrived = np.empty_like(x)
         self._request = comm.irecv(self._arrived, src, tag)
-        self._status: Status | None = None
 
-    def wait(self) -> Status:
-        """See Request."""
-        if self._status is None:
-            self._status = self._request.wait()
-            _rest(self._comm, self._until_s)
-            items = self._status.num_bytes // self._x.itemsize
-            into = self._x.reshape(-1)[:items]
-            into[:] = self._arrived.reshape(-1)[:items]
-            self._watch.take(into, self._comm.ranks[self._status.src])
-        return self._status
+    def _finish(self) -> Status:
+        status = self._request.wait()
+        _rest(self._comm, self._until_s)
+        items = status.num_bytes // self._x.itemsize
+        into = self._x.reshape(-1)[:items]
+        into[:] = self._arrived.reshape(-1)[:items]
+        self._watch.take(into, self._comm.ranks[status.src])
+        return status
 
 
 class Watched(Communicator):

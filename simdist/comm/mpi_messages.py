@@ -168,30 +168,37 @@ class MpiMessages(Communicator):
         self.check_peer("dst", dst)
         self.check_tag("isend", tag)
         check_array("isend", x, self.rank)
+        request: Request
         if self._staged(x):
-            return self.guard.open.add(self._staging.isend(x, dst, tag), "isend", self, dst, tag)
-        x = self._ready(x)
-        start_s = perf_counter()
-        try:
-            request = self._mpi.Isend((x, _BYTE), dst, tag)
-        except Exception as error:
-            raise self.failure(error, "isend", x, dst, tag) from None
-        return self.guard.open.add(Sending(self, request, x, dst, tag, start_s), "isend", self, dst, tag)
+            request = self._staging.isend(x, dst, tag)
+        else:
+            x, start_s = self._ready(x), perf_counter()
+            request = Sending(self, self.post("isend", x, dst, tag), x, dst, tag, start_s)
+        self.guard.open[request] = "isend", self, dst, tag
+        return request
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """See Communicator."""
         check_array("irecv", x, self.rank)
         self.check_wanted("irecv", tag)
-        source = self._source(src)
+        request: Request
         if self._staged(x):
-            return self.guard.open.add(self._staging.irecv(x, src, tag), "irecv", self, src, tag)
-        x = self._ready(x)
-        start_s = perf_counter()
+            request = self._staging.irecv(x, src, tag)
+        else:
+            x, start_s = self._ready(x), perf_counter()
+            request = Receiving(self, self.post("irecv", x, src, tag), x, src, tag, start_s)
+        self.guard.open[request] = "irecv", self, src, tag
+        return request
+
+    def post(self, what: str, x: Array, peer: int, tag: int) -> Any:
+        """Start an "isend" or "irecv" of an array that MPI accepts: returns MPI's request."""
+        source = self._source(peer)
         try:
-            request = self._mpi.Irecv((x, _BYTE), source, MPI.ANY_TAG if tag == ANY else tag)
+            if what == "isend":
+                return self._mpi.Isend((x, _BYTE), peer, tag)
+            return self._mpi.Irecv((x, _BYTE), source, MPI.ANY_TAG if tag == ANY else tag)
         except Exception as error:
-            raise self.failure(error, "irecv", x, src, tag) from None
-        return self.guard.open.add(Receiving(self, request, x, src, tag, start_s), "irecv", self, src, tag)
+            raise self.failure(error, what, x, peer, tag) from None
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator. Polls, with sleeps of at most a millisecond in between."""
@@ -235,14 +242,14 @@ class MpiMessages(Communicator):
 
     @cached_property
     def _staging(self) -> Staging:
-        return Staging(self, self._mpi, MPI)
+        return Staging(self, MPI)
 
     def _send_to_self(self, x: Array, tag: int) -> None:
         """Keep a copy until it is received: MPI need not buffer a message that a rank sends to itself."""
         start_s = perf_counter()
         kept = [sending for sending in self._own_mail if not sending.over]
         sending = self.isend(x.copy(), self.rank, tag)
-        self.guard.open.discard(sending)  # it counts as sent, as all that `send` sends
+        del self.guard.open[sending]  # it counts as sent, as all that `send` sends
         self._own_mail = [*kept, sending]
         self.note("send", start_s, x.nbytes, self.rank, tag)
 

@@ -21,7 +21,7 @@ class Sending(Request):
         start_s: when it was posted, on this process's clock.
     """
 
-    __slots__ = ("_comm", "_done", "_dst", "_request", "_start_s", "_tag", "_x")
+    __slots__ = ("_comm", "_dst", "_request", "_start_s", "_tag", "_x")
 
     def __init__(self, comm: "MpiMessages", request: Any, x: Array, dst: int, tag: int, start_s: float) -> None:
         self._comm = comm
@@ -30,27 +30,24 @@ class Sending(Request):
         self._dst = dst
         self._tag = tag
         self._start_s = start_s
-        self._done: Status | None = None
 
     @property
     def over(self) -> bool:
         """See Request. If true, the array may be changed."""
         return bool(self._request.Test())
 
-    def wait(self) -> Status:
+    def _finish(self) -> Status:
         """Block until the array may be changed; the status names the receiver."""
-        self._comm.guard.open.discard(self)
-        if self._done is None:
-            self._comm.finish("send", self._request, self._x, self._dst, self._tag)
-            self._comm.note("send", self._start_s, self._x.nbytes, self._dst, self._tag)
-            self._done = Status(self._dst, self._tag, self._x.nbytes)
-        return self._done
+        self._comm.guard.open.pop(self, None)
+        self._comm.finish("send", self._request, self._x, self._dst, self._tag)
+        self._comm.note("send", self._start_s, self._x.nbytes, self._dst, self._tag)
+        return Status(self._dst, self._tag, self._x.nbytes)
 
 
 class Receiving(Request):
     """A nonblocking receive; the arguments are those of `Sending`, with src for dst."""
 
-    __slots__ = ("_comm", "_done", "_request", "_src", "_start_s", "_tag", "_x")
+    __slots__ = ("_comm", "_request", "_src", "_start_s", "_tag", "_x")
 
     def __init__(self, comm: "MpiMessages", request: Any, x: Array, src: int, tag: int, start_s: float) -> None:
         self._comm = comm
@@ -59,12 +56,8 @@ class Receiving(Request):
         self._src = src
         self._tag = tag
         self._start_s = start_s
-        self._done: Status | None = None
 
-    def wait(self) -> Status:
-        """See Request."""
-        self._comm.guard.open.discard(self)
-        if self._done is None:
-            status = self._comm.finish("recv", self._request, self._x, self._src, self._tag)
-            self._done = self._comm.received(self._start_s, self._x, status)
-        return self._done
+    def _finish(self) -> Status:
+        self._comm.guard.open.pop(self, None)
+        status = self._comm.finish("recv", self._request, self._x, self._src, self._tag)
+        return self._comm.received(self._start_s, self._x, status)

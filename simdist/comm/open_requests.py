@@ -1,6 +1,6 @@
 """OpenRequests: what a program leaves behind: requests that it has not waited for, and unreceived messages."""
 
-from typing import Any, TypeVar
+from typing import Any
 
 from simdist.comm.checks import ANY
 from simdist.comm.request import Request
@@ -8,32 +8,17 @@ from simdist.comm.request import Request
 __all__ = ["OpenRequests", "listed_below", "unreceived"]
 
 _MOST_ROWS = 8
-_Request = TypeVar("_Request", bound=Request)
 
 
-class OpenRequests:
-    """The nonblocking sends and receives whose `wait` has not been called yet."""
+class OpenRequests(dict[Request, tuple[str, Any, int, int]]):
+    """The nonblocking sends and receives whose `wait` has not been called yet.
 
-    def __init__(self) -> None:
-        self._calls: dict[Request, tuple[str, Any, int, int]] = {}
-
-    def add(self, request: _Request, what: str, comm: Any, peer: int, tag: int) -> _Request:
-        """Note a request, and return it.
-
-        Args:
-            what: "isend" or "irecv".
-            comm, peer, tag: the communicator that it was called on, and its arguments.
-        """
-        self._calls[request] = what, comm, peer, tag
-        return request
-
-    def discard(self, request: Request) -> None:
-        """Forget a request, whose `wait` has been called."""
-        self._calls.pop(request, None)
+    Each with its call: "isend" or "irecv", the communicator, and the peer and the tag as given.
+    """
 
     def rows(self) -> list[str]:
         """Each of them in words."""
-        return [_unwaited(*call) for call in self._calls.values()]
+        return [_unwaited(*call) for call in self.values()]
 
 
 def _unwaited(what: str, comm: Any, peer: int, tag: int) -> str:

@@ -17,9 +17,17 @@ class Status(NamedTuple):
 class Request(ABC):
     """A nonblocking send or receive. Do not touch its array until `wait` returns."""
 
-    @abstractmethod
+    _status: Status | None = None
+
     def wait(self) -> Status:
         """Block until it is done; a receive returns its message's status. A second wait returns the same at once."""
+        if self._status is None:
+            self._status = self._finish()
+        return self._status
+
+    @abstractmethod
+    def _finish(self) -> Status:
+        """Block until it is done; called by each `wait` until one has returned."""
 
     @property
     def over(self) -> bool:

@@ -59,7 +59,7 @@ class SoloCommunicator(Communicator):
 
     def send(self, x: Array, dst: int, tag: int = 0) -> None:
         """See Communicator. The message is kept until it is received."""
-        self.isend(x, dst, tag).wait()
+        self.isend(x, dst, tag)
 
     def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
         """See Communicator.
@@ -210,11 +210,10 @@ class _Done(Request):
     """A completed send."""
 
     def __init__(self, status: Status) -> None:
-        self._status = status
+        self._sent = status
 
-    def wait(self) -> Status:
-        """See Request."""
-        return self._status
+    def _finish(self) -> Status:
+        return self._sent
 
 
 class _Taking(Request):
@@ -225,10 +224,6 @@ class _Taking(Request):
         self._x = x
         self._tag = tag
         self._start_s = start_s
-        self._done: Status | None = None
 
-    def wait(self) -> Status:
-        """See Request."""
-        if self._done is None:
-            self._done = self._comm.take(self._x, self._tag, self._start_s)
-        return self._done
+    def _finish(self) -> Status:
+        return self._comm.take(self._x, self._tag, self._start_s)

@@ -46,13 +46,11 @@ class Staging:
 
     Args:
         comm: the communicator.
-        mpi: its MPI communicator.
         library: mpi4py's MPI.
     """
 
-    def __init__(self, comm: "MpiMessages", mpi: Any, library: Any) -> None:
+    def __init__(self, comm: "MpiMessages", library: Any) -> None:
         self.comm = comm
-        self._mpi = mpi
         self._library = library
         self._device = device_library()
         self._rooms: dict[str, list[Array]] = {}
@@ -89,7 +87,7 @@ class Staging:
         stream.after_arrays()
         self._device.copy_out(x, host, stream.raw)
         stream.raw.synchronize()
-        requests = [self.post("isend", host[piece], dst, tag) for piece in pieces(x.nbytes)]
+        requests = [self.comm.post("isend", host[piece], dst, tag) for piece in pieces(x.nbytes)]
         return StagedSending(self.comm, requests, host, dst, tag, start_s)
 
     def irecv(self, x: Array, src: int, tag: int) -> "StagedReceiving":
@@ -101,7 +99,7 @@ class Staging:
         host = self._device.pinned(x.nbytes)
         known = src != ANY and tag != ANY
         parts = pieces(x.nbytes) if known else pieces(x.nbytes)[:1]
-        requests = [self.post("irecv", host[piece], src, tag) for piece in parts]
+        requests = [self.comm.post("irecv", host[piece], src, tag) for piece in parts]
         return StagedReceiving(self, x, host, requests, src, tag)
 
     # -- pieces -----------------------------------------------------------------------------------------
@@ -119,7 +117,7 @@ class Staging:
             if part.nbytes:
                 self._device.copy_out(part, host, stream.raw)
                 stream.raw.synchronize()
-            requests[i] = self.post("isend", host, dst, tag)
+            requests[i] = self.comm.post("isend", host, dst, tag)
             yield
         for request in requests:
             if request is not None:
@@ -135,7 +133,7 @@ class Staging:
             if copied[i] is not None:
                 copied[i].synchronize()
             host = rooms[i][: part.nbytes]
-            request = self.post("irecv", host, src, tag)
+            request = self.comm.post("irecv", host, src, tag)
             yield
             status = self.comm.finish("recv", request, x, src, tag)
             num_bytes = self.length(status, part, src)
@@ -150,17 +148,6 @@ class Staging:
         for event in copied:
             if event is not None:
                 event.synchronize()  # the buffers are free for the next message
-
-    def post(self, what: str, host: Array, peer: int, tag: int) -> Any:
-        """Start to send or receive a piece."""
-        library, byte = self._library, self._library.BYTE
-        try:
-            if what == "isend":
-                return self._mpi.Isend((host, byte), peer, tag)
-            source = library.ANY_SOURCE if peer == ANY else peer
-            return self._mpi.Irecv((host, byte), source, library.ANY_TAG if tag == ANY else tag)
-        except Exception as error:
-            raise self.comm.failure(error, what, host, peer, tag) from None
 
     def length(self, status: Any, room: Array, src: int) -> int:
         """The length of a received piece; Open MPI silently truncates a message that a rank sends to itself."""
@@ -217,23 +204,19 @@ class StagedSending(Request):
         self._requests = requests
         self._host = host
         self._about = dst, tag, start_s
-        self._done: Status | None = None
 
     @property
     def over(self) -> bool:
         """See Request."""
         return all(request.Test() for request in self._requests)
 
-    def wait(self) -> Status:
-        """See Request."""
-        self._comm.guard.open.discard(self)
-        if self._done is None:
-            dst, tag, start_s = self._about
-            for request in self._requests:
-                self._comm.finish("send", request, self._host, dst, tag)
-            self._comm.note("send", start_s, self._host.nbytes, dst, tag)
-            self._done = Status(dst, tag, self._host.nbytes)
-        return self._done
+    def _finish(self) -> Status:
+        self._comm.guard.open.pop(self, None)
+        dst, tag, start_s = self._about
+        for request in self._requests:
+            self._comm.finish("send", request, self._host, dst, tag)
+        self._comm.note("send", start_s, self._host.nbytes, dst, tag)
+        return Status(dst, tag, self._host.nbytes)
 
 
 class StagedReceiving(Request):
@@ -246,30 +229,27 @@ class StagedReceiving(Request):
         self._host = host
         self._requests = requests
         self._about = src, tag, perf_counter()
-        self._done: Status | None = None
 
-    def wait(self) -> Status:
-        """See Request. Receives for pieces that the message does not have are cancelled."""
-        self._comm.guard.open.discard(self)
-        if self._done is None:
-            (src, tag, start_s), taken = self._about, Taken()
-            for k, piece in enumerate(pieces(self._x.nbytes)):
-                room = self._host[piece]
-                if k == len(self._requests):
-                    self._requests.append(self._staging.post("irecv", room, src, tag))
-                status = self._comm.finish("recv", self._requests[k], self._x, src, tag)
-                num_bytes = self._staging.length(status, room, src)
-                src, tag = taken.add(status, num_bytes)
-                if num_bytes < PIECE_BYTES:
-                    break
-            for request in self._requests[k + 1 :]:
-                request.Cancel()
-                if not self._comm.finish("recv", request, self._x, src, tag).Is_cancelled():
-                    raise MessageMismatch(
-                        f"irecv on rank {self._comm.rank} of {self._comm.context!r}: the message from rank {src} is "
-                        f"shorter than the {self._x.nbytes} bytes posted for it, and the next message filled the rest"
-                    )
-            self._staging.deliver(self._x, self._host, taken.num_bytes)
-            self._comm.note("recv", start_s, taken.num_bytes, taken.src, taken.tag)
-            self._done = Status(taken.src, taken.tag, taken.num_bytes)
-        return self._done
+    def _finish(self) -> Status:
+        """Receives for pieces that the message does not have are cancelled."""
+        self._comm.guard.open.pop(self, None)
+        (src, tag, start_s), taken = self._about, Taken()
+        for k, piece in enumerate(pieces(self._x.nbytes)):
+            room = self._host[piece]
+            if k == len(self._requests):
+                self._requests.append(self._comm.post("irecv", room, src, tag))
+            status = self._comm.finish("recv", self._requests[k], self._x, src, tag)
+            num_bytes = self._staging.length(status, room, src)
+            src, tag = taken.add(status, num_bytes)
+            if num_bytes < PIECE_BYTES:
+                break
+        for request in self._requests[k + 1 :]:
+            request.Cancel()
+            if not self._comm.finish("recv", request, self._x, src, tag).Is_cancelled():
+                raise MessageMismatch(
+                    f"irecv on rank {self._comm.rank} of {self._comm.context!r}: the message from rank {src} is "
+                    f"shorter than the {self._x.nbytes} bytes posted for it, and the next message filled the rest"
+                )
+        self._staging.deliver(self._x, self._host, taken.num_bytes)
+        self._comm.note("recv", start_s, taken.num_bytes, taken.src, taken.tag)
+        return Status(taken.src, taken.tag, taken.num_bytes)

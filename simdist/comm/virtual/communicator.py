@@ -128,7 +128,8 @@ class VirtualCommunicator(Communicator):
             self._channel_to(dst).announce(x, tag, now_s, sending)
         else:
             sending.leave(self._channel_to(dst).dispatch(x, num_bytes, tag, now_s))
-        return self.open.add(sending, "isend", self, dst, tag)
+        self.open[sending] = "isend", self, dst, tag
+        return sending
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """See Communicator. A receive from any source chooses its message in `wait`."""
@@ -136,7 +137,8 @@ class VirtualCommunicator(Communicator):
         self.scheduler.turn()
         now_s = self.scheduler.running.clock_s
         request = AnyReceiving(self, x, tag, now_s) if src == ANY else Receiving(self, self._post(x, src, tag), now_s)
-        return self.open.add(request, "irecv", self, src, tag)
+        self.open[request] = "irecv", self, src, tag
+        return request
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator."""

@@ -16,20 +16,20 @@ __all__ = ["AnyReceiving", "Receiving", "Sending"]
 class Sending(Request):
     """A send that has left its port, or a large one whose receive is not posted yet."""
 
-    __slots__ = ("_comm", "_doing", "_fiber", "_sent_s", "_start_s", "_status", "group")
+    __slots__ = ("_about", "_comm", "_doing", "_fiber", "_sent_s", "_start_s", "group")
 
     def __init__(self, comm: "VirtualCommunicator", num_bytes: int, dst: int, tag: int, start_s: float) -> None:
         self.group = comm.group
         self._comm = comm
         self._doing = comm.doing
-        self._status = Status(dst, tag, num_bytes)
+        self._about = Status(dst, tag, num_bytes)
         self._start_s = start_s
         self._sent_s: float | None = None
         self._fiber: Fiber | None = None
 
     def leave(self, sent_s: float) -> None:
         """Note that the message leaves the port at this time."""
-        dst, tag, num_bytes = self._status
+        dst, tag, num_bytes = self._about
         self._sent_s = sent_s
         self._comm.note("send", self._start_s, sent_s, num_bytes, self.group.ranks[dst], tag)
         if self._fiber is not None:
@@ -43,13 +43,13 @@ class Sending(Request):
 
     def waits_for(self) -> tuple[str, list[int]]:
         """See Waiting."""
-        rank = self.group.ranks[self._status.src]
-        what = f"waits to send {self._status.num_bytes} bytes to rank {rank}"
-        return what + where(self._status.tag, self._doing), [rank]
+        dst, tag, num_bytes = self._about
+        rank = self.group.ranks[dst]
+        return f"waits to send {num_bytes} bytes to rank {rank}{where(tag, self._doing)}", [rank]
 
-    def wait(self) -> Status:
+    def _finish(self) -> Status:
         """Block until the array may be changed; the status names the receiver."""
-        self._comm.open.discard(self)
+        self._comm.open.pop(self, None)
         fiber = self._comm.scheduler.running
         if self._sent_s is None:
             self._fiber = fiber
@@ -59,45 +59,37 @@ class Sending(Request):
                 self._fiber = None  # after a failed wait, the message must not wake it later
         if self._sent_s is not None and fiber.clock_s < self._sent_s:
             fiber.clock_s = self._sent_s
-        return self._status
+        return self._about
 
 
 class Receiving(Request):
     """A receive from a known source; its message may already be there."""
 
-    __slots__ = ("_comm", "_done", "_receipt", "_start_s")
+    __slots__ = ("_comm", "_receipt", "_start_s")
 
     def __init__(self, comm: "VirtualCommunicator", receipt: Receipt, start_s: float) -> None:
         self._comm = comm
         self._receipt = receipt
         self._start_s = start_s
-        self._done: Status | None = None
 
-    def wait(self) -> Status:
-        """See Request."""
-        self._comm.open.discard(self)
-        if self._done is None:
-            receipt = self._receipt
-            self._comm.finish(receipt, self._start_s)
-            self._done = Status(receipt.src, receipt.tag, receipt.num_bytes)
-        return self._done
+    def _finish(self) -> Status:
+        self._comm.open.pop(self, None)
+        receipt = self._receipt
+        self._comm.finish(receipt, self._start_s)
+        return Status(receipt.src, receipt.tag, receipt.num_bytes)
 
 
 class AnyReceiving(Request):
     """A receive from any source, which chooses its message in `wait`."""
 
-    __slots__ = ("_comm", "_done", "_start_s", "_tag", "_x")
+    __slots__ = ("_comm", "_start_s", "_tag", "_x")
 
     def __init__(self, comm: "VirtualCommunicator", x: Array, tag: int, start_s: float) -> None:
         self._comm = comm
         self._x = x
         self._tag = tag
         self._start_s = start_s
-        self._done: Status | None = None
 
-    def wait(self) -> Status:
-        """See Request."""
-        self._comm.open.discard(self)
-        if self._done is None:
-            self._done = self._comm.take_any(self._x, self._tag, self._start_s)
-        return self._done
+    def _finish(self) -> Status:
+        self._comm.open.pop(self, None)
+        return self._comm.take_any(self._x, self._tag, self._start_s)

@@ -18,7 +18,7 @@ class Sent(Request):
     def __init__(self, comm, x, dst):
         self.comm, self.x, self.dst = comm, x, dst
 
-    def wait(self):
+    def _finish(self):
         self.comm.waited.append(Message.unpacked(self.x, np.float64).clock)
         if self.dst in self.comm.dead:
             raise PeerLost(f"rank {self.dst}")
