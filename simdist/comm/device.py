@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simdist.arrays.kind import device_library
+from simdist.comm.checks import NOTE_BYTES
 from simdist.errors import WorldUnavailable, unknown_name
 
 if TYPE_CHECKING:
     from simdist.comm.communicator import Communicator
 
-__all__ = ["DEVICES", "HOST", "PATHS", "Device", "Finding", "choose_path", "use_device"]
+__all__ = ["DEVICES", "HOST", "PATHS", "Device", "Finding", "choose_path", "first_trouble", "use_device"]
 
 DEVICES = ("cpu", "cuda", "phantom")
 PATHS = ("auto", "cuda-aware", "ipc", "staged")
@@ -134,10 +135,15 @@ def _take_gpu(comm: "Communicator") -> tuple[int, str, str]:
         trouble = str(error)
     except RuntimeError as error:  # CUDA's: for example, another process uses the GPU exclusively
         trouble = f"device cuda: {error}"
-    for rank, note in enumerate(comm.exchange(trouble[:900])):
-        if note:
-            raise WorldUnavailable(f"{note} (on rank {rank})")
+    if found := first_trouble(comm, trouble):
+        raise WorldUnavailable(found)
     return index, place, called
+
+
+def first_trouble(comm: "Communicator", trouble: str) -> str:
+    """The trouble of the first rank that has any, which it names; empty if none has. All ranks must call it."""
+    notes = comm.exchange(trouble.encode()[:NOTE_BYTES].decode(errors="ignore"))
+    return next((f"{note} (on rank {rank})" for rank, note in enumerate(notes) if note), "")
 
 
 def choose_path(wanted: str, paths: dict[str, Callable[[], Finding]]) -> tuple[str, str]:

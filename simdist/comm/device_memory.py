@@ -9,14 +9,12 @@ others wait at least for its work up to there.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
-from simdist.arrays import Array
 from simdist.arrays.kind import address, device_library
 from simdist.comm.communicator import Communicator
 from simdist.errors import ArrayError
 
-__all__ = ["DevicePeers", "DeviceWindow", "view"]
+__all__ = ["DevicePeers", "DeviceWindow"]
 
 
 class DeviceWindow:
@@ -120,8 +118,3 @@ def led(places: Sequence[str], rank: int) -> list[int]:
     """
     here = [other for other, place in enumerate(places) if place == places[rank]]
     return here if here[0] == rank else []
-
-
-def view(part: Array, offset: int, items: int, dtype: Any) -> Array:
-    """Items of a part of a window, as an array of this dtype."""
-    return part[offset : offset + items * dtype.itemsize].view(dtype)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simdist.arrays.kind import device_library
-from simdist.comm.device import Finding
+from simdist.comm.device import Finding, first_trouble
 from simdist.environment import JOB_VARIABLES
 from simdist.errors import WorldUnavailable
 
@@ -36,10 +36,8 @@ raise SystemExit(0 if bool((x == y).all()) else 3)
 
 def _agreed(comm: "Communicator", trouble: str, works: str) -> Finding:
     """The same finding on all ranks: the first trouble of any rank, or that it works."""
-    for rank, note in enumerate(comm.exchange(trouble[:900])):
-        if note:
-            return Finding(False, f"{note} (rank {rank})")
-    return Finding(True, works)
+    found = first_trouble(comm, trouble)
+    return Finding(not found, found or works)
 
 
 # -- an MPI that accepts device memory ----------------------------------------------------------------------

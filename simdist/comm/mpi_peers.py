@@ -27,7 +27,7 @@ from simdist.arrays import Array, hold, kind_of
 from simdist.arrays.kind import address
 from simdist.comm.checks import NOTE_BYTES
 from simdist.comm.crowd import MOST_CORES, Crowd, crowd, mark
-from simdist.comm.device_memory import DevicePeers, view
+from simdist.comm.device_memory import DevicePeers
 from simdist.comm.line import MEETING
 from simdist.comm.mismatch import mismatch
 from simdist.comm.mpi_errors import check_array
@@ -282,7 +282,7 @@ def _view(part: Array, offset: int, items: int, dtype: Any) -> Array:
     """Items of a part of a window, in host or device memory."""
     if type(part) is np.ndarray:
         return np.ndarray(items, dtype, part, offset)
-    return view(part, offset, items, dtype)
+    return part[offset : offset + items * dtype.itemsize].view(dtype)
 
 
 def _nothing() -> None:

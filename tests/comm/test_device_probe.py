@@ -11,7 +11,7 @@ from device import stands_in
 import simdist as sd
 from simdist.cluster import preset
 from simdist.comm import device_probe
-from simdist.comm.device import Finding
+from simdist.comm.device import Finding, first_trouble
 from simdist.comm.device_probe import aware_of_cuda, opens_memory, says_cuda, tried_in_a_child
 
 
@@ -78,7 +78,13 @@ def test_an_mpi_is_believed_after_a_trial_only(spmd, monkeypatch):
     for silent, wrong, right in spmd(program, 2):
         assert silent[0] is wrong[0] is False and right[0] is True
         assert "conda-forge's openmpi" in silent[1]
-        assert "ended with -11: bang (rank 0)" in wrong[1]
+        assert "ended with -11: bang (on rank 0)" in wrong[1]
+
+
+def test_trouble_of_any_length_and_script_is_told_on_all_ranks(spmd):
+    troubles = ["", "é" * 2000, "later"]
+    for found in spmd(lambda comm: [first_trouble(comm, troubles[comm.rank]), first_trouble(comm, "")], 3):
+        assert found == ["é" * 500 + " (on rank 1)", ""]
 
 
 class Memory:
@@ -115,8 +121,8 @@ class Memory:
     ("trouble", "why"),
     [
         ({}, "the ranks open each other's device memory"),
-        ({"lost": 1}, "CUDA cannot open memory of other processes here: no memory (rank 1)"),
-        ({"changed": 2}, "CUDA cannot open memory of other processes here: 3 was read where rank 2 wrote 2 (rank 0)"),
+        ({"lost": 1}, "CUDA cannot open memory of other processes here: no memory (on rank 1)"),
+        ({"changed": 2}, "CUDA cannot open memory of other processes here: 3 was read where rank 2 wrote 2 (on rank 0)"),
     ],
 )
 def test_memory_is_opened_by_all_and_closed_again(monkeypatch, trouble, why):
