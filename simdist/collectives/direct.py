@@ -28,13 +28,13 @@ from simdist.collectives.direct_cost import Moves, fits_one_shot, is_short, on_o
 from simdist.collectives.direct_fold import Slice, fold_all, fold_in_place, runs
 from simdist.collectives.direct_nodes import (
     all_reduce_cost,
+    all_reduce_formula,
     all_reduce_over_nodes,
-    all_reduce_phases,
-    leaders_cost,
-    leaders_formula,
+    reduce_cost,
+    reduce_formula,
     reduce_over_nodes,
 )
-from simdist.collectives.registry import algorithm, find
+from simdist.collectives.registry import algorithm
 from simdist.collectives.segments import segments
 from simdist.comm import Communicator
 from simdist.comm.peers import ROOM_BYTES, Peers
@@ -173,7 +173,7 @@ def _all_reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = Fa
 def _all_reduce_formula(case: Case, one_shot: bool | None = None, staged: bool = False) -> Formula:
     if on_one_node(case):
         return _all_reduce_moves(case, one_shot, staged).formula(case)
-    return find("all_reduce", "hierarchical").formula(case, **all_reduce_phases(case.ranks % case.ranks_per_node == 0))
+    return all_reduce_formula(case)
 
 
 def _prepare(x: Array, comm: Communicator, op: Reduction) -> Callable[[Array], None] | None:
@@ -234,13 +234,13 @@ def _one_rank(case: Case, one_shot: bool | None = None, staged: bool = False) ->
 def _reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False) -> Cost:
     if on_one_node(case):
         return _one_rank(case, one_shot, staged).cost(case)
-    return leaders_cost(case, "reduce", staged)
+    return reduce_cost(case, staged)
 
 
 def _reduce_formula(case: Case, one_shot: bool | None = None, staged: bool = False) -> Formula:
     if on_one_node(case):
         return _one_rank(replace(case, rank=case.root), one_shot, staged).formula(case)
-    return leaders_formula(case, "reduce", staged)
+    return reduce_formula(case, staged)
 
 
 @algorithm("reduce", "direct", cost=_reduce_cost, formula=_reduce_formula, by_messages=False)

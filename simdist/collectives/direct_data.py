@@ -12,12 +12,12 @@ from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.direct_cost import Moves, in_memory, is_short, on_one_node, rooms
 from simdist.collectives.direct_fold import copy_to, led_slices
 from simdist.collectives.direct_nodes import (
+    all_gather_cost,
+    all_gather_formula,
     all_gather_over_nodes,
+    broadcast_cost,
+    broadcast_formula,
     broadcast_over_nodes,
-    gather_cost,
-    gather_formula,
-    leaders_cost,
-    leaders_formula,
 )
 from simdist.collectives.registry import algorithm, find
 from simdist.collectives.segments import piece, segments
@@ -42,12 +42,12 @@ def _broadcast_moves(case: Case, staged: bool = False) -> Moves:
 
 
 def _broadcast_cost(case: Case, staged: bool = False) -> Cost:
-    return _broadcast_moves(case, staged).cost(case) if on_one_node(case) else leaders_cost(case, "broadcast", staged)
+    return _broadcast_moves(case, staged).cost(case) if on_one_node(case) else broadcast_cost(case, staged)
 
 
 def _broadcast_formula(case: Case, staged: bool = False) -> Formula:
     if not on_one_node(case):
-        return leaders_formula(case, "broadcast", staged)
+        return broadcast_formula(case, staged)
     if case.ranks == 1:
         return Formula(0, 0)
     n, moves = case.num_bytes, _broadcast_moves(replace(case, rank=case.root), staged)
@@ -124,11 +124,11 @@ def _gather_moves(case: Case, staged: bool = False) -> Moves:
 
 
 def _gather_cost(case: Case, staged: bool = False) -> Cost:
-    return _gather_moves(case, staged).cost(case) if on_one_node(case) else gather_cost(case, staged)
+    return _gather_moves(case, staged).cost(case) if on_one_node(case) else all_gather_cost(case, staged)
 
 
 def _gather_formula(case: Case, staged: bool = False) -> Formula:
-    return _gather_moves(case, staged).formula(case) if on_one_node(case) else gather_formula(case, staged)
+    return _gather_moves(case, staged).formula(case) if on_one_node(case) else all_gather_formula(case, staged)
 
 
 @algorithm("all_gather", "direct", cost=_gather_cost, formula=_gather_formula, by_messages=False)

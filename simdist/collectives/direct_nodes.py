@@ -6,119 +6,80 @@ place    a rank's index on its node        leader   the rank at place 0
 inside      0 - 1 - 2 - 3         4 - 5 - 6 - 7         8 - 9 - 10 - 11
             |                     |                     |
 between     +---------------------+---------------------+
+
+Costs and formulas are of ranks that fill nodes of equal size in order; the last may lack some. The steps of a cost are
+those of the longest way.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
 
 from simdist.arrays import Array, Chunks, Reduction
 from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
-from simdist.collectives.grid import Phases, rows_and_columns
+from simdist.collectives.grid import Grid, Phases, rows_and_columns
 from simdist.collectives.hierarchical import Leaders
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
 
 __all__ = [
+    "all_gather_cost",
+    "all_gather_formula",
     "all_gather_over_nodes",
     "all_reduce_cost",
+    "all_reduce_formula",
     "all_reduce_over_nodes",
-    "all_reduce_phases",
+    "broadcast_cost",
+    "broadcast_formula",
     "broadcast_over_nodes",
-    "gather_cost",
-    "gather_formula",
-    "leaders_cost",
-    "leaders_formula",
+    "reduce_cost",
+    "reduce_formula",
     "reduce_over_nodes",
 ]
 
 
-class _Seat(NamedTuple):
-    """Where a rank sits: its place on its node, and the index of the node among the leaders."""
-
-    place: int
-    node: int
+def _node_and_leaders(comm: Communicator) -> Grid:
+    """The ranks of this one's node, and those at its place on all nodes: of a leader all leaders."""
+    return rows_and_columns(comm, "nodes", comm.node)
 
 
-def _seat(comm: Communicator, rank: int) -> _Seat:
-    """Where a rank of comm sits."""
-    return _Seat(comm.nodes.neighbours(rank).index(rank), list(comm.nodes.members).index(comm.nodes[rank]))
+def _seat(comm: Communicator, rank: int) -> tuple[int, int]:
+    """Where a rank of comm sits: the index of its node among the leaders, and its place there."""
+    return list(comm.nodes.members).index(comm.nodes[rank]), comm.nodes.neighbours(rank).index(rank)
 
 
-def all_reduce_phases(equal: bool) -> dict[str, str]:
-    """The phases of the hierarchical all-reduce, on nodes of equal size or not."""
-    if equal:
-        return {"reduce_scatter": "direct", "all_reduce": "rabenseifner", "all_gather": "direct"}
-    return {"reduce": "direct", "all_reduce": "rabenseifner", "broadcast": "direct"}
+def _levels(case: Case) -> tuple[Case, Case]:
+    """The case inside this rank's node, and the case of the leaders.
+
+    The root of the first is root's place, or 0 on other nodes; that of the second is root's node.
+    """
+    k = case.ranks_per_node
+    (node, place), (home, root) = divmod(case.rank, k), divmod(case.root, k)
+    ranks = min(k, case.ranks - node * k)
+    inside = replace(case, ranks=ranks, rank=place, root=root if node == home else 0, ranks_per_node=0)
+    leaders = Case(-(-case.ranks // k), case.num_bytes, node, home, case.itemsize)
+    return inside, leaders
+
+
+def _firsts(case: Case) -> list[Case]:
+    """The case of the first rank of each node."""
+    return [replace(case, rank=rank) for rank in range(0, case.ranks, case.ranks_per_node)]
+
+
+def _steps_inside(case: Case, operation: str, staged: bool) -> list[int]:
+    """How many steps it takes inside each node."""
+    return [find(operation, "direct").cost(_levels(first)[0], staged=staged).steps for first in _firsts(case)]
+
+
+# -- all-reduce ---------------------------------------------------------------------------------------
 
 
 def _plan(equal: bool) -> Phases | Leaders:
-    phases = all_reduce_phases(equal)
-    return Phases(**phases) if equal else Leaders(**phases)
+    """The phases of the hierarchical all-reduce, on nodes of equal size or not."""
+    return (Phases if equal else Leaders)("direct", "rabenseifner", "direct")
 
 
 def all_reduce_over_nodes(x: Array, comm: Communicator, op: Reduction, staged: bool) -> None:
     """Replace x by its reduction over all ranks."""
-    grid = rows_and_columns(comm, "nodes", comm.node)
-    _plan(comm.nodes.equal).run(x, grid, op, staged=staged)
-
-
-def reduce_over_nodes(x: Array, comm: Communicator, op: Reduction, root: int, staged: bool) -> None:
-    """Leave in root's x the reduction over all ranks."""
-    node, leaders = rows_and_columns(comm, "nodes", comm.node)
-    seat = _seat(comm, root)
-    find("reduce", "direct").run(x, node, op, 0, staged=staged)
-    if node.rank == 0:
-        find("reduce", "binomial").run(x, leaders, op, seat.node)
-    if seat.place and _seat(comm, comm.rank).node == seat.node:
-        if node.rank == 0:
-            node.send(x, seat.place)
-        elif node.rank == seat.place:
-            node.recv(x, 0)
-
-
-def broadcast_over_nodes(x: Array, comm: Communicator, root: int, staged: bool) -> None:
-    """Replace x by root's."""
-    node, leaders = rows_and_columns(comm, "nodes", comm.node)
-    seat = _seat(comm, root)
-    home = _seat(comm, comm.rank).node == seat.node
-    if home:
-        find("broadcast", "direct").run(x, node, seat.place, staged=staged)
-    if node.rank == 0:
-        find("broadcast", "binomial").run(x, leaders, seat.node)
-    if not home:
-        find("broadcast", "direct").run(x, node, 0, staged=staged)
-
-
-def all_gather_over_nodes(x: Array, comm: Communicator, chunks: Chunks, staged: bool) -> None:
-    """Fill x, of which each rank holds its own chunk, with the chunks of all."""
-    if not comm.nodes.in_turn:  # the chunks of a node are not adjacent
-        find("all_gather", "ring").run(x, comm, chunks)
-        return
-    node, leaders = rows_and_columns(comm, "nodes", comm.node)
-    spans, own = [], []
-    for each, ranks in comm.nodes.members.items():
-        span = slice(chunks[ranks[0]].start, chunks[ranks[-1]].stop)
-        spans.append(span)
-        if each == comm.node:
-            own = [slice(chunks[i].start - span.start, chunks[i].stop - span.start) for i in ranks]
-    find("all_gather", "direct").run(x[spans[_seat(comm, comm.rank).node]], node, own, staged=staged)
-    if node.rank == 0:
-        find("all_gather", "ring").run(x, leaders, spans)
-    find("broadcast", "direct").run(x, node, 0, staged=staged)
-
-
-# -- costs: the ranks fill nodes of equal size in order, and the last may lack some ----------------------
-
-
-def _levels(case: Case) -> tuple[Case, Case, _Seat]:
-    """The case inside this rank's node, the case between leaders, and where root sits."""
-    per_node = case.ranks_per_node
-    node, place = divmod(case.rank, per_node)
-    root = _Seat(case.root % per_node, case.root // per_node)
-    ranks = min(per_node, case.ranks - node * per_node)
-    inside = Case(ranks, case.num_bytes, place, itemsize=case.itemsize, one_memory=case.one_memory)
-    between = Case(-(-case.ranks // per_node), case.num_bytes, node, root.node, itemsize=case.itemsize)
-    return inside, between, root
+    _plan(comm.nodes.equal).run(x, _node_and_leaders(comm), op, staged=staged)
 
 
 def all_reduce_cost(case: Case, staged: bool) -> Cost:
@@ -126,52 +87,100 @@ def all_reduce_cost(case: Case, staged: bool) -> Cost:
     return _plan(case.ranks % case.ranks_per_node == 0).cost(case, case.ranks_per_node, staged=staged)
 
 
-def leaders_cost(case: Case, operation: str, staged: bool) -> Cost:
-    """Of the broadcast or the reduction over nodes; the steps are those of the longest way."""
-    inside, between, root = _levels(case)
-    n, home = case.num_bytes, between.rank == root.node
-    if operation == "broadcast":
-        start = root.place if home else 0
-        phases = [find(operation, "direct").cost(replace(inside, root=start), staged=staged)]
-    else:
-        phases = [find(operation, "direct").cost(inside, staged=staged)]
-        if home and root.place:
-            up = inside.rank == 0
-            phases.append(Cost(1, up, up * n))
+def all_reduce_formula(case: Case) -> Formula:
+    """Of the all-reduce over nodes."""
+    return _plan(case.ranks % case.ranks_per_node == 0).formula(case, case.ranks_per_node)
+
+
+# -- broadcast ----------------------------------------------------------------------------------------
+
+
+def broadcast_over_nodes(x: Array, comm: Communicator, root: int, staged: bool) -> None:
+    """Replace x by root's: inside root's node, from leader to leader, inside the others."""
+    node, leaders = _node_and_leaders(comm)
+    home, place = _seat(comm, root)
+    at_home = comm.node == comm.nodes[root]
+    if at_home:
+        find("broadcast", "direct").run(x, node, place, staged=staged)
+    if node.rank == 0:
+        find("broadcast", "binomial").run(x, leaders, home)
+    if not at_home:
+        find("broadcast", "direct").run(x, node, 0, staged=staged)
+
+
+def broadcast_cost(case: Case, staged: bool) -> Cost:
+    """Of the broadcast over nodes."""
+    inside, leaders = _levels(case)
+    own, tree = find("broadcast", "direct").cost(inside, staged=staged), find("broadcast", "binomial").cost(leaders)
+    steps = _steps_inside(case, "broadcast", staged)
+    at_home = steps.pop(leaders.root)
+    mine = in_turn(own, tree) if inside.rank == 0 else own
+    return mine._replace(steps=at_home + tree.steps + max(steps))
+
+
+def broadcast_formula(case: Case, staged: bool) -> Formula:
+    """Of the broadcast over nodes that are full."""
+    inside, leaders = _levels(replace(case, rank=0, root=0))
+    phase = find("broadcast", "direct").formula(inside, staged=staged)
+    tree = find("broadcast", "binomial").formula(leaders)
+    return over_nodes(case, in_turn(phase, phase), tree, senders=1)  # on root's node, then on the others
+
+
+# -- reduce -------------------------------------------------------------------------------------------
+
+
+def reduce_over_nodes(x: Array, comm: Communicator, op: Reduction, root: int, staged: bool) -> None:
+    """Leave in root's x the reduction over all ranks: inside nodes, from leader to leader, from root's to root."""
+    node, leaders = _node_and_leaders(comm)
+    home, place = _seat(comm, root)
+    find("reduce", "direct").run(x, node, op, 0, staged=staged)
+    if node.rank == 0:
+        find("reduce", "binomial").run(x, leaders, op, home)
+    if place and comm.node == comm.nodes[root]:
+        if node.rank == 0:
+            node.send(x, place)
+        elif node.rank == place:
+            node.recv(x, 0)
+
+
+def reduce_cost(case: Case, staged: bool) -> Cost:
+    """Of the reduction over nodes."""
+    inside, leaders = _levels(case)
+    mine = find("reduce", "direct").cost(replace(inside, root=0), staged=staged)
+    tree = find("reduce", "binomial").cost(leaders)
     if inside.rank == 0:
-        phases.append(find(operation, "binomial").cost(between))
-    total = in_turn(*phases)
-    return total._replace(steps=_longest_way(case, operation, root, staged))
+        to_root = int(inside.root > 0)
+        mine = in_turn(mine, tree, Cost(to_root, to_root, to_root * case.num_bytes))
+    moves_on = case.root % case.ranks_per_node > 0
+    return mine._replace(steps=max(_steps_inside(case, "reduce", staged)) + tree.steps + moves_on)
 
 
-def _longest_way(case: Case, operation: str, root: _Seat, staged: bool) -> int:
-    """The steps of the broadcast or the reduction over nodes, all of those between leaders counted."""
-    m = -(-case.ranks // case.ranks_per_node)
-    sizes = [case.ranks_per_node] * (m - 1) + [case.ranks - (m - 1) * case.ranks_per_node]
-    cases = [Case(k, case.num_bytes, itemsize=case.itemsize) for k in sizes]
-    inside = [find(operation, "direct").cost(each, staged=staged).steps for each in cases]
-    between: int = find(operation, "binomial").cost(Case(m, case.num_bytes, root.node, root.node)).steps
-    if operation == "reduce":
-        return max(inside) + between + (root.place > 0)
-    home = inside.pop(root.node)
-    return home + between + max(inside)
+def reduce_formula(case: Case, staged: bool) -> Formula:
+    """Of the reduction over nodes that are full."""
+    inside, leaders = _levels(replace(case, rank=0, root=0))
+    phases = [find("reduce", "direct").formula(inside, staged=staged)]
+    if case.root % case.ranks_per_node:
+        phases.append(Formula(1, case.num_bytes))
+    return over_nodes(case, in_turn(*phases), find("reduce", "binomial").formula(leaders), senders=1)
 
 
-def gather_cost(case: Case, staged: bool) -> Cost:
-    """Of the all-gather over nodes."""
-    inside, between, _ = _levels(case)
-    node, m = between.rank, between.ranks
-    phases = list(_gather_inside(case, inside, node, staged))
-    if inside.rank == 0:
-        phases.append(Cost(m - 1, m - 1, case.num_bytes - _node_bytes(case, (node + 1) % m)))
-    ways = [_gather_inside(first, _levels(first)[0], i, staged) for i, first in enumerate(_firsts(case))]
-    gathers, broadcasts = ([phase.steps for phase in each] for each in zip(*ways, strict=True))
-    return in_turn(*phases)._replace(steps=max(gathers) + m - 1 + max(broadcasts))
+# -- all-gather ---------------------------------------------------------------------------------------
 
 
-def _firsts(case: Case) -> list[Case]:
-    """The case of the first rank of each node."""
-    return [replace(case, rank=rank) for rank in range(0, case.ranks, case.ranks_per_node)]
+def all_gather_over_nodes(x: Array, comm: Communicator, chunks: Chunks, staged: bool) -> None:
+    """Fill x, of which each rank holds its own chunk, with the chunks of all."""
+    if not comm.nodes.in_turn:  # the chunks of a node are not adjacent
+        find("all_gather", "ring").run(x, comm, chunks)
+        return
+    node, leaders = _node_and_leaders(comm)
+    spans = {i: slice(chunks[ranks[0]].start, chunks[ranks[-1]].stop) for i, ranks in comm.nodes.members.items()}
+    mine = spans[comm.node]
+    own = [chunks[rank] for rank in comm.nodes.neighbours(comm.rank)]
+    inside = [slice(chunk.start - mine.start, chunk.stop - mine.start) for chunk in own]
+    find("all_gather", "direct").run(x[mine], node, inside, staged=staged)
+    if node.rank == 0:
+        find("all_gather", "ring").run(x, leaders, list(spans.values()))
+    find("broadcast", "direct").run(x, node, 0, staged=staged)
 
 
 def _node_bytes(case: Case, node: int) -> int:
@@ -182,31 +191,30 @@ def _node_bytes(case: Case, node: int) -> int:
     return num_bytes
 
 
-def _gather_inside(case: Case, inside: Case, node: int, staged: bool) -> tuple[Cost, Cost]:
-    """Inside a node: of the all-gather of its own chunks, and of the broadcast of all."""
-    own = replace(inside, num_bytes=_node_bytes(case, node))
+def _gather_inside(case: Case, staged: bool) -> tuple[Cost, Cost]:
+    """Inside this rank's node: of the all-gather of its chunks, and of the broadcast of all."""
+    inside, leaders = _levels(replace(case, root=0))
+    own = replace(inside, num_bytes=_node_bytes(case, leaders.rank))
     gather, broadcast = (find(each, "direct") for each in ("all_gather", "broadcast"))
     return gather.cost(own, staged=staged), broadcast.cost(inside, staged=staged)
 
 
-# -- formulas: one phase after the other, on nodes that are full ------------------------------------------
-
-
-def leaders_formula(case: Case, operation: str, staged: bool) -> Formula:
-    """Of the broadcast or the reduction over nodes."""
-    inside, between, root = _levels(replace(case, rank=0))
-    phase = find(operation, "direct").formula(inside, staged=staged)
-    if operation == "broadcast":
-        phase = in_turn(phase, phase)  # on root's node, then on the others
-    elif root.place:
-        phase = in_turn(phase, Formula(1, case.num_bytes))
-    return over_nodes(case, phase, find(operation, "binomial").formula(between), senders=1)
-
-
-def gather_formula(case: Case, staged: bool) -> Formula:
+def all_gather_cost(case: Case, staged: bool) -> Cost:
     """Of the all-gather over nodes."""
-    inside, between, _ = _levels(replace(case, rank=0))
-    own, steps = replace(inside, num_bytes=_node_bytes(case, 0)), between.ranks - 1
+    inside, leaders = _levels(case)
+    node, m = leaders.rank, leaders.ranks
+    phases = [*_gather_inside(case, staged)]
+    if inside.rank == 0:  # round the ring of leaders: all chunks but those of the node after this one
+        phases.append(Cost(m - 1, m - 1, case.num_bytes - _node_bytes(case, (node + 1) % m)))
+    ways = [_gather_inside(first, staged) for first in _firsts(case)]
+    gathers, broadcasts = ([phase.steps for phase in each] for each in zip(*ways, strict=True))
+    return in_turn(*phases)._replace(steps=max(gathers) + m - 1 + max(broadcasts))
+
+
+def all_gather_formula(case: Case, staged: bool) -> Formula:
+    """Of the all-gather over nodes that are full."""
+    inside, leaders = _levels(replace(case, rank=0, root=0))
+    own, steps = replace(inside, num_bytes=_node_bytes(case, 0)), leaders.ranks - 1
     gather, broadcast = (find(each, "direct").formula for each in ("all_gather", "broadcast"))
     phases = in_turn(gather(own, staged=staged), broadcast(inside, staged=staged))
     return over_nodes(case, phases, Formula(steps, steps * own.num_bytes), senders=1)  # the ring, by its longest chunk

@@ -10,8 +10,8 @@ from simdist.arrays import Array, Reduction, slices
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.direct_cost import Moves, is_short, on_one_node, rooms
 from simdist.collectives.direct_fold import fold_all, fold_in_place
-from simdist.collectives.direct_nodes import all_reduce_over_nodes
-from simdist.collectives.registry import algorithm, find
+from simdist.collectives.direct_nodes import all_reduce_cost, all_reduce_formula, all_reduce_over_nodes
+from simdist.collectives.registry import algorithm
 from simdist.collectives.segments import piece
 from simdist.comm import Communicator
 from simdist.comm.peers import Peers
@@ -30,13 +30,13 @@ def _moves(case: Case, staged: bool = False) -> Moves:
 def _cost(case: Case, staged: bool = False) -> Cost:
     if on_one_node(case):
         return _moves(case, staged).cost(case)
-    return find("all_reduce", "direct").cost(case, staged=staged)
+    return all_reduce_cost(case, staged)
 
 
 def _formula(case: Case, staged: bool = False) -> Formula:
     if on_one_node(case):
         return _moves(case, staged).formula(case)
-    return find("all_reduce", "direct").formula(case)
+    return all_reduce_formula(case)
 
 
 @algorithm("reduce_scatter", "direct", cost=_cost, formula=_formula, by_messages=False)
