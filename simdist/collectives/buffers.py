@@ -67,13 +67,7 @@ def _words(dtype: Any, shape: tuple[int, ...]) -> str:
     return f"{dtype}{list(shape)}"
 
 
-def root_of(comm: Communicator, root: Any) -> int:
-    """root, if it is a rank of comm.
-
-    Raises:
-        ArgumentError: it is not.
-    """
-    if isinstance(root, bool) or not isinstance(root, int | np.integer):
-        raise ArgumentError(f"root on rank {comm.rank} must be a rank, a whole number, not {root!r}")
-    comm.check_peer("root", int(root))
+def root_of(comm: Communicator, root: int) -> int:
+    """root, which may be NumPy's, as a number of Python's; raises ArgumentError unless it is a rank of comm."""
+    comm.check_peer("root", root)
     return int(root)

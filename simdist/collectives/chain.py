@@ -19,20 +19,20 @@ from simdist.comm import Communicator
 __all__ = ["chain_broadcast"]
 
 
-def _steps(case: Case, num_segments: int) -> int:
-    return num_segments + case.ranks - 2 if case.ranks > 1 else 0
+def _segments_and_steps(case: Case, segment_bytes: int) -> tuple[int, int]:
+    s = len(segments(case.num_items, case.itemsize, segment_bytes))
+    return s, s + case.ranks - 2 if case.ranks > 1 else 0
 
 
 def _cost(case: Case, segment_bytes: int = SEGMENT_BYTES) -> Cost:
-    s = len(segments(case.num_bytes // case.itemsize, case.itemsize, segment_bytes))
+    s, steps = _segments_and_steps(case, segment_bytes)
     last = (case.root - 1) % case.ranks
     passes_on = case.rank != last
-    return Cost(_steps(case, s), passes_on * s, passes_on * case.num_bytes)
+    return Cost(steps, passes_on * s, passes_on * case.num_bytes)
 
 
 def _formula(case: Case, segment_bytes: int = SEGMENT_BYTES) -> Formula:
-    s = len(segments(case.num_bytes // case.itemsize, case.itemsize, segment_bytes))
-    steps = _steps(case, s)
+    s, steps = _segments_and_steps(case, segment_bytes)
     return Formula(steps, steps * case.num_bytes / s)
 
 

@@ -178,9 +178,14 @@ class Case:
         return min(self.ranks_per_node or self.ranks, self.ranks)
 
     @property
+    def num_items(self) -> int:
+        """How many items the array has."""
+        return self.num_bytes // self.itemsize
+
+    @property
     def chunks(self) -> Partition:
         """How the array's items are cut, one chunk per rank."""
-        return partition(self.num_bytes // self.itemsize, self.ranks)
+        return partition(self.num_items, self.ranks)
 
     def chunk_bytes(self, i: int) -> int:
         """The bytes of chunk i, counted round the ring of ranks: i may be any integer."""

@@ -152,7 +152,7 @@ def _reduce_moves(case: Case, to: Sequence[int], one_shot: bool | None, staged: 
         share = case.chunk_bytes(r)
         crowd = takes * max(0, n - len(to) * share)
         return Moves(2, p * share, len(to) * share, 0, (p - 1) * share, far * share, crowd)
-    parts = segments(n // case.itemsize, case.itemsize, ROOM_BYTES)
+    parts = segments(case.num_items, case.itemsize, ROOM_BYTES)
     share = sum(partition(s.stop - s.start, p).size(r) for s in parts) * case.itemsize
     spared = 2 * share if takes else share
     read, written = p * share + taken - spared, n + len(to) * share - spared

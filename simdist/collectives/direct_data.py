@@ -33,7 +33,7 @@ __all__ = ["direct_all_gather", "direct_all_to_all", "direct_broadcast"]
 def _broadcast_moves(case: Case, staged: bool = False) -> Moves:
     n, root = case.num_bytes, case.rank == case.root
     if staged or is_short(n, case.ranks):
-        meetings = len(segments(n // case.itemsize, case.itemsize, ROOM_BYTES))
+        meetings = len(segments(case.num_items, case.itemsize, ROOM_BYTES))
         if root:
             return Moves(meetings, 0, n, n)
         return Moves(meetings, n, 0, n, peer_bytes=n, crowd_bytes=(case.ranks - 2) * n)

@@ -5,8 +5,8 @@ t        b0 + b1 + b2        in the order of ranks, so that the bits are always 
 total    t + b3              goes to the first rank that gets it, and from there to the others
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from simdist.arrays import Array, Reduction, slices
 from simdist.arrays.blocks import blocks
@@ -15,7 +15,7 @@ from simdist.arrays.meter import current_meter
 from simdist.arrays.working import short
 from simdist.comm.peers import Peers, Views
 
-__all__ = ["Slice", "copy_to", "fold", "fold_all", "fold_in_place", "led_slices", "runs"]
+__all__ = ["Slice", "copy_to", "fold_all", "fold_in_place", "led_slices", "runs"]
 
 _BLOCKS_BYTES = 1 << 19
 """Of all arrays at a time: what is read for the sum is still in a core's own cache when the sum is written over it."""
@@ -38,19 +38,15 @@ def _chain(arrays: Sequence[Array], total: Array, spare: Array) -> Iterator[tupl
     yield some, arrays[-1], total
 
 
-def fold(combine: Callable[..., Any], arrays: Sequence[Array], total: Array, spare: Array) -> None:
-    """Take the steps of `_chain`."""
-    for x, y, out in _chain(arrays, total, spare):
-        combine(x, y, out=out)
-
-
 def fold_all(op: Reduction, arrays: Sequence[Array], total: Array, spare: Array) -> None:
-    """Leave in `total` the reduction of the arrays in order, as `fold` does; on a device, by one kernel."""
+    """Leave in `total` the reduction of the arrays in order, as `_chain` says; on a device, by one kernel."""
     fold_to = kernel("fold", "fold_to", total)
     if fold_to is not None and op.known:
         fold_to(op.name, arrays, [total])
-    else:
-        fold(op.combine if total.dtype in short else op.ufunc, arrays, total, spare)
+        return
+    combine = op.combine if total.dtype in short else op.ufunc
+    for x, y, out in _chain(arrays, total, spare):
+        combine(x, y, out=out)
 
 
 def copy_to(x: Array, outs: Sequence[Array]) -> None:

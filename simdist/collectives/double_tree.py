@@ -29,7 +29,7 @@ def _cut(length: int, itemsize: int, segment_bytes: int) -> tuple[Partition, int
 
 
 def _cost(case: Case, segment_bytes: int = SEGMENT_BYTES) -> Cost:
-    halves, s = _cut(case.num_bytes // case.itemsize, case.itemsize, segment_bytes)
+    halves, s = _cut(case.num_items, case.itemsize, segment_bytes)
     trees = two_trees(case.ranks)
     above, below = trees.above[case.rank], trees.below[case.rank]
     up = sum(halves.size(edge.tree) for edge in above) * case.itemsize
@@ -39,7 +39,7 @@ def _cost(case: Case, segment_bytes: int = SEGMENT_BYTES) -> Cost:
 
 def _formula(case: Case, segment_bytes: int = SEGMENT_BYTES) -> Formula:
     p, n = case.ranks, case.num_bytes
-    _, s = _cut(n // case.itemsize, case.itemsize, segment_bytes)
+    _, s = _cut(case.num_items, case.itemsize, segment_bytes)
     steps = 2 * (p - 1).bit_length() + 2 * (s - 1) if p > 1 else 0  # each way: fill the tree, then one segment in two
     return Formula(2 * steps, 2 * steps * n / (2 * s), steps * n / (2 * s))
 

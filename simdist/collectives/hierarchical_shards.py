@@ -31,14 +31,14 @@ from simdist.comm import Communicator
 __all__ = ["hierarchical_all_gather", "hierarchical_reduce_scatter"]
 
 
-def _seats(case: Case) -> tuple[int, int]:
+def _grid(case: Case) -> tuple[int, int]:
     """How many nodes, and how many ranks each has; one node where they are not equal."""
     k = case.per_node
     return (1, case.ranks) if case.ranks % k else (case.ranks // k, k)
 
 
 def _formula(operation: str, case: Case) -> Formula:
-    ring, (m, k) = find(operation, "ring").formula, _seats(case)
+    ring, (m, k) = find(operation, "ring").formula, _grid(case)
     if m == 1:
         return ring(case)
     return over_nodes(case, ring(Case(k, case.num_bytes)), ring(Case(m, case.num_bytes // k)))
@@ -48,7 +48,7 @@ def _formula(operation: str, case: Case) -> Formula:
 
 
 def _reduce_scatter_cost(case: Case) -> Cost:
-    m, k = _seats(case)
+    m, k = _grid(case)
     if m == 1:
         return find("reduce_scatter", "ring").cost(case)
     chunk = case.chunks.largest * case.itemsize
@@ -86,7 +86,7 @@ def hierarchical_reduce_scatter(x: Array, comm: Communicator, op: Reduction) -> 
 
 
 def _all_gather_cost(case: Case) -> Cost:
-    m, k = _seats(case)
+    m, k = _grid(case)
     node, place = divmod(case.rank, k)
 
     def bundle(b: int) -> int:

@@ -13,7 +13,7 @@ from itertools import zip_longest
 
 from simdist.arrays import Array, Reduction, partition
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, over_nodes
+from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
 from simdist.collectives.registry import algorithm, find
 from simdist.collectives.ring import Ring
 from simdist.comm import Communicator
@@ -54,10 +54,10 @@ def _go_round(x: Array, comm: Communicator, op: Reduction, ring: Ring, tag: int)
 
 def rings_cost(case: Case, orders: Orders) -> Cost:
     """What one rank does in `all_reduce_round`."""
-    parts = partition(case.num_bytes // case.itemsize, len(orders))
+    parts = partition(case.num_items, len(orders))
     one = find("all_reduce", "ring").cost
     costs = [one(replace(case, num_bytes=parts.size(i) * case.itemsize), order=o) for i, o in enumerate(orders)]
-    return Cost(costs[0].steps, *(sum(counts) for counts in list(zip(*costs, strict=True))[1:]))
+    return in_turn(*costs)._replace(steps=costs[0].steps)  # they go round at once
 
 
 # -- a ring for each rank of a node -----------------------------------------------------------------------

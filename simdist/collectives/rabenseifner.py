@@ -18,7 +18,7 @@ __all__ = ["rabenseifner_all_reduce"]
 
 def _cost(case: Case) -> Cost:
     cube, n = Cube(case.ranks, case.rank), case.num_bytes
-    mine, theirs = cube.run_bytes(partition(n // case.itemsize, cube.size).span, case.itemsize)
+    mine, theirs = cube.run_bytes(partition(case.num_items, cube.size).span, case.itemsize)
     # Halving sends their chunks and folds mine; doubling goes the same rounds back and sends mine.
     rounds = Cost(_steps(cube), 2 * len(cube.rounds), theirs + mine, mine)
     return cube.with_guest(rounds, up=n, down=n, folded=n)

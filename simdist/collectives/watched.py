@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array
+from simdist.arrays.kind import address
 from simdist.collectives.contributions import Code, Pieces, State
 from simdist.comm import ANY, Communicator, Request, Status, Stream
 from simdist.comm.peers import Peers, Views
@@ -28,7 +29,7 @@ class Watch:
     def fill(self, x: Array) -> None:
         """From now on this part of an array counts. Other memory may hold leftovers of other ranks."""
         flat = x.reshape(-1)
-        self._filled[flat.__array_interface__["data"][0], flat.size] = flat
+        self._filled[address(flat), flat.size] = flat
 
     def take(self, x: Array, src: int) -> None:
         """A message from the global rank src has come into x: it counts, and the state with it is recorded."""

@@ -39,7 +39,7 @@ class Checks(ABC):
 
     def check_peer(self, role: str, rank: int) -> None:
         """Raise ArgumentError unless rank is a whole number, 0 <= rank < size; `role` is the argument's name."""
-        if type(rank) is not int and not isinstance(rank, (int, np.integer)):
+        if type(rank) is not int and (isinstance(rank, bool) or not isinstance(rank, (int, np.integer))):
             raise ArgumentError(f"{role} {rank!r} on rank {self.rank}: a rank is a whole number")
         if not 0 <= rank < self.size:
             raise ArgumentError(f"{role} {rank} on rank {self.rank}: this communicator has ranks 0 to {self.size - 1}")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist.arrays import Array
+from simdist.arrays.kind import address
 from simdist.comm.communicator import Communicator
 from simdist.comm.device_memory import DevicePeers, DeviceWindow
 from simdist.comm.guard import Guard
@@ -45,7 +46,7 @@ class Window:
         self.sync = self._window.Sync
         self.parts = {rank: self._part(i) for i, rank in enumerate(ranks)}
         mine = self.parts[ranks[mpi.Get_rank()]]
-        self.start = int(mine.__array_interface__["data"][0])
+        self.start = address(mine)
         self.end = self.start + len(mine)
         del mine
         self._references = self._count_references()
@@ -122,7 +123,7 @@ class Windows:
         try:
             return int(self._address(x))
         except (BufferError, TypeError, ValueError):  # dtypes without a buffer format
-            return int(x.__array_interface__["data"][0])
+            return address(x)
 
     def place(self, start: int, num_bytes: int) -> Place | None:
         """The place of num_bytes at an address; None if they are not entirely in one window."""

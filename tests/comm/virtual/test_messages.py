@@ -310,7 +310,7 @@ def test_no_such_peer():
             run(lambda comm, call=call: getattr(comm, call)(np.zeros(1), 2), 2)
 
 
-@pytest.mark.parametrize("peer", ["1", 1.0, None])
+@pytest.mark.parametrize("peer", ["1", 1.0, None, True])
 def test_a_peer_that_is_no_whole_number(peer):
     for call in ("send", "recv", "isend", "irecv"):
         with pytest.raises(ArgumentError, match=f"{peer!r} on rank 0: a rank is a whole number"):
