@@ -32,8 +32,7 @@ def execute(args: argparse.Namespace) -> int:
     config = Config(**given | {"device": "phantom"})
     plan = planned(config, bench)
     print(headline(config, bench), "", *table([plan], bench), "", sep="\n")
-    print(
-        *details(plan, bench, carried_out(config, bench) if args.execute else None), fit_text(plan, bench), "", sep="\n"
-    )
+    print(*details(plan, bench, carried_out(config, bench) if args.execute else None), sep="\n")
+    print(fit_text(plan.num_bytes, bench.cluster), "", sep="\n")
     print(command(args, given, config))
     return 0

@@ -138,12 +138,14 @@ class Session:
             peak_flops_per_s = matmul_flops_per_s(comm, comm.device.factor_dtype(kept.dtype, kept.master_dtype))
         if folder and trace is not None:
             from simdist.cli.pictures import draw
+            from simdist.planning import fit_text
 
             lines, _ = history(folder.path, trainer.done)
             told = report(trainer, lines[-1], trace, cluster, peak_flops_per_s, took)
             self._add_circumstances(told, comm)
             if self.cluster:
-                told.summary.append(_room(peaks, self.cluster))
+                most = max(peaks)
+                told.summary.append(fit_text(most, self.cluster, f"rank {peaks.index(most)}, the fullest,"))
             folder.write_end(told, trace)
             with folder.writing():
                 draw(folder.path, lines, trace, trainer, cluster)
@@ -210,15 +212,6 @@ def _samples(run: Trainer | AsynchronousRun, folder: RunFolder | None) -> list[t
     if folder:
         print(f"sampling texts of {run.config.sample_bytes} bytes, one byte at a time", flush=True)
     return run.samples()
-
-
-def _room(peaks: Sequence[int], cluster: Cluster) -> str:
-    """Whether the peak memory of each rank fits a device."""
-    most, room = max(peaks), cluster.device.memory_bytes
-    fits = "fits" if most <= room else "does not fit"
-    who = f"rank {peaks.index(most)}, which needs most memory,"
-    takes = f"{most / 1e9:,.2f} GB" if most >= 1e8 else f"{most / 1e6:.3g} MB"
-    return f"{who} takes {takes}; that {fits} a device of {f'{room / 1e9:,.2f}'.removesuffix('.00')} GB"
 
 
 def _exit_code(stopped: signal.Signals | None, comm: Communicator) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from simdist.cluster import Cluster
 from simdist.nn.formulas import model_flops, num_parameters
 from simdist.planning.execution import Execution
 from simdist.planning.group import members
@@ -71,11 +72,11 @@ def table(plans: Sequence[Plan], bench: Workbench, below: Sequence[str] = ()) ->
     return [*_aligned([_head(axes), *(_line(plan, bench, axes) for plan in plans)]), *below, *legend]
 
 
-def fit_text(plan: Plan, bench: Workbench) -> str:
-    """Whether the plan fits in memory."""
-    has = bench.cluster.device.memory_bytes
-    fits = "it fits" if plan.num_bytes <= has else "it does not fit"
-    return f"{fits}: the fullest rank holds {_bytes(plan.num_bytes)}, and a device has {_bytes(has)}"
+def fit_text(num_bytes: float, cluster: Cluster, who: str = "the fullest rank") -> str:
+    """Whether the memory of the fullest rank fits a device."""
+    has = cluster.device.memory_bytes
+    verdict = "it fits" if num_bytes <= has else "it does not fit"
+    return f"{verdict}: {who} holds {_bytes(num_bytes)}, and a device has {_bytes(has)}"
 
 
 def mesh_text(plan: Plan) -> str:

@@ -139,8 +139,7 @@ def test_details_are_those_of_the_fullest_rank():
     ],
 )
 def test_whether_a_plan_fits(held, words):
-    bench = SimpleNamespace(cluster=SimpleNamespace(device=SimpleNamespace(memory_bytes=100e9)))
-    assert fit_text(SimpleNamespace(num_bytes=held), bench).startswith(words)
+    assert fit_text(held, SimpleNamespace(device=SimpleNamespace(memory_bytes=100e9))).startswith(words)
 
 
 @pytest.mark.parametrize(
