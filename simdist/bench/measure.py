@@ -1,9 +1,8 @@
 """Measure: how long collectives take, on real ranks, on virtual ones and by formula, side by side."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import nan
-from typing import Any
 
 import numpy as np
 
@@ -41,10 +40,6 @@ class Row:
     predicted_s: float
     formula_s: float
     bus_bytes_per_s: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def measure_machine(ranks: int) -> Cluster | None:

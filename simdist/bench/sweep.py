@@ -4,12 +4,14 @@ import json
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
+from dataclasses import asdict
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
 from simdist.bench.jobs import given_ranks
 from simdist.bench.measure import Row, measure_machine, rows
+from simdist.bench.trial import OPERATIONS
 from simdist.bench.tune import SIZES, tune
 from simdist.cluster import Cluster, Tuned, find_cluster, preset, presets
 from simdist.collectives import algorithms
@@ -20,13 +22,12 @@ from simdist.launch import in_job
 from simdist.plots import Crossover, crossovers, sweep
 from simdist.plots.file import check_format, save
 from simdist.plots.style import seconds, size
-from simdist.trace.kind import COLLECTIVES
+from simdist.plots.sweep import in_words
 from simdist.words import counted
 
 __all__ = ["add_arguments", "execute", "fastest"]
 
 _SOURCES = ("measured", "predicted", "formula")
-_OPERATIONS = tuple(name for name in COLLECTIVES if name != "barrier")  # which has no size
 _MOST_BYTES = 1 << 50
 _SIZES = tuple(4**k * 1024 for k in range(7))
 _MEASURED = "measured"
@@ -71,8 +72,8 @@ def execute(args: Namespace) -> int:
     """Measure and print, one table for each number of ranks."""
     if args.tune:
         return _tune(args)
-    if args.operation not in _OPERATIONS:
-        raise unknown_name("collective with a size", args.operation, _OPERATIONS)
+    if args.operation not in OPERATIONS:
+        raise unknown_name("collective with a size", args.operation, OPERATIONS)
     for name in args.algorithms or ():
         find(args.operation, name)
     _check_files(args)
@@ -131,15 +132,11 @@ def _tune(args: Namespace) -> int:
     return 0
 
 
-def _seconds(row: Row, source: str) -> float | None:
-    return {"measured": row.measured_s, "predicted": row.predicted_s, "formula": row.formula_s}[source]
-
-
 def fastest(table: Sequence[Row], source: str) -> list[Crossover]:
     """Which algorithm is fastest from which size on, by a source: "measured", "predicted" or "formula"."""
     lines: dict[str, dict[int, float]] = {}
     for row in table:
-        time_s = _seconds(row, source)
+        time_s = getattr(row, f"{source}_s")
         if time_s:  # a single rank takes none, and no algorithm is the fastest there
             lines.setdefault(row.algorithm, {})[row.num_bytes] = time_s
     return crossovers(lines)
@@ -155,14 +152,13 @@ def _report(table: Sequence[Row], cluster: Cluster) -> str:
     ]
     for row in table:
         head = size(row.num_bytes) if row.algorithm == first.algorithm else ""
-        times = [_seconds(row, source) for source in _SOURCES]
+        times = [getattr(row, f"{source}_s") for source in _SOURCES]
         columns = "".join(f"{'–' if time_s is None else seconds(time_s):>11}" for time_s in times)
         lines.append(f"{head:>10}  {row.algorithm:<20}{columns}{row.bus_bytes_per_s / 1e9:>12.3g}")
     for source in _SOURCES:
         changes = fastest(table, source)
         if changes:
-            told = [changes[0].algorithm, *(f"{c.algorithm} from {size(c.num_bytes)}" for c in changes[1:])]
-            lines.append(f"fastest, {source}: {', '.join(told)}")
+            lines.append(f"fastest, {source}: {in_words(changes)}")
     for name in dict.fromkeys(row.algorithm for row in table):
         if "segment_bytes" in find(first.operation, name).options:
             lines.append(f"{name}: in segments of {size(SEGMENT_BYTES)}; faster links need longer ones (segment_bytes)")
@@ -177,6 +173,6 @@ def _as_json(table: Sequence[Row], cluster: Cluster) -> dict[str, Any]:
         "alpha_s": link.latency_s,
         "bytes_per_s": link.bytes_per_s,
         "reduced_bytes_per_s": cluster.device.reduced_bytes_per_s,
-        "rows": [row.as_dict() for row in table],
+        "rows": [asdict(row) for row in table],
         "fastest": {source: [change._asdict() for change in fastest(table, source)] for source in _SOURCES},
     }

@@ -17,8 +17,10 @@ from simdist.collectives import cost
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
 from simdist.trace import Span
+from simdist.trace.kind import COLLECTIVES
 
 __all__ = [
+    "OPERATIONS",
     "REDUCING",
     "ROOTED",
     "Outcome",
@@ -31,6 +33,8 @@ __all__ = [
     "perform",
 ]
 
+OPERATIONS = tuple(name for name in COLLECTIVES if name != "barrier")
+"""The collectives that move an array."""
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
 

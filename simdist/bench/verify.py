@@ -10,7 +10,7 @@ import numpy as np
 
 from simdist.arrays import Array, reductions
 from simdist.bench.jobs import check_ranks, given_ranks, per_rank
-from simdist.bench.trial import REDUCING, ROOTED, Trial, outcome
+from simdist.bench.trial import OPERATIONS, REDUCING, ROOTED, Trial, outcome
 from simdist.cluster import preset
 from simdist.collectives import Case, Cost, Formula, algorithms
 from simdist.collectives.registry import find
@@ -19,8 +19,6 @@ from simdist.errors import ArgumentError, WorldUnavailable, require_least, unkno
 from simdist.launch import in_job
 
 __all__ = ["add_arguments", "execute", "table"]
-
-OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "scatter", "gather")
 
 _HEAD = (
     f"{'collective':<15}{'algorithm':<22}{'ranks':>5}  {'largest error':>13}  "

@@ -9,12 +9,11 @@ outline         a frame around other spans, such as a training step
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
 from typing import NamedTuple
 
 from simdist.trace import Span
 from simdist.trace.kind import COLLECTIVES, COMMUNICATING, COMPUTING, MESSAGES, kind
-from simdist.trace.layout import Layout
+from simdist.trace.layout import Lanes, Layout
 
 __all__ = ["HATCHED", "STRIP", "Box", "boxes", "words"]
 
@@ -82,16 +81,7 @@ def _flights(spans: Sequence[Span]) -> dict[int, tuple[int, int]]:
             rows[s.rank, s.stream, s.name].append(i)
     found: dict[int, tuple[int, int]] = {}
     for indices in rows.values():
-        lane, lanes = {}, 0
-        free: list[int] = []
-        busy: list[tuple[float, int]] = []  # (until when, lane), soonest first
-        for i in sorted(indices, key=lambda i: (spans[i].start_s, spans[i].end_s)):
-            while busy and busy[0][0] <= spans[i].start_s:
-                heappush(free, heappop(busy)[1])
-            if not free:
-                heappush(free, lanes)
-                lanes += 1
-            lane[i] = heappop(free)
-            heappush(busy, (spans[i].end_s, lane[i]))
-        found.update({i: (k, lanes) for i, k in lane.items()})
+        lanes, in_order = Lanes(), sorted(indices, key=lambda i: (spans[i].start_s, spans[i].end_s))
+        lane = {i: lanes.take(spans[i].start_s, spans[i].end_s) for i in in_order}
+        found.update({i: (k, lanes.count) for i, k in lane.items()})
     return found

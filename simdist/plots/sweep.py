@@ -14,7 +14,7 @@ from simdist.plots import style
 from simdist.plots.size_axes import over_size
 from simdist.words import counted
 
-__all__ = ["Crossover", "Measurement", "crossovers", "sweep"]
+__all__ = ["Crossover", "Measurement", "crossovers", "in_words", "sweep"]
 
 
 class Measurement(Protocol):
@@ -137,7 +137,7 @@ def _lines(rows: Sequence[Measurement], source: str) -> dict[str, Line]:
     """The times of each algorithm from one source, where they are known and can be drawn."""
     found: dict[str, Line] = {}
     for m in rows:
-        seconds = {"measured": m.measured_s, "predicted": m.predicted_s, "formula": m.formula_s}[source]
+        seconds: float | None = getattr(m, f"{source}_s")
         if seconds is not None and seconds > 0 and m.num_bytes > 0:
             found.setdefault(m.algorithm, {})[m.num_bytes] = seconds
     return found
@@ -160,7 +160,7 @@ def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: i
     if found:  # an empty panel shares the limits of the others
         _regimes(ax, found, names)
     ax.set_title(f"{counted(ranks, 'rank')}{by}", pad=3 + 6.5 * max(0, len(found) - 1))
-    return f"{counted(ranks, 'rank')}: {_told(found)}"
+    return f"{counted(ranks, 'rank')}: {in_words(found)}"
 
 
 def _regimes(ax: Axes, found: Sequence[Crossover], names: Sequence[str]) -> None:
@@ -181,7 +181,8 @@ def _regimes(ax: Axes, found: Sequence[Crossover], names: Sequence[str]) -> None
     ax.set_xlim(left, right)
 
 
-def _told(found: Sequence[Crossover]) -> str:
+def in_words(found: Sequence[Crossover]) -> str:
+    """Which algorithm is the fastest from which size on: "tree, ring from 64 KiB"."""
     if not found:
         return "nothing to compare"
     return ", ".join([found[0].algorithm, *(f"{c.algorithm} from {style.size(c.num_bytes)}" for c in found[1:])])

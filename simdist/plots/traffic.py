@@ -10,7 +10,6 @@ from simdist.arrays import Array
 from simdist.errors import ArgumentError
 from simdist.plots import style
 from simdist.trace import Trace
-from simdist.trace.statistics import traffic as count
 from simdist.words import counted
 
 __all__ = ["traffic"]
@@ -25,7 +24,7 @@ def traffic(trace: Trace, *, width: float = style.COLUMN) -> Figure:
     Raises:
         ArgumentError: the trace has no messages.
     """
-    matrix = count(trace.spans, trace.ranks)
+    matrix = trace.traffic()
     messages = sum(s.name == "send" for s in trace)
     if not messages:
         raise ArgumentError("this trace has no messages to draw: `direct` uses shared memory and sends none")

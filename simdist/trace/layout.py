@@ -9,12 +9,36 @@ from heapq import heappop, heappush
 from simdist.trace.kind import MESSAGES
 from simdist.trace.span import Span
 
-__all__ = ["Layout", "nanoseconds"]
+__all__ = ["Lanes", "Layout", "nanoseconds"]
 
 
 def nanoseconds(seconds: float) -> int:
     """Whole nanoseconds: the resolution of drawn time, in which adjacent spans touch exactly."""
     return round(seconds * 1e9)
+
+
+class Lanes:
+    """Lanes for spans that may overlap: each gets the first that is free, from 0 on.
+
+    Attributes:
+        count: how many lanes there are so far.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._free: list[int] = []
+        self._busy: list[tuple[float, int]] = []  # (until when, lane), soonest first
+
+    def take(self, start: float, end: float) -> int:
+        """The lane of the next span, in the order of starts."""
+        while self._busy and self._busy[0][0] <= start:
+            heappush(self._free, heappop(self._busy)[1])
+        if not self._free:
+            self._free.append(self.count)
+            self.count += 1
+        lane = heappop(self._free)
+        heappush(self._busy, (end, lane))
+        return lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +107,7 @@ class Layout:
     def _fly(self, flying: list[int], stays: list[int], start: dict[int, int], end: dict[int, int]) -> None:
         """Give each of these spans, in the order of their starts, the first lane on which it overlaps nothing."""
         marks = sorted([start[i] for i in stays] + [end[i] for i in stays])
-        free: list[int] = []
-        busy: list[tuple[int, int]] = []  # (until when, lane), soonest first
-        lanes = free_at_0 = 0
+        lanes, free_at_0 = Lanes(), 0
         enclosing = _Enclosing(stays, start, end)
         for i in flying:
             outer = enclosing.of(i)
@@ -95,13 +117,7 @@ class Layout:
             if free_at_0 <= start[i] and bisect_right(marks, start[i]) >= bisect_left(marks, end[i]):
                 free_at_0 = end[i]
                 continue
-            while busy and busy[0][0] <= start[i]:
-                heappush(free, heappop(busy)[1])
-            if not free:
-                lanes += 1
-                free.append(lanes)
-            self.lane[i] = heappop(free)
-            heappush(busy, (end[i], self.lane[i]))
+            self.lane[i] = 1 + lanes.take(start[i], end[i])
 
 
 class _Enclosing:
