@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from simdist.puzzles.puzzle import judges
-from simdist.puzzles.runs import bounded, busiest_bytes, compare
+from simdist.puzzles.runs import bounded, busiest_bytes, compare, on_ranks, pair
 from simdist.puzzles.trial import Failed, call, trial
 from simdist.puzzles.verdict import Finding, at_most
 
 __all__: list[str] = []
 
 RANKS = (1, 2, 3, 4)
-_ON = f"on {', '.join(map(str, RANKS))} ranks"
 
 
 @judges(
@@ -56,15 +55,15 @@ def _state(answer: Any) -> Iterator[Finding]:
             return answer(first.copy(), [g.copy() for g in gradients[comm.rank]], comm)
 
         runs[p] = trial(program, p)
+        kept = []
         for rank, found in enumerate(runs[p].results):
-            if not (isinstance(found, (tuple, list)) and len(found) == 2):
-                raise Failed(Finding(False, "what is returned", repr(found)[:60], "weights and velocity"))
-            compare(f"the weights of rank {rank} of {p}", found[0], w)
-        kept = [np.size(velocity) for _, velocity in runs[p].results]
+            weights, part = pair(found, "weights and velocity")
+            compare(f"the weights of rank {rank} of {p}", weights, w)
+            kept.append(np.size(part))
         yield at_most(f"numbers of optimizer state on a rank, of {p}", max(kept), ceil(n / p))
         if sum(kept) < n:
             yield Finding(False, f"numbers of optimizer state on all {p}", f"{sum(kept)}", f"{n}, one for each weight")
-    yield Finding(True, "the weights", "right", _ON)
+    yield Finding(True, "the weights", "right", on_ranks(RANKS))
     chunk = {p: 8 * ceil(n / p) for p in RANKS}
     yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: steps * 2 * chunk[p] * (p - 1))
 

@@ -1,6 +1,6 @@
 """Runs: an answer that moves arrays, run on several numbers of ranks, and its messages counted."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,9 @@ __all__ = [
     "digits",
     "elapsed",
     "exchanged",
+    "on_ranks",
     "ones",
+    "pair",
     "right",
 ]
 
@@ -79,7 +81,7 @@ def compare(what: str, found: Any, wanted: Array, why: str = "", sums: bool = Fa
     """Raise Failed unless these are equal, with the items where they first differ."""
     if not isinstance(found, np.ndarray):
         why = "your function must return the array" if found is None else ""
-        raise Failed(Finding(False, what, repr(found), "an array", why))
+        raise Failed(Finding(False, what, repr(found)[:80], f"an array of shape {np.shape(wanted)}", why))
     if found.shape != wanted.shape:
         raise Failed(Finding(False, what, f"an array of shape {found.shape}", f"shape {wanted.shape}"))
     if found.dtype != wanted.dtype:
@@ -93,6 +95,13 @@ def compare(what: str, found: Any, wanted: Array, why: str = "", sums: bool = Fa
         shown = f"{found.reshape(-1)[near]} in {items}, {len(wrong)} of {found.size} wrong"
         told = (digits(found, wanted, first) if sums else "") or why
         raise Failed(Finding(False, what, shown, str(wanted.reshape(-1)[near]), told))
+
+
+def pair(found: Any, named: str) -> tuple[Any, Any]:
+    """The two things that an answer returns; raises Failed if it returns anything else than these, as `named`."""
+    if not (isinstance(found, (tuple, list)) and len(found) == 2):
+        raise Failed(Finding(False, "what is returned", repr(found)[:60], named))
+    return found[0], found[1]
 
 
 def digits(found: Array, wanted: Array, place: int) -> str:
@@ -148,9 +157,14 @@ def elapsed(run: Run) -> float:
     return run.elapsed_s
 
 
+def on_ranks(counts: Iterable[int]) -> str:
+    """All numbers of ranks of which something holds: "on 1, 2, 4 ranks"."""
+    return f"on {', '.join(map(str, counts))} ranks"
+
+
 def right(runs: Runs, what: str) -> Iterator[Finding]:
     """Findings: the result is right, and no rank has called an existing collective."""
-    yield Finding(True, what, "right", f"on {', '.join(map(str, runs))} ranks")
+    yield Finding(True, what, "right", on_ranks(runs))
     used = sorted({s.name for run in runs.values() for s in run.trace if s.name.partition(" ")[0] in COLLECTIVES})
     found = ", ".join(used) or "send, recv and the like"
     why = "write these yourself, with comm.send, recv, sendrecv"

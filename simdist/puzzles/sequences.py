@@ -7,6 +7,7 @@ import numpy as np
 
 from simdist.arrays import Array
 from simdist.puzzles.puzzle import judges
+from simdist.puzzles.runs import pair
 from simdist.puzzles.trial import Failed, call
 from simdist.puzzles.verdict import Finding, at_most
 
@@ -47,19 +48,13 @@ def _merge(answer: Any) -> Iterator[Finding]:
         scores, values = shift + random.normal(size=(5, 12)), random.normal(size=(12, 4))
         parts = [_attend(scores[:, keys], values[keys]) for keys in (slice(0, 3), slice(3, 7), slice(7, 12))]
         with np.errstate(all="ignore"):
-            first = _pair(call(answer, *parts[0], *parts[1]))
-            o, z = _pair(call(answer, *first, *parts[2]))
+            first = pair(call(answer, *parts[0], *parts[1]), "o, z")
+            o, z = map(np.asarray, pair(call(answer, *map(np.asarray, first), *parts[2]), "o, z"))
         whole_o, whole_z = _attend(scores, values)
         for what, found, wanted in (("o", o, whole_o), ("z", z, whole_z)):
             good = found.shape == wanted.shape and bool(np.allclose(found, wanted, rtol=1e-9))
             shown = "right" if good else str(np.reshape(found, -1)[:3])
             yield Finding(good, f"{what} of three blocks, {name}", shown, "" if good else str(wanted.reshape(-1)[:3]))
-
-
-def _pair(found: Any) -> tuple[Array, Array]:
-    if not (isinstance(found, (tuple, list)) and len(found) == 2):
-        raise Failed(Finding(False, "what is returned", repr(found)[:60], "o, z"))
-    return np.asarray(found[0]), np.asarray(found[1])
 
 
 @judges(

@@ -8,29 +8,19 @@ import numpy as np
 from simdist.arrays import Array, partition
 from simdist.launch import Run
 from simdist.puzzles.puzzle import judges
-from simdist.puzzles.runs import bounded, busiest_bytes
-from simdist.puzzles.trial import Failed, trial
+from simdist.puzzles.runs import bounded, busiest_bytes, compare, on_ranks
+from simdist.puzzles.trial import trial
 from simdist.puzzles.verdict import Finding
 from simdist.trace.kind import COLLECTIVES
 
 __all__: list[str] = []
 
 RANKS = (1, 2, 3, 4)
-_ON = f"on {', '.join(map(str, RANKS))} ranks"
 
 
 def _collectives(run: Run) -> int:
     """The most collectives that any rank takes part in."""
     return max(sum(s.rank == r and s.name.partition(" ")[0] in COLLECTIVES for s in run.trace) for r in range(4))
-
-
-def _close(what: str, found: Any, wanted: Array, why: str = "") -> Finding:
-    """A finding: an array is right, up to rounding."""
-    if not isinstance(found, np.ndarray) or found.shape != wanted.shape:
-        raise Failed(Finding(False, what, repr(found)[:80], f"an array of shape {wanted.shape}"))
-    good = bool(np.allclose(found, wanted, rtol=1e-9, atol=1e-12))
-    with np.printoptions(precision=4):
-        return Finding(good, what, "right" if good else str(found[:4]), "" if good else str(wanted[:4]), why)
 
 
 @judges(
@@ -65,10 +55,8 @@ def _mean(answer: Any) -> Iterator[Finding]:
         runs[p] = trial(program, p)
         for rank, found in enumerate(runs[p].results):
             why = f"the ranks have {sizes} examples"
-            finding = _close(f"the mean on rank {rank} of {p}", found, rows.mean(axis=0), why)
-            if not finding.good:
-                raise Failed(finding)
-    yield Finding(True, "the mean", "right", _ON)
+            compare(f"the mean on rank {rank} of {p}", found, rows.mean(axis=0), why)
+    yield Finding(True, "the mean", "right", on_ranks(RANKS))
     yield bounded(runs, "collectives", _collectives, lambda p: 1)
 
 
@@ -103,10 +91,8 @@ def _clip(answer: Any) -> Iterator[Finding]:
             runs[p] = trial(program, p)
             for rank, found in enumerate(runs[p].results):
                 why = "do all ranks scale by the same factor?" if norm > limit else f"its norm is {norm:.3g}: leave it"
-                finding = _close(f"the shard of rank {rank} of {p}, limit {limit:g}", found, wanted[chunks[rank]], why)
-                if not finding.good:
-                    raise Failed(finding)
-        yield Finding(True, f"the shards, limit {limit:g}", "right", _ON)
+                compare(f"the shard of rank {rank} of {p}, limit {limit:g}", found, wanted[chunks[rank]], why)
+        yield Finding(True, f"the shards, limit {limit:g}", "right", on_ranks(RANKS))
         yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 64)
 
 
@@ -152,11 +138,7 @@ def _sync(answer: Any) -> Iterator[Finding]:
         for _ in range(steps):
             velocity = 0.9 * velocity + a.T @ (a @ w - b)
             w -= 0.01 * velocity
-        alone = _close(f"the weights of rank 0 of {p}, beside those of one rank alone", results[0], w)
-        same = [
-            _close(f"the weights of rank {r} of {p}, beside rank 0's", x, results[0]) for r, x in enumerate(results)
-        ]
-        for finding in (*same, alone):
-            if not finding.good:
-                raise Failed(finding)
-    yield Finding(True, "the weights", "those of one rank alone", _ON)
+        for r in range(1, p):
+            compare(f"the weights of rank {r} of {p}, beside rank 0's", results[r], results[0])
+        compare(f"the weights of rank 0 of {p}, beside those of one rank alone", results[0], w)
+    yield Finding(True, "the weights", "those of one rank alone", on_ranks(RANKS))
