@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simdist.comm.communicator import ANY
+from simdist.comm.open_requests import with_tag
 from simdist.words import listed
 
 __all__ = ["EXIT", "MEETING", "START", "WORK", "Line", "Wait", "awaited", "traceback_of"]
@@ -68,7 +69,7 @@ class Line:
 
     def _where(self, comm: Any, tag: int) -> str:
         """The end of the sentence: the tag, the operation and its progress, the stream."""
-        text = f" with tag {tag}" if tag not in (0, ANY) else ""
+        text = with_tag(tag)
         if comm.doing:
             text += f" in {comm.doing}, after {self.count - comm.entered} of its messages"
         return text + (f" (stream {self.name!r})" if self.name != "main" else "")

@@ -109,7 +109,6 @@ class MpiMessages(Communicator):
         if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
             check_array("recv", x, self.rank)
             if self._staged(x):
-                self._source(src)
                 return self._staging.recv(x, src, tag)
             x = self._ready(x)
         source = src
@@ -168,9 +167,8 @@ class MpiMessages(Communicator):
         self.check_peer("dst", dst)
         self.check_tag("isend", tag)
         check_array("isend", x, self.rank)
-        request: Request
         if self._staged(x):
-            request = self._staging.isend(x, dst, tag)
+            request: Request = self._staging.isend(x, dst, tag)
         else:
             x, start_s = self._ready(x), perf_counter()
             request = Sending(self, self.post("isend", x, dst, tag), x, dst, tag, start_s)
@@ -181,9 +179,8 @@ class MpiMessages(Communicator):
         """See Communicator."""
         check_array("irecv", x, self.rank)
         self.check_wanted("irecv", tag)
-        request: Request
         if self._staged(x):
-            request = self._staging.irecv(x, src, tag)
+            request: Request = self._staging.irecv(x, src, tag)
         else:
             x, start_s = self._ready(x), perf_counter()
             request = Receiving(self, self.post("irecv", x, src, tag), x, src, tag, start_s)

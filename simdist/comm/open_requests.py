@@ -5,7 +5,7 @@ from typing import Any
 from simdist.comm.checks import ANY
 from simdist.comm.request import Request
 
-__all__ = ["OpenRequests", "listed_below", "unreceived"]
+__all__ = ["OpenRequests", "listed_below", "unreceived", "with_tag"]
 
 _MOST_ROWS = 8
 
@@ -25,15 +25,16 @@ def _unwaited(what: str, comm: Any, peer: int, tag: int) -> str:
     ranks = comm.ranks
     other = "any rank" if peer == ANY else f"rank {ranks[peer]}"
     way = "to" if what == "isend" else "from"
-    return f"rank {ranks[comm.rank]} never waited for its {what} {way} {other}{_tagged(tag)} on {comm.context!r}"
+    return f"rank {ranks[comm.rank]} never waited for its {what} {way} {other}{with_tag(tag)} on {comm.context!r}"
 
 
 def unreceived(src: int, dst: int, num_bytes: int, tag: int, context: str) -> str:
     """A message that was sent and never received, in words; src and dst are global ranks."""
-    return f"rank {dst} never received a message of {num_bytes} bytes from rank {src}{_tagged(tag)} on {context!r}"
+    return f"rank {dst} never received a message of {num_bytes} bytes from rank {src}{with_tag(tag)} on {context!r}"
 
 
-def _tagged(tag: int) -> str:
+def with_tag(tag: int) -> str:
+    """The tag of a message in a sentence about it; nothing for 0 and ANY."""
     return "" if tag in (0, ANY) else f" with tag {tag}"
 
 

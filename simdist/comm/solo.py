@@ -13,6 +13,7 @@ from simdist.comm.communicator import ANY, Communicator
 from simdist.comm.device import HOST
 from simdist.comm.line import Line
 from simdist.comm.mpi_errors import check_array, too_long
+from simdist.comm.open_requests import with_tag
 from simdist.comm.peers import Peers, Views
 from simdist.comm.placement import Placement
 from simdist.comm.request import Request, Status
@@ -121,8 +122,7 @@ class SoloCommunicator(Communicator):
         return next((i for i, (sent, _) in enumerate(self._mail) if tag in (sent, ANY)), None)
 
     def _deadlock(self, tag: int) -> DeadlockError:
-        with_tag = "" if tag == ANY else f" with tag {tag}"
-        return DeadlockError(f"rank 0 waits for a message{with_tag} from itself, the only rank, and has sent none")
+        return DeadlockError(f"rank 0 waits for a message{with_tag(tag)} from itself, the only rank, and has sent none")
 
     def _note(self, name: str, start_s: float, num_bytes: int, tag: int) -> None:
         self.recorder.add(self.stream_name, name, start_s, self.clock(), num_bytes, 0, tag, self.context)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from simdist.arrays import Array
 from simdist.cluster import Path
 from simdist.comm.communicator import ANY
+from simdist.comm.open_requests import with_tag
 from simdist.comm.virtual.scheduler import Fiber, Scheduler
 from simdist.errors import MessageMismatch
 
@@ -93,7 +94,7 @@ def fit(data: Array, array: Array, src: int, tag: int) -> MessageMismatch | None
 
 def where(tag: int, doing: str) -> str:
     """The end of the sentence about a wait."""
-    return (f" with tag {tag}" if tag not in (ANY, 0) else "") + (f" in {doing}" if doing else "")
+    return with_tag(tag) + (f" in {doing}" if doing else "")
 
 
 class Channel:

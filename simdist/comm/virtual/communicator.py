@@ -193,9 +193,8 @@ class VirtualCommunicator(Communicator):
     def note(self, name: str, start_s: float, end_s: float, num_bytes: int, peer: int, tag: int) -> None:
         """Record a message."""
         if self.recorder.on:
-            self.recorder.rows.append(
-                (self._global_rank, self.stream_name, name, start_s, end_s, num_bytes, peer, tag, self.context, -1, "")
-            )
+            me, stream = self._global_rank, self.stream_name
+            self.recorder.rows.append((me, stream, name, start_s, end_s, num_bytes, peer, tag, self.context, -1, ""))
 
     # -- groups ---------------------------------------------------------------------------------------
 
