@@ -248,10 +248,10 @@ class MpiMemory:
         if self._is_first():
             x[...] = np.zeros((), dtype)
         self._common.append(window)
-        self.settle()
+        self.meet()
         return x
 
-    def settle(self) -> None:
+    def meet(self) -> None:
         """Return when all ranks of the node have come and can read what the others wrote."""
         self.fence()
         self._neighbours.Barrier()

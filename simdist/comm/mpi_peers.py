@@ -94,9 +94,9 @@ class MpiPeers(Peers):
         """How the ranks share cores, from marks that they exchange. Returns when all have come."""
         marks = [part[HEAD_BYTES:][:MOST_CORES] for part in self._parts]
         mark(marks[self._rank])
-        memory.settle()
+        memory.meet()
         found = crowd(np.array(marks), self._rank)
-        memory.settle()
+        memory.meet()
         return found
 
     def end(self) -> None:
