@@ -178,6 +178,16 @@ class Case:
         return min(self.ranks_per_node or self.ranks, self.ranks)
 
     @property
+    def on_one_node(self) -> bool:
+        """Whether all ranks share a node."""
+        return self.per_node == self.ranks
+
+    @property
+    def equal_nodes(self) -> bool:
+        """Whether every node has the same number of ranks; if not, the last has fewer."""
+        return self.ranks % self.per_node == 0
+
+    @property
     def num_items(self) -> int:
         """How many items the array has."""
         return self.num_bytes // self.itemsize
@@ -202,7 +212,7 @@ def over_nodes(
         at_once: whether both run at the same time, so that only the longer one counts.
     """
     both = in_turn(inside, between)
-    if case.per_node == case.ranks:
+    if case.on_one_node:
         return both
     found = OverNodes(*both)
     found.inside, found.between = inside, between

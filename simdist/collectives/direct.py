@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from simdist.arrays import Array, Reduction, partition, slices
 from simdist.collectives.cost import Case, Cost, Formula
-from simdist.collectives.direct_cost import Moves, fits_one_shot, is_short, on_one_node
+from simdist.collectives.direct_cost import Moves, fits_one_shot, is_short
 from simdist.collectives.direct_fold import Slice, fold_all, fold_in_place, runs
 from simdist.collectives.direct_nodes import (
     all_reduce_cost,
@@ -165,13 +165,13 @@ def _all_reduce_moves(case: Case, one_shot: bool | None = None, staged: bool = F
 
 
 def _all_reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False) -> Cost:
-    if on_one_node(case):
+    if case.on_one_node:
         return _all_reduce_moves(case, one_shot, staged).cost(case)
     return all_reduce_cost(case, staged)
 
 
 def _all_reduce_formula(case: Case, one_shot: bool | None = None, staged: bool = False) -> Formula:
-    if on_one_node(case):
+    if case.on_one_node:
         return _all_reduce_moves(case, one_shot, staged).formula(case)
     return all_reduce_formula(case)
 
@@ -232,13 +232,13 @@ def _one_rank(case: Case, one_shot: bool | None = None, staged: bool = False) ->
 
 
 def _reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False) -> Cost:
-    if on_one_node(case):
+    if case.on_one_node:
         return _one_rank(case, one_shot, staged).cost(case)
     return reduce_cost(case, staged)
 
 
 def _reduce_formula(case: Case, one_shot: bool | None = None, staged: bool = False) -> Formula:
-    if on_one_node(case):
+    if case.on_one_node:
         return _one_rank(replace(case, rank=case.root), one_shot, staged).formula(case)
     return reduce_formula(case, staged)
 

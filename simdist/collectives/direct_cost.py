@@ -5,7 +5,7 @@ from typing import NamedTuple
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.comm.peers import ROOM_BYTES
 
-__all__ = ["Moves", "fits_one_shot", "in_memory", "is_short", "on_one_node", "rooms"]
+__all__ = ["Moves", "fits_one_shot", "in_memory", "is_short", "rooms"]
 
 _SHORT = {  # by `Peers.memory_of`: the most bytes of one array, and of all ranks' arrays together
     "host": (1 << 12, 1 << 14),
@@ -71,8 +71,3 @@ def fits_one_shot(num_bytes: int, ranks: int, memory: str = "host") -> bool:
     """Whether a staged array is reduced in one shot: each rank reads the copies of all."""
     most, together = _ONE_SHOT[memory]
     return num_bytes <= most and num_bytes * ranks <= together
-
-
-def on_one_node(case: Case) -> bool:
-    """Whether all ranks of this case share a node."""
-    return case.per_node == case.ranks

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from simdist.arrays import Array, Chunks
 from simdist.collectives.cost import Case, Cost, Formula
-from simdist.collectives.direct_cost import Moves, in_memory, is_short, on_one_node, rooms
+from simdist.collectives.direct_cost import Moves, in_memory, is_short, rooms
 from simdist.collectives.direct_fold import copy_to, led_slices
 from simdist.collectives.direct_nodes import (
     all_gather_cost,
@@ -42,11 +42,11 @@ def _broadcast_moves(case: Case, staged: bool = False) -> Moves:
 
 
 def _broadcast_cost(case: Case, staged: bool = False) -> Cost:
-    return _broadcast_moves(case, staged).cost(case) if on_one_node(case) else broadcast_cost(case, staged)
+    return _broadcast_moves(case, staged).cost(case) if case.on_one_node else broadcast_cost(case, staged)
 
 
 def _broadcast_formula(case: Case, staged: bool = False) -> Formula:
-    if not on_one_node(case):
+    if not case.on_one_node:
         return broadcast_formula(case, staged)
     if case.ranks == 1:
         return Formula(0, 0)
@@ -124,11 +124,11 @@ def _gather_moves(case: Case, staged: bool = False) -> Moves:
 
 
 def _gather_cost(case: Case, staged: bool = False) -> Cost:
-    return _gather_moves(case, staged).cost(case) if on_one_node(case) else all_gather_cost(case, staged)
+    return _gather_moves(case, staged).cost(case) if case.on_one_node else all_gather_cost(case, staged)
 
 
 def _gather_formula(case: Case, staged: bool = False) -> Formula:
-    return _gather_moves(case, staged).formula(case) if on_one_node(case) else all_gather_formula(case, staged)
+    return _gather_moves(case, staged).formula(case) if case.on_one_node else all_gather_formula(case, staged)
 
 
 @algorithm("all_gather", "direct", cost=_gather_cost, formula=_gather_formula, by_messages=False)
@@ -202,13 +202,13 @@ def _exchange_moves(case: Case, staged: bool = False) -> Moves:
 
 
 def _exchange_cost(case: Case, staged: bool = False) -> Cost:
-    if on_one_node(case):
+    if case.on_one_node:
         return _exchange_moves(case, staged).cost(case)
     return find("all_to_all", "pairwise").cost(case)
 
 
 def _exchange_formula(case: Case, staged: bool = False) -> Formula:
-    if on_one_node(case):
+    if case.on_one_node:
         return _exchange_moves(case, staged).formula(case)
     return find("all_to_all", "pairwise").formula(case)
 

@@ -84,12 +84,12 @@ def all_reduce_over_nodes(x: Array, comm: Communicator, op: Reduction, staged: b
 
 def all_reduce_cost(case: Case, staged: bool) -> Cost:
     """Of the all-reduce over nodes."""
-    return _plan(case.ranks % case.ranks_per_node == 0).cost(case, case.ranks_per_node, staged=staged)
+    return _plan(case.equal_nodes).cost(case, case.ranks_per_node, staged=staged)
 
 
 def all_reduce_formula(case: Case) -> Formula:
     """Of the all-reduce over nodes."""
-    return _plan(case.ranks % case.ranks_per_node == 0).formula(case, case.ranks_per_node)
+    return _plan(case.equal_nodes).formula(case, case.ranks_per_node)
 
 
 # -- broadcast ----------------------------------------------------------------------------------------

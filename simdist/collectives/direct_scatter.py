@@ -8,7 +8,7 @@ See `direct`.
 
 from simdist.arrays import Array, Reduction, slices
 from simdist.collectives.cost import Case, Cost, Formula
-from simdist.collectives.direct_cost import Moves, is_short, on_one_node, rooms
+from simdist.collectives.direct_cost import Moves, is_short, rooms
 from simdist.collectives.direct_fold import fold_all, fold_in_place
 from simdist.collectives.direct_nodes import all_reduce_cost, all_reduce_formula, all_reduce_over_nodes
 from simdist.collectives.registry import algorithm
@@ -28,13 +28,13 @@ def _moves(case: Case, staged: bool = False) -> Moves:
 
 
 def _cost(case: Case, staged: bool = False) -> Cost:
-    if on_one_node(case):
+    if case.on_one_node:
         return _moves(case, staged).cost(case)
     return all_reduce_cost(case, staged)
 
 
 def _formula(case: Case, staged: bool = False) -> Formula:
-    if on_one_node(case):
+    if case.on_one_node:
         return _moves(case, staged).formula(case)
     return all_reduce_formula(case)
 

@@ -88,11 +88,11 @@ def _plan(equal: bool, leaders: bool | None, inner: dict[str, str]) -> Phases | 
 
 
 def _cost(case: Case, leaders: bool | None = None, **inner: str) -> Cost:
-    return _plan(case.ranks % case.per_node == 0, leaders, inner).cost(case, case.per_node)
+    return _plan(case.equal_nodes, leaders, inner).cost(case, case.per_node)
 
 
 def _formula(case: Case, leaders: bool | None = None, **inner: str) -> Formula:
-    return _plan(case.ranks % case.per_node == 0, leaders, inner).formula(case, case.per_node)
+    return _plan(case.equal_nodes, leaders, inner).formula(case, case.per_node)
 
 
 @algorithm("all_reduce", "hierarchical", cost=_cost, formula=_formula)

@@ -22,7 +22,7 @@ __all__ = ["hierarchical_all_to_all"]
 def _cases(case: Case) -> list[Case]:
     """The all-to-alls that make it up: two, or on unequal nodes one over all ranks."""
     k = case.per_node
-    if case.ranks % k:
+    if not case.equal_nodes:
         return [case]
     node, place = divmod(case.rank, k)
     return [Case(k, case.num_bytes, place), Case(case.ranks // k, case.num_bytes, node)]

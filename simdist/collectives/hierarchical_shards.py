@@ -34,7 +34,7 @@ __all__ = ["hierarchical_all_gather", "hierarchical_reduce_scatter"]
 def _grid(case: Case) -> tuple[int, int]:
     """How many nodes, and how many ranks each has; one node where they are not equal."""
     k = case.per_node
-    return (1, case.ranks) if case.ranks % k else (case.ranks // k, k)
+    return (case.ranks // k, k) if case.equal_nodes else (1, case.ranks)
 
 
 def _formula(operation: str, case: Case) -> Formula:

@@ -76,7 +76,7 @@ def _cost(case: Case) -> Cost:
 
 def _formula(case: Case) -> Formula:
     p, n, k = case.ranks, case.num_bytes, case.per_node
-    if k == p:
+    if case.on_one_node:
         return find("all_reduce", "ring").formula(case)
     most = -(-k // (p % k or k))  # rings that share a card on the node with the fewest ranks
     share = 2 * n * (p - 1) / p
