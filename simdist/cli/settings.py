@@ -23,12 +23,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         flags = [f"--{name.replace('_', '-')}"] + ([f"--{option.alias}"] if option.alias else [])
         choices = f": {', '.join(option.names)}" if option.names else ""
         help = f"{option.help}{choices} ({option.default})".replace("%", "%%")
-        if kinds[name] is bool:
-            groups[option.group].add_argument(*flags, dest=name, action=argparse.BooleanOptionalAction, help=help)
-            continue
-        groups[option.group].add_argument(
-            *flags, dest=name, type=kinds[name], metavar=option.metavar or _METAVARS[kinds[name]], help=help
-        )
+        kind = kinds[name]
+        takes: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
+        if kind is not bool:
+            takes = {"type": kind, "metavar": option.metavar or _METAVARS[kind]}
+        groups[option.group].add_argument(*flags, dest=name, help=help, **takes)
 
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from simdist.trace import Span, Trace
 from simdist.trace.kind import COMMUNICATING, COMPUTING
 from simdist.trace.late import late
 from simdist.trace.match import match
-from simdist.trace.memory import remembered
+from simdist.trace.memory import remembered, within
 
 __all__ = ["MOST_RANKS", "MOST_SPANS", "Page", "timeline_page"]
 
@@ -153,8 +153,7 @@ def _memory(view: View, texts: _Texts) -> dict[int, dict[str, Any]]:
     shown = {rank for rank, _ in view.rows}
     found = {}
     for rank, every in remembered(view.trace).items():
-        before = [m for m in every if m.time_s < view.start_s][-1:]  # alive when the shown time begins
-        moments = before + [m for m in every if view.start_s <= m.time_s <= view.end_s]
+        moments = within(every, view.start_s, view.end_s)
         if rank in shown and moments:
             found[rank] = {
                 "time_s": [m.time_s for m in moments],

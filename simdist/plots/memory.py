@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from math import inf
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,6 +12,7 @@ from matplotlib.patches import Patch
 from simdist.arrays import CATEGORIES, Moment
 from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.trace.memory import within
 from simdist.words import counted
 
 __all__ = ["COLOURS", "memory"]
@@ -45,8 +47,11 @@ def memory(
     Raises:
         ArgumentError: there is nothing to draw.
     """
-    shown = _shown(moments, start_s, end_s)
-    if not shown or not any(m.total for m in shown):
+    begin_s = -inf if start_s is None else start_s
+    shown = [
+        m._replace(time_s=max(m.time_s, begin_s)) for m in within(moments, begin_s, inf if end_s is None else end_s)
+    ]
+    if not any(m.total for m in shown) or begin_s > moments[-1].time_s:
         raise ArgumentError(f"no memory was recorded in this time, of {counted(len(moments), 'moment')} in all")
     peak = max(shown, key=lambda m: m.total)
     first_s = shown[0].time_s
@@ -66,15 +71,6 @@ def memory(
         style.legend(fig, [Patch(color=COLOURS[CATEGORIES[i]], label=CATEGORIES[i]) for i in used], note)
         style.title(fig, _finding(peak))
     return fig
-
-
-def _shown(moments: Sequence[Moment], start_s: float | None, end_s: float | None) -> list[Moment]:
-    """The moments in this time; the first is the state when it begins."""
-    shown = [m for m in moments if (start_s is None or m.time_s >= start_s) and (end_s is None or m.time_s <= end_s)]
-    if shown and start_s is not None and start_s < shown[0].time_s:
-        before = [m for m in moments if m.time_s < start_s][-1:]
-        shown = [m._replace(time_s=start_s) for m in before] + shown
-    return shown
 
 
 def _pile(ax: Axes, t: list[float], heights: Mapping[int, list[float]]) -> None:

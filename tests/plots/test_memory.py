@@ -51,6 +51,12 @@ def test_what_is_alive_when_the_part_begins_and_ends_is_drawn(draw):
     assert {(0, 900), (4, 900), (4, 100), (11, 100)} <= corners
 
 
+def test_a_time_in_which_nothing_changes_shows_what_is_alive(draw):
+    picture = draw(memory, STEPS, start_s=2.25, end_s=2.75)
+    assert picture.title.startswith("Memory peaks at 950 B in block0.qkv")
+    assert picture.axes[0].get_xlim() == (0, 500)  # milliseconds
+
+
 def test_very_many_moments_keep_the_peak(draw):
     rng = np.random.default_rng(0)
     many = moments(*((i, (1000, 0, 0, int(rng.integers(0, 500)), 0, 0), "x") for i in range(9000)))
