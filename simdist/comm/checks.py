@@ -1,7 +1,7 @@
 """Checks: argument checks of a communicator. Each raises an error that names the value and the rank."""
 
 from abc import ABC
-from math import inf
+from math import inf, isnan
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,12 @@ class Checks(ABC):
         """Raise ArgumentError unless a receive can name this tag: ANY, or that of a message."""
         if tag != ANY:
             self.check_tag(what, tag)
+
+    def check_probe(self, tag: int, until_s: float) -> None:
+        """Raise ArgumentError unless a probe can name this tag, and wait until this time."""
+        self.check_wanted("probe", tag)
+        if isnan(until_s):
+            raise ArgumentError(f"probe until {until_s} s on rank {self.rank}: needs a time, which may be inf")
 
     def check_note(self, note: str) -> bytes:
         """The bytes of a note; raises ArgumentError if it is too long."""

@@ -199,7 +199,7 @@ class MpiMessages(Communicator):
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator. Polls, with sleeps of at most a millisecond in between."""
-        self.check_wanted("probe", tag)
+        self.check_probe(tag, until_s)
         mpi_tag, pause_s = MPI.ANY_TAG if tag == ANY else tag, 1e-5
         self.line.waiting = ("recv", self, ANY, tag) if until_s == inf else None  # otherwise until_s ends it
         try:

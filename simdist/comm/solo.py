@@ -97,7 +97,7 @@ class SoloCommunicator(Communicator):
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator."""
-        self.check_wanted("probe", tag)
+        self.check_probe(tag, until_s)
         there = self._oldest(tag) is not None
         if not there:
             if until_s == inf:

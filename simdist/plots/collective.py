@@ -139,6 +139,8 @@ def collective_steps(
         if len(steps) > _MOST_PANELS:
             steps = [round(i * last / (_MOST_PANELS - 1)) for i in range(_MOST_PANELS)]
             notes.append(f"{_MOST_PANELS} of {last + 1} states are shown.")
+    if not len(steps):
+        raise ArgumentError("steps is empty; give at least one")
     for step in steps:
         if not 0 <= step <= last:
             raise ArgumentError(f"there is no step {step}; this collective has steps 0 to {last}")

@@ -47,11 +47,8 @@ def memory(
     Raises:
         ArgumentError: there is nothing to draw.
     """
-    begin_s = -inf if start_s is None else start_s
-    shown = [
-        m._replace(time_s=max(m.time_s, begin_s)) for m in within(moments, begin_s, inf if end_s is None else end_s)
-    ]
-    if not any(m.total for m in shown) or begin_s > moments[-1].time_s:
+    shown = _shown(moments, -inf if start_s is None else start_s, inf if end_s is None else end_s)
+    if not any(m.total for m in shown):
         raise ArgumentError(f"no memory was recorded in this time, of {counted(len(moments), 'moment')} in all")
     peak = max(shown, key=lambda m: m.total)
     first_s = shown[0].time_s
@@ -71,6 +68,13 @@ def memory(
         style.legend(fig, [Patch(color=COLOURS[CATEGORIES[i]], label=CATEGORIES[i]) for i in used], note)
         style.title(fig, _finding(peak))
     return fig
+
+
+def _shown(moments: Sequence[Moment], start_s: float, end_s: float) -> list[Moment]:
+    """The moments in this time; the first is the state when it begins. None after the last of all."""
+    if not moments or start_s > moments[-1].time_s:
+        return []
+    return [m._replace(time_s=max(m.time_s, start_s)) for m in within(moments, start_s, end_s)]
 
 
 def _pile(ax: Axes, t: list[float], heights: Mapping[int, list[float]]) -> None:

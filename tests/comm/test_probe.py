@@ -1,6 +1,6 @@
 """Probe: looking for a message, for a while."""
 
-from math import inf
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import simdist as sd
 from simdist.cluster import Cluster, Device, Link
 from simdist.comm.solo import SoloCommunicator
 from simdist.comm.virtual.world import run_virtual
-from simdist.errors import DeadlineError, DeadlockError
+from simdist.errors import ArgumentError, DeadlineError, DeadlockError
 
 SIMPLE = Cluster("simple", Device("d", 1e9, 1e9, 1e9), Link(1.0, 1e12), Link(1.0, 1e12))
 
@@ -88,6 +88,17 @@ def test_alone():
     comm.send(np.zeros(2), 0, tag=3)
     assert comm.probe(tag=3, until_s=inf)
     assert not comm.probe(tag=4)
+
+
+def test_a_time_that_is_no_number_is_refused(spmd):
+    def program(comm):
+        with pytest.raises(ArgumentError, match="probe until nan s on rank"):
+            comm.probe(until_s=nan)
+        return True
+
+    assert all(spmd(program, 2))
+    with pytest.raises(ArgumentError, match="probe until nan s on rank 0"):
+        SoloCommunicator().probe(until_s=nan)
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,8 @@ def test_a_saved_record_gives_the_same_picture(ring, tmp_path):
 def test_a_step_that_there_is_not(ring):
     with pytest.raises(ArgumentError, match="no step 7; this collective has steps 0 to 6"):
         collective_steps(ring, steps=[7])
+    with pytest.raises(ArgumentError, match="steps is empty"):
+        collective_steps(ring, steps=[])
 
 
 def test_a_record_without_states():

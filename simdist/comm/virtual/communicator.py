@@ -142,7 +142,7 @@ class VirtualCommunicator(Communicator):
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator."""
-        self.check_wanted("probe", tag)
+        self.check_probe(tag, until_s)
         self.scheduler.turn()
         return self.group.lookout(self.rank).await_first(self.group, self.doing, tag, until_s) is not None
 
