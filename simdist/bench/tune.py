@@ -16,26 +16,26 @@ __all__ = ["SIZES", "tune"]
 SIZES = tuple(4**k * 1024 for k in range(8))
 """1 KiB to 16 MiB: beyond that memory bandwidth dominates, and the fastest does not change."""
 
+_BUDGET_S = 0.3  # for each collective at each size
 _ENOUGH = 1.05  # an algorithm must be faster by this factor to be preferred to `direct`
 
 
-def tune(ranks: Sequence[int], sizes: Sequence[int] = SIZES, budget_s: float = 0.3) -> Tuned:
+def tune(ranks: Sequence[int], sizes: Sequence[int] = SIZES) -> Tuned:
     """Measure all algorithms of all collectives that have more than one, in a job of each number of ranks.
 
     Args:
         ranks: 2 or more, all on this machine.
         sizes: bytes of the whole array.
-        budget_s: for each collective at each size.
     """
     picks: dict[tuple[str, int], tuple[Pick, ...]] = {}
     for p in ranks:
-        measured = run(_measure, p, world="mpi", args=(sizes, budget_s), record=False, check=False, timeout_s=120)
+        measured = run(_measure, p, world="mpi", args=(sizes,), record=False, check=False, timeout_s=120)
         for operation, medians in measured.results[0].items():
             picks[operation, p] = tuple(Pick(size, *_fastest(operation, of)) for size, of in medians.items())
     return Tuned(picks)
 
 
-def _measure(comm: Communicator, sizes: Sequence[int], budget_s: float) -> dict[str, dict[int, dict[str, float]]]:
+def _measure(comm: Communicator, sizes: Sequence[int]) -> dict[str, dict[int, dict[str, float]]]:
     """The median of each contender, by operation and size."""
     arrays, lane = Arrays(comm.empty, max(sizes)), lane_of(comm)
     found: dict[str, dict[int, Any]] = {}
@@ -47,7 +47,7 @@ def _measure(comm: Communicator, sizes: Sequence[int], budget_s: float) -> dict[
         for size in sizes:
             items = -(-size // (4 * comm.size)) * comm.size
             calls = contenders(comm, operation, names, items, arrays, cold=False)
-            found[operation][size] = {name: times.median for name, times in race(calls, lane, budget_s).items()}
+            found[operation][size] = {name: times.median for name, times in race(calls, lane, _BUDGET_S).items()}
     return found
 
 

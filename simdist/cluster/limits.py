@@ -1,7 +1,9 @@
 """Limits: checks that the description of a machine is possible."""
 
+from collections.abc import Callable, Iterable
 from math import inf
 from numbers import Integral
+from typing import Any
 
 from simdist.errors import ArgumentError
 
@@ -10,27 +12,26 @@ __all__ = ["check_least", "check_positive", "check_share", "check_whole"]
 
 def check_positive(machine: object, *names: str) -> None:
     """Raise ArgumentError unless these attributes are above 0; infinity is allowed."""
-    for name in names:
-        if not getattr(machine, name) > 0:
-            raise ArgumentError(f"{name} is {getattr(machine, name)}; needs more than 0")
+    _check(machine, names, lambda x: x > 0, "more than 0")
 
 
 def check_least(machine: object, least: float, *names: str) -> None:
     """Raise ArgumentError unless these attributes are at least `least`, and finite."""
-    for name in names:
-        if not least <= getattr(machine, name) < inf:
-            raise ArgumentError(f"{name} is {getattr(machine, name)}; needs at least {least}, and finite")
+    _check(machine, names, lambda x: least <= x < inf, f"at least {least}, and finite")
 
 
 def check_share(machine: object, *names: str) -> None:
     """Raise ArgumentError unless these attributes are above 0 and at most 1."""
-    for name in names:
-        if not 0 < getattr(machine, name) <= 1:
-            raise ArgumentError(f"{name} is {getattr(machine, name)}; needs more than 0 and at most 1")
+    _check(machine, names, lambda x: 0 < x <= 1, "more than 0 and at most 1")
 
 
 def check_whole(machine: object, *names: str) -> None:
     """Raise ArgumentError unless these attributes are integers; 8.0 is not."""
+    _check(machine, names, lambda x: isinstance(x, Integral), "a whole number")
+
+
+def _check(machine: object, names: Iterable[str], holds: Callable[[Any], bool], needs: str) -> None:
     for name in names:
-        if not isinstance(getattr(machine, name), Integral):
-            raise ArgumentError(f"{name} is {getattr(machine, name)}; needs a whole number")
+        value = getattr(machine, name)
+        if not holds(value):
+            raise ArgumentError(f"{name} is {value}; needs {needs}")

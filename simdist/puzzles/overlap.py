@@ -1,8 +1,9 @@
 """Overlap: gradients are sent in buckets while the backward pass goes on."""
 
+import copy
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from simdist.puzzles.puzzle import judges
 from simdist.puzzles.trial import Failed, call
@@ -11,12 +12,26 @@ from simdist.words import counted
 
 __all__: list[str] = []
 
-_PROFILES: dict[str, tuple[list[float], list[float], float, float]] = {
-    "24 equal layers": ([1.0] * 24, [8.0] * 24, 0.6, 0.1),
-    "large layers last": ([0.5] * 12 + [2.0] * 4, [1.0] * 12 + [20.0] * 4, 1.0, 0.1),
-    "a slow network": ([1.0] * 16, [8.0] * 16, 3.0, 0.2),
+
+class _Profile(NamedTuple):
+    """Seconds of each layer's backward, megabytes of its gradient, and alpha and beta, per megabyte, of the network."""
+
+    seconds: list[float]
+    megabytes: list[float]
+    alpha: float
+    beta: float
+
+    def end_s(self, since_s: float, first: int, end: int) -> float:
+        """When the bucket of layers first … end-1 is done, if the one before it is at since_s."""
+        begin_s = max(since_s, sum(self.seconds[:end]))
+        return begin_s + self.alpha + self.beta * sum(self.megabytes[first:end])
+
+
+_PROFILES = {
+    "24 equal layers": _Profile([1.0] * 24, [8.0] * 24, 0.6, 0.1),
+    "large layers last": _Profile([0.5] * 12 + [2.0] * 4, [1.0] * 12 + [20.0] * 4, 1.0, 0.1),
+    "a slow network": _Profile([1.0] * 16, [8.0] * 16, 3.0, 0.2),
 }
-"""name -> seconds of each layer's backward, megabytes of its gradient, alpha, beta per megabyte."""
 
 
 @judges(
@@ -39,24 +54,16 @@ def buckets(seconds, megabytes, alpha, beta):    # returns a list of lists: [[0,
     "best[i] = min over j of max(best[j], ready[i]) + alpha + beta * sum(megabytes[j:i]): a table of L numbers.",
 )
 def _buckets(answer: Any) -> Iterator[Finding]:
-    for name, (seconds, megabytes, alpha, beta) in _PROFILES.items():
-        found = call(answer, list(seconds), list(megabytes), alpha, beta)
-        cuts = _cuts(found, len(seconds))
-        ready = [sum(seconds[: i + 1]) for i in range(len(seconds))]
-
-        def through(
-            since: float, first: int, end: int, ready: Any = ready, of: Any = (megabytes, alpha, beta)
-        ) -> float:
-            sizes, alpha, beta = of
-            return float(max(since, ready[end - 1]) + alpha + beta * sum(sizes[first:end]))
-
+    for name, profile in _PROFILES.items():
+        layers = len(profile.seconds)
+        cuts = _cuts(call(answer, *copy.deepcopy(profile)), layers)
         taken = 0.0
         for first, end in pairwise(cuts):
-            taken = through(taken, first, end)
+            taken = profile.end_s(taken, first, end)
         best = [0.0]
-        for end in range(1, len(seconds) + 1):
-            best.append(min(through(best[first], first, end) for first in range(end)))
-        whole = through(0.0, 0, len(seconds))
+        for end in range(1, layers + 1):
+            best.append(min(profile.end_s(best[first], first, end) for first in range(end)))
+        whole = profile.end_s(0.0, 0, layers)
         told = f"{counted(len(cuts) - 1, 'bucket')}; a single one for all layers takes {whole:.4g} s"
         yield at_most(f"{name}, time", taken, 1.02 * best[-1], "s", told)
 

@@ -50,15 +50,15 @@ class _TooLong(BaseException):
     """The answer takes too long; an ordinary `except` does not catch this."""
 
 
-def trial(program: Callable[..., Any], ranks: int, cluster: Cluster = PLAIN, args: tuple[Any, ...] = ()) -> Run:
-    """Run program(comm, *args) on virtual ranks.
+def trial(program: Callable[..., Any], ranks: int, cluster: Cluster = PLAIN) -> Run:
+    """Run program(comm) on virtual ranks.
 
     Raises:
         Failed: it raised, hung, or took too long.
     """
     with _caught(f"on {counted(ranks, 'rank')}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UnmatchedMessage)  # the verdict says so
-        return run(program, ranks, cluster=cluster, args=args)
+        return run(program, ranks, cluster=cluster)
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
