@@ -69,9 +69,10 @@ def _reduce_at_once(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) ->
     start_s = comm.clock()  # waiting for the others is not part of the move
     if comm.rank in to:
         fold_all(op, [copy[:items] for copy in copies], x, x)
-        peers.moved(start_s, p * n, n, (p - 1) * n, 2 * n, (p - 1) * items, n)
+        flops = (p - 1) * items
+        peers.moved(start_s, p * n, n, (p - 1) * n, private_bytes=2 * n, flops=flops, posted_bytes=n)
     else:
-        peers.moved(start_s, 0, n, 0, n, 0, n)
+        peers.moved(start_s, 0, n, 0, private_bytes=n, posted_bytes=n)
 
 
 def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> None:
@@ -96,7 +97,10 @@ def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> 
         read, written = p * share + taken - spared, n + len(to) * share - spared
         far = (p - 1 + len(to) - takes) * share
         crowd = takes * max(0, n - len(to) * share)  # others write to it what they have folded
-        peers.moved(start_s, read, written, far, n + taken, (p - 1) * items, n - own, crowd)
+        flops, private = (p - 1) * items, n + taken
+        peers.moved(
+            start_s, read, written, far, private_bytes=private, flops=flops, posted_bytes=n - own, crowd_bytes=crowd
+        )
         summed, sums, at = mine, copies[r], kept[r]
         if k < len(parts):
             mine = x[parts[k]]
@@ -146,7 +150,7 @@ def _reduce_moves(case: Case, to: Sequence[int], one_shot: bool | None, staged: 
     if one_shot is None:
         one_shot = fits_one_shot(n, p) if staged else is_short(n, p)
     if one_shot and n <= ROOM_BYTES:
-        return Moves(1, p * taken, n, n + taken, (p - 1) * taken, (p - 1) * taken)
+        return Moves(1, p * taken, n, n + taken, reduced_bytes=(p - 1) * taken, peer_bytes=(p - 1) * taken)
     far = p - 1 + len(to) - takes
     if not staged:
         share = case.chunk_bytes(r)

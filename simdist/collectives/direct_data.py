@@ -106,11 +106,11 @@ def _broadcast_staged(x: Array, peers: Peers, root: int) -> None:
         copies = peers.post(mine if comm.rank == root else x[:0])
         start_s = comm.clock()
         if comm.rank == root:
-            peers.moved(start_s, 0, mine.nbytes, 0, mine.nbytes, 0, mine.nbytes)
+            peers.moved(start_s, 0, mine.nbytes, 0, private_bytes=mine.nbytes, posted_bytes=mine.nbytes)
         else:
             mine[...] = copies[root][: len(mine)]
             crowd = (comm.size - 2) * mine.nbytes  # all others read it, too
-            peers.moved(start_s, mine.nbytes, 0, mine.nbytes, mine.nbytes, crowd_bytes=crowd)
+            peers.moved(start_s, mine.nbytes, 0, mine.nbytes, private_bytes=mine.nbytes, crowd_bytes=crowd)
 
 
 # -- all-gather ---------------------------------------------------------------------------------------
@@ -186,7 +186,8 @@ def _gather_staged(x: Array, peers: Peers, chunks: Chunks) -> None:
                 x[cut] = copies[i][:items]
                 taken += items
         taken *= itemsize
-        peers.moved(start_s, taken, mine.nbytes, taken, mine.nbytes + taken, 0, mine.nbytes)
+        private = mine.nbytes + taken
+        peers.moved(start_s, taken, mine.nbytes, taken, private_bytes=private, posted_bytes=mine.nbytes)
 
 
 # -- all-to-all ---------------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ def direct_all_to_all(x: Array, y: Array, comm: Communicator, staged: bool = Fal
     for i in [(r + k) % p for k in range(1, p)]:  # each starts with a different one, so that not all read from one
         y[i] = views[i][r * m : (r + 1) * m]
     away = (p - 1) * row
-    peers.moved(start_s, away, 0, away, away + 2 * row)
+    peers.moved(start_s, away, 0, away, private_bytes=away + 2 * row)
     peers.meet()
 
 
@@ -266,4 +267,4 @@ def _exchange_staged(x: Array, y: Array, peers: Peers) -> None:
             at = (r - (r > i)) * items  # rank i has left out its own row
             y[i, cut] = copies[i][at : at + items]
         away, own = (p - 1) * items * x.dtype.itemsize, items * x.dtype.itemsize
-        peers.moved(start_s, away, away, away, 2 * (away + own), 0, away)
+        peers.moved(start_s, away, away, away, private_bytes=2 * (away + own), posted_bytes=away)

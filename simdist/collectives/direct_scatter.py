@@ -21,10 +21,11 @@ __all__ = ["direct_reduce_scatter"]
 
 def _moves(case: Case, staged: bool = False) -> Moves:
     p, n, share = case.ranks, case.num_bytes, case.chunk_bytes(case.rank)
+    far = (p - 1) * share
     if is_short(n, p) or staged:
         rounds = rooms(case.chunks.largest, case.itemsize, p)
-        return Moves(rounds, (p - 1) * share, n - share, n + share, (p - 1) * share, (p - 1) * share)
-    return Moves(2, p * share, share, 0, (p - 1) * share, (p - 1) * share)
+        return Moves(rounds, far, n - share, n + share, reduced_bytes=far, peer_bytes=far)
+    return Moves(2, p * share, share, 0, reduced_bytes=far, peer_bytes=far)
 
 
 def _cost(case: Case, staged: bool = False) -> Cost:
@@ -89,5 +90,6 @@ def _staged(x: Array, peers: Peers, op: Reduction) -> None:
                 at = before - (lengths[i] if i < r else 0)  # rank i has left out its own piece
                 arrays[i] = copy[at : at + items]
         fold_all(op, arrays, mine, peers.spare(mine))
-        away, share = (sum(lengths) - items) * itemsize, items * itemsize
-        peers.moved(start_s, (p - 1) * share, away, (p - 1) * share, away + 2 * share, (p - 1) * items, away)
+        away, share, flops = (sum(lengths) - items) * itemsize, items * itemsize, (p - 1) * items
+        far, private = (p - 1) * share, away + 2 * share
+        peers.moved(start_s, far, away, far, private_bytes=private, flops=flops, posted_bytes=away)
