@@ -43,22 +43,22 @@ def _agreed(comm: "Communicator", trouble: str, works: str) -> Finding:
 # -- an MPI that accepts device memory ----------------------------------------------------------------------
 
 
-def says_cuda(library: Any, mpi: Any) -> bool:
+def says_cuda(bindings: Any, mpi: Any) -> bool:
     """Whether this MPI declares support for CUDA memory.
 
     Args:
-        library: mpi4py's MPI.
+        bindings: mpi4py's MPI.
         mpi: one of its communicators.
     """
     info = mpi.Get_info()
     kinds = info.Get("mpi_memory_alloc_kinds") or ""
     info.Free()
-    return "cuda" in kinds or _query(library)
+    return "cuda" in kinds or _query(bindings)
 
 
-def _query(library: Any) -> bool:
+def _query(bindings: Any) -> bool:
     """The result of MPIX_Query_cuda_support, an extension of Open MPI and MPICH that mpi4py does not wrap."""
-    for name in (library.__file__, None):
+    for name in (bindings.__file__, None):
         try:
             query = ctypes.CDLL(name).MPIX_Query_cuda_support
         except (AttributeError, OSError, TypeError):
@@ -86,10 +86,10 @@ def tried_in_a_child(variables: Mapping[str, str] = os.environ, program: str = _
     return f"a process that tried it ended with {done.returncode}: {last[:300]}"
 
 
-def aware_of_cuda(comm: "Communicator", library: Any, mpi: Any) -> Finding:
+def aware_of_cuda(comm: "Communicator", bindings: Any, mpi: Any) -> Finding:
     """Whether MPI accepts device memory, on all ranks: it says so, and a trial on each node has worked."""
     trouble = ""
-    if not says_cuda(library, mpi):
+    if not says_cuda(bindings, mpi):
         trouble = f"this MPI does not declare support for CUDA memory; {_INSTALL}"
     elif comm.nodes.neighbours(comm.rank)[0] == comm.rank:
         failed = tried_in_a_child()

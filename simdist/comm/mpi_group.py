@@ -75,15 +75,15 @@ class MpiGroup:
 
     def unreceived(self) -> list[str]:
         """The messages that no receive has taken, in words: of each source the first."""
-        library, found = self.bindings, list[str]()
-        status = library.Status()
-        if self.mpi == library.COMM_NULL:
+        bindings, found = self.bindings, list[str]()
+        status = bindings.Status()
+        if self.mpi == bindings.COMM_NULL:
             return found
         # MPICH may look before it progresses, and so find at the second probe only what a rank sent to itself.
-        if any(self.mpi.Iprobe(library.ANY_SOURCE, library.ANY_TAG) for _ in range(_PROBES)):
+        if any(self.mpi.Iprobe(bindings.ANY_SOURCE, bindings.ANY_TAG) for _ in range(_PROBES)):
             for src in range(self.size):
-                if self.mpi.Iprobe(src, library.ANY_TAG, status):
-                    num_bytes, tag = status.Get_count(library.BYTE), status.Get_tag()
+                if self.mpi.Iprobe(src, bindings.ANY_TAG, status):
+                    num_bytes, tag = status.Get_count(bindings.BYTE), status.Get_tag()
                     found.append(unreceived(self.ranks[src], self.ranks[self.rank], num_bytes, tag, self.context))
         return found
 

@@ -46,12 +46,12 @@ class Staging:
 
     Args:
         comm: the communicator.
-        library: mpi4py's MPI.
+        bindings: mpi4py's MPI.
     """
 
-    def __init__(self, comm: "MpiMessages", library: Any) -> None:
+    def __init__(self, comm: "MpiMessages", bindings: Any) -> None:
         self.comm = comm
-        self._library = library
+        self._bindings = bindings
         self._device = device_library()
         self._rooms: dict[str, list[Array]] = {}
         self._stream: Any = None
@@ -151,7 +151,7 @@ class Staging:
 
     def length(self, status: Any, room: Array, src: int) -> int:
         """The length of a received piece; Open MPI silently truncates a message that a rank sends to itself."""
-        num_bytes = int(status.Get_count(self._library.BYTE))
+        num_bytes = int(status.Get_count(self._bindings.BYTE))
         if num_bytes > room.nbytes:
             raise self.comm.too_long("recv", room, src)
         return num_bytes
