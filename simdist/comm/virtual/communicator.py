@@ -191,10 +191,9 @@ class VirtualCommunicator(Communicator):
         return self.group.channel(src, self.rank)
 
     def note(self, name: str, start_s: float, end_s: float, num_bytes: int, peer: int, tag: int) -> None:
-        """Record a message."""
-        if self.recorder.on:
-            me, stream = self._global_rank, self.stream_name
-            self.recorder.rows.append((me, stream, name, start_s, end_s, num_bytes, peer, tag, self.context, -1, ""))
+        """Record a message; only if the recorder is on."""
+        me, stream = self._global_rank, self.stream_name
+        self.recorder.rows.append((me, stream, name, start_s, end_s, num_bytes, peer, tag, self.context, -1, ""))
 
     # -- groups ---------------------------------------------------------------------------------------
 

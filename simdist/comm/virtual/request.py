@@ -29,11 +29,13 @@ class Sending(Request):
 
     def leave(self, sent_s: float) -> None:
         """Note that the message leaves the port at this time."""
-        dst, tag, num_bytes = self._about
+        comm = self._comm
         self._sent_s = sent_s
-        self._comm.note("send", self._start_s, sent_s, num_bytes, self.group.ranks[dst], tag)
+        if comm.recorder.on:
+            dst, tag, num_bytes = self._about
+            comm.note("send", self._start_s, sent_s, num_bytes, self.group.ranks[dst], tag)
         if self._fiber is not None:
-            self._comm.scheduler.ready(self._fiber, max(self._fiber.clock_s, sent_s))
+            comm.scheduler.ready(self._fiber, max(self._fiber.clock_s, sent_s))
 
     @property
     def over(self) -> bool:
@@ -50,11 +52,12 @@ class Sending(Request):
     def _finish(self) -> Status:
         """Block until the array may be changed; the status names the receiver."""
         self._comm.open.pop(self, None)
-        fiber = self._comm.scheduler.running
+        scheduler = self._comm.scheduler
+        fiber = scheduler.running
         if self._sent_s is None:
             self._fiber = fiber
             try:
-                self._comm.scheduler.block(self)
+                scheduler.block(self)
             finally:
                 self._fiber = None  # after a failed wait, the message must not wake it later
         if self._sent_s is not None and fiber.clock_s < self._sent_s:
