@@ -117,12 +117,15 @@ class Memory:
         return x
 
 
+REFUSED = "CUDA cannot open memory of other processes here"
+
+
 @pytest.mark.parametrize(
     ("trouble", "why"),
     [
         ({}, "the ranks open each other's device memory"),
-        ({"lost": 1}, "CUDA cannot open memory of other processes here: no memory (on rank 1)"),
-        ({"changed": 2}, "CUDA cannot open memory of other processes here: 3 was read where rank 2 wrote 2 (on rank 0)"),
+        ({"lost": 1}, f"{REFUSED}: no memory (on rank 1)"),
+        ({"changed": 2}, f"{REFUSED}: 3 was read where rank 2 wrote 2 (on rank 0)"),
     ],
 )
 def test_memory_is_opened_by_all_and_closed_again(monkeypatch, trouble, why):
