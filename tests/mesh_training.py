@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
-from halves import backward_input, backward_weight
 
 import simdist as sd
 from simdist.arrays import on_host, partition
@@ -129,9 +128,9 @@ def gradients(model, batch, halves=False, spread=None):
     model.parameters.initialize(1)
     total, context = model.forward(*batch)
     if halves:
-        pending = backward_input(model, context, 0.5)
+        pending = model.backward_input(context, 0.5)
         assert not model.parameters.gradient.any()
-        backward_weight(model, context, pending)
+        model.backward_weight(context, pending)
     else:
         model.backward(context, 0.5)
     if spread:

@@ -5,7 +5,7 @@ Without a server: `d_psgd` and `ad_psgd` (averaging with neighbours), `Hogwild` 
 """
 
 from simdist.asynchronous import graphs, splits
-from simdist.asynchronous.compute_time import ComputeTime, Constant, Exponential, LogNormal, Slowed
+from simdist.asynchronous.compute_time import ComputeTime, Constant, Exponential, LogNormal, Pausing, Slowed
 from simdist.asynchronous.consensus import Snapshots, consensus_error
 from simdist.asynchronous.diloco import diloco
 from simdist.asynchronous.elastic import easgd
@@ -30,6 +30,7 @@ __all__ = [
     "LogNormal",
     "Mixing",
     "ModelGradient",
+    "Pausing",
     "Rate",
     "Slowed",
     "Snapshots",

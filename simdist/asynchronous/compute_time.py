@@ -14,7 +14,7 @@ from statistics import NormalDist
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, require_least
 
-__all__ = ["ComputeTime", "Constant", "Exponential", "LogNormal", "Slowed"]
+__all__ = ["ComputeTime", "Constant", "Exponential", "LogNormal", "Pausing", "Slowed"]
 
 _SLOWEST = 1e12
 
@@ -164,6 +164,35 @@ class Slowed(ComputeTime):
     def slowness(self, rank: int) -> float:
         """See ComputeTime."""
         return self.base.slowness(rank) * self.factors.get(rank, 1.0)
+
+
+@dataclass(frozen=True)
+class Pausing(ComputeTime):
+    """The times of `base`, except that one rank pauses in one step, as for garbage collection.
+
+    Args:
+        base: the times of all other steps.
+        rank: the rank that pauses.
+        step: the step in which it pauses.
+        pause_s: how much longer that step takes.
+    """
+
+    base: ComputeTime = field(default_factory=Constant)
+    rank: int = 0
+    step: int = 0
+    pause_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("rank", "step", "pause_s"):
+            _require(name, getattr(self, name))
+
+    def seconds(self, rank: int, step: int) -> float:
+        """See ComputeTime."""
+        return self.base.seconds(rank, step) + (self.pause_s if (rank, step) == (self.rank, self.step) else 0.0)
+
+    def slowness(self, rank: int) -> float:
+        """See ComputeTime."""
+        return self.base.slowness(rank)
 
 
 _NORMAL = NormalDist()

@@ -30,6 +30,22 @@ class Cost(NamedTuple):
     read_bytes: int = 0
     written_bytes: int = 0
 
+    def memory_bytes(self, copies: int = 1) -> int:
+        """The bytes that this rank loads and stores on a node whose ranks share a memory.
+
+            a message    1 copy: read at its source, written at its destination      2 copies: through a shared buffer
+            x += y       x and y read, x written
+
+        For algorithms without messages these are counted. Over all p ranks, a ring all-reduce of n bytes is 7n(p-1),
+        with two copies a message 11n(p-1); `direct`, in place, is 2pn, the lower bound.
+
+        Args:
+            copies: of each message.
+        """
+        if self.read_bytes or self.written_bytes:
+            return self.read_bytes + self.written_bytes
+        return 2 * copies * self.sent_bytes + 3 * self.reduced_bytes
+
 
 class Formula(NamedTuple):
     """The published running time of an algorithm: latencies * alpha + bytes * beta + reduced_bytes * gamma.

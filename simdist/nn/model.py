@@ -19,8 +19,9 @@ class Model:
     """A model to train: layers, examples and a loss.
 
         total, context = model.forward(windows)     the summed loss of a batch, in nats
-        model.backward(context, scale)              adds scale * the loss's derivatives to the gradients, and consumes
-                                                    the context
+        model.backward(context, scale)              adds scale * the loss's derivatives to the gradients
+
+    Backward is also available in two halves, as in a `Layer`; either way it consumes the context.
 
     Args:
         layers: from inputs to logits.
@@ -87,12 +88,25 @@ class Model:
         with self._overflow(), auxiliary.scaled(scale):
             self.layers.backward(layers, self._loss_backward(of_loss, scale), observer)
 
+    def backward_input(self, context: Any, scale: float, observer: Observer | None = None) -> Any:
+        """The half of `backward` that goes from the loss to the first layer; returns what is pending."""
+        layers, of_loss = context
+        with self._overflow(), auxiliary.scaled(scale):
+            _, pending = self.layers.backward_input(layers, self._loss_backward(of_loss, scale), observer)
+        return pending
+
+    def backward_weight(self, context: Any, pending: Any, observer: Observer | None = None) -> None:
+        """The other half: add to the parameters' gradients."""
+        layers, _ = context
+        with self._overflow():
+            self.layers.backward_weight(layers, pending, observer)
+
     def _overflow(self) -> AbstractContextManager[object]:
         """A context in which 16-bit numbers may overflow: see `simdist.arrays.working.overflow`."""
         return overflow(self.parameters.dtype)
 
     def _loss_backward(self, of_loss: Any, scale: float) -> Array:
-        """The derivatives by the logits; only the layers hold them, so that the last one frees them."""
+        """The derivatives by the logits."""
         dy = self.loss.backward(of_loss, scale)
         hold("buffers", dy, "loss")
         return dy

@@ -1,7 +1,7 @@
 """Compressed data parallelism: gradients summed with fewer bytes sent."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from simdist.arrays import Array, clear, hold, partition
 from simdist.collectives import reduce_scatter
@@ -14,7 +14,7 @@ from simdist.parallel.recipe import Recipe
 from simdist.parallel.replica import Replica
 from simdist.parallel.update import Update
 
-__all__ = ["Compressed"]
+__all__ = ["Comparison", "Compressed", "compare"]
 
 _PUT_OFF = "compression.put_off/"
 
@@ -116,3 +116,46 @@ class Compressed(Method):
     def _part(self) -> slice:
         """This rank's part of the sum of all residuals."""
         return partition(len(self.weights), self.comm.size)[self.comm.rank]
+
+
+class Comparison(NamedTuple):
+    """A training run with compression beside the same without.
+
+    Attributes:
+        compression: its name.
+        sent_bytes, plain_bytes: by this rank for gradients, and by the ring all-reduce in its place.
+        loss, plain_loss: where both runs ended.
+    """
+
+    compression: str
+    sent_bytes: int
+    plain_bytes: int
+    loss: float
+    plain_loss: float
+
+    @property
+    def saved_share(self) -> float:
+        """The part of the bytes that was not sent."""
+        return 1 - self.sent_bytes / self.plain_bytes if self.plain_bytes else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.compression}: {self.sent_bytes:,} of {self.plain_bytes:,} bytes sent, {self.saved_share:.1%} "
+            f"saved; loss {self.loss:.4g}, {self.loss - self.plain_loss:+.2g} against uncompressed"
+        )
+
+
+def compare(train: Callable[[str], tuple[Compressed, float]], names: Iterable[str]) -> list[Comparison]:
+    """Train once without compression and once with each of these. All ranks must call.
+
+    Args:
+        train: builds the method for a compression's name and trains it, each time from the same start and on the
+            same batches; returns it and the loss that it reached.
+    """
+    plain_loss = train("none")[1]
+    found = []
+    for name in names:
+        method, loss = train(name)
+        compressor = method.compressor
+        found.append(Comparison(name, compressor.sent_bytes, compressor.plain_bytes, loss, plain_loss))
+    return found

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simdist as sd
-from simdist.asynchronous import Constant, Exponential, LogNormal, Slowed
+from simdist.asynchronous import Constant, Exponential, LogNormal, Pausing, Slowed
 from simdist.errors import ArgumentError
 
 TIMES = [
@@ -14,6 +14,7 @@ TIMES = [
     Exponential(2.0, seed=3),
     LogNormal(2.0, 0.7, seed=3),
     Slowed(Exponential(1.0, seed=1), {2: 4.0}),
+    Pausing(LogNormal(1.0, 0.1), rank=1, step=5, pause_s=30.0),
 ]
 
 
@@ -86,6 +87,13 @@ def test_one_rank_slower():
     assert Slowed(times, {2: 2.0}).slowness(2) == 8
 
 
+def test_one_rank_pauses_once():
+    times = Pausing(Constant(1.0), rank=1, step=5, pause_s=30.0)
+    assert [times.seconds(1, 4), times.seconds(1, 5), times.seconds(0, 5)] == [1, 31, 1]
+    slow = Pausing(Slowed(Constant(1.0), {1: 4.0}), rank=1, step=5, pause_s=30.0)
+    assert [slow.more_s(rank, 5, worked_s=2.0) for rank in (0, 1)] == [1, 4 + 30 + 3 * 2]
+
+
 def test_a_virtual_clock_moves_by_it():
     def program(comm):
         times = Slowed(Constant(2.0), {1: 3.0})
@@ -119,6 +127,7 @@ def test_it_takes_so_long_by_any_clock(spmd):
         (lambda: LogNormal(sigma=math.inf), "sigma is inf"),
         (lambda: Slowed(Constant(1.0), {2: 0.0}), "rank 2 cannot be slow by the factor 0.0"),
         (lambda: Slowed(Constant(1.0), {2: 1e308}), r"factor 1e\+308; needs more than 0 and less than 1e\+12"),
+        (lambda: Pausing(Constant(1.0), rank=-1), "rank is -1"),
     ],
 )
 def test_what_is_no_time(make, fault):

@@ -64,6 +64,20 @@ def test_names_that_there_are_not(count):
         count("all_gather", "auto", ranks=4, num_bytes=8)
 
 
+@pytest.mark.parametrize("p", [2, 4, 7])
+def test_loads_and_stores_of_an_all_reduce_in_shared_memory(p):
+    """Of all ranks together: each message copied once, or in and out again; and the least there can be."""
+    n = 840 * 1024
+
+    def moved(name, *copies):
+        every = [cost("all_reduce", name, ranks=p, num_bytes=n, rank=r, itemsize=4) for r in range(p)]
+        return sum(each.memory_bytes(*copies) for each in every)
+
+    assert moved("ring") == 7 * (p - 1) * n
+    assert moved("ring", 2) == 11 * (p - 1) * n
+    assert moved("direct") == 2 * p * n
+
+
 @pytest.mark.parametrize(
     ("name", "p", "n", "microseconds"),
     [

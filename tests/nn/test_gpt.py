@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from halves import backward_input, backward_weight
 from small_gpt import LATENT, LLAMA, RECOMPUTED, SMALL, arrays, bound, gradient_of, in_pytorch, noise, windows
 
 from simdist.arrays import Meter, metered, phantom
@@ -75,10 +74,10 @@ def test_the_halves_of_backward_make_the_whole(shape):
     whole = sum(gradient_of(model, batch, noise(3))[1] for batch in batches)
     model.parameters.gradient[...] = 0
     contexts = [model.forward(batch, noise(3))[1] for batch in batches]
-    pending = [backward_input(model, context, 0.5) for context in contexts]
+    pending = [model.backward_input(context, 0.5) for context in contexts]
     assert not model.parameters.gradient.any(), "weight gradients are for the other half"
     for context, rest in zip(contexts, pending, strict=True):
-        backward_weight(model, context, rest)
+        model.backward_weight(context, rest)
     np.testing.assert_allclose(model.parameters.gradient, whole, rtol=1e-11, atol=1e-14)
 
 
@@ -101,7 +100,7 @@ def test_float32_stays_float32_from_end_to_end():
     model = bound(RECOMPUTED[0], np.float32)
     _, context = model.forward(windows(3), noise(3))
     assert {x.dtype for x in arrays(context) if x.dtype.kind == "f"} == {np.dtype(np.float32)}
-    model.backward(context, 0.5, Types())
+    assert model.backward_input(context, 0.5, Types()) is not None
     assert set(found) == {np.dtype(np.float32)}
 
 
@@ -136,13 +135,17 @@ class Diary(Observer):
         self.lines.append([p.name for p in parameters])
 
 
-def test_an_observer_hears_of_every_layer_and_of_every_gradient_once():
+@pytest.mark.parametrize("halves", [False, True])
+def test_an_observer_hears_of_every_layer_and_of_every_gradient_once(halves):
     model = bound(SMALL)
     diary = Diary(model)
     _, context = model.forward(windows(1), None, diary)
     assert diary.lines == ["f0", "F0", "f1", "F1", "f2", "F2", "f3", "F3"]
     diary.lines.clear()
-    model.backward(context, 1.0, diary)
+    if halves:
+        model.backward_weight(context, model.backward_input(context, 1.0, diary), diary)
+    else:
+        model.backward(context, 1.0, diary)
     said = [line for line in diary.lines if isinstance(line, str)]
     assert said == ["b3", "B3", "b2", "B2", "b1", "B1", "b0", "B0"]
     told = [line for line in diary.lines if isinstance(line, list)]

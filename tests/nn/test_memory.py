@@ -5,7 +5,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from halves import backward_input, backward_weight
 
 from simdist.arrays import Ledger, hold, phantom, recorded
 from simdist.errors import ArgumentError, UnknownNameError
@@ -242,9 +241,9 @@ def test_halves_of_backward_hold_what_is_pending(recompute):
     with recorded(ledger):
         _, context = model.forward(np.ones((2, 8), np.uint8))
         before = ledger.now.of("activations")
-        pending = backward_input(model, context, 1.0)
+        pending = model.backward_input(context, 1.0)
         assert ledger.now.of("activations") > before
-        backward_weight(model, context, pending)
+        model.backward_weight(context, pending)
         del context, pending
     assert ledger.now.of("activations") == 0
 

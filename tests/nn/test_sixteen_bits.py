@@ -7,7 +7,6 @@ eps is the distance from 1 to the next number, so rounding once moves a number b
 import ml_dtypes
 import numpy as np
 import pytest
-from halves import backward_input, backward_weight
 from small_gpt import RECOMPUTED, arrays, bound, gradient_of, in_pytorch, noise, windows
 
 from simdist.arrays import Meter, metered, phantom
@@ -154,7 +153,7 @@ def test_the_halves_of_backward_make_the_whole(dtype):
     _, whole = gradient_of(model, batch, noise(3))
     model.parameters.gradient[...] = 0
     _, context = model.forward(batch, noise(3))
-    backward_weight(model, context, backward_input(model, context, 0.5))
+    model.backward_weight(context, model.backward_input(context, 0.5))
     np.testing.assert_array_equal(model.parameters.gradient, whole)
 
 
@@ -207,7 +206,7 @@ def test_a_loss_scaled_too_far_makes_inf_and_nan_and_no_warning(dtype, scale):
     model.backward(model.forward(batch)[1], scale)
     assert not np.isfinite(model.parameters.gradient.astype(np.float32)).all()
     context = model.forward(batch)[1]
-    backward_weight(model, context, backward_input(model, context, scale))
+    model.backward_weight(context, model.backward_input(context, scale))
 
 
 def from_same_weights(shape, dtype, batch):

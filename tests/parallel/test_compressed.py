@@ -7,7 +7,7 @@ from simdist.arrays import partition
 from simdist.errors import ArrayError, UnknownNameError
 from simdist.nn import Shape, gpt, mlp
 from simdist.parallel import DataParallel, Recipe
-from simdist.parallel.compressed import Compressed
+from simdist.parallel.compressed import Compressed, compare
 from simdist.parallel.compression import compressions
 from simdist.parallel.precision import precision
 
@@ -48,13 +48,13 @@ def train(comm, model, compression, steps=120):
 
 
 def compared(comm, model):
-    """By compression: the bytes that it counts, its own and the plain sum's; the loss; the bytes on the record."""
-    found = {}
-    for name in compressions():
-        method, loss, recorded = train(comm, model, name)
-        compressor = method.compressor
-        found[name] = compressor.sent_bytes, compressor.plain_bytes, loss, recorded
-    return found
+    sent = {}
+
+    def one(name):
+        method, loss, sent[name] = train(comm, model, name)
+        return method, loss
+
+    return [(*each, sent[each.compression], str(each)) for each in compare(one, compressions())]
 
 
 @pytest.mark.one_node
@@ -62,14 +62,14 @@ def compared(comm, model):
 def test_all_of_them_learn_with_fewer_bytes(spmd, model):
     found = spmd(compared, 3, model)
     for rank, rows in enumerate(found):
-        assert list(rows) == ["none", "top-k", "8-bit", "power-sgd"]
-        plain_loss = rows["none"][2]
-        for name, (sent, plain, loss, recorded) in rows.items():
+        assert [row[0] for row in rows] == ["none", "top-k", "8-bit", "power-sgd"]
+        for row, (name, sent, plain, loss, plain_loss, recorded, words) in zip(found[0], rows, strict=True):
             assert sent == recorded
-            assert loss == found[0][name][2], "all ranks have the same weights"
+            assert loss == row[3], "all ranks have the same weights"
             assert abs(loss - plain_loss) < {"none": 1e-12, "top-k": 0.02, "8-bit": 0.002, "power-sgd": 0.12}[name]
             assert sent < {"none": 1.01, "top-k": 0.25, "8-bit": 0.2, "power-sgd": 0.45}[name] * plain, (name, rank)
-        assert plain_loss < 0.7  # log 256 is 5.5; the letters themselves have 0.5 nats
+            assert words.startswith(f"{name}: {sent:,} of {plain:,} bytes sent, {1 - sent / plain:.1%} saved; ")
+        assert rows[0][4] < 0.7  # log 256 is 5.5; the letters themselves have 0.5 nats
 
 
 def weights(comm, compression, steps=4):

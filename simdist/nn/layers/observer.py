@@ -14,7 +14,7 @@ class Observer:
                     then gradients_complete
 
     So a model knows nothing of ranks: a method that shards parameters gathers them before a layer and frees them
-    after it, and one that averages gradients starts as soon as some are complete. Backward in halves notifies nobody.
+    after it, and one that averages gradients starts as soon as some are complete.
     """
 
     def before_forward(self, layer: Layer) -> None:
@@ -24,10 +24,10 @@ class Observer:
         """They have been read, and are not needed until backward."""
 
     def before_backward(self, layer: Layer) -> None:
-        """The layer's parameters are about to be read, and their gradients to be added to."""
+        """The layer's parameters are about to be read; in a whole backward, their gradients are also added to."""
 
     def after_backward(self, layer: Layer) -> None:
-        """That is done."""
+        """That is done. With backward in halves, this follows the first; the second reads no parameters."""
 
     def gradients_complete(self, parameters: tuple[Parameter, ...]) -> None:
         """These gradients are complete for this batch; each parameter is reported once.

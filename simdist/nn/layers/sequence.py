@@ -65,14 +65,18 @@ class Sequence(Layer):
             observer.gradients_complete(self.completes[i])
         return dy
 
-    def backward_input(self, context: list[Any], dy: Array) -> tuple[Array, list[Any]]:
+    def backward_input(
+        self, context: list[Any], dy: Array, observer: Observer | None = None
+    ) -> tuple[Array, list[Any]]:
         """From the last layer to the first; pending is a list in the order of the layers.
 
         A layer without parameters has nothing left to do, so its context is freed.
         """
+        observer = observer or Observer()
         pending: list[Any] = [None] * len(self.layers)
         for i in reversed(range(len(self.layers))):
             layer, name = self.layers[i], self.labels[i]
+            observer.before_backward(layer)
             dy, rest = layer.backward_input(context[i], dy)
             if layer.parameters:
                 hold("activations", rest, name)
@@ -80,11 +84,14 @@ class Sequence(Layer):
             else:
                 context[i] = None
             hold("buffers", dy, name)
+            observer.after_backward(layer)
         return dy, pending
 
-    def backward_weight(self, context: list[Any], pending: list[Any]) -> None:
+    def backward_weight(self, context: list[Any], pending: list[Any], observer: Observer | None = None) -> None:
         """From the last layer to the first."""
-        for layer in reversed(self.layers):
+        observer = observer or Observer()
+        for layer, own in zip(reversed(self.layers), reversed(self.completes), strict=True):
             inner, rest = context.pop(), pending.pop()
             if layer.parameters:
                 layer.backward_weight(inner, rest)
+            observer.gradients_complete(own)
