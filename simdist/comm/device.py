@@ -142,7 +142,7 @@ def _take_gpu(comm: "Communicator") -> tuple[int, str, str]:
 
 def first_trouble(comm: "Communicator", trouble: str) -> str:
     """The trouble of the first rank that has any, which it names; empty if none has. All ranks must call it."""
-    notes = comm.exchange(trouble.encode()[:NOTE_BYTES].decode(errors="ignore"))
+    notes = comm.exchange(trouble.encode(errors="backslashreplace")[:NOTE_BYTES].decode(errors="ignore"))
     return next((f"{note} (on rank {rank})" for rank, note in enumerate(notes) if note), "")
 
 

@@ -82,7 +82,7 @@ def test_an_mpi_is_believed_after_a_trial_only(spmd, monkeypatch):
 
 
 def test_trouble_of_any_length_and_script_is_told_on_all_ranks(spmd):
-    troubles = ["", "é" * 2000, "later"]
+    troubles = ["", "é" * 2000 + "\udc80", "later"]
     for found in spmd(lambda comm: [first_trouble(comm, troubles[comm.rank]), first_trouble(comm, "")], 3):
         assert found == ["é" * 500 + " (on rank 1)", ""]
 
