@@ -59,10 +59,10 @@ _GRAPHS = {
     22,
     "weights for gossip",
     """
-Each worker averages its weights with those of its neighbours on a graph: x_i becomes the sum over j of W[i, j] x_j. For
-all to converge to the mean of their initial weights, W must be symmetric, its rows must sum to 1, and its entries must
-be nonnegative, and zero where there is no edge. Find such a W for any connected graph that shrinks disagreement as fast
-as the expected value below, or nearly.
+Each worker averages its weights with those of its neighbours on a graph: x_i becomes the sum over j of W[i, j] x_j. All
+are to converge to the mean of their initial weights. So W must be symmetric, its rows must sum to 1, and its entries
+must be nonnegative, and zero where there is no edge. Find such a W for any connected graph. It must also shrink
+disagreement fast enough: the verdict says which share of it a round may leave.
 
 ```python
 def mixing(neighbours):                  # neighbours[i]: a list of those of worker i; returns W, shape (n, n)

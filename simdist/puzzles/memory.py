@@ -64,6 +64,9 @@ def _state(answer: Any) -> Iterator[Finding]:
         if sum(kept) < n:
             yield Finding(False, f"numbers of optimizer state on all {p}", f"{sum(kept)}", f"{n}, one for each weight")
     yield Finding(True, "the weights", "right", on_ranks(RANKS))
+    whole = any(s.name.partition(" ")[0] == "all_reduce" for run in runs.values() for s in run.trace)
+    why = "whoever has the whole sum, and sends no more, updates all weights, with all of the velocity"
+    yield Finding(not whole, "gradients summed by", "all_reduce" if whole else "chunks", "each rank's own chunk", why)
     chunk = {p: 8 * ceil(n / p) for p in RANKS}
     yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: steps * 2 * chunk[p] * (p - 1))
 
@@ -106,7 +109,7 @@ def _keep(answer: Any) -> Iterator[Finding]:
     """
 A transformer's MLP computes y = relu(x A) B. Split A and B so that rank r, with only its parts and the whole x,
 computes relu(x A_r) B_r, and these *sum* to y: then one all-reduce is all the communication. No number may be on two
-ranks.
+ranks, and each rank has 1/p of them, as nearly as whole columns and rows allow.
 
 ```python
 def cut(A, B, p, r):                     # returns A_r, B_r

@@ -62,9 +62,9 @@ def _one_f_one_b(answer: Any) -> Iterator[Finding]:
     "split the backward",
     """
 A backward has two parts: `I0`, the gradient of the input, for which the previous stage waits, and `W0`, that of the
-weights, for which no stage waits. Let F, I and W take one unit of time each. With I and W always together, ranks idle
-for 3(p-1) units; idle for at most p - 1, and keep no more in memory than rank 0 did before: p. A micro-batch counts as
-1 from its F to its I, and as a half from there to its W.
+weights, for which no stage waits. Let F, I and W take one unit of time each. With I and W always together, a rank is
+idle for 3(p-1) units between its first action and its last. Be idle for at most p - 1, and keep no more in memory than
+rank 0 did before: p. A micro-batch counts as 1 from its F to its I, and as a half from there to its W.
 
 ```python
 def rows(p, m):                          # returns a string for each rank, such as "F0 F1 I0 W0 I1 W1"

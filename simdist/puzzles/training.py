@@ -8,7 +8,7 @@ import numpy as np
 from simdist.arrays import Array, partition
 from simdist.launch import Run
 from simdist.puzzles.puzzle import judges
-from simdist.puzzles.runs import bounded, busiest_bytes, compare, on_ranks
+from simdist.puzzles.runs import bounded, busiest_bytes, carried, compare, on_ranks
 from simdist.puzzles.trial import trial
 from simdist.puzzles.verdict import Finding
 from simdist.trace.kind import COLLECTIVES
@@ -58,6 +58,7 @@ def _mean(answer: Any) -> Iterator[Finding]:
             compare(f"the mean on rank {rank} of {p}", found, rows.mean(axis=0), why)
     yield Finding(True, "the mean", "right", on_ranks(RANKS))
     yield bounded(runs, "collectives", _collectives, lambda p: 1)
+    yield carried(runs, lambda p: 8 * 6 * (p > 1))
 
 
 @judges(
@@ -94,6 +95,7 @@ def _clip(answer: Any) -> Iterator[Finding]:
                 compare(f"the shard of rank {rank} of {p}, limit {limit:g}", found, wanted[chunks[rank]], why)
         yield Finding(True, f"the shards, limit {limit:g}", "right", on_ranks(RANKS))
         yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 64)
+        yield carried(runs, lambda p: 8 * (p > 1))
 
 
 @judges(

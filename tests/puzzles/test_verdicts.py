@@ -155,8 +155,8 @@ def test_whoever_gathers_the_gradient_to_clip_it_is_found_out():
             return shard * (limit / np.linalg.norm(all_gather(shard, comm)))
         return shard
 
-    verdict = puzzle(15).check(clip)
-    assert [finding.what for finding in verdict.findings if not finding.good] == ["bytes that a rank sends, on 2 ranks"]
+    wrong = [finding.what for finding in puzzle(15).check(clip).findings if not finding.good]
+    assert wrong == ["bytes that a rank sends, on 2 ranks", "bytes that each rank receives, on 2 ranks"]
 
 
 JUNK = [None, 0, "x", [None], (None, None), ["a", "b"], [[0, 1], [2]], [np.nan], {}, len, np.full(5, np.nan)]
@@ -179,6 +179,27 @@ def test_who_writes_down_what_it_was_to_be_told_is_found_out(number, known):
     said = repr(puzzle(number).check(tell))
     assert "not yet" in said
     assert "data did not travel by messages alone" in said
+
+
+def test_numbers_of_a_gradient_that_no_message_brought_are_found_out():
+    seen = {}
+
+    def told(comm, own):
+        seen[comm.size, comm.rank] = own
+        comm.barrier()
+        return sum(seen[comm.size, rank] for rank in range(comm.size))
+
+    def mean_gradient(gradient, examples, comm):
+        both = told(comm, np.append(gradient * examples, examples))
+        return both[:-1] / both[-1]
+
+    def clip(shard, limit, comm):
+        return shard * min(1, limit / told(comm, shard @ shard) ** 0.5)
+
+    for number, answer in ((14, mean_gradient), (15, clip)):
+        said = repr(puzzle(number).check(answer))
+        assert "not yet" in said
+        assert "data did not travel by messages alone" in said
 
 
 def test_exp_of_scores_overflows_and_vanishes():
