@@ -88,7 +88,9 @@ ipywidgets.interactive(show, algorithm=algorithms("all_reduce"), ranks=(2, 9))
 # ## Which one is fastest?
 #
 # The table shows the published costs of five algorithms on 16 ranks, in units of α, of nβ and of nγ, and the resulting
-# times for a short and for a long array. Compare them with the virtual ranks' clock.
+# times for a short and for a long array. (*tree* sums along a tree to rank 0, which broadcasts the sum along the same
+# tree; in *naive* every rank sends its whole array to every other rank, one after another.) Compare them with the
+# virtual ranks' clock.
 
 # %%
 ways = ["recursive_doubling", "rabenseifner", "ring", "tree", "naive"]
@@ -121,10 +123,11 @@ print(f"by hand: {alphas:g} α more equals {betas:g} nβ + {gammas:g} nγ less a
 # %% [markdown]
 # ## Lower bounds
 #
-# After k messages, one after the other, a rank can have received data from at most $2^k - 1$ others, so every
-# all-reduce takes at least ⌈lg p⌉ α. And some rank has to send at least $2\frac{p-1}{p}n$ bytes (Chan et al. 2007).
-# Below, each algorithm is a point relative to these bounds; at (1, 1) both are met. The array is short. A long one the
-# double tree cuts into segments and pipelines them, which takes more latencies, but nearly the fewest bytes possible.
+# Suppose that a rank sends, and receives, one message at a time. Then after k messages, one after the other, it can
+# have received data from at most $2^k - 1$ others, so every all-reduce takes at least ⌈lg p⌉ α. And some rank has to
+# send at least $2\frac{p-1}{p}n$ bytes (Chan et al. 2007). Below, each algorithm is a point relative to these bounds;
+# at (1, 1) both are met. The array is short. The double tree cuts a long one into segments, which follow each other
+# down the tree: that takes more latencies, but nearly the fewest bytes possible.
 
 # %%
 SPECIAL = ("direct", "hierarchical", "multi_ring")  # for ranks that share memory, and for several nodes
@@ -202,8 +205,8 @@ for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "re
 # %% [markdown]
 # Why is *linear* fastest for short arrays? It posts all messages at once, so that their latencies overlap, and in this
 # model sending costs a rank only the time of the bytes. Its published formula counts the latencies one after the other,
-# as on a machine where starting each message keeps the sender busy. `algorithm="auto"` makes this choice with the
-# cluster's model, or with the measurements of `simdist bench --tune`.
+# as on a machine where starting each message keeps the sender busy. The bound of ⌈lg p⌉ α holds only there.
+# `algorithm="auto"` makes this choice with the cluster's model, or with the measurements of `simdist bench --tune`.
 #
 # ## Measured
 #

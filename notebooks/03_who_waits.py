@@ -44,7 +44,9 @@ from simdist.plots import Point, consensus, loss_race, staleness, timeline, wait
 # The task: predict the next byte of Python programs with a small network. Its loss is the mean of -ln p, where p is the
 # probability that the network gave to the byte that follows (in *nats* per byte). A *parameter server* (rank 0) holds
 # the weights. A worker computes a gradient on its part of a batch, *pushes* it to the server, and *pulls* the weights.
-# Computing takes about 10 ms, with some variation; rank 4 takes four times as long.
+# In a synchronous step the server applies the mean of all eight gradients; a gradient that it applies alone gets the
+# weight 1/8, so that eight of them count as much as one such step. Computing takes about 10 ms, with some variation;
+# rank 4 takes four times as long.
 
 # %%
 text, _ = load(PYTHON).split(length=17, validation_share=0.1, seed=0)
@@ -121,7 +123,8 @@ loss_race({name: points(run) for name, run in runs.items()}, unit="nats per byte
 # %% [markdown]
 # The left plot shows the loss by steps, the right one by time. Per step the rules learn about equally well, but in the
 # same time the asynchronous workers make far more steps. With the bound, the fast workers soon wait for the slow one
-# again: a bound helps against workers that are slow *now and then*, not against one that is always slow.
+# again (having begun a step 3 ahead of it, they end it 4 ahead): a bound helps against workers that are slow *now and
+# then*, not against one that is always slow.
 #
 # ## What it costs not to wait
 #
@@ -146,7 +149,8 @@ print("mean staleness by worker:", ", ".join(f"{np.mean(found):.1f}" for found i
 # %% [markdown]
 # A stale gradient points downhill from where the weights used to be. To see the effect, take the simplest loss,
 # $\frac12 w^2$, whose gradient is $w$, without noise. A step with learning rate η leaves $(1 - η)$ of $w$, so
-# synchronous training converges for any η below 2.
+# synchronous training converges for any η below 2. (An asynchronous update, with its weight of 1/8, leaves $w$ less
+# $η/8$ of a $w$ that may be old.)
 
 
 # %%

@@ -202,6 +202,10 @@ for name, shared in (("norms etc. kept on all ranks", False), ("norms etc. split
 #   reverses this.
 # * In **ring attention** queries stay, and the keys and values of all ranks go round a ring, one block at a time. A
 #   running softmax accumulates each query's result over the blocks, so no rank ever holds all keys.
+#
+# For $N$ tokens of width $h$, a rank sends $4\frac{Nh}{p}\frac{p-1}{p}$ numbers in Ulysses (the queries, keys, values
+# and results of its tokens, except its own share), and $2\frac{Nh}{p}(p-1)$ in the ring (a block of keys and values,
+# $p-1$ times).
 
 # %%
 TOKENS, HEADS, WIDTH = 48, 8, 32

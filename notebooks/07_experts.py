@@ -54,8 +54,9 @@ for experts in (0, 8, 64):
 # In each block a *router*, a small linear layer, gives every token a score for each expert; a softmax turns the scores
 # into probabilities, and the token goes to the most likely expert. So that all experts can work at once on arrays of
 # equal size, each has a fixed number of *slots*, its *capacity*: the number of tokens divided by the number of experts,
-# times a *capacity factor*. A token whose expert is full is **dropped**: it skips the MLP, and only the residual
-# connection carries it on. Below, slots are numbered over all experts.
+# times a *capacity factor* (and times two where each token visits two experts). A token whose expert is full is
+# **dropped**: it skips the MLP, and only the residual connection carries it on. Below, slots are numbered over all
+# experts.
 
 # %%
 TOKENS, EXPERTS = 16, 4

@@ -2,8 +2,8 @@
 # # 8. Pipeline bubbles
 #
 # Cut a model between its layers and put one piece, a *stage*, on each rank. Then ranks send only activations and their
-# gradients, from one stage to the next, so even a slow link is fast enough. But the second stage is idle until the
-# first has computed something. How little idle time is possible, and how much memory does that take?
+# gradients, from one stage to the next, so even a slow link is often fast enough. But the second stage is idle until
+# the first has computed something. How little idle time is possible, and how much memory does that take?
 #
 # You need Python and NumPy. One cell runs on four real processes, if MPI is installed.
 
@@ -130,7 +130,9 @@ for name in schedules():
 
 # %% [markdown]
 # (The papers' formulas hold when there are enough micro-batches to fill the pipeline and messages take no time. For the
-# bubbles of v-half and v-min, they hold to within half an action.) As a picture:
+# bubbles of v-half and v-min, they hold to within half an action. The three pipedream schedules fill and drain the
+# pipeline only once in a whole training, so their papers count no bubble. In gems, chimera and dualpipe micro-batches
+# enter at both ends of the pipeline, for which two ranks hold each weight.) As a picture:
 
 # %%
 shown = {}
@@ -150,7 +152,7 @@ with style.styled():
 fig
 
 # %% [markdown]
-# A schedule below and to the left of another is better in both respects.
+# A schedule below and to the left of another is better in both respects. (The memory of weights is not drawn.)
 #
 # ## Build your own
 #
@@ -303,9 +305,10 @@ else:
 # %% [markdown]
 # ## Without a flush
 #
-# *PipeDream* updates a stage's weights after every backward, and never waits for the pipeline to drain. A micro-batch
-# would then use other weights in its backward than in its forward, so ranks keep several *versions* of them. The cell
-# prints how many on ranks 0 to 3, by `validate` and by the papers:
+# *PipeDream* updates a stage's weights after every backward, and never waits for the pipeline to drain (a *flush*). A
+# micro-batch would then use other weights in its backward than in its forward, so ranks keep several *versions* of
+# them. *PipeDream-2BW* updates once for every group of micro-batches, and needs only two versions. The cell prints how
+# many on ranks 0 to 3, by `validate` and by the papers:
 
 # %%
 for name in ("1f1b", "pipedream", "pipedream-2bw"):

@@ -326,9 +326,10 @@ for name, full_s, selective_s, size, batch, line in table_5:
 # each shared by a group of query heads; or, in DeepSeek's models, keys and values that are all computed from one small
 # latent vector of a token. `published` knows the sizes of such models by name, and their numbers of weights are those
 # of the files that one can download (DeepSeek-V3's also hold a module that predicts a second token, and a number for
-# each expert that steers its load). The operations are those of training on a token, in texts as long as in the
-# model's own training. The last column is what must be kept of each token to generate a text: keys and values, or the
-# latent vector and the rotated features of the keys, with 2 bytes each.
+# each expert that steers its load). The second column counts the weights that a token uses: in a mixture of experts,
+# only those of its own experts. The operations are those of training on a token, in texts as long as in the model's own
+# training. The last column is what must be kept of each token to generate a text: keys and values, or the latent vector
+# and the rotated features of the keys, with 2 bytes each.
 
 # %%
 counted = {

@@ -500,8 +500,8 @@ print(f"$ {words}\n{(done.stdout + done.stderr).replace(folder, '…')}\nends wi
 #
 # ## To take along
 #
-# * An operation is compute-bound or bandwidth-bound, depending on its intensity. In a GPT everything except the linear
-#   layers is bandwidth-bound.
+# * An operation is compute-bound or bandwidth-bound, depending on its intensity. In this GPT everything except the
+#   linear layers is bandwidth-bound.
 # * Bandwidth-bound work gets faster by moving fewer bytes: fewer passes, fewer bits.
 # * The share of the peak tells how far a step is from the card's limit, and the kinds of work tell why.
 # * Arrays on one card should stay there: the path through the host is slower by the ratio of the two rates.

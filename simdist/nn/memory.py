@@ -189,7 +189,13 @@ def _scores(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
             squares,
             "" if shape.dropout else "nothing is dropped",
         ),
-        Kept(".attention", "probabilities after dropout", 0, e * squares, "recomputed from the mask"),
+        Kept(
+            ".attention",
+            "probabilities after dropout",
+            0,
+            e * squares,
+            "recomputed from the mask" if shape.dropout else "nothing is dropped",
+        ),
     ]
 
 
