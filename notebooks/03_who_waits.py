@@ -283,8 +283,9 @@ for method in ("D-PSGD", "AD-PSGD"):
 loss_race(found, unit="nats per byte")
 
 # %% [markdown]
-# In D-PSGD all workers make about as many steps as the slow one, as in synchronous training. In AD-PSGD only the slow
-# one is slow, as in asynchronous training, but no server is needed.
+# In D-PSGD all workers make about as many steps as the slow one, as in synchronous training. Its loss is higher: ranks
+# that average only with two neighbours have weights that stay farther apart. In AD-PSGD only the slow one is slow, as
+# in asynchronous training, but no server is needed.
 #
 # ## On real processes
 #
@@ -307,7 +308,8 @@ except sd.WorldUnavailable as missing:
 # * Gossip needs no server: an update of one rank reaches all others in as many rounds as the diameter of the graph.
 #
 # **Try:** Set `slow = Slowed(steady, {})`, with no slow worker: is asynchronous training still faster? Set `sigma=1.0`.
-# Add `graphs.complete(16)` to `shapes`. Solve puzzles 21 and 22.
+# Add `graphs.complete(16)` to `shapes`. Use `graphs.complete` instead of `graphs.ring` in `gossiped`: what happens to
+# the loss of D-PSGD? Solve puzzles 21 and 22.
 #
 # **Read:** [`asynchronous/parameter_server/consistency.py`](../simdist/asynchronous/parameter_server/consistency.py),
 # all three rules on one page; [`asynchronous/gossip.py`](../simdist/asynchronous/gossip.py);
