@@ -7,7 +7,7 @@
 
 Each row is a rank, each word an action: F, B, I or W and the micro-batch. Unless each rank r has stage r alone, the
 stage comes first, 2F0, and a line lists the stages of each rank: # stages 0 5 | 1 4 | 2 3. Two actions at once are
-joined by &. A rank that does nothing has a dash. Lines that begin with # are optional.
+joined by &. A rank that does nothing has a dash. Lines that begin with # are optional; any others are comments.
 """
 
 import re
@@ -35,6 +35,8 @@ LETTERS: dict[str, type[Part]] = {"F": Forward, "B": Backward, "I": BackwardInpu
 _WORD = re.compile(r"(\d*)([FBIW])(\d+)")
 _STAGES = re.compile(r"# stages ([\d |]+)")
 _HEAD = re.compile(r"# (.*): (\d+) ranks?, (\d+) micro-batch(?:es)?, ([a-z0-9 ]+?)(?: every (\d+))?")
+_MEANT = re.compile(r"#.*: *\d+ ranks?\b.*|# *stages?\b.*\d.*\|.*", re.IGNORECASE)
+"""What is meant as one of these two lines, and is no comment."""
 
 
 def is_action(word: str) -> bool:
@@ -61,7 +63,8 @@ def parse(text: str, name: str = "schedule") -> Schedule:
         name: of the schedule, if the text has none.
 
     Raises:
-        ScheduleError: a word is no action, rows are missing, or the lines that begin with # do not match them.
+        ScheduleError: a word is no action, rows are missing, or the lines that begin with # do not match them, or are
+            not as above.
         ArgumentError: there is no such policy of weights, or its group is wrong.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -73,6 +76,11 @@ def parse(text: str, name: str = "schedule") -> Schedule:
         tuple(sorted({stage for word in row for _, stage, _ in word})) or (r,) for r, row in enumerate(words)
     )
     for line in lines:
+        if _MEANT.fullmatch(line) and not (_HEAD.fullmatch(line) or _STAGES.fullmatch(line)):
+            raise ScheduleError(
+                f"{line!r} is no line about a schedule: needs '# mine: 2 ranks, 4 micro-batches, flush' "
+                "or, for the stages of each rank, '# stages 0 3 | 1 2'"
+            )
         if told := _STAGES.fullmatch(line):
             placement = tuple(tuple(map(int, stages.split())) for stages in told[1].split("|"))
     if len(placement) != len(rows):

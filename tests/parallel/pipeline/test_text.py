@@ -111,3 +111,23 @@ def test_a_fault_in_a_file_names_the_file(tmp_path, words):
     file.write_text(words)
     with pytest.raises(ScheduleError, match=r"mine\.txt: "):
         load(file)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# mine: 2 ranks, 4 microbatches, stashing",  # or weights would have one version
+        "# mine: 2 ranks, 4 micro-batches",
+        "# stages 1 | x",
+        "# stage 1 | 0",
+        "#stages: 1 | 0",
+    ],
+)
+def test_a_line_about_the_schedule_that_cannot_be_read_is_refused(line):
+    with pytest.raises(ScheduleError, match=r"is no line about a schedule: needs '# mine: 2 ranks, .* '# stages 0 3"):
+        parse(f"{line}\nF0 B0\nF0 B0")
+
+
+@pytest.mark.parametrize("line", ["# by hand", "# the stages are of equal length", "# first: rank 0 waits"])
+def test_other_lines_are_comments(line):
+    assert parse(f"{line}\nF0 B0\nF0 B0") == parse("F0 B0\nF0 B0")
