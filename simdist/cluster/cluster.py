@@ -8,7 +8,7 @@ from typing import Any
 
 from simdist.cluster.device import Device
 from simdist.cluster.host import Host
-from simdist.cluster.limits import check_least, check_whole
+from simdist.cluster.limits import check_kind, check_least, check_whole
 from simdist.cluster.link import Link
 from simdist.cluster.tuned import Tuned
 from simdist.errors import ArgumentError
@@ -43,7 +43,7 @@ class Cluster:
         tuned: which algorithms were measured to be fastest, if known.
 
     Raises:
-        ArgumentError: a number is outside its limits; the message names it.
+        ArgumentError: a number is outside its limits, or a part of another kind; the message names it.
     """
 
     name: str
@@ -61,6 +61,9 @@ class Cluster:
     tuned: Tuned | None = None
 
     def __post_init__(self) -> None:
+        check_kind(self, Device, "device")
+        check_kind(self, Link, "inside", "between")
+        check_kind(self, Host, "host")
         check_least(self, 1, "devices_per_node", "nics_per_node")
         check_whole(self, "devices_per_node", "nics_per_node", "seed")
         check_least(self, 0, "eager_bytes", "jitter")

@@ -7,7 +7,7 @@ from typing import Any
 
 from simdist.errors import ArgumentError
 
-__all__ = ["check_least", "check_positive", "check_share", "check_whole"]
+__all__ = ["check_kind", "check_least", "check_positive", "check_share", "check_whole"]
 
 
 def check_positive(machine: object, *names: str) -> None:
@@ -30,8 +30,13 @@ def check_whole(machine: object, *names: str) -> None:
     _check(machine, names, lambda x: isinstance(x, Integral), "a whole number")
 
 
+def check_kind(machine: object, kind: type, *names: str) -> None:
+    """Raise ArgumentError unless these attributes are objects of this class."""
+    _check(machine, names, lambda x: isinstance(x, kind), f"a {kind.__name__}")
+
+
 def _check(machine: object, names: Iterable[str], holds: Callable[[Any], bool], needs: str) -> None:
     for name in names:
         value = getattr(machine, name)
         if not holds(value):
-            raise ArgumentError(f"{name} is {value}; needs {needs}")
+            raise ArgumentError(f"{name} is {value!r}; needs {needs}")

@@ -6,7 +6,7 @@ from simdist.cluster.cluster import Cluster
 from simdist.cluster.device import Device
 from simdist.cluster.host import Host
 from simdist.cluster.link import Link
-from simdist.errors import unknown_name
+from simdist.errors import ArgumentError, unknown_name
 from simdist.words import meant
 
 __all__ = ["add_preset", "preset", "presets"]
@@ -130,6 +130,7 @@ _PRESETS = {
     "tpu-7x": _pod("7x", 2307, 7380, 192, 1200, 12.5, chips=9216, byte_tflops=4614),
 }
 
+_OWN = tuple(_PRESETS)
 
 _OTHER_NAMES = {
     "a100-80": "a100",
@@ -148,7 +149,15 @@ _OTHER_NAMES = {
 
 
 def add_preset(cluster: Cluster) -> Cluster:
-    """Register your own cluster, so that `preset(cluster.name)` and `--cluster` on the command line find it."""
+    """Register your own cluster, so that `preset(cluster.name)` and `--cluster` on the command line find it.
+
+    Raises:
+        ArgumentError: it is no Cluster, or has the name of one of simdist's, as a copy of one has.
+    """
+    if not isinstance(cluster, Cluster):
+        raise ArgumentError(f"cluster is {cluster!r}; needs a Cluster")
+    if meant(cluster.name, _OWN, _OTHER_NAMES) is not None:
+        raise ArgumentError(f"name is {cluster.name}, a preset of simdist's; needs another, with_(name=…)")
     _PRESETS[cluster.name] = cluster
     return cluster
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 
 from simdist.comm.communicator import Communicator
 from simdist.errors import ArgumentError, UnknownNameError
@@ -35,7 +36,9 @@ class Mesh:
         pp, dp, ep, sp, tp: the communicator along that axis; its rank is the coordinate.
 
     Raises:
-        ArgumentError: a size below 1, an unknown axis, or sizes whose product is not comm.size.
+        ArgumentError: a size that is no whole number of at least 1, an unknown axis, or sizes whose product is not
+            comm.size.
+        CollectiveMismatch: the sizes are not the same on all ranks; on every rank.
     """
 
     pp: Communicator
@@ -48,6 +51,7 @@ class Mesh:
         self.comm = comm
         self.sizes: Mapping[str, int] = full_sizes(sizes, comm.size)
         self.coordinates = coordinates(comm.rank, self.sizes)
+        comm.agree(f"mesh of {_product(self.sizes)}")
         for axis in AXES:
             setattr(self, axis, self.group(axis))
 
@@ -79,8 +83,8 @@ def full_sizes(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
     """The sizes of all axes; raises ArgumentError, as `Mesh` does, if they do not fit this many ranks."""
     _check_axes(sizes)
     for axis, size in sizes.items():
-        if size < 1:
-            raise ArgumentError(f"axis {axis} of size {size}; needs at least 1")
+        if not isinstance(size, Integral) or size < 1:
+            raise ArgumentError(f"axis {axis} of size {size!r}; needs a whole number of at least 1")
     full = {axis: sizes.get(axis, 1) for axis in AXES}
     if math.prod(full.values()) != ranks:
         raise ArgumentError(f"{_product(full)} = {math.prod(full.values())} ranks, but there are {ranks}")

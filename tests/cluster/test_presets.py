@@ -3,7 +3,7 @@ from importlib import import_module
 import pytest
 
 from simdist.cluster import add_preset, preset, presets
-from simdist.errors import UnknownNameError
+from simdist.errors import ArgumentError, UnknownNameError
 
 # TFLOP/s dense of 8 (else of 16), 16, 32 and 64 bits, memory GB/s and GB, NVLink GB/s both ways, network GB/s a card,
 # cards a node: the data sheets of NVIDIA and AMD, Google's pages.
@@ -70,6 +70,24 @@ def test_a_cluster_of_ones_own(monkeypatch):
     ours = add_preset(preset("h100").with_(name="ours", slow={3: 2.0}))
     assert preset("ours") is ours
     assert "ours" in presets()
+
+
+def test_a_copy_does_not_take_the_place_of_what_it_is_a_copy_of():
+    with pytest.raises(ArgumentError, match="name is h100, a preset of simdist's; needs another"):
+        add_preset(preset("h100").with_(slow={3: 2.0}))
+    with pytest.raises(ArgumentError, match="name is A100-80GB, a preset"):
+        add_preset(preset("h100").with_(name="A100-80GB"))
+    with pytest.raises(ArgumentError, match="cluster is 'h100'; needs a Cluster"):
+        add_preset("h100")
+    assert preset("h100").slow == {}
+
+
+def test_one_of_ones_own_can_be_changed(monkeypatch):
+    module = import_module("simdist.cluster.presets")
+    monkeypatch.setattr(module, "_PRESETS", dict(module._PRESETS))
+    for factor in (2.0, 3.0):  # as a cell of a notebook is run again
+        add_preset(preset("h100").with_(name="ours", slow={3: factor}))
+    assert preset("ours").slow == {3: 3.0}
 
 
 def test_an_unknown_name_lists_the_known_ones():

@@ -9,7 +9,7 @@ import simdist as sd
 from simdist.cluster import preset
 from simdist.comm import AXES, Mesh
 from simdist.comm.virtual.world import run_virtual
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, CollectiveMismatch
 
 
 def run(program, ranks):
@@ -41,13 +41,24 @@ def test_axes_are_those_of_numpys_reshape():
     [
         ({"dp": 2, "tp": 3}, r"dp 2 x tp 3 = 6 ranks, but there are 4"),
         ({}, "1 = 1 ranks, but there are 4"),
-        ({"dp": 4, "tp": 0}, "axis tp of size 0"),
+        ({"dp": 4, "tp": 0}, "axis tp of size 0; needs a whole number of at least 1"),
+        ({"dp": 2.0, "tp": 2}, r"axis dp of size 2\.0"),
+        ({"dp": "4"}, "axis dp of size '4'"),
         ({"dp": 2, "cp": 2}, "unknown axis 'cp'"),
     ],
 )
 def test_a_wrong_mesh_is_refused_with_its_arithmetic(sizes, says):
     with pytest.raises(ArgumentError, match=says):
         run(lambda comm: Mesh(comm, **sizes), 4)
+
+
+def test_meshes_that_differ_are_refused_on_all_ranks(spmd):
+    def program(comm):
+        sizes = {"dp": 3, "tp": 1} if comm.rank == 1 else {"dp": 1, "tp": 3}
+        with pytest.raises(CollectiveMismatch, match=r"ranks 0, 2: mesh of tp 3\n +rank 1: mesh of dp 3"):
+            Mesh(comm, **sizes)
+
+    spmd(program, 3)
 
 
 def test_a_group_along_an_unknown_axis_is_refused():
