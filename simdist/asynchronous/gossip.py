@@ -54,10 +54,12 @@ class Neighbourhood:
     Cost per rank and round, with d neighbours and n bytes: d messages, d·n bytes sent. Memory: d·n bytes.
 
     Raises:
-        ArgumentError: mixing is for another number of ranks; on every rank.
+        ArgumentError: mixing is no Mixing, or for another number of ranks; on every rank.
     """
 
     def __init__(self, mixing: Mixing, comm: Communicator, like: Array) -> None:
+        if not isinstance(mixing, Mixing):
+            raise ArgumentError(f"mixing is a {type(mixing).__name__}; needs a Mixing, such as metropolis(graph)")
         if mixing.size != comm.size:
             raise ArgumentError(
                 f"a mixing matrix for {mixing.size} ranks on rank {comm.rank} of {comm.size}; needs one row per rank"
@@ -134,12 +136,12 @@ def d_psgd(worker: Worker, mixing: Mixing | Sequence[Mixing], steps: int, asked:
     Cost per rank and step, with d neighbours and n bytes of weights: d messages and d·n bytes, both sent and received.
 
     Raises:
-        ArgumentError: mixing is for another number of ranks, or steps is below 0; on every rank.
+        ArgumentError: mixing is no Mixing, or for another number of ranks, or steps is below 0; on every rank.
 
     Source: Lian et al. 2017, arXiv 1705.09056, algorithm 1.
     """
     require_least("steps", steps, 0)
-    turns = [mixing] if isinstance(mixing, Mixing) else list(mixing)
+    turns = list(mixing) if isinstance(mixing, Sequence) else [mixing]
     require_least("the number of mixing matrices", len(turns), 1)
     x = worker.weights
     neighbourhoods = [Neighbourhood(each, worker.comm, x) for each in turns]

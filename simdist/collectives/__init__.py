@@ -41,7 +41,7 @@ from simdist.collectives.api import (
     scatter,
 )
 from simdist.collectives.bounds import lower_bound
-from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
 from simdist.collectives.registry import algorithm, algorithms, cost, formula
 
 __all__ = [
@@ -58,7 +58,9 @@ __all__ = [
     "cost",
     "formula",
     "gather",
+    "in_turn",
     "lower_bound",
+    "over_nodes",
     "reduce",
     "reduce_scatter",
     "scatter",

@@ -85,7 +85,11 @@ class Formula(NamedTuple):
         return self.latencies * alpha + self.bytes * beta + self.reduced_bytes * gamma
 
     def on(self, cluster: Cluster, ranks: int) -> float:
-        """The time in seconds on `ranks` ranks of this cluster, each phase over the slowest link that it crosses."""
+        """The time in seconds on `ranks` ranks of this cluster, each phase over the slowest link that it crosses.
+
+        Which phases stay inside nodes is known if the formula was asked for with ranks_per_node; otherwise all ranks
+        are on one, and all phases of an algorithm take the slower link.
+        """
         return self.over(cluster, ranks > cluster.devices_per_node)
 
     def over(self, cluster: Cluster, several_nodes: bool) -> float:

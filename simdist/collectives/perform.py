@@ -35,6 +35,7 @@ class Way:
         asks: the words to compare before the ranks show each other their arrays; empty if they do not.
         other: the way to use if not all of these arrays are in shared memory.
         prepare: see Algorithm; None also where there are options.
+        returns: whether the algorithm returns its result; if not, it leaves it in its array.
     """
 
     run: Callable[..., Any]
@@ -44,6 +45,7 @@ class Way:
     asks: str = ""
     other: "Way | None" = None
     prepare: Callable[..., Callable[[Array], None] | None] | None = None
+    returns: bool = False
 
 
 _MOST_WAYS = 4096
@@ -51,6 +53,8 @@ _BY_MESSAGES = ("cuda-aware", "staged")
 """Device paths on which ranks do not open each other's memory."""
 IN_PLACE = ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather")
 """Operations that change nothing on a single rank: no algorithm needs to run, or to take memory, for that."""
+_RETURNED = ("scatter", "gather")
+"""Operations whose algorithms return their result."""
 
 
 def _nothing(*_: Any) -> None:
@@ -83,7 +87,8 @@ def _way(
         later = not found.by_messages and comm.num_nodes == 1
         asks = f"{operation} by auto of {words}" if other else ""
         prepare = None if options else found.prepare
-        return Way(run, found.title, f"{operation} by {found.name} of {words}", later, asks, other, prepare)
+        call = f"{operation} by {found.name} of {words}"
+        return Way(run, found.title, call, later, asks, other, prepare, operation in _RETURNED)
 
     if algorithm != "auto":
         return by(find(operation, algorithm))
@@ -150,6 +155,9 @@ def carry_out(way: Way, comm: Communicator, x: Array, call: Callable[[Callable[.
         x: the whole array, or a stand-in with its bytes.
         call: calls the algorithm with its arguments and the communicator. Plain calls use no C stack, which virtual
             ranks copy at every switch; run(*arguments) would.
+
+    Raises:
+        ArgumentError: the algorithm returns something, instead of leaving the result in its array.
     """
     shadow = comm.shadow
     recording = shadow.recorder.on
@@ -164,7 +172,12 @@ def carry_out(way: Way, comm: Communicator, x: Array, call: Callable[[Callable[.
                 shadow.doing = _doing(outer, way)
         elif comm.check:
             comm.agree(way.words, way.later)
-        return call(way.run, shadow)
+        returned = call(way.run, shadow)
+        if returned is not None and not way.returns:  # the result is not where it is looked for
+            raise ArgumentError(
+                f"{way.title} returns a {type(returned).__name__}; needs None, and the result in its array"
+            )
+        return returned
     finally:
         shadow.doing, shadow.entered = outer, entered
         if recording:

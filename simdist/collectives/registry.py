@@ -34,8 +34,9 @@ class Algorithm:
         all_to_all                   run(x, y, comm)             both shape (p, m): y[i] becomes rank i's x[this rank]
         barrier                      run(comm)
 
-    and options by name. reduce_scatter leaves its result in chunk r of partition(n, p). Allocate working space by
-    np.empty_like(x, shape=…), so that it is of x's kind: on a GPU, or a phantom.
+    and options by name. All but scatter and gather leave their result in x, reduce_scatter in chunk r of
+    partition(n, p), and return nothing. Allocate working space by np.empty_like(x, shape=…), so that it is of x's kind:
+    on a GPU, or a phantom.
 
     Attributes:
         operation, name: "all_reduce", "ring".
@@ -65,13 +66,13 @@ class Algorithm:
         """The options of `run` by name."""
         return [p.name for p in signature(self.run).parameters.values() if p.default is not p.empty]
 
-    def check_options(self, options: Iterable[str]) -> None:
-        """Raise UnknownNameError for an option that `run` does not take."""
+    def check_options(self, options: Iterable[str], others: Iterable[str] = ()) -> None:
+        """Raise UnknownNameError for an option that `run` does not take; `others` are the caller's, to suggest."""
         if any(p.kind is p.VAR_KEYWORD for p in signature(self.run).parameters.values()):  # it checks them itself
             return
         for name in options:
             if name not in self.options:
-                raise unknown_name(f"option of {self.operation} {self.name}", name, self.options)
+                raise unknown_name(f"option of {self.operation} {self.name}", name, [*self.options, *others])
 
 
 _ALGORITHMS: dict[str, dict[str, Algorithm]] = {}
@@ -173,7 +174,7 @@ def _case(
     found = find(operation, algorithm)
     fields = {name: value for name, value in rest.items() if name in Case.__slots__}
     options = {name: value for name, value in rest.items() if name not in fields}
-    found.check_options(options)
+    found.check_options(options, Case.__slots__)
     return found, Case(ranks, num_bytes, **fields), options
 
 

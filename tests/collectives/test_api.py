@@ -17,7 +17,9 @@ from simdist.arrays import phantom
 from simdist.bench.trial import ROOTED, Trial, contribution, perform
 from simdist.cluster import Pick, Tuned, preset
 from simdist.collectives import (
+    Cost,
     Formula,
+    algorithm,
     algorithms,
     all_gather,
     all_reduce,
@@ -282,6 +284,21 @@ def test_an_unknown_op_lists_the_known_ones(call):
 def test_an_unknown_option_lists_the_known_ones(name):
     message = f"unknown option of all_reduce {name} 'row'" + (".*rows" if name == "torus" else "")
     refuses(UnknownNameError, message, lambda comm: all_reduce(np.zeros(4), comm, algorithm=name, row=1))
+
+
+def test_a_misspelt_word_of_a_case_is_suggested():
+    with pytest.raises(UnknownNameError, match=r"unknown option of all_reduce ring 'itemsiz'; did you mean 'itemsize'"):
+        cost("all_reduce", "ring", ranks=4, num_bytes=16, itemsiz=4)
+
+
+@pytest.mark.parametrize(("operation", "call"), [("all_reduce", all_reduce), ("broadcast", broadcast)])
+def test_an_algorithm_that_returns_its_result_is_refused(monkeypatch, operation, call):
+    """What it returns is used by nothing, and the caller's array stays as it was."""
+    monkeypatch.setitem(registry._ALGORITHMS, operation, dict(registry._ALGORITHMS[operation]))
+    mine = algorithm(operation, "mine", cost=lambda case: Cost(1, 1, 1), formula=lambda case: Formula(1, 1))
+    mine(lambda x, comm, of: 2 * x)
+    message = f"{operation} mine returns a ndarray; needs None, and the result in its array"
+    refuses(ArgumentError, message, lambda comm: call(np.zeros(4), comm, algorithm="mine"))
 
 
 def test_an_unknown_collective_lists_the_known_ones():
