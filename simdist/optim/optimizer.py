@@ -1,14 +1,14 @@
 """Optimizer: a rule that updates weights by their gradient."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
 
 from simdist.arrays import Array
 from simdist.arrays.blocks import blocks
-from simdist.errors import ArrayError, require_least
+from simdist.errors import ArgumentError, ArrayError, require_least
 from simdist.optim.spans import Spans
 
 __all__ = ["Optimizer"]
@@ -72,6 +72,7 @@ class Optimizer(ABC):
 
         Raises:
             ArrayError: a vector's shape, or the weights' dtype, is not that of `like`.
+            ArgumentError: `_update` returns something, instead of changing the weights.
         """
         dtype = self._none.dtype
         if weights.shape != self._shape or gradient.shape != self._shape or weights.dtype != dtype:
@@ -80,11 +81,17 @@ class Optimizer(ABC):
                 f"this {type(self).__name__} needs {self._shape} and {dtype}"
             )
         self.num_steps += 1
-        self._update(weights, gradient, learning_rate, gradient_scale)
+        update: Callable[[Array, Array, float, float], object] = self._update
+        returned = update(weights, gradient, learning_rate, gradient_scale)
+        if returned is not None:
+            raise ArgumentError(
+                f"_update of {type(self).__name__} returns a {type(returned).__name__}; "
+                "needs None, and the new weights in their place"
+            )
 
     @abstractmethod
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
-        """Make step number num_steps, and charge the meter for it."""
+        """Make step number num_steps, in place, and charge the meter for it; returns nothing."""
 
     # -- checkpoints ----------------------------------------------------------------------------------
 

@@ -277,3 +277,14 @@ def test_the_rule_of_the_docstring():
         names["SignSGD"](weights).step(weights, gradient, 0.5, gradient_scale=-2.0)
     assert weights.tolist() == [0.5, -0.5, 0, 0, 0.5]
     assert (meter.flops, meter.bytes) == (10, 2 * 40 + 20)
+
+
+def test_weights_that_are_returned_are_refused():
+    """They would be used by nothing, and training would leave the weights as they are."""
+
+    class Returning(Optimizer):
+        def _update(self, weights, gradient, rate, scale):
+            return weights - rate * scale * gradient
+
+    with pytest.raises(ArgumentError, match="_update of Returning returns a ndarray; needs None"):
+        Returning(np.zeros(2)).step(np.zeros(2), np.ones(2), 0.1)

@@ -44,6 +44,8 @@ class Schedule:
     def __post_init__(self) -> None:
         if not self.rows:
             raise ArgumentError(f"schedule {self.name} has no rows; needs one a rank")
+        if not isinstance(self.weights, Weights):
+            raise ArgumentError(f"weights of schedule {self.name} is {self.weights!r}; needs Weights, such as {FLUSH}")
         fill: dict[str, Any] = {"rows": tuple(self._row(rank, row) for rank, row in enumerate(self.rows))}
         if not self.placement:
             fill["placement"] = linear(len(self.rows))

@@ -13,6 +13,7 @@ from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.text import grid
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.pipeline.versions import versions
+from simdist.words import counted
 
 __all__ = ["ScheduleCosts", "refuse_deadlock", "validate"]
 
@@ -94,7 +95,8 @@ def _inventory(schedule: Schedule) -> Where:
 def _key(schedule: Schedule, rank: int, at: int, part: Part) -> tuple[str, int, int]:
     stages, m = schedule.placement[rank], schedule.num_micro_batches
     if not 0 <= part.chunk < len(stages):
-        _refuse(schedule, f"{part} on rank {rank} is of chunk {part.chunk}; the rank has {len(stages)}", [(rank, at)])
+        has = counted(len(stages), "chunk")
+        _refuse(schedule, f"{part} on rank {rank} is of chunk {part.chunk}; the rank has {has}, from 0", [(rank, at)])
     if not 0 <= part.micro_batch < m:
         _refuse(schedule, f"{part} on rank {rank}: there are {m} micro-batches, from 0", [(rank, at)])
     return part.letter, stages[part.chunk], part.micro_batch

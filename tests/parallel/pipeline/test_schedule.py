@@ -43,6 +43,8 @@ def test_rows_that_fit_nothing():
         Schedule("a", [])
     with pytest.raises(ArgumentError, match="1 rows, but a placement on 2 ranks"):
         Schedule("a", [[Forward(0)]], linear(2))
+    with pytest.raises(ArgumentError, match=r"weights of schedule a is 'flush'; needs Weights, such as Weights\("):
+        Schedule("a", [[Forward(0)]], weights="flush")
     for rows, told in (
         ([[Forward(0)], ["B0"]], r"row 1 of schedule a is \['B0'\]; needs actions, such as"),
         ([Forward(0)], r"row 0 of schedule a is Forward\(micro_batch=0, chunk=0\); needs actions"),

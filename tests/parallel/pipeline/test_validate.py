@@ -81,7 +81,7 @@ def test_a_wrong_schedule_is_refused_with_the_place(text, fault, marks):
 
 
 def test_what_text_cannot_say():
-    with pytest.raises(ScheduleError, match="F0 on rank 0 is of chunk 1; the rank has 1"):
+    with pytest.raises(ScheduleError, match="F0 on rank 0 is of chunk 1; the rank has 1 chunk, from 0"):
         validate(Schedule("mine", [[Forward(0, 1), Backward(0)]]))
     with pytest.raises(ScheduleError, match=r"F3 on rank 0: there are 2 micro-batches(.|\n)*>F3<"):
         validate(Schedule("mine", [[Forward(3)]], num_micro_batches=2))

@@ -128,6 +128,6 @@ def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Sched
     if (made.num_ranks, made.num_micro_batches) != (stages, micro_batches):
         raise ArgumentError(
             f"{name} is a schedule of {made.num_ranks} ranks and {made.num_micro_batches} micro-batches; "
-            f"needs {stages} and {micro_batches}"
+            f"needs {stages} and {micro_batches}, or stages={made.num_ranks} and micro_batches={made.num_micro_batches}"
         )
     return made

@@ -92,7 +92,7 @@ def test_what_makes_one_has_to_return_one(monkeypatch):
 def test_it_has_to_be_for_what_was_asked_for(ranks, num, monkeypatch):
     made = schedule("gpipe", stages=ranks, micro_batches=num)
     monkeypatch.setitem(registry._MAKERS, "mine", lambda stages, micro_batches: made)
-    fault = f"mine is a schedule of {ranks} ranks and {num} micro-batches; needs 2 and 4"
+    fault = f"mine is a schedule of {ranks} ranks and {num} micro-batches; needs 2 and 4, or stages={ranks} and "
     with pytest.raises(ArgumentError, match=fault):
         schedule("mine", stages=2, micro_batches=4)
 
