@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.plots.records import by_name
 from simdist.trace import Trace
 
 __all__ = ["attention_work"]
@@ -26,9 +27,9 @@ def attention_work(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> F
         width: of the figure, in inches.
 
     Raises:
-        ArgumentError: a run has no such spans.
+        ArgumentError: a run has no such spans, or is no trace.
     """
-    found = {name: _work(trace) for name, trace in runs.items()}
+    found = {name: _work(trace) for name, trace in by_name(runs).items()}
     if not found:
         raise ArgumentError("no runs: nothing to draw")
     for name, work in found.items():

@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 from simdist.asynchronous.consensus import recorded
 from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.plots.records import by_name
 from simdist.trace import Trace
 from simdist.words import counted
 
@@ -33,10 +34,11 @@ def consensus(
         width: of the figure, in inches.
 
     Raises:
-        ArgumentError: there is nothing to draw, a record has no consensus errors, or a bound belongs to no trace.
+        ArgumentError: there is nothing to draw, a record has no consensus errors or is no trace, or a bound belongs to
+            no trace.
     """
     bounds = contraction or {}
-    errors = {name: recorded(trace.spans) for name, trace in traces.items()}
+    errors = {name: recorded(trace.spans) for name, trace in by_name(traces).items()}
     _check(errors, bounds)
     length, sign = style.unit_of_time(max(found[-1][0] for found in errors.values()))
     with style.styled():

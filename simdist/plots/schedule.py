@@ -25,6 +25,7 @@ from simdist.parallel.pipeline.play import Course
 from simdist.parallel.pipeline.text import is_action
 from simdist.plots import style
 from simdist.plots.arrows import Point, draw_arrows
+from simdist.plots.records import by_name
 from simdist.trace import Span, Trace
 from simdist.trace.kind import kind
 from simdist.words import counted
@@ -55,9 +56,9 @@ def pipeline_schedule(
         width: of the figure, in inches.
 
     Raises:
-        ArgumentError: nothing to draw.
+        ArgumentError: nothing to draw, or a run is no trace.
     """
-    pictures = [_Run.of(name, trace) for name, trace in runs.items()]
+    pictures = [_Run.of(name, trace) for name, trace in by_name(runs).items()]
     if not pictures:
         raise ArgumentError("no runs to draw; give at least one")
     panels = [(run, kept) for run in pictures for kept in ([None, memory] if memory else [None])]

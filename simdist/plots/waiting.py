@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.plots.records import by_name
 from simdist.trace import Trace
 from simdist.trace.statistics import RankStatistics
 
@@ -29,9 +30,9 @@ def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
         width: of the figure, in inches.
 
     Raises:
-        ArgumentError: a run has no spans.
+        ArgumentError: a run has no spans, or is no trace.
     """
-    if not runs or not all(len(trace) for trace in runs.values()):
+    if not by_name(runs) or not all(len(trace) for trace in runs.values()):
         raise ArgumentError(f"no spans to draw in {[name for name, trace in runs.items() if not len(trace)]}")
     found = {name: trace.statistics() for name, trace in runs.items()}
     ranks = max(len(told) for told in found.values())
