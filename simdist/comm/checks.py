@@ -9,6 +9,7 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.comm.placement import Placement
 from simdist.errors import ArgumentError, ArrayError
+from simdist.trace.kind import MESSAGES
 
 __all__ = ["ANY", "NOTE_BYTES", "Checks", "check_bytes"]
 
@@ -106,6 +107,16 @@ class Checks(ABC):
             raise ArgumentError(f"{what} of dtype {np.dtype(dtype)} on rank {self.rank}: objects cannot be shared")
         if min(np.atleast_1d(shape), default=0) < 0:
             raise ArgumentError(f"{what} of shape {shape} on rank {self.rank}: a length is at least 0")
+
+    def check_stream(self, name: object) -> None:
+        """Raise ArgumentError unless a second stream can have this name: in the record it tells the two apart."""
+        if not isinstance(name, str) or name in ("", "main"):
+            raise ArgumentError(f"a stream named {name!r} on rank {self.rank}: needs a name other than 'main'")
+
+    def check_span(self, name: str) -> None:
+        """Raise ArgumentError if a block has the name of a message, and would be counted as one."""
+        if name in MESSAGES:
+            raise ArgumentError(f"a span named {name!r} on rank {self.rank}: so are messages; needs another name")
 
     def check_one_node(self) -> None:
         """Raise ArgumentError if the ranks are on several nodes."""

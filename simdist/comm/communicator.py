@@ -152,7 +152,11 @@ class Communicator(Checks):
 
     @abstractmethod
     def stream(self, name: str) -> Stream:
-        """A second stream of this rank. Every rank of the group must ask for it, in the same order."""
+        """A second stream of this rank. Every rank of the group must ask for it, in the same order.
+
+        Raises:
+            ArgumentError: the name is "main", as that of the first.
+        """
 
     @abstractmethod
     def agree(self, what: str, later: bool = False) -> None:
@@ -242,7 +246,12 @@ class Communicator(Checks):
         """
 
     def span(self, name: str, num_bytes: int = 0, micro_batch: int = -1, detail: str = "") -> Block:
-        """Record what happens inside this block as one span, and name it in messages about waits."""
+        """Record what happens inside this block as one span, and name it in messages about waits.
+
+        Raises:
+            ArgumentError: the name is "send" or "recv", which messages have.
+        """
+        self.check_span(name)
         return Block(self, name, num_bytes, micro_batch, detail)
 
     @property

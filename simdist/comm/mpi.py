@@ -87,6 +87,7 @@ class MpiCommunicator(MpiMessages):
 
     def stream(self, name: str) -> ThreadStream:
         """See Communicator. A thread does its work, with communicators that no other thread uses."""
+        self.check_stream(name)
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise WorldUnavailable(f"a second stream on rank {self.rank}: this MPI supports calls from one thread only")
         line = self.guard.watchdog.line(name)

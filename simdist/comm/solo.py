@@ -149,6 +149,7 @@ class SoloCommunicator(Communicator):
 
     def stream(self, name: str) -> ThreadStream:
         """See Communicator."""
+        self.check_stream(name)
         line = Line(name)
         number = self._streams[name] = self._streams.get(name, 0) + 1
         number += name == "collective"  # the name of the shadow

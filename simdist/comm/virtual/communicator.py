@@ -222,6 +222,7 @@ class VirtualCommunicator(Communicator):
 
     def stream(self, name: str) -> Stream:
         """See Communicator."""
+        self.check_stream(name)
         number = self._count(f"stream {name}") + (name == "collective")  # which is the name of the shadow
         context = f".{name}" if number == 1 else f".{name} {number}"
         twin = VirtualCommunicator(self._shared, self.group.twin(context), self.rank, self.recorder, name)

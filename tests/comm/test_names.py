@@ -1,0 +1,29 @@
+"""Names by which the record tells things apart."""
+
+import numpy as np
+import pytest
+
+from simdist.errors import ArgumentError
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("name", ["main", "", 3])
+def test_a_second_stream_has_a_name_of_its_own(spmd, ranks, name):
+    """Two called main would be one in the record, and what overlaps in them would not count as hidden."""
+
+    def program(comm):
+        with pytest.raises(ArgumentError, match=rf"a stream named {name!r} on rank {comm.rank}: needs a name other"):
+            comm.stream(name)
+
+    spmd(program, ranks)
+
+
+@pytest.mark.parametrize("name", ["send", "recv"])
+def test_a_block_is_not_counted_as_a_message(spmd, name):
+    def program(comm):
+        with pytest.raises(ArgumentError, match=f"a span named '{name}' on rank {comm.rank}: so are messages"):
+            comm.span(name, 10)
+        with comm.span(f"my {name}", 10):
+            comm.sendrecv(np.zeros(3), 1 - comm.rank, np.zeros(3), 1 - comm.rank)
+
+    spmd(program, 2)
