@@ -30,6 +30,7 @@ __all__ = [
     "UnmatchedMessage",
     "WorldUnavailable",
     "require_least",
+    "require_name",
     "require_takes",
     "unknown_name",
 ]
@@ -117,6 +118,17 @@ def require_least(name: str, value: float, least: float) -> None:
     """Raise ArgumentError if the value of this name is below `least`."""
     if value < least:
         raise ArgumentError(f"{name} is {value}; needs at least {least}")
+
+
+def require_name(kind: str, name: object, taken: Iterable[str] = ()) -> None:
+    """Raise ArgumentError unless something can be registered under this name: a text, and not one that is `taken`.
+
+    A decorator without its name, @named, is called with the function in its place.
+    """
+    if not isinstance(name, str) or not name:
+        raise ArgumentError(f"{kind} {name!r}: needs a name, such as 'mine', before the function")
+    if name in taken:
+        raise ArgumentError(f"{kind} {name}: simdist has its own of this name; needs another name")
 
 
 def require_takes(what: str, function: Callable[..., Any], *places: str, **settings: Any) -> None:

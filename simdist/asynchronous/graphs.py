@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import TypeVar
 
-from simdist.errors import ArgumentError, require_takes, unknown_name
+from simdist.errors import ArgumentError, require_name, require_takes, unknown_name
 
 __all__ = [
     "Graph",
@@ -155,8 +155,9 @@ def named(name: str) -> Callable[[Maker], Maker]:
     It must return a connected `Graph`, or raise ArgumentError if there is none for this number of ranks.
 
     Raises:
-        ArgumentError: the function takes no number of ranks.
+        ArgumentError: there is no name, or the function takes no number of ranks.
     """
+    require_name("graph", name)
 
     def register(maker: Maker) -> Maker:
         require_takes(f"graph {name}", maker, "ranks")

@@ -11,7 +11,7 @@ from simdist.arrays import Array
 from simdist.cluster import Cluster, Link
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.comm.placement import Placement
-from simdist.errors import unknown_name
+from simdist.errors import require_name, unknown_name
 from simdist.trace.kind import COLLECTIVES
 
 __all__ = ["Algorithm", "Choice", "Placed", "algorithm", "algorithms", "choose", "cost", "find", "formula"]
@@ -100,9 +100,11 @@ def algorithm(
 
     Raises:
         UnknownNameError: there is no such operation.
+        ArgumentError: the name is "auto", or none.
     """
     if operation not in COLLECTIVES:
         raise unknown_name("collective", operation, COLLECTIVES)
+    require_name(f"{operation} algorithm", name, ("auto",))
 
     def register(run: Run) -> Run:
         known = Algorithm(operation, name, run, cost, formula, by_messages, prepare)

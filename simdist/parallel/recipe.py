@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError, require_takes, unknown_name
+from simdist.errors import ArgumentError, require_name, require_takes, unknown_name
 from simdist.nn import Parameters
 from simdist.optim import LAMB, LARS, SGD, Adam, AdamW, AdamW8bit, Combine, Optimizer
 from simdist.optim.norm import alone
@@ -118,8 +118,10 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
 
     Raises:
         UnknownNameError: one of the defaults has another name.
-        ArgumentError: learning_rate is missing, or one of beta1 and beta2; or the function takes other arguments.
+        ArgumentError: there is no name; learning_rate is missing, or one of beta1 and beta2; or the function takes
+            other arguments.
     """
+    require_name("optimizer", name)
     for setting in defaults:
         if setting not in _SETTINGS:
             raise unknown_name(f"default of optimizer {name}", setting, _SETTINGS)

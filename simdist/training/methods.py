@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simdist.errors import ArgumentError, require_takes
+from simdist.errors import ArgumentError, require_name, require_takes
 from simdist.nn import Shape
 from simdist.parallel import Centralized, Compressed, DataParallel, MapReduce, Method, Offload, Recipe, ZeRO
 from simdist.parallel.parts import check_cut
@@ -93,8 +93,10 @@ def named(name: str) -> Callable[[Own], Own]:
     with it; each rank has a whole replica of the model, and --check-every compares the replicas.
 
     Raises:
-        ArgumentError: the function takes other arguments.
+        ArgumentError: the function takes other arguments; or there is no name, or it is that of a pipeline or of one of
+            simdist's methods without a common step.
     """
+    require_name("method", name, (PIPELINE, *asynchronous.ASYNCHRONOUS))
 
     def register(make: Own) -> Own:
         require_takes(f"method {name}", make, "model", "comm", "config")

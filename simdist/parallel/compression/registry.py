@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError, require_takes, unknown_name
+from simdist.errors import ArgumentError, require_name, require_takes, unknown_name
 from simdist.nn import Parameters
 from simdist.parallel.compression.compressor import Compressor
 from simdist.parallel.compression.power_sgd import PowerSGD
@@ -45,8 +45,9 @@ def named(name: str, **defaults: float) -> Callable[[Make], Make]:
 
     Raises:
         UnknownNameError: a setting has another name.
-        ArgumentError: the function takes other arguments.
+        ArgumentError: there is no name, or the function takes other arguments.
     """
+    require_name("compression", name)
     for setting in defaults:
         if setting not in _SETTINGS:
             raise unknown_name(f"setting of compression {name}", setting, _SETTINGS)

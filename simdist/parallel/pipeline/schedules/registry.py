@@ -5,7 +5,7 @@ from functools import partial
 from inspect import signature
 from typing import Any, TypeVar
 
-from simdist.errors import ArgumentError, require_takes, unknown_name
+from simdist.errors import ArgumentError, require_name, require_takes, unknown_name
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.text import load
 from simdist.parallel.pipeline.validate import validate
@@ -46,8 +46,9 @@ def named(name: str) -> Callable[[Maker], Maker]:
     From the command line come `chunks`, the stages of a rank, and `times`, if the function takes them.
 
     Raises:
-        ArgumentError: the function does not take stages and micro_batches.
+        ArgumentError: there is no name, or the function does not take stages and micro_batches.
     """
+    require_name("schedule", name)
 
     def register(maker: Maker) -> Maker:
         require_takes(f"schedule {name}", maker, stages=2, micro_batches=2)
