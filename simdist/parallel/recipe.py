@@ -57,7 +57,7 @@ class Recipe:
             combine: sums norms over the ranks that hold the rest, for LARS and LAMB.
         """
         matrices = [holding.own(parameters.spans[p.name]) for p in parameters if len(p.shape) > 1]
-        made: Any = _OPTIMIZERS[self.optimizer].make(self, like, matrices, combine)
+        made: Any = self.maker(self, like, matrices, combine)
         if not isinstance(made, Optimizer):
             raise ArgumentError(f"what makes {self.optimizer} returns a {type(made).__name__}; needs an Optimizer")
         return made
@@ -67,6 +67,11 @@ class Recipe:
         """The rule's shards should begin and end at multiples of this: see `Optimizer`."""
         nothing = np.empty(0, self.precision.master_dtype)
         return self.rule(nothing, Parameters([]), Holding([]), alone).alignment
+
+    @property
+    def maker(self) -> "Make":
+        """What makes the rule, now: a name may be registered again."""
+        return _OPTIMIZERS[self.optimizer].make
 
     @property
     def whole_matrices(self) -> bool:

@@ -174,7 +174,8 @@ class Job:
         """The weights of a part, in pieces: see `Units` and `Buckets`."""
         bucket_bytes, num_holders = self.config.bucket_bytes or BUCKET_BYTES, len(self.holders.ranks)
         least = 1 if self.config.zero == 3 else -(-bucket_bytes // self.itemsize)
-        alignment = self.bench.once(lambda: self.recipe.alignment, "alignment", self.recipe)
+        recipe = self.recipe
+        alignment = self.bench.once(lambda: recipe.alignment, "alignment", recipe, recipe.maker)
         multiple = 1 if alignment == 1 or not self.config.zero else alignment * num_holders
         layers = [weights for layer in part.layers if (weights := self.anatomy.weights[layer])]
         first, last = uses(layers)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from simdist.cluster import Link
 from simdist.parallel.pipeline import Simulation, Times, simulate
+from simdist.parallel.pipeline.schedules import maker
 from simdist.parallel.zero.slots import Slots
 from simdist.planning.anatomy import Anatomy, anatomy
 from simdist.planning.group import members
@@ -52,7 +53,8 @@ def step(job: Job) -> Step:
     """
     if job.pipelined:
         config, sizes = job.config, tuple(job.sizes.values())
-        key = config.schedule, config.chunks, config.micro_batches, sizes, job.windows, *job.bench.cut(config)
+        made = maker(config.schedule), config.schedule, config.chunks, config.micro_batches
+        key = *made, sizes, job.windows, *job.bench.cut(config)
         course = job.bench.once(lambda: _course(job), "course", *key)
         bubble_s, ends_s = course.bubble, [row[-1] for row in course.course.end]
     else:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Workbench:
-    """Measures each part once, even if many runs share it.
+    """Measures each part once, even if many runs share it; again if its schedule or update rule is registered anew.
 
     Args:
         cluster: the machine.
@@ -125,7 +125,7 @@ class Workbench:
             seconds: list[float] = run_virtual(program, 1, self.machine(config), record=False)[0]
             return seconds[0]
 
-        return self.once(make, "update", how, *_model(config))
+        return self.once(make, "update", how, how.maker, *_model(config))
 
 
 _SMALL_BYTES = 4096  # of each rank's chunk

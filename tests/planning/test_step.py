@@ -5,8 +5,12 @@ from math import inf
 
 import pytest
 
+from simdist.arrays import charge
 from simdist.cluster import Device, Link, preset
 from simdist.errors import ArgumentError
+from simdist.optim import Optimizer
+from simdist.parallel import optimizer, pipeline, recipe
+from simdist.parallel.pipeline.schedules import registry
 from simdist.planning import Workbench, execute, planned
 from simdist.planning.group import members
 from simdist.planning.job import Job
@@ -269,3 +273,27 @@ def test_gradients_and_layers_share_links(inside, devices_per_node, mesh):
     cluster = H100.with_(inside=inside, between=SLOW, devices_per_node=devices_per_node, nics_per_node=1)
     config, bench = Config(**WIDE | mesh), Workbench(cluster, 8)
     assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.04)
+
+
+def test_what_is_registered_anew_is_planned_anew(monkeypatch):
+    """As when a cell of a notebook is run again: the bench is still the same."""
+    monkeypatch.setattr(registry, "_MAKERS", dict(registry._MAKERS))
+    monkeypatch.setattr(recipe, "_OPTIMIZERS", dict(recipe._OPTIMIZERS))
+
+    class Slow(Optimizer):
+        num_passes = 1
+
+        def _update(self, weights, gradient, rate, scale):
+            charge(0, self.num_passes * weights.nbytes)
+
+    class Slower(Slow):
+        num_passes = 1000
+
+    bench, plans = Workbench(H100, 4), []
+    settings = SMALL | {"pp": 4, "micro_batches": 4, "schedule": "mine", "optimizer": "own", "precision": "float32"}
+    for name, rule in (("naive", Slow), ("1f1b", Slower)):
+        pipeline.named("mine")(lambda stages, micro_batches, name=name: pipeline.schedule(name, stages, micro_batches))
+        optimizer("own", learning_rate=0.1)(lambda recipe, like, matrices, combine, rule=rule: rule(like))
+        plans.append(planned(Config(**settings), bench).step)
+    assert plans[0].bubble_s > 2 * plans[1].bubble_s
+    assert plans[1].update_s > 100 * plans[0].update_s
