@@ -10,7 +10,7 @@ from simdist.parallel.data_parallel import DataParallel
 from simdist.parallel.holding import Shard
 from simdist.parallel.method import Method
 from simdist.parallel.pipeline.passes import Passes
-from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.schedule import Schedule, require_schedule
 from simdist.parallel.pipeline.share import Share
 from simdist.parallel.pipeline.stage import MicroBatch
 from simdist.parallel.pipeline.times import Times
@@ -72,6 +72,7 @@ class Pipeline(Method):
         spread: Spread | None = None,
         memory: Allocate | None = None,
     ) -> None:
+        require_schedule(schedule)
         if schedule.weights.policy != "flush" or zero_stage not in (0, 1):
             raise ArgumentError(
                 f"{schedule.name} with policy {schedule.weights.policy!r} and ZeRO stage {zero_stage}; "

@@ -11,7 +11,7 @@ from simdist.parallel.pipeline.action import Action, Part
 from simdist.parallel.pipeline.placement import Placement, linear
 from simdist.parallel.pipeline.weights import FLUSH, Weights
 
-__all__ = ["Schedule"]
+__all__ = ["Schedule", "require_schedule"]
 
 
 @dataclass(frozen=True)
@@ -106,3 +106,11 @@ class Schedule:
         labels = [[self.label(r, action) for action in row] for r, row in enumerate(self.rows)]
         widths = [max(map(len, column)) for column in zip_longest(*labels, fillvalue="")]
         return "\n".join(" ".join(map(str.ljust, row, widths)).rstrip() for row in labels)
+
+
+def require_schedule(given: object) -> None:
+    """Raise ArgumentError for what is no Schedule, such as the name of one."""
+    if not isinstance(given, Schedule):
+        raise ArgumentError(
+            f"schedule is {given!r:.60}; needs a Schedule, such as schedule('1f1b', stages=4, micro_batches=8)"
+        )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from simdist.parallel.pipeline.dataflow import steps
 from simdist.parallel.pipeline.memory import Memory, levels
 from simdist.parallel.pipeline.play import Course, play
-from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.schedule import Schedule, require_schedule
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.pipeline.validate import refuse_deadlock
 from simdist.trace import Span, Trace
@@ -24,8 +24,9 @@ def simulate(schedule: Schedule, times: Times | None = None, *, sends: str = "bu
 
     Raises:
         ScheduleError: the ranks deadlock.
-        ArgumentError: `times` has another number of stages.
+        ArgumentError: `times` has another number of stages, or the schedule is none.
     """
+    require_schedule(schedule)
     times = times or Times()
     course = play(schedule, times, sends)
     if course.waiting:

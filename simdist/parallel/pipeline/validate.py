@@ -9,7 +9,7 @@ from simdist.parallel.pipeline.action import Part
 from simdist.parallel.pipeline.dataflow import steps
 from simdist.parallel.pipeline.memory import Memory, peak
 from simdist.parallel.pipeline.play import Course, play
-from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.schedule import Schedule, require_schedule
 from simdist.parallel.pipeline.text import grid
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.pipeline.versions import versions
@@ -48,7 +48,9 @@ def validate(schedule: Schedule, memory: Memory | None = None, *, sends: str = "
     Raises:
         ScheduleError: it cannot be executed; the message says why, and shows the rows with the place marked.
         UnknownNameError: there is no such kind of sends.
+        ArgumentError: the schedule is none.
     """
+    require_schedule(schedule)
     where = _inventory(schedule)
     _complete(schedule, where)
     _in_order(schedule, where)

@@ -3,7 +3,7 @@
 import pytest
 
 from simdist.errors import ArgumentError
-from simdist.parallel.pipeline import Backward, Forward, Overlapped, Schedule
+from simdist.parallel.pipeline import Backward, Forward, Overlapped, Pipeline, Schedule, simulate, validate
 from simdist.parallel.pipeline.placement import bidirectional, linear, looped, v_shape
 
 
@@ -52,3 +52,10 @@ def test_rows_that_fit_nothing():
     ):
         with pytest.raises(ArgumentError, match=told):
             Schedule("a", rows)
+
+
+@pytest.mark.parametrize("given", ["1f1b", [[Forward(0), Backward(0)]]])
+@pytest.mark.parametrize("use", [simulate, validate, lambda given: Pipeline(None, None, None, 0, given)])
+def test_a_name_and_rows_are_no_schedule(use, given):
+    with pytest.raises(ArgumentError, match=r"schedule is .*; needs a Schedule, such as schedule\('1f1b', stages=4"):
+        use(given)
