@@ -22,13 +22,17 @@ _PARTS: dict[str, type] = {"device": Device, "inside": Link, "between": Link, "h
 _PLAIN = (str, int, float, bool)
 
 
-def find_cluster(source: str) -> Cluster:
-    """The preset of this name or, if it ends in .toml, the cluster described in that file.
+def find_cluster(source: Cluster | str) -> Cluster:
+    """The cluster given, or the preset of this name or, if it ends in .toml, the cluster described in that file.
 
     Raises:
         UnknownNameError: there is no such preset.
-        DataError, ArgumentError: as of `read_cluster`.
+        ArgumentError: it is neither a cluster nor a name; or as of `read_cluster`, as DataError is.
     """
+    if isinstance(source, Cluster):
+        return source
+    if not isinstance(source, str):
+        raise ArgumentError(f"cluster is {source!r}; needs a Cluster, or a name such as 'h100'")
     return read_cluster(source) if source.endswith(".toml") else preset(source)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from simdist.arrays import Partition, partition
-from simdist.cluster import Cluster, Link
+from simdist.cluster import Cluster, Link, find_cluster
 from simdist.errors import ArgumentError, require_least
 
 __all__ = ["Case", "Cost", "Formula", "OverNodes", "chunk_each_step", "in_turn", "over_nodes"]
@@ -84,12 +84,14 @@ class Formula(NamedTuple):
         """
         return self.latencies * alpha + self.bytes * beta + self.reduced_bytes * gamma
 
-    def on(self, cluster: Cluster, ranks: int) -> float:
-        """The time in seconds on `ranks` ranks of this cluster, each phase over the slowest link that it crosses.
+    def on(self, cluster: Cluster | str, ranks: int) -> float:
+        """The time in seconds on `ranks` ranks of a cluster, or of the preset of this name, each phase over the slowest
+        link that it crosses.
 
         Which phases stay inside nodes is known if the formula was asked for with ranks_per_node; otherwise all ranks
         are on one, and all phases of an algorithm take the slower link.
         """
+        cluster = find_cluster(cluster)
         return self.over(cluster, ranks > cluster.devices_per_node)
 
     def over(self, cluster: Cluster, several_nodes: bool) -> float:

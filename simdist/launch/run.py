@@ -72,9 +72,8 @@ def run(
         WorldUnavailable: no MPI is installed, or this is already a rank of an MPI job.
         ArgumentError: ranks below 1 or too many for this machine, an unknown name, or an argument of a wrong type.
     """
-    if isinstance(cluster, str):
-        cluster = find_cluster(cluster)
-    _check(program, world, cluster, args, timeout_s)
+    _check(program, world, args, timeout_s)
+    cluster = None if cluster is None else find_cluster(cluster)
     check_room(ranks, world)
     if world == "virtual":
         results, spans, elapsed_s = run_virtual(program, ranks, cluster or preset("this-machine"), args, record, check)
@@ -85,14 +84,12 @@ def run(
     return _run_mpi(task, ranks, environment.timeout_s() if timeout_s is None else timeout_s)
 
 
-def _check(program: object, world: str, cluster: object, args: object, timeout_s: object) -> None:
+def _check(program: object, world: str, args: object, timeout_s: object) -> None:
     """Refuse arguments outside their limits."""
     if not callable(program):
         raise ArgumentError(f"program is {program!r}; needs a function of a communicator")
     if world not in BYTES_PER_RANK:
         raise unknown_name("world", world, BYTES_PER_RANK)
-    if not isinstance(cluster, Cluster | None):
-        raise ArgumentError(f"cluster is {cluster!r}; needs a Cluster, or a name such as 'h100'")
     if not isinstance(args, tuple | list):
         raise ArgumentError(f"args is {args!r}; needs a tuple of the program's further arguments")
     if timeout_s is not None and not (isinstance(timeout_s, int | float) and timeout_s > 0):

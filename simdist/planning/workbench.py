@@ -5,12 +5,12 @@ from dataclasses import replace
 from math import inf
 from typing import Any, TypeVar
 
-from simdist.cluster import Cluster
+from simdist.cluster import Cluster, find_cluster
 from simdist.collectives.registry import choose, find
 from simdist.comm import Communicator
 from simdist.comm.device import use_device
 from simdist.comm.virtual.world import run_virtual
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 from simdist.parallel import DataParallel
 from simdist.parallel.pipeline import split
 from simdist.parallel.precision import precision
@@ -31,14 +31,17 @@ class Workbench:
     """Measures each part once, even if many runs share it; again if its schedule or update rule is registered anew.
 
     Args:
-        cluster: the machine.
+        cluster: the machine, or its name: see `find_cluster`.
         ranks: the number of its ranks that train together.
 
     Raises:
-        ArgumentError: ranks differ in speed, or computation takes no time, or the cluster has jitter.
+        ArgumentError: ranks is less than 1, or they differ in speed, computation takes no time, or the cluster has
+            jitter.
     """
 
-    def __init__(self, cluster: Cluster, ranks: int) -> None:
+    def __init__(self, cluster: Cluster | str, ranks: int) -> None:
+        require_least("ranks", ranks, 1)
+        cluster = find_cluster(cluster)
         if cluster.jitter:
             raise ArgumentError(f"jitter of {cluster.name} is {cluster.jitter}; plans need 0")
         if not cluster.device.seconds(1, 1):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from oracle import every_algorithm
 
+from simdist.cluster import preset
 from simdist.collectives import cost, formula
 from simdist.errors import ArgumentError, UnknownNameError
 
@@ -62,6 +63,13 @@ def test_names_that_there_are_not(count):
         count("all_reduce", "ring", ranks=4, num_bytes=8, oder=[0, 1, 2, 3])
     with pytest.raises(UnknownNameError, match=re.escape("algorithm 'auto'. There are: bruck, direct")):
         count("all_gather", "auto", ranks=4, num_bytes=8)
+
+
+def test_a_cluster_may_be_given_by_its_name():
+    told = formula("all_reduce", "ring", ranks=8, num_bytes=1 << 20)
+    assert told.on("H100", 8) == told.on(preset("h100"), 8) > 0
+    with pytest.raises(ArgumentError, match="cluster is 8; needs a Cluster, or a name such as 'h100'"):
+        told.on(8, 8)
 
 
 @pytest.mark.parametrize("p", [2, 4, 7])

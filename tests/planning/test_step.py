@@ -202,6 +202,12 @@ def test_what_nothing_is_predicted_of(more, message):
         planned(Config(**settings(more)), Workbench(H100, 8))
 
 
+def test_a_bench_is_of_a_cluster_by_name_and_of_at_least_one_rank():
+    assert Workbench("h100", 8).cluster == H100
+    with pytest.raises(ArgumentError, match="ranks is 0; needs at least 1"):
+        Workbench(H100, 0)
+
+
 def test_where_the_time_goes():
     whole = planned(Config(**settings({"pp": 4, "micro_batches": 8})), Workbench(H100, 8)).step
     assert whole.seconds == sum(whole)
