@@ -21,6 +21,7 @@ from simdist.parallel.pipeline import (
     compare,
     executions,
     footprints,
+    joined,
     mean_memory,
     paper,
     predicted_taken,
@@ -97,11 +98,12 @@ def _footprints(method: Pipeline | PipeDream, config: Config, windows: int) -> l
 
     def program(comm: Communicator) -> list[Footprint]:
         model, dtype = build(config, mesh_parts(config, Mesh(comm, **axes))), method.recipe.precision.dtype
-        return footprints(model, method.share.bounds, windows, config.context_bytes + 1, dtype)
+        each = [slice(k, k + 1) for k in range(len(model.layers.layers))]
+        return footprints(model, each, windows, config.context_bytes + 1, dtype)
 
     ranks = axes["tp"] * axes["sp"] * axes["ep"]
     found: list[list[Footprint]] = run_virtual(program, ranks, method.mesh.comm.cluster, record=False)[0]
-    return found[0]
+    return [joined(found[0][layers]) for layers in method.share.bounds]
 
 
 def course(promised: Promise, trace: Trace, cluster: Cluster) -> list[Simulation]:

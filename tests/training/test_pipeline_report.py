@@ -102,6 +102,16 @@ def number(cell):
     return float(re.sub("[,%]| ms", "", cell))
 
 
+def test_what_ranks_share_and_use_again_is_not_counted_for_each_micro_batch(settings):
+    """As an all-reduce in shared memory leaves it behind."""
+    wide = {"width": 64, "context_bytes": 64, "global_batch_size": 32, "pp": 2, "tp": 2}
+    _, rows, text = sd.run(told, 4, args=(settings | wide,)).results[0]
+    found = [row[1:3] for row in rows if "activations, bytes" in row[0]]
+    assert len(found) == 2
+    for measured, predicted in found:
+        assert number(measured) == pytest.approx(number(predicted), rel=1e-3), text
+
+
 @pytest.mark.parametrize(("schedule", "said"), [("pipedream", True), ("1f1b", False)])
 def test_updates_between_actions_are_told_of(settings, schedule, said):
     text = sd.run(told, 2, args=(settings | {"pp": 2, "schedule": schedule},)).results[0][2]
