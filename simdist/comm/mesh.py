@@ -48,10 +48,10 @@ class Mesh:
     tp: Communicator
 
     def __init__(self, comm: Communicator, **sizes: int) -> None:
+        comm.agree(f"mesh of {_product(dict(sorted(sizes.items())))}")  # first, so that all refuse what one cannot use
         self.comm = comm
         self.sizes: Mapping[str, int] = full_sizes(sizes, comm.size)
         self.coordinates = coordinates(comm.rank, self.sizes)
-        comm.agree(f"mesh of {_product(self.sizes)}")
         for axis in AXES:
             setattr(self, axis, self.group(axis))
 
@@ -93,7 +93,7 @@ def full_sizes(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
 
 def _product(sizes: Mapping[str, int]) -> str:
     """The axes with more than one rank, in words."""
-    return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "1"
+    return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size != 1) or "1"
 
 
 def _check_axes(axes: Iterable[str]) -> None:

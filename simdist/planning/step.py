@@ -127,7 +127,7 @@ def _overlapped(job: Job) -> float:
     pieces = [] if job.config.method == "dp" else job.pieces(job.parts[0])  # dp reduces only after the last backward
     travel = _travel(job, pieces)
     took: list[tuple[float, ...]] = []
-    for layer, sent_s, weights in zip(job.anatomy.layers, _sent(job, pieces), job.anatomy.weights, strict=True):
+    for layer, sent_s, weights in zip(job.anatomy.layers, _sent(job, pieces, travel), job.anatomy.weights, strict=True):
         before = (0.0,) * 4 if weights else took.pop()  # a layer without weights counts with the one before it
         own = layer.seconds["F"], layer.seconds["B"], *sent_s
         took.append(tuple(map(sum, zip(before, own, strict=True))))
@@ -155,18 +155,18 @@ def _travel(job: Job, pieces: Sequence[Piece]) -> Travel:
     )
 
 
-def _sent(job: Job, pieces: Sequence[Piece]) -> list[tuple[float, float]]:
-    """By layer, the time of a micro-batch's forward and backward in which it needs a link that the pieces travel over.
+def _sent(job: Job, pieces: Sequence[Piece], travel: Travel) -> list[tuple[float, float]]:
+    """By layer, the time of a micro-batch's forward and backward in which it needs a link that pieces travel over.
 
     Of each kind of link: the time that a layer gains if these take no time, times the share that the pieces gain.
     """
-    layers, travel_s = job.anatomy.layers, _travel(job, pieces).seconds
+    layers = job.anatomy.layers
     sent_s = [(0.0, 0.0)] * len(layers)
-    if not travel_s or len(job.group(*CUTTING).ranks) == 1:
+    if not travel.seconds or len(job.group(*CUTTING).ranks) == 1:
         return sent_s
     for kind in ("inside", "between"):
         quick = Job(job.config, job.bench.without(kind))
-        share = 1 - _travel(quick, pieces).seconds / travel_s
+        share = 1 - _travel(quick, pieces).seconds / travel.seconds
         for k, (own, free) in enumerate(zip(layers, quick.anatomy.layers, strict=True)):
             forward_s, backward_s = (share * (own.seconds[letter] - free.seconds[letter]) for letter in "FB")
             sent_s[k] = sent_s[k][0] + forward_s, sent_s[k][1] + backward_s

@@ -52,6 +52,21 @@ def test_a_wrong_mesh_is_refused_with_its_arithmetic(sizes, says):
         run(lambda comm: Mesh(comm, **sizes), 4)
 
 
+def test_a_mesh_that_one_rank_alone_cannot_have_is_refused_on_all(spmd):
+    def program(comm):
+        with pytest.raises(CollectiveMismatch, match=r"ranks 0, 2: mesh of tp 3\n +rank 1: mesh of tp 2"):
+            Mesh(comm, tp=2 if comm.rank == 1 else 3)
+
+    spmd(program, 3)
+
+
+def test_meshes_in_other_words_are_the_same(spmd):
+    def program(comm):
+        return Mesh(comm, tp=3, dp=1).coordinates if comm.rank else Mesh(comm, tp=3).coordinates
+
+    assert [found["tp"] for found in spmd(program, 3)] == [0, 1, 2]
+
+
 def test_meshes_that_differ_are_refused_on_all_ranks(spmd):
     def program(comm):
         sizes = {"dp": 3, "tp": 1} if comm.rank == 1 else {"dp": 1, "tp": 3}

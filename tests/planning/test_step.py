@@ -275,7 +275,7 @@ SLOW, FAST = Link(5e-6, 20e9), Link(5e-6, 450e9)
     ids=str,
 )
 def test_gradients_and_layers_share_links(inside, devices_per_node, mesh):
-    """Without that, these but the fourth would be predicted 11 to 28% too short."""
+    """Without that, all but the fourth would be predicted 5 to 28% too short."""
     cluster = H100.with_(inside=inside, between=SLOW, devices_per_node=devices_per_node, nics_per_node=1)
     config, bench = Config(**WIDE | mesh), Workbench(cluster, 8)
     assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.04)
