@@ -205,10 +205,10 @@ for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "re
 # %% [markdown]
 # Why is *linear* fastest for short arrays? It posts all messages at once, so that their latencies overlap, and in this
 # model sending costs a rank only the time of the bytes. Its published formula counts the latencies one after the other,
-# as on a machine where starting each message keeps the sender busy. The bound of ⌈lg p⌉ α holds only there. For long
-# arrays its all-to-all is slower than *pairwise*: messages that are posted at once book the ports of their receivers in
-# the order of posting, and some ports stand idle in between. `algorithm="auto"` makes this choice with the
-# cluster's model, or with the measurements of `simdist bench --tune`.
+# as on a machine where starting each message keeps the sender busy. The bound of ⌈lg p⌉ α holds only there. Its
+# all-to-all is the fastest at every size because each rank begins with a different receiver. If all began with rank 0,
+# most ports would stand idle until their turn came. `algorithm="auto"` chooses with the cluster's model, or with the
+# measurements of `simdist bench --tune`.
 #
 # ## Measured
 #

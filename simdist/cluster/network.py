@@ -1,6 +1,7 @@
 """Network: when a message leaves and when it arrives, given everything sent before it."""
 
 from collections.abc import Callable
+from math import inf
 
 from simdist.cluster.cluster import Cluster
 
@@ -13,13 +14,34 @@ class Port:
     """One end of a wire, in one direction: busy with one message at a time.
 
     Attributes:
-        free_s: when it is free again.
+        free_s: when it is free again for good.
+        gaps: when it is free before that, as (from, to), the earliest first.
     """
 
-    __slots__ = ("free_s",)
+    __slots__ = ("free_s", "gaps")
 
     def __init__(self) -> None:
         self.free_s = 0.0
+        self.gaps: list[tuple[float, float]] = []
+
+    def book(self, head_s: float, busy_s: float, now_s: float) -> float:
+        """Book the first busy_s seconds that are free from head_s on; returns when the last of them ends.
+
+        A message too long for one gap is split over several, as packets are: so the port never idles while a message
+        waits for it, and what was booked before keeps its time. Gaps that end before now_s are forgotten.
+        """
+        free, end_s, missing_s = [], inf, busy_s
+        for from_s, to_s in (*self.gaps, (self.free_s, inf)):
+            begin_s = max(from_s, head_s)
+            if begin_s >= to_s or (end_s < inf and missing_s <= 1e-12 * (end_s + busy_s)):  # which is rounding
+                free.append((from_s, to_s))
+                continue
+            end_s = min(begin_s + missing_s, to_s)
+            missing_s -= end_s - begin_s
+            free += [(from_s, begin_s), (end_s, to_s)]
+        *gaps, (self.free_s, _) = free
+        self.gaps = [(from_s, to_s) for from_s, to_s in gaps if max(from_s, now_s) < to_s]
+        return end_s
 
 
 class Path:
@@ -28,19 +50,19 @@ class Path:
     A message of n bytes holds the sender's port for n * beta seconds from the moment it is free; its head
     arrives alpha later and holds the receiver's port for n * beta more:
 
-        sender     |--wait--|== n*beta ==|                     (a port serves messages in order)
+        sender     |--wait--|== n*beta ==|                     (messages leave in the order of the calls)
         wire                |-- alpha --|
         receiver                        |--wait--|== n*beta ==|
 
     Alone on idle ports it takes alpha + n * beta.
 
     Args:
-        out, into: the ports.
+        out, into: the ports. The same alpha leads to all that lead into a port.
         alpha_s, beta_s: seconds a message and seconds a byte.
         stretch: returns the factor for the next message's latency; None for 1.
     """
 
-    __slots__ = ("_into", "_out", "_stretch", "alpha_s", "beta_s")
+    __slots__ = ("_head_s", "_into", "_out", "_stretch", "alpha_s", "beta_s")
 
     def __init__(
         self, out: Port, into: Port, alpha_s: float, beta_s: float, stretch: Callable[[], float] | None = None
@@ -48,13 +70,15 @@ class Path:
         self._out = out
         self._into = into
         self._stretch = stretch
+        self._head_s = 0.0
         self.alpha_s = alpha_s
         self.beta_s = beta_s
 
     def carry(self, num_bytes: int, ready_s: float) -> tuple[float, float]:
         """Send this many bytes, ready at ready_s; returns (when the output port is free again, when they have arrived).
 
-        Messages book their ports in the order of the calls; the virtual world calls in the order of time.
+        Messages book their ports in the order of the calls; the virtual world calls in the order of time. One that
+        waits to leave leaves the receiver's port idle until then, and others may use that gap.
         """
         out = self._out
         into = self._into
@@ -62,10 +86,14 @@ class Path:
         start_s = out.free_s
         if start_s < ready_s:
             start_s = ready_s
-        head_s = start_s + (self.alpha_s if self._stretch is None else self.alpha_s * self._stretch())
-        if head_s < into.free_s:
-            head_s = into.free_s
         out.free_s = sent_s = start_s + busy_s
+        if self._stretch is not None:  # no message overtakes another of its path
+            head_s = self._head_s = max(self._head_s, start_s + self.alpha_s * self._stretch())
+            return sent_s, into.book(head_s, busy_s, ready_s)
+        head_s = start_s + self.alpha_s
+        if head_s < into.free_s or start_s > ready_s:
+            return sent_s, into.book(head_s, busy_s, ready_s)
+        # All later heads come later, so the gap before this one is of no use.
         into.free_s = arrival_s = head_s + busy_s
         return sent_s, arrival_s
 
@@ -89,6 +117,7 @@ class Network:
         self._inside = cluster.inside.latency_s, 1 / cluster.inside.bytes_per_s
         self._between = cluster.between.latency_s, 1 / cluster.between.bytes_per_s
         self._copy = 0.0, 2 / cluster.device.reached_bytes_per_s  # it reads and writes
+        self._copies = [Port() for _ in range(ranks)]
         self._sent = [0] * ranks
 
     def path(self, src: int, dst: int) -> Path:
@@ -96,7 +125,7 @@ class Network:
         jitter, per_node = self.cluster.jitter, self._per_node
         stretch = (lambda: 1 + jitter * self._noise(src)) if jitter else None
         if src == dst:
-            return Path(self._out[src], self._into[dst], *self._copy)
+            return Path(self._copies[src], Port(), *self._copy)
         if src // per_node == dst // per_node:
             return Path(self._out[src], self._into[dst], *self._inside, stretch)
         return Path(self._nic(src)[0], self._nic(dst)[1], *self._between, stretch)

@@ -104,8 +104,8 @@ def linear_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
                   02 -> 2   13 -> 3   20 -> 0   31 -> 1
                   03 -> 3   10 -> 0   21 -> 1   32 -> 2
 
-    It takes one step if the network carries all messages together: short rows arrive after one latency. Long rows
-    compete for the ports of ranks that receive several at once. The formula is that of one message at a time.
+    It takes one latency if the network carries all messages together; rows still leave and arrive one after the other.
+    The formula is that of one message at a time.
 
     Args:
         x, y: shape (p, m), contiguous.
@@ -114,7 +114,7 @@ def linear_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     """
     p, r = comm.size, comm.rank
     y[r] = x[r]
-    away = [(r + k) % p for k in range(1, p)]  # each rank starts with a different one, so that none gets all at once
+    away = [(r + k) % p for k in range(1, p)]  # the k-th of all ranks are for different ones
     requests = [comm.irecv(y[src], src) for src in reversed(away)]
     requests += [comm.isend(x[dst], dst) for dst in away]
     for request in requests:

@@ -107,7 +107,7 @@ def _all_reduce(answer: Any) -> Iterator[Finding]:
     yield from right(runs, "the sum")
     yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 2 * n * (p - 1) / p)
     longest = {8: exchanged(answer, (8,), _powers(SECOND // 8), sums=True)[8]}
-    why = "which ranks wait, and for whom? Messages posted all at once book ports in the order of posting"
+    why = "which ranks wait, and for whom? Messages to one rank queue at its port while others idle"
     yield bounded(longest, "time for 1 MiB", elapsed, lambda p: 1.76, "s", why)
     yield carried(runs, lambda p: n * (p > 1))
 

@@ -1,8 +1,10 @@
 """A message of 8 bytes takes 1 + 8/2 = 5 s inside a node of this cluster and 3 + 8/1 = 11 s between two."""
 
-from itertools import chain
+from itertools import chain, count, islice
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simdist.cluster import Cluster, Device, Link, Network
 
@@ -51,6 +53,49 @@ def test_a_port_inside_is_free_while_the_nic_is_busy():
     network = Network(TOY, 4)
     network.path(0, 2).carry(8, ready_s=0.0)
     assert network.path(0, 1).carry(8, ready_s=0.0) == (4.0, 5.0)
+
+
+def test_a_message_that_waits_to_leave_leaves_a_gap_for_others():
+    """Rank 0 sends 8 bytes to 1, then to 2, whose port is idle until 5; rank 1 sends 4 to 2, and 3 then 8."""
+    network = Network(TOY.with_(devices_per_node=4), 4)
+    assert [network.path(0, dst).carry(8, ready_s=0.0)[1] for dst in (1, 2)] == [5.0, 9.0]
+    assert network.path(1, 2).carry(4, ready_s=0.0) == (2.0, 3.0)
+    assert network.path(3, 2).carry(8, ready_s=0.0) == (4.0, 11.0), "2 s before the long one, 2 s after it"
+    assert network.path(1, 2).carry(8, ready_s=0.0) == (6.0, 15.0)
+
+
+@given(messages=st.lists(st.tuples(*[st.integers(0, 3)] * 2, st.integers(1, 9), st.integers(0, 3)), max_size=30))
+def test_a_port_in_receives_in_the_first_seconds_that_are_free(messages):
+    """Against a list of the seconds in which each port is taken. All of it at bytes a second and whole seconds."""
+    second = Link(1.0, 1.0)
+    network, now = Network(TOY.with_(inside=second, devices_per_node=4), 4), 0
+    paths = {(src, dst): network.path(src, dst) for src in range(4) for dst in range(4)}
+    leaves, taken = [0] * 4, [set() for _ in range(4)]
+    for src, dst, num_bytes, later in messages:
+        if src == dst:
+            continue
+        now += later
+        start = max(leaves[src], now)
+        leaves[src] = start + num_bytes
+        free = (second for second in count(start + 1) if second not in taken[dst])
+        seconds = list(islice(free, num_bytes))
+        taken[dst].update(seconds)
+        assert paths[src, dst].carry(num_bytes, float(now)) == (start + num_bytes, seconds[-1] + 1)
+
+
+def test_gaps_of_the_length_of_a_message_hold_one_in_spite_of_rounding():
+    """A tenth of a second is no sum of powers of two."""
+    network = Network(TOY.with_(inside=Link(0.1, 80.0), devices_per_node=16), 16)
+    arrivals = [network.path(src, (src + k) % 16).carry(8, 7.7)[1] for src in range(16) for k in range(1, 16)]
+    assert max(arrivals) == pytest.approx(7.7 + 0.1 + 1.5, rel=1e-12)
+
+
+def test_no_message_overtakes_another_of_its_path():
+    network = Network(TOY.with_(jitter=9.0, seed=3, devices_per_node=4), 4)
+    paths = [network.path(src, 0) for src in (1, 2, 3)]
+    for path in paths:
+        arrivals = [path.carry(1, ready_s=0.1 * i)[1] for i in range(50)]
+        assert arrivals == sorted(arrivals)
 
 
 def latencies(seed, jitter, count=200, src=0, dst=1):

@@ -184,4 +184,4 @@ def test_those_who_send_at_once_share_network_cards(name, leaders, senders):
     formula = find("all_reduce", "hierarchical").formula(Case(32, n, ranks_per_node=8), leaders=leaders)
     assert formula.senders == senders
     measured = seconds("all_reduce", "hierarchical", 32, n, cluster=cluster, leaders=leaders)
-    assert formula.on(cluster, 32) == pytest.approx(measured, rel=1e-3)
+    assert formula.on(cluster, 32) == pytest.approx(measured, rel=2e-3)

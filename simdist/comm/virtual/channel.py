@@ -139,6 +139,7 @@ class Channel:
 
     def announce(self, x: Array, tag: int, now_s: float, sending: "Sending") -> None:
         """Announce a large message, or deliver it if its receive is already posted."""
+        sending.number = next(self.scheduler.numbers)
         receipt = self._awaiting(tag)
         if receipt is None:
             ready_s = now_s + self.path.alpha_s
@@ -165,12 +166,19 @@ class Channel:
         return next((m for m in self.messages if tag in (m[1], ANY)), None)
 
     def _deliver(self, x: Array, tag: int, now_s: float, sending: "Sending", receipt: Receipt) -> None:
-        """Transfer a large message, now that both sides are ready."""
-        sent_s, arrival_s = self.path.carry(x.nbytes, now_s)
-        receipt.fill(x, tag, arrival_s)
-        if receipt.fiber is not None:
-            self.scheduler.resume(receipt.fiber, arrival_s)
-        sending.leave(sent_s)
+        """Transfer a large message, now that both sides are ready: of those ready at one instant, the first sent first.
+
+        Else they would leave in the order in which the receives are posted, which depends on the order of the ranks.
+        """
+
+        def leave() -> None:
+            sent_s, arrival_s = self.path.carry(x.nbytes, now_s)
+            receipt.fill(x, tag, arrival_s)
+            if receipt.fiber is not None:
+                self.scheduler.resume(receipt.fiber, arrival_s)
+            sending.leave(sent_s)
+
+        self.scheduler.finally_do(sending.number, leave)
 
     def _take(self, tag: int) -> Message | None:
         """Remove and return the oldest message with this tag; None if there is none."""

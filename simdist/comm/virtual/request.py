@@ -14,12 +14,17 @@ __all__ = ["AnyReceiving", "Receiving", "Sending"]
 
 
 class Sending(Request):
-    """A send that has left its port, or a large one whose receive is not posted yet."""
+    """A send that has left its port, or a large one whose receive is not posted yet.
 
-    __slots__ = ("_about", "_comm", "_doing", "_fiber", "_sent_s", "_start_s", "group")
+    Attributes:
+        number: of a large one, in the order of the sends of all ranks.
+    """
+
+    __slots__ = ("_about", "_comm", "_doing", "_fiber", "_sent_s", "_start_s", "group", "number")
 
     def __init__(self, comm: "VirtualCommunicator", num_bytes: int, dst: int, tag: int, start_s: float) -> None:
         self.group = comm.group
+        self.number = 0
         self._comm = comm
         self._doing = comm.doing
         self._about = Status(dst, tag, num_bytes)

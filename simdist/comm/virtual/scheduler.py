@@ -8,8 +8,9 @@ every run of a program gives the same result.
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
+from itertools import count
 from math import inf, nan
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Protocol
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -18,7 +19,7 @@ from simdist.arrays import metered
 
 __all__ = ["Fiber", "Scheduler", "Waiting"]
 
-_rank = attrgetter("rank")
+_rank, _number = attrgetter("rank"), itemgetter(0)
 _resume = greenlet.switch
 
 
@@ -92,6 +93,7 @@ class Scheduler:
         fibers: all fibers that were spawned.
         failure: the first exception that a fiber did not catch, with the fiber.
         end_s: when the last fiber ended.
+        numbers: count what is given to `finally_do`.
     """
 
     def __init__(self) -> None:
@@ -99,10 +101,12 @@ class Scheduler:
         self.running: Fiber
         self.due_s = inf
         self.end_s = 0.0
+        self.numbers = count()
         self.failure: tuple[Fiber, BaseException] | None = None
         self._now: list[Fiber] = []  # due at the instant in progress, the next one last
         self._later: dict[float, list[Fiber]] = {}
         self._times = [inf]  # the heap of the instants in _later, and inf as a sentinel
+        self._last: list[tuple[int, Callable[[], None]]] = []  # to do when no fiber is due at the instant in progress
         self._hub = Fiber(-1, "hub", 0.0, 0.0)  # where the run was started; it continues when no fiber can
         self._hub.greenlet = getcurrent()
         with metered(self):
@@ -142,6 +146,11 @@ class Scheduler:
         heappush(self._times, time_s)
         if time_s < self.due_s:
             self.due_s = time_s
+
+    def finally_do(self, number: int, action: Callable[[], None]) -> None:
+        """Call action when all that fibers do at this instant is done; of several, in the order of their numbers."""
+        self._last.append((number, action))
+        self._come_back(self.running.clock_s)
 
     def withdraw(self, fiber: Fiber, time_s: float) -> None:
         """Undo `ready` for this fiber and time."""
@@ -205,6 +214,7 @@ class Scheduler:
         self.failure = fiber, error
         self._now.clear()
         self._later.clear()
+        self._last.clear()
         self._times = [inf]
         self.due_s = inf
 
@@ -241,6 +251,12 @@ class Scheduler:
         while self._later:
             self.due_s = heappop(self._times)
             self._now = now = self._later.pop(self.due_s)
+            if now and self._last:
+                self._come_back(self.due_s)
+            elif self._last:  # the list is empty, and so stays
+                last, self._last = sorted(self._last, key=_number), []
+                for _, action in last:
+                    action()
             if len(now) > 1:
                 now.sort(key=_rank)
                 now.reverse()
@@ -248,6 +264,13 @@ class Scheduler:
                 return now
         self._now = [self._hub]
         return self._now
+
+    def _come_back(self, time_s: float) -> None:
+        """Have `_next` return to this instant even if no fiber will be due at it."""
+        if time_s not in self._later:
+            self._later[time_s] = []
+            heappush(self._times, time_s)
+            self.due_s = min(self.due_s, time_s)
 
     def _end(self) -> None:
         """Unwind the fibers that have not ended: their `finally` blocks run."""

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simdist.cluster import Cluster, Device, Link
 from simdist.comm import ANY
@@ -36,6 +38,38 @@ def test_one_message_takes_alpha_plus_n_beta(num_bytes):
     send, recv = sorted(spans, key=lambda s: s.rank)
     assert (send.name, send.peer, send.bytes, send.tag) == ("send", 1, num_bytes, 7)
     assert (recv.name, recv.peer, recv.bytes, recv.end_s) == ("recv", 0, num_bytes, arrived_s)
+
+
+def all_at_once(comm, orders):
+    """Each rank sends a message of LARGE bytes to each other, in its row's order, and waits for all; returns when."""
+    x, requests = np.zeros(LARGE, np.uint8), []
+    for src in np.random.default_rng(comm.rank).permutation([r for r in range(comm.size) if r != comm.rank]):
+        requests.append(comm.irecv(np.empty(LARGE, np.uint8), int(src)))
+    requests += [comm.isend(x, dst) for dst in orders[comm.rank]]
+    ended = []
+    for request in requests:
+        request.wait()
+        ended.append(comm.clock())
+    return ended
+
+
+@pytest.mark.parametrize("eager_bytes", [0, LARGE])
+def test_of_messages_sent_at_once_each_port_carries_one_after_the_other(eager_bytes):
+    """If the k-th messages of all ranks are for different ones, no port waits; if all are first for rank 0, it does."""
+    cluster = SIMPLE.with_(eager_bytes=eager_bytes)
+    others = [[(r + k) % 4 for k in (1, 2, 3)] for r in range(4)]
+    assert run_virtual(all_at_once, 4, cluster, (others,))[2] == pytest.approx(ALPHA + 3 * LARGE * BETA)
+    # Rank 3 receives 0's third message in the third period, 1's in the fourth and 2's in the fifth.
+    crowded = [sorted(dsts) for dsts in others]
+    assert run_virtual(all_at_once, 4, cluster, (crowded,))[2] == pytest.approx(ALPHA + 5 * LARGE * BETA)
+
+
+@given(orders=st.tuples(*[st.permutations([r for r in range(5) if r != rank]) for rank in range(5)]))
+@settings(max_examples=30)
+def test_large_messages_sent_at_once_leave_in_the_order_of_the_sends_as_small_ones_do(orders):
+    """In whatever order the ranks post the receives."""
+    announced, copied = (run_virtual(all_at_once, 5, SIMPLE.with_(eager_bytes=e), (orders,))[0] for e in (0, LARGE))
+    assert announced == copied
 
 
 def test_a_slower_link_between_nodes():
