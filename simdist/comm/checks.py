@@ -37,6 +37,7 @@ class Checks(ABC):
     size: int
     nodes: Placement
     context: str
+    stream_name: str
 
     def check_peer(self, role: str, rank: int) -> None:
         """Raise ArgumentError unless rank is a whole number, 0 <= rank < size; `role` is the argument's name."""
@@ -112,6 +113,18 @@ class Checks(ABC):
         """Raise ArgumentError unless a second stream can have this name: in the record it tells the two apart."""
         if not isinstance(name, str) or name in ("", "main"):
             raise ArgumentError(f"a stream named {name!r} on rank {self.rank}: needs a name other than 'main'")
+
+    def check_caller(self, what: str, stream: str) -> None:
+        """Raise ArgumentError if a second stream runs and this communicator is of another one.
+
+        Its messages would come from two streams at a time, in an order that differs from rank to rank. The main stream
+        may split the communicators of others before they start.
+        """
+        if stream not in ("main", self.stream_name):
+            raise ArgumentError(
+                f"{what} on stream {stream!r} of rank {self.rank} with a communicator of stream {self.stream_name!r}; "
+                f"needs the stream's own, as in start(all_reduce, x, side.comm)"
+            )
 
     def check_span(self, name: str) -> None:
         """Raise ArgumentError if a block has the name of a message, and would be counted as one."""

@@ -18,7 +18,7 @@ from simdist.comm.mpi_group import MpiGroup
 from simdist.comm.mpi_memory import MpiMemory, Windows
 from simdist.comm.mpi_messages import MPI, MpiMessages
 from simdist.comm.mpi_peers import MpiPeers
-from simdist.comm.thread_stream import ThreadStream
+from simdist.comm.thread_stream import ThreadStream, running_stream
 from simdist.errors import WorldUnavailable
 from simdist.trace import Recorder
 
@@ -115,6 +115,7 @@ class MpiCommunicator(MpiMessages):
     def agree(self, what: str, later: bool = False) -> None:
         """See Communicator. Costs one MPI all-reduce of 16 bytes; once `peers` exists, one meeting instead."""
         if self.check and self.size > 1:
+            self.check_caller(what, running_stream(self.line))
             if self._peers is not None:
                 self._peers.say(what)
                 if not later:

@@ -11,9 +11,16 @@ from simdist.comm.line import WORK, Line
 from simdist.comm.stream import Stream, Work, check_call
 from simdist.errors import DeadlockError
 
-__all__ = ["ThreadStream", "ThreadWork"]
+__all__ = ["ThreadStream", "ThreadWork", "running_stream"]
 
 _PREFIX = "simdist "  # of a thread's name, before its stream's
+
+
+def running_stream(line: Line) -> str:
+    """The stream that runs: this one, if the caller's thread is its."""
+    if threading.get_ident() == line.thread_id:
+        return line.name
+    return threading.current_thread().name.removeprefix(_PREFIX)
 
 
 class ThreadWork(Work):
@@ -52,8 +59,8 @@ class ThreadWork(Work):
             if threading.get_ident() == self._line.thread_id:
                 raise DeadlockError(f"stream {self._line.name!r} waits for work that it is to do later")
             start_s, line = self._comm.clock(), self._asker
-            if threading.get_ident() != line.thread_id:  # another stream waits; what the asker waits for stays as it is
-                line = Line(threading.current_thread().name.removeprefix(_PREFIX))
+            if (stream := running_stream(line)) != line.name:  # it waits; what the asker waits for stays as it is
+                line = Line(stream)
             line.waiting = WORK, None, self._line.name, 0
             try:
                 self._done.wait()

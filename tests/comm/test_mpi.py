@@ -1,5 +1,6 @@
 """What every communicator promises, in both worlds: under plain pytest on virtual ranks, under mpirun on real ones."""
 
+import re
 import tracemalloc
 
 import numpy as np
@@ -128,14 +129,15 @@ def test_a_stream_works_with_its_own_communicator(spmd):
         side, x = comm.stream("aside"), np.ones(4)
         half = side.comm.split(comm.rank % 2)
         side.start(all_reduce, x, half).wait()
-        return raised(side.start, all_reduce, x, comm), raised(side.start, all_reduce, x=x, comm=comm), x
+        hidden = raised(side.start(lambda: all_reduce(x, comm)).wait)
+        return raised(side.start, all_reduce, x, comm), raised(side.start, all_reduce, x=x, comm=comm), hidden, x
 
-    for (first, second, x), num in zip(spmd(program, RANKS), (2, 1, 2), strict=True):
-        assert first == second and first[0] == "ArgumentError"
-        assert first[1].startswith(
-            "start on stream 'aside' with a communicator of stream 'main'; needs the stream's own"
-        )
-        assert (x == num).all()
+    for rank, (first, second, hidden, x) in enumerate(spmd(program, RANKS)):
+        assert first == second and first[0] == hidden[0] == "ArgumentError"
+        refused = "with a communicator of stream 'main'; needs the stream's own, as in"
+        assert first[1].startswith(f"start on stream 'aside' {refused}")
+        assert re.match(f"all_reduce by .* on stream 'aside' of rank {rank} {refused}", hidden[1])
+        assert (x == [2, 1, 2][rank]).all()
 
 
 def test_large_messages_cross_in_sendrecv(spmd):

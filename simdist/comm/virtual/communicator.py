@@ -170,8 +170,7 @@ class VirtualCommunicator(Communicator):
         if fiber.clock_s < arrival_s:
             fiber.clock_s = arrival_s
         if self.recorder.on:
-            end_s = arrival_s if arrival_s > start_s else start_s
-            self.note("recv", start_s, end_s, receipt.num_bytes, self.ranks[receipt.src], receipt.tag)
+            self.note("recv", start_s, max(start_s, arrival_s), receipt.num_bytes, self.ranks[receipt.src], receipt.tag)
 
     def take_any(self, y: Array, tag: int, start_s: float) -> Status:
         """Receive the message that arrives first, from any rank."""
@@ -235,6 +234,7 @@ class VirtualCommunicator(Communicator):
     def agree(self, what: str, later: bool = False) -> None:
         """See Communicator. Takes no time; a rank waits only if another has already contradicted it."""
         if self.check and self.size > 1:
+            self.check_caller(what, self.scheduler.running.stream)
             self.group.agree(self._count("agree"), self.rank, what)
 
     def exchange(self, note: str) -> list[str]:
