@@ -55,7 +55,7 @@ def num_parameters(shape: Shape) -> int:
     Models with GPT-2's blocks but rotary positions or ALiBi, such as GPT-NeoX, have no table of places: sh fewer.
 
     By default q and k are h, and f is 4h. With experts a block has hidden and thought E times, and a router hE; with
-    shared experts hidden and thought once more, so many times as wide. Dense first blocks have one MLP of their own f.
+    shared experts hidden and thought once more, so many times as wide. Dense blocks have one MLP of their own f.
     """
     h = shape.width
     blocks = sum(count * _block_parameters(kind) for kind, count in shape.kinds())
@@ -92,7 +92,7 @@ def _attention_weights(shape: Shape) -> int:
 
 def num_active_parameters(shape: Shape) -> int:
     """The number of parameters used by each token: of a block's experts top_k. Mixtral 8x7B: 12.9 of 46.7 billion."""
-    idle = (shape.layers - shape.dense_layers) * (shape.experts - shape.top_k) if shape.experts else 0
+    idle = sum(count * (kind.experts - kind.top_k) for kind, count in shape.kinds() if kind.experts)
     return num_parameters(shape) - idle * _perceptron_parameters(shape, shape.ffn_features)
 
 
@@ -128,7 +128,7 @@ def matmul_flops(shape: Shape, sequences: int) -> int:
     n is `num_pairs(s)`: s² up to 64 tokens; for longer contexts most pairs that the mask hides are left out, and with
     flash, `num_flash_pairs(s)`, all but half of the diagonal's tiles. The 4 B s h f of an MLP, 16 B s h² in most
     models, are 6 B s h f with a gate. With experts, their S slots, full or empty, replace the B s tokens there, and
-    the router adds 2 B s h E; each shared expert has all B s tokens, as the MLP of a dense first block has.
+    the router adds 2 B s h E; each shared expert has all B s tokens, as the MLP of a dense block has.
     """
     blocks = sum(count * _block_flops(kind, sequences) for kind, count in shape.kinds())
     return blocks + 6 * sequences * shape.context * shape.width * shape.vocabulary

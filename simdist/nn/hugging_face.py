@@ -95,16 +95,35 @@ def _qwen3(of: _Settings) -> Shape:
     return _llama(of, qk_norm=True)
 
 
-def _in_every_block(of: _Settings) -> dict[str, Any]:
-    """The experts of Qwen's mixtures."""
-    of.only("decoder_sparse_step", 1)
+def _experts(of: _Settings, every: str, dense: str, **names: str) -> dict[str, Any]:
+    """The experts of a mixture, by their settings' names.
+
+    Args:
+        every: the setting of how many-th blocks have experts; optional.
+        dense: that of the size inside the other blocks' MLP.
+    """
+    sizes = {name: of.number(theirs) for name, theirs in names.items()}
+    step = of.number(every, 1)
+    return sizes | ({} if step == 1 else {"expert_every": step, "dense_ffn_width": of.number(dense)})
+
+
+def _qwen_experts(of: _Settings) -> dict[str, Any]:
     of.only("mlp_only_layers", [], None)
     names = {"experts": "num_experts", "top_k": "num_experts_per_tok", "ffn_width": "moe_intermediate_size"}
-    return {name: of.number(theirs) for name, theirs in names.items()}
+    return _experts(of, "decoder_sparse_step", "intermediate_size", **names)
+
+
+def _llama4(of: _Settings) -> Shape:
+    of.only("attention_bias", False)
+    names = {"experts": "num_local_experts", "top_k": "num_experts_per_tok", "ffn_width": "intermediate_size"}
+    mixture = _experts(of, "interleave_moe_layer_step", "intermediate_size_mlp", **names)
+    shape = _llama(of, shared_experts=1, **mixture)
+    of.only("moe_layers", None, list(range(shape.expert_every - 1, shape.layers, shape.expert_every)))
+    return shape
 
 
 def _qwen2_moe(of: _Settings) -> Shape:
-    mixture = _in_every_block(of)
+    mixture = _qwen_experts(of)
     shared, uneven = divmod(of.number("shared_expert_intermediate_size"), mixture["ffn_width"])
     if uneven:
         raise ArgumentError(
@@ -116,7 +135,7 @@ def _qwen2_moe(of: _Settings) -> Shape:
 
 def _qwen3_moe(of: _Settings) -> Shape:
     of.only("attention_bias", False)
-    return _llama(of, qk_norm=True, **_in_every_block(of))
+    return _llama(of, qk_norm=True, **_qwen_experts(of))
 
 
 def _deepseek(of: _Settings) -> Shape:
@@ -152,6 +171,7 @@ _KINDS: dict[str, Callable[[_Settings], Shape]] = {
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
     "kimi_k2": _deepseek,
+    "llama4_text": _llama4,
 }
 
 

@@ -10,6 +10,7 @@ __all__ = ["is_published", "published", "published_names"]
 
 _LLAMA: dict[str, Any] = {"block": "llama", "tied": False}
 _LLAMA3 = {**_LLAMA, "kv_heads": 8, "rope_base": 500_000.0}
+_LLAMA4 = {**_LLAMA3, "head_width": 128, "ffn_width": 8192, "top_k": 1, "shared_experts": 1}
 _MISTRAL = {**_LLAMA, "kv_heads": 8}
 _MIXTRAL = {**_MISTRAL, "rope_base": 1e6, "experts": 8, "top_k": 2}
 _QWEN25 = {**_LLAMA, "qkv_bias": True, "rope_base": 1e6}
@@ -39,6 +40,10 @@ _PUBLISHED = {
     "llama3-8b": Shape(32, 4096, 32, 8192, 128_256, ffn_width=14_336, **_LLAMA3),
     "llama3-70b": Shape(80, 8192, 64, 8192, 128_256, ffn_width=28_672, **_LLAMA3),
     "llama3-405b": Shape(126, 16_384, 128, 8192, 128_256, ffn_width=53_248, **_LLAMA3),
+    "llama4-scout": Shape(48, 5120, 40, 8192, 202_048, experts=16, **_LLAMA4),
+    "llama4-maverick": Shape(
+        48, 5120, 40, 8192, 202_048, experts=128, expert_every=2, dense_ffn_width=16_384, **_LLAMA4
+    ),
     "mistral-7b": Shape(32, 4096, 32, 8192, 32_000, ffn_width=14_336, **_MISTRAL),
     "mixtral-8x7b": Shape(32, 4096, 32, 32_768, 32_000, ffn_width=14_336, **_MIXTRAL),
     "mixtral-8x22b": Shape(56, 6144, 48, 65_536, 32_000, ffn_width=16_384, **_MIXTRAL),
@@ -90,9 +95,9 @@ def published(name: str) -> Shape:
 
     Contexts are those of most of the training, as far as reports say, else the configuration's. What changes few
     weights or none is left out: windows of attention (in GPT-3's every other layer, and Mistral's), so that it counts
-    as whole; other ways than that of `Experts` to choose and balance experts; numbers that steer the loads of
-    DeepSeek-V3's and Kimi's experts; and DeepSeek-V3's module of 14 billion weights that predicts a second token. Llama
-    3 here is 3 and 3.1.
+    as whole, as does that of Llama 4's layers without RoPE; other ways than that of `Experts` to choose and balance
+    experts; numbers that steer the loads of DeepSeek-V3's and Kimi's experts; and DeepSeek-V3's module of 14 billion
+    weights that predicts a second token. Llama 3 here is 3 and 3.1.
 
     Raises:
         UnknownNameError: there is no such model.

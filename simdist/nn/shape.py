@@ -1,6 +1,7 @@
 """Shape: the sizes of a GPT."""
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from simdist.errors import ArgumentError, require_least, unknown_name
 from simdist.nn.functional.rotary import ROPE_BASE
@@ -53,6 +54,8 @@ class Shape:
         top_k: the number of experts per token.
         shared_experts: so many more that all tokens go to, as one MLP of their size together.
         dense_layers: how many blocks come first that have one MLP for all tokens instead of experts.
+        expert_every: of the blocks after these, each so many-th has experts, the others one MLP: 2 for the every other
+            block of GShard, Switch and DeepSpeed-MoE.
         dense_ffn_width: the size inside that MLP; if None, that of an expert.
         capacity_factor: the experts' slots, as a multiple of what even loads need.
         alpha: the weight of the auxiliary load-balancing loss.
@@ -90,6 +93,7 @@ class Shape:
     top_k: int = 1
     shared_experts: int = 0
     dense_layers: int = 0
+    expert_every: int = 1
     dense_ffn_width: int | None = None
     capacity_factor: float = 1.25
     alpha: float = 0.01
@@ -111,9 +115,15 @@ class Shape:
         if not 0 <= self.dense_layers <= (self.layers if self.experts else 0):
             have = f"dense_layers is {self.dense_layers}, layers {self.layers} and experts {self.experts}"
             raise ArgumentError(f"{have}; needs from 0 to the layers, and 0 without experts")
-        if self.dense_ffn_width is not None and (self.dense_ffn_width < 1 or not self.dense_layers):
-            have = f"dense_ffn_width is {self.dense_ffn_width} and dense_layers is {self.dense_layers}"
-            raise ArgumentError(f"{have}; needs at least 1 of both")
+        if self.expert_every < 1 or (self.expert_every > 1 and not self.experts):
+            have = f"expert_every is {self.expert_every} and experts is {self.experts}"
+            raise ArgumentError(f"{have}; needs at least 1, and 1 without experts")
+        any_dense = self.dense_layers or self.expert_every > 1
+        if self.dense_ffn_width is not None and (self.dense_ffn_width < 1 or not any_dense):
+            have = f"dense_ffn_width is {self.dense_ffn_width}, dense_layers {self.dense_layers}"
+            raise ArgumentError(
+                f"{have} and expert_every {self.expert_every}; needs at least 1, and blocks without experts"
+            )
         if self.group is not None and (self.group < 1 or self.context % self.group):
             raise ArgumentError(f"group is {self.group} and context is {self.context}; needs a divisor of the context")
         if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
@@ -152,17 +162,14 @@ class Shape:
             )
 
     def kinds(self) -> list[tuple["Shape", int]]:
-        """The kinds of blocks, in order, each as a shape with such blocks only, and how many there are of it.
-
-        Where some are dense, these come first, and then those with experts.
-        """
-        if not self.dense_layers:
+        """The blocks in order: runs of one kind, each as a shape with such blocks only, and how many they are."""
+        if not self.layers or (not self.dense_layers and self.expert_every == 1):
             return [(self, self.layers)]
-        dense = replace(self, experts=0, shared_experts=0, dense_layers=0, dense_ffn_width=None)
-        first = replace(dense, ffn_width=self.dense_ffn_width or self.ffn_width)
-        rest = replace(self, dense_layers=0, dense_ffn_width=None)
-        found = [(first, self.dense_layers), (rest, self.layers - self.dense_layers)]
-        return [(kind, count) for kind, count in found if count]
+        alike = replace(self, dense_layers=0, expert_every=1, dense_ffn_width=None)
+        dense = replace(alike, experts=0, shared_experts=0, ffn_width=self.dense_ffn_width or self.ffn_width)
+        after = range(1 - self.dense_layers, self.layers - self.dense_layers + 1)  # the first block after these is 1
+        expert = (i > 0 and i % self.expert_every == 0 for i in after)
+        return [(alike if has else dense, len(list(run))) for has, run in groupby(expert)]
 
     @property
     def is_llama(self) -> bool:

@@ -73,12 +73,14 @@ def sized(given: Mapping[str, Any]) -> dict[str, Any]:
         return dict(given)
     sizes = _sizes(published(name) if is_published(name) else read_shape(name))
     useless = {part for whole, parts in _PARTS_OF.items() if given.get(whole) == 0 for part in parts}
+    all_have_experts = {"dense_layers": 0, "expert_every": 1}
+    if {name: given.get(name, sizes[name]) for name in all_have_experts} == all_have_experts:
+        useless.add("dense_ffn_width")
     return {**{setting: value for setting, value in sizes.items() if setting not in useless}, **given, "model": "gpt"}
 
 
 _PARTS_OF = {
-    "experts": ("top_k", "shared_experts", "dense_layers", "dense_ffn_width"),
-    "dense_layers": ("dense_ffn_width",),
+    "experts": ("top_k", "shared_experts", "dense_layers", "expert_every", "dense_ffn_width"),
     "kv_latent_width": ("query_latent_width", "rope_width"),
 }
 """Of some sizes, those that say nothing where that one is 0."""
@@ -130,7 +132,7 @@ class Sample(NamedTuple):
 
 
 def sample(config: Config, parts: Parts | None = None) -> Sample:
-    """A sample of the model that a config asks for. Of a GPT it has one block of each kind.
+    """A sample of the model that a config asks for. Of a GPT it has one block of each kind, a dense one first.
 
         embedding | block0 | block1 | block2 | logits        like 0 1 1 1 2 of        embedding | block0 | logits
 
@@ -141,7 +143,7 @@ def sample(config: Config, parts: Parts | None = None) -> Sample:
     if size is None or not size.layers:
         model = build(config, parts)
         return Sample(model, list(range(len(model.layers.layers))))
-    counts = [count for _, count in size.kinds()]
-    small = replace(size, layers=len(counts), dense_layers=min(size.dense_layers, 1))
-    blocks = [1 + i for i, count in enumerate(counts) for _ in range(count)]
-    return Sample(gpt(small, parts), [0, *blocks, 1 + len(counts)])
+    blocks = [kind for kind, count in size.kinds() for _ in range(count)]
+    kinds = list(dict.fromkeys(blocks))
+    small = replace(size, layers=2, dense_layers=1, expert_every=1) if len(kinds) > 1 else replace(blocks[0], layers=1)
+    return Sample(gpt(small, parts), [0, *(1 + kinds.index(kind) for kind in blocks), 1 + len(kinds)])

@@ -9,6 +9,7 @@ from small_gpt import bound, gradient_of, noise, windows
 from simdist.arrays import Ledger, Meter, metered, phantom, recorded
 from simdist.errors import ArgumentError
 from simdist.nn import Shape, auxiliary, gpt
+from simdist.nn.formulas import num_parameters
 from simdist.nn.layers import Experts, Recompute
 
 RNG = np.random.default_rng(2)
@@ -292,6 +293,25 @@ def test_dense_blocks_are_those_of_a_model_without_experts():
     np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "runs"),
+    [
+        ({"expert_every": 2}, [0, 4, 0, 4, 0, 4]),
+        ({"expert_every": 3, "dense_layers": 1}, [0, 0, 0, 4, 0, 0]),
+        ({"expert_every": 1, "dense_layers": 4}, [0, 0, 0, 0, 4, 4]),
+        ({"expert_every": 7}, [0] * 6),
+    ],
+)
+def test_each_so_many_th_block_has_experts(sizes, runs):
+    shape = replace(SHARED, layers=6, **sizes)
+    assert [kind.experts for kind, count in shape.kinds() for _ in range(count)] == runs
+    assert all(kind.shared_experts == (1 if kind.experts else 0) * SHARED.shared_experts for kind, _ in shape.kinds())
+    model = bound(shape)
+    found = {p.name.split(".")[0] for p in model.parameters if ".experts" in p.name}
+    assert found == {f"block{i}" for i, experts in enumerate(runs) if experts}
+    assert model.parameters.size == num_parameters(shape)
+
+
 def test_shapes_that_are_impossible():
     with pytest.raises(ArgumentError, match="top_k is 3 and experts is 2"):
         Shape(1, 8, 2, 6, experts=2, top_k=3)
@@ -305,7 +325,10 @@ def test_shapes_that_are_impossible():
         with pytest.raises(ArgumentError, match="dense_layers is .*needs from 0 to the layers, and 0 without experts"):
             Shape(1, 8, 2, 6, **{"experts": 2} | wrong)
     for wrong in ({"dense_layers": 0}, {"dense_ffn_width": 0}):
-        with pytest.raises(ArgumentError, match="dense_ffn_width is .* and dense_layers is .*; needs at least 1 of"):
+        with pytest.raises(ArgumentError, match="dense_ffn_width is .*, dense_layers .* and expert_every 1; needs at"):
             Shape(1, 8, 2, 6, experts=2, **{"dense_layers": 1, "dense_ffn_width": 5} | wrong)
+    for wrong in ({"expert_every": 0}, {"expert_every": 2, "experts": 0}):
+        with pytest.raises(ArgumentError, match="expert_every is . and experts is .; needs at least 1, and 1 without"):
+            Shape(1, 8, 2, 6, **{"experts": 2} | wrong)
     with pytest.raises(ArgumentError, match="experts is -1"):
         Shape(1, 8, 2, 6, experts=-1)

@@ -94,6 +94,17 @@ CONFIGS = {
         **DEEPSEEK,
         **V3,
     ),
+    "llama4-maverick": llama(
+        "llama4_text",
+        *(48, 5120, 40, 8, 8192, 202_048),
+        head_dim=128,
+        num_local_experts=128,
+        num_experts_per_tok=1,
+        interleave_moe_layer_step=2,
+        intermediate_size_mlp=16_384,
+        max_position_embeddings=1_048_576,
+        rope_theta=500_000.0,
+    ),
 }
 
 
@@ -116,8 +127,19 @@ def test_shared_experts_of_qwens_are_counted_by_their_size():
     shape = shape_from_config(config)
     assert shape.shared_experts == 4
     assert num_parameters(shape) == 14_315_784_192 - 24 * 2048  # Qwen1.5-MoE-A2.7B, less the gates of h weights
+    other = shape_from_config(config | {"decoder_sparse_step": 2})
+    assert (other.expert_every, other.dense_ffn_width) == (2, 5632)
     with pytest.raises(ArgumentError, match="shared_expert_intermediate_size of the model's config leaves 1408 over"):
         shape_from_config(config | {"shared_expert_intermediate_size": 7 * 704, "moe_intermediate_size": 1760})
+
+
+def test_blocks_with_experts_may_be_listed_if_each_so_many_th_is():
+    config = CONFIGS["llama4-maverick"]
+    assert shape_from_config(config | {"moe_layers": list(range(1, 48, 2))}) == shape_from_config(config)
+    with pytest.raises(ArgumentError, match=r"moe_layers of the model's config is \[0, 1\]; a Shape has only None or"):
+        shape_from_config(config | {"moe_layers": [0, 1]})
+    with pytest.raises(ArgumentError, match="expert_every is 0"):
+        shape_from_config(config | {"interleave_moe_layer_step": 0})
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,17 @@ SHAPES = {
         "dense_layers": 2,
         "dense_ffn_width": 30,
     },
+    "experts in every other block": {
+        "layers": 5,
+        "width": 12,
+        "heads": 3,
+        "context": 8,
+        "ffn_width": 6,
+        "experts": 2,
+        "capacity_factor": 2.0,
+        "expert_every": 2,
+        "dense_ffn_width": 90,
+    },
     "dense and wide, then experts": {
         "layers": 2,
         "width": 12,

@@ -1,7 +1,7 @@
 import pytest
 
 from simdist.errors import UnknownNameError
-from simdist.nn import gpt, is_published, published, published_names
+from simdist.nn import Shape, gpt, is_published, published, published_names
 from simdist.nn.formulas import num_active_parameters, num_parameters
 
 COUNTED = {
@@ -43,7 +43,27 @@ def test_parameters_are_as_many_as_the_weights_to_download(name, size):
 def test_what_reports_say_of_models_whose_weights_are_not_counted_here():
     told = {"gpt3-175b": 174.6, "mt-nlg-530b": 529.6, "kimi-k2": 1026.4}
     assert {name: round(num_parameters(published(name)) / 1e9, 1) for name in told} == told
-    assert {*COUNTED, *told} == set(published_names())
+    assert {*COUNTED, *told, *LLAMA4} == set(published_names())
+
+
+LLAMA4 = {"llama4-scout": (109, 17), "llama4-maverick": (400, 17)}
+"""Billions of parameters, and of those that a token meets; with those of an encoder of pictures, which is small."""
+
+
+@pytest.mark.parametrize(("name", "told"), LLAMA4.items())
+def test_what_their_makers_say_of_llama_4(name, told):
+    shape = published(name)
+    found = num_parameters(shape) / 1e9, num_active_parameters(shape) / 1e9
+    assert found == pytest.approx(told, rel=0.015)
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "billions"), [(24, 2048, 52), (16, 3584, 107.7), (40, 4096, 349.0), (58, 8192, 2024.0)]
+)
+def test_mixtures_of_128_experts_in_every_other_block(layers, width, billions):
+    """DeepSpeed-MoE's models, of GPT-3's shape (Rajbhandari et al. 2022, arXiv 2201.05596)."""
+    shape = Shape(layers, width, width // 128, 2048, 50_257, experts=128, expert_every=2)
+    assert num_parameters(shape) / 1e9 == pytest.approx(billions, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,11 @@ def test_where_the_time_goes():
     assert hidden.gradients_s < after.gradients_s
 
 
-@pytest.mark.parametrize("dense", [{}, {"dense_layers": 1, "dense_ffn_width": 4096}], ids=["experts", "dense first"])
+@pytest.mark.parametrize(
+    "dense",
+    [{}, {"dense_layers": 1, "dense_ffn_width": 4096}, {"expert_every": 2}],
+    ids=["experts", "dense first", "every other"],
+)
 def test_experts_take_no_more_than_predicted(dense):
     config = Config(**settings({"experts": 4, "ep": 2, "tp": 2, "top_k": 2} | dense))
     plan, took = planned(config, Workbench(HALVES, 8)), execute(config, Workbench(HALVES, 8))

@@ -39,6 +39,8 @@ def test_a_gpt_must_be_possible():
         {"model": "gpt", "layers": 3, "experts": 4, "logits": "untied"},
         {"model": "gpt", "layers": 4, "experts": 2, "dense_layers": 2, "dense_ffn_width": 50},
         {"model": "gpt", "layers": 2, "experts": 2, "dense_layers": 2},
+        {"model": "gpt", "layers": 6, "experts": 2, "expert_every": 3, "dense_ffn_width": 50},
+        {"model": "gpt", "layers": 2, "experts": 2, "expert_every": 3},
         {"model": "gpt", "layers": 0},
         {"model": "mlp", "hidden_layers": 3},
     ],
@@ -50,7 +52,7 @@ def test_a_sample_tells_what_each_layer_takes(settings):
     every = build(config)
     took, found = (modelled_costs(model, 2, config.context_bytes + 1) for model in (every, few))
     assert took == [found[layer] for layer in like]
-    assert len(found) <= (4 if config.dense_layers == 2 < config.layers else 3) or config.model == "mlp"
+    assert len(found) <= (4 if config.dense_ffn_width else 3) or config.model == "mlp"
 
 
 @pytest.mark.parametrize("name", published_names())
@@ -81,3 +83,9 @@ def test_without_a_part_a_published_model_is_without_what_belongs_to_it(without)
     for name, value in without.items():
         assert (getattr(size, name) or 0) == value
     assert size.layers == 61
+
+
+def test_blocks_without_experts_keep_their_own_size_as_long_as_there_are_any():
+    assert shape(Config(model="llama4-maverick", dense_layers=0)) == published("llama4-maverick")
+    assert shape(Config(model="llama4-maverick", expert_every=1)).dense_ffn_width is None
+    assert shape(Config(model="deepseek-v3", dense_layers=0, expert_every=2)).dense_ffn_width == 18_432
