@@ -9,7 +9,7 @@ from simdist.asynchronous.parameter_server.consistency import (
     synchronous,
 )
 from simdist.asynchronous.parameter_server.counts import Counts
-from simdist.asynchronous.parameter_server.formulas import Served, byteps_bytes, ssp_rate, ssp_regret
+from simdist.asynchronous.parameter_server.formulas import Served, byteps_bytes, implicit_momentum, ssp_rate, ssp_regret
 from simdist.asynchronous.parameter_server.layout import Layout
 from simdist.asynchronous.parameter_server.server import Server
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
@@ -39,6 +39,7 @@ __all__ = [
     "WorkerReport",
     "asynchronous",
     "byteps_bytes",
+    "implicit_momentum",
     "plain_sgd",
     "ssp_rate",
     "ssp_regret",

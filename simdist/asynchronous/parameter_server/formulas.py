@@ -1,4 +1,4 @@
-"""Formulas: what staleness costs at most, and what passes through the links of workers that are servers, too.
+"""Formulas: what staleness costs, and what passes through the links of workers that are servers, too.
 
 T  updates, of all workers together      P  workers      s  the staleness allowed      t  an update, from 1
 L  the most that a loss changes, per unit of distance    F  ½‖x - x'‖² is at most F² for any two weights
@@ -17,9 +17,9 @@ GPU/CPU Clusters" (BytePS).
 from math import sqrt
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 
-__all__ = ["Served", "byteps_bytes", "ssp_rate", "ssp_regret"]
+__all__ = ["Served", "byteps_bytes", "implicit_momentum", "ssp_rate", "ssp_regret"]
 
 
 class Served(NamedTuple):
@@ -58,6 +58,26 @@ def byteps_bytes(num_bytes: float, workers: int, servers: int = 0) -> Served:
         return Served(0.0, m, m) if k else Served(m, 0.0, 0.0)
     whole = n * n + k * n - 2 * k
     return Served((n - k) * m / whole, 2 * (n - 1) * m / whole if k else 0.0, 2 * n * (n - 1) * m / whole)
+
+
+def implicit_momentum(workers: int) -> float:
+    """1 - 1/P: the momentum that asynchrony amounts to, on average, if no worker waits and all are equally fast.
+
+    With exponential times the next update is any worker's with probability 1/P. Its gradient, of the weights before l
+    others, then weighs (1 - 1/P)^l / P, so that the mean step at the rate η is
+
+        x(t+1) - x(t)  =  (1 - 1/P) (x(t) - x(t-1)) - η/P ∇f(x(t))
+
+    Args:
+        workers: P.
+
+    Raises:
+        ArgumentError: workers is less than 1.
+
+    Source: Mitliagkas, Zhang, Hadjis, Ré 2016, arXiv 1605.09774.
+    """
+    require_least("workers", workers, 1)
+    return 1 - 1 / workers
 
 
 def ssp_regret(updates: float, workers: int, staleness: float, *, distance: float, slope: float) -> float:

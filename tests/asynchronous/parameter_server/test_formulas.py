@@ -4,13 +4,16 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from servers import IDEAL
 
 import simdist as sd
 from simdist.asynchronous import Exponential
 from simdist.asynchronous.parameter_server import (
     BoundedStaleness,
     ParameterServer,
+    asynchronous,
     byteps_bytes,
+    implicit_momentum,
     ssp_rate,
     ssp_regret,
     train,
@@ -66,6 +69,39 @@ def test_the_bound_is_the_papers():
     assert ssp_regret(4e6, 8, 3, distance=3, slope=2) == pytest.approx(one)
     assert ssp_rate(1, 8, 3, distance=3, slope=2) == pytest.approx(3 / (2 * sqrt(2 * 4 * 8)))
     assert ssp_rate(9, 8, 3, distance=3, slope=2) == pytest.approx(ssp_rate(1, 8, 3, distance=3, slope=2) / 3)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_asynchronous_runs_move_on_average_as_with_momentum(workers):
+    """On x²/2. Once all have read the first weights, each read is of those that the next update made."""
+    steps, runs, rate = 12, 200, 0.8
+
+    def places(seed):
+        reads = []
+
+        def program(comm):
+            def gradient(x, step):
+                reads.append((comm.clock(), x[0]))
+                return 0.0, x.copy()
+
+            setup = ParameterServer(1, asynchronous(), compute_time=Exponential(seed=seed))
+            train(comm, np.ones(1), gradient, steps, workers * rate, setup)
+
+        sd.run(program, workers + 1, cluster=IDEAL)
+        return [x for _, x in sorted(reads)][workers - 1 :][:steps]
+
+    found = np.array([places(seed) for seed in range(runs)])
+    x = [1.0, 1.0 - rate]
+    for _ in range(steps - 2):
+        x.append(x[-1] + implicit_momentum(workers) * (x[-1] - x[-2]) - rate / workers * x[-1])
+    error = found.std(axis=0) / sqrt(runs)
+    assert (np.abs(found.mean(axis=0) - x) <= 4 * error + 1e-6).all()
+
+
+def test_the_momentum_of_many_workers():
+    assert [implicit_momentum(workers) for workers in (1, 4, 16)] == [0, 0.75, 0.9375]
+    with pytest.raises(ArgumentError, match="workers is 0; needs at least 1"):
+        implicit_momentum(0)
 
 
 def test_what_cannot_be_is_refused():
