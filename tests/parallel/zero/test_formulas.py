@@ -17,6 +17,7 @@ from simdist.parallel.zero.formulas import (
     offloaded_bytes,
     paper_bytes,
     paper_elements,
+    plus_plus_bytes,
     plus_plus_elements,
 )
 
@@ -46,6 +47,29 @@ def test_table_1(ranks):
 @pytest.mark.parametrize(("how", "models"), PLUS_PLUS)
 def test_zero_plus_plus(how, models):
     assert plus_plus_elements(7e9, **how) == models * 7e9
+
+
+def test_the_second_copy_of_zero_plus_plus():
+    """On 1024 GPUs, 16 a node: nine times stage 3, and 114 times less than data parallelism. On one node, 2Ψ/P more."""
+    found = plus_plus_bytes(1.0, 1024, 16)
+    assert found / paper_bytes(1.0, 1024, 3) == pytest.approx(9, rel=1e-12)
+    assert round(paper_bytes(1.0, 1024, 0) / found) == 114
+    sizes = {"optimizer_bytes": 8, "weight_bytes": 4, "gradient_bytes": 4}
+    assert plus_plus_bytes(80, 8, 8, **sizes) == paper_bytes(80, 8, 3, **sizes) + 4 * 80 / 8
+    with pytest.raises(ArgumentError, match="ranks_per_node is 3, and ranks 8; needs a divisor"):
+        plus_plus_bytes(1.0, 8, 3)
+    with pytest.raises(ArgumentError, match="ranks_per_node is 0"):
+        plus_plus_bytes(1.0, 8, 0)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "gigabytes"),
+    [(4, ((896, 704, 512), (7000, 5500, 4000))), (64, ((536, 284, 32), (4187, 2218, 250)))],
+)
+def test_table_1_for_128_billion_and_a_trillion(ranks, gigabytes):
+    found = [[paper_bytes(weights, ranks, stage) / 1e9 for stage in (1, 2, 3)] for weights in (128e9, 1e12)]
+    for ours, printed in zip(found, gigabytes, strict=True):
+        assert ours == pytest.approx(printed, abs=0.76)  # 4187.5 and 2218.75 are cut off
 
 
 def test_the_figure_of_the_paper():
