@@ -1,10 +1,10 @@
-"""Formulas: how much smaller rounded gradients are, and how much noise the rounding adds."""
+"""Formulas: how much smaller rounded gradients are, the noise that rounding adds, and how sums of few items fill."""
 
 from math import log2, sqrt
 
 from simdist.errors import ArgumentError, require_least
 
-__all__ = ["qsgd_nonzeros", "qsgd_variance", "quantization_ratio"]
+__all__ = ["qsgd_nonzeros", "qsgd_variance", "quantization_ratio", "sparse_sum_nonzeros"]
 
 
 def quantization_ratio(levels: int, bits: int = 32) -> float:
@@ -59,6 +59,27 @@ def qsgd_nonzeros(items: int, levels: int) -> float:
     """
     _check(items, levels)
     return min(items, levels * (levels + sqrt(items)))
+
+
+def sparse_sum_nonzeros(items: int, kept: float, ranks: int) -> float:
+    """n (1 - (1 - k/n)^p): the items of a sum in which any rank has a part, on average, if each has k at random.
+
+    Nearly p k, and ever less than that, as more ranks have the same items. Of 0.1% each it is 6.2% on 64 ranks, and
+    half of all items on 693: with an index as long as its value, these take as many bytes as the whole array.
+
+    Args:
+        items, kept: n and k, of each rank.
+        ranks: p.
+
+    Raises:
+        ArgumentError: items or ranks is less than 1, or kept is not from 0 to items.
+
+    Source: Renggli, Ashkboos, Aghagolzadeh, Alistarh, Hoefler 2019, SC19, arXiv 1802.08021 (SparCML).
+    """
+    if min(items, ranks) < 1 or not 0 <= kept <= items:
+        told = f"{kept} of {items} items on {ranks} ranks"
+        raise ArgumentError(f"{told}; needs at least 1 item and 1 rank, and from 0 items to all")
+    return items * (1 - (1 - kept / items) ** ranks)
 
 
 def _check(items: int, levels: int) -> None:

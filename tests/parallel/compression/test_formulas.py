@@ -1,10 +1,17 @@
-"""Rounding: figures of its papers, and the variance of rounding done by hand."""
+"""Rounding and few items: figures of their papers, rounding done by hand, and sums that were made."""
 
 import numpy as np
 import pytest
 
+import simdist as sd
 from simdist.errors import ArgumentError
-from simdist.parallel.compression.formulas import qsgd_nonzeros, qsgd_variance, quantization_ratio
+from simdist.parallel.compression import TopK
+from simdist.parallel.compression.formulas import (
+    qsgd_nonzeros,
+    qsgd_variance,
+    quantization_ratio,
+    sparse_sum_nonzeros,
+)
 
 
 @pytest.mark.parametrize(("levels", "ratio"), [(2, 32), (3, 20.19), (16, 8), (256, 4)])
@@ -34,9 +41,36 @@ def test_with_one_level_as_many_items_are_sent_as_the_root_of_all():
     assert qsgd_nonzeros(16, 4) == 16
 
 
+@pytest.mark.parametrize("share", [0.02, 0.3])
+@pytest.mark.parametrize("p", [1, 2, 8])
+def test_the_sum_of_few_items_of_each_fills(p, share):
+    n = 4000
+
+    def program(comm):
+        x = np.random.default_rng(comm.rank).normal(size=n)
+        TopK(x, share).reduce(x, comm)
+        return np.count_nonzero(x)
+
+    found = sparse_sum_nonzeros(n, share * n, p)
+    assert sd.run(program, p).results == [pytest.approx(found, rel=0.04)] * p
+    assert sparse_sum_nonzeros(n, n, p) == n >= found
+    assert sparse_sum_nonzeros(n, 0, p) == 0
+
+
+def test_half_of_all_items_come_of_a_thousandth_each_on_693_ranks():
+    assert [sparse_sum_nonzeros(10**6, 1000, p) < 5e5 for p in (692, 693)] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("function", "args"),
-    [(quantization_ratio, (1,)), (qsgd_variance, (0, 1)), (qsgd_variance, (1, 0)), (qsgd_nonzeros, (1, 0))],
+    [
+        (quantization_ratio, (1,)),
+        (qsgd_variance, (0, 1)),
+        (qsgd_variance, (1, 0)),
+        (qsgd_nonzeros, (1, 0)),
+        (sparse_sum_nonzeros, (4, 5, 1)),
+        (sparse_sum_nonzeros, (4, 1, 0)),
+    ],
 )
 def test_limits(function, args):
     with pytest.raises(ArgumentError, match="needs at least"):

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -140,3 +141,26 @@ def test_the_ratio_of_the_paper():
             found = PowerSGD(phantom(n), [(slice(0, n), shape)], rank).ratio
             assert found == pytest.approx(ratio / rank, rel=2e-3)
     assert PowerSGD(phantom(10), [(slice(0, 4), (2, 2))], 1).ratio == 10 / (4 + 6)
+
+
+def ratio(shapes, others, rank):
+    """Of a model with weights of these shapes, and so many numbers that are no matrix's."""
+    sizes = [math.prod(shape) for shape in shapes]
+    ends = np.cumsum([0, *sizes]).tolist()
+    spans = [(slice(*span), shape) for span, shape in zip(itertools.pairwise(ends), shapes, strict=True)]
+    return PowerSGD(phantom(ends[-1] + others), spans, rank).ratio
+
+
+def test_whole_models_of_the_paper():
+    """Its tables of ResNet18 on CIFAR10, 243, 136 and 72 times, and of an LSTM of three layers, 310, 203 and 120."""
+    widths = [64, 64, 128, 256, 512]
+    convolutions = [(64, 3, 3, 3)]
+    for before, width in itertools.pairwise(widths):
+        convolutions += [(width, before, 3, 3)] + [(width, width, 3, 3)] * 3
+        convolutions += [(width, before, 1, 1)] if before < width else []
+    norms = 2 * sum(shape[0] for shape in convolutions)
+    found = [ratio([*convolutions, (10, 512)], norms + 10, rank) for rank in (1, 2, 4)]
+    assert [round(times) for times in found] == [243, 136, 72]
+    lstm = [(28869, 650), *[(2600, 650)] * 6]
+    found = [ratio(lstm, 6 * 2600 + 28869, rank) for rank in (1, 2, 4)]
+    assert [round(times) for times in found] == [310, 203, 120]
