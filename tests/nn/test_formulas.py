@@ -125,6 +125,20 @@ def test_models_that_are_a_little_different():
         assert found == pytest.approx(billions, abs=0.01)  # whose blocks have one norm, not two
 
 
+def test_models_with_gpt_2s_blocks_but_no_table_of_places():
+    """BLOOM, with ALiBi and a norm after the embedding, and GPT-NeoX-20B, which rotates: as their weights are counted.
+    The Transformer of GPipe's table 1, whose places are sines: millions for 3 and 13 layers, billions for 103 to 1663.
+    """
+    bloom, neox = Shape(70, 14_336, 112, 2048, 250_880), Shape(44, 6144, 64, 2048, 50_432, tied=False)
+    assert num_parameters(bloom) - 2048 * 14_336 + 2 * 14_336 == 176_247_271_424
+    assert num_parameters(neox) - 2048 * 6144 == 20_554_567_680
+    found = [
+        num_parameters(Shape(n, 2048, 16, 1024, 32_000, tied=False)) - 1024 * 2048 for n in (3, 13, 103, 415, 1663)
+    ]
+    assert [round(size / 1e6, 1) for size in found[:2]] == [282.2, 785.7]  # 785.8 in the table
+    assert [round(size / 1e9, 1) for size in found[2:]] == [5.3, 21.0, 83.9]
+
+
 def test_a_token_meets_all_of_a_model_but_idle_experts():
     for shape in SHAPES:
         assert num_active_parameters(shape) == num_parameters(shape)
@@ -150,6 +164,39 @@ def test_a_tokens_operations_without_the_scores_that_the_mask_hides(name, gflops
     of_all_scores = matmul_flops(replace(OTHERS[2], layers=1), 1) - matmul_flops(replace(OTHERS[2], layers=0), 1)
     one, none = (model_flops(replace(OTHERS[2], layers=n), 1, causal=True) for n in (1, 0))
     assert one - none == of_all_scores - 6 * 6**2 * 12  # half of 12 s² q
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "sequences", "gpus", "seconds", "mfu"),
+    [
+        (96, 18_432, 768, 1536, 10.3, 42.4),
+        (96, 18_432, 2304, 6144, 8.0, 41.0),
+        (32, 6144, 384, 768, 0.57, 34.3),
+        (32, 6144, 1152, 2304, 0.64, 30.5),
+    ],
+)
+def test_utilisations_of_models_whose_heads_share_keys(layers, width, sequences, gpus, seconds, mfu):
+    """Nemotron-4 340B and 15B on H100s: arXiv 2406.11704 and 2402.16819. Their seconds are rounded."""
+    heads = width // 192 if layers == 96 else width // 128
+    flops = model_flops(Shape(layers, width, heads, 4096, 256_000, kv_heads=8, tied=False), sequences)
+    half_a_digit = 0.005 if seconds < 1 else 0.05
+    percent = 100 * flops / (seconds * gpus * 989.4e12)
+    assert percent == pytest.approx(mfu, abs=0.05 + half_a_digit / seconds * mfu)
+
+
+@pytest.mark.parametrize(("causal", "tflops"), [(True, 385), (False, 432)])
+def test_what_deepseeks_devices_did(causal, tflops):
+    """arXiv 2505.09343, table 4: 272.8 billion tokens a day on 2048 H800."""
+    flops = model_flops(published("deepseek-v3"), 272.8e9 / 4096, causal)
+    assert flops / 86_400 / 2048 / 1e12 == pytest.approx(tflops, rel=0.004)
+
+
+def test_what_latent_attention_saves():
+    """DeepSeek-V2's report: 4.5 widths of a head for a token and layer; with 6 bits an item 93.3% less than its 67B."""
+    latent = published("deepseek-v2")
+    grouped = Shape(95, 8192, 64, 4096, 102_400, kv_heads=8, block="llama", ffn_width=22_016, tied=False)
+    assert kv_cache_bytes(latent) == 2 * 4.5 * 128 * latent.layers
+    assert round(1 - kv_cache_bytes(latent, item_bytes=6 / 8) / kv_cache_bytes(grouped), 3) == 0.933
 
 
 @pytest.mark.parametrize(
@@ -243,6 +290,33 @@ def test_the_table_of_utilisation(layers, width, gpus, sequences, seconds, mfu, 
 )
 def test_the_days_that_training_takes(billions, tokens, gpus, tflops, days):
     assert round(megatron_training_s(billions * 1e9, tokens, gpus * tflops * 1e12) / 86400) == days
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "gpus", "tflops", "days"),
+    [
+        (96, 12_288, 384, 153, 84),
+        (96, 12_288, 768, 149, 43),
+        (96, 12_288, 1536, 141, 23),
+        (105, 20_480, 560, 171, 156),
+        (105, 20_480, 1120, 167, 80),
+        (105, 20_480, 2240, 159, 42),
+    ],
+)
+def test_the_days_of_the_papers_table_are_of_all_operations(layers, width, gpus, tflops, days):
+    """arXiv 2104.04473, table 2, pipelines and tensor parallelism: 300 billion tokens."""
+    flops = megatron_flops(layers, width, 51200, 2048, 300e9 / 2048)
+    assert flops / (gpus * tflops * 1e12) / 86400 == pytest.approx(days, abs=0.5 + 0.5 / tflops * days)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "gpus", "seconds", "mfu"),
+    [(768, 256, 40.0, 53.0), (768, 1024, 11.9, 44.7), (6144, 3072, 29.02, 48.7), (6144, 12_288, 8.57, 41.2)],
+)
+def test_megatrons_utilisation_on_many_devices(sequences, gpus, seconds, mfu):
+    """Of 175B on A100s: in arXiv 2402.15627, beside MegaScale, which has other blocks and windows of attention."""
+    flops = megatron_flops(96, 12_288, 64_000, 2048, sequences, "none")
+    assert 100 * flops / (seconds * gpus * 312e12) == pytest.approx(mfu, abs=0.25)
 
 
 @pytest.mark.parametrize(
