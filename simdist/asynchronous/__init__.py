@@ -13,7 +13,7 @@ from simdist.asynchronous.federated import Federation
 from simdist.asynchronous.gossip import d_psgd
 from simdist.asynchronous.graphs import Graph
 from simdist.asynchronous.hogwild import Hogwild
-from simdist.asynchronous.local_sgd import local_sgd, post_local
+from simdist.asynchronous.local_sgd import best_local_steps, local_sgd, local_sgd_error, post_local
 from simdist.asynchronous.mixing import Mixing, circulant, circulant_gap, metropolis, one_peer_exponential
 from simdist.asynchronous.model_gradient import ModelGradient, first_weights
 from simdist.asynchronous.pairwise import ad_psgd
@@ -36,6 +36,7 @@ __all__ = [
     "Snapshots",
     "Worker",
     "ad_psgd",
+    "best_local_steps",
     "circulant",
     "circulant_gap",
     "consensus_error",
@@ -45,6 +46,7 @@ __all__ = [
     "first_weights",
     "graphs",
     "local_sgd",
+    "local_sgd_error",
     "metropolis",
     "one_peer_exponential",
     "post_local",

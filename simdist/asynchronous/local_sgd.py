@@ -13,6 +13,7 @@ weights change fast, and then every H steps.
 Source: Stich 2019, arXiv 1805.09767, algorithm 1; Lin et al. 2020, arXiv 1808.07217 (post-local SGD).
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -23,7 +24,7 @@ from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, require_least
 
-__all__ = ["any_asked", "average", "local_sgd", "post_local"]
+__all__ = ["any_asked", "average", "best_local_steps", "local_sgd", "local_sgd_error", "post_local"]
 
 LocalSteps = int | Callable[[int], int]
 
@@ -85,3 +86,73 @@ def local_sgd(
         if since == 0 and any_asked(asked, comm):
             break
     return averages
+
+
+def local_sgd_error(
+    steps: float,
+    ranks: int,
+    local_steps: float,
+    learning_rate: float,
+    *,
+    excess: float,
+    smoothness: float = 1.0,
+    variance: float = 1.0,
+) -> float:
+    """2 (F₁ - F*) / (γK) + γLσ²/p + γ²L²σ² (H-1): the most that ‖∇F(x̄)‖² is, on average over K steps.
+
+    In T seconds there are K = T / (Y + D/H) steps of Y seconds, with D for an average: so H speeds up training by
+    (1 + D/Y) / (1 + D/(HY)), and costs the last term.
+
+    Args:
+        steps, ranks, local_steps, learning_rate: K, p, H and γ, where γL + γ²L² H (H-1) is at most 1.
+        excess: F₁ - F*, of the loss at first over the least.
+        smoothness: L, the most that gradients change per unit of distance.
+        variance: σ², of a rank's gradient.
+
+    Raises:
+        ArgumentError: steps, ranks or local_steps is less than 1, or another number not above 0.
+
+    Source: Wang, Joshi 2019, arXiv 1810.08313, theorem 1.
+    """
+    if min(steps, ranks, local_steps) < 1:
+        told = f"{steps} steps on {ranks} ranks, {local_steps} between averages"
+        raise ArgumentError(f"{told}; needs at least 1 of each")
+    _require_positive(learning_rate=learning_rate, excess=excess, smoothness=smoothness, variance=variance)
+    drift = (learning_rate * smoothness) ** 2 * variance * (local_steps - 1)
+    return 2 * excess / (learning_rate * steps) + learning_rate * smoothness * variance / ranks + drift
+
+
+def best_local_steps(
+    seconds: float,
+    average_s: float,
+    learning_rate: float,
+    *,
+    excess: float,
+    smoothness: float = 1.0,
+    variance: float = 1.0,
+) -> float:
+    """√(2 (F₁ - F*) D / (γ³L²σ²T)): the H for which `local_sgd_error` is least after T seconds, or 1 if that is more.
+
+    Args:
+        seconds, average_s: T, and D of an average. The time of a step does not matter.
+        learning_rate, excess, smoothness, variance: as of `local_sgd_error`.
+
+    Raises:
+        ArgumentError: average_s is below 0, or another number not above 0.
+
+    Source: the same, theorem 2.
+    """
+    _require_positive(
+        seconds=seconds, learning_rate=learning_rate, excess=excess, smoothness=smoothness, variance=variance
+    )
+    if average_s < 0:
+        raise ArgumentError(f"average_s is {average_s}; needs at least 0")
+    best = math.sqrt(2 * excess * average_s / (learning_rate**3 * smoothness**2 * variance * seconds))
+    return max(1.0, best)
+
+
+def _require_positive(**numbers: float) -> None:
+    """Raise ArgumentError for the first that is not above 0."""
+    for name, number in numbers.items():
+        if not number > 0:
+            raise ArgumentError(f"{name} is {number}; needs more than 0")

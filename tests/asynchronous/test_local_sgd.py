@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 from least_squares import DIM, LeastSquares
 
-from simdist.asynchronous.local_sgd import local_sgd, post_local
+import simdist as sd
+from simdist.asynchronous import Constant
+from simdist.asynchronous.local_sgd import best_local_steps, local_sgd, local_sgd_error, post_local
 from simdist.asynchronous.worker import Worker
+from simdist.cluster import Cluster, Device, Link
 from simdist.collectives import all_reduce, cost
 from simdist.errors import ArgumentError
 from simdist.optim import SGD
@@ -93,3 +96,56 @@ def test_what_is_refused(spmd):
         spmd(train, 2, 3, 0)
     with pytest.raises(ArgumentError, match="steps is -3"):
         spmd(train, 2, -3, 1)
+
+
+# -- the papers' bound -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("local_steps", [1, 4, 8])
+def test_the_mean_gradient_of_runs_keeps_to_the_bound_in_the_time_that_it_takes(local_steps):
+    """On ½‖x‖² with noise, so that L is 1, and the gradient of the mean is the mean itself."""
+    p, dim, steps, rate, step_s = 4, 3, 400, 0.1, 0.5
+
+    def program(comm):
+        rng, means = np.random.default_rng(comm.rank), []
+
+        def gradient(x, step):
+            return 0.0, x + rng.normal(size=dim) / math.sqrt(dim)
+
+        worker = Worker(comm, np.ones(dim), gradient, rate, compute_time=Constant(step_s))
+        worker.observe = lambda step, x: means.append(x.copy())
+        local_sgd(worker, steps, local_steps, algorithm="ring")
+        return means, comm.clock()
+
+    cluster = Cluster("it", Device("it", 1e30, 1e30, 1e30), *[Link(0.01, 1e30)] * 2)
+    results = sd.run(program, p, cluster=cluster).results
+    average_s = 0.01 * 2 * (p - 1)
+    assert results[0][1] == pytest.approx(steps * (step_s + average_s / local_steps), rel=1e-6)
+    found = (np.mean([means for means, _ in results], axis=0) ** 2).sum(axis=1).mean()
+    bound = local_sgd_error(steps, p, local_steps, rate, excess=dim / 2)
+    assert bound / 20 < found <= bound
+
+
+def test_with_the_best_number_of_local_steps_the_bound_is_least():
+    given = {"excess": 2.0, "smoothness": 0.5, "variance": 3.0}
+    seconds, step_s, average_s, rate = 300, 1.0, 5.0, 0.08
+
+    def error(h):
+        return local_sgd_error(seconds / (step_s + average_s / h), 16, h, rate, **given)
+
+    best = best_local_steps(seconds, average_s, rate, **given)
+    assert best == pytest.approx(math.sqrt(2 * 2 * 5 / (0.08**3 * 0.5**2 * 3 * 300)))
+    assert error(best) < min(error(best * 0.99), error(best * 1.01))
+    assert best_local_steps(100 * seconds, average_s, rate, **given) == pytest.approx(best / 10)
+    assert best_local_steps(seconds, 0.0, rate, **given) == 1
+
+
+def test_numbers_for_which_there_is_no_bound():
+    with pytest.raises(ArgumentError, match="0 steps on 2 ranks, 1 between averages; needs at least 1 of each"):
+        local_sgd_error(0, 2, 1, 0.1, excess=1)
+    with pytest.raises(ArgumentError, match="variance is 0; needs more than 0"):
+        local_sgd_error(1, 2, 1, 0.1, excess=1, variance=0)
+    with pytest.raises(ArgumentError, match="seconds is 0; needs more than 0"):
+        best_local_steps(0, 1, 0.1, excess=1)
+    with pytest.raises(ArgumentError, match="average_s is -1; needs at least 0"):
+        best_local_steps(1, -1, 0.1, excess=1)
