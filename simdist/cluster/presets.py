@@ -114,11 +114,13 @@ _PRESETS = {
     "h200": _dgx("h200", (67, 67, 989, 1979), 4800, 141, 900, 50, nics=8, host=_DGX_H100),
     "h20": _dgx("h20", (1, 44, 148, 296), 4000, 96, 900, 50, nics=8, host=_DGX_H100),
     "b200": _dgx("b200", (37, 75, 2250, 4500), 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
+    "b300": _dgx("b300", (1.25, 75, 2250, 4500), 8000, 270, 1800, 100, nics=8, host=_DGX_H100),
     "gb200": _dgx("gb200", (40, 80, 2500, 5000), 8000, 186, 1800, 50, nics=72, host=_GRACE, gpus=72),
-    # AMD's data sheets: rates of matrix units. Seven links of 128 GB/s join a GPU to each of the others; here they are
-    # one of 896 GB/s, as for collectives that use all seven at once.
+    # AMD's data sheets: rates of matrix units. Seven links of 128 GB/s, of MI355X 153.6, join a GPU to each of the
+    # others; here they are one of 896 GB/s, as for collectives that use all seven at once.
     "mi300x": _dgx("mi300x", (163.4, 163.4, 1307.4, 2614.9), 5300, 192, 896, 50, nics=8, host=_EPYC),
     "mi325x": _dgx("mi325x", (163.4, 163.4, 1307.4, 2614.9), 6000, 256, 896, 50, nics=8, host=_EPYC),
+    "mi355x": _dgx("mi355x", (78.6, 157.3, 2516.6, 5033.2), 8000, 288, 1075.2, 50, nics=8, host=_EPYC),
     # Google's pages on each TPU: rates of BF16, to which float32 is rounded too (of float64 nothing is published, so it
     # has the same), and of FP8 where it is faster, memory, the ICI of a chip both ways; between pods and to the host,
     # "How to Scale Your Model" (Austin et al. 2025), chapter 2. The four or six links of a chip to its neighbours in a
@@ -169,8 +171,8 @@ def presets() -> list[str]:
 
 def preset(name: str) -> Cluster:
     """The cluster of this name: 'this-machine'; nodes of eight V100, A100 (of 80 or 40 GB), A800, H100, H800, H200,
-    H20, B200, MI300X or MI325X, or of 72 GB200 (NVL72); pods of TPU v4, v5e, v5p, v6e or 7x; in any spelling; or one
-    registered with `add_preset`.
+    H20, B200, B300, MI300X, MI325X or MI355X, or of 72 GB200 (NVL72); pods of TPU v4, v5e, v5p, v6e or 7x; in any
+    spelling; or one registered with `add_preset`.
 
         device.flops_per_s            of dense products of 16-bit numbers
         device.memory_bytes_per_s     of HBM

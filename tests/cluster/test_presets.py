@@ -18,9 +18,11 @@ SHEETS = {
     "h200": ((1979, 989, 67, 67), 4800, 141, 900, 50, 8),
     "h20": ((296, 148, 44, 1), 4000, 96, 900, 50, 8),
     "b200": ((4500, 2250, 75, 37), 8000, 180, 1800, 50, 8),
+    "b300": ((4500, 2250, 75, 1.25), 8000, 270, 1800, 100, 8),
     "gb200": ((5000, 2500, 80, 40), 8000, 186, 1800, 50, 72),
     "mi300x": ((2614.9, 1307.4, 163.4, 163.4), 5300, 192, 896, 50, 8),
     "mi325x": ((2614.9, 1307.4, 163.4, 163.4), 6000, 256, 896, 50, 8),
+    "mi355x": ((5033.2, 2516.6, 157.3, 78.6), 8000, 288, 1075.2, 50, 8),
     "tpu-v4": ((275,) * 4, 1200, 32, 600, 6.25, 4096),
     "tpu-v5e": ((197,) * 4, 819, 16, 400, 3.125, 256),
     "tpu-v5p": ((459,) * 4, 2765, 95, 1200, 6.25, 8960),
@@ -55,6 +57,13 @@ def test_a_pod_has_the_sums_that_google_gives(name, pflops, bisection):
     assert pod.device.flops_per_s * chips == pytest.approx(pflops * 1e15, rel=0.002)
     if bisection:  # in a torus of 16 x 16 chips with four links each, 32 links join the halves
         assert 32 * pod.inside.bytes_per_s / 4 == pytest.approx(bisection * 1e12)
+
+
+def test_rates_are_those_of_the_compute_units():
+    """MI355X: 256 units at 2.4 GHz, 8192 operations of 8 bits a cycle; MI300X: 304 at 2.1 GHz, 4096."""
+    for name, units, hertz, operations in (("mi355x", 256, 2.4e9, 8192), ("mi300x", 304, 2.1e9, 4096)):
+        device = preset(name).computing_in("float8_e4m3").device
+        assert device.flops_per_s == pytest.approx(units * hertz * operations, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["this-machine", *SHEETS])
@@ -93,7 +102,7 @@ def test_one_of_ones_own_can_be_changed(monkeypatch):
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
         UnknownNameError,
-        match=r"unknown cluster 'h10'; did you mean 'h100'\? .* h200, h800, mi300x, mi325x, this-machine",
+        match=r"unknown cluster 'h10'; did you mean 'h100'\? .* h200, h800, mi300x, mi325x, mi355x, this-machine",
     ):
         preset("h10")
 
