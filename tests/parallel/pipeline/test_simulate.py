@@ -196,6 +196,16 @@ def test_gpipe_and_1f1b_in_closed_form(k, m):
         assert run.utilisation(0) == pytest.approx(m / (m + k - 1))
 
 
+def test_of_unequal_stages_the_slowest_counts_for_each_micro_batch():
+    """Zheng et al. 2022, Alpa, arXiv 2201.12023: Σ t + (m-1) max t; of 1F1B it is an upper bound."""
+    forward = [1.0, 3.0, 2.0, 1.5]
+    times = Times(forward, [2 * f for f in forward], [0.0] * 4)
+    for m in (1, 2, 7, 20):
+        latency = 3 * sum(forward) + (m - 1) * 3 * max(forward)
+        assert simulate(schedule("gpipe", stages=4, micro_batches=m), times).makespan == pytest.approx(latency)
+        assert simulate(schedule("1f1b", stages=4, micro_batches=m), times).makespan <= latency
+
+
 @pytest.mark.parametrize("v", [1, 2, 3, 4])
 def test_interleaving_divides_the_bubble(v):
     for name in ("interleaved-1f1b", "breadth-first"):
