@@ -47,8 +47,7 @@ def megatron_flops(
     Source: full, Narayanan et al. 2021, arXiv 2104.04473, equation 3; the others, Korthikanti et al. 2022, arXiv
     2205.05198, appendix A.
     """
-    if recompute not in RECOMPUTATIONS:
-        raise unknown_name("recomputation", recompute, RECOMPUTATIONS)
+    _check_recompute(recompute)
     h, tokens = width, sequences * context
     maps = 24 * tokens * layers * h**2  # of one forward
     attention, logits = 4 * tokens * layers * context * h, 2 * tokens * h * vocabulary
@@ -56,19 +55,26 @@ def megatron_flops(
     return times[0] * maps + times[1] * attention + 3 * logits
 
 
-def megatron_tensor_elements(width: float, context: float, sequences: float, tensor_parallel: int) -> float:
+def megatron_tensor_elements(
+    width: float, context: float, sequences: float, tensor_parallel: int, recompute: str = "none"
+) -> float:
     """8bsh(t-1)/t: the elements that each of t ranks sends per layer and micro-batch, forward and backward.
 
-    Four all-reduces of bsh; or, with sequence parallelism, four all-gathers and four reduce-scatters. To the next
+    Four all-reduces of bsh; or, with sequence parallelism, four all-gathers and four reduce-scatters. Six, 12bsh, with
+    full recomputation, whose second forward sends as much as the first; selective sends nothing again. To the next
     stage of a pipeline, bsh are sent, or bsh/t if each sends a part, which the next stage gathers.
 
     Raises:
         ArgumentError: t is less than 1.
+        UnknownNameError: there is no such recomputation.
 
-    Source: Narayanan et al. 2021, arXiv 2104.04473, sections 3.2 and 4.1.
+    Source: Narayanan et al. 2021, arXiv 2104.04473, sections 3.2 and 4.1; with recomputation, Rajbhandari, Rasley,
+    Ruwase, He 2020, arXiv 1910.02054, section 8.
     """
     require_least("tensor_parallel", tensor_parallel, 1)
-    return 8 * sequences * context * width * (tensor_parallel - 1) / tensor_parallel
+    _check_recompute(recompute)
+    all_reduces = 6 if recompute == "full" else 4
+    return 2 * all_reduces * sequences * context * width * (tensor_parallel - 1) / tensor_parallel
 
 
 def megatron_training_s(parameters: float, tokens: float, flops_per_s: float) -> float:
@@ -123,8 +129,7 @@ def megatron_activation_bytes(
     if min(tensor_parallel, layers, pipeline_parallel, chunks) < 1:
         told = f"tensor_parallel is {tensor_parallel}, pipeline_parallel {pipeline_parallel}, layers {layers}"
         raise ArgumentError(f"{told}, chunks {chunks}; needs at least 1 of each")
-    if recompute not in RECOMPUTATIONS:
-        raise unknown_name("recomputation", recompute, RECOMPUTATIONS)
+    _check_recompute(recompute)
     s, b, h, t, p = context, sequences, width, tensor_parallel, pipeline_parallel
     kept = layers * (1 + (p - 1) / (p * chunks) if chunks > 1 else 1)
     if recompute == "full":
@@ -191,3 +196,9 @@ def megatron_checkpoints(layers: float, input_bytes: float, layer_bytes: float) 
     if not input_bytes > 0:
         raise ArgumentError(f"input_bytes is {input_bytes}; needs more than 0")
     return sqrt(layers * layer_bytes / input_bytes)
+
+
+def _check_recompute(recompute: str) -> None:
+    """Raise UnknownNameError if there is no such recomputation."""
+    if recompute not in RECOMPUTATIONS:
+        raise unknown_name("recomputation", recompute, RECOMPUTATIONS)

@@ -356,6 +356,8 @@ def test_training_takes_what_megatron_counts_for_the_model():
 def test_an_unknown_recomputation():
     with pytest.raises(UnknownNameError, match="'some'.*selective"):
         megatron_flops(1, 8, 8, 8, 1, "some")
+    with pytest.raises(UnknownNameError, match="'some'.*selective"):
+        megatron_tensor_elements(8, 8, 1, 2, "some")
 
 
 @pytest.mark.parametrize("t", [1, 2, 4, 8])
@@ -363,7 +365,8 @@ def test_what_a_layer_sends_is_four_all_reduces(t):
     """Of bsh elements each, by the ring."""
     b, s, h = 2, 64, 128
     sent = cost("all_reduce", "ring", ranks=t, num_bytes=b * s * h).sent_bytes
-    assert megatron_tensor_elements(h, s, b, t) == 4 * sent
+    assert megatron_tensor_elements(h, s, b, t) == megatron_tensor_elements(h, s, b, t, "selective") == 4 * sent
+    assert megatron_tensor_elements(h, s, b, t, "full") == 6 * sent
 
 
 def test_numbers_below_their_limits():

@@ -7,7 +7,7 @@ from simdist.errors import ArgumentError, require_least
 __all__ = ["qsgd_nonzeros", "qsgd_variance", "quantization_ratio", "sparse_sum_nonzeros"]
 
 
-def quantization_ratio(levels: int, bits: int = 32) -> float:
+def quantization_ratio(levels: int, bits: int = 32, warmup: float = 0.0) -> float:
     """bits / lg(levels): the size of an item divided by that of one of its levels, without scales.
 
     Signs have 2 levels (32 times smaller than 32 bits), TernGrad 3 (20.2 times), 8 bits 256 (4 times).
@@ -15,14 +15,19 @@ def quantization_ratio(levels: int, bits: int = 32) -> float:
     Args:
         levels: how many values an item can be rounded to, at least 2.
         bits: of an item before.
+        warmup: w, the share of a run's first steps that send items as they are. Over all steps the ratio r is then
+            1 / (w + (1-w)/r): of 1-bit Adam in 16 bits 4.9, if 15% of the steps warm up.
 
     Raises:
-        ArgumentError: levels is less than 2.
+        ArgumentError: levels is less than 2, or warmup is not from 0 to 1.
 
-    Source: Seide et al. 2014, Interspeech (signs); Wen et al. 2017, arXiv 1705.07878 (TernGrad).
+    Source: Seide et al. 2014, Interspeech (signs); Wen et al. 2017, arXiv 1705.07878 (TernGrad); Tang et al. 2021,
+    arXiv 2102.02888 (1-bit Adam).
     """
     require_least("levels", levels, 2)
-    return bits / log2(levels)
+    if not 0 <= warmup <= 1:
+        raise ArgumentError(f"warmup is {warmup}; needs from 0 to 1")
+    return 1 / (warmup + (1 - warmup) * log2(levels) / bits)
 
 
 def qsgd_variance(items: int, levels: int) -> float:

@@ -19,6 +19,15 @@ def test_ratios_of_signs_ternary_and_bits(levels, ratio):
     assert quantization_ratio(levels) == pytest.approx(ratio, abs=0.005)
 
 
+def test_steps_that_send_all_bits_make_up_for_most_that_send_one():
+    """1-bit Adam on BERT-Large, 23 of 152 thousand steps without: up to 5 times less in all."""
+    assert quantization_ratio(2, 16) == 16
+    assert quantization_ratio(2, 16, warmup=23 / 152) == pytest.approx(4.9, abs=0.05)
+    assert quantization_ratio(2, 16, warmup=1) == 1
+    with pytest.raises(ArgumentError, match=r"warmup is 1.5; needs from 0 to 1"):
+        quantization_ratio(2, warmup=1.5)
+
+
 def test_the_variance_of_the_paper_and_of_few_items():
     assert qsgd_variance(512, 2**4) == pytest.approx(1.41, abs=0.005)
     assert qsgd_variance(4, 16) == 4 / 16**2

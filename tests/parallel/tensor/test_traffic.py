@@ -10,6 +10,7 @@ from mesh_training import SHAPE, batch_of
 from simdist.collectives import cost
 from simdist.comm import Mesh
 from simdist.nn import gpt
+from simdist.nn.formulas import megatron_tensor_elements
 from simdist.nn.functional import capacity
 from simdist.parallel.parts import MeshParts
 
@@ -79,6 +80,7 @@ def test_recomputation(spmd, recompute):
     half = 4 * B * S * H // 2 * ITEM
     for found in of_a_block(spmd, 2, False, recompute):
         assert found == [[2, 0, 0, half], [2 + 2 * again, 0, 0, half * (1 + again)]]
+        assert sum(sent for *_, sent in found) == ITEM * megatron_tensor_elements(H, S, B, 2, recompute)
 
 
 @pytest.mark.parametrize("t", [2, 4])
