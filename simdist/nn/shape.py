@@ -107,23 +107,7 @@ class Shape:
                 require_least(name, getattr(self, name), 1)
         if self.head_width is None and self.width % self.heads:
             raise ArgumentError(f"width is {self.width} and heads is {self.heads}; needs a multiple of the heads")
-        if self.experts < 0 or (self.experts and not 1 <= self.top_k <= self.experts):
-            raise ArgumentError(f"top_k is {self.top_k} and experts is {self.experts}; needs 1 <= top_k <= experts")
-        if self.shared_experts < 0 or (self.shared_experts and not self.experts):
-            have = f"shared_experts is {self.shared_experts} and experts is {self.experts}"
-            raise ArgumentError(f"{have}; needs at least 0, and 0 without experts")
-        if not 0 <= self.dense_layers <= (self.layers if self.experts else 0):
-            have = f"dense_layers is {self.dense_layers}, layers {self.layers} and experts {self.experts}"
-            raise ArgumentError(f"{have}; needs from 0 to the layers, and 0 without experts")
-        if self.expert_every < 1 or (self.expert_every > 1 and not self.experts):
-            have = f"expert_every is {self.expert_every} and experts is {self.experts}"
-            raise ArgumentError(f"{have}; needs at least 1, and 1 without experts")
-        any_dense = self.dense_layers or self.expert_every > 1
-        if self.dense_ffn_width is not None and (self.dense_ffn_width < 1 or not any_dense):
-            have = f"dense_ffn_width is {self.dense_ffn_width}, dense_layers {self.dense_layers}"
-            raise ArgumentError(
-                f"{have} and expert_every {self.expert_every}; needs at least 1, and blocks without experts"
-            )
+        self._check_experts()
         if self.group is not None and (self.group < 1 or self.context % self.group):
             raise ArgumentError(f"group is {self.group} and context is {self.context}; needs a divisor of the context")
         if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
@@ -142,6 +126,26 @@ class Shape:
             raise ArgumentError(
                 f"{told}; blocks of llama rotate pairs of features, and here {self.rotary_features} of a head: "
                 "needs an even number"
+            )
+
+    def _check_experts(self) -> None:
+        """Raise ArgumentError unless the experts, and the blocks without them, are possible."""
+        if self.experts < 0 or (self.experts and not 1 <= self.top_k <= self.experts):
+            raise ArgumentError(f"top_k is {self.top_k} and experts is {self.experts}; needs 1 <= top_k <= experts")
+        if self.shared_experts < 0 or (self.shared_experts and not self.experts):
+            have = f"shared_experts is {self.shared_experts} and experts is {self.experts}"
+            raise ArgumentError(f"{have}; needs at least 0, and 0 without experts")
+        if not 0 <= self.dense_layers <= (self.layers if self.experts else 0):
+            have = f"dense_layers is {self.dense_layers}, layers {self.layers} and experts {self.experts}"
+            raise ArgumentError(f"{have}; needs from 0 to the layers, and 0 without experts")
+        if self.expert_every < 1 or (self.expert_every > 1 and not self.experts):
+            have = f"expert_every is {self.expert_every} and experts is {self.experts}"
+            raise ArgumentError(f"{have}; needs at least 1, and 1 without experts")
+        any_dense = self.dense_layers or self.expert_every > 1
+        if self.dense_ffn_width is not None and (self.dense_ffn_width < 1 or not any_dense):
+            have = f"dense_ffn_width is {self.dense_ffn_width}, dense_layers {self.dense_layers}"
+            raise ArgumentError(
+                f"{have} and expert_every {self.expert_every}; needs at least 1, and blocks without experts"
             )
 
     def _check_latent(self) -> None:

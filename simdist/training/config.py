@@ -263,9 +263,8 @@ class Config:
     def _implied_rule(self) -> dict[str, Any]:
         """What the method implies for the model and the update, where nothing else was given.
 
-        Stages that update at different times cannot share a table, nor agree on a norm.
-        DiLoCo's inner rule is AdamW. Late updates act like momentum, so no more of it is added:
-        Mitliagkas, Zhang, Hadjis, Ré 2016, arXiv 1605.09774.
+        Stages that update at different times cannot share a table, nor agree on a norm. DiLoCo's inner rule is AdamW.
+        Late updates act like momentum, so none is added: Mitliagkas, Zhang, Hadjis, Ré 2016, arXiv 1605.09774.
         """
         if self.method == "diloco" and self.optimizer is None:
             return {"optimizer": "adamw"}
