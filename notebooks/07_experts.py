@@ -279,7 +279,7 @@ else:
 #   node, or do it in two stages.
 #
 # **Try:** Set `top_k=2` in the training: what share is dropped? Set `capacity_factor=2.0` in `large`: how much longer
-# do the all-to-alls take?
+# do the all-to-alls take? Solve puzzles 27 and 28.
 #
 # **Read:** [`simdist/nn/functional/dispatch.py`](../simdist/nn/functional/dispatch.py) and
 # [`simdist/nn/layers/experts.py`](../simdist/nn/layers/experts.py) (Fedus, Zoph, Shazeer 2021, *Switch Transformers*,

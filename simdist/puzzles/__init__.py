@@ -14,6 +14,7 @@ There are no answers here. Everything runs on virtual ranks, in this process.
 from simdist.puzzles import (  # noqa: F401
     asynchrony,
     exchanging,
+    experts,
     gathering,
     memory,
     messages,

@@ -1,5 +1,6 @@
 """Runs: an answer that moves arrays, run on several numbers of ranks, and its messages counted."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = [
     "digits",
     "elapsed",
     "exchanged",
+    "most_collectives",
     "on_ranks",
     "ones",
     "pair",
@@ -150,6 +152,11 @@ def busiest_bytes(run: Run) -> int:
 def busiest_messages(run: Run) -> int:
     """The most messages that any rank sends, or receives."""
     return max(max(rank.sent.num_spans, rank.received.num_spans) for rank in run.trace.statistics())
+
+
+def most_collectives(run: Run) -> int:
+    """The most collectives that any rank takes part in."""
+    return max(Counter(s.rank for s in run.trace if s.name.partition(" ")[0] in COLLECTIVES).values(), default=0)
 
 
 def elapsed(run: Run) -> float:

@@ -6,21 +6,14 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array, partition
-from simdist.launch import Run
 from simdist.puzzles.puzzle import judges
-from simdist.puzzles.runs import bounded, busiest_bytes, carried, compare, on_ranks
+from simdist.puzzles.runs import bounded, busiest_bytes, carried, compare, most_collectives, on_ranks
 from simdist.puzzles.trial import trial
 from simdist.puzzles.verdict import Finding
-from simdist.trace.kind import COLLECTIVES
 
 __all__: list[str] = []
 
 RANKS = (1, 2, 3, 4)
-
-
-def _collectives(run: Run) -> int:
-    """The most collectives that any rank takes part in."""
-    return max(sum(s.rank == r and s.name.partition(" ")[0] in COLLECTIVES for s in run.trace) for r in range(4))
 
 
 @judges(
@@ -57,7 +50,7 @@ def _mean(answer: Any) -> Iterator[Finding]:
             why = f"the ranks have {sizes} examples"
             compare(f"the mean on rank {rank} of {p}", found, rows.mean(axis=0), why)
     yield Finding(True, "the mean", "right", on_ranks(RANKS))
-    yield bounded(runs, "collectives", _collectives, lambda p: 1)
+    yield bounded(runs, "collectives", most_collectives, lambda p: 1)
     yield carried(runs, lambda p: 8 * 6 * (p > 1))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simdist.arrays import partition
-from simdist.collectives import all_gather, all_reduce, broadcast, reduce_scatter
+from simdist.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
 from simdist.puzzles import puzzle
 from simdist.puzzles.puzzle import _PUZZLES
 
@@ -252,10 +252,29 @@ def share(tokens, p, r):
     return [*range(r * piece, (r + 1) * piece), *range(tokens - (r + 1) * piece, tokens - r * piece)]
 
 
+def place(chosen, capacity):
+    onehot = chosen[:, None] == np.arange(chosen.max() + 1)
+    slots = (np.cumsum(onehot, axis=0) - 1)[np.arange(len(chosen)), chosen]
+    return np.where(slots < capacity, slots, -1)
+
+
+def through(x, chosen, expert, capacity, comm):
+    slots = np.zeros((comm.size, capacity, x.shape[1]))
+    whose = [np.flatnonzero(chosen == j)[:capacity] for j in range(comm.size)]
+    for j, tokens in enumerate(whose):
+        slots[j, : len(tokens)] = x[tokens]
+    rows = all_to_all(slots, comm)
+    back = all_to_all(expert(rows.reshape(-1, x.shape[1])).reshape(rows.shape), comm)
+    y = np.zeros_like(x)
+    for j, tokens in enumerate(whose):
+        y[tokens] = back[j, : len(tokens)]
+    return y
+
+
 ANSWERS = [
     *(shift, tell, ring, rows, gather_ring, gather_bruck, tell_long, sum_a_part, ring, sum_short, sum_over_nodes),
     *(transpose, deliver, mean_gradient, clip, train, buckets, train_sharded, keep, cut, may_begin, mixing),
-    *(one_f_one_b, zb_h1, merge, share),
+    *(one_f_one_b, zb_h1, merge, share, place, through),
 ]
 
 
