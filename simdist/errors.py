@@ -137,6 +137,8 @@ def require_takes(what: str, function: Callable[..., Any], *places: str, **setti
     Args:
         what: that the function makes.
     """
+    if not callable(function):
+        raise ArgumentError(f"what makes {what} is {function!r}; needs a function")
     try:
         takes = signature(function)
     except ValueError:  # what is written in C may not say

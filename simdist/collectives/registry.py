@@ -11,7 +11,7 @@ from simdist.arrays import Array
 from simdist.cluster import Cluster, Link
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.comm.placement import Placement
-from simdist.errors import require_name, unknown_name
+from simdist.errors import require_name, require_takes, unknown_name
 from simdist.trace.kind import COLLECTIVES
 
 __all__ = ["Algorithm", "Choice", "Placed", "algorithm", "algorithms", "choose", "cost", "find", "formula"]
@@ -100,11 +100,13 @@ def algorithm(
 
     Raises:
         UnknownNameError: there is no such operation.
-        ArgumentError: the name is "auto", or none.
+        ArgumentError: the name is "auto", or none; cost or formula is no function of a case.
     """
     if operation not in COLLECTIVES:
         raise unknown_name("collective", operation, COLLECTIVES)
     require_name(f"{operation} algorithm", name, ("auto",))
+    require_takes(f"the cost of {operation} {name}", cost, "case")
+    require_takes(f"the formula of {operation} {name}", formula, "case")
 
     def register(run: Run) -> Run:
         known = Algorithm(operation, name, run, cost, formula, by_messages, prepare)

@@ -189,6 +189,10 @@ def test_an_algorithm_is_one_of_a_collective():
     ring = registry.find("all_reduce", "ring")
     with pytest.raises(UnknownNameError, match="unknown collective 'all_redcue'; did you mean 'all_reduce'"):
         collectives.algorithm("all_redcue", "mine", cost=ring.cost, formula=ring.formula)
+    with pytest.raises(ArgumentError, match="what makes the cost of all_reduce mine is 3; needs a function"):
+        collectives.algorithm("all_reduce", "mine", cost=3, formula=ring.formula)
+    with pytest.raises(ArgumentError, match=r"what makes the formula of all_reduce mine is called with \(case\)"):
+        collectives.algorithm("all_reduce", "mine", cost=ring.cost, formula=lambda: None)
 
 
 def test_auto_weighs_latency_against_bandwidth():
