@@ -233,6 +233,13 @@ def test_experts_take_no_more_than_predicted(dense):
         assert plan.memory[category] == took.memory[0][category], category
 
 
+def test_a_plan_is_executed_without_numbers_whatever_its_device():
+    config, bench = Config(**settings({})), Workbench(H100, 2)
+    on_cpu = Config(**{k: v for k, v in settings({}).items() if k != "device"})
+    assert (config.device, on_cpu.device) == ("phantom", "cpu")
+    assert execute(on_cpu, bench) == execute(config, bench)
+
+
 def test_computing_is_what_is_left_without_messages():
     bench = Workbench(H100, 8)
     for mesh, equal in (({}, True), ({"tp": 2}, False), ({"pp": 2, "micro_batches": 4}, True)):
