@@ -11,7 +11,7 @@ from simdist.errors import ArgumentError
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.pipeline import Footprint, Schedule, joined
 from simdist.parallel.pipeline.copies import holders
-from simdist.parallel.zero.unit import grouped, uses
+from simdist.parallel.zero.unit import grouped, least_items, padded, uses
 from simdist.planning.anatomy import Anatomy
 from simdist.planning.group import Group, members
 from simdist.planning.workbench import Workbench
@@ -90,7 +90,7 @@ class Job:
         self.recipe = recipe(config)
         self.sizes = mesh_sizes(config, bench.ranks) or full_sizes({"dp": bench.ranks}, bench.ranks)
         pp, dp, ep, sp, tp = self.sizes.values()
-        shards = (config.shards or dp) if config.zero else 1
+        shards = (config.shards or dp) if self.zero_stage else 1
         self._grid = {"pp": pp, "copies": dp // shards, "holders": shards, "ep": ep, "sp": sp, "tp": tp}
         readers = dp * ep
         self.windows, uneven = divmod(config.global_batch_size, readers * config.micro_batches)
@@ -133,6 +133,11 @@ class Job:
         return self.group("copies")
 
     @property
+    def zero_stage(self) -> int:
+        """The stage of ZeRO; 0 with methods that have none."""
+        return self.config.zero or 0
+
+    @property
     def itemsize(self) -> int:
         """The bytes of a weight in computation, and of its gradient."""
         return self.recipe.precision.dtype.itemsize
@@ -172,29 +177,27 @@ class Job:
 
     def pieces(self, part: Part) -> list[Piece]:
         """The weights of a part, in pieces: see `Units` and `Buckets`."""
-        bucket_bytes, num_holders = self.config.bucket_bytes or BUCKET_BYTES, len(self.holders.ranks)
-        least = 1 if self.config.zero == 3 else -(-bucket_bytes // self.itemsize)
-        recipe = self.recipe
-        alignment = self.bench.once(lambda: recipe.alignment, "alignment", recipe, recipe.maker)
-        multiple = 1 if alignment == 1 or not self.config.zero else alignment * num_holders
+        zero_stage, recipe = self.zero_stage, self.recipe
+        least = least_items(zero_stage, self.config.bucket_bytes or BUCKET_BYTES, self.itemsize)
+        alignment = self.bench.once(lambda: recipe.alignment, "alignment", recipe, recipe.maker) if zero_stage else 1
         layers = [weights for layer in part.layers if (weights := self.anatomy.weights[layer])]
         first, last = uses(layers)
         completes = [[w for w in weights if first[w] == number] for number, weights in enumerate(layers)]
         found: list[Piece] = []
         for group in grouped(completes, least):
-            room = -(-sum(weight.size for weight in group) // multiple) * multiple
+            room = padded(sum(weight.size for weight in group), len(self.holders.ranks), alignment)
             found.append(Piece(room, min(first[weight] for weight in group), max(last[weight] for weight in group)))
         return found
 
     def reduced_bytes(self, part: Part) -> list[int]:
         """The sizes of the reductions of a part's gradients: all at once, in buckets, or by ZeRO's units."""
-        at_once = not self.config.zero and (self.pipelined or self.config.method == "dp")
+        at_once = not self.zero_stage and (self.pipelined or self.config.method == "dp")
         sizes = [part.size] if at_once else [piece.room for piece in self.pieces(part)]
         return [size * self.itemsize for size in sizes]
 
     def own(self, part: Part) -> int:
         """The number of a part's weights that a rank updates: with ZeRO those of its chunk of each piece."""
-        if not self.config.zero:
+        if not self.zero_stage:
             return part.size
         return sum(partition(piece.room, len(self.holders.ranks)).largest for piece in self.pieces(part))
 

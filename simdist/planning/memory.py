@@ -33,7 +33,7 @@ def memory(job: Job, rank: int) -> RankMemory:
     layers and, if it overlaps with them, the largest reduction, as if both were under way at once; or of the largest
     collective after the passes, if that is more.
     """
-    part, zero = job.parts[rank], job.config.zero or 0
+    part, zero = job.parts[rank], job.zero_stage
     pieces = job.pieces(part) if zero else []
     whole = sum(piece.room for piece in pieces) if zero else part.size
     exact = kept_of(job.recipe, zero, whole, job.own(part), Slots.shared(pieces).size)

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from simdist.nn.formulas import megatron_flops
 from simdist.nn.memory import Cut, paper_activation_bytes
-from simdist.parallel.memory import optimizer_state
 from simdist.parallel.pipeline import mean_memory, paper
-from simdist.parallel.zero.formulas import paper_elements
+from simdist.parallel.zero.formulas import paper_elements, paper_kept
 from simdist.planning.job import Job, Part
 from simdist.planning.step import Step, stage_times
 from simdist.training.models import shape
@@ -59,7 +58,7 @@ def papers(job: Job, step: Step, rank: int) -> PaperCosts:
 
 def _sending_s(job: Job, part: Part) -> float:
     """The traffic between the holders of a model, between its copies, and between ranks that share some weights."""
-    weights, holders, copies, zero = part.size, len(job.holders.ranks), len(job.copies.ranks), job.config.zero or 0
+    weights, holders, copies, zero = part.size, len(job.holders.ranks), len(job.copies.ranks), job.zero_stage
     k = job.config.micro_batches
     between_holders = paper_elements(weights, holders, zero, micro_batches=k)
     between_copies = paper_elements(weights, holders * copies, zero, holders, k) - between_holders
@@ -93,13 +92,8 @@ def _memory(job: Job, rank: int) -> dict[str, float]:
     """Weights, gradients and optimizer state, as ZeRO's stages shard them; activations, in a pipeline of as many
     micro-batches as its schedule's paper says, each as much as a mean stage keeps.
     """
-    zero, n, size = job.config.zero or 0, job.parts[rank].size, shape(job.config)
-    parameters, gradients, state = (1 / len(job.holders.ranks) if zero >= stage else 1.0 for stage in (3, 2, 1))
-    found = {
-        "parameters": job.itemsize * n * parameters,
-        "gradients": job.itemsize * n * gradients,
-        "optimizer state": (optimizer_state(job.recipe, n).paper_bytes or 0.0) * state,
-    }
+    size = shape(job.config)
+    found = paper_kept(job.recipe, job.parts[rank].size, len(job.holders.ranks), job.zero_stage)
     if job.pipelined:
         said = paper(job.schedule, stage_times(job), mean_memory(job.stages, job.sizes["pp"]))
         return found | ({"activations": said.memory[rank]} if said else {})

@@ -81,7 +81,7 @@ def sending_s(job: Job, rank: int) -> float:
     Args:
         rank: of the pipeline.
     """
-    zero, k, part = job.config.zero or 0, job.config.micro_batches, job.parts[rank]
+    zero, k, part = job.zero_stage, job.config.micro_batches, job.parts[rank]
     reduced, gathered = ((1, 0), (1, 1), (k, 1), (k, 2 * k))[zero]
     return _summed_s(job, part) + sum(
         reduced * job.holders.seconds("reduce_scatter", num_bytes)
@@ -146,7 +146,7 @@ def _overlapped(job: Job) -> float:
 
 def _travel(job: Job, pieces: Sequence[Piece]) -> Travel:
     """The communication of these pieces between the ranks of dp."""
-    zero, sizes = job.config.zero or 0, [piece.room * job.itemsize for piece in pieces]
+    zero, sizes = job.zero_stage, [piece.room * job.itemsize for piece in pieces]
     return Travel(
         [job.holders.seconds("reduce_scatter", size) + (_adding_s(job, size) if zero > 1 else 0.0) for size in sizes],
         Slots.shared(pieces).of if zero > 1 else [],
@@ -226,7 +226,7 @@ def _summed_s(job: Job, part: Part) -> float:
 
 def _update_s(job: Job, part: Part) -> float:
     """The time to update a rank's weights, to clear its gradients, and to gather the new weights."""
-    zero, short = job.config.zero or 0, job.itemsize
+    zero, short = job.zero_stage, job.itemsize
     own, precision = job.own(part), job.recipe.precision
     seconds = own * job.bench.update_s(job.config) + job.memory_s((own if zero > 1 else part.size) * short)
     if zero in (1, 2):

@@ -9,10 +9,10 @@ from simdist.collectives.registry import choose
 from simdist.comm import Communicator
 from simdist.nn.memory import Cut
 from simdist.parallel import Centralized, Learner, MapReduce, ZeRO
-from simdist.parallel.memory import Prediction, optimizer_state, replicated_memory
+from simdist.parallel.memory import Prediction, replicated_memory
 from simdist.parallel.pipeline import Pipeline
 from simdist.parallel.sequence import ring_attention_bytes
-from simdist.parallel.zero.formulas import kept as kept_bytes
+from simdist.parallel.zero.formulas import kept, paper_kept
 from simdist.training.models import shape
 from simdist.training.traffic import Call, scratch_bytes
 
@@ -84,11 +84,10 @@ def _before(method: Learner) -> list[Call]:
 def _cut(method: ZeRO, n: int) -> dict[str, Prediction]:
     """What each rank holds a part of, and the communication buffers, which the paper does not count."""
     comm, recipe, stage = method.sharing.holders, method.recipe, method.zero_stage
-    exact = kept_bytes(method.model, recipe, comm.size, stage, rank=comm.rank, bucket_bytes=method.bucket_bytes)
-    short, state = recipe.precision.dtype.itemsize, optimizer_state(recipe, n).paper_bytes or 0.0
-    of_rank = [n / comm.size if stage >= cut else n for cut in (3, 2)]
+    exact = kept(method.model, recipe, comm.size, stage, rank=comm.rank, bucket_bytes=method.bucket_bytes)
+    said = paper_kept(recipe, n, comm.size, stage)
     return {
-        "parameters": Prediction(exact.parameters, short * of_rank[0]),
-        "gradients": Prediction(exact.gradients, short * of_rank[1]),
-        "optimizer state": Prediction(exact.optimizer_state, state / comm.size),
+        "parameters": Prediction(exact.parameters, said["parameters"]),
+        "gradients": Prediction(exact.gradients, said["gradients"]),
+        "optimizer state": Prediction(exact.optimizer_state, said["optimizer state"]),
     } | ({"communication": Prediction(exact.communication, None)} if stage > 1 else {})

@@ -49,9 +49,9 @@ def is_updating(name: str | None) -> bool:
     if not name:
         return False
     if name.endswith(FILES):
-        return load(name).weights.policy != "flush"
+        return not load(name).weights.flushes
     try:
-        return _schedule(name, 2, 2, 2 if "chunks" in options(name) else None).weights.policy != "flush"
+        return not _schedule(name, 2, 2, 2 if "chunks" in options(name) else None).weights.flushes
     except ArgumentError:  # there is none of this name, or none of this size
         return False
 
@@ -121,7 +121,7 @@ def pipeline(
     layers = [layer.total for layer in costs(config)]
     made = schedule_of(config)
     given = (model, mesh, recipe, config.seed, made)
-    if made.weights.policy != "flush":
+    if not made.weights.flushes:
         return PipeDream(*given, costs=layers)
     return Pipeline(*given, costs=layers, zero_stage=config.zero, shards=config.shards or 0, spread=spread)
 

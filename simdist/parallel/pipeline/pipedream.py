@@ -122,7 +122,7 @@ class PipeDream(Learner):
 def _check(model: Model, schedule: Schedule, recipe: Recipe) -> None:
     """Refuse settings that need all stages to update together."""
     names = [p.name for layer in model.layers.layers for p in layer.parameters]
-    if schedule.weights.policy == "flush":
+    if schedule.weights.flushes:
         raise ArgumentError(f"{schedule.name} updates after all micro-batches; that is for Pipeline")
     placement = schedule.placement
     if any(len(stages) > 1 for stages in placement) or len(set(placement)) < len(placement):

@@ -73,7 +73,7 @@ class Pipeline(Method):
         memory: Allocate | None = None,
     ) -> None:
         require_schedule(schedule)
-        if schedule.weights.policy != "flush" or zero_stage not in (0, 1):
+        if not schedule.weights.flushes or zero_stage not in (0, 1):
             raise ArgumentError(
                 f"{schedule.name} with policy {schedule.weights.policy!r} and ZeRO stage {zero_stage}; "
                 "a pipeline needs policy 'flush' and stage 0 or 1"

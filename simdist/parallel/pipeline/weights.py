@@ -39,11 +39,16 @@ class Weights:
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise unknown_name("policy of weight versions", self.policy, POLICIES)
-        if self.group < 0 or (self.group == 0) != (self.policy == "flush"):
+        if self.group < 0 or (self.group == 0) != self.flushes:
             raise ArgumentError(
                 f"{self.policy} with {self.group} micro-batches between updates: needs "
-                + ("0, which means all" if self.policy == "flush" else "at least 1")
+                + ("0, which means all" if self.flushes else "at least 1")
             )
+
+    @property
+    def flushes(self) -> bool:
+        """Whether the pipeline drains before its one update, so that stages always have weights of one version."""
+        return self.policy == "flush"
 
     def group_of(self, micro_batch: int) -> int:
         """The group of a micro-batch, from 0."""

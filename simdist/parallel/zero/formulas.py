@@ -22,11 +22,11 @@ from typing import NamedTuple
 from simdist.errors import ArgumentError, require_least
 from simdist.nn import Model
 from simdist.parallel.buckets import BUCKET_BYTES
-from simdist.parallel.memory import rule_bytes
+from simdist.parallel.memory import optimizer_state, rule_bytes
 from simdist.parallel.recipe import Recipe
 from simdist.parallel.zero.sharing import check_shards
 from simdist.parallel.zero.slots import Slots
-from simdist.parallel.zero.unit import Units
+from simdist.parallel.zero.unit import Units, least_items
 
 __all__ = [
     "Kept",
@@ -37,6 +37,7 @@ __all__ = [
     "offloaded_bytes",
     "paper_bytes",
     "paper_elements",
+    "paper_kept",
     "plus_plus_bytes",
     "plus_plus_elements",
 ]
@@ -66,10 +67,29 @@ def paper_bytes(
     Raises:
         ArgumentError: there is no such stage, or ranks is less than 1.
     """
-    _check(ranks, zero_stage)
     sizes = weight_bytes, gradient_bytes, optimizer_bytes
-    share = [1.0 / ranks if zero_stage >= cut else 1.0 for cut in (3, 2, 1)]
-    return weights * sum(size * part for size, part in zip(sizes, share, strict=True))
+    return weights * sum(size * part for size, part in zip(sizes, _shares(ranks, zero_stage), strict=True))
+
+
+def paper_kept(recipe: Recipe, weights: int, ranks: int, zero_stage: int) -> dict[str, float]:
+    """The same bytes by category of the ledger, in the sizes of a recipe; see `kept` for the exact ones.
+
+    Raises:
+        ArgumentError: as of `paper_bytes`.
+    """
+    parameters, gradients, state = _shares(ranks, zero_stage)
+    short = weights * recipe.precision.dtype.itemsize
+    return {
+        "parameters": short * parameters,
+        "gradients": short * gradients,
+        "optimizer state": (optimizer_state(recipe, weights).paper_bytes or 0.0) * state,
+    }
+
+
+def _shares(ranks: int, zero_stage: int) -> list[float]:
+    """The shares of weights, gradients and optimizer state that a rank keeps."""
+    _check(ranks, zero_stage)
+    return [1.0 / ranks if zero_stage >= cut else 1.0 for cut in (3, 2, 1)]
 
 
 def activation_bytes(layers: float, width: float, context: float, sequences: float) -> float:
@@ -226,7 +246,7 @@ def kept(
     _check(ranks, zero_stage)
     if zero_stage == 0:
         return kept_of(recipe, 0, model.parameters.size, model.parameters.size)
-    least = 1 if zero_stage == 3 else -(-bucket_bytes // recipe.precision.dtype.itemsize)
+    least = least_items(zero_stage, bucket_bytes, recipe.precision.dtype.itemsize)
     units = Units(model, ranks, rank, least, recipe.alignment)
     whole = sum(unit.room for unit in units)
     return kept_of(recipe, zero_stage, whole, units.holding.size, Slots.shared(units).size)

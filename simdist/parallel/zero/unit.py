@@ -8,7 +8,7 @@ from simdist.arrays import partition
 from simdist.nn import Model, Parameter, Parameters
 from simdist.parallel.holding import Holding
 
-__all__ = ["Unit", "Units", "grouped", "uses"]
+__all__ = ["Unit", "Units", "grouped", "least_items", "padded", "uses"]
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,28 @@ class Units(list[Unit]):
 
     def __init__(self, model: Model, ranks: int, rank: int, least: int = 1, alignment: int = 1) -> None:
         super().__init__()
-        multiple = 1 if alignment == 1 else alignment * ranks
         first, last = uses(layer.parameters for layer in model.layers.layers)
         self.of: dict[Parameter, int] = {}
         for group in grouped(model.layers.completes, least):
             self.of |= dict.fromkeys(group, len(self))
             parameters, start = Parameters(group), model.parameters.spans[group[0].name].start
-            room = -(-parameters.size // multiple) * multiple
+            room = padded(parameters.size, ranks, alignment)
             used = min(first[p] for p in group), max(last[p] for p in group)
             self.append(Unit(parameters, start, room, partition(room, ranks)[rank], *used))
         self.holding = Holding([u.stretch for u in self], [u.chunk.stop - u.chunk.start for u in self])
+
+
+def least_items(zero_stage: int, bucket_bytes: int, itemsize: int) -> int:
+    """The least items of a unit: those that fill a bucket; in stage 3 a layer is enough."""
+    return 1 if zero_stage == 3 else -(-bucket_bytes // itemsize)
+
+
+def padded(items: int, ranks: int, alignment: int) -> int:
+    """The items of a unit, with the padding after which all ranks have equal chunks that begin at multiples of
+    `alignment`; none at 1.
+    """
+    multiple = 1 if alignment == 1 else alignment * ranks
+    return -(-items // multiple) * multiple
 
 
 class _Sized(Protocol):

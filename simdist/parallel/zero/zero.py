@@ -22,7 +22,7 @@ from simdist.parallel.zero.observers import Observers
 from simdist.parallel.zero.offload import Offload
 from simdist.parallel.zero.sharing import Sharing
 from simdist.parallel.zero.slots import Slots
-from simdist.parallel.zero.unit import Units
+from simdist.parallel.zero.unit import Units, least_items
 from simdist.parallel.zero.weights import GatheredWeights, Weights, WholeWeights
 
 __all__ = ["FSDP", "ZeRO"]
@@ -108,7 +108,7 @@ class ZeRO(Method):
         self.sharing = Sharing.of(comm, shards)
         holders = self.sharing.holders
         dtype = recipe.precision.dtype
-        least = 1 if zero_stage == 3 else -(-bucket_bytes // dtype.itemsize)
+        least = least_items(zero_stage, bucket_bytes, dtype.itemsize)
         self.units = Units(model, holders.size, holders.rank, least, recipe.alignment)
         self._memory = memory or holders.empty
         side = comm.stream("communication")

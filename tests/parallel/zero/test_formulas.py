@@ -17,6 +17,7 @@ from simdist.parallel.zero.formulas import (
     offloaded_bytes,
     paper_bytes,
     paper_elements,
+    paper_kept,
     plus_plus_bytes,
     plus_plus_elements,
 )
@@ -199,6 +200,8 @@ def test_in_mixed_precision_it_is_the_papers_besides_the_slots(zero_stage, ranks
     model = MODELS["gpt"]()  # all of whose sizes eight divides
     found = kept(model, adamw("bf16"), ranks, zero_stage)
     assert found.total - found.communication == paper_bytes(model.parameters.size, ranks, zero_stage)
+    by_category = paper_kept(adamw("bf16"), model.parameters.size, ranks, zero_stage)
+    assert list(by_category.values()) == [found.parameters, found.gradients, found.optimizer_state]
 
 
 def test_slots_take_two_layers_and_what_is_tied():
