@@ -92,15 +92,9 @@ def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> 
     start_s = comm.clock()
     for k in range(1, len(parts) + 1):
         items = _fold_left(mine, copies, kept, peers, op, to)
-        n, share, own = mine.nbytes, items * itemsize, (kept[r].stop - kept[r].start) * itemsize
-        taken, spared = (n, 2 * own) if takes else (0, own)
-        read, written = p * share + taken - spared, n + len(to) * share - spared
-        far = (p - 1 + len(to) - takes) * share
-        crowd = takes * max(0, n - len(to) * share)  # others write to it what they have folded
-        flops, private = (p - 1) * items, n + taken
-        peers.moved(
-            start_s, read, written, far, private_bytes=private, flops=flops, posted_bytes=n - own, crowd_bytes=crowd
-        )
+        n, own = mine.nbytes, (kept[r].stop - kept[r].start) * itemsize
+        _, read, written, private, _, far, crowd = _staged_moves(n, items * itemsize, own, p, len(to), takes)
+        peers.moved(start_s, read, written, far, private, (p - 1) * items, posted_bytes=n - own, crowd_bytes=crowd)
         summed, sums, at = mine, copies[r], kept[r]
         if k < len(parts):
             mine = x[parts[k]]
@@ -144,6 +138,15 @@ def _fold_left(
     return items
 
 
+def _staged_moves(n: int, share: int, own: int, p: int, num_to: int, takes: bool) -> Moves:
+    """One meeting's: n bytes of each array, of which this rank folds `share` and does not leave `own`."""
+    taken, spared = (n, 2 * own) if takes else (0, own)
+    read, written = p * share + taken - spared, n + num_to * share - spared
+    far = (p - 1 + num_to - takes) * share
+    crowd = takes * max(0, n - num_to * share)  # others write to it what they have folded
+    return Moves(1, read, written, n + taken, (p - 1) * share, far, crowd)
+
+
 def _reduce_moves(case: Case, to: Sequence[int], one_shot: bool | None, staged: bool) -> Moves:
     p, r, n, takes = case.ranks, case.rank, case.num_bytes, case.rank in to
     taken = n if takes else 0
@@ -151,17 +154,13 @@ def _reduce_moves(case: Case, to: Sequence[int], one_shot: bool | None, staged: 
         one_shot = fits_one_shot(n, p) if staged else is_short(n, p)
     if one_shot and n <= ROOM_BYTES:
         return Moves(1, p * taken, n, n + taken, reduced_bytes=(p - 1) * taken, peer_bytes=(p - 1) * taken)
-    far = p - 1 + len(to) - takes
     if not staged:
         share = case.chunk_bytes(r)
-        crowd = takes * max(0, n - len(to) * share)
-        return Moves(2, p * share, len(to) * share, 0, (p - 1) * share, far * share, crowd)
+        far, crowd = (p - 1 + len(to) - takes) * share, takes * max(0, n - len(to) * share)
+        return Moves(2, p * share, len(to) * share, 0, (p - 1) * share, far, crowd)
     parts = segments(case.num_items, case.itemsize, ROOM_BYTES)
     share = sum(partition(s.stop - s.start, p).size(r) for s in parts) * case.itemsize
-    spared = 2 * share if takes else share
-    read, written = p * share + taken - spared, n + len(to) * share - spared
-    crowd = takes * max(0, n - len(to) * share)
-    return Moves(len(parts) + 1, read, written, n + taken, (p - 1) * share, far * share, crowd)
+    return _staged_moves(n, share, share, p, len(to), takes)._replace(meetings=len(parts) + 1)
 
 
 def _all_reduce_moves(case: Case, one_shot: bool | None = None, staged: bool = False) -> Moves:
