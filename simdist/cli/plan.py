@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from simdist.cli.drawn import write
 from simdist.cli.modelled import add_where, bench_of, command, given_of
 from simdist.cli.settings import add_options
 from simdist.errors import require_least
@@ -13,7 +14,7 @@ from simdist.planning import details, headline, overview, search
 from simdist.planning import execute as carried_out
 from simdist.planning.space import LONG
 from simdist.plots import plan_bars
-from simdist.plots.file import check_format, save
+from simdist.plots.file import check_format
 
 __all__ = ["add_arguments", "execute"]
 
@@ -48,8 +49,7 @@ def execute(args: argparse.Namespace) -> int:
     print(*details(shown, bench, carried_out(shown.config, bench) if args.execute else None), "", sep="\n")
     print(command(args, given, shown.config))
     if args.picture is not None and plans.best:
-        save(plan_bars(plans.best[: args.top], bench), args.picture)
-        print(f"drawn: {args.picture}")
+        write(plan_bars(plans.best[: args.top], bench), args.picture)
     elif args.picture is not None:
         print(f"not drawn: {args.picture}, because nothing fits")
     return 0

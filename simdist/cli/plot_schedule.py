@@ -1,0 +1,134 @@
+"""Schedule: the subject of `simdist plot schedule`: pipeline schedules simulated, in figures and in a picture."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from simdist.cli.drawn import out_of, write
+from simdist.errors import ArgumentError
+from simdist.parallel import pipeline
+from simdist.parallel.pipeline.formulas import formula, has_formula
+from simdist.parallel.pipeline.schedules import FILES, options
+from simdist.parallel.pipeline.schedules.automatic import ZB_MEMORY, lower_bound
+from simdist.plots import pipeline_schedule
+
+__all__ = ["add_arguments", "draw"]
+
+
+def add_arguments(group: Any) -> None:
+    """Its size, its times, and the schedule to compare it with."""
+    group.add_argument("--stages", type=int, metavar="P", help="number of pipeline ranks (4, or as in the file)")
+    group.add_argument("--micro-batches", type=int, metavar="M", help="number of micro-batches (8, or as in the file)")
+    group.add_argument("--chunks", type=int, metavar="V", help="stages per rank, if the schedule leaves it open (2)")
+    group.add_argument(
+        "--times",
+        type=float,
+        nargs=3,
+        default=[1.0, 1.0, 1.0],
+        metavar=("TF", "TB", "TW"),
+        help="times of F, B, W (1 1 1)",
+    )
+    group.add_argument("--communication", type=float, default=0.0, metavar="T", help="time of a message (0)")
+    group.add_argument(
+        "--overlapped", type=float, metavar="T", help="time of an overlapped forward and backward (their sum)"
+    )
+    group.add_argument(
+        "--memory-limit", type=float, metavar="M", help="memory limit for zb-auto's search, in units of M_B (2p M_B)"
+    )
+    group.add_argument(
+        "--memory-of",
+        type=float,
+        nargs=2,
+        metavar=("M_B", "M_W"),
+        help="memory of a micro-batch until its B, and then until its W (1 1; for zb-auto 1 0.5)",
+    )
+    group.add_argument("--against", metavar="NAME", help="draw this schedule too, below, on the same axis")
+    group.add_argument("--memory", action="store_true", help="draw each rank's memory over time")
+    group.add_argument("--text", action="store_true", help="print the schedule; draw it only with -o")
+
+
+def draw(args: argparse.Namespace) -> None:
+    """Simulate schedules, print their figures, and draw them."""
+    if len(args.subject) != 2:
+        raise ArgumentError(f"plot schedule takes the name of one schedule, not {args.subject[1:]}")
+    if args.against == args.subject[1]:
+        raise ArgumentError(f"--against is {args.against}, the same schedule; needs another")
+    names = [args.subject[1], *([args.against] if args.against else [])]
+    args.stages, args.micro_batches = _sizes(names, args)
+    out = out_of(args, f"{Path(names[0]).stem}-{args.stages}-{args.micro_batches}.png")
+    forward, backward_input, backward_weight = args.times
+    times = pipeline.Times(forward, backward_input, backward_weight, args.communication, args.overlapped)
+    memory = _memory_of(names, args)
+    runs = []
+    for name in names:
+        schedule = _schedule_of(name, args, times, memory)
+        report = pipeline.validate(schedule, memory)
+        runs.append(pipeline.simulate(schedule, times))
+        if args.text:
+            print(pipeline.to_text(schedule), end="")
+        _print_figures(runs[-1], report, args, memory)
+    if args.out or not args.text:
+        own = [run.schedule.name for run in runs]
+        labels = own if len(set(own)) == len(own) else names
+        traces = {label: run.trace() for label, run in zip(labels, runs, strict=True)}
+        drawn = memory if args.memory else None
+        write(pipeline_schedule(traces, memory=drawn, arrows=args.arrows, unit="", width=args.width), out)
+
+
+def _sizes(names: list[str], args: argparse.Namespace) -> tuple[int, int]:
+    """The number of stages and micro-batches of all schedules compared: as given, or as in a file."""
+    files = [pipeline.load(name) for name in names if name.endswith(FILES)]
+    stages, micro_batches = (files[0].num_ranks, files[0].num_micro_batches) if files else (4, 8)
+    return (
+        stages if args.stages is None else args.stages,
+        micro_batches if args.micro_batches is None else args.micro_batches,
+    )
+
+
+def _memory_of(names: list[str], args: argparse.Namespace) -> pipeline.Memory:
+    """The memory of a micro-batch, the same for all schedules compared."""
+    if args.memory_of:
+        return pipeline.Memory(*args.memory_of)
+    return ZB_MEMORY if "zb-auto" in names else pipeline.Memory()
+
+
+def _schedule_of(
+    name: str, args: argparse.Namespace, times: pipeline.Times, memory: pipeline.Memory
+) -> pipeline.Schedule:
+    """The schedule of this name, or in this file."""
+    takes = options(name)
+    given: dict[str, Any] = {"times": times, "memory": memory}
+    others = {option: value for option, value in given.items() if option in takes}
+    other = args.against if name == args.subject[1] else args.subject[1]
+    for option in ("chunks", "memory_limit"):
+        value = getattr(args, option)
+        for_other = other in pipeline.schedules() and option in options(other)
+        if value is not None and (option in takes or not for_other):  # an option that none takes is an error
+            others[option] = value
+    return pipeline.schedule(name, stages=args.stages, micro_batches=args.micro_batches, **others)
+
+
+def _print_figures(
+    run: pipeline.Simulation, report: pipeline.ScheduleCosts, args: argparse.Namespace, memory: pipeline.Memory
+) -> None:
+    """A schedule's bubble and memory, as simulated, beside its paper's formula or the bounds of its search."""
+    schedule, beside = run.schedule, "formula"
+    own = [run.own_bubble, run.own_bubble_rate, *report.memory]
+    said: list[float | None] = [None] * len(own)
+    shape: dict[str, Any] = {"stages": args.stages, "micro_batches": args.micro_batches, "memory": memory}
+    if schedule.name == "zb-auto":
+        least, beside = lower_bound(**shape, memory_limit=args.memory_limit, times=run.times), "bound"
+        limit = 2 * args.stages * memory.backward if args.memory_limit is None else args.memory_limit
+        bubble = max(0.0, least - run.busy(0))
+        said = [bubble, bubble / least if least else 0.0, *[limit] * args.stages]
+    elif has_formula(schedule.name):
+        found = formula(schedule.name, times=run.times, **shape, chunks=len(schedule.placement[0]))
+        idle = (found.bubble, found.bubble_rate) if found.filled else (None, None)
+        said = [*idle, *found.memory]
+    print(f"{schedule.name}: makespan {run.makespan:.6g}, idle {run.bubble_rate:.4f} of it")
+    print(f"  {'':40} {'simulated':>10} {beside:>10}")
+    what = "micro-batches" if memory == pipeline.Memory() else f"memory ({memory.backward:g}, then {memory.weight:g})"
+    words = ["bubble of the longest rank's own span", "bubble rate of that span"]
+    words += [f"peak {what} of rank {rank}" for rank in range(schedule.num_ranks)]
+    for word, value, formula_says in zip(words, own, said, strict=True):
+        print(f"  {word:40} {value:10.4f} {'-' if formula_says is None else f'{formula_says:.4f}':>10}")
