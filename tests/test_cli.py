@@ -436,13 +436,14 @@ def test_a_slow_rank_of_a_real_job(text, tmp_path):
 
 def test_an_asynchronous_run_goes_on(text, tmp_path, capsys):
     words = ["--world=virtual", "--method=async", "--steps=6", "--checkpoint-every=2", "--data", text]
-    assert main(["train", *words, "--out", str(tmp_path), *SMALL]) == 0
+    folder = tmp_path / "my run"
+    assert main(["train", *words, "--out", str(folder), *SMALL]) == 0
     capsys.readouterr()
-    assert main(["train", "--world=virtual", "--resume", str(tmp_path), "--steps=9"]) == 0
+    assert main(["train", "--world=virtual", "--resume", str(folder), "--steps=9"]) == 0
     told = capsys.readouterr().out
     assert "goes on after step 6, with steps 9, was 6\n" in told and "9 steps of each worker" in told
-    assert f"go on with: simdist train --world virtual --ranks 4 --resume {tmp_path}\n" in told
-    lines = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert f"go on with: simdist train --world virtual --ranks 4 --resume '{folder}'\n" in told
+    lines = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert lines == sorted(set(lines)) and lines[0] == 1 and lines[-1] == 9
 
 

@@ -116,9 +116,9 @@ class Session:
 
     def _again(self, folder: RunFolder, comm: Communicator) -> str:
         """The command that resumes the run, in the same world with the same number of ranks."""
-        world = " --world virtual" if self.cluster else ""
-        where = f"{world} --ranks {comm.size}" if self.cluster or comm.size > 1 else ""
-        return f"{shlex.join([*command_words(), 'train'])}{where} --resume {folder.path}"
+        world = ["--world", "virtual"] if self.cluster else []
+        ranks = ["--ranks", str(comm.size)] if self.cluster or comm.size > 1 else []
+        return shlex.join([*command_words(), "train", *world, *ranks, "--resume", str(folder.path)])
 
     def _finish(self, trainer: Trainer, folder: RunFolder | None) -> None:
         """Write and print the results; without samples if the run was stopped, so that it ends soon."""

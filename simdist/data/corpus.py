@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 import numpy as np
@@ -144,12 +145,13 @@ def load(source: str | Path) -> Corpus:
     if str(source) == PYTHON:
         return Corpus(np.frombuffer(_documentation() + _sources(), np.uint8), "Python's documentation and sources")
     path = Path(source)
-    if path.exists() and not (path.is_file() or path.is_dir()):  # such as /dev/zero, which has no end
-        raise DataError(f"the data file {path} is a device or a pipe; needs a regular file")
     try:
-        return Corpus(np.frombuffer(path.read_bytes(), np.uint8), str(path))
+        mode = path.stat().st_mode
+        if S_ISREG(mode) or S_ISDIR(mode):  # reading a folder says what it is
+            return Corpus(np.frombuffer(path.read_bytes(), np.uint8), str(path))
     except OSError as error:
         raise DataError(f"cannot read the data file {path}: {error.strerror or error}") from error
+    raise DataError(f"the data file {path} is a device or a pipe; needs a regular file")  # /dev/zero has no end
 
 
 def _documentation() -> bytes:

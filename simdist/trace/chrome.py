@@ -11,6 +11,7 @@ import json
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -55,7 +56,8 @@ def write(spans: Sequence[Span], ranks: int, path: Path) -> None:
     except (OverflowError, ValueError) as error:
         raise ArgumentError(f"cannot write a trace with times that are not finite: {error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # it has been moved, or could not even be made
+            temporary.unlink()
 
 
 def _events(spans: Sequence[Span], ranks: int) -> Iterator[str]:

@@ -25,6 +25,8 @@ def test_a_missing_file_is_named(tmp_path):
         load(tmp_path / "nowhere.txt")
     with pytest.raises(DataError, match="Is a directory"):
         load(tmp_path)
+    with pytest.raises(DataError, match="cannot read the data file .*: File name too long"):
+        load(tmp_path / ("t" * 300))
 
 
 def test_python_has_a_text_of_its_own():

@@ -186,6 +186,13 @@ def test_a_folder_that_is_not_there(tmp_path):
         Trace([], 1).save(tmp_path / "nowhere" / "t.json")
 
 
+def test_a_file_that_cannot_even_be_looked_for(tmp_path):
+    (tmp_path / "file").touch()
+    for path, why in (("file/t.json", "Not a directory"), (f"{'t' * 300}.json", "File name too long")):
+        with pytest.raises(DataError, match=rf"cannot write the trace .*: {why}"):
+            Trace([], 1).save(tmp_path / path)
+
+
 HEAD = '{"otherData":{"format":"simdist trace 1","ranks":2},"traceEvents":['
 
 
