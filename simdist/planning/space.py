@@ -111,6 +111,9 @@ def _meshes(
             misfits[f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"] = None
             continue
         for pp in _open(given, "pp", divisors):
+            if pp == 1 and "schedule" in given:
+                misfits[f"schedule is {given['schedule']}, and pp 1; a schedule is for pp of at least 2"] = None
+                continue
             for dp in [given["dp"]] if given.get("dp") else [ranks // (inside * pp) or 1]:
                 if inside * pp * dp == ranks:
                     yield {"pp": pp, "dp": dp, "ep": ep, "sp": sp, "tp": tp}
@@ -136,7 +139,7 @@ def _methods(given: Mapping[str, Any], pp: int) -> Iterator[dict[str, Any]]:
     zeros: list[dict[str, Any]] = [{"zero": zero} if zero else {} for zero in choices]
     for schedule in _open(given, "schedule", SCHEDULES) if pp > 1 else ():
         yield from ({**zero, "schedule": schedule} for zero in zeros)
-    if pp == 1 and "schedule" not in given:
+    if pp == 1:
         yield from zeros
 
 

@@ -164,6 +164,7 @@ def test_an_mlp_has_fewer_ways():
         (8, {"tp": 3}, "no way to train on 8 ranks: dp 2 x pp 1 x 3 that share layers are 6 ranks"),
         (12, {"tp": 3}, "no way to train on 12 ranks: 3 ranks that share layers do not fill nodes of 8 devices"),
         (8, {"dp": 8, "global_batch_size": 12}, "no way to train on 8 ranks: 12 windows cannot be shared evenly by 8"),
+        (8, {"pp": 1, "schedule": "1f1b"}, "no way to train on 8 ranks: schedule is 1f1b, and pp 1"),
         (8, {"dp": 4, "tp": 2, "shards": 3}, "no way to train on 8 ranks: dp 4 is not a multiple of shards 3"),
         (8, {"tp": 16}, "no way to train on 8 ranks: dp 1 x pp 1 x 16 that share layers are 16 ranks"),
         (8, {"offload": "optimizer"}, "offload is optimizer; plans are of offload none"),
