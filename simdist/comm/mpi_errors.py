@@ -7,7 +7,7 @@ from simdist.comm.checks import check_bytes
 from simdist.comm.communicator import ANY
 from simdist.errors import ArgumentError, ArrayError, MessageMismatch, PeerLost, RankFailed
 
-__all__ = ["check_array", "explain", "too_long"]
+__all__ = ["check_array", "explain", "is_plain", "too_long"]
 
 _MOST_BYTES = (1 << 31) - 1  # of a message, in an MPI before version 4 of the standard
 
@@ -23,6 +23,11 @@ def check_array(what: str, x: Array, rank: int) -> None:
             f"{what} of {type(x).__name__} on rank {rank}: messages between real ranks are arrays of NumPy or CuPy"
         )
     check_bytes(what, x, rank)
+
+
+def is_plain(x: Array) -> bool:
+    """Whether x is an array of NumPy's that can be sent as it is; others take the time of `check_array` and more."""
+    return type(x) is np.ndarray and x.flags.c_contiguous and not x.dtype.hasobject
 
 
 def too_long(call: str, x: Array, peer: int) -> MessageMismatch:

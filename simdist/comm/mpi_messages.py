@@ -11,13 +11,12 @@ from time import perf_counter, sleep
 from typing import Any
 
 import mpi4py
-import numpy as np
 
 from simdist.arrays import Array, kind_of
 from simdist.comm.communicator import ANY, Communicator
 from simdist.comm.guard import Guard
 from simdist.comm.line import Line
-from simdist.comm.mpi_errors import check_array, explain, too_long
+from simdist.comm.mpi_errors import check_array, explain, is_plain, too_long
 from simdist.comm.mpi_group import MpiGroup
 from simdist.comm.mpi_request import Receiving, Sending
 from simdist.comm.request import Request, Status
@@ -79,7 +78,7 @@ class MpiMessages(Communicator):
         if type(dst) is not int or not 0 <= dst < self.size:
             self.check_peer("dst", dst)
         self.check_tag("send", tag)
-        if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
+        if not is_plain(x):
             check_array("send", x, self.rank)
             if self._staged(x):
                 return self._send_to_self(x, tag) if dst == self.rank else self._staging.send(x, dst, tag)
@@ -106,7 +105,7 @@ class MpiMessages(Communicator):
         """
         start_s = perf_counter()
         self.check_wanted("recv", tag)
-        if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
+        if not is_plain(x):
             check_array("recv", x, self.rank)
             if self._staged(x):
                 return self._staging.recv(x, src, tag)
@@ -132,13 +131,13 @@ class MpiMessages(Communicator):
             self.check_peer("src", src)
         if x is y:
             self.check_apart(x, y)
-        if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.hasobject:
+        if not is_plain(x):
             check_array("sendrecv", x, self.rank)
             if self._staged(x) and self._staged(y):
                 check_array("sendrecv", y, self.rank)
                 return self._staging.sendrecv(x, dst, y, src)
             x = self._ready(x)
-        if type(y) is not np.ndarray or not y.flags.c_contiguous or y.dtype.hasobject:
+        if not is_plain(y):
             check_array("sendrecv", y, self.rank)
             y = self._ready(y)
         line, status = self.line, self._status
