@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from simdist.cli.settings import as_words, given_options
-from simdist.cluster import find_cluster, presets
-from simdist.errors import ArgumentError, require_least
+from simdist.cluster import presets
+from simdist.errors import ArgumentError
 from simdist.launch import command_words
-from simdist.planning import Workbench
 from simdist.training import Config, merged, read_toml
 
-__all__ = ["add_where", "bench_of", "command", "given_of"]
+__all__ = ["add_where", "command", "given_of"]
 
 _OPEN: dict[str, Any] = {"dp": 0, "tp": 1, "pp": 1, "sp": 1, "ep": 1, "micro_batches": 1, "zero": 0, "shards": 0}
 _OPEN |= {"sequence_parallel": False, "ulysses": False, "schedule": None, "recompute": "none"}
@@ -41,12 +40,6 @@ def given_of(args: argparse.Namespace) -> dict[str, Any]:
     if given.get("device", "phantom") != "phantom":
         raise ArgumentError(f"device is {given['device']}; plans need device phantom")
     return given
-
-
-def bench_of(args: argparse.Namespace) -> Workbench:
-    """The given cluster and number of ranks."""
-    require_least("ranks", args.ranks, 1)
-    return Workbench(find_cluster(args.cluster), args.ranks)
 
 
 def command(args: argparse.Namespace, given: Mapping[str, Any], config: Config) -> str:

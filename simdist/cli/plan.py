@@ -7,10 +7,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from simdist.cli.drawn import write
-from simdist.cli.modelled import add_where, bench_of, command, given_of
+from simdist.cli.modelled import add_where, command, given_of
 from simdist.cli.settings import add_options
 from simdist.errors import require_least
-from simdist.planning import details, headline, overview, search
+from simdist.planning import Workbench, details, headline, overview, search
 from simdist.planning import execute as carried_out
 from simdist.planning.space import LONG
 from simdist.plots import plan_bars
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Search, and print the best plans."""
-    given, bench = given_of(args), bench_of(args)
+    given, bench = given_of(args), Workbench(args.cluster, args.ranks)
     require_least("top", args.top, 1)
     if args.picture is not None:
         check_format(args.picture)

@@ -2,9 +2,9 @@
 
 import argparse
 
-from simdist.cli.modelled import add_where, bench_of, command, given_of
+from simdist.cli.modelled import add_where, command, given_of
 from simdist.cli.settings import add_options
-from simdist.planning import details, fit_text, headline, planned, table
+from simdist.planning import Workbench, details, fit_text, headline, planned, table
 from simdist.planning import execute as carried_out
 from simdist.planning.job import check_known
 from simdist.training import Config
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Predict, and print the details."""
-    given, bench = given_of(args), bench_of(args)
+    given, bench = given_of(args), Workbench(args.cluster, args.ranks)
     check_known(given)
     config = Config(**given | {"device": "phantom"})
     plan = planned(config, bench)

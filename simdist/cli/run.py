@@ -13,8 +13,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "simdist run [-n N] [--survive] (SCRIPT | -m MODULE) [ARGUMENT …]"
     parser.epilog = (
         "Runs mpirun with options that also work as root and with more ranks than cores, and divides the cores among "
-        "the ranks. If one rank fails, the job ends. With --survive a script that "
-        "supports it continues when a rank dies; this requires Open MPI 5 or later."
+        "the ranks. If one rank fails, the job ends. With --survive a script that supports it continues when a rank "
+        "dies; this requires Open MPI 5 or later."
     )
     parser.add_argument("-n", "--ranks", type=int, default=4, metavar="N", help="number of ranks to start (4)")
     add_survive(parser)

@@ -137,6 +137,7 @@ class Session:
             kept = precision(config.precision)
             peak_flops_per_s = matmul_flops_per_s(comm, comm.device.factor_dtype(kept.dtype, kept.master_dtype))
         if folder and trace is not None:
+            # Here, because the other ranks need not load Matplotlib.
             from simdist.cli.pictures import draw
             from simdist.planning import fit_text
 
@@ -149,7 +150,7 @@ class Session:
             folder.write_end(told, trace)
             with folder.writing():
                 draw(folder.path, lines, trace, trainer, cluster)
-            _say(folder, told, samples)
+            _tell_results(folder, told, samples)
 
     def _add_circumstances(self, told: Report, comm: Communicator) -> None:
         """Add notes on how to interpret the times."""
@@ -202,7 +203,7 @@ class Session:
             folder.write_end(told, story.trace)
             with folder.writing():
                 draw_asynchronous(folder.path, lines, begun, story, run.text)
-            _say(folder, told, samples)
+            _tell_results(folder, told, samples)
 
 
 def _samples(run: Trainer | AsynchronousRun, folder: RunFolder | None) -> list[tuple[bytes, bytes]]:
@@ -240,7 +241,7 @@ def _tell(folder: RunFolder, text: str) -> None:
     print(text, flush=True)
 
 
-def _say(folder: RunFolder, told: Report, samples: Sequence[tuple[bytes, bytes]]) -> None:
+def _tell_results(folder: RunFolder, told: Report, samples: Sequence[tuple[bytes, bytes]]) -> None:
     """Write and print the report, the samples and the list of files."""
     words = [f"\n{told}\n"]
     if samples:

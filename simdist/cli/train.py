@@ -2,6 +2,7 @@
 
 import argparse
 import signal
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,26 +75,14 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _execute(args: argparse.Namespace) -> int:
-    given = given_options(args)
     if args.resume == _LATEST:
         args.resume = str(newest_run())
-    told: dict[str, Any] = {} if args.resume is None else read_toml(Path(args.resume) / "config.toml")
-    if args.config is not None:
-        told = merged(told, read_toml(args.config))
-    config = Config(**merged(told, given))
-    if args.survive and config.method not in SURVIVING:
-        raise ArgumentError(f"survive is on, and method {config.method}; needs {', '.join(SURVIVING)}")
-    if args.survive and args.world == "virtual":
-        raise ArgumentError("survive is on, and world virtual, in which no rank dies; survive needs --world mpi")
+    given = given_options(args)
+    config = _config(args, given)
+    _check(args, config)
     session = Session(config, args.out, args.resume)
-    if config.device == "phantom" and args.resume is not None:
-        raise ArgumentError("device phantom, and resume; a checkpoint has numbers, and phantoms have none")
     if args.world == "virtual":
         return _train_virtually(session, 4 if args.ranks is None else args.ranks, args.cluster or _cluster(args.resume))
-    if config.device == "phantom":
-        raise ArgumentError("device phantom, and world mpi; that is for --world virtual")
-    if args.cluster:
-        raise ArgumentError(f"cluster is {args.cluster}; that is for --world virtual")
     if args.ranks is not None and not in_job():
         # Report errors once, and not from each rank.
         split(config)
@@ -106,6 +95,29 @@ def _execute(args: argparse.Namespace) -> int:
     if args.ranks not in (None, comm.size):
         raise ArgumentError(f"--ranks is {args.ranks} inside a job of {comm.size} ranks; leave it out here")
     return session.train(comm)
+
+
+def _config(args: argparse.Namespace, given: Mapping[str, Any]) -> Config:
+    """The settings given; the others are those of the config file, of the run that is resumed, or the defaults."""
+    told: dict[str, Any] = {} if args.resume is None else read_toml(Path(args.resume) / "config.toml")
+    if args.config is not None:
+        told = merged(told, read_toml(args.config))
+    return Config(**merged(told, given))
+
+
+def _check(args: argparse.Namespace, config: Config) -> None:
+    """Raise ArgumentError if the world, the cluster or the folders do not go with the config, or with each other."""
+    virtual, phantom = args.world == "virtual", config.device == "phantom"
+    if args.survive and config.method not in SURVIVING:
+        raise ArgumentError(f"survive is on, and method {config.method}; needs {', '.join(SURVIVING)}")
+    if args.survive and virtual:
+        raise ArgumentError("survive is on, and world virtual, in which no rank dies; survive needs --world mpi")
+    if phantom and args.resume is not None:
+        raise ArgumentError("device phantom, and resume; a checkpoint has numbers, and phantoms have none")
+    if phantom and not virtual:
+        raise ArgumentError("device phantom, and world mpi; that is for --world virtual")
+    if args.cluster and not virtual:
+        raise ArgumentError(f"cluster is {args.cluster}; that is for --world virtual")
 
 
 def _train_virtually(session: Session, ranks: int, name: str) -> int:

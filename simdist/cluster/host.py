@@ -21,6 +21,9 @@ class Host:
         memory_bytes_per_s: between the host's memory and its processors, reads and writes together: it determines
             how fast an update runs there.
         disk_bytes_per_s: between the host's memory and the disks, each way.
+
+    Raises:
+        ArgumentError: one of these is not above 0.
     """
 
     link_bytes_per_s: float

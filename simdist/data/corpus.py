@@ -45,11 +45,11 @@ class Split:
     @property
     def num_windows(self) -> int:
         """The number of windows."""
-        return len(self.blocks) * (self.block_bytes - self.length + 1)
+        return self.num_every(1)
 
     def windows(self, which: npt.NDArray[np.int64]) -> Bytes:
         """The windows of these numbers, 0 <= number < num_windows, as rows: shape (len(which), length)."""
-        block, offset = np.divmod(which, self.block_bytes - self.length + 1)
+        block, offset = np.divmod(which, self._in_block())
         starts = self.blocks[block] * self.block_bytes + offset
         rows: Bytes = self.text[starts[:, None] + np.arange(self.length)]
         return rows
@@ -66,10 +66,11 @@ class Split:
     def every(self, stride: int, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The numbers of some of these windows, given by their indices from 0 to num_every - 1."""
         block, i = np.divmod(which, self._in_block(stride))
-        numbers: npt.NDArray[np.int64] = block * (self.block_bytes - self.length + 1) + i * stride
+        numbers: npt.NDArray[np.int64] = block * self._in_block() + i * stride
         return numbers
 
-    def _in_block(self, stride: int) -> int:
+    def _in_block(self, stride: int = 1) -> int:
+        """The number of windows that begin `stride` bytes apart in a block."""
         return (self.block_bytes - self.length) // stride + 1
 
     def unigram_entropy(self) -> float:

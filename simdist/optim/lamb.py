@@ -21,7 +21,7 @@ class LAMB(Moments):
     The ratio is 1 if one of the norms is 0, and outside of the layers.
 
     Args:
-        like, decay, start: as in `Optimizer`.
+        like, betas, epsilon, decay, start: as in `Moments`.
         layers: the slices of the whole vector with a ratio each, such as `Parameters.spans.values()`; a
             shard also takes all of them.
         combine: reduces the shards' parts of a norm, as in `norms`. It is called at every step on all ranks that hold

@@ -36,6 +36,9 @@ class LARS(Optimizer):
     Attributes:
         state: "velocity", v, zero at first.
 
+    Raises:
+        ArgumentError: an argument is outside its limits.
+
     Cost per step and weight: 5 operations, 7 with weight decay, and 10 for the norms; weights and velocity are read
     and written, the gradient is read, and for the norms weights and gradient twice more.
 

@@ -23,6 +23,9 @@ class SGD(Optimizer):
     Attributes:
         state: "velocity", v, zero at first; empty without momentum.
 
+    Raises:
+        ArgumentError: an argument is outside its limits.
+
     Cost per step and weight: 4 operations, 6 with nesterov, 2 without momentum, and with weight decay 2 more; weights
     and velocity are read and written, the gradient is read.
 

@@ -26,6 +26,9 @@ __all__ = ["Workbench"]
 
 T = TypeVar("T")
 
+_SMALL_BYTES = 4096  # of each rank's chunk
+_MOST_MESSAGES = 50_000
+
 
 class Workbench:
     """Measures each part once, even if many runs share it; again if its schedule or update rule is registered anew.
@@ -74,11 +77,8 @@ class Workbench:
 
     def anatomy(self, config: Config, num_windows: int) -> Anatomy:
         """The cost of a micro-batch on each layer: see `anatomy.anatomy`."""
-
-        def make() -> Anatomy:
-            return anatomy(config, self.machine(config), num_windows)
-
-        return self.once(make, "anatomy", *self.cut(config), num_windows)
+        key = *self.cut(config), num_windows
+        return self.once(lambda: anatomy(config, self.machine(config), num_windows), "anatomy", *key)
 
     def cut(self, config: Config) -> tuple[Hashable, ...]:
         """All settings that the cost of layers depends on, except the windows."""
@@ -87,11 +87,8 @@ class Workbench:
 
     def bounds(self, config: Config, num_stages: int) -> list[slice]:
         """The layers of each stage, balanced by their operations."""
-
-        def make() -> list[slice]:
-            return split([layer.total for layer in costs(config)], num_stages)
-
-        return self.once(make, "bounds", *_model(config), num_stages)
+        key = *_model(config), num_stages
+        return self.once(lambda: split([layer.total for layer in costs(config)], num_stages), "bounds", *key)
 
     def scratch_bytes(self, group: Group, operation: str, num_bytes: int) -> float:
         """The memory that a collective takes beside its array, by the algorithm that `auto` chooses.
@@ -129,10 +126,6 @@ class Workbench:
             return seconds[0]
 
         return self.once(make, "update", how, how.maker, *_model(config))
-
-
-_SMALL_BYTES = 4096  # of each rank's chunk
-_MOST_MESSAGES = 50_000
 
 
 def _model(config: Config) -> tuple[Hashable, ...]:

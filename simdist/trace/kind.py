@@ -37,12 +37,12 @@ def kind(name: str) -> str:
     recognized by their letter; a pair of them executed at once, such as F8&B0, is computing. An "other" span that
     contains no spans is computing under a custom name; otherwise it is only a frame, such as a training step.
     """
+    if name in COMPUTING:  # one of these has two words
+        return name
     word = name.partition(" ")[0]
-    if name in COMPUTING or word in COMMUNICATING or word in ("disk", "state"):
-        return name if name in COMPUTING else word
+    if word in (*COMMUNICATING, *COMPUTING, "disk", "state"):
+        return word
     action = _PIPELINE.fullmatch(word)
     if action:
         return _LETTERS[action[1]]
-    if _PAIR.fullmatch(word):
-        return "compute"
-    return word if word in COMPUTING else "other"
+    return "compute" if _PAIR.fullmatch(word) else "other"
