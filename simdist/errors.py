@@ -30,7 +30,9 @@ __all__ = [
     "UnmatchedMessage",
     "WorldUnavailable",
     "require_least",
+    "require_more",
     "require_name",
+    "require_share",
     "require_takes",
     "unknown_name",
 ]
@@ -115,9 +117,21 @@ class UnmatchedMessage(RuntimeWarning):
 
 
 def require_least(name: str, value: float, least: float) -> None:
-    """Raise ArgumentError if the value of this name is below `least`."""
-    if value < least:
+    """Raise ArgumentError unless the value of this name is at least `least`; NaN is not."""
+    if not value >= least:
         raise ArgumentError(f"{name} is {value}; needs at least {least}")
+
+
+def require_more(name: str, value: float, limit: float) -> None:
+    """Raise ArgumentError unless the value of this name is above `limit`; NaN is not."""
+    if not value > limit:
+        raise ArgumentError(f"{name} is {value}; needs more than {limit}")
+
+
+def require_share(name: str, value: float) -> None:
+    """Raise ArgumentError unless the value of this name is at least 0 and less than 1."""
+    if not 0 <= value < 1:
+        raise ArgumentError(f"{name} is {value}; needs at least 0 and less than 1")
 
 
 def require_name(kind: str, name: object, taken: Iterable[str] = ()) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from simdist.asynchronous import graphs
 from simdist.collectives import Cost, Formula, algorithm
-from simdist.errors import ArgumentError, require_takes
+from simdist.errors import ArgumentError, require_least, require_more, require_share, require_takes
 from simdist.parallel import compression, optimizer, pipeline
 from simdist.training import methods
 
@@ -54,3 +54,9 @@ def test_an_argument_that_nobody_gives():
         ArgumentError, match=r"what makes x is called with \(a, d=…\); this one cannot be: got an unexp"
     ):
         require_takes("x", lambda a, *, c: 0, "a", d=1)
+
+
+@pytest.mark.parametrize("require", [require_least, require_more, require_share])
+def test_nan_is_within_no_limits(require):
+    with pytest.raises(ArgumentError, match="x is nan; needs "):
+        require("x", float("nan"), *([] if require is require_share else [0]))

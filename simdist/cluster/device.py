@@ -25,7 +25,8 @@ class Device:
             rate. For float32 on matrix units that round it (TF32), give theirs.
 
     Raises:
-        ArgumentError: one of these, except the last three, is not above 0, or an efficiency is above 1.
+        ArgumentError: one of these is not above 0 (of the last three, below 0 or infinite), or an efficiency is above
+            1.
     """
 
     name: str
@@ -53,8 +54,7 @@ class Device:
         if kind.kind in "biu":
             raise ArgumentError(f"{self.name} computing in {kind}; needs floating-point numbers")
         length = kind.name.partition("_")[0]  # of all that have 8 bits, such as float8_e4m3, the same
-        rates = {"float32": self.float32_flops_per_s, "float64": self.float64_flops_per_s}
-        rate = (rates | {"float8": self.float8_flops_per_s}).get(length)
+        rate = getattr(self, f"{length}_flops_per_s", 0.0)
         return replace(self, flops_per_s=rate) if rate else self
 
     def seconds(self, flops: float, num_bytes: float) -> float:

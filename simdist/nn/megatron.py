@@ -2,7 +2,7 @@
 
 from math import sqrt
 
-from simdist.errors import ArgumentError, require_least, unknown_name
+from simdist.errors import ArgumentError, require_least, require_more, unknown_name
 from simdist.nn.shape import RECOMPUTATIONS
 
 __all__ = [
@@ -93,8 +93,7 @@ def megatron_training_s(parameters: float, tokens: float, flops_per_s: float) ->
 
     Source: Narayanan et al. 2021, arXiv 2104.04473, equation 4.
     """
-    if not flops_per_s > 0:
-        raise ArgumentError(f"flops_per_s is {flops_per_s}; needs more than 0")
+    require_more("flops_per_s", flops_per_s, 0)
     return 8 * tokens * parameters / flops_per_s
 
 
@@ -193,8 +192,7 @@ def megatron_checkpoints(layers: float, input_bytes: float, layer_bytes: float) 
 
     Source: the same; that √l are enough, Chen, Xu, Zhang, Guestrin 2016, arXiv 1604.06174, section 4.1.
     """
-    if not input_bytes > 0:
-        raise ArgumentError(f"input_bytes is {input_bytes}; needs more than 0")
+    require_more("input_bytes", input_bytes, 0)
     return sqrt(layers * layer_bytes / input_bytes)
 
 

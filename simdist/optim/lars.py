@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from simdist.arrays import Array, charge
-from simdist.errors import ArgumentError
+from simdist.errors import require_least, require_more, require_share
 from simdist.optim.norm import Combine, alone, norms
 from simdist.optim.optimizer import Optimizer
 from simdist.optim.spans import Spans
@@ -57,13 +57,9 @@ class LARS(Optimizer):
         decay: Iterable[slice] | None = None,
         start: int = 0,
     ) -> None:
-        for name, value, good in (
-            ("momentum", momentum, 0 <= momentum < 1),
-            ("trust", trust, trust > 0),
-            ("weight_decay", weight_decay, weight_decay >= 0),
-        ):
-            if not good:
-                raise ArgumentError(f"{name} is {value}; needs 0 <= momentum < 1, trust > 0, weight_decay >= 0")
+        require_share("momentum", momentum)
+        require_more("trust", trust, 0)
+        require_least("weight_decay", weight_decay, 0)
         whole, decayed = Spans(layers), None if decay is None else Spans(decay)
         super().__init__(like, decayed, start)
         self.momentum = momentum

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError
+from simdist.errors import require_least, require_more, require_share
 from simdist.optim.optimizer import Optimizer
 
 __all__ = ["Moments"]
@@ -47,12 +47,9 @@ class Moments(Optimizer):
     ) -> None:
         super().__init__(like, decay, start)
         for name, beta in zip(("betas[0]", "betas[1]"), betas, strict=True):
-            if not 0 <= beta < 1:
-                raise ArgumentError(f"{name} is {beta}; needs at least 0 and less than 1")
-        if not epsilon > 0:
-            raise ArgumentError(f"epsilon is {epsilon}; needs more than 0")
-        if not weight_decay >= 0:
-            raise ArgumentError(f"weight_decay is {weight_decay}; needs at least 0")
+            require_share(name, beta)
+        require_more("epsilon", epsilon, 0)
+        require_least("weight_decay", weight_decay, 0)
         self.betas = betas
         self.epsilon = epsilon
         self.weight_decay = weight_decay

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from simdist.arrays import Array, charge
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least, require_share
 from simdist.optim.optimizer import Optimizer
 
 __all__ = ["SGD"]
@@ -42,10 +42,8 @@ class SGD(Optimizer):
         decay: Iterable[slice] | None = None,
         start: int = 0,
     ) -> None:
-        if not 0 <= momentum < 1:
-            raise ArgumentError(f"momentum is {momentum}; needs at least 0 and less than 1")
-        if not weight_decay >= 0:
-            raise ArgumentError(f"weight_decay is {weight_decay}; needs at least 0")
+        require_share("momentum", momentum)
+        require_least("weight_decay", weight_decay, 0)
         if nesterov and not momentum:
             raise ArgumentError(f"nesterov with momentum {momentum}; needs more than 0")
         super().__init__(like, decay, start)

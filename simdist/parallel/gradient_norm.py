@@ -7,7 +7,7 @@ import numpy as np
 from simdist.arrays import Array, charge
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import require_more
 from simdist.optim import Combine, norms
 
 __all__ = ["clip_factor", "clip_gradient", "combine_over"]
@@ -32,8 +32,7 @@ def clip_factor(norm: float, max_norm: float) -> float:
 
     Source: Pascanu, Mikolov, Bengio 2013, arXiv 1211.5063, algorithm 1.
     """
-    if not max_norm > 0:
-        raise ArgumentError(f"max_norm is {max_norm}; needs more than 0")
+    require_more("max_norm", max_norm, 0)
     return max_norm / norm if max_norm < norm < math.inf else 1.0
 
 

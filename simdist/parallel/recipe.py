@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError, require_name, require_takes, unknown_name
+from simdist.errors import ArgumentError, require_more, require_name, require_takes, unknown_name
 from simdist.nn import Parameters
 from simdist.optim import LAMB, LARS, SGD, Adam, AdamW, AdamW8bit, Combine, Optimizer
 from simdist.optim.norm import alone
@@ -44,8 +44,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.optimizer not in _OPTIMIZERS:
             raise unknown_name("optimizer", self.optimizer, _OPTIMIZERS)
-        if self.max_norm is not None and not self.max_norm > 0:
-            raise ArgumentError(f"max_norm is {self.max_norm}; needs more than 0")
+        if self.max_norm is not None:
+            require_more("max_norm", self.max_norm, 0)
 
     def rule(self, like: Array, parameters: Parameters, holding: Holding, combine: Combine) -> Optimizer:
         """The update rule for what a rank holds.

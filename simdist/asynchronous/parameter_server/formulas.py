@@ -17,7 +17,7 @@ GPU/CPU Clusters" (BytePS).
 from math import sqrt
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import ArgumentError, require_least, require_more
 
 __all__ = ["Served", "byteps_bytes", "implicit_momentum", "ssp_rate", "ssp_regret"]
 
@@ -105,8 +105,7 @@ def ssp_rate(update: float, workers: int, staleness: float, *, distance: float, 
         ArgumentError: update or workers is less than 1, staleness below 0, or slope not above 0.
     """
     _check(update, workers, staleness)
-    if not slope > 0:
-        raise ArgumentError(f"slope is {slope}; needs more than 0")
+    require_more("slope", slope, 0)
     return distance / slope / sqrt(2 * (staleness + 1) * workers * update)
 
 

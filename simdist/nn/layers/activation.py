@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError
+from simdist.errors import require_share
 from simdist.nn import functional as f
 from simdist.nn.layers.layer import Weightless
 from simdist.nn.noise import Noise
@@ -68,6 +68,5 @@ def dropped_share(share: float) -> float:
     Raises:
         ArgumentError: it is not at least 0 and below 1.
     """
-    if not 0 <= share < 1:
-        raise ArgumentError(f"dropout is {share}; needs at least 0 and less than 1")
+    require_share("dropout", share)
     return share

@@ -15,7 +15,7 @@ Source: Rajbhandari et al. 2021, ZeRO-Infinity, arXiv 2104.07857, sections 3 and
 
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_more, unknown_name
 
 __all__ = ["Needs", "bandwidth", "efficiency", "infinity_bytes", "intensity"]
 
@@ -49,8 +49,7 @@ def infinity_bytes(
     Raises:
         ArgumentError: checkpoint_every, c, is not above 0.
     """
-    if not checkpoint_every > 0:
-        raise ArgumentError(f"checkpoint_every is {checkpoint_every}; needs more than 0")
+    require_more("checkpoint_every", checkpoint_every, 0)
     h, tokens = width, sequences * context
     a_layer = tokens * (16 * h + 2 * heads * context)
     return Needs(
