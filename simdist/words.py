@@ -1,9 +1,9 @@
-"""Words: counts and ranks, as all messages write them; names, as people write them."""
+"""Words: counts, ranks and tables, as all messages write them; names, as people write them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-__all__ = ["counted", "listed", "meant"]
+__all__ = ["aligned", "counted", "listed", "meant"]
 
 _MOST = 12
 
@@ -20,6 +20,14 @@ def listed(ranks: Iterable[int]) -> str:
     if len(every) > _MOST:
         shown += f", … ({len(every)} in all)"
     return ("rank " if len(every) == 1 else "ranks ") + shown
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """The rows of a table as lines, with aligned columns: the first `left` of them to the left, the others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    pads = [str.ljust] * left + [str.rjust] * (len(widths) - left)
+    lines = ("  ".join(pad(cell, n) for pad, cell, n in zip(pads, row, widths, strict=True)) for row in rows)
+    return [line.rstrip() for line in lines]
 
 
 def meant(name: object, known: Iterable[str], others: Mapping[str, str] = MappingProxyType({})) -> str | None:

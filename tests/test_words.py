@@ -1,4 +1,4 @@
-from simdist.words import counted, listed, meant
+from simdist.words import aligned, counted, listed, meant
 
 
 def test_counts():
@@ -12,6 +12,12 @@ def test_ranks_are_listed():
     assert listed([3]) == "rank 3"
     assert listed([2, 0]) == "ranks 0, 2"
     assert listed(range(100)).endswith("11, … (100 in all)")
+
+
+def test_columns_are_aligned():
+    table = [["", "measured", ""], ["a step", "1 s", "2 s"]]
+    assert aligned(table, left=1) == ["        measured", "a step       1 s  2 s"]
+    assert aligned([["a", "1"], ["b", "20"]]) == ["a   1", "b  20"]
 
 
 def test_names_in_other_spellings():

@@ -64,6 +64,8 @@ class Cluster:
         check_kind(self, Device, "device")
         check_kind(self, Link, "inside", "between")
         check_kind(self, Host, "host")
+        if self.tuned is not None:
+            check_kind(self, Tuned, "tuned")
         check_least(self, 1, "devices_per_node", "nics_per_node")
         check_whole(self, "devices_per_node", "nics_per_node", "seed")
         check_least(self, 0, "eager_bytes", "jitter")

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from simdist.errors import ArgumentError
 
@@ -33,7 +34,7 @@ class Spans:
             ):
                 raise ArgumentError(f"{span} is no stretch of a vector; needs 0 <= start <= stop and no step")
         self._spans = sorted(given, key=lambda span: (span.start, span.stop))
-        for before, after in zip(self._spans, self._spans[1:], strict=False):
+        for before, after in pairwise(self._spans):
             if after.start < before.stop:
                 raise ArgumentError(f"{before} and {after} overlap; a weight is in one span at most")
         self._stops = [span.stop for span in self._spans]

@@ -1,6 +1,6 @@
 """Text: plans in words and tables."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from simdist.cluster import Cluster
 from simdist.nn.formulas import model_flops, num_parameters
@@ -13,7 +13,8 @@ from simdist.planning.step import computing_s, sending_s
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.models import build, shape
-from simdist.words import counted
+from simdist.training.report import count
+from simdist.words import aligned, counted
 
 __all__ = ["details", "fit_text", "headline", "mesh_text", "overview", "table", "zero_text"]
 
@@ -36,11 +37,11 @@ _FORMULAS = (
 def headline(config: Config, bench: Workbench) -> str:
     """The model, the batch and the ranks."""
     size = shape(config)
-    count = build(config).parameters.size if size is None else num_parameters(size)
+    parameters = build(config).parameters.size if size is None else num_parameters(size)
     device = bench.machine(config).device
     reached = f", of which programs reach {device.flops_efficiency:.0%}" if device.flops_efficiency < 1 else ""
     return (
-        f"{config.model}, {count:,} parameters, {config.optimizer}, "
+        f"{config.model}, {parameters:,} parameters, {config.optimizer}, "
         f"{config.global_batch_size:,} windows of {config.context_bytes:,} tokens a step, "
         f"on {counted(bench.ranks, 'rank')} of {bench.cluster.name}, "
         f"each of {device.flops_per_s / 1e12:,.4g} TFLOP/s in {config.precision}{reached}"
@@ -57,9 +58,9 @@ def overview(plans: Plans, bench: Workbench, top: int) -> list[str]:
     else:
         lines.append("none")
     if plans.too_large:
-        least, count = plans.too_large[0], len(plans.too_large)
+        least = plans.too_large[0]
         needs = f"{mesh_text(least)} needs least, {_bytes(least.num_bytes)} a rank"
-        lines.append(f"too large for {counted(count, 'mesh')}, of which {needs}")
+        lines.append(f"too large for {counted(len(plans.too_large), 'mesh')}, of which {needs}")
     return lines
 
 
@@ -69,7 +70,7 @@ def table(plans: Sequence[Plan], bench: Workbench, below: Sequence[str] = ()) ->
     device = bench.cluster.device
     at_peak = device.flops_efficiency == device.memory_efficiency == 1
     legend = [*_LEGEND, *([_LEGEND_OF_SP] if "sp" in axes else []), *([_AT_PEAK] if at_peak else [])]
-    return [*_aligned([_head(axes), *(_line(plan, bench, axes) for plan in plans)]), *below, *legend]
+    return [*aligned([_head(axes), *(_line(plan, bench, axes) for plan in plans)]), *below, *legend]
 
 
 def fit_text(num_bytes: float, cluster: Cluster, who: str = "the fullest rank") -> str:
@@ -128,44 +129,29 @@ def details(plan: Plan, bench: Workbench, execution: Execution | None = None) ->
     job, step = Job(plan.config, bench), plan.step
     said, alone_s, rank = papers(job, step, plan.rank), computing_s(job), members(job.sizes, "pp")[plan.rank]
     rows: list[list[str]] = [
-        ["computing", "", _time(alone_s), _told(said.computing_s, _time)],
-        ["communication within layers", "", _time(step.passes_s - alone_s), _told(said.sharing_s, _time)],
-        ["bubble", "", _time(step.bubble_s), _told(said.bubble_s, _time)],
+        ["computing", "", _time(alone_s), _time(said.computing_s)],
+        ["communication within layers", "", _time(step.passes_s - alone_s), _time(said.sharing_s)],
+        ["bubble", "", _time(step.bubble_s), _time(said.bubble_s)],
         ["waiting for gradients, weights, not hidden", "", _time(step.gradients_s), ""],
         ["update", "", _time(step.update_s), ""],
-        ["step", _told(execution and execution.seconds, _time), _time(step.seconds), ""],
+        ["step", _time(execution and execution.seconds), _time(step.seconds), ""],
         ["sending gradients, weights, hidden or not", "", _time(sending_s(job, plan.rank)), _time(said.sending_s)],
     ]
     for category, num_bytes in plan.memory.items():
         took, formula = execution and execution.memory[rank][category], said.memory.get(category)
-        rows.append([f"bytes of {category}", _told(took, _count), _count(num_bytes), _told(formula, _count)])
-    rows.append(["peak total", _told(execution and execution.num_bytes[rank], _count), _count(plan.num_bytes), ""])
+        rows.append([f"bytes of {category}", count(took), count(num_bytes), count(formula)])
+    rows.append(["peak total", count(execution and execution.num_bytes[rank]), count(plan.num_bytes), ""])
     told = [["", "executed", "predicted", "formula"], *rows]
-    return [*_aligned(told if execution else [[row[0], *row[2:]] for row in told], left=1), *_FORMULAS]
+    return [*aligned(told if execution else [[row[0], *row[2:]] for row in told], left=1), *_FORMULAS]
 
 
 # -- figures ------------------------------------------------------------------------------------------
 
 
-def _aligned(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
-    """The rows as text in columns, the first `left` of them left-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = (
-        [
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        for row in rows
-    )
-    return ["  ".join(row).rstrip() for row in padded]
-
-
-def _told(value: float | None, written: Callable[[float], str]) -> str:
-    return "" if value is None else written(value)
-
-
-def _time(seconds: float) -> str:
-    """In seconds, or below one in milliseconds; rounded to picoseconds, to hide rounding errors."""
+def _time(seconds: float | None) -> str:
+    """In seconds, or below one in milliseconds; rounded to picoseconds, to hide rounding errors; nothing for None."""
+    if seconds is None:
+        return ""
     seconds = round(seconds, 12)
     return f"{_digits(seconds, 4)} s" if seconds >= 1 else f"{_digits(seconds * 1e3, 4)} ms"
 
@@ -174,10 +160,6 @@ def _bytes(num_bytes: float) -> str:
     return f"{_digits(num_bytes / 1e9, 3)} GB" if num_bytes >= 1e9 else f"{_digits(num_bytes / 1e6, 3)} MB"
 
 
-def _digits(value: float, count: int) -> str:
+def _digits(value: float, digits: int) -> str:
     """This many significant digits, or all digits before the decimal point if there are more."""
-    return f"{value:.{count}g}" if round(value) < 10**count else f"{value:,.0f}"
-
-
-def _count(num_bytes: float) -> str:
-    return f"{num_bytes:,.0f}"
+    return f"{value:.{digits}g}" if round(value) < 10**digits else f"{value:,.0f}"

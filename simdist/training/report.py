@@ -24,7 +24,7 @@ from simdist.training.rings import rings
 from simdist.training.text import Text
 from simdist.training.traffic import Call, calls, costs, formulas, predicted_seconds, sent, transfer_seconds
 from simdist.training.trainer import Line, Trainer
-from simdist.words import counted
+from simdist.words import aligned, counted
 
 __all__ = ["Report", "Row", "at_most", "count", "duration", "judged", "milliseconds", "report", "since"]
 
@@ -65,11 +65,7 @@ class Report(NamedTuple):
         if not self.rows:
             return "\n".join(self.summary)
         table = [Row("", "measured", "predicted", "formula"), *self.rows]
-        widths = [max(len(row[i]) for row in table) for i in range(4)]
-        lines = [
-            "  ".join([row.quantity.ljust(widths[0]), *(row[i].rjust(widths[i]) for i in range(1, 4))]) for row in table
-        ]
-        return "\n".join([*self.summary, "", *(line.rstrip() for line in lines), *self.legend])
+        return "\n".join([*self.summary, "", *aligned(table, left=1), *self.legend])
 
 
 def report(

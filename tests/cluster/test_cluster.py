@@ -48,6 +48,7 @@ def test_with_changes_a_copy():
         ({"slow": {3: 0.0}}, "rank 3 cannot be slow by the factor 0.0"),
         ({"slow": 2.0}, "slow is 2.0; needs a factor by rank"),
         ({"device": "h100"}, "device is 'h100'; needs a Device"),
+        ({"tuned": "t.json"}, "tuned is 't.json'; needs a Tuned"),
         ({"between": 25e9}, r"between is 25000000000\.0; needs a Link"),
         ({"host": None}, "host is None; needs a Host"),
         ({"slow": {"3": 2.0}}, "needs a factor by rank, such as {2: 4.0}"),
