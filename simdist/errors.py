@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from inspect import signature
 from typing import Any
 
+from simdist.words import typed
+
 __all__ = [
     "ArgumentError",
     "ArrayError",
@@ -35,6 +37,7 @@ __all__ = [
     "require_share",
     "require_takes",
     "unknown_name",
+    "wrong_return",
 ]
 
 _MANY = 30  # names: more are not listed if a near one is found
@@ -174,3 +177,8 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameEr
         return UnknownNameError(f"unknown {kind} {name!r}{hint}")
     there = f"There are: {', '.join(names)}" if names else "There are none"
     return UnknownNameError(f"unknown {kind} {name!r}{hint or '.'} {there}")
+
+
+def wrong_return(what: str, returned: object, needs: str) -> ArgumentError:
+    """The error for a user's function that returns something else than it should."""
+    return ArgumentError(f"{what} returns {typed(returned)}; needs {needs}")

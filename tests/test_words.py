@@ -1,4 +1,6 @@
-from simdist.words import aligned, counted, listed, meant
+import numpy as np
+
+from simdist.words import aligned, counted, listed, meant, typed
 
 
 def test_counts():
@@ -12,6 +14,11 @@ def test_ranks_are_listed():
     assert listed([3]) == "rank 3"
     assert listed([2, 0]) == "ranks 0, 2"
     assert listed(range(100)).endswith("11, … (100 in all)")
+
+
+def test_types_have_an_article():
+    values = {"a list": [], "an int": 1, "an ndarray": np.zeros(1), "a uint8": np.uint8(1), "None": None}
+    assert [typed(value) for value in values.values()] == list(values)
 
 
 def test_columns_are_aligned():

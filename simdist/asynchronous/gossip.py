@@ -34,6 +34,7 @@ from simdist.asynchronous.mixing import Mixing
 from simdist.asynchronous.worker import Asked, Worker
 from simdist.comm import ANY, Communicator, Request
 from simdist.errors import ArgumentError, require_least
+from simdist.words import typed
 
 __all__ = ["Neighbourhood", "d_psgd"]
 
@@ -59,7 +60,7 @@ class Neighbourhood:
 
     def __init__(self, mixing: Mixing, comm: Communicator, like: Array) -> None:
         if not isinstance(mixing, Mixing):
-            raise ArgumentError(f"mixing is a {type(mixing).__name__}; needs a Mixing, such as metropolis(graph)")
+            raise ArgumentError(f"mixing is {typed(mixing)}; needs a Mixing, such as metropolis(graph)")
         if mixing.size != comm.size:
             raise ArgumentError(
                 f"a mixing matrix for {mixing.size} ranks on rank {comm.rank} of {comm.size}; needs one row per rank"

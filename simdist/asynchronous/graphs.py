@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import TypeVar
 
-from simdist.errors import ArgumentError, require_name, require_takes, unknown_name
+from simdist.errors import ArgumentError, require_name, require_takes, unknown_name, wrong_return
 
 __all__ = [
     "Graph",
@@ -185,7 +185,7 @@ def graph(name: str, ranks: int) -> Graph:
         raise ArgumentError(f"a graph of {ranks} ranks; needs at least 1")
     made = _MAKERS[name](ranks)
     if not isinstance(made, Graph):
-        raise ArgumentError(f"the function for graph {name} returns a {type(made).__name__}; needs a Graph")
+        raise wrong_return(f"what makes graph {name}", made, "a Graph")
     if made.size != ranks:
         raise ArgumentError(f"graph {name} has {made.size} ranks; needs {ranks}")
     if not made.connected:

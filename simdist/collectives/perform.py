@@ -13,7 +13,7 @@ import numpy as np
 from simdist.arrays import Array, kind_of
 from simdist.collectives.registry import Algorithm, algorithms, choose, find
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, wrong_return
 
 __all__ = ["IN_PLACE", "Options", "Told", "Way", "carry_out", "perform", "way_of"]
 
@@ -174,9 +174,7 @@ def carry_out(way: Way, comm: Communicator, x: Array, call: Callable[[Callable[.
             comm.agree(way.words, way.later)
         returned = call(way.run, shadow)
         if returned is not None and not way.returns:  # the result is not where it is looked for
-            raise ArgumentError(
-                f"{way.title} returns a {type(returned).__name__}; needs None, and the result in its array"
-            )
+            raise wrong_return(way.title, returned, "None, and the result in its array")
         return returned
     finally:
         shadow.doing, shadow.entered = outer, entered

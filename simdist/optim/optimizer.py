@@ -8,7 +8,7 @@ import numpy as np
 
 from simdist.arrays import Array
 from simdist.arrays.blocks import blocks
-from simdist.errors import ArgumentError, ArrayError, require_least
+from simdist.errors import ArrayError, require_least, wrong_return
 from simdist.optim.spans import Spans
 
 __all__ = ["Optimizer"]
@@ -84,10 +84,8 @@ class Optimizer(ABC):
         update: Callable[[Array, Array, float, float], object] = self._update
         returned = update(weights, gradient, learning_rate, gradient_scale)
         if returned is not None:
-            raise ArgumentError(
-                f"_update of {type(self).__name__} returns a {type(returned).__name__}; "
-                "needs None, and the new weights in their place"
-            )
+            needs = "None, and the new weights in their place"
+            raise wrong_return(f"_update of {type(self).__name__}", returned, needs)
 
     @abstractmethod
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:

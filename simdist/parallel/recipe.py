@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError, require_more, require_name, require_takes, unknown_name
+from simdist.errors import ArgumentError, require_more, require_name, require_takes, unknown_name, wrong_return
 from simdist.nn import Parameters
 from simdist.optim import LAMB, LARS, SGD, Adam, AdamW, AdamW8bit, Combine, Optimizer
 from simdist.optim.norm import alone
@@ -59,7 +59,7 @@ class Recipe:
         matrices = [holding.own(parameters.spans[p.name]) for p in parameters if len(p.shape) > 1]
         made: Any = self.maker(self, like, matrices, combine)
         if not isinstance(made, Optimizer):
-            raise ArgumentError(f"what makes {self.optimizer} returns a {type(made).__name__}; needs an Optimizer")
+            raise wrong_return(f"what makes {self.optimizer}", made, "an Optimizer")
         return made
 
     @property

@@ -22,6 +22,7 @@ from simdist.trace.kind import kind
 from simdist.trace.layout import Layout, nanoseconds
 from simdist.trace.match import match
 from simdist.trace.span import Span
+from simdist.words import typed
 
 __all__ = ["read", "write"]
 
@@ -129,7 +130,7 @@ def read(path: Path) -> tuple[list[Span], int]:
         with path.open(encoding="utf-8") as file:
             content = json.load(file, object_hook=_unpack)
         if not isinstance(content, dict):
-            raise TypeError(f"it is a {type(content).__name__}, not an object")
+            raise TypeError(f"it is {typed(content)}, not an object")
         header = content["otherData"]
         if header["format"] != _FORMAT:
             raise ValueError(f"its format is {header['format']!r}, not {_FORMAT!r}")

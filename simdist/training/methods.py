@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simdist.errors import ArgumentError, require_name, require_takes
+from simdist.errors import ArgumentError, require_name, require_takes, wrong_return
 from simdist.nn import Shape
 from simdist.parallel import Centralized, Compressed, DataParallel, MapReduce, Method, Offload, Recipe, ZeRO
 from simdist.parallel.parts import check_cut
@@ -232,5 +232,5 @@ def distribute(model: Model, comm: Communicator, config: Config, spread: Spread 
         raise ArgumentError(f"method {config.method} has no common step; see simdist.training.asynchronous")
     made = _METHODS[config.method](model, comm, config, spread)
     if not isinstance(made, Method):
-        raise ArgumentError(f"what makes {config.method} returns a {type(made).__name__}; needs a Method")
+        raise wrong_return(f"what makes {config.method}", made, "a Method")
     return made

@@ -171,7 +171,7 @@ def test_a_graph_of_ones_own(monkeypatch):
 @pytest.mark.parametrize(
     ("make", "fault"),
     [
-        (lambda ranks: [(0, 1)], "the function for graph mine returns a list; needs a Graph"),
+        (lambda ranks: [(0, 1)], "what makes graph mine returns a list; needs a Graph"),
         (lambda ranks: ring(ranks + 1), "graph mine has 5 ranks; needs 4"),
         (lambda ranks: Graph.of(ranks, [(0, 1), (2, 3)]), "graph mine on 4 ranks is disconnected; needs a path"),
     ],

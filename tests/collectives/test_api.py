@@ -301,7 +301,7 @@ def test_an_algorithm_that_returns_its_result_is_refused(monkeypatch, operation,
     monkeypatch.setitem(registry._ALGORITHMS, operation, dict(registry._ALGORITHMS[operation]))
     mine = algorithm(operation, "mine", cost=lambda case: Cost(1, 1, 1), formula=lambda case: Formula(1, 1))
     mine(lambda x, comm, of: 2 * x)
-    message = f"{operation} mine returns a ndarray; needs None, and the result in its array"
+    message = f"{operation} mine returns an ndarray; needs None, and the result in its array"
     refuses(ArgumentError, message, lambda comm: call(np.zeros(4), comm, algorithm="mine"))
 
 

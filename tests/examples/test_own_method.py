@@ -83,7 +83,7 @@ def test_what_is_no_method(example, spmd):
     methods.named("none")(lambda model, comm, config: None)
 
     def distributed(comm):
-        with pytest.raises(ArgumentError, match="what makes none returns a NoneType; needs a Method"):
+        with pytest.raises(ArgumentError, match="what makes none returns None; needs a Method"):
             methods.distribute(mlp(4, 4, 8, 1), comm, Config(method="none"))
 
     spmd(distributed, 2)

@@ -286,5 +286,5 @@ def test_weights_that_are_returned_are_refused():
         def _update(self, weights, gradient, rate, scale):
             return weights - rate * scale * gradient
 
-    with pytest.raises(ArgumentError, match="_update of Returning returns a ndarray; needs None"):
+    with pytest.raises(ArgumentError, match="_update of Returning returns an ndarray; needs None"):
         Returning(np.zeros(2)).step(np.zeros(2), np.ones(2), 0.1)

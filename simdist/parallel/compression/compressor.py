@@ -10,7 +10,7 @@ from simdist.arrays import Array
 from simdist.collectives import all_reduce, cost
 from simdist.collectives.registry import choose
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, ArrayError
+from simdist.errors import ArrayError, wrong_return
 from simdist.optim import largest
 
 __all__ = ["Compressor"]
@@ -84,9 +84,7 @@ class Compressor(ABC):
             reduce: Callable[[Array, Communicator], object] = self._reduce
             returned = reduce(x, comm)
         if returned is not None:
-            raise ArgumentError(
-                f"what {self.name} reduces by returns a {type(returned).__name__}; needs None, and the sum in x"
-            )
+            raise wrong_return(f"what {self.name} reduces by", returned, "None, and the sum in x")
 
     def put_off(self, rank: int) -> Array:
         """The part of the gradients that this rank has not applied yet: a new vector like the gradient.

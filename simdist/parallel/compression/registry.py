@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError, require_name, require_takes, unknown_name
+from simdist.errors import require_name, require_takes, unknown_name, wrong_return
 from simdist.nn import Parameters
 from simdist.parallel.compression.compressor import Compressor
 from simdist.parallel.compression.power_sgd import PowerSGD
@@ -85,7 +85,7 @@ def compressor(name: str, like: Array, parameters: Parameters, **settings: Any) 
             raise unknown_name(f"setting of compression {name}", setting, known.defaults)
     made = known.make(like, parameters, **{**known.defaults, **settings})
     if not isinstance(made, Compressor):
-        raise ArgumentError(f"what makes {name} returns a {type(made).__name__}; needs a Compressor")
+        raise wrong_return(f"what makes {name}", made, "a Compressor")
     return made
 
 

@@ -90,7 +90,7 @@ def test_limits(every):
 
 def test_what_is_no_compressor(every):
     named("three")(lambda like, parameters: 3)
-    with pytest.raises(ArgumentError, match="what makes three returns a int; needs a Compressor"):
+    with pytest.raises(ArgumentError, match="what makes three returns an int; needs a Compressor"):
         compressor("three", np.zeros(10, np.float32), mlp(4, 4, 8, 1).parameters)
 
 
@@ -101,7 +101,7 @@ def test_a_sum_that_is_returned_and_not_left():
             return x
 
     def reduced(comm):
-        with pytest.raises(ArgumentError, match="what every reduces by returns a ndarray; needs None, and the sum in"):
+        with pytest.raises(ArgumentError, match="what every reduces by returns an ndarray; needs None, and the sum in"):
             Returned(np.zeros(10), 2).reduce(np.ones(10), comm)
 
     sd.run(reduced, 2)

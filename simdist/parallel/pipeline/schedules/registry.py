@@ -5,7 +5,7 @@ from functools import partial
 from inspect import signature
 from typing import Any, TypeVar
 
-from simdist.errors import ArgumentError, require_name, require_takes, unknown_name
+from simdist.errors import ArgumentError, require_name, require_takes, unknown_name, wrong_return
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.text import load
 from simdist.parallel.pipeline.validate import validate
@@ -125,7 +125,7 @@ def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Sched
         raise ArgumentError(f"{name} with {numbers}: {actions:,} forwards; needs at most {_MOST_ACTIONS:,}")
     made = maker(name)(**numbers)
     if not isinstance(made, Schedule):
-        raise ArgumentError(f"what makes {name} returns a {type(made).__name__}; needs a Schedule")
+        raise wrong_return(f"what makes {name}", made, "a Schedule")
     if (made.num_ranks, made.num_micro_batches) != (stages, micro_batches):
         raise ArgumentError(
             f"{name} is a schedule of {made.num_ranks} ranks and {made.num_micro_batches} micro-batches; "
