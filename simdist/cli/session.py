@@ -122,20 +122,10 @@ class Session:
 
     def _finish(self, trainer: Trainer, folder: RunFolder | None) -> None:
         """Write and print the results; without samples if the run was stopped, so that it ends soon."""
-        comm, config = trainer.comm, trainer.config
-        trace, took = trainer.trace(), taken_by_all(trainer)
+        comm, trace, took = trainer.comm, trainer.trace(), taken_by_all(trainer)
         peaks = [int(told) for told in comm.exchange(str(trainer.ledger.peak.total))]
         samples = _samples(trainer, folder)
-        cluster = comm.cluster
-        if self.cluster:
-            peak_flops_per_s = cluster.device.flops_per_s
-        else:
-            # Predictions are for this machine as it is now: messages between all pairs of ranks at once.
-            measured = ping_pong(comm, _message_sizes(trainer))
-            if comm.size > 1 and not comm.rank:
-                cluster = calibrated(*measured).with_(devices_per_node=comm.nodes.most)
-            kept = precision(config.precision)
-            peak_flops_per_s = matmul_flops_per_s(comm, comm.device.factor_dtype(kept.dtype, kept.master_dtype))
+        cluster, peak_flops_per_s = self._machine(trainer)
         if folder and trace is not None:
             # Here, because the other ranks need not load Matplotlib.
             from simdist.cli.pictures import draw
@@ -151,6 +141,18 @@ class Session:
             with folder.writing():
                 draw(folder.path, lines, trace, trainer, cluster)
             _tell_results(folder, told, samples)
+
+    def _machine(self, trainer: Trainer) -> tuple[Cluster, float]:
+        """The cluster that predictions are for, on rank 0, and the highest rate of a rank. All ranks must call."""
+        comm, cluster = trainer.comm, trainer.comm.cluster
+        if self.cluster:
+            return cluster, cluster.device.flops_per_s
+        # Predictions are for this machine as it is now: messages between all pairs of ranks at once.
+        measured = ping_pong(comm, _message_sizes(trainer))
+        if comm.size > 1 and not comm.rank:
+            cluster = calibrated(*measured).with_(devices_per_node=comm.nodes.most)
+        kept = precision(trainer.config.precision)
+        return cluster, matmul_flops_per_s(comm, comm.device.factor_dtype(kept.dtype, kept.master_dtype))
 
     def _add_circumstances(self, told: Report, comm: Communicator) -> None:
         """Add notes on how to interpret the times."""
