@@ -9,8 +9,6 @@ from difflib import get_close_matches
 from inspect import signature
 from typing import Any
 
-from simdist.words import typed
-
 __all__ = [
     "ArgumentError",
     "ArrayError",
@@ -36,6 +34,7 @@ __all__ = [
     "require_name",
     "require_share",
     "require_takes",
+    "typed",
     "unknown_name",
     "wrong_return",
 ]
@@ -177,6 +176,12 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameEr
         return UnknownNameError(f"unknown {kind} {name!r}{hint}")
     there = f"There are: {', '.join(names)}" if names else "There are none"
     return UnknownNameError(f"unknown {kind} {name!r}{hint or '.'} {there}")
+
+
+def typed(value: object) -> str:
+    """The type of a value with its article, such as a list or an int; or None."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name.lower().startswith(('a', 'e', 'i', 'o', 'nd')) else 'a'} {name}"
 
 
 def wrong_return(what: str, returned: object, needs: str) -> ArgumentError:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-__all__ = ["aligned", "counted", "listed", "meant", "typed"]
+__all__ = ["aligned", "counted", "listed", "meant"]
 
 _MOST = 12
 
@@ -20,12 +20,6 @@ def listed(ranks: Iterable[int]) -> str:
     if len(every) > _MOST:
         shown += f", … ({len(every)} in all)"
     return ("rank " if len(every) == 1 else "ranks ") + shown
-
-
-def typed(value: object) -> str:
-    """The type of a value with its article, such as a list or an int; or None."""
-    name = type(value).__name__
-    return "None" if value is None else f"{'an' if name.lower().startswith(('a', 'e', 'i', 'o', 'nd')) else 'a'} {name}"
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:

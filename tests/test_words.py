@@ -1,6 +1,7 @@
 import numpy as np
 
-from simdist.words import aligned, counted, listed, meant, typed
+from simdist.errors import typed
+from simdist.words import aligned, counted, listed, meant
 
 
 def test_counts():

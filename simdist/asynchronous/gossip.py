@@ -33,8 +33,7 @@ from simdist.arrays import Array, charge
 from simdist.asynchronous.mixing import Mixing
 from simdist.asynchronous.worker import Asked, Worker
 from simdist.comm import ANY, Communicator, Request
-from simdist.errors import ArgumentError, require_least
-from simdist.words import typed
+from simdist.errors import ArgumentError, require_least, typed
 
 __all__ = ["Neighbourhood", "d_psgd"]
 

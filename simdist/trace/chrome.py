@@ -17,12 +17,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from simdist.errors import ArgumentError, DataError
+from simdist.errors import ArgumentError, DataError, typed
 from simdist.trace.kind import kind
 from simdist.trace.layout import Layout, nanoseconds
 from simdist.trace.match import match
 from simdist.trace.span import Span
-from simdist.words import typed
 
 __all__ = ["read", "write"]
 
