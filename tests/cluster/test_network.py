@@ -1,5 +1,6 @@
 """A message of 8 bytes takes 1 + 8/2 = 5 s inside a node of this cluster and 3 + 8/1 = 11 s between two."""
 
+from collections import defaultdict
 from itertools import chain, count, islice
 
 import pytest
@@ -64,23 +65,30 @@ def test_a_message_that_waits_to_leave_leaves_a_gap_for_others():
     assert network.path(1, 2).carry(8, ready_s=0.0) == (6.0, 15.0)
 
 
-@given(messages=st.lists(st.tuples(*[st.integers(0, 3)] * 2, st.integers(1, 9), st.integers(0, 3)), max_size=30))
-def test_a_port_in_receives_in_the_first_seconds_that_are_free(messages):
+@given(
+    messages=st.lists(st.tuples(*[st.integers(0, 3)] * 2, st.integers(0, 9), st.integers(0, 3)), max_size=30),
+    devices_per_node=st.sampled_from([2, 4]),
+)
+def test_a_port_in_receives_in_the_first_seconds_that_are_free(messages, devices_per_node):
     """Against a list of the seconds in which each port is taken. All of it at bytes a second and whole seconds."""
     second = Link(1.0, 1.0)
-    network, now = Network(TOY.with_(inside=second, devices_per_node=4), 4), 0
+    cluster = TOY.with_(inside=second, between=second, devices_per_node=devices_per_node)
+    network, now = Network(cluster, 4), 0
     paths = {(src, dst): network.path(src, dst) for src in range(4) for dst in range(4)}
-    leaves, taken = [0] * 4, [set() for _ in range(4)]
+    leaves, taken = defaultdict(int), defaultdict(set)
     for src, dst, num_bytes, later in messages:
         if src == dst:
             continue
         now += later
-        start = max(leaves[src], now)
-        leaves[src] = start + num_bytes
-        free = (second for second in count(start + 1) if second not in taken[dst])
+        nodes = src // devices_per_node, dst // devices_per_node
+        out, into = (src, dst) if nodes[0] == nodes[1] else (f"card {node}" for node in nodes)
+        start = max(leaves[out], now)
+        leaves[out] = start + num_bytes
+        free = (second for second in count(start + 1) if second not in taken[into])
         seconds = list(islice(free, num_bytes))
-        taken[dst].update(seconds)
-        assert paths[src, dst].carry(num_bytes, float(now)) == (start + num_bytes, seconds[-1] + 1)
+        arrival = seconds[-1] + 1 if seconds else next(free)  # what has no bytes comes between others
+        taken[into].update(seconds)
+        assert paths[src, dst].carry(num_bytes, float(now)) == (start + num_bytes, arrival)
 
 
 def test_gaps_of_the_length_of_a_message_hold_one_in_spite_of_rounding():

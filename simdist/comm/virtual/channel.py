@@ -2,8 +2,9 @@
 
 A message that is small, or to the sender itself, leaves as soon as it is sent ("eager"): it is copied and has a time of
 arrival. A larger one is only announced, and waits, uncopied, until a receive is posted ("rendezvous"). If one is posted
-already, the message leaves at once, as if its announcement took no time. A receive from any source has to wait for the
-announcement, one latency, because it does not know before which message is first.
+already, the message leaves at once, as if its announcement took no time, but after the small ones of that instant. A
+receive from any source has to wait for the announcement, one latency, because it does not know before which message is
+first.
 """
 
 from typing import TYPE_CHECKING, TypeAlias

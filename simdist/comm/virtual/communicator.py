@@ -174,6 +174,7 @@ class VirtualCommunicator(Communicator):
 
     def take_any(self, y: Array, tag: int, start_s: float) -> Status:
         """Receive the message that arrives first, from any rank."""
+        self.scheduler.turn()
         channel, lookout = None, self.group.lookout(self.rank)
         while channel is None:
             channel = lookout.await_first(self.group, self.doing, tag, inf)

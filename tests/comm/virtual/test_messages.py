@@ -154,6 +154,24 @@ def test_any_source_waits_for_a_message_that_overtakes_one_in_flight():
     assert run(program, 3, SIMPLE.with_(devices_per_node=2))[0][0] == [1, 2]
 
 
+def test_a_receive_from_any_source_that_was_posted_long_ago_waits_for_its_turn():
+    """Rank 2's message comes at 10 s, over the slow link, and rank 1's at 3 s; rank 0 asks at 20 s."""
+    far = SIMPLE.with_(devices_per_node=2, between=Link(10.0, 1e9))
+
+    def program(comm):
+        x = np.zeros(0)
+        if comm.rank == 0:
+            comm.compute(seconds=1.0)
+            requests = [comm.irecv(x) for _ in range(2)]
+            comm.compute(seconds=19.0)
+            return [request.wait().src for request in requests]
+        if comm.rank == 1:
+            comm.compute(seconds=3.0 - ALPHA)
+        comm.send(x, 0)
+
+    assert run(program, 3, far)[0][0] == [1, 2]
+
+
 @pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # of the other message
 def test_who_went_on_with_what_overtook_is_not_woken_by_the_other():
     """The slow one comes at 1 s, the quick one at 0.5 s; what rank 0 waits for then at 2 s."""
