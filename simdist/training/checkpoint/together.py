@@ -26,7 +26,7 @@ def together(comm: Communicator, action: Callable[[], str]) -> list[str]:
     """Do something on every rank, then exchange the outcomes.
 
     Args:
-        action: returns a note for the other ranks, of less than 1000 bytes. Where it raises one of simdist's
+        action: returns a note for the other ranks. Where it has 1000 bytes or more, or action raises one of simdist's
             errors about checkpoints, files and arguments, or an OSError (which counts as a CheckpointError), no
             rank goes on.
 
@@ -41,6 +41,7 @@ def together(comm: Communicator, action: Callable[[], str]) -> list[str]:
     note = ""
     try:
         note = f"={action()}"
+        comm.check_note(note)
     except (OSError, ArgumentError) as error:
         failure = error
         names = (kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS)
