@@ -147,7 +147,8 @@ class _Relay:
             return
         whole = len(data) if last else data.rfind(b"\n") + 1
         self._position += whole
-        self._stream.write(data[:whole].decode(errors="replace"))
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"  # which the ranks mostly write in, too
+        self._stream.write(data[:whole].decode(encoding, errors="backslashreplace"))
         self._stream.flush()
 
 
@@ -227,9 +228,14 @@ def _collect(job: Job) -> Run:
     for rank in range(job.ranks):
         try:
             facts = json.loads((job.folder / f"rank-{rank}.facts.json").read_text())
-            results.append(unpacked((job.folder / f"rank-{rank}.result.pickle").read_bytes()))
+            result = (job.folder / f"rank-{rank}.result.pickle").read_bytes()
         except FileNotFoundError:
             raise RankFailed(f"rank {rank} of {job.ranks} left without a result") from None
+        try:
+            results.append(unpacked(result))
+        except Exception as error:
+            error.add_note(f"while the result of rank {rank} of {job.ranks} was unpickled")
+            raise
         spans += [Span(*row) for row in facts["rows"]]
         starts_s.append(facts["start_s"])
         ends_s.append(facts["end_s"])

@@ -10,7 +10,7 @@ import pytest
 from simdist.errors import RankFailed
 from simdist.launch.job import Death
 from simdist.launch.parcel import packed
-from simdist.launch.run import _first_failure, _heed_the_ranks, _Relay
+from simdist.launch.run import _collect, _first_failure, _heed_the_ranks, _Relay
 from simdist.launch.signals import signal_words
 
 
@@ -77,4 +77,54 @@ def test_output_is_passed_on_in_whole_lines_until_the_last(tmp_path):
         found.append(stream.getvalue())
     relay.pass_on(last=True)
     assert found == ["", "ab\n", "ab\ncd\n"]
-    assert stream.getvalue() == "ab\ncd\n\ufffd"
+    assert stream.getvalue() == "ab\ncd\n\\xc3"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "written"),
+    [("utf-8", b"\xc3\xa9 \\xe9\n"), ("latin-1", b"\xc3\xa9 \xe9\n"), ("ascii", b"\\xc3\\xa9 \\xe9\n")],
+)
+def test_output_is_passed_on_byte_for_byte_or_shown_as_what_the_stream_can_write(tmp_path, encoding, written):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding)
+    (tmp_path / "out").write_bytes(b"\xc3\xa9 \xe9\n")
+    _Relay(tmp_path / "out", stream).pass_on()
+    assert stream.buffer.getvalue() == written
+
+
+class Odd(Exception):
+    """Cannot be unpickled."""
+
+    def __init__(self, a, b):
+        super().__init__(a)
+
+
+class Lost:
+    """Tells of a missing file when it is unpickled."""
+
+    def __reduce__(self):
+        return open, ("/no/such/file",)
+
+
+def left(job, rank, result, start_s=0.0, end_s=1.0):
+    facts = {"start_s": start_s, "end_s": end_s, "rows": []}
+    (job.folder / f"rank-{rank}.facts.json").write_text(json.dumps(facts))
+    (job.folder / f"rank-{rank}.result.pickle").write_bytes(packed(result))
+
+
+def test_results_are_by_rank_and_the_time_from_the_first_start_to_the_last_end(job):
+    for rank, (start_s, end_s) in enumerate([(2.0, 3.0), (1.5, 2.0), (1.75, 4.0)]):
+        left(job, rank, rank, start_s, end_s)
+    run = _collect(job)
+    assert (run.results, run.elapsed_s, run.trace.ranks) == ([0, 1, 2], 2.5, 3)
+    (job.folder / "rank-1.result.pickle").unlink()
+    with pytest.raises(RankFailed, match="rank 1 of 3 left without a result"):
+        _collect(job)
+
+
+@pytest.mark.parametrize(("result", "error"), [(Odd(1, 2), TypeError), (Lost(), FileNotFoundError)])
+def test_a_result_that_cannot_be_unpickled_is_told_with_its_rank(job, result, error):
+    for rank in range(3):
+        left(job, rank, result if rank == 1 else None)
+    with pytest.raises(error) as caught:
+        _collect(job)
+    assert caught.value.__notes__ == ["while the result of rank 1 of 3 was unpickled"]
