@@ -5,6 +5,7 @@ one that computes, has been stopped, or has died.
 """
 
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -82,7 +83,11 @@ class Board:
     def temporary(cls, slots: int) -> Path:
         """Make the file in a new private folder, which the caller removes."""
         path = Path(tempfile.mkdtemp(prefix="simdist-")) / "board"
-        cls.create(path, slots)
+        try:
+            cls.create(path, slots)
+        except OSError:
+            shutil.rmtree(path.parent, ignore_errors=True)
+            raise
         return path
 
     def close(self) -> None:

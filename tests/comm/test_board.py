@@ -1,8 +1,10 @@
+import errno
 import os
 import select
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -111,6 +113,18 @@ def test_the_file_is_this_users_alone(path):
     assert other.parent.stat().st_mode & 0o077 == 0
     other.unlink()
     other.parent.rmdir()
+
+
+def test_a_temporary_one_without_room_leaves_no_folder(tmp_path, monkeypatch):
+    def full(file, mode):
+        os.close(file)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "fdopen", full)
+    with pytest.raises(OSError, match="No space left"):
+        Board.temporary(2)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_long_text_is_cut(path):

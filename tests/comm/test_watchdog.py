@@ -17,7 +17,7 @@ from simdist.comm import watchdog as module
 from simdist.comm.board import ABSENT, FAILED, LEFT, Board
 from simdist.comm.line import EXIT, START, WORK, Line, awaited
 from simdist.comm.mismatch import mismatch
-from simdist.comm.nodes import common_zero, pretended
+from simdist.comm.nodes import common_zero, node_indices, pretended
 from simdist.comm.watchdog import Watchdog
 from simdist.errors import DeadlineError, DeadlockError, RankFailed
 
@@ -400,18 +400,41 @@ def test_nodes_are_pretended(monkeypatch):
 
 
 @needs_mpi
-def test_clocks_of_several_nodes_are_brought_together():
+def test_nodes_are_numbered_by_their_lowest_ranks_and_their_clocks_brought_together():
     def program(comm):
-        nodes = [0, 1, 1, 2]
         mpi = comm._group.mpi
-        neighbours = mpi.Split(nodes[comm.rank], comm.rank)
+        neighbours = mpi.Split([7, 4, 4, 5][comm.rank], comm.rank)
+        nodes = node_indices(mpi, neighbours)
         ahead_s = 1000.0 * nodes[comm.rank]  # as if each node had been started at another time
 
         def clock():
             return comm.clock() + ahead_s
 
         zero_s = common_zero(mpi, neighbours, nodes, clock)
-        return zero_s - ahead_s
+        return zero_s - ahead_s, nodes
 
-    zeros = sd.run(program, 4, world="mpi").results
+    zeros, nodes = zip(*sd.run(program, 4, world="mpi").results, strict=True)
     assert np.ptp(zeros) < 0.1
+    assert nodes == ([0, 1, 1, 2],) * 4
+
+
+def test_the_shortest_round_trip_tells_how_far_a_clock_is_ahead():
+    """This clock is 1000 s ahead. All questions take 9 s and their answers 1 s, but for the tenth: 1 s each."""
+    now_s, asked = 0.0, 0
+
+    def ask(note, dst):
+        nonlocal now_s, asked
+        asked += 1
+        now_s += 1.0 if asked == 10 else 9.0
+
+    def hear(note, src):
+        nonlocal now_s
+        note[0] = now_s
+        now_s += 1.0
+
+    def rank_0_says(zero_s):
+        zero_s[0] = 5.0
+
+    world = SimpleNamespace(Get_rank=lambda: 1, Send=ask, Recv=hear, Bcast=rank_0_says)
+    alone = SimpleNamespace(Bcast=lambda ahead_s: None)
+    assert common_zero(world, alone, [0, 1], lambda: now_s + 1000.0) == 1005.0

@@ -1,8 +1,10 @@
 """Which modules travel with their code: those that another process with the same path would not find."""
 
+import linecache
 import sys
 from types import ModuleType, SimpleNamespace
 
+import cloudpickle
 import pytest
 
 from simdist.launch.parcel import _strangers, packed, unpacked
@@ -45,8 +47,14 @@ def test_what_an_editable_install_finds_is_no_stranger(place, monkeypatch, same)
     origin = module.__file__ if same else str(place / "elsewhere" / "lone.py")
     finder = SimpleNamespace(find_spec=lambda name, path: SimpleNamespace(origin=origin) if name == "lone" else None)
     monkeypatch.setitem(sys.modules, "lone", module)
-    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, finder])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, object(), finder])
     assert (module in _strangers()) != same
+
+
+def test_what_only_looks_like_a_module_is_no_stranger(place, monkeypatch):
+    lookalike = SimpleNamespace(__name__="lone", __file__=str(place / "off" / "lone.py"))
+    monkeypatch.setitem(sys.modules, "lone", lookalike)
+    assert lookalike not in _strangers()
 
 
 def test_what_a_stranger_defines_travels(place, monkeypatch):
@@ -55,5 +63,25 @@ def test_what_a_stranger_defines_travels(place, monkeypatch):
     exec("def answer():\n    return 42\n", vars(module))
     monkeypatch.setitem(sys.modules, "stranger", module)
     data = packed(module.answer)
+    assert "stranger" not in cloudpickle.list_registry_pickle_by_value()
     monkeypatch.delitem(sys.modules, "stranger")
     assert unpacked(data)() == 42
+
+
+def test_simdist_itself_is_no_stranger_wherever_it_was_imported_from(monkeypatch):
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if "-packages" in entry])
+    monkeypatch.setattr(sys, "meta_path", [])
+    assert not [module for module in _strangers() if module.__name__.partition(".")[0] == "simdist"]
+
+
+def test_the_lines_of_a_cell_travel_and_replace_none_that_are_known(monkeypatch):
+    lines, names = ["def answer():\n", "    return 42\n"], {"__name__": "__main__"}
+    exec(compile("".join(lines), "/a/cell", "exec"), names)
+    monkeypatch.setitem(linecache.cache, "/a/cell", (0, None, lines, "/a/cell"))
+    data = packed(names["answer"])
+    for known in ([], ["its own\n"]):
+        monkeypatch.delitem(linecache.cache, "/a/cell")
+        if known:
+            monkeypatch.setitem(linecache.cache, "/a/cell", (0, None, known, "/a/cell"))
+        assert unpacked(data).__code__.co_filename == "/a/cell"
+        assert linecache.getlines("/a/cell") == (known or lines)

@@ -40,7 +40,7 @@ class Receipt:
         comm: the communicator that it was posted on.
         array: the buffer for the data.
         src, tag: of the messages that it matches; once done, of its message.
-        num_bytes, arrival_s: the size and arrival of its message.
+        num_bytes, arrival_s: once done, the size and arrival of its message.
         done: whether a message has been matched.
         error: why the message does not fit.
         fiber: the fiber that is blocked until it is done, if any.
@@ -53,8 +53,8 @@ class Receipt:
         self.array = array
         self.src = src
         self.tag = tag
-        self.num_bytes = 0
-        self.arrival_s = 0.0
+        self.num_bytes: int
+        self.arrival_s: float
         self.done = False
         self.error: MessageMismatch | None = None
         self.fiber: Fiber | None = None

@@ -264,6 +264,27 @@ def test_a_large_send_waits_for_its_receive_and_a_small_one_does_not():
     assert large == pytest.approx([1.0 + LARGE * BETA, 1.0 + ALPHA + LARGE * BETA])
 
 
+@pytest.mark.parametrize("posted_s", [0.0, 1.0, 1.0 + ALPHA / 2, 2.0])
+def test_a_receive_from_any_source_waits_for_the_announcement_of_a_large_message(posted_s):
+    """Rank 0 announces it at 1 s; rank 1 would see it one latency later, and only then it leaves."""
+
+    def program(comm):
+        x = np.zeros(LARGE, np.uint8)
+        if comm.rank == 0:
+            comm.compute(seconds=1.0)
+            comm.send(x, 1, tag=5)
+            return None
+        comm.compute(seconds=posted_s)
+        seen = comm.probe(5, until_s=9.0), comm.clock()
+        comm.recv(x)
+        return *seen, comm.clock()
+
+    seen, seen_s, there_s = run(program, 2)[0][1]
+    assert seen
+    assert seen_s == pytest.approx(max(1.0 + ALPHA, posted_s))
+    assert there_s == pytest.approx(seen_s + ALPHA + LARGE * BETA)
+
+
 def test_what_was_sent_is_what_was_there_when_it_was_sent():
     def program(comm):
         x = np.full(4, comm.rank)
