@@ -143,7 +143,6 @@ class VirtualCommunicator(Communicator):
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator."""
         self.check_probe(tag, until_s)
-        self.scheduler.turn()
         return self.group.lookout(self.rank).await_first(self.group, self.doing, tag, until_s) is not None
 
     def _post(self, y: Array, src: int, tag: int) -> Receipt:
@@ -174,7 +173,6 @@ class VirtualCommunicator(Communicator):
 
     def take_any(self, y: Array, tag: int, start_s: float) -> Status:
         """Receive the message that arrives first, from any rank."""
-        self.scheduler.turn()
         channel, lookout = None, self.group.lookout(self.rank)
         while channel is None:
             channel = lookout.await_first(self.group, self.doing, tag, inf)

@@ -81,6 +81,7 @@ class Lookout:
             group, doing: the group and the operation of the wait, for error messages.
         """
         scheduler = self._scheduler
+        scheduler.turn()
         fiber = scheduler.running
         while True:
             ready_s, channel = self.first(tag)
