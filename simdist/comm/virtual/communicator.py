@@ -163,11 +163,11 @@ class VirtualCommunicator(Communicator):
                 if receipt in receipts:  # an earlier failed wait has removed it
                     receipts.remove(receipt)
                 raise
-        if receipt.error is not None:
-            raise receipt.error
         arrival_s = receipt.arrival_s
         if fiber.clock_s < arrival_s:
             fiber.clock_s = arrival_s
+        if receipt.error is not None:
+            raise receipt.error
         if self.recorder.on:
             self.note("recv", start_s, max(start_s, arrival_s), receipt.num_bytes, self.ranks[receipt.src], receipt.tag)
 

@@ -377,6 +377,24 @@ def test_a_message_that_does_not_fit_is_told_to_its_receiver(posted_first, buffe
     assert any("rank 1 of 2" in note for note in caught.value.__notes__)
 
 
+@pytest.mark.parametrize("src", [0, ANY])
+@pytest.mark.parametrize("eager_bytes", [0, LARGE])
+def test_that_a_message_does_not_fit_is_known_when_it_has_come(eager_bytes, src):
+    def program(comm):
+        if comm.rank == 0:
+            comm.compute(seconds=1.0)
+            comm.send(np.zeros(3), 1)
+        else:
+            with pytest.raises(MessageMismatch):
+                comm.recv(np.zeros(2), src)
+        return comm.clock()
+
+    announced_s = ALPHA if src == ANY and eager_bytes == 0 else 0.0
+    sent_s, known_s = run(program, 2, SIMPLE.with_(eager_bytes=eager_bytes))[0]
+    assert sent_s == pytest.approx(1.0 + announced_s + 24 * BETA)
+    assert known_s == pytest.approx(sent_s + ALPHA)
+
+
 def test_no_such_peer():
     for call in ("send", "recv"):
         with pytest.raises(ArgumentError, match="ranks 0 to 1"):
