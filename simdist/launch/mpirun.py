@@ -110,10 +110,10 @@ def _kind(path: str) -> tuple[str, int]:
     """Which MPI this launcher belongs to, and its version, from its own output."""
     try:
         said = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, check=False
+            [path, "--version"], capture_output=True, timeout=30, stdin=subprocess.DEVNULL, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise WorldUnavailable(f"{path} does not run: {error}") from error
-    words = said.stdout + said.stderr
+    words = (said.stdout + said.stderr).decode(errors="replace")  # in whatever encoding
     version = re.search(r"(?:Open MPI\)?|Version:?) +(\d+)", words)
     return next((kind for word, kind in _KINDS.items() if word in words), "unknown"), int(version[1]) if version else 0

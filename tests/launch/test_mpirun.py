@@ -24,7 +24,7 @@ def launcher(tmp_path, monkeypatch):
 
     def make(folder, name, said=OPEN_MPI, to=1):
         file = tmp_path / folder / name
-        file.write_text(f"#!/bin/sh\ncat >&{to} <<END\n{said}END\n")
+        file.write_text(f"#!/bin/sh\ncat >&{to} <<END\n{said}END\n", "latin-1")
         file.chmod(0o755)
         return file
 
@@ -42,6 +42,7 @@ def launcher(tmp_path, monkeypatch):
         (HYDRA, "mpich", 4),
         (INTEL, "intel", 2021),
         ("a launcher of its own\n", "unknown", 0),
+        ("un d\u00e9marreur (Open MPI) 5.0.8\n", "openmpi", 5),  # not in UTF-8
     ],
 )
 def test_what_it_says_of_itself_tells_its_kind(launcher, said, kind, version):
@@ -92,3 +93,11 @@ def test_its_environment_is_this_ones_without_the_job_around_it(monkeypatch, tmp
         places = {name: found.get(name) for name in ("PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_orte_tmpdir_base")}
         assert set(places.values()) == {str(tmp_path) if kind == "openmpi" else None}
         assert found.get("OMPI_MCA_mpi_yield_when_idle") == ("1" if kind == "openmpi" else None)
+
+
+@pytest.mark.parametrize(("folder", "on_path"), [("site-packages", False), ("dist-packages", False), ("src", True)])
+def test_ranks_are_told_where_simdist_is_unless_it_is_installed(monkeypatch, tmp_path, folder, on_path):
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    monkeypatch.setattr(simdist, "__file__", f"/there/{folder}/simdist/__init__.py")
+    found = Mpirun(Path("m"), "mpich").variables(2, tmp_path)
+    assert found["PYTHONPATH"] == (f"/there/{folder}:/mine" if on_path else "/mine")
