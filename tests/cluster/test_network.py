@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simdist.cluster import Cluster, Device, Link, Network
+from simdist.cluster.network import Port
 
 TOY = Cluster("toy", Device("toy", 1.0, 4.0, 1e9), Link(1.0, 2.0), Link(3.0, 1.0), devices_per_node=2)
 
@@ -91,11 +92,21 @@ def test_a_port_in_receives_in_the_first_seconds_that_are_free(messages, devices
         assert paths[src, dst].carry(num_bytes, float(now)) == (start + num_bytes, arrival)
 
 
-def test_gaps_of_the_length_of_a_message_hold_one_in_spite_of_rounding():
-    """A tenth of a second is no sum of powers of two."""
+@pytest.mark.parametrize("ready_s", [7.7, 33333.3])
+def test_gaps_of_the_length_of_a_message_hold_one_in_spite_of_rounding(ready_s):
+    """A tenth of a second is no sum of powers of two; the k-th messages of all ranks are for different ones."""
     network = Network(TOY.with_(inside=Link(0.1, 80.0), devices_per_node=16), 16)
-    arrivals = [network.path(src, (src + k) % 16).carry(8, 7.7)[1] for src in range(16) for k in range(1, 16)]
-    assert max(arrivals) == pytest.approx(7.7 + 0.1 + 1.5, rel=1e-12)
+    arrivals = [[network.path(src, (src + k) % 16).carry(8, ready_s)[1] for k in range(1, 16)] for src in range(16)]
+    expected_s = [ready_s + 0.1 + 0.1 * k for k in range(1, 16)]
+    assert arrivals == [pytest.approx(expected_s, rel=1e-12)] * 16
+
+
+def test_gaps_are_kept_while_a_message_can_use_them_and_no_longer():
+    """At 2n the port is booked from 2n + 3 to 2n + 4."""
+    port = Port()
+    for n in range(100):
+        assert port.book(2.0 * n + 3.0, busy_s=1.0, now_s=2.0 * n) == 2.0 * n + 4.0
+    assert port.gaps == [(198.0, 199.0), (200.0, 201.0)]
 
 
 def test_no_message_overtakes_another_of_its_path():
