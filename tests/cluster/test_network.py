@@ -4,7 +4,7 @@ from collections import defaultdict
 from itertools import chain, count, islice
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simdist.cluster import Cluster, Device, Link, Network
@@ -70,6 +70,7 @@ def test_a_message_that_waits_to_leave_leaves_a_gap_for_others():
     messages=st.lists(st.tuples(*[st.integers(0, 3)] * 2, st.integers(0, 9), st.integers(0, 3)), max_size=30),
     devices_per_node=st.sampled_from([2, 4]),
 )
+@example(messages=[(0, 1, 2, 0), (0, 2, 2, 0), (1, 2, 0, 2)], devices_per_node=4)  # no bytes, where a gap ends
 def test_a_port_in_receives_in_the_first_seconds_that_are_free(messages, devices_per_node):
     """Against a list of the seconds in which each port is taken. All of it at bytes a second and whole seconds."""
     second = Link(1.0, 1.0)
