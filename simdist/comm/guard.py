@@ -1,11 +1,12 @@
 """Guard: makes any abnormal end of one rank the end of the job, so that no other rank waits for it.
 
 On an exception the guard prints the traceback and ends the job. A rank that leaves waits for the others to end their
-programs: if its exit code is not 0, or another rank waits for it, the job ends within 3 s. The other ranks and the
-launcher notice a death.
+programs: if its exit code is not 0, or another rank waits for it, the job ends within 3 s. Of the code it learns by
+`sys.exit` and `exit`, not by `raise SystemExit`. The other ranks and the launcher notice a death.
 """
 
 import atexit
+import builtins
 import faulthandler
 import os
 import shutil
@@ -89,7 +90,8 @@ class Guard:
     def _install(self) -> None:
         sys.excepthook = self._uncaught
         threading.excepthook = self._uncaught_in_thread
-        sys.exit = self._exiting
+        for module, name in ((sys, "exit"), (builtins, "exit"), (builtins, "quit")):
+            setattr(module, name, self._exiting)
         atexit.register(self._depart)
         if not faulthandler.is_enabled():
             faulthandler.enable(file=2)  # a crash in native code prints the Python stack
@@ -159,11 +161,11 @@ class Guard:
 
     # -- leaving -----------------------------------------------------------------------------------------
 
-    def _exiting(self, status: str | int | None = None, /) -> NoReturn:
-        """In place of sys.exit: note the code if this is the main thread."""
+    def _exiting(self, code: str | int | None = None) -> NoReturn:
+        """In place of sys.exit, exit and quit: note the code if this is the main thread."""
         if threading.current_thread() is threading.main_thread():
-            self.note_exit(status)
-        self._exit(status)
+            self.note_exit(code)
+        self._exit(code)
 
     def note_exit(self, status: object) -> None:
         """Note the exit code with which the program is about to leave."""
@@ -179,6 +181,8 @@ class Guard:
             return
         noted, messages = self._noted
         code = noted if messages == self._messages() else 0  # otherwise the exit was caught, and the program went on
+        if sys.excepthook != self._uncaught and hasattr(sys, "last_value"):
+            code = code or 1  # an exception has ended the program, which has put a hook of its own in place of this one
         board = self.watchdog.board
         try:
             for drain in () if code else self.drains:
