@@ -15,7 +15,7 @@ import simdist as sd
 from simdist.comm import ANY
 from simdist.comm import watchdog as module
 from simdist.comm.board import ABSENT, FAILED, LEFT, Board
-from simdist.comm.line import EXIT, START, WORK, Line, awaited
+from simdist.comm.line import EXIT, MEETING, START, WORK, Line, awaited
 from simdist.comm.mismatch import mismatch
 from simdist.comm.nodes import common_zero, node_indices, pretended
 from simdist.comm.watchdog import Watchdog
@@ -155,6 +155,12 @@ def test_a_wait_is_put_into_words():
     assert line.words(("send", group, 0, 0)) == "waits to send to rank 4"
     assert line.words(("sendrecv", group, (0, 2), 0)) == "waits to send to rank 4 and receive from rank 6"
     assert line.words(("split", group, None, 0)) == "waits in split on 'world/1:0' for ranks 4, 6"
+    assert line.words(("a meeting", group, 2, MEETING)) == "waits in a meeting on 'world/1:0' for rank 6"
+    assert MEETING < ANY < 0, "is no message's tag"
+    assert line.words((START, None, None, 0)) == "waits in the start of MPI for the other ranks of the job"
+    assert line.words((EXIT, None, None, 0)) == "has ended its program and waits for the others to end theirs"
+    assert line.words((WORK, None, "side", 0)) == "waits for work on its stream 'side'"
+    assert Line("side").words(("send", group, 0, 0)) == "waits to send to rank 4 (stream 'side')"
     line.count, group.entered, group.doing = 12, 9, "all_reduce ring"
     assert (
         line.words(("recv", group, 2, 0)) == "waits to receive from rank 6 in all_reduce ring, after 3 of its messages"
