@@ -1,7 +1,11 @@
-"""Joining a job: what is set before MPI starts."""
+"""Joining a job: what is set before MPI starts, and what rank 0 reads for all."""
 
 import pytest
+from jobs import needs_mpi
 
+import simdist as sd
+from simdist.cluster import Tuned
+from simdist.cluster.tuned import Pick
 from simdist.comm.join import choose_netmod
 
 WHEEL = "MPICH Version:      5.0.2\nMPICH Device:       ch4:ucx ofi\nMPICH CC:           cc\n"
@@ -26,3 +30,21 @@ def test_on_several_nodes_mpich_goes_by_ofi_unless_told_otherwise(variables, lib
     choose_netmod(environment, library)
     assert environment.pop("MPICH_CH4_NETMOD", None) == chosen
     assert environment == {name: value for name, value in variables.items() if name != "MPICH_CH4_NETMOD"}
+
+
+@needs_mpi
+def test_all_ranks_go_by_the_table_that_rank_0_reads_or_by_none(tmp_path, monkeypatch, capsys):
+    def picks(comm):
+        return comm.cluster.tuned and dict(comm.cluster.tuned.picks)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert sd.run(picks, 2, world="mpi").results == [None] * 2
+    table = {("all_reduce", 2): (Pick(2048, "ring", "tree"), Pick(4096, "naive", "ring"))}
+    Tuned(table).save(Tuned.path())
+    assert sd.run(picks, 2, world="mpi").results == [table] * 2
+    assert capsys.readouterr().err == ""
+    Tuned.path().write_text("spoiled")
+    assert sd.run(picks, 2, world="mpi").results == [None] * 2
+    told = capsys.readouterr().err
+    assert told.count("is no table of `simdist bench --tune`") == 1
+    assert told.endswith("; until then `auto` goes by the model\n")

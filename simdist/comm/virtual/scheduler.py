@@ -212,11 +212,6 @@ class Scheduler:
     def fail(self, fiber: Fiber, error: BaseException) -> None:
         """End the run: no other fiber continues."""
         self.failure = fiber, error
-        self._now.clear()
-        self._later.clear()
-        self._last.clear()
-        self._times = [inf]
-        self.due_s = inf
 
     def run(self, idle: Callable[[], None]) -> None:
         """Run all fibers until they end or one fails; then unwind those that are left.
@@ -270,7 +265,8 @@ class Scheduler:
         if time_s not in self._later:
             self._later[time_s] = []
             heappush(self._times, time_s)
-            self.due_s = min(self.due_s, time_s)
+            if time_s < self.due_s:
+                self.due_s = time_s
 
     def _end(self) -> None:
         """Unwind the fibers that have not ended: their `finally` blocks run."""

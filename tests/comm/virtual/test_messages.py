@@ -72,6 +72,26 @@ def test_large_messages_sent_at_once_leave_in_the_order_of_the_sends_as_small_on
     assert announced == copied
 
 
+def test_a_large_message_leaves_when_all_else_at_its_instant_is_done():
+    """Both are ready for it at 0 s; there rank 0 is due once more, and goes on to 1 s without a wait."""
+
+    def program(comm):
+        x, *y = np.zeros(LARGE, np.uint8), np.zeros(8, np.uint8), np.zeros(8, np.uint8)
+        if comm.rank == 0:
+            requests = [comm.isend(x, 1)]
+            comm.exchange("")
+            requests.append(comm.isend(y[0], 1, tag=1))
+            comm.compute(seconds=1.0)
+            requests.append(comm.isend(y[1], 1, tag=2))
+        else:
+            requests = [comm.irecv(y[0], 0, tag=1), comm.irecv(x, 0, tag=0), comm.irecv(y[1], 0, tag=2)]
+            comm.exchange("")
+        return [request.wait() and comm.clock() for request in requests]
+
+    here_s = run(program, 2)[0][1]
+    assert here_s == pytest.approx([ALPHA + 8 * BETA, ALPHA + (8 + LARGE) * BETA, 1.0 + ALPHA + 8 * BETA])
+
+
 def test_a_slower_link_between_nodes():
     def program(comm):
         x = np.zeros(1000, np.uint8)

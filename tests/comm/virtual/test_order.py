@@ -413,6 +413,8 @@ def test_a_failing_rank_ends_the_run_and_unwinds_the_others():
             comm.recv(np.empty(1))
         finally:
             unwound.append(comm.rank)
+            if comm.rank == 3:
+                raise ValueError("in cleaning up")
 
     with pytest.raises(KeyError, match="mine") as caught:
         run(program, 4)
