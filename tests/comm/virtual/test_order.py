@@ -245,11 +245,12 @@ def test_a_rank_whose_message_came_does_not_overtake_those_at_earlier_times():
 
 
 def test_a_rank_that_sends_on_does_not_outrun_the_one_it_has_sent_to():
-    # Rank 0's second message would be at rank 2 before rank 1's, were it sent as soon as rank 0 could.
+    """Rank 0's second message would hold rank 2's port before rank 1's, were it sent as soon as rank 0 could."""
+
     def program(comm):
         x = np.zeros(1)
         if comm.rank == 2:
-            return [comm.recv(x).src for _ in range(2)]
+            return [comm.recv(x, src) and comm.clock() for src in (1, 0)]
         if comm.rank == 1:
             comm.recv(x, 0)
             comm.send(x, 2)
@@ -259,7 +260,8 @@ def test_a_rank_that_sends_on_does_not_outrun_the_one_it_has_sent_to():
             comm.compute(seconds=1.0)
             comm.send(x, 2)
 
-    assert run(program, 3)[2] == [1, 0]
+    there_s = run(program, 3)[2]
+    assert there_s[0] < 0.1 < 1.0 < there_s[1]
 
 
 @pytest.mark.parametrize("work", [{"seconds": -1.0}, {"seconds": math.nan}, {"seconds": math.inf}])
