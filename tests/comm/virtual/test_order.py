@@ -255,7 +255,8 @@ def test_a_rank_that_sends_on_does_not_outrun_the_one_it_has_sent_to():
             comm.recv(x, 0)
             comm.send(x, 2)
         else:
-            comm.fence()
+            comm.compute(seconds=0.01)
+            comm.fence()  # until the others wait
             comm.send(x, 1)
             comm.compute(seconds=1.0)
             comm.send(x, 2)
@@ -441,6 +442,9 @@ def test_a_rank_that_sends_as_it_is_unwound_wakes_no_other():
                     comm.send(np.zeros(1), (comm.rank + 1) % last)
                     comm.compute(1.0)
             ended[comm.rank] = comm.clock() // 1
+            if comm.rank != last:
+                comm.recv(np.zeros(1), last)
+                ended["received"] = comm.rank
 
     with pytest.raises(ZeroDivisionError) as caught:
         run(program, 4)
