@@ -91,7 +91,7 @@ _NOT_THE_PROGRAM = (
 def awaited(wait: Wait) -> tuple[bool, list[int]]:
     """(every, ranks): the wait cannot end once one of these global ranks has ended; if `every`, once all have."""
     what, comm, peers, _ = wait
-    if comm is None or what in (WORK, EXIT):
+    if comm is None:
         return True, []
     ranks = comm.ranks
     me = ranks[comm.rank]

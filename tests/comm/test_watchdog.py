@@ -15,7 +15,7 @@ import simdist as sd
 from simdist.comm import ANY
 from simdist.comm import watchdog as module
 from simdist.comm.board import ABSENT, FAILED, LEFT, Board
-from simdist.comm.line import EXIT, MEETING, START, WORK, Line, awaited
+from simdist.comm.line import EXIT, MEETING, START, WORK, Line, awaited, traceback_of
 from simdist.comm.mismatch import mismatch
 from simdist.comm.nodes import common_zero, node_indices, pretended
 from simdist.comm.watchdog import Watchdog
@@ -185,13 +185,32 @@ def test_a_stack_has_the_innermost_calls_of_its_thread():
     assert lines[0].stack() == "", "it has ended"
 
 
+def test_a_traceback_begins_in_the_program_and_is_whole_where_none_of_that_is_in_it(monkeypatch):
+    failures = []
+    monkeypatch.setattr(threading, "excepthook", lambda told: failures.append(told.exc_value))
+
+    def program():
+        Line("side").words("no wait")
+
+    for target, args in ((program, ()), (Line("side").words, ("no wait",))):
+        thread = threading.Thread(target=target, args=args)
+        thread.start()
+        thread.join()
+    mine, theirs = (traceback_of(error).splitlines() for error in failures)
+    assert mine[1].endswith(", in program") and theirs[1].startswith(f'  File "{threading.__file__}"')
+    for lines in (mine, theirs):
+        assert any(line.endswith(", in words") for line in lines)
+        assert lines[-1].startswith("ValueError: ")
+
+
 def test_whose_end_leaves_a_wait_without_hope():
     group = Group()
     assert awaited(("recv", group, 2, 0)) == (False, [6])
     assert awaited(("recv", group, ANY, 0)) == (True, [4, 6])
     assert awaited(("sendrecv", group, (0, 2), 0)) == (False, [6])
     assert awaited(("split", group, None, 0)) == (False, [4, 6])
-    assert awaited((EXIT, None, None, 0)) == awaited((WORK, None, "side", 0)) == (True, [])
+    for wait in ((START, None, None, 0), (EXIT, None, None, 0), (WORK, None, "side", 0)):
+        assert awaited(wait) == (True, [])
 
 
 def test_one_wait_may_last_as_long_as_the_deadline(watchdog):
