@@ -10,6 +10,7 @@ import pytest
 
 from simdist.cluster import Link, preset
 from simdist.collectives import all_reduce, broadcast
+from simdist.comm import ANY
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, CollectiveMismatch, DeadlockError, RankFailed
 
@@ -450,6 +451,31 @@ def test_a_rank_that_sends_as_it_is_unwound_wakes_no_other():
         run(program, 4)
     assert ended == {3: 1, 0: 2, 1: 2, 2: 2}
     assert "rank 3 of 4, 1 virtual seconds" in caught.value.__notes__[0]
+
+
+def test_a_rank_that_is_unwound_may_send_to_one_that_waits_for_a_message_in_flight():
+    """Rank 3's message is due at rank 2 at 10 s, over the slow link."""
+    ended = []
+
+    def program(comm):
+        x = np.zeros(1)
+        if comm.rank == 0:
+            comm.compute(1.0)
+            comm.fence()
+            raise ZeroDivisionError
+        if comm.rank == 3:
+            comm.send(x, 2)
+            return
+        try:
+            comm.recv(x, 0 if comm.rank == 1 else ANY)
+        finally:
+            if comm.rank == 1:
+                comm.send(x, 2)
+            ended.append(comm.rank)
+
+    with pytest.raises(ZeroDivisionError):
+        run_virtual(program, 4, HERE.with_(devices_per_node=3, between=Link(10.0, 1e9)))
+    assert ended == [1, 2]
 
 
 def test_a_virtual_rank_that_exits_does_not_take_the_caller_along():
