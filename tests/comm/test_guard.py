@@ -37,6 +37,11 @@ ENDS = {
     "code by its other name": ("quit(code=3)", 3, ""),
     "error under another hook": ("sys.excepthook = lambda *_: os.write(2, b'mine'); 1 / 0", 1, "mine"),
     "another hook": ("sys.excepthook = print", 0, ""),
+    "code that was caught before a message": (
+        "try: sys.exit(3)\nexcept SystemExit: guard().watchdog.lines[0].count += 1",
+        0,
+        "",
+    ),
     "words": ("sys.exit('enough')", 1, "enough"),
     "error": ("1 / 0", 1, "[rank 0] ZeroDivisionError: division by zero"),
     "error in a thread": ("run(lambda: 1 / 0); time.sleep(60)", 1, "[rank 0] ZeroDivisionError: division by zero"),
