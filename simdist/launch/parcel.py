@@ -10,6 +10,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -27,7 +28,7 @@ def packed(content: Any) -> bytes:
         ArgumentError: something in it cannot be pickled, such as an open file.
     """
     file = io.BytesIO()
-    with _by_value(_strangers()):
+    with _REGISTRY, _by_value(_strangers()):
         try:
             _Pickler(file).dump(content)
         except Exception as error:
@@ -60,6 +61,9 @@ _Pickler = type(
     (cloudpickle.Pickler,),
     {"dispatch_table": ChainMap({CodeType: _reduced}, cloudpickle.Pickler.dispatch_table)},
 )
+
+
+_REGISTRY = RLock()  # of cloudpickle, which all threads share
 
 
 @contextmanager

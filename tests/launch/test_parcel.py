@@ -2,6 +2,7 @@
 
 import linecache
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 
 import cloudpickle
@@ -66,6 +67,22 @@ def test_what_a_stranger_defines_travels(place, monkeypatch):
     assert "stranger" not in cloudpickle.list_registry_pickle_by_value()
     monkeypatch.delitem(sys.modules, "stranger")
     assert unpacked(data)() == 42
+
+
+def test_threads_that_pack_at_once_do_not_disturb_each_other(place, monkeypatch):
+    module = ModuleType("stranger")
+    module.__file__ = str(place / "off" / "stranger.py")
+    exec("def answer():\n    return 42\n", vars(module))
+    monkeypatch.setitem(sys.modules, "stranger", module)
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = set(threads.map(packed, [module.answer] * 400))
+    finally:
+        sys.setswitchinterval(before_s)
+    monkeypatch.delitem(sys.modules, "stranger")
+    assert {unpacked(data)() for data in found} == {42}
 
 
 def test_simdist_itself_is_no_stranger_wherever_it_was_imported_from(monkeypatch):
