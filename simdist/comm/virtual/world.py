@@ -4,6 +4,7 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 from simdist.cluster import Cluster
@@ -36,7 +37,7 @@ def run_virtual(
         DeadlockError: no rank can continue.
         Exception: what the first rank to fail raised, with a note that names the rank.
     """
-    with _rare_collections(ranks):
+    with _COLLECTOR.rarely(ranks):
         return _run(program, ranks, cluster, args, record, check)
 
 
@@ -70,15 +71,32 @@ def _run(
     return results, spans, shared.scheduler.end_s
 
 
-@contextmanager
-def _rare_collections(ranks: int) -> Iterator[None]:
-    """Make Python collect cyclic garbage less often: many ranks hold many objects, and nearly none is garbage."""
-    before = gc.get_threshold()
-    gc.set_threshold(max(100_000, 200 * ranks), 50, 1000)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
+class _Collector:
+    """Python's garbage collector, which the runs of all threads share."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._before = gc.get_threshold()
+        self._ranks: list[int] = []  # of each run under way
+
+    @contextmanager
+    def rarely(self, ranks: int) -> Iterator[None]:
+        """Make it collect cyclic garbage less often: many ranks hold many objects, and nearly none is garbage."""
+        with self._lock:
+            if not self._ranks:
+                self._before = gc.get_threshold()
+            self._ranks.append(ranks)
+            gc.set_threshold(max(100_000, 200 * max(self._ranks)), 50, 1000)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ranks.remove(ranks)
+                if not self._ranks:
+                    gc.set_threshold(*self._before)
+
+
+_COLLECTOR = _Collector()
 
 
 def _told(fiber: Fiber, error: BaseException, ranks: int) -> BaseException:

@@ -2,7 +2,9 @@
 
 import gc
 import math
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -287,6 +289,31 @@ def test_a_run_leaves_nothing_in_memory():
     finally:
         gc.enable()
     assert [ref() for ref in kept] == [None] * 4
+
+
+def test_runs_of_several_threads_leave_the_garbage_collector_as_it_was():
+    """The first one ends while the second is under way."""
+    before, seen = gc.get_threshold(), []
+    first, second, over = threading.Event(), threading.Event(), threading.Event()
+
+    def begins(comm):
+        first.set()
+        assert second.wait(60)
+
+    def ends(comm):
+        second.set()
+        assert over.wait(60)
+        seen.append(gc.get_threshold())
+
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(run, begins, 1)
+        assert first.wait(60)
+        other = threads.submit(run, ends, 1)
+        one.result()
+        over.set()
+        other.result()
+    assert seen[0][0] >= 100_000
+    assert gc.get_threshold() == before
 
 
 # -- failures -----------------------------------------------------------------------------------------
