@@ -12,6 +12,7 @@ from simdist.errors import ArgumentError
 
 __all__ = [
     "JOB_VARIABLES",
+    "LONGEST_S",
     "THREAD_VARIABLES",
     "cores",
     "memory_bytes",
@@ -39,7 +40,8 @@ JOB_VARIABLES = (
 )
 """Prefixes of the variables that tie a process to a job or an allocation; a new job starts without them."""
 
-_LONGEST_S = 1e9  # 30 years; the system's timers take no more than twice that
+LONGEST_S = 1e9
+"""30 years: longer waits have no limit, since the system's timers take no more than twice that."""
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """The variables from which the libraries under NumPy read their number of threads."""
@@ -120,7 +122,7 @@ def timeout_s(variables: Mapping[str, str] = os.environ) -> float:
         seconds = math.nan
     if not seconds > 0:
         raise ArgumentError(f"SIMDIST_TIMEOUT_S is {text!r}; needs a number of seconds above 0")
-    return seconds if seconds <= _LONGEST_S else math.inf
+    return seconds if seconds <= LONGEST_S else math.inf
 
 
 def pretended_ranks_per_node(variables: Mapping[str, str] = os.environ) -> int | None:

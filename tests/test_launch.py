@@ -400,7 +400,7 @@ def test_a_result_without_room_on_the_disk_is_told():
 
 
 @needs_mpi
-@pytest.mark.parametrize("told", [{"timeout_s": 1}, {}], ids=["argument", "environment"])
+@pytest.mark.parametrize("told", [{"timeout_s": np.float32(1)}, {}], ids=["argument", "environment"])
 def test_a_deadline_of_ones_own(told, monkeypatch):
     monkeypatch.setenv("SIMDIST_TIMEOUT_S", "50" if told else "1")
     start_s = time.monotonic()
@@ -510,6 +510,8 @@ def test_other_bad_arguments_are_refused():
         sd.run(3)
     with pytest.raises(ArgumentError, match="timeout_s"):
         sd.run(digits, world="mpi", timeout_s=0)
+    with pytest.raises(UnknownNameError, match=r"unknown world \['mpi'\]"):
+        sd.run(print, 1, world=["mpi"])
     with pytest.raises(ArgumentError, match="timeout_s is '3'"):
         sd.run(digits, timeout_s="3")
     with pytest.raises(ArgumentError, match="args is 5; needs a tuple"):

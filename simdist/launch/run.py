@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+
 from simdist import environment
 from simdist.cluster import Cluster, find_cluster, preset
 from simdist.comm.virtual.world import run_virtual
@@ -81,18 +83,19 @@ def run(
     if in_job():
         raise WorldUnavailable("this process is already a rank of an MPI job: call program(sd.world()) on every rank")
     task = {"program": program, "args": args, "cluster": cluster, "record": record, "check": check}
-    return _run_mpi(task, ranks, environment.timeout_s() if timeout_s is None else timeout_s)
+    limit_s = environment.timeout_s() if timeout_s is None else float(min(timeout_s, environment.LONGEST_S))
+    return _run_mpi(task, ranks, limit_s)
 
 
 def _check(program: object, world: str, args: object, timeout_s: object) -> None:
     """Refuse arguments outside their limits."""
     if not callable(program):
         raise ArgumentError(f"program is {program!r}; needs a function of a communicator")
-    if world not in BYTES_PER_RANK:
+    if not isinstance(world, str) or world not in BYTES_PER_RANK:
         raise unknown_name("world", world, BYTES_PER_RANK)
     if not isinstance(args, tuple | list):
         raise ArgumentError(f"args is {args!r}; needs a tuple of the program's further arguments")
-    if timeout_s is not None and not (isinstance(timeout_s, int | float) and timeout_s > 0):
+    if timeout_s is not None and not (isinstance(timeout_s, int | float | np.integer | np.floating) and timeout_s > 0):
         raise ArgumentError(f"timeout_s is {timeout_s!r}; needs a number of seconds above 0")
 
 
