@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ class Task:
     def _leave(self, name: str, data: bytes) -> None:
         """Write a file atomically: it is either absent or complete."""
         path = self._folder / f"rank-{self._rank}.{name}"
-        part = path.with_suffix(".part")
+        part = path.with_suffix(f".{get_ident()}.part")  # the watchdog may leave something at the same time
         try:
             part.write_bytes(data)
         except OSError:  # for example a full disk: free space for the report of the failure
