@@ -8,7 +8,7 @@ from typing import Any
 
 from simdist.cluster.device import Device
 from simdist.cluster.host import Host
-from simdist.cluster.limits import check_kind, check_least, check_whole
+from simdist.cluster.limits import check_kind, check_least, check_whole, fulfils
 from simdist.cluster.link import Link
 from simdist.cluster.tuned import Tuned
 from simdist.errors import ArgumentError
@@ -74,8 +74,10 @@ class Cluster:
         if not isinstance(self.slow, Mapping) or not all(isinstance(r, Integral) and r >= 0 for r in self.slow):
             raise ArgumentError(f"slow is {self.slow!r}; needs a factor by rank, such as {{2: 4.0}}")
         for rank, factor in self.slow.items():
-            if not 0 < factor < inf:
-                raise ArgumentError(f"rank {rank} cannot be slow by the factor {factor}; needs more than 0, and finite")
+            if not fulfils(factor, lambda x: 0 < x < inf):
+                raise ArgumentError(
+                    f"rank {rank} cannot be slow by the factor {factor!r}; needs more than 0, and finite"
+                )
 
     def node_of(self, rank: int) -> int:
         """The node that a global rank lives on."""

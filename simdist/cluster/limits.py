@@ -7,7 +7,7 @@ from typing import Any
 
 from simdist.errors import ArgumentError
 
-__all__ = ["check_kind", "check_least", "check_positive", "check_share", "check_whole"]
+__all__ = ["check_kind", "check_least", "check_positive", "check_share", "check_whole", "fulfils"]
 
 
 def check_positive(machine: object, *names: str) -> None:
@@ -38,5 +38,13 @@ def check_kind(machine: object, kind: type, *names: str) -> None:
 def _check(machine: object, names: Iterable[str], holds: Callable[[Any], bool], needs: str) -> None:
     for name in names:
         value = getattr(machine, name)
-        if not holds(value):
+        if not fulfils(value, holds):
             raise ArgumentError(f"{name} is {value!r}; needs {needs}")
+
+
+def fulfils(value: Any, holds: Callable[[Any], bool]) -> bool:
+    """Whether this holds for a value; for what is no number, no limit does."""
+    try:
+        return bool(holds(value))
+    except (TypeError, ValueError):
+        return False

@@ -46,6 +46,8 @@ def test_with_changes_a_copy():
         ({"jitter": float("nan")}, "jitter is nan; needs at least 0"),
         ({"slow": {-1: 2.0}}, "slow is {-1: 2.0}; needs a factor by rank"),
         ({"slow": {3: 0.0}}, "rank 3 cannot be slow by the factor 0.0"),
+        ({"slow": {3: "2"}}, "rank 3 cannot be slow by the factor '2'"),
+        ({"jitter": "much"}, "jitter is 'much'; needs at least 0"),
         ({"slow": 2.0}, "slow is 2.0; needs a factor by rank"),
         ({"device": "h100"}, "device is 'h100'; needs a Device"),
         ({"tuned": "t.json"}, "tuned is 't.json'; needs a Tuned"),
