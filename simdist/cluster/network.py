@@ -13,6 +13,10 @@ _MASK = (1 << 64) - 1
 class Port:
     """One end of a wire, in one direction: busy with one message at a time.
 
+        booked      |==A==|       |==B==|           B has to wait for its sender's port, which leaves a gap here
+        and C       |==A==|=C=|   |==B==|           C, sent after B, is here before it and need not wait
+        and D       |==A==|=C=|=D=|==B==|=D=|       D takes what is left
+
     Attributes:
         free_s: when it is free again for good.
         gaps: when it is free before that, as (from, to), the earliest first.
@@ -27,7 +31,7 @@ class Port:
     def book(self, head_s: float, busy_s: float, now_s: float) -> float:
         """Book the first busy_s seconds that are free from head_s on; returns when the last of them ends.
 
-        A message too long for one gap is split over several, as packets are: so the port never idles while a message
+        A message too long for one gap is split over several, as packets are. So the port never idles while a message
         waits for it, and what was booked before keeps its time. Gaps that end before now_s are forgotten.
         """
         free, end_s, missing_s = [], inf, busy_s
