@@ -1,6 +1,6 @@
 """Space: all ways to train a model on a number of ranks that the given settings leave open."""
 
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
@@ -47,31 +47,32 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         given: settings of a `Config`, "model" among them; all others have their defaults.
 
     Raises:
-        ArgumentError: nothing is possible, with the first few reasons; or a given feature is not predicted.
+        ArgumentError: nothing is possible, with the commonest reasons; or a given feature is not predicted.
     """
     check_known(given := sized(spelled(given)))
     for name, least in _LEAST.items():
         require_least(name, given.get(name, least), least)
     fixed = {name: value for name, value in given.items() if (name, value) not in _IDLE}
     fixed |= {"device": "phantom"}
-    reasons: dict[str, None] = {}
-    misfits: dict[str, None] = {}  # the reason only if no mesh fits the ranks
+    reasons: Counter[str] = Counter()
+    misfits: Counter[str] = Counter()  # the reason only if no mesh fits the ranks
     found = False
     for settings in _settings(given, _meshes(given, ranks, cluster, misfits), cluster, reasons):
         try:
             way = [Config(**{**fixed, **settings, **again}) for again in _recomputations(given)]
         except ArgumentError as error:  # incompatible axes, more stages than layers, …
-            reasons[str(error)] = None
+            reasons[str(error)] += 1
             continue
         found = True
         yield way
     if not found:
-        why = "; ".join(list(reasons or misfits)[:_MOST_REASONS]) or "no mesh has the axes that are given"
+        commonest = [reason for reason, _ in (reasons or misfits).most_common(_MOST_REASONS)]
+        why = "; ".join(commonest) or "no mesh has the axes that are given"
         raise ArgumentError(f"no way to train on {ranks} ranks: {why}")
 
 
 def _settings(
-    given: Mapping[str, Any], meshes: Iterable[dict[str, int]], cluster: Cluster, reasons: dict[str, None]
+    given: Mapping[str, Any], meshes: Iterable[dict[str, int]], cluster: Cluster, reasons: Counter[str]
 ) -> Iterator[dict[str, Any]]:
     """All combinations, possible or not; adds to `reasons` why others are left out."""
     batch = given.get("global_batch_size") or Config(model=given["model"]).global_batch_size
@@ -79,10 +80,10 @@ def _settings(
         copies = mesh["dp"] * mesh["ep"]
         windows, uneven = divmod(batch, copies)
         if uneven:
-            reasons[f"{batch} windows cannot be shared evenly by {copies} ranks"] = None
+            reasons[f"{batch} windows cannot be shared evenly by {copies} ranks"] += 1
             continue
         if mesh["dp"] % (given.get("shards") or 1):
-            reasons[f"dp {mesh['dp']} is not a multiple of shards {given['shards']}"] = None
+            reasons[f"dp {mesh['dp']} is not a multiple of shards {given['shards']}"] += 1
             continue
         axes = {axis: size for axis, size in mesh.items() if size > 1 or axis == "dp"}
         sharded = [{}, {"sequence_parallel": True}] if mesh["tp"] > 1 and "sequence_parallel" not in given else [{}]
@@ -94,9 +95,7 @@ def _settings(
                     yield {**axes, "micro_batches": micro_batches, **method, **ChainMap(*parts)}
 
 
-def _meshes(
-    given: Mapping[str, Any], ranks: int, cluster: Cluster, misfits: dict[str, None]
-) -> Iterator[dict[str, int]]:
+def _meshes(given: Mapping[str, Any], ranks: int, cluster: Cluster, misfits: Counter[str]) -> Iterator[dict[str, int]]:
     """The sizes of all axes. Ranks that share layers divide a node evenly, or fill several nodes."""
     most = cluster.devices_per_node
     divisors = [n for n in range(1, ranks + 1) if ranks % n == 0]
@@ -108,26 +107,26 @@ def _meshes(
         if inside > most and inside > prod(given.get(axis) or 1 for axis in CUTTING):
             continue
         if ranks > most and most % inside and inside % most:
-            misfits[f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"] = None
+            misfits[f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"] += 1
             continue
         for pp in _open(given, "pp", divisors):
             if pp == 1 and "schedule" in given:
-                misfits[f"schedule is {given['schedule']}, and pp 1; a schedule is for pp of at least 2"] = None
+                misfits[f"schedule is {given['schedule']}, and pp 1; a schedule is for pp of at least 2"] += 1
                 continue
             for dp in [given["dp"]] if given.get("dp") else [ranks // (inside * pp) or 1]:
                 if inside * pp * dp == ranks:
                     yield {"pp": pp, "dp": dp, "ep": ep, "sp": sp, "tp": tp}
                 else:
-                    misfits[f"dp {dp} x pp {pp} x {inside} that share layers are {dp * pp * inside} ranks"] = None
+                    misfits[f"dp {dp} x pp {pp} x {inside} that share layers are {dp * pp * inside} ranks"] += 1
 
 
-def _micro_batches(given: Mapping[str, Any], windows: int, reasons: dict[str, None]) -> Sequence[int]:
+def _micro_batches(given: Mapping[str, Any], windows: int, reasons: Counter[str]) -> Sequence[int]:
     """The numbers to try: powers of two, and those for which each has a power of two of windows."""
     powers = [1 << k for k in range(windows.bit_length())]
     if "micro_batches" not in given:
         return sorted({n for power in powers if windows % power == 0 for n in (power, windows // power)}, reverse=True)
     if windows % given["micro_batches"]:
-        reasons[f"{windows} windows of a rank do not split evenly into {given['micro_batches']} micro-batches"] = None
+        reasons[f"{windows} windows of a rank do not split evenly into {given['micro_batches']} micro-batches"] += 1
         return []
     return [given["micro_batches"]]
 
