@@ -22,7 +22,7 @@ from simdist.arrays import Array, charge
 from simdist.asynchronous.worker import Asked, Worker
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import ArgumentError, require_least, require_more
 
 __all__ = ["any_asked", "average", "best_local_steps", "local_sgd", "local_sgd_error", "post_local"]
 
@@ -117,7 +117,9 @@ def local_sgd_error(
     if min(steps, ranks, local_steps) < 1:
         told = f"{steps} steps on {ranks} ranks, {local_steps} between averages"
         raise ArgumentError(f"{told}; needs at least 1 of each")
-    _require_positive(learning_rate=learning_rate, excess=excess, smoothness=smoothness, variance=variance)
+    numbers = {"learning_rate": learning_rate, "excess": excess, "smoothness": smoothness, "variance": variance}
+    for name, number in numbers.items():
+        require_more(name, number, 0)
     drift = (learning_rate * smoothness) ** 2 * variance * (local_steps - 1)
     return 2 * excess / (learning_rate * steps) + learning_rate * smoothness * variance / ranks + drift
 
@@ -142,17 +144,9 @@ def best_local_steps(
 
     Source: the same, theorem 2.
     """
-    _require_positive(
-        seconds=seconds, learning_rate=learning_rate, excess=excess, smoothness=smoothness, variance=variance
-    )
-    if average_s < 0:
-        raise ArgumentError(f"average_s is {average_s}; needs at least 0")
+    numbers = {"learning_rate": learning_rate, "excess": excess, "smoothness": smoothness, "variance": variance}
+    for name, number in {"seconds": seconds, **numbers}.items():
+        require_more(name, number, 0)
+    require_least("average_s", average_s, 0)
     best = math.sqrt(2 * excess * average_s / (learning_rate**3 * smoothness**2 * variance * seconds))
     return max(1.0, best)
-
-
-def _require_positive(**numbers: float) -> None:
-    """Raise ArgumentError for the first that is not above 0."""
-    for name, number in numbers.items():
-        if not number > 0:
-            raise ArgumentError(f"{name} is {number}; needs more than 0")

@@ -61,7 +61,7 @@ class Path:
     Alone on idle ports it takes alpha + n * beta.
 
     Args:
-        out, into: the ports. The same alpha leads to all that lead into a port.
+        out, into: the ports. All paths into a port have the same alpha.
         alpha_s, beta_s: seconds a message and seconds a byte.
         stretch: returns the factor for the next message's latency; None for 1.
     """

@@ -73,8 +73,8 @@ def sized(given: Mapping[str, Any]) -> dict[str, Any]:
         return dict(given)
     sizes = _sizes(published(name) if is_published(name) else read_shape(name))
     useless = {part for whole, parts in _PARTS_OF.items() if given.get(whole) == 0 for part in parts}
-    all_have_experts = {"dense_layers": 0, "expert_every": 1}
-    if {name: given.get(name, sizes[name]) for name in all_have_experts} == all_have_experts:
+    whole = {**sizes, **given}
+    if whole["dense_layers"] == 0 and whole["expert_every"] == 1:  # all blocks have experts
         useless.add("dense_ffn_width")
     return {**{setting: value for setting, value in sizes.items() if setting not in useless}, **given, "model": "gpt"}
 

@@ -139,13 +139,9 @@ class Scheduler:
     def ready(self, fiber: Fiber, time_s: float) -> None:
         """Let a blocked fiber continue at this time."""
         fibers = self._later.get(time_s)
-        if fibers is not None:
-            fibers.append(fiber)
-            return
-        self._later[time_s] = [fiber]
-        heappush(self._times, time_s)
-        if time_s < self.due_s:
-            self.due_s = time_s
+        if fibers is None:
+            fibers = self._plan(time_s)
+        fibers.append(fiber)
 
     def finally_do(self, number: int, action: Callable[[], None]) -> None:
         """Call action when all that fibers do at this instant is done; of several, in the order of their numbers."""
@@ -263,10 +259,16 @@ class Scheduler:
     def _come_back(self, time_s: float) -> None:
         """Have `_next` return to this instant even if no fiber will be due at it."""
         if time_s not in self._later:
-            self._later[time_s] = []
-            heappush(self._times, time_s)
-            if time_s < self.due_s:
-                self.due_s = time_s
+            self._plan(time_s)
+
+    def _plan(self, time_s: float) -> list[Fiber]:
+        """A new instant, with the list of those due at it, which is empty."""
+        fibers: list[Fiber] = []
+        self._later[time_s] = fibers
+        heappush(self._times, time_s)
+        if time_s < self.due_s:
+            self.due_s = time_s
+        return fibers
 
     def _end(self) -> None:
         """Unwind the fibers that have not ended: their `finally` blocks run."""
