@@ -94,10 +94,10 @@ def published(name: str) -> Shape:
     """The shape of this model, in any spelling: GPT-2, GPT-3, MT-NLG, Llama, Mistral, Qwen, DeepSeek and Kimi.
 
     Contexts are those of most of the training, as far as reports say, else the configuration's. What changes few
-    weights or none is left out: windows of attention (in GPT-3's every other layer, and Mistral's), so that it counts
-    as whole, as does that of Llama 4's layers without RoPE; other ways than that of `Experts` to choose and balance
-    experts; numbers that steer the loads of DeepSeek-V3's and Kimi's experts; and DeepSeek-V3's module of 14 billion
-    weights that predicts a second token. Llama 3 here is 3 and 3.1.
+    weights or none is left out: windows of attention (in GPT-3's every other layer, Mistral's, and three quarters of
+    Llama 4's), so that it counts as whole; that the other quarter of Llama 4's layers has no RoPE; other ways than that
+    of `Experts` to choose and balance experts; numbers that steer the loads of DeepSeek-V3's and Kimi's experts; and
+    DeepSeek-V3's module of 14 billion weights that predicts a second token. Llama 3 here is 3 and 3.1.
 
     Raises:
         UnknownNameError: there is no such model.
