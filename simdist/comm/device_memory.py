@@ -1,14 +1,20 @@
-"""Device memory that the ranks of a node open for each other, with events that order their work on it.
+"""Device memory that the ranks of a node open for each other, and the order of their work on it.
 
-    rank r     record event r    meet    wait for the events of the others    read and write their arrays
-                                         (on the device: the host continues)
+    own GPUs     rank r    record event r        meet    wait for the events of the others    read and write
+                                                         (on the device: the host continues)
+    shared GPU   rank r    wait for own work     meet                                         read and write
+                           (on the host)
 
 A wait for an event covers its latest recording. Each rank records its event before it comes to the meeting, so the
 others wait at least for its work up to there.
+
+A GPU runs the work of one process at a time, and switching takes some 100 µs. A wait for an event is work, too. So
+ranks that share a GPU wait on the host: then one that has nothing to do there costs no switch.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from simdist.arrays.kind import address, device_library
 from simdist.comm.communicator import Communicator
@@ -70,7 +76,7 @@ class DeviceWindow:
 
 
 class DevicePeers:
-    """The ranks of a node, each with an event that the others wait for, and with two rooms on its device.
+    """The ranks of a node, with two rooms each on its device; those with their own GPUs wait for each other's events.
 
     Args:
         comm: the ranks; all must call this.
@@ -85,17 +91,22 @@ class DevicePeers:
     def __init__(self, comm: Communicator, window: DeviceWindow) -> None:
         library = device_library()
         self.window = window
-        self._event = library.Event(shared=True)
-        self._event.record()
-        handles = comm.exchange(self._event.handle.hex())
-        self._others = [library.PeerEvent(bytes.fromhex(h)) for rank, h in enumerate(handles) if rank != comm.rank]
         places = comm.exchange(comm.device.place)
         self.led = led(places, comm.rank)
         self.memory = "devices" if len(set(places)) == len(places) else "device"
+        self._event = None if self.memory == "device" else library.Event(shared=True)
+        self._others: list[Any] = []
+        if self._event is not None:
+            self._event.record()
+            handles = comm.exchange(self._event.handle.hex())
+            self._others += [library.PeerEvent(bytes.fromhex(h)) for rank, h in enumerate(handles) if rank != comm.rank]
 
     def arrive(self) -> None:
-        """Before a meeting: record the event that the others wait for."""
-        self._event.record()
+        """Before a meeting: record the event that the others wait for, or wait for this rank's work."""
+        if self._event is not None:
+            self._event.record()
+        else:
+            device_library().synchronize()
 
     def depart(self) -> None:
         """After a meeting: make later work of this rank wait for the earlier work of the others."""
