@@ -100,7 +100,7 @@ def all_gather(
     mine = flat(shard, comm, writable=False)
     if out is None:
         lengths = [int(note) for note in comm.exchange(str(len(mine)))] if comm.size > 1 else [len(mine)]
-        full, chunks = np.empty_like(mine, shape=sum(lengths)), tuple(_consecutive(lengths))
+        full, chunks = np.empty_like(mine, shape=(sum(lengths),)), tuple(_consecutive(lengths))
     else:
         full = flat(out, comm)
         chunks = slices(len(full), comm.size)

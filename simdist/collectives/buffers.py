@@ -52,7 +52,7 @@ def _native(dtype: Any) -> bool:
 
 def scratch(like: Array, shape: int | tuple[int, ...] | None = None) -> Array:
     """An empty working array of this one's kind and dtype; a ledger counts it as communication memory."""
-    x = np.empty_like(like, shape=shape)
+    x = np.empty_like(like, shape=(shape,) if isinstance(shape, int) else shape)
     hold("communication", x, "a collective")
     return x
 

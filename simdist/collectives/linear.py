@@ -114,7 +114,7 @@ def linear_scatter(x: Array, comm: Communicator, chunks: Chunks, root: int) -> A
         for dst in _others(comm):
             comm.send(x[chunks[dst]], dst)
         return x[mine].copy()
-    shard = np.empty_like(x, shape=mine.stop - mine.start)
+    shard = np.empty_like(x, shape=(mine.stop - mine.start,))
     comm.recv(shard, root)
     return shard
 
@@ -142,7 +142,7 @@ def linear_gather(shard: Array, comm: Communicator, chunks: Chunks, root: int) -
     if comm.rank != root:
         comm.send(shard, root)
         return None
-    full = np.empty_like(shard, shape=chunks[comm.size - 1].stop)
+    full = np.empty_like(shard, shape=(chunks[comm.size - 1].stop,))
     full[chunks[root]] = shard
     for src in _others(comm):
         comm.recv(full[chunks[src]], src)

@@ -35,8 +35,8 @@ class Algorithm:
         barrier                      run(comm)
 
     and options by name. All but scatter and gather leave their result in x, reduce_scatter in chunk r of
-    partition(n, p), and return nothing. Allocate working space by np.empty_like(x, shape=…), so that it is of x's kind:
-    on a GPU, or a phantom.
+    partition(n, p), and return nothing. Allocate working space by np.empty_like(x, shape=(n,)), so that it is of x's
+    kind: on a GPU, or a phantom. The shape is a tuple, since CuPy takes shape=0 as not given.
 
     Attributes:
         operation, name: "all_reduce", "ring".

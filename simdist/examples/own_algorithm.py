@@ -76,7 +76,7 @@ def swing(x: Array, comm: Communicator, op: Reduction) -> None:
 
     def swap(peer: int, give: list[int], take: list[int]) -> Iterator[tuple[Array, Array]]:
         """Exchange chunks with a peer: yields each chunk to take, and what was received for it."""
-        incoming = np.empty_like(x, shape=sum(chunks.size(i) for i in take))
+        incoming = np.empty_like(x, shape=(sum(chunks.size(i) for i in take),))
         comm.sendrecv(np.concatenate([x[chunks[i]] for i in give]), peer, incoming, peer)
         start = 0
         for i in take:

@@ -64,13 +64,13 @@ class AdamW8bit(AdamW):
         for name, code in self._codes.items():
             zeros[name] = np.empty_like(like, dtype=np.uint8)
             zeros[name][...] = int(np.searchsorted(code.values, 0))
-            zeros[f"{name}_scale"] = np.zeros_like(like, shape=num_blocks, dtype=np.float32)
+            zeros[f"{name}_scale"] = np.zeros_like(like, shape=(num_blocks,), dtype=np.float32)
         return zeros
 
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:
         charge(19 * weights.size, 2 * weights.nbytes + gradient.nbytes + 4 * weights.size)
         for items, blocks in self._groups():
-            w, spare = weights[items], np.empty_like(weights, shape=items.stop - items.start)
+            w, spare = weights[items], np.empty_like(weights, shape=(items.stop - items.start,))
             m, v = self._decode("m", items, blocks), self._decode("v", items, blocks)
             g = np.multiply(gradient[items], scale, dtype=weights.dtype)
             self._move(w, m, v, g, spare, rate, items)

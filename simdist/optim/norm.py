@@ -90,7 +90,7 @@ def largest(x: Array) -> float:
         return max(abs(float(x.max())), abs(float(x.min())))
     # NumPy's comparison of 16-bit floats is slow; without their signs, floats are ordered like their bits.
     bits, top = x.view(np.uint16), 0
-    magnitude = np.empty_like(bits, shape=min(x.size, _ROW * _ROWS))
+    magnitude = np.empty_like(bits, shape=(min(x.size, _ROW * _ROWS),))
     for start in range(0, x.size, len(magnitude)):
         part = bits[start : start + len(magnitude)]
         np.bitwise_and(part, 0x7FFF, out=magnitude[: len(part)])
@@ -106,7 +106,7 @@ def _squares(x: Array, exponent: int) -> int:
         return int(squares(x, exponent, shrink))
     ceiling = 1.0 if shrink else math.ldexp(1.0, 2 * exponent)
     base = int(np.float64(ceiling).view(np.int64))  # the bits of a square of zero units
-    y = np.empty_like(x, shape=min(x.size, _ROW * _ROWS), dtype=np.float64)
+    y = np.empty_like(x, shape=(min(x.size, _ROW * _ROWS),), dtype=np.float64)
     total = 0
     for start in range(0, x.size, len(y)):
         part = x[start : start + len(y)]

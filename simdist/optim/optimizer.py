@@ -58,7 +58,7 @@ class Optimizer(ABC):
         self._shape: tuple[int, ...] = like.shape
         self._decay = None if decay is None else Spans(decay).cut(start, start + len(like))
         self._blocks = blocks(len(like), like.itemsize, like=like)
-        self._empty = np.empty_like(like, shape=0)  # to make others like the weights, without keeping them
+        self._empty = np.empty_like(like, shape=(0,))  # to make others like the weights, without keeping them
 
     def step(self, weights: Array, gradient: Array, learning_rate: float, gradient_scale: float = 1.0) -> None:
         """Change the weights, in place, by one step; the gradient stays as it is.
@@ -120,7 +120,7 @@ class Optimizer(ABC):
     @cached_property
     def _spare(self) -> list[Array]:
         """Two blocks of working space. On a device a block is the whole vector, and a rule with a kernel makes none."""
-        return [np.empty_like(self._empty, shape=self._blocks[0].stop if self._blocks else 0) for _ in range(2)]
+        return [np.empty_like(self._empty, shape=(self._blocks[0].stop if self._blocks else 0,)) for _ in range(2)]
 
     def _decayed(self, block: slice) -> list[slice]:
         """The slices of `block` where weight decay applies, counted from its start."""

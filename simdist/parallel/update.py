@@ -186,7 +186,7 @@ class Update:
         if starts != wanted:
             raise ArrayError(f"{name or 'weights'}: shards {starts} (start, length); this rank holds {wanted}")
         like = shards[0].data if shards else self.masters  # offloaded state is not where the masters are
-        own = np.zeros_like(like, shape=self._holding.size)
+        own = np.zeros_like(like, shape=(self._holding.size,))
         for place, shard in zip(self._holding.places, shards, strict=True):
             own[place] = shard.data
         return own

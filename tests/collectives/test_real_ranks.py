@@ -4,7 +4,7 @@ import pytest
 from harness import xp as np
 from oracle import OPERATIONS, OPS, every_algorithm
 
-from simdist.arrays import partition
+from simdist.arrays import on_host, partition
 from simdist.bench.trial import REDUCING, Trial, contribution, perform
 
 pytestmark = [pytest.mark.mpi, pytest.mark.every_case]
@@ -20,7 +20,7 @@ def by_mpi(trial, comm, x):
     mpi, op, root = comm._mpi, getattr(MPI, trial.op.upper()), trial.root
     parts = list(partition(trial.length, comm.size))
     counts, mine = [part.stop - part.start for part in parts], parts[comm.rank]
-    y, shard = np.empty_like(x), np.empty(counts[comm.rank], x.dtype)
+    y, shard = np.empty_like(x), np.empty_like(x, shape=(counts[comm.rank],))
     match trial.operation:
         case "all_reduce":
             mpi.Allreduce(x, y, op)
@@ -48,13 +48,13 @@ def compare(comm, trials):
     """The program: both must give the same, but for the rounding of sums and products."""
     for trial in (Trial(*trial) for trial in trials):
         x = contribution(trial, comm.size, comm.rank)
-        theirs = by_mpi(trial, comm, x.copy())
+        theirs = by_mpi(trial, comm, on_host(x).copy())
         ours = perform(trial, comm, x)
         where = f"rank {comm.rank}, {trial}"
         assert (ours is None) == (theirs is None), where
         if ours is not None:
             rounds = trial.dtype.startswith("float") and trial.op in ("sum", "prod")
-            np.testing.assert_allclose(ours, theirs, rtol=1e-5 if rounds else 0, err_msg=where)
+            np.testing.assert_allclose(on_host(ours), theirs, rtol=1e-5 if rounds else 0, err_msg=where)
 
 
 def kinds(operation):

@@ -56,14 +56,14 @@ def largest(x: Any) -> float:
     """See `simdist.optim.norm`: the array is read once."""
     if x.size == 0:
         return 0.0
-    top = np.zeros_like(x, shape=1, dtype=np.uint64)
+    top = np.zeros_like(x, shape=(1,), dtype=np.uint64)
     compiled(_SOURCE, "largest", x.dtype)(blocks_for(x.size), THREADS, x, top, np.int64(x.size))
     return float(device.to_host(top).astype(_BITS[x.itemsize]).view(x.dtype)[0])
 
 
 def squares(x: Any, exponent: int, shrink: bool) -> int:
     """The sum of the squares of x, all below 2**exponent, in units of 2**(2 * exponent - 52)."""
-    sums = np.zeros_like(x, shape=2, dtype=np.uint64)
+    sums = np.zeros_like(x, shape=(2,), dtype=np.uint64)
     by = (-exponent // 2, -exponent - -exponent // 2) if shrink else (0, 0)
     ceiling = 1.0 if shrink else math.ldexp(1.0, 2 * exponent)
     numbers = (np.float64(math.ldexp(1.0, by[0])), np.float64(math.ldexp(1.0, by[1])), np.float64(ceiling))

@@ -27,10 +27,10 @@ def gelu(x: Array) -> tuple[Array, Array]:
 
     Source: Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2.
     """
-    y, slope = np.empty_like(x, shape=x.size), np.empty_like(x, shape=x.size)
+    y, slope = np.empty_like(x, shape=(x.size,)), np.empty_like(x, shape=(x.size,))
     flat, dtype = x.reshape(-1), working_dtype(x.dtype)
     parts = blocks(x.size, dtype.itemsize, like=x)
-    s, rest = (np.empty_like(x, shape=parts[0].stop if parts else 0, dtype=dtype) for _ in range(2))
+    s, rest = (np.empty_like(x, shape=(parts[0].stop if parts else 0,), dtype=dtype) for _ in range(2))
     for part in parts:
         n, ys, slopes = part.stop - part.start, room(y[part]), room(slope[part])
         _gelu(widened(flat[part]), ys, slopes, s[:n], rest[:n])

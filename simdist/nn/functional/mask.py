@@ -51,7 +51,7 @@ def kept(
     *axes, columns = shape
     keep = np.empty_like(like, shape=(math.prod(axes), columns), dtype=np.bool_)
     a, b = _row_keys(like, key, axes, counters)
-    column = np.empty_like(like, shape=columns, dtype=np.uint32)
+    column = np.empty_like(like, shape=(columns,), dtype=np.uint32)
     column[...] = moved(np.arange(first_column, first_column + columns, dtype=np.uint32), like)
     column *= _GOLDEN_32
     threshold = min(round(share * 2**32), 2**32 - 1)

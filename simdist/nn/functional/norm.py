@@ -150,6 +150,6 @@ def _blocks(rows: Array) -> list[slice]:
 
 def _average(x: Array) -> Array:
     """A vector whose product with a row is the row's mean; NumPy's sum of short rows is four times slower."""
-    average = np.empty_like(x, shape=x.shape[-1], dtype=working_dtype(x.dtype))
+    average = np.empty_like(x, shape=(x.shape[-1],), dtype=working_dtype(x.dtype))
     average[...] = 1 / x.shape[-1]
     return average

@@ -185,6 +185,6 @@ def _groups(like: Array, t: int, size: int) -> tuple[Array, int]:
     """Each token's group number, and the number of groups: runs of `size` tokens of texts of t tokens."""
     text, place = np.divmod(moved(np.arange(len(like)), like), t)
     runs = -(-t // size)
-    group = np.empty_like(like, shape=len(like))
+    group = np.empty_like(like, shape=(len(like),))
     group[...] = text * runs + place // size
     return group, len(like) // t * runs

@@ -55,7 +55,7 @@ class Compressor(ABC):
         self.plain_bytes = 0
         self._shape: tuple[int, ...] = like.shape
         self._dtype = like.dtype
-        self._none = np.empty_like(like, shape=0)
+        self._none = np.empty_like(like, shape=(0,))
 
     @property
     def item_bytes(self) -> int:

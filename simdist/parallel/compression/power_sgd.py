@@ -61,7 +61,7 @@ class PowerSGD(Compressor):
         self._others = [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
         self.state = {
             "residual": np.zeros_like(like),
-            "q": np.empty_like(like, shape=sum(plan.m * plan.r for plan in self._plans)),
+            "q": np.empty_like(like, shape=(sum(plan.m * plan.r for plan in self._plans),)),
         }
         if kind_of(like) != "phantom":
             self.state["q"][...] = moved(np.random.default_rng(0).standard_normal(len(self.state["q"])), like)
@@ -76,7 +76,7 @@ class PowerSGD(Compressor):
         return math.prod(self._shape) / max(1, compressed + sum(map(_length, self._others)))
 
     def _reduce(self, x: Array, comm: Communicator) -> None:
-        ps = np.empty_like(x, shape=sum(plan.n * plan.r for plan in self._plans) + sum(map(_length, self._others)))
+        ps = np.empty_like(x, shape=(sum(plan.n * plan.r for plan in self._plans) + sum(map(_length, self._others)),))
         qs = np.empty_like(self.state["q"])
         charge(sum(plan.flops for plan in self._plans), 10 * x.nbytes)
         if kind_of(x) == "phantom":

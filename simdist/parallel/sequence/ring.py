@@ -176,7 +176,7 @@ class RingAttention(Weightless):
 
 def _joined(k: Array, v: Array) -> Array:
     """Keys and values as one message, a vector of all keys and then all values: their widths may differ."""
-    kv = np.empty_like(k, shape=k.size + v.size)
+    kv = np.empty_like(k, shape=(k.size + v.size,))
     ks, vs = _parted(kv, k, v)
     ks[...], vs[...] = k, v
     return kv

@@ -167,7 +167,7 @@ class ZeRO(Method):
 
     def _part(self, like: Array, dtype: np.dtype, what: str, category: str) -> Array:
         """Zeros for this rank's holding, in the place of `what`."""
-        own = self.offload.keep(what, np.zeros_like(like, shape=self.units.holding.size, dtype=dtype))
+        own = self.offload.keep(what, np.zeros_like(like, shape=(self.units.holding.size,), dtype=dtype))
         if self.offload.place(what) == "device":
             hold(category, own)
         return own

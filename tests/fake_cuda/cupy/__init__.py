@@ -355,6 +355,7 @@ def asnumpy(a, stream=None, order="C", out=None, *, blocking=True):
 
 def empty_like(prototype, dtype=None, order="K", subok=None, shape=None):
     made = ndarray(0, prototype.dtype if dtype is None else dtype)
+    shape = shape if shape else None  # as CuPy 14: 0 and () count as not given, (0,) does not
     made._held = np.empty_like(prototype._held, made.dtype, order, shape=shape)  # its axes in the prototype's order
     made._held[...] = np.full(made.itemsize, 0xCD, np.uint8).view(made.dtype)
     return made
