@@ -24,7 +24,7 @@ from simdist.parallel.precision import precision
 
 __all__ = ["BATCH", "PARTS", "SHAPE"]
 
-SHAPE = Shape(layers=12, width=768, heads=12, context=1024, vocabulary=50304)
+SHAPE = Shape(layers=12, width=768, heads=12, context=1024, vocabulary=50304, flash=True)
 """Some 124 million parameters."""
 BATCH = 8
 _STEPS = 12

@@ -21,6 +21,7 @@ __all__ = [
     "PeerMemory",
     "Stream",
     "address",
+    "capability",
     "copy_in",
     "copy_out",
     "empty",
@@ -113,6 +114,11 @@ def name() -> str:
 def num_processors() -> int:
     """The number of streaming multiprocessors of the GPU in use."""
     return int(_runtime.getDeviceProperties(_runtime.getDevice())["multiProcessorCount"])
+
+
+def capability() -> int:
+    """The compute capability of the GPU in use, times ten: 90 for Hopper."""
+    return int(cuda.Device().compute_capability)
 
 
 def versions() -> str:

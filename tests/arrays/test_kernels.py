@@ -151,6 +151,39 @@ def test_flash_attention(made, tile, drop, groups, w, monkeypatch):
     assert same(dqkv, f.flash_attention_backward(a, z, found, da, kept, 0.3, groups=groups), 2 * tolerance)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(("e", "t"), [(16, 1), (64, 128), (32, 200), (80, 100)])
+@pytest.mark.parametrize(("h", "groups"), [(2, 2), (4, 2), (3, 1)])
+def test_attention_in_one_kernel(device, dtype, e, t, h, groups):
+    """Against NumPy in float64, from the same short numbers; as near to it as NumPy in this dtype, or nearly."""
+    from simdist.arrays.kernels import flash
+
+    draw = np.random.default_rng(t).standard_normal
+    qkv, dy = draw((2, t, (h + 2 * groups) * e)).astype(dtype), draw((2, t, h * e)).astype(dtype)
+    given = on(qkv, dy)
+    assert flash.takes(given[0], h, groups, None)
+
+    def passes(qkv, dy):
+        y, lse = f.flash_attention(qkv, h, groups=groups)
+        return y, lse, f.flash_attention_backward(qkv, y, lse, dy, groups=groups)
+
+    true = passes(qkv.astype(np.float64), dy.astype(np.float64))
+    for name, want, numpys, ours in zip(("y", "lse", "dqkv"), true, passes(qkv, dy), passes(*given), strict=True):
+        far = [np.linalg.norm(np.float64(on_host(x)) - want) / np.linalg.norm(want) for x in (numpys, ours)]
+        assert far[1] <= 3 * far[0] + 1e-6, (name, far)
+
+
+def test_attention_in_one_kernel_is_for_some_only(device):
+    from simdist.arrays.kernels import flash
+
+    taken = {
+        (dtype, e, w): flash.takes(on(np.ones((1, 3, 4 * e + 2 * (e + w)), dtype))[0], 4, 2, w)
+        for dtype in (np.float16, np.float32)
+        for e, w in ((16, 16), (128, 128), (24, 24), (144, 144), (16, 32))
+    }
+    assert [key for key, found in taken.items() if found] == [(np.float16, 16, 16), (np.float16, 128, 128)]
+
+
 @pytest.mark.parametrize("w", [5, 3])
 def test_attention_is_charged_as_by_numpy(device, w):
     """But for y · dy, which no product of matrices is."""

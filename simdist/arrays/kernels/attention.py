@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from simdist.arrays.kernels import flash, flash_backward
 from simdist.arrays.kernels.heads import joined, joined_qkv, split, split_qkv
 from simdist.arrays.kernels.matmul import matmul
 from simdist.arrays.kernels.source import THREADS, compiled
@@ -111,7 +112,9 @@ def flash_attention(
     groups: int | None = None,
     value_width: int | None = None,
 ) -> tuple[Any, Any]:
-    """See `simdist.nn.functional`. Tiles of scores pass through the device's memory between kernels."""
+    """See `simdist.nn.functional`: by one kernel, or else tiles of scores pass through the device's memory."""
+    if keep is None and flash.takes(qkv, heads, groups or heads, value_width):
+        return flash.flash_attention(qkv, heads, groups or heads)
     given = split_qkv(qkv, heads, groups or heads, value_width)
     return _attend(given, _TILE, keep and partial(keep, slice(0, len(qkv))), share)[:2]
 
@@ -156,6 +159,8 @@ def flash_attention_backward(
     groups: int,
 ) -> Any:
     """See `simdist.nn.functional`."""
+    if keep is None and flash.takes(qkv, lse.shape[1], groups, y.shape[-1] // lse.shape[1]):
+        return flash_backward.flash_attention_backward(qkv, y, lse, dy, groups)
     return _attend_backward(qkv, (y, dy), lse, groups, keep and partial(keep, slice(0, len(qkv))), share)
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 
 _SHIM = r"""
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <ucontext.h>
-using std::isnan; using std::isfinite; using std::sqrt; using std::exp; using std::tanh; using std::log;
+using std::isnan; using std::isfinite; using std::sqrt; using std::exp; using std::tanh; using std::log; using std::min;
 #define __global__
 #define __device__
 #define __shared__ static
@@ -52,7 +53,7 @@ static void make_(Fiber& fiber, char* stack, size_t size, void (*f)()) {
 #endif
 static bool over[MOST]; static char* stacks[MOST];
 static int me, arrived, turn, warp_arrived[MOST / 32], warp_turn[MOST / 32];
-static char slots[2][MOST][16]; static bool side[MOST];
+static char slots[2][MOST][16]; static bool side[MOST], other_side[MOST];
 static void yield_() { switch_to(&fibers[me], &home); }
 static void meet_(int& came, int& now, int all) {
     if (++came == all) { came = 0; ++now; return; }
@@ -81,6 +82,39 @@ _HALF = r"""
 static float widen(half16 x) { _Float16 h; std::memcpy(&h, &x.bits, 2); return h; }
 static void set(half16& y, float x) { _Float16 h = x; std::memcpy(&y.bits, &h, 2); }
 """
+_UNITS = r"""
+// What each lane of a warp shows the others; who writes to a side again has met all others since.
+static unsigned shown[2][MOST][6]; static const unsigned short* rows[2][MOST];
+static float item_(unsigned r, int i, bfloat) { return widen(bfloat{(unsigned short)(r >> 16 * i)}); }
+static float item_(unsigned r, int i, half16) { return widen(half16{(unsigned short)(r >> 16 * i)}); }
+template <class X> static void multiply(float* d, const unsigned* a, const unsigned* b, X kind) {
+    bool now = other_side[me] ^= 1;
+    std::memcpy(shown[now][me], a, 16); std::memcpy(shown[now][me] + 4, b, 8); meet_warp_();
+    int warp = me / 32 * 32, g = me % 32 / 4, c = me % 4;
+    for (int i = 0; i < 4; ++i) for (int k = 0; k < 16; ++k) {
+        unsigned x = shown[now][warp + 4 * g + k % 8 / 2][k / 8 * 2 + i / 2];
+        unsigned y = shown[now][warp + 4 * (2 * c + i % 2) + k % 8 / 2][4 + k / 8];
+        d[i] += item_(x, k % 2, kind) * item_(y, k % 2, kind);
+    }
+}
+template <class X> static unsigned pair(float first, float second, X) {
+    X x, y; set(x, first); set(y, second); return x.bits | (unsigned)y.bits << 16;
+}
+static void load_(unsigned* r, const void* row, bool across) {
+    bool now = other_side[me] ^= 1;
+    rows[now][me] = (const unsigned short*)row; meet_warp_();
+    int warp = me / 32 * 32, g = me % 32 / 4, c = me % 4 * 2;
+    for (int i = 0; i < 4; ++i) {
+        const unsigned short* const* of = rows[now] + warp + 8 * i;
+        r[i] = across ? of[c][g] | (unsigned)of[c + 1][g] << 16 : of[g][c] | (unsigned)of[g][c + 1] << 16;
+    }
+}
+static void load(unsigned* r, const void* row) { load_(r, row, false); }
+static void load_transposed(unsigned* r, const void* row) { load_(r, row, true); }
+static void copy16(void* to, const void* from, bool there) { there ? std::memcpy(to, from, 16) : std::memset(to, 0, 16); }
+static void copy4(void* to, const void* from, bool there) { there ? std::memcpy(to, from, 4) : std::memset(to, 0, 4); }
+static void await_copies() {}
+"""
 _LAUNCH = r"""
 static void (*body)(void**); static void** given;
 static void start_() { body(given); over[me] = 1; switch_to(&fibers[me], &home); }
@@ -88,7 +122,7 @@ static void launch_(void (*f)(void**), void** args, const unsigned* grid, unsign
     body = f; given = args; gridDim = {grid[0], grid[1], grid[2]}; blockDim = {threads, 1, 1};
     for (unsigned z = 0; z < grid[2]; ++z) for (unsigned y = 0; y < grid[1]; ++y) for (unsigned x = 0; x < grid[0]; ++x) {
         blockIdx = {x, y, z}; arrived = 0;
-        std::memset(over, 0, sizeof over); std::memset(side, 0, sizeof side);
+        std::memset(over, 0, sizeof over); std::memset(side, 0, sizeof side); std::memset(other_side, 0, sizeof other_side);
         std::memset(warp_arrived, 0, sizeof warp_arrived);
         for (unsigned i = 0; i < threads; ++i) {
             if (!stacks[i]) stacks[i] = new char[STACK];
@@ -112,8 +146,9 @@ launches = []  # the names of kernels, in the order in which they were launched
 def _translated(source):
     """A kernel's source as C++ for the processor."""
     from simdist.arrays.kernels.source import HALF
+    from simdist.arrays.kernels.units import UNITS
 
-    source = source.replace(HALF, _HALF)
+    source = source.replace(HALF, _HALF).replace(UNITS, _UNITS)
     calls = ""
     for name, parameters in _SIGNATURE.findall(source):
         types = [" ".join(p.replace("__restrict__", "").split()[:-1]) for p in parameters.split(",")]
