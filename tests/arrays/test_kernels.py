@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from simdist.arrays import Meter, metered, moved, on_host
+from simdist.arrays.working import working_dtype
 from simdist.nn import functional as f
 from simdist.nn.functional import heads
 from simdist.optim import AdamW
@@ -103,6 +104,58 @@ def test_cross_entropy(made, first):
     assert same((total, p), (found, q), tolerance)
     slope = f.cross_entropy_backward(p, targets, 0.25, logits.dtype, first)
     assert same(slope, f.cross_entropy_backward(q, b, 0.25, logits.dtype, first), tolerance)
+
+
+def apart(x):
+    """A contiguous copy on the device that begins where no 16 bytes could be read at once."""
+    (a,) = on(np.concatenate([x.reshape(-1)[:1], x.reshape(-1)]))
+    return a[1:].reshape(x.shape)
+
+
+@pytest.mark.parametrize("put", [lambda x: on(x)[0], apart])
+@pytest.mark.parametrize(("keys", "queries"), [(1, 1), (7, 7), (33, 33), (64, 64), (100, 36), (100, 35)])
+def test_softmax_of_the_keys_that_a_query_sees(made, put, keys, queries):
+    from simdist.arrays.kernels.softmax import softmax, softmax_again, softmax_backward
+
+    make, tolerance = made
+    n, h, t, first, dtype = 2, 3, keys + 5, keys - queries, make(1).dtype
+    s, dp = (make(n, h, keys, queries).astype(working_dtype(dtype)) for _ in range(2))
+    s[0, 0] *= 50
+    hidden = np.arange(keys)[:, None] > np.arange(first, keys)
+    wide = np.where(hidden, -np.inf, s.astype(np.float64))
+    exps = np.exp(wide - wide.max(axis=2, keepdims=True))
+    p, (lse,) = (exps / exps.sum(axis=2, keepdims=True)).astype(dtype), on(np.zeros((n, h, t), s.dtype))
+    s[:, :, hidden], dp[:, :, hidden] = np.nan, np.nan  # nobody reads what the mask hides
+    found = softmax(put(s), dtype, lse)
+    assert same(p, found, tolerance)
+    assert not on_host(found)[:, :, hidden].any()
+    assert not on_host(lse)[..., :first].any()
+    assert not on_host(lse)[..., keys:].any()
+    want = np.log(exps.sum(axis=2)) + wide.max(axis=2)
+    assert np.allclose(on_host(lse)[..., first:keys], want, rtol=3e-6, atol=3e-6)
+    assert same(p, softmax_again(put(s), dtype, lse), max(tolerance, 1e-5))
+    sums = np.zeros((n, h, t), s.dtype)
+    sums[..., first:keys] = np.nansum(dp * p.astype(s.dtype), axis=2)
+    slope = np.where(hidden, 0, (dp - sums[:, :, None, first:keys]) * p.astype(s.dtype) * s.dtype.type(0.3))
+    assert same(slope.astype(dtype), softmax_backward(put(dp), put(p), *on(sums), 0.3), 0)
+
+
+def test_softmax_of_scores_that_are_no_numbers(made):
+    from simdist.arrays.kernels.softmax import softmax
+
+    make, tolerance = made
+    t, dtype = 40, make(1).dtype
+    s = make(1, 1, t, t).astype(working_dtype(dtype))
+    s[..., 3, 8], s[..., 30, 31], s[..., 5, 9] = np.nan, np.nan, np.inf
+    s[..., :40, 20], s[..., 1:, 21], s[..., :32, 33] = -np.inf, -np.inf, -np.inf
+    s[..., 2, 1] = np.nan  # hidden by the mask
+    wide = np.where(np.arange(t)[:, None] > np.arange(t), -np.inf, s.astype(np.float64))
+    with np.errstate(invalid="ignore"):
+        exps = np.exp(wide - wide.max(axis=2, keepdims=True))
+    want = np.where(np.arange(t)[:, None] > np.arange(t), 0, exps / exps.sum(axis=2, keepdims=True))
+    found = on_host(softmax(*on(s), dtype, *on(np.zeros((1, 1, t), s.dtype)))).astype(np.float64)
+    assert sorted(set(np.nonzero(np.isnan(want))[3].tolist())) == [8, 9, 20, 31]
+    assert np.allclose(want, found, rtol=0, atol=tolerance, equal_nan=True)
 
 
 @pytest.mark.parametrize("drop", [False, True])

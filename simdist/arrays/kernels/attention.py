@@ -1,4 +1,4 @@
-"""Attention: two products by cuBLAS and one kernel between them; see `simdist.nn.functional.heads`.
+"""Attention: two products by cuBLAS and softmax between them; see `simdist.nn.functional.heads`.
 
     s, p    scores and probabilities, (n, h, keys, queries): adjacent threads have adjacent queries
     lse     log Σ exp s of each query, (n, h, t)
@@ -20,7 +20,7 @@ import numpy as np
 from simdist.arrays.kernels import flash, flash_backward
 from simdist.arrays.kernels.heads import joined, joined_qkv, split, split_qkv
 from simdist.arrays.kernels.matmul import matmul
-from simdist.arrays.kernels.source import THREADS, compiled
+from simdist.arrays.kernels.softmax import dots, softmax, softmax_again, softmax_backward
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
 
@@ -28,61 +28,6 @@ __all__ = ["attention", "attention_backward", "flash_attention", "flash_attentio
 
 _LONGEST = 2048  # tokens; up to here all probabilities are kept
 _TILE = 1024  # queries at a time beyond that
-
-_SOURCE = r"""
-// A thread has one query: block x is the head of a sample, block y some queries. Query i may see key j <= first + i.
-extern "C" __global__ void softmax(
-    const A* s, T* p, A* lse, long long keys, long long queries, long long first, long long t) {
-    const long long i = (long long)blockIdx.y * blockDim.x + threadIdx.x, column = blockIdx.x * keys * queries + i;
-    if (i >= queries) return;
-    const long long end = first + i + 1 < keys ? first + i + 1 : keys;
-    A top = s[column], total = 1;
-    for (long long j = 1; j < end; ++j) {
-        const A x = s[column + j * queries], higher = larger(top, x);
-        total = total * exp(top - higher) + exp(x - higher);
-        top = higher;
-    }
-    for (long long j = 0; j < keys; ++j) {
-        const long long at = column + j * queries;
-        set(p[at], j < end ? A(exp(s[at] - top) / total) : A(0));
-    }
-    lse[blockIdx.x * t + first + i] = top + log(total);
-}
-
-extern "C" __global__ void softmax_again(
-    const A* s, T* p, const A* lse, long long keys, long long queries, long long first, long long t) {
-    const long long i = (long long)blockIdx.y * blockDim.x + threadIdx.x, column = blockIdx.x * keys * queries + i;
-    if (i >= queries) return;
-    const A of = lse[blockIdx.x * t + first + i];
-    for (long long j = 0; j < keys; ++j) {
-        const long long at = column + j * queries;
-        set(p[at], j <= first + i ? A(exp(s[at] - of)) : A(0));
-    }
-}
-
-// ds = p (dp - sum of p dp) scale
-extern "C" __global__ void softmax_backward(
-    const A* dp, T* ds, const T* p, const A* sums, A scale,
-    long long keys, long long queries, long long first, long long t) {
-    const long long i = (long long)blockIdx.y * blockDim.x + threadIdx.x, column = blockIdx.x * keys * queries + i;
-    if (i >= queries) return;
-    const A sum = sums[blockIdx.x * t + first + i];
-    for (long long j = 0; j < keys; ++j) {
-        const long long at = column + j * queries;
-        set(ds[at], (dp[at] - sum) * widen(p[at]) * scale);
-    }
-}
-
-// y · dy of each token and head: a warp each
-extern "C" __global__ void dot(const T* y, const T* dy, A* sums, long long rows, long long d) {
-    const long long row = (long long)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    A sum = 0;
-    if (row < rows)
-        for (long long i = threadIdx.x % 32; i < d; i += 32) sum += widen(y[row * d + i]) * widen(dy[row * d + i]);
-    for (int far = 16; far; far /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, far);
-    if (row < rows && threadIdx.x % 32 == 0) sums[row] = sum;
-}
-"""
 
 
 def attention(
@@ -127,7 +72,7 @@ def _attend(
     y, lse = np.empty_like(v), np.empty_like(q, shape=q.shape[:-1], dtype=working_dtype(q.dtype))
     p = None
     for queries, keys in _tiles(q.shape[2], tile):
-        p = _columns("softmax", _scores(k[:, :, keys], q[:, :, queries]), q, lse, queries)
+        p = softmax(_scores(k[:, :, keys], q[:, :, queries]), q.dtype, lse)
         w = p if keep is None else _dropped(p, keep(keys, queries), share)
         y[:, :, queries] = matmul(w.swapaxes(-1, -2), v[:, :, keys])
     _charge(q, v, (1, 1), 7 + 2 * (keep is not None))
@@ -176,18 +121,18 @@ def _attend_backward(
     t, heads, recompute = qkv.shape[1], saved.shape[1], saved.ndim == 3
     ys, dys = (split(x, heads) for x in outputs)
     q, k, v = split_qkv(qkv, heads, groups, ys.shape[-1])
-    sums, scale = _dots(ys, dys), working_dtype(q.dtype).type(1 / math.sqrt(q.shape[-1]))
+    sums, scale = dots(ys, dys), 1 / math.sqrt(q.shape[-1])
     # The heads of a group are summed before rounding.
     dtype = q.dtype if groups == heads else working_dtype(q.dtype)
     dq, dk, dv = (np.empty_like(x, dtype=dtype) for x in (q, k, v))
     # The last tile sees every key, so it fills the arrays to which the others then add.
     for queries, keys in reversed(_tiles(t, _TILE if recompute else t)):
         q_tile, dy_tile, k_tile = q[:, :, queries], dys[:, :, queries], k[:, :, keys]
-        w = _columns("softmax_again", _scores(k_tile, q_tile), q, saved, queries) if recompute else saved
+        w = softmax_again(_scores(k_tile, q_tile), q.dtype, saved) if recompute else saved
         mask = None if keep is None else keep(keys, queries)
         dp = _scores(v[:, :, keys], dy_tile, 1.0)
         dp = dp if mask is None else _dropped(dp, mask, share)
-        ds = _columns("softmax_backward", dp, q, sums, queries, w, scale)
+        ds = softmax_backward(dp, w, sums, scale)
         _add(w if mask is None else _dropped(w, mask, share), dy_tile, dv, keys, t)
         _add(ds, q_tile, dk, keys, t)
         dq[:, :, queries] = matmul(ds.swapaxes(-1, -2), k_tile)
@@ -216,24 +161,6 @@ def _tiles(t: int, size: int) -> list[tuple[slice, slice]]:
     """The queries of each tile of `size`, and the keys that they see."""
     size = max(size, 1)
     return [(slice(i, min(i + size, t)), slice(0, min(i + size, t))) for i in range(0, max(t, 1), size)]
-
-
-def _columns(name: str, s: Any, like: Any, of_queries: Any, queries: slice, *more: Any) -> Any:
-    """Run a kernel over the columns of s; its result has the dtype of `like`."""
-    n, h, keys, count = s.shape
-    out = s if s.dtype == like.dtype else np.empty_like(s, dtype=like.dtype)
-    sizes = (np.int64(i) for i in (keys, count, queries.start, of_queries.shape[-1]))
-    given = (*more[:1], of_queries, *more[1:], *sizes)
-    compiled(_SOURCE, name, like.dtype)((n * h, -(-count // THREADS)), THREADS, s, out, *given)
-    return out
-
-
-def _dots(y: Any, dy: Any) -> Any:
-    """y · dy, shape (n, h, t)."""
-    sums = np.empty_like(y, shape=y.shape[:-1], dtype=working_dtype(y.dtype))
-    rows, warps = sums.size, THREADS // 32
-    compiled(_SOURCE, "dot", y.dtype)(-(-rows // warps), THREADS, y, dy, sums, np.int64(rows), np.int64(y.shape[-1]))
-    return sums
 
 
 def _dropped(p: Any, keep: Any, share: float) -> Any:
