@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from simdist.arrays import Meter, metered, moved, on_host
+from simdist.arrays.qkv import split_groups
 from simdist.arrays.working import working_dtype
 from simdist.nn import functional as f
 from simdist.nn.functional import heads
@@ -156,6 +157,47 @@ def test_softmax_of_scores_that_are_no_numbers(made):
     found = on_host(softmax(*on(s), dtype, *on(np.zeros((1, 1, t), s.dtype)))).astype(np.float64)
     assert sorted(set(np.nonzero(np.isnan(want))[3].tolist())) == [8, 9, 20, 31]
     assert np.allclose(want, found, rtol=0, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("put", [lambda x: on(x)[0], apart])
+@pytest.mark.parametrize(
+    ("h", "groups", "e", "w"),
+    [(4, 4, 5, 3), (6, 2, 8, 16), (4, 1, 16, 8), (2, 2, 12, 8), (3, 3, 1, 1), (4, 2, 300, 304)],
+)
+def test_heads_are_copied_bit_for_bit(made, put, h, groups, e, w):
+    from simdist.arrays.kernels.heads import joined, joined_qkv, split, split_qkv
+
+    def bits(*arrays):
+        return [(x.shape, x.dtype, on_host(x).tobytes()) for x in arrays]
+
+    make, _ = made
+    n, t, dtype = 2, 3, make(1).dtype
+    qkv = make(n, t, h * e + groups * (e + w))
+    qkv[0, 0, 0] = -0.0
+    parts = [x.reshape(n, groups, -1, t, x.shape[-1]) for x in split_groups(qkv, h, groups, w)]
+    parts = [np.repeat(x, h // groups // x.shape[2], axis=2).reshape(n, h, t, -1) for x in parts]
+    assert bits(*parts) == bits(*split_qkv(put(qkv), h, groups, w))
+    across = put(qkv.swapaxes(0, 1).copy()).swapaxes(0, 1)
+    assert bits(*parts) == bits(*split_qkv(across, h, groups, w))
+    v, columns = parts[2], parts[2].swapaxes(1, 2).reshape(n, t, h * w)
+    assert bits(v, columns) == bits(split(put(columns), h), joined(put(v)))
+    for kind in {working_dtype(dtype), dtype if groups == h else working_dtype(dtype)}:
+        given, want = [make(n, h, t, width).astype(kind) for width in (e, e, w)], np.empty_like(qkv)
+        dq, dk, dv = (x.reshape(n, groups, -1, t, x.shape[-1]) for x in given)
+        for to, x in zip(split_groups(want, h, groups, w), (dq, dk.sum(axis=2), dv.sum(axis=2)), strict=True):
+            to[...] = x.astype(dtype)
+        assert bits(want) == bits(joined_qkv(*map(put, given), *on(qkv), groups))
+
+
+@pytest.mark.parametrize("put", [lambda x: on(x)[0], apart])
+@pytest.mark.parametrize(("h", "d"), [(1, 1), (3, 5), (5, 64), (130, 8)])
+def test_product_of_each_head(made, put, h, d):
+    from simdist.arrays.kernels.heads import dots
+
+    make, _ = made
+    y, dy = make(2, 3, h * d), make(2, 3, h * d)
+    wide = y.astype(working_dtype(y.dtype)) * dy.astype(working_dtype(y.dtype))
+    assert same(wide.reshape(2, 3, h, d).sum(axis=3).swapaxes(1, 2), dots(put(y), put(dy), h), 2e-6)
 
 
 @pytest.mark.parametrize("drop", [False, True])

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays.kernels import flash, flash_backward
-from simdist.arrays.kernels.heads import joined, joined_qkv, split, split_qkv
+from simdist.arrays.kernels.heads import dots, joined, joined_qkv, split, split_qkv
 from simdist.arrays.kernels.matmul import matmul
-from simdist.arrays.kernels.softmax import dots, softmax, softmax_again, softmax_backward
+from simdist.arrays.kernels.softmax import softmax, softmax_again, softmax_backward
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
 
@@ -119,9 +119,9 @@ def _attend_backward(
 ) -> Any:
     """dqkv from y and dy and all probabilities, or lse, a tile of queries at a time."""
     t, heads, recompute = qkv.shape[1], saved.shape[1], saved.ndim == 3
-    ys, dys = (split(x, heads) for x in outputs)
-    q, k, v = split_qkv(qkv, heads, groups, ys.shape[-1])
-    sums, scale = dots(ys, dys), 1 / math.sqrt(q.shape[-1])
+    dys, sums = split(outputs[1], heads), dots(*outputs, heads)
+    q, k, v = split_qkv(qkv, heads, groups, dys.shape[-1])
+    scale = 1 / math.sqrt(q.shape[-1])
     # The heads of a group are summed before rounding.
     dtype = q.dtype if groups == heads else working_dtype(q.dtype)
     dq, dk, dv = (np.empty_like(x, dtype=dtype) for x in (q, k, v))

@@ -1,51 +1,163 @@
-"""Heads: queries, keys and values of each head as contiguous arrays, and back; see `simdist.arrays.qkv`."""
+"""Heads: queries, keys and values of each head as contiguous arrays, and back; see `simdist.arrays.qkv`.
+
+    qkv, a token's columns       q0 q1 k0 v0 | q2 q3 k1 v1        a block of threads; a thread has 16 bytes at a time
+                                 |  |  |  |
+    q, k, v, a head's rows       q0 |  k0 v0                      k and v for each query of a group
+                                    q1 k0 v0 ...
+
+An array without keys and values, y or dy, has as many groups as heads, and columns q0 | q1 | q2 | q3.
+"""
 
 from typing import Any
 
 import numpy as np
 
-from simdist.arrays.qkv import split_groups
+from simdist.arrays.kernels.source import compiled, width_of
+from simdist.arrays.qkv import widths
+from simdist.arrays.working import widened, working_dtype
 
-__all__ = ["joined", "joined_qkv", "split", "split_qkv"]
+__all__ = ["dots", "joined", "joined_qkv", "split", "split_qkv"]
+
+_MOST_THREADS = 1024  # of a block
+
+_SOURCE = r"""
+// The columns of a group: `each` queries of e features, a key and a value.
+struct Columns {
+    int groups, each, e, key, value, t;
+
+    __device__ int count() const { return groups * (each * e + key + value); }
+    // Where the items of a head of this block's token begin, in an array (n, heads, t, width).
+    __device__ long long row(int head, int width) const {
+        return ((long long)(blockIdx.x / t * groups * each + head) * t + blockIdx.x % t) * width;
+    }
+    // Call use(part, width, item, first, last) for a column: its part, q, k or v, and the heads that have it there.
+    template <class X, class Use> __device__ void find(int column, X* q, X* k, X* v, Use use) const {
+        const int width = each * e + key + value, head = column / width * each, i = column % width, j = i - each * e;
+        if (j < 0) use(q, e, i % e, head + i / e, head + i / e + 1);
+        else if (j < key) use(k, key, j, head, head + each);
+        else use(v, value, j - key, head, head + each);
+    }
+};
+
+extern "C" __global__ void split(
+    const T* x, T* q, T* k, T* v, int groups, int each, int e, int key, int value, int t) {
+    const Columns columns = {groups, each, e, key, value, t};
+    const T* token = x + (long long)blockIdx.x * columns.count();
+    for (int i = threadIdx.x * N; i < columns.count(); i += blockDim.x * N) {
+        const Pack<T> items = *reinterpret_cast<const Pack<T>*>(token + i);
+        columns.find(i, q, k, v, [&](T* to, int width, int item, int first, int last) {
+            for (int h = first; h < last; ++h) *reinterpret_cast<Pack<T>*>(to + columns.row(h, width) + item) = items;
+        });
+    }
+}
+
+// The inverse: k and v are summed over the heads of a group, and the sum is rounded.
+extern "C" __global__ void join(
+    T* x, const G* q, const G* k, const G* v, int groups, int each, int e, int key, int value, int t) {
+    const Columns columns = {groups, each, e, key, value, t};
+    T* token = x + (long long)blockIdx.x * columns.count();
+    for (int i = threadIdx.x * N; i < columns.count(); i += blockDim.x * N) {
+        Pack<T> items;
+        columns.find(i, q, k, v, [&](const G* from, int width, int item, int first, int last) {
+            A sum[N];
+            for (int h = first; h < last; ++h) {
+                const Pack<G> more = *reinterpret_cast<const Pack<G>*>(from + columns.row(h, width) + item);
+                for (int n = 0; n < N; ++n) sum[n] = h == first ? A(widen(more.x[n])) : A(sum[n] + widen(more.x[n]));
+            }
+            for (int n = 0; n < N; ++n) set(items.x[n], sum[n]);
+        });
+        *reinterpret_cast<Pack<T>*>(token + i) = items;
+    }
+}
+
+// y · dy of each head of a token: eight threads each
+extern "C" __global__ void dot(const T* y, const T* dy, A* sums, int heads, int d, int t) {
+    for (int first = 0; first < 8 * heads; first += blockDim.x) {
+        const int head = (first + threadIdx.x) / 8;
+        const long long row = ((long long)blockIdx.x * heads + head) * d;
+        A sum = 0;
+        if (head < heads)
+            for (int i = threadIdx.x % 8 * N; i < d; i += 8 * N) {
+                const Pack<T> one = *reinterpret_cast<const Pack<T>*>(y + row + i);
+                const Pack<T> other = *reinterpret_cast<const Pack<T>*>(dy + row + i);
+                for (int n = 0; n < N; ++n) sum += widen(one.x[n]) * widen(other.x[n]);
+            }
+        for (int far = 4; far; far /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, far);
+        if (head < heads && threadIdx.x % 8 == 0)
+            sums[((long long)(blockIdx.x / t) * heads + head) * t + blockIdx.x % t] = sum;
+    }
+}
+"""
 
 
 def split(x: Any, heads: int) -> Any:
     """(n, t, h * d) as (n, h, t, d), contiguous."""
     n, t, width = x.shape
-    return x.reshape(n, t, heads, width // heads).transpose(0, 2, 1, 3).copy()
+    y = np.empty_like(x, shape=(n, heads, t, width // heads), order="C")
+    _run("split", x, (y, y, y), heads, alone=True)
+    return y
 
 
 def joined(y: Any) -> Any:
     """The inverse."""
     n, h, t, d = y.shape
-    return y.transpose(0, 2, 1, 3).reshape(n, t, h * d)
+    x = np.empty_like(y, shape=(n, t, h * d), order="C")
+    _run("join", x, (y, y, y), h, alone=True)
+    return x
 
 
 def split_qkv(x: Any, heads: int, groups: int, value_width: int | None = None) -> tuple[Any, Any, Any]:
     """Queries, keys and values of each head, contiguous: (n, h, t, e), and values (n, h, t, w); w is e if not given."""
-    q, k, v = split_groups(x, heads, groups, value_width)
-    return _each_head(q, heads), _each_head(k[:, :, None], heads), _each_head(v[:, :, None], heads)
+    n, t, columns = x.shape
+    e, w = widths(columns, heads, groups, value_width)
+    q, k, v = (np.empty_like(x, shape=(n, heads, t, width), order="C") for width in (e, e, w))
+    _run("split", x, (q, k, v), groups)
+    return q, k, v
 
 
 def joined_qkv(dq: Any, dk: Any, dv: Any, like: Any, groups: int) -> Any:
     """The derivatives of each head in the order of qkv; those of keys and values are summed over a group."""
-    n, heads, t, e = dq.shape
-    y = np.empty_like(like)
-    to_q, to_k, to_v = split_groups(y, heads, groups, dv.shape[-1])
-    to_q[...] = dq.reshape(n, groups, heads // groups, t, e).astype(like.dtype, copy=False)
-    to_k[...], to_v[...] = (_of_groups(x, groups).astype(like.dtype, copy=False) for x in (dk, dv))
-    return y
+    x = np.empty_like(like, order="C")
+    _run("join", x, (dq, dk, dv) if dq.dtype == dk.dtype == dv.dtype else tuple(map(widened, (dq, dk, dv))), groups)
+    return x
 
 
-def _each_head(part: Any, heads: int) -> Any:
-    """(n, g, h/g or 1, t, d) as (n, h, t, d), contiguous."""
-    n, groups, _, t, width = part.shape
-    y = np.empty_like(part, shape=(n, groups, heads // groups, t, width), order="C")
-    y[...] = part
-    return y.reshape(n, heads, t, width)
+def dots(y: Any, dy: Any, heads: int) -> Any:
+    """y · dy of each head, both (n, t, h * d): (n, h, t), in the working dtype."""
+    n, t, columns = y.shape
+    y, dy, d = _contiguous(y), _contiguous(dy), columns // heads
+    sums = np.empty_like(y, shape=(n, heads, t), dtype=working_dtype(y.dtype), order="C")
+    kernel = compiled(_SOURCE, "dot", y.dtype, _width((d,), y, dy), G=y.dtype)
+    kernel(n * t, _threads(8 * heads), y, dy, sums, np.int32(heads), np.int32(d), np.int32(t))
+    return sums
 
 
-def _of_groups(dx: Any, groups: int) -> Any:
-    """(n, h, t, d) summed over the heads of each group: (n, g, t, d)."""
-    n, heads, t, d = dx.shape
-    return dx if groups == heads else dx.reshape(n, groups, heads // groups, t, d).sum(axis=2)
+def _run(name: str, x: Any, parts: tuple[Any, ...], groups: int, alone: bool = False) -> None:
+    """Run a kernel between x, (n, t, columns), and its parts, (n, h, t, …).
+
+    Args:
+        alone: whether there are no keys and values.
+    """
+    n, t, columns = x.shape
+    x, parts = _contiguous(x), tuple(map(_contiguous, parts))
+    e, key, value = (part.shape[-1] for part in parts)
+    sizes = (e, 0, 0) if alone else (e, key, value)
+    width = _width(sizes, x, *parts)
+    kernel = compiled(_SOURCE, name, x.dtype, width, G=parts[0].dtype)
+    numbers = (np.int32(i) for i in (groups, parts[0].shape[1] // groups, *sizes, t))
+    kernel(n * t, _threads(columns // width), x, *parts, *numbers)
+
+
+def _contiguous(x: Any) -> Any:
+    return x if x.flags.c_contiguous else x.copy()
+
+
+def _width(sizes: tuple[int, ...], *arrays: Any) -> int:
+    """`width_of` the arrays, or 1 if rows of these sizes are no multiples of it."""
+    width = width_of(*arrays)
+    return 1 if any(size % width for size in sizes) else width
+
+
+def _threads(items: int) -> int:
+    """Threads of a block for so many items."""
+    return min(_MOST_THREADS, -(-items // 32) * 32)

@@ -26,9 +26,8 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays.kernels.source import THREADS, compiled, width_of
-from simdist.arrays.working import working_dtype
 
-__all__ = ["dots", "softmax", "softmax_again", "softmax_backward"]
+__all__ = ["softmax", "softmax_again", "softmax_backward"]
 
 _QUERIES = 32  # of a block of THREADS
 
@@ -138,16 +137,6 @@ extern "C" __global__ void softmax_backward(
         ds, [&](int j) { my.load(d, dp, j), my.load(w, p, j); },
         [&](int k, int n) { return (d[k].x[n] - sum[n]) * widen(w[k].x[n]) * scale; });
 }
-
-// y · dy of each token and head: a warp each
-extern "C" __global__ void dot(const T* y, const T* dy, A* sums, long long rows, long long d) {
-    const long long row = (long long)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    A sum = 0;
-    if (row < rows)
-        for (long long i = threadIdx.x % 32; i < d; i += 32) sum += widen(y[row * d + i]) * widen(dy[row * d + i]);
-    for (int far = 16; far; far /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, far);
-    if (row < rows && threadIdx.x % 32 == 0) sums[row] = sum;
-}
 """
 
 
@@ -185,11 +174,3 @@ def _run(name: str, s: Any, dtype: Any, of_queries: Any, *more: Any) -> Any:
     sizes = (np.int32(i) for i in (keys, queries, of_queries.shape[-1]))
     kernel(n * h * -(-queries // _QUERIES), THREADS, s, out, of_queries, *more, *sizes)
     return out
-
-
-def dots(y: Any, dy: Any) -> Any:
-    """y · dy, shape (n, h, t)."""
-    sums = np.empty_like(y, shape=y.shape[:-1], dtype=working_dtype(y.dtype))
-    rows, warps = sums.size, THREADS // 32
-    compiled(_SOURCE, "dot", y.dtype)(-(-rows // warps), THREADS, y, dy, sums, np.int64(rows), np.int64(y.shape[-1]))
-    return sums
