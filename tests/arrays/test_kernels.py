@@ -200,6 +200,26 @@ def test_product_of_each_head(made, put, h, d):
     assert same(wide.reshape(2, 3, h, d).sum(axis=3).swapaxes(1, 2), dots(put(y), put(dy), h), 2e-6)
 
 
+@pytest.mark.parametrize("put", [lambda x: on(x)[0], apart])
+@pytest.mark.parametrize("size", [1, 5, 64, 67])
+def test_dropout_of_probabilities_gives_the_same_numbers(made, put, size):
+    from simdist.arrays.kernels.attention import _dropped
+
+    def equal(wanted, found):
+        return np.array_equal(wanted.astype(float), on_host(found).astype(float), equal_nan=True)
+
+    make, _ = made
+    p, keep = make(2, 3, size, size), np.random.default_rng(4).random((2, 3, size, size + 1)) > 0.3
+    p[0, 0, 0, 0] = np.nan
+    w = p.astype(working_dtype(p.dtype)) * keep[..., 1:]
+    w *= 1 / (1 - 0.3)
+    a, (mask,) = put(p), on(keep)
+    assert equal(w.astype(p.dtype), _dropped(a, mask[..., 1:], 0.3))
+    assert equal(p, a)
+    _dropped(a, put(keep[..., 1:]), 0.3, out=a)
+    assert equal(w.astype(p.dtype), a)
+
+
 @pytest.mark.parametrize("drop", [False, True])
 @pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("groups", [1, 2, 4])

@@ -21,6 +21,7 @@ from simdist.arrays.kernels import flash, flash_backward
 from simdist.arrays.kernels.heads import dots, joined, joined_qkv, split, split_qkv
 from simdist.arrays.kernels.matmul import matmul
 from simdist.arrays.kernels.softmax import softmax, softmax_again, softmax_backward
+from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, pointwise, width_of
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
 
@@ -28,6 +29,8 @@ __all__ = ["attention", "attention_backward", "flash_attention", "flash_attentio
 
 _LONGEST = 2048  # tokens; up to here all probabilities are kept
 _TILE = 1024  # queries at a time beyond that
+
+_DROPPED = pointwise("dropped", ["T p", "bool keep"], ["T w"], "w = p * A(keep) * factor;", "A factor")
 
 
 def attention(
@@ -131,7 +134,7 @@ def _attend_backward(
         w = softmax_again(_scores(k_tile, q_tile), q.dtype, saved) if recompute else saved
         mask = None if keep is None else keep(keys, queries)
         dp = _scores(v[:, :, keys], dy_tile, 1.0)
-        dp = dp if mask is None else _dropped(dp, mask, share)
+        dp = dp if mask is None else _dropped(dp, mask, share, out=dp)
         ds = softmax_backward(dp, w, sums, scale)
         _add(w if mask is None else _dropped(w, mask, share), dy_tile, dv, keys, t)
         _add(ds, q_tile, dk, keys, t)
@@ -163,11 +166,14 @@ def _tiles(t: int, size: int) -> list[tuple[slice, slice]]:
     return [(slice(i, min(i + size, t)), slice(0, min(i + size, t))) for i in range(0, max(t, 1), size)]
 
 
-def _dropped(p: Any, keep: Any, share: float) -> Any:
-    """p where `keep` is true, scaled up, and zero elsewhere."""
-    w = np.multiply(p, keep, dtype=working_dtype(p.dtype))
-    w *= 1 / (1 - share)
-    return w.astype(p.dtype)
+def _dropped(p: Any, keep: Any, share: float, out: Any = None) -> Any:
+    """p where `keep` is true, scaled up, and zero elsewhere; written to `out`, if given."""
+    keep = keep if keep.flags.c_contiguous else keep.copy()
+    w = np.empty_like(p) if out is None else out
+    width, factor = width_of(p, keep, w), working_dtype(p.dtype).type(1 / (1 - share))
+    kernel = compiled(_DROPPED, "dropped", p.dtype, width)
+    kernel(blocks_for(p.size, width), THREADS, p, keep, w, factor, np.int64(p.size))
+    return w
 
 
 def _charge(q: Any, v: Any, products: tuple[int, int], each: int) -> None:
