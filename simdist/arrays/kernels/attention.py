@@ -77,7 +77,7 @@ def _attend(
     for queries, keys in _tiles(q.shape[2], tile):
         p = softmax(_scores(k[:, :, keys], q[:, :, queries]), q.dtype, lse)
         w = p if keep is None else _dropped(p, keep(keys, queries), share)
-        y[:, :, queries] = matmul(w.swapaxes(-1, -2), v[:, :, keys])
+        matmul(w.swapaxes(-1, -2), v[:, :, keys], out=y[:, :, queries])
     _charge(q, v, (1, 1), 7 + 2 * (keep is not None))
     return joined(y), lse, p
 
@@ -138,7 +138,7 @@ def _attend_backward(
         ds = softmax_backward(dp, w, sums, scale)
         _add(w if mask is None else _dropped(w, mask, share), dy_tile, dv, keys, t)
         _add(ds, q_tile, dk, keys, t)
-        dq[:, :, queries] = matmul(ds.swapaxes(-1, -2), k_tile)
+        matmul(ds.swapaxes(-1, -2), k_tile, out=dq[:, :, queries])
     _charge(q, v, (2 + recompute, 2), 3 + 2 * recompute + 4 * (keep is not None))
     return joined_qkv(dq, dk, dv, qkv, groups)
 
