@@ -87,12 +87,12 @@ extern "C" __global__ void __launch_bounds__(128) attend(
                     }
                 higher = fmaxf(higher, __shfl_xor_sync(0xffffffffu, higher, 1));
                 higher = fmaxf(higher, __shfl_xor_sync(0xffffffffu, higher, 2));
-                const float shrink = exp2f((top[m][r] - higher) * scale), shift = -higher * scale;
+                const float shrink = power((top[m][r] - higher) * scale), shift = -higher * scale;
 #pragma unroll
                 for (int n = 0; n < TILE / 8; ++n)
                     for (int i = 0; i < 2; ++i) {
                         float& x = s[m][n][2 * r + i];
-                        sum += x = exp2f(fmaf(x, scale, shift));
+                        sum += x = power(fmaf(x, scale, shift));
                     }
                 top[m][r] = higher;
                 total[m][r] = total[m][r] * shrink + sum;

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays.kernels.flash import HEADS, THREADS, num_pairs, numbers, queries_of
+from simdist.arrays.kernels.heads import dots
 from simdist.arrays.kernels.source import compiled
 from simdist.arrays.kernels.tiles import on_tiles
 from simdist.arrays.meter import charge
@@ -25,17 +26,6 @@ _KEYS = 64  # of a block, as in the kernel
 _SOURCE = (
     HEADS
     + r"""
-// y · dy of each token and head: a warp each
-extern "C" __global__ void dots(const T* y, const T* dy, float* sums, long long rows, int t, int heads) {
-    const long long row = (long long)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (row >= rows) return;
-    float sum = 0;
-    for (int i = threadIdx.x % 32; i < D; i += 32) sum += widen(y[row * D + i]) * widen(dy[row * D + i]);
-    for (int far = 16; far; far /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, far);
-    const long long token = row / heads, sample = token / t;
-    if (threadIdx.x % 32 == 0) sums[(sample * heads + row % heads) * t + token % t] = sum;
-}
-
 extern "C" __global__ void __launch_bounds__(128) slopes_of_keys(
     const T* qkv, const T* dy, const float* lse, const float* sums, T* dqkv, int t, int heads, int per_group,
     float scale) {
@@ -83,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(128) slopes_of_keys(
             for (int i = 0; i < 4; ++i) {
                 const int column = n * 8 + lane % 4 * 2 + i % 2, key = first + warp * 16 + i / 2 * 8 + lane / 4;
                 float& p = s[0][n][i];
-                p = exp2f(fmaf(p, scale, -of_queries[now][0][column] * LOG2E));
+                p = power(fmaf(p, scale, -of_queries[now][0][column] * LOG2E));
                 if (query < first + KEYS && key > query + column) p = 0;
                 d[0][n][i] = p * (d[0][n][i] - of_queries[now][1][column]);
             }
@@ -141,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(128) slopes_of_queries(
                 for (int i = 0; i < 4; ++i) {
                     const int query = first + warp * 16 * M + m * 16 + i / 2 * 8 + lane / 4;
                     const bool hidden = key + KEYS > first && key + n * 8 + lane % 4 * 2 + i % 2 > query;
-                    const float p = hidden ? 0 : exp2f(fmaf(s[m][n][i], scale, shift[m][i / 2]));
+                    const float p = hidden ? 0 : power(fmaf(s[m][n][i], scale, shift[m][i / 2]));
                     ds[m][n][i] = p * (ds[m][n][i] - sum[m][i / 2]);
                 }
         add_products<M, KEYS>(dq, ds, tiles + 2 * now * KEYS * P);
@@ -157,9 +147,7 @@ def flash_attention_backward(qkv: Any, y: Any, lse: Any, dy: Any, groups: int) -
     n, heads, t = lse.shape
     e, source = y.shape[-1] // heads, on_tiles(_SOURCE, y.shape[-1] // heads)
     dy = dy if dy.flags.c_contiguous else dy.copy()
-    sums, dqkv, rows, warps = np.empty_like(lse), np.empty_like(qkv), lse.size, THREADS // 32
-    ints = np.int64(rows), np.int32(t), np.int32(heads)
-    compiled(source, "dots", qkv.dtype)(-(-rows // warps), THREADS, y, dy, sums, *ints)
+    sums, dqkv = dots(y, dy, heads), np.empty_like(qkv)
     for name, grid in (
         ("slopes_of_keys", (n * groups, -(-t // _KEYS))),
         ("slopes_of_queries", (n * heads, -(-t // queries_of(e)))),

@@ -1,4 +1,4 @@
-"""Units: the matrix units of a GPU, which multiply what a warp has in its registers, and copies to shared memory.
+"""Units: a GPU's matrix units, which multiply what a warp has in its registers; and copies to shared memory.
 
 Lane 4 g + c of a warp holds of each matrix two adjacent 16-bit items in a register, or two adjacent sums:
 
@@ -40,6 +40,9 @@ __device__ inline unsigned pair(float first, float second, half16) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(second), "f"(first));
     return y;
 }
+
+// 2 to the power x, 0 where that is less than the least normal number.
+__device__ inline float power(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 
 // Four matrices of 8 x 8 items from shared memory: lane 8 i + j names row j of matrix i. A register gets of each
 // (g, 2c) and (g, 2c + 1), or, transposed, (2c, g) and (2c + 1, g).
