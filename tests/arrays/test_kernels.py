@@ -11,6 +11,7 @@ from simdist.arrays.qkv import split_groups
 from simdist.arrays.working import working_dtype
 from simdist.nn import functional as f
 from simdist.nn.functional import heads
+from simdist.nn.functional.matrix import add_column_sums
 from simdist.optim import AdamW
 from simdist.optim import norm as norms
 
@@ -28,6 +29,11 @@ def on(*arrays):
     return [moved(x, "cupy") for x in arrays]
 
 
+def aside(*arrays):
+    """On the device, each where no 16 bytes can be read at once."""
+    return [moved(np.concatenate([x.ravel()[:1], x.ravel()]), "cupy")[-x.size :].reshape(x.shape) for x in arrays]
+
+
 def same(wanted, found, tolerance):
     """Whether arrays, or tuples of them, are alike in shape, dtype and values."""
     if isinstance(wanted, tuple):
@@ -42,14 +48,15 @@ def same(wanted, found, tolerance):
     )
 
 
-@pytest.mark.parametrize("width", [1, 33, 300])
-def test_layer_norm(made, width):
+@pytest.mark.parametrize("place", [on, aside])
+@pytest.mark.parametrize("width", [1, 33, 304, 2344])
+def test_layer_norm(made, width, place):
     make, tolerance = made
     x, gain, bias, dy = make(3, 5, width), make(width), make(width), make(3, 5, width)
-    a, g, b, da = on(x, gain, bias, dy)
+    a, g, b, da = place(x, gain, bias, dy)
     y, z, r = f.layer_norm(x, gain, bias)
     assert same((y, z, r), f.layer_norm(a, g, b), tolerance * 5)
-    zs, rs = on(z, r)
+    zs, rs = place(z, r)
     assert same(f.layer_norm_backward_input(z, r, gain, dy), f.layer_norm_backward_input(zs, rs, g, da), tolerance * 5)
     f.layer_norm_backward_weight(z, dy, gain, bias)
     f.layer_norm_backward_weight(zs, da, g, b)
@@ -65,14 +72,47 @@ def test_gelu(made):
     assert same(f.gelu_backward(x, dy), f.gelu_backward(a, da), tolerance)
 
 
-@pytest.mark.parametrize("width", [1, 33, 300])
-def test_rms_norm(made, width):
+@pytest.mark.parametrize("place", [on, aside])
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (500, 33), (2101, 16), (70, 600)])
+def test_gradient_of_a_bias(made, rows, width, place):
+    make, tolerance = made
+    given = make(rows, 2), make(rows, width), make(2, width), make(width)
+    far = place(*given)
+    f.linear_backward_weight(*given)
+    f.linear_backward_weight(*far)
+    assert same(given[3], far[3], tolerance * 5)
+    f.linear_backward_weight(far[0][:0], far[1][:0], *far[2:])
+    assert same(given[3], far[3], tolerance * 5)
+
+
+def test_sums_of_columns_that_are_part_of_a_matrix(made):
+    make, tolerance = made
+    rows, sums = make(300, 40), make(40)
+    a, b = on(rows, sums)
+    for part in (slice(0, 32), slice(3, 35), slice(39, 40)):
+        add_column_sums(rows[:, part], sums[part])
+        add_column_sums(a[:, part], b[part])
+    assert same(sums, b, tolerance * 5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_sums_of_columns_keep_what_is_not_finite(made, value):
+    rows, sums = made[0](100, 24), made[0](24)
+    rows[77, 5] = value
+    a, b = on(rows, sums)
+    add_column_sums(a, b)
+    assert np.isfinite(on_host(b).astype(float)).tolist() == [i != 5 for i in range(24)]
+
+
+@pytest.mark.parametrize("place", [on, aside])
+@pytest.mark.parametrize("width", [1, 33, 304, 2344])
+def test_rms_norm(made, width, place):
     make, tolerance = made
     x, gain, dy = make(3, 5, width), make(width), make(3, 5, width)
-    a, g, da = on(x, gain, dy)
+    a, g, da = place(x, gain, dy)
     y, z, r = f.rms_norm(x, gain)
     assert same((y, z, r), f.rms_norm(a, g), tolerance * 5)
-    zs, rs = on(z, r)
+    zs, rs = place(z, r)
     assert same(f.rms_norm_backward_input(z, r, gain, dy), f.rms_norm_backward_input(zs, rs, g, da), tolerance * 5)
     f.rms_norm_backward_weight(z, dy, gain)
     f.rms_norm_backward_weight(zs, da, g)

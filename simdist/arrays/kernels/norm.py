@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from simdist.arrays.kernels.columns import add_column_products
 from simdist.arrays.kernels.source import THREADS, compiled
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
@@ -16,9 +17,6 @@ __all__ = [
     "rms_norm_backward_input",
     "rms_norm_backward_weight",
 ]
-
-_COLUMNS, _LANES = 32, 8  # of a block that sums columns: THREADS together
-_ROWS = 64  # the least that such a block sums
 
 _SOURCE = r"""
 extern "C" __global__ void layer_norm(
@@ -82,46 +80,6 @@ extern "C" __global__ void rms_norm_backward_input(
         set(dx[row + i], (g - widen(z[row + i]) * along) * r[blockIdx.x]);
     }
 }
-
-// A block sums 32 columns over some rows, eight rows at a time.
-extern "C" __global__ void layer_norm_columns(
-    const T* z, const T* dy, A* gains, A* biases, long long rows, long long width, long long rows_each) {
-    __shared__ A parts[2][8][32];
-    const int column = threadIdx.x % 32, lane = threadIdx.x / 32;
-    const long long i = blockIdx.x * 32 + column, first = blockIdx.y * rows_each;
-    const long long end = first + rows_each < rows ? first + rows_each : rows;
-    A gain = 0, bias = 0;
-    if (i < width)
-        for (long long row = first + lane; row < end; row += 8) {
-            const A d = widen(dy[row * width + i]);
-            gain += d * widen(z[row * width + i]);
-            bias += d;
-        }
-    parts[0][lane][column] = gain;
-    parts[1][lane][column] = bias;
-    __syncthreads();
-    if (lane == 0 && i < width) {
-        for (int k = 1; k < 8; ++k) {
-            gain += parts[0][k][column];
-            bias += parts[1][k][column];
-        }
-        gains[blockIdx.y * width + i] = gain;
-        biases[blockIdx.y * width + i] = bias;
-    }
-}
-
-extern "C" __global__ void layer_norm_add(
-    const A* gains, const A* biases, T* dgain, T* dbias, long long parts, long long width) {
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= width) return;
-    A gain = widen(dgain[i]), bias = widen(dbias[i]);
-    for (long long k = 0; k < parts; ++k) {
-        gain += gains[k * width + i];
-        bias += biases[k * width + i];
-    }
-    set(dgain[i], gain);
-    set(dbias[i], bias);
-}
 """
 
 
@@ -149,7 +107,7 @@ def layer_norm_backward_input(z: Any, r: Any, gain: Any, dy: Any) -> Any:
 
 def layer_norm_backward_weight(z: Any, dy: Any, dgain: Any, dbias: Any) -> None:
     """See `simdist.nn.functional`."""
-    _add_columns(z, dy, dgain, dbias)
+    add_column_products(dy, z, dgain, dbias)
     charge(3 * z.size, 2 * z.nbytes)
 
 
@@ -176,20 +134,6 @@ def rms_norm_backward_input(z: Any, r: Any, gain: Any, dy: Any) -> Any:
 
 
 def rms_norm_backward_weight(z: Any, dy: Any, dgain: Any) -> None:
-    """See `simdist.nn.functional`: the kernel makes both sums, and that of the bias is discarded."""
-    _add_columns(z, dy, dgain, np.empty_like(dgain))
+    """See `simdist.nn.functional`."""
+    add_column_products(dy, z, dgain)
     charge(2 * z.size, 2 * z.nbytes)
-
-
-def _add_columns(z: Any, dy: Any, dgain: Any, dbias: Any) -> None:
-    """Sum over runs of rows first, always in the same order."""
-    width = z.shape[-1]
-    rows = z.size // width
-    dy = dy if dy.flags.c_contiguous else dy.copy()
-    parts = max(1, min(32, rows // _ROWS))
-    sums = np.empty_like(z, shape=(2, parts, width), dtype=working_dtype(z.dtype))
-    grid, wide = (-(-width // _COLUMNS), parts), np.int64(width)
-    each = np.int64(-(-rows // parts))
-    compiled(_SOURCE, "layer_norm_columns", z.dtype)(grid, _COLUMNS * _LANES, z, dy, *sums, np.int64(rows), wide, each)
-    adding = compiled(_SOURCE, "layer_norm_add", dgain.dtype)
-    adding(-(-width // THREADS), THREADS, *sums, dgain, dbias, np.int64(parts), wide)

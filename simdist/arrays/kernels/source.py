@@ -44,8 +44,14 @@ template <class X> __device__ inline X widen(X x) { return x; }
 template <class X> __device__ inline void set(X& y, X x) { y = x; }
 
 template <class X> struct alignas(sizeof(X) * N) Pack { X x[N]; };
+template <class X> __device__ inline Pack<X> load(const X* x, long long pack) {
+    return reinterpret_cast<const Pack<X>*>(x)[pack];
+}
+template <class X> __device__ inline void store(X* x, long long pack, const Pack<X>& p) {
+    reinterpret_cast<Pack<X>*>(x)[pack] = p;
+}
 
-// The sum over the threads of a block, a power of two of at least 32, for all of them.
+// The sum over the threads of a block, a multiple of 32, for all of them.
 template <class X> __device__ inline X block_sum(X x) {
     __shared__ X parts[32];
     for (int far = 16; far; far /= 2) x += __shfl_xor_sync(0xffffffffu, x, far);
@@ -160,10 +166,15 @@ extern "C" __global__ void {name}({parameters}, {numbers + ", " if numbers else 
 """
 
 
-def width_of(*arrays: Any) -> int:
-    """How many items a thread can read at once: 16 bytes of the widest array, or one item if an array is unaligned."""
+def width_of(*arrays: Any, row: int = 0) -> int:
+    """How many items a thread can read at once: 16 bytes of the widest array, or one item if an array is unaligned.
+
+    Args:
+        row: the items of a row, if each is to begin with a pack of its own; one item, unless it has whole packs.
+    """
     width = int(_PACK_BYTES // max(x.itemsize for x in arrays))
-    return width if all(device.address(x) % (width * x.itemsize) == 0 for x in arrays) else 1
+    whole = row % width == 0 and all(device.address(x) % (width * x.itemsize) == 0 for x in arrays)
+    return width if whole else 1
 
 
 def blocks_for(items: int, width: int = 1) -> int:

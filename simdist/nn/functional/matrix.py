@@ -3,10 +3,19 @@
 import numpy as np
 
 from simdist.arrays import Array, charge
+from simdist.arrays.fused import fused
 from simdist.arrays.matmul import matmul
 from simdist.arrays.working import widened, working_dtype
 
-__all__ = ["as_rows", "column_sums", "linear", "linear_backward_input", "linear_backward_weight", "product"]
+__all__ = [
+    "add_column_sums",
+    "as_rows",
+    "column_sums",
+    "linear",
+    "linear_backward_input",
+    "linear_backward_weight",
+    "product",
+]
 
 
 def product(
@@ -42,6 +51,12 @@ def column_sums(rows: Array) -> Array:
     return sums
 
 
+@fused("columns")
+def add_column_sums(rows: Array, sums: Array) -> None:
+    """Add the sum of all rows to `sums`. The caller charges for it."""
+    np.add(sums, column_sums(rows), out=sums, dtype=working_dtype(sums.dtype), casting="same_kind")
+
+
 def linear(x: Array, w: Array, b: Array | None = None) -> Array:
     """Returns x @ w + b: (…, in_features) to (…, out_features)."""
     y = product(as_rows(x), w, plus=b)
@@ -61,6 +76,5 @@ def linear_backward_weight(x: Array, dy: Array, dw: Array, db: Array | None = No
     product(x.T, dy, out=dw, plus=dw)
     charge(dw.size, 3 * dw.nbytes)
     if db is not None:
-        dtype = working_dtype(db.dtype)
-        np.add(db, column_sums(dy), out=db, dtype=dtype, casting="same_kind")
+        add_column_sums(dy, db)
         charge(dy.size + db.size, dy.nbytes + 3 * db.nbytes)

@@ -140,6 +140,8 @@ static void launch_(void (*f)(void**), void** args, const unsigned* grid, unsign
 }
 """
 _SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(([^)]*)\)')
+# Without gnu-unique, so that libraries do not share what is static in a template: blocks' shared memory.
+_OPTIONS = ["-O1", "-std=c++17", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-gnu-unique", "-x", "c++"]
 _libraries = {}
 launches = []  # the names of kernels, in the order in which they were launched
 
@@ -164,12 +166,15 @@ def _library(source):
     """The library of a kernel's source; it is compiled once for all processes, and lies where Python's own code does."""
     if source not in _libraries:
         text = _translated(source)
-        path = Path(__file__).parent / "__pycache__" / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
+        path = (
+            Path(__file__).parent
+            / "__pycache__"
+            / f"{hashlib.sha256(f'{_OPTIONS}{text}'.encode()).hexdigest()[:24]}.so"
+        )
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             own = path.with_suffix(f".{os.getpid()}")
-            options = ["-O1", "-std=c++17", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-x", "c++"]
-            done = subprocess.run(["g++", *options, "-", "-o", own], input=text, text=True, capture_output=True)
+            done = subprocess.run(["g++", *_OPTIONS, "-", "-o", own], input=text, text=True, capture_output=True)
             if done.returncode:
                 raise RuntimeError(f"{done.stderr}\n{text}")
             own.rename(path)
