@@ -356,6 +356,49 @@ def test_attention_is_charged_as_by_numpy(device, w):
     assert flops(*on(qkv, dy)) == (forward, backward - 2 * dy.size)
 
 
+@pytest.mark.parametrize("place", [on, aside])
+@pytest.mark.parametrize("length", [16, 17, 3000])
+def test_sums_round_once_and_give_numpys_bits(made, length, place):
+    make, _ = made
+    y = make(5, 3, length)
+    shapes = [(5, 3, length), (3, length), (length,), (1, length), (3, 1), (1,), ()]
+    for x in [make(*shape).astype(dtype) for shape in shapes for dtype in (y.dtype, np.float32)]:
+        sums = y.copy()
+        b, *far = place(y, x)
+        f.add(sums, x)
+        assert f.add(b, *far) is b
+        assert same(sums, b, 0)
+    a, b = place(y, make(5, 2 * length))
+    want = y[:, 0] + on_host(b)[:, ::2]
+    assert same(want, f.add(a[:, 0], b[:, ::2]), 0)  # neither is contiguous
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_sums_keep_what_is_not_finite(made, value):
+    y, x = made[0](4, 24), made[0](24)
+    x[5] = value
+    a, b = on(y, x)
+    assert np.array_equal(on_host(f.add(a, b)).astype(float), f.add(y, x).astype(float), equal_nan=True)
+    assert f.add(a[:0], b).shape == (0, 24)
+
+
+@pytest.mark.parametrize("width", [16, 33])
+def test_linear_adds_a_row(made, width):
+    make, tolerance = made
+    x, w, b = make(6, 3), make(3, width), make(width)
+    assert same(f.linear(x, w, b), f.linear(*on(x, w, b)), 2 * tolerance)
+    x, w, b = make(2, 6, 3), make(2, 3, width), make(2, width)
+    assert same(f.experts_linear(x, w, b), f.experts_linear(*on(x, w, b)), 2 * tolerance)
+
+
+def test_vectors_of_positions(made):
+    make, _ = made
+    x, table = make(3, 5, 16), make(8, 16)
+    a, b = on(x, table)
+    assert f.positions(a, b) is a
+    assert same(f.positions(x, table), a, 0)
+
+
 def test_gradient_of_a_table(made):
     make, tolerance = made
     indices, dy, table = np.random.default_rng(5).integers(0, 7, (3, 10)).astype(np.uint8), make(3, 10, 6), make(9, 6)

@@ -63,7 +63,7 @@ def test_takes_every_kernel(nvrtc, device):
         (where, full_source(body, dtype, width, G=np.dtype(np.float16)))
         for where, body, dtypes in bodies()
         for dtype in dtypes
-        for width in {1, 16 // max(dtype.itemsize, 4)}
+        for width in {1, 16 // max(dtype.itemsize, 4), 16 // dtype.itemsize}
     ]
     assert len(sources) > 50
     assert [f"{where}: {said}" for where, source in sources if (said := errors(nvrtc, source))] == []

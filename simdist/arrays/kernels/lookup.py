@@ -1,14 +1,15 @@
-"""Lookup: the gradient of a table of vectors; see `simdist.nn.functional.lookup`."""
+"""Lookup: the gradient of a table of vectors, and vectors of positions; see `simdist.nn.functional.lookup`."""
 
 from typing import Any
 
 import numpy as np
 
+from simdist.arrays.kernels.add import add_to
 from simdist.arrays.kernels.source import THREADS, compiled
 from simdist.arrays.meter import charge
 from simdist.arrays.working import rounded
 
-__all__ = ["embedding_backward"]
+__all__ = ["embedding_backward", "positions"]
 
 _SOURCE = r"""
 // A block has some columns of one entry. Sorted by entry, that entry's rows are one run, found by binary search.
@@ -42,3 +43,11 @@ def embedding_backward(indices: Any, dy: Any, dtable: Any) -> None:
     grid, sizes = (entries, -(-width // THREADS)), (np.int64(len(flat)), np.int64(width))
     compiled(_SOURCE, "gather_rows", dtable.dtype)(grid, THREADS, flat[order], order, rows, dtable, *sizes)
     charge(dy.size, 3 * dy.nbytes + 3 * min(entries, len(flat)) * width * dtable.itemsize)
+
+
+def positions(x: Any, table: Any) -> Any:
+    """See `simdist.nn.functional`."""
+    vectors = table[: x.shape[1]]
+    add_to(x, vectors)
+    charge(x.size, 2 * x.nbytes + vectors.nbytes)
+    return x

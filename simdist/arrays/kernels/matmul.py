@@ -6,6 +6,7 @@ import numpy as np
 
 from simdist import environment
 from simdist.arrays import device
+from simdist.arrays.kernels.add import add_to
 from simdist.arrays.working import widened
 
 __all__ = ["Matrices", "matmul", "vecdot"]
@@ -55,7 +56,7 @@ def matmul(x: Any, w: Any, out: Any = None, plus: Any = None, scale: float = 1.0
     elif not add:
         out[...] = 0
     if plus is not None and not add:
-        np.add(out, plus, out=out)
+        add_to(out, plus)
     return out
 
 

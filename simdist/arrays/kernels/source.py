@@ -15,7 +15,7 @@ import numpy as np
 from simdist.arrays import device
 from simdist.errors import ArrayError
 
-__all__ = ["HALF", "THREADS", "blocks_for", "compiled", "pointwise", "width_of"]
+__all__ = ["FLOATS", "HALF", "THREADS", "blocks_for", "compiled", "pointwise", "width_of"]
 
 THREADS = 256
 """Threads per block."""
@@ -92,6 +92,8 @@ _NAMES = {
     "uint32": "unsigned",
     "uint64": "unsigned long long",
 }
+FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
+"""The names of the dtypes that all kernels take."""
 
 
 def _name(dtype: np.dtype[Any]) -> str:

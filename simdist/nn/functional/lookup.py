@@ -41,6 +41,7 @@ def embedding_backward(indices: Array, dy: Array, dtable: Array) -> None:
     charge(dy.size, 3 * dy.nbytes + 3 * used * dtable.shape[1] * dtable.itemsize)
 
 
+@fused("lookup")
 def positions(x: Array, table: Array) -> Array:
     """Add to each token the vector of its position, in place, and return x.
 
