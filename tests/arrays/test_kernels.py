@@ -136,15 +136,54 @@ def test_rotary(made, groups):
         assert same(f.rotary(x, 4, places, back, groups), f.rotary(*on(x), 4, places, back, groups), tolerance)
 
 
-@pytest.mark.parametrize("first", [0, 4])
-def test_cross_entropy(made, first):
+@pytest.mark.parametrize("place", [on, aside])
+@pytest.mark.parametrize(("first", "classes"), [(0, 9), (4, 9), (4, 16), (0, 2088), (4, 2089)])
+def test_cross_entropy(made, first, classes, place):
     make, tolerance = made
-    logits, targets = make(6, 9), np.array([4, 5, 4, 12, 8, 6], np.uint8) - (0 if first else 4)
-    a, b = on(logits, targets)
+    logits, targets = make(6, classes), np.array([4, 5, 4, 12, 8, 6], np.uint8) - (0 if first else 4)
+    logits[:, ::5] += 7  # a maximum that is met late
+    a, b = place(logits, targets)
     (total, p), (found, q) = f.cross_entropy(logits, targets, first), f.cross_entropy(a, b, first)
     assert same((total, p), (found, q), tolerance)
     slope = f.cross_entropy_backward(p, targets, 0.25, logits.dtype, first)
-    assert same(slope, f.cross_entropy_backward(q, b, 0.25, logits.dtype, first), tolerance)
+    assert same(slope, f.cross_entropy_backward(*place(p), b, 0.25, logits.dtype, first), tolerance)
+
+
+def test_cross_entropy_of_a_part_of_the_classes(made):
+    """A rank's maximum and sums, and what it makes of those of all ranks."""
+    make, tolerance = made
+    logits, targets = make(5, 40), np.arange(17, 22)
+    logits[:, 30:] -= 20
+    logits[4, :20] = -np.inf  # its target is among the others
+    total, p = f.cross_entropy(logits, targets)
+    wide = logits.astype(p.dtype)
+    exps = np.exp(wide - wide.max(axis=1)[:, None])
+    of_all = {"max": wide.max(axis=1), "sum": np.stack([exps.sum(axis=1), wide[np.arange(5), targets]])}
+    for part in (slice(0, 20), slice(20, 40)):
+        own = {}
+
+        def combine(values, op, own=own):
+            own[op] = on_host(values).copy()
+            values[...] = moved(of_all[op], values)
+
+        found, q = f.cross_entropy(*on(logits[:, part].copy(), targets), part.start, combine)
+        assert same((total, p[:, part]), (found, q), tolerance * 9)
+        assert (own["max"] == wide[:, part].max(axis=1)).all()
+        assert same(exps[:, part].sum(axis=1), moved(own["sum"][0], q), tolerance * 9)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_cross_entropy_of_what_is_not_finite(made, value, all_of_them):
+    make, tolerance = made
+    logits, targets = make(3, 600), np.array([0, 1, 2])
+    logits[1, : None if all_of_them else 300] = value
+    with np.errstate(all="ignore"):
+        wanted, p = f.cross_entropy(logits, targets)
+    found, q = f.cross_entropy(*on(logits, targets))
+    assert np.array_equal([wanted], [found], equal_nan=True)
+    assert np.array_equal(np.isnan(p).any(axis=1), np.isnan(on_host(q)).any(axis=1))
+    assert same(p[::2].copy(), q[::2], tolerance)
 
 
 def apart(x):

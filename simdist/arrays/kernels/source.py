@@ -15,7 +15,7 @@ import numpy as np
 from simdist.arrays import device
 from simdist.errors import ArrayError
 
-__all__ = ["FLOATS", "HALF", "THREADS", "blocks_for", "compiled", "pointwise", "width_of"]
+__all__ = ["FLOATS", "HALF", "THREADS", "blocks_for", "compiled", "pointwise", "threads_for", "width_of"]
 
 THREADS = 256
 """Threads per block."""
@@ -177,6 +177,11 @@ def width_of(*arrays: Any, row: int = 0) -> int:
     width = int(_PACK_BYTES // max(x.itemsize for x in arrays))
     whole = row % width == 0 and all(device.address(x) % (width * x.itemsize) == 0 for x in arrays)
     return width if whole else 1
+
+
+def threads_for(items: int, width: int) -> int:
+    """The number of threads, in whole warps, of a block that has a row of so many items, at most THREADS."""
+    return max(32, min(THREADS, -(-items // (32 * width)) * 32))
 
 
 def blocks_for(items: int, width: int = 1) -> int:
