@@ -438,13 +438,25 @@ def test_vectors_of_positions(made):
     assert same(f.positions(x, table), a, 0)
 
 
-def test_gradient_of_a_table(made):
+@pytest.mark.parametrize("place", [on, aside])
+@pytest.mark.parametrize(("tokens", "width"), [(10, 6), (1, 16), (90, 304), (5, 2344)])
+def test_gradient_of_a_table(made, tokens, width, place):
     make, tolerance = made
-    indices, dy, table = np.random.default_rng(5).integers(0, 7, (3, 10)).astype(np.uint8), make(3, 10, 6), make(9, 6)
-    a, b, c = on(indices, dy, table)
+    indices = np.random.default_rng(5).integers(0, 7, (3, tokens)).astype(np.uint8)
+    dy, table = make(3, tokens, width), make(9, width)
+    a, b, c = place(indices, dy, table)
     f.embedding_backward(indices, dy, table)
     f.embedding_backward(a, b, c)
     assert same(table, c, tolerance)
+    f.embedding_backward(a[:0], b[:0], c)
+    assert same(table, c, tolerance)
+
+
+def test_gradient_of_a_table_is_added_in_the_order_of_its_rows(device):
+    dy, table = np.array([[1e8], [1], [-1e8], [3], [1]], np.float32), np.zeros((3, 1), np.float32)
+    (far,) = on(table)
+    f.embedding_backward(*on(np.array([2, 2, 2, 0, 2]), dy), far)
+    assert far.tolist() == [[3], [0], [1]]
 
 
 def test_the_largest_value_and_the_sum_of_squares(made):

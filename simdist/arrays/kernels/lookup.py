@@ -5,30 +5,35 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays.kernels.add import add_to
-from simdist.arrays.kernels.source import THREADS, compiled
+from simdist.arrays.kernels.source import compiled, threads_for, width_of
 from simdist.arrays.meter import charge
 from simdist.arrays.working import rounded
 
 __all__ = ["embedding_backward", "positions"]
 
 _SOURCE = r"""
-// A block has some columns of one entry. Sorted by entry, that entry's rows are one run, found by binary search.
+// sorted   3  3  5  8  8  8     A block has a position in it, and some packs of the width. Where a run of one entry
+//          ^     ^  ^           begins, it adds the run's rows in order; the blocks of other positions have no work.
 extern "C" __global__ void gather_rows(
-    const long long* sorted, const long long* order, const T* dy, T* dtable, long long rows, long long width) {
-    const long long entry = blockIdx.x, i = (long long)blockIdx.y * blockDim.x + threadIdx.x;
-    long long ends[2];
-    for (int side = 0; side < 2; ++side) {
-        long long low = 0, high = rows;
-        while (low < high) {
-            const long long middle = (low + high) / 2;
-            if (sorted[middle] < entry + side) low = middle + 1; else high = middle;
-        }
-        ends[side] = low;
+    const long long* sorted, const long long* order, const T* dy, T* dtable,
+    long long rows, long long entries, long long width) {
+    const long long first = blockIdx.x, entry = sorted[first], packs = width / N;
+    const long long i = (long long)blockIdx.y * blockDim.x + threadIdx.x;
+    if (i >= packs || entry < 0 || entry >= entries || (first && sorted[first - 1] == entry)) return;
+    long long end = first + 1, high = rows;
+    while (end < high) {
+        const long long middle = (end + high) / 2;
+        if (sorted[middle] == entry) end = middle + 1; else high = middle;
     }
-    if (i >= width || ends[0] == ends[1]) return;
-    A sum = 0;
-    for (long long row = ends[0]; row < ends[1]; ++row) sum += widen(dy[order[row] * width + i]);
-    set(dtable[entry * width + i], widen(dtable[entry * width + i]) + sum);
+    A sums[N] = {};
+#pragma unroll 4
+    for (long long row = first; row < end; ++row) {
+        const Pack<T> p = load(dy, order[row] * packs + i);
+        for (int k = 0; k < N; ++k) sums[k] += widen(p.x[k]);
+    }
+    Pack<T> q = load(dtable, entry * packs + i);
+    for (int k = 0; k < N; ++k) set(q.x[k], widen(q.x[k]) + sums[k]);
+    store(dtable, entry * packs + i, q);
 }
 """
 
@@ -40,8 +45,10 @@ def embedding_backward(indices: Any, dy: Any, dtable: Any) -> None:
     order = np.argsort(flat, kind="stable").astype(np.int64)
     rows = rounded(dy.reshape(-1, width), dtable.dtype)
     rows = rows if rows.flags.c_contiguous else rows.copy()
-    grid, sizes = (entries, -(-width // THREADS)), (np.int64(len(flat)), np.int64(width))
-    compiled(_SOURCE, "gather_rows", dtable.dtype)(grid, THREADS, flat[order], order, rows, dtable, *sizes)
+    n = width_of(rows, dtable, row=width)
+    threads = threads_for(width, n)
+    grid, sizes = (len(flat), -(-width // (threads * n))), map(np.int64, (len(flat), entries, width))
+    compiled(_SOURCE, "gather_rows", dtable.dtype, n)(grid, threads, flat[order], order, rows, dtable, *sizes)
     charge(dy.size, 3 * dy.nbytes + 3 * min(entries, len(flat)) * width * dtable.itemsize)
 
 
