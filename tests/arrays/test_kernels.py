@@ -63,6 +63,16 @@ def test_layer_norm(made, width, place):
     assert same((gain, bias), (g, b), tolerance * 5)
 
 
+def test_layer_norm_gives_the_same_bits_wherever_weights_lie(made):
+    make, _ = made
+    x, gain, bias = make(3, 304), make(304), make(304)
+    (a,) = on(x)
+    near, far = f.layer_norm(a, *on(gain, bias)), f.layer_norm(a, *aside(gain, bias))
+    assert same(tuple(map(on_host, near)), far, 0)
+    (y, z, r), (g,), (h,) = near, on(gain), aside(gain)
+    assert same(on_host(f.layer_norm_backward_input(z, r, g, y)), f.layer_norm_backward_input(z, r, h, y), 0)
+
+
 def test_gelu(made):
     make, tolerance = made
     x, dy = make(7, 13), make(7, 13)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays.kernels.columns import add_column_products
-from simdist.arrays.kernels.source import THREADS, compiled
+from simdist.arrays.kernels.source import compiled, threads_for, width_of
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
 
@@ -21,86 +21,99 @@ __all__ = [
 _SOURCE = r"""
 extern "C" __global__ void layer_norm(
     const T* x, const T* gain, const T* bias, T* y, T* z, A* r, long long width, A epsilon) {
-    const long long row = blockIdx.x * width;
+    const long long row = blockIdx.x * width, packs = width / N;
     A sum = 0, squares = 0;
-    for (long long i = threadIdx.x; i < width; i += blockDim.x) sum += widen(x[row + i]);
+    for (long long i = threadIdx.x; i < packs; i += blockDim.x) {
+        const Pack<T> p = load(x + row, i);
+        for (int k = 0; k < N; ++k) sum += widen(p.x[k]);
+    }
     const A mean = block_sum(sum) / width;
-    for (long long i = threadIdx.x; i < width; i += blockDim.x) {
-        const A far = widen(x[row + i]) - mean;
-        squares += far * far;
+    for (long long i = threadIdx.x; i < packs; i += blockDim.x) {
+        const Pack<T> p = load(x + row, i);
+        for (int k = 0; k < N; ++k) squares += (widen(p.x[k]) - mean) * (widen(p.x[k]) - mean);
     }
     const A scale = 1 / sqrt(block_sum(squares) / width + epsilon);
-    for (long long i = threadIdx.x; i < width; i += blockDim.x) {
-        const A unit = (widen(x[row + i]) - mean) * scale;
-        set(z[row + i], unit);
-        set(y[row + i], unit * widen(gain[i]) + widen(bias[i]));
+    for (long long i = threadIdx.x; i < packs; i += blockDim.x) {
+        const Pack<T> p = load(x + row, i), g = load_any(gain, i), b = load_any(bias, i);
+        Pack<T> unit, out;
+        for (int k = 0; k < N; ++k) {
+            const A u = (widen(p.x[k]) - mean) * scale;
+            set(unit.x[k], u);
+            set(out.x[k], u * widen(g.x[k]) + widen(b.x[k]));
+        }
+        store(z + row, i, unit);
+        store(y + row, i, out);
     }
     if (threadIdx.x == 0) r[blockIdx.x] = scale;
+}
+
+extern "C" __global__ void rms_norm(const T* x, const T* gain, T* y, T* z, A* r, long long width, A epsilon) {
+    const long long row = blockIdx.x * width, packs = width / N;
+    A squares = 0;
+    for (long long i = threadIdx.x; i < packs; i += blockDim.x) {
+        const Pack<T> p = load(x + row, i);
+        for (int k = 0; k < N; ++k) squares += widen(p.x[k]) * widen(p.x[k]);
+    }
+    const A scale = 1 / sqrt(block_sum(squares) / width + epsilon);
+    for (long long i = threadIdx.x; i < packs; i += blockDim.x) {
+        const Pack<T> p = load(x + row, i), g = load_any(gain, i);
+        Pack<T> unit, out;
+        for (int k = 0; k < N; ++k) {
+            const A u = widen(p.x[k]) * scale;
+            set(unit.x[k], u);
+            set(out.x[k], u * widen(g.x[k]));
+        }
+        store(z + row, i, unit);
+        store(y + row, i, out);
+    }
+    if (threadIdx.x == 0) r[blockIdx.x] = scale;
+}
+
+// dx = r (g - mean(g) - z mean(g z)) with g = dy gain; without mean(g) if not CENTERED.
+template <bool CENTERED> __device__ inline void backward_of(
+    const T* z, const A* r, const T* gain, const T* dy, T* dx, long long width) {
+    const long long row = blockIdx.x * width, packs = width / N;
+    A sum = 0, along = 0;
+    for (long long i = threadIdx.x; i < packs; i += blockDim.x) {
+        const Pack<T> d = load(dy + row, i), u = load(z + row, i), by = load_any(gain, i);
+        for (int k = 0; k < N; ++k) {
+            const A g = widen(d.x[k]) * widen(by.x[k]);
+            sum += g;
+            along += g * widen(u.x[k]);
+        }
+    }
+    const A mean = CENTERED ? block_sum(sum) / width : A(0), slope = block_sum(along) / width, scale = r[blockIdx.x];
+    for (long long i = threadIdx.x; i < packs; i += blockDim.x) {
+        const Pack<T> d = load(dy + row, i), u = load(z + row, i), by = load_any(gain, i);
+        Pack<T> out;
+        for (int k = 0; k < N; ++k)
+            set(out.x[k], (widen(d.x[k]) * widen(by.x[k]) - mean - widen(u.x[k]) * slope) * scale);
+        store(dx + row, i, out);
+    }
 }
 
 extern "C" __global__ void layer_norm_backward_input(
     const T* z, const A* r, const T* gain, const T* dy, T* dx, long long width) {
-    const long long row = blockIdx.x * width;
-    A sum = 0, along = 0;
-    for (long long i = threadIdx.x; i < width; i += blockDim.x) {
-        const A g = widen(dy[row + i]) * widen(gain[i]);
-        sum += g;
-        along += g * widen(z[row + i]);
-    }
-    sum = block_sum(sum) / width;
-    along = block_sum(along) / width;
-    for (long long i = threadIdx.x; i < width; i += blockDim.x) {
-        const A g = widen(dy[row + i]) * widen(gain[i]);
-        set(dx[row + i], (g - sum - widen(z[row + i]) * along) * r[blockIdx.x]);
-    }
-}
-
-extern "C" __global__ void rms_norm(const T* x, const T* gain, T* y, T* z, A* r, long long width, A epsilon) {
-    const long long row = blockIdx.x * width;
-    A squares = 0;
-    for (long long i = threadIdx.x; i < width; i += blockDim.x) squares += widen(x[row + i]) * widen(x[row + i]);
-    const A scale = 1 / sqrt(block_sum(squares) / width + epsilon);
-    for (long long i = threadIdx.x; i < width; i += blockDim.x) {
-        const A unit = widen(x[row + i]) * scale;
-        set(z[row + i], unit);
-        set(y[row + i], unit * widen(gain[i]));
-    }
-    if (threadIdx.x == 0) r[blockIdx.x] = scale;
+    backward_of<true>(z, r, gain, dy, dx, width);
 }
 
 extern "C" __global__ void rms_norm_backward_input(
     const T* z, const A* r, const T* gain, const T* dy, T* dx, long long width) {
-    const long long row = blockIdx.x * width;
-    A along = 0;
-    for (long long i = threadIdx.x; i < width; i += blockDim.x)
-        along += widen(dy[row + i]) * widen(gain[i]) * widen(z[row + i]);
-    along = block_sum(along) / width;
-    for (long long i = threadIdx.x; i < width; i += blockDim.x) {
-        const A g = widen(dy[row + i]) * widen(gain[i]);
-        set(dx[row + i], (g - widen(z[row + i]) * along) * r[blockIdx.x]);
-    }
+    backward_of<false>(z, r, gain, dy, dx, width);
 }
 """
 
 
 def layer_norm(x: Any, gain: Any, bias: Any) -> tuple[Any, Any, Any]:
     """See `simdist.nn.functional`: a row is read three times, twice from a cache."""
-    width, dtype = x.shape[-1], working_dtype(x.dtype)
-    x = x if x.flags.c_contiguous else x.copy()
-    rows = x.size // width
-    y, z, r = np.empty_like(x), np.empty_like(x), np.empty_like(x, shape=(rows, 1), dtype=dtype)
-    kernel = compiled(_SOURCE, "layer_norm", x.dtype)
-    kernel(rows, THREADS, x, gain, bias, y, z, r, np.int64(width), dtype.type(1e-5))
+    y, z, r = _forward("layer_norm", x, gain, bias)
     charge(7 * x.size, 3 * x.nbytes)
     return y, z, r
 
 
 def layer_norm_backward_input(z: Any, r: Any, gain: Any, dy: Any) -> Any:
     """See `simdist.nn.functional`."""
-    width, dx = z.shape[-1], np.empty_like(z)
-    dy = dy if dy.flags.c_contiguous else dy.copy()
-    kernel = compiled(_SOURCE, "layer_norm_backward_input", z.dtype)
-    kernel(z.size // width, THREADS, z, r, gain, dy, dx, np.int64(width))
+    dx = _backward("layer_norm_backward_input", z, r, gain, dy)
     charge(8 * z.size, 3 * z.nbytes)
     return dx
 
@@ -113,22 +126,14 @@ def layer_norm_backward_weight(z: Any, dy: Any, dgain: Any, dbias: Any) -> None:
 
 def rms_norm(x: Any, gain: Any) -> tuple[Any, Any, Any]:
     """See `simdist.nn.functional`."""
-    width, dtype = x.shape[-1], working_dtype(x.dtype)
-    x = x if x.flags.c_contiguous else x.copy()
-    rows = x.size // width
-    y, z, r = np.empty_like(x), np.empty_like(x), np.empty_like(x, shape=(rows, 1), dtype=dtype)
-    kernel = compiled(_SOURCE, "rms_norm", x.dtype)
-    kernel(rows, THREADS, x, gain, y, z, r, np.int64(width), dtype.type(1e-5))
+    y, z, r = _forward("rms_norm", x, gain)
     charge(4 * x.size, 3 * x.nbytes)
     return y, z, r
 
 
 def rms_norm_backward_input(z: Any, r: Any, gain: Any, dy: Any) -> Any:
     """See `simdist.nn.functional`."""
-    width, dx = z.shape[-1], np.empty_like(z)
-    dy = dy if dy.flags.c_contiguous else dy.copy()
-    kernel = compiled(_SOURCE, "rms_norm_backward_input", z.dtype)
-    kernel(z.size // width, THREADS, z, r, gain, dy, dx, np.int64(width))
+    dx = _backward("rms_norm_backward_input", z, r, gain, dy)
     charge(6 * z.size, 3 * z.nbytes)
     return dx
 
@@ -137,3 +142,24 @@ def rms_norm_backward_weight(z: Any, dy: Any, dgain: Any) -> None:
     """See `simdist.nn.functional`."""
     add_column_products(dy, z, dgain)
     charge(2 * z.size, 2 * z.nbytes)
+
+
+def _forward(name: str, x: Any, *weights: Any) -> tuple[Any, Any, Any]:
+    """y, z and r. Sums of a row do not depend on where the weights lie: only rows must be aligned to be read fast."""
+    width, dtype = x.shape[-1], working_dtype(x.dtype)
+    x = x if x.flags.c_contiguous else x.copy()
+    rows = x.size // width
+    y, z, r = np.empty_like(x), np.empty_like(x), np.empty_like(x, shape=(rows, 1), dtype=dtype)
+    n = width_of(x, y, z, row=width)
+    kernel = compiled(_SOURCE, name, x.dtype, n)
+    kernel(rows, threads_for(width, n), x, *weights, y, z, r, np.int64(width), dtype.type(1e-5))
+    return y, z, r
+
+
+def _backward(name: str, z: Any, r: Any, gain: Any, dy: Any) -> Any:
+    width, dx = z.shape[-1], np.empty_like(z)
+    dy = dy if dy.flags.c_contiguous else dy.copy()
+    n = width_of(z, dy, dx, row=width)
+    kernel = compiled(_SOURCE, name, z.dtype, n)
+    kernel(z.size // width, threads_for(width, n), z, r, gain, dy, dx, np.int64(width))
+    return dx

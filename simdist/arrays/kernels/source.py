@@ -47,6 +47,12 @@ template <class X> struct alignas(sizeof(X) * N) Pack { X x[N]; };
 template <class X> __device__ inline Pack<X> load(const X* x, long long pack) {
     return reinterpret_cast<const Pack<X>*>(x)[pack];
 }
+template <class X> __device__ inline Pack<X> load_any(const X* x, long long pack) {  // x may be unaligned
+    if (reinterpret_cast<unsigned long long>(x) % alignof(Pack<X>) == 0) return load(x, pack);
+    Pack<X> p;
+    for (int k = 0; k < N; ++k) p.x[k] = x[pack * N + k];
+    return p;
+}
 template <class X> __device__ inline void store(X* x, long long pack, const Pack<X>& p) {
     reinterpret_cast<Pack<X>*>(x)[pack] = p;
 }
