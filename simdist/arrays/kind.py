@@ -76,7 +76,11 @@ def copied(y: Any, x: Any) -> None:
     """Set y to x, rounded to the dtype of y: if x is in another memory, before it is moved, so that less is moved."""
     if kind_of(x) != kind_of(y) and x.dtype != y.dtype:
         x = x.astype(y.dtype)
-    np.copyto(y, moved(x, y), casting="same_kind")
+    x = moved(x, y)
+    if x.dtype != y.dtype and kind_of(y) == "cupy":
+        import_module("simdist.arrays.kernels.cast").cast(y, x)
+    else:
+        np.copyto(y, x, casting="same_kind")
 
 
 def on_host(x: Any) -> Any:

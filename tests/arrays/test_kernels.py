@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from simdist.arrays import Meter, metered, moved, on_host
+from simdist.arrays import Meter, copied, metered, moved, on_host
 from simdist.arrays.qkv import split_groups
 from simdist.arrays.working import working_dtype
 from simdist.nn import functional as f
@@ -479,6 +479,26 @@ def test_the_largest_value_and_the_sum_of_squares(made):
     assert norms.largest(a) == np.inf
     a[700] = np.nan
     assert np.isnan(norms.largest(a))
+
+
+@pytest.mark.parametrize("place", [on, aside])
+@pytest.mark.parametrize("other", list(KINDS))
+@pytest.mark.parametrize("size", [1, 1000, 1003])
+def test_numbers_are_rounded_as_by_numpy(made, other, size, place):
+    x = made[0](size) * 100
+    x[-1:] = np.inf
+    if (x.dtype.name, other) == ("bfloat16", "float16"):
+        pytest.skip("NumPy does not round these to those")
+    y = np.zeros(size, getattr(ml_dtypes, other, other))
+    a, b = place(x, y)
+    copied(y, x)
+    copied(b, a)
+    assert np.array_equal(on_host(b).view(np.uint8), y.view(np.uint8))
+    copied(b[:0], a[:0])
+    a[:1] = np.nan
+    copied(b[::2], a[::2])  # not contiguous
+    copied(b[1::2], a[:1])  # broadcast
+    assert np.isnan(on_host(b)[:2].astype(float)).all()
 
 
 @pytest.mark.parametrize("size", [1000, 1003])
