@@ -19,7 +19,8 @@ from simdist.arrays.working import working_dtype
 __all__ = ["cross_entropy", "cross_entropy_backward"]
 
 _SOURCE = r"""
-__device__ inline A relative(A x, A top) { return x == top ? A(1) : exp(x - top); }  // 1, too, if both are -Inf
+// What exponents are relative to: exp(-Inf - 0) is 0, and exp(-Inf - -Inf) would be NaN.
+__device__ inline A base(A top) { return top == -__uint_as_float(0x7f800000u) ? A(0) : top; }
 
 // In one pass: the largest logit (twice), Σ exp(logit - largest), and the target's logit, if it is among these.
 extern "C" __global__ void row_sums(
@@ -30,12 +31,12 @@ extern "C" __global__ void row_sums(
         const Pack<T> p = load(row, i);
         A higher = top;
         for (int k = 0; k < N; ++k) higher = larger(higher, A(widen(p.x[k])));
-        sum *= relative(top, higher);
-        for (int k = 0; k < N; ++k) sum += relative(widen(p.x[k]), higher);
+        sum *= exp(top - base(higher));
+        for (int k = 0; k < N; ++k) sum += exp(widen(p.x[k]) - base(higher));
         top = higher;
     }
     const A highest = block_max(top);
-    sum = block_sum(sum * relative(top, highest));
+    sum = block_sum(sum * exp(top - base(highest)));
     if (threadIdx.x == 0) {
         const long long target = targets[blockIdx.x] - first;
         tops[blockIdx.x] = tops[gridDim.x + blockIdx.x] = highest;
