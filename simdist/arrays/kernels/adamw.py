@@ -20,16 +20,20 @@ _SOURCE = pointwise(
     m = m + change;
     v = v * beta2 + gradient * gradient * fresh2;
     if (keep != A(1)) {
-        long long low = 0, high = edges;  // how many of the edges are at or before this item
-        while (low < high) {
-            const long long middle = (low + high) / 2;
-            if (edge[middle] <= at + k) low = middle + 1; else high = middle;
+        if (at + k >= next) {
+            long long high = edges;
+            while (past < high) {
+                const long long middle = (past + high) / 2;
+                if (edge[middle] <= at + k) past = middle + 1; else high = middle;
+            }
+            next = past < edges ? edge[past] : n;
         }
-        if (low & 1) w = w * keep;
+        if (past & 1) w = w * keep;
     }
     w = w - m / (sqrt(v) + epsilon) * rate;
     """,
     "A gradient_scale, A fresh1, A beta2, A fresh2, A keep, A epsilon, A rate, const long long* edge, long long edges",
+    "long long past = 0, next = 0;  // how many of the edges are at or before the item, and the first that is not",
 )
 
 

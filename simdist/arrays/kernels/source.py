@@ -139,13 +139,15 @@ def compiled(body: str, name: str, dtype: np.dtype[Any], width: int = 1, **types
     return _compiled(body, name, dtype, width, tuple(sorted(types.items())))
 
 
-def pointwise(name: str, reads: Sequence[str], writes: Sequence[str], body: str, numbers: str = "") -> str:
+def pointwise(
+    name: str, reads: Sequence[str], writes: Sequence[str], body: str, numbers: str = "", before: str = ""
+) -> str:
     """The source of an elementwise kernel.
 
     Args:
         reads, writes: arrays of equal length, each as its type's letter and its name, "T x"; one may be in both.
-        body: C++ that reads and sets the names, each of which is a widened item.
-        numbers: further parameters.
+        body: C++ that reads and sets the names, each a widened item, of index at + k; those of a thread ascend.
+        numbers, before: further parameters, and C++ that each thread runs first.
     """
     arrays = dict.fromkeys([*reads, *writes])
     kinds = {array: array.split() for array in arrays}
@@ -172,6 +174,7 @@ def pointwise(name: str, reads: Sequence[str], writes: Sequence[str], body: str,
     return f"""
 extern "C" __global__ void {name}({parameters}, {numbers + ", " if numbers else ""}long long n) {{
     const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x, step = (long long)gridDim.x * blockDim.x;
+    {before}
     for (long long i = first; i < n / N; i += step) {{ const long long at = i * N; (void)at; {packs} }}
     for (long long i = n / N * N + first; i < n; i += step) {{ const long long at = i; (void)at; {single} }}
 }}
