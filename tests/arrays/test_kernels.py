@@ -129,13 +129,15 @@ def test_rms_norm(made, width, place):
     assert same(gain, g, tolerance * 5)
 
 
-def test_swiglu(made):
+@pytest.mark.parametrize("place", [on, aside])
+@pytest.mark.parametrize("width", [1, 13, 16, 304])
+def test_swiglu(made, width, place):
     make, tolerance = made
-    x, dy = make(2, 7, 26), make(2, 7, 13)
-    a, da = on(x, dy)
+    x, dy = make(2, 7, 2 * width), make(2, 7, width)
+    a, da = place(x, dy)
     y, slopes = f.swiglu(x)
     assert same((y, slopes), f.swiglu(a), tolerance)
-    assert same(f.swiglu_backward(slopes, dy), f.swiglu_backward(*on(slopes), da), tolerance)
+    assert same(f.swiglu_backward(slopes, dy), f.swiglu_backward(*place(slopes), da), tolerance)
 
 
 @pytest.mark.parametrize("groups", [1, 4])

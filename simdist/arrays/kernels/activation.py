@@ -25,26 +25,36 @@ _GELU = pointwise(
 )
 _BACKWARD = pointwise("gelu_backward", ["T slope", "T dy"], ["T dx"], "dx = dy * slope;")
 
-# A row has f gates g, then the f numbers u that they multiply.
+# A row has f gates g, then the f numbers u that they multiply. A thread has a pack of the n results at a time.
 _SWIGLU = r"""
 extern "C" __global__ void swiglu(const T* x, T* y, T* slopes, long long n, long long f) {
-    const long long step = (long long)gridDim.x * blockDim.x;
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        const long long at = i + i / f * f;
-        const A g = widen(x[at]), u = widen(x[at + f]), s = tanh(g * A(0.5)) * A(0.5) + A(0.5);
-        set(slopes[at], (s + g * s * (1 - s)) * u);
-        set(slopes[at + f], g * s);
-        set(y[i], g * s * u);
+    const long long step = (long long)gridDim.x * blockDim.x, packs = f / N;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n / N; i += step) {
+        const long long at = i + i / packs * packs;
+        const Pack<T> gates = load(x, at), factors = load(x, at + packs);
+        Pack<T> by_gate, by_factor, out;
+        for (int k = 0; k < N; ++k) {
+            const A g = widen(gates.x[k]), u = widen(factors.x[k]), s = tanh(g * A(0.5)) * A(0.5) + A(0.5);
+            set(by_gate.x[k], (s + g * s * (1 - s)) * u);
+            set(by_factor.x[k], g * s);
+            set(out.x[k], g * s * u);
+        }
+        store(slopes, at, by_gate);
+        store(slopes, at + packs, by_factor);
+        store(y, i, out);
     }
 }
 
 extern "C" __global__ void swiglu_backward(const T* slopes, const T* dy, T* dx, long long n, long long f) {
-    const long long step = (long long)gridDim.x * blockDim.x;
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        const long long at = i + i / f * f;
-        const A d = widen(dy[i]);
-        set(dx[at], d * widen(slopes[at]));
-        set(dx[at + f], d * widen(slopes[at + f]));
+    const long long step = (long long)gridDim.x * blockDim.x, packs = f / N;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n / N; i += step) {
+        const Pack<T> d = load(dy, i);
+        for (int side = 0; side < 2; ++side) {
+            const long long at = i + (i / packs + side) * packs;
+            Pack<T> p = load(slopes, at);
+            for (int k = 0; k < N; ++k) set(p.x[k], widen(d.x[k]) * widen(p.x[k]));
+            store(dx, at, p);
+        }
     }
 }
 """
@@ -75,8 +85,9 @@ def swiglu(x: Any) -> tuple[Any, Any]:
     """See `simdist.nn.functional`."""
     x, f = x if x.flags.c_contiguous else x.copy(), x.shape[-1] // 2
     y, slopes = np.empty_like(x, shape=(*x.shape[:-1], f)), np.empty_like(x)
-    kernel = compiled(_SWIGLU, "swiglu", x.dtype)
-    kernel(blocks_for(y.size), THREADS, x, y, slopes, np.int64(y.size), np.int64(f))
+    width = width_of(x, y, slopes, row=f)
+    kernel = compiled(_SWIGLU, "swiglu", x.dtype, width)
+    kernel(blocks_for(y.size, width), THREADS, x, y, slopes, np.int64(y.size), np.int64(f))
     charge(10 * y.size, x.nbytes + y.nbytes + slopes.nbytes)
     return y, slopes
 
@@ -85,7 +96,8 @@ def swiglu_backward(slopes: Any, dy: Any) -> Any:
     """See `simdist.nn.functional`."""
     dy = dy if dy.flags.c_contiguous else dy.copy()
     dx = np.empty_like(slopes)
-    kernel = compiled(_SWIGLU, "swiglu_backward", dy.dtype)
-    kernel(blocks_for(dy.size), THREADS, slopes, dy, dx, np.int64(dy.size), np.int64(dy.shape[-1]))
+    width = width_of(slopes, dy, dx, row=dy.shape[-1])
+    kernel = compiled(_SWIGLU, "swiglu_backward", dy.dtype, width)
+    kernel(blocks_for(dy.size, width), THREADS, slopes, dy, dx, np.int64(dy.size), np.int64(dy.shape[-1]))
     charge(dx.size, 2 * dx.nbytes + dy.nbytes)
     return dx
