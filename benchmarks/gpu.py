@@ -65,7 +65,7 @@ def _part(name: str, args: Namespace, *more: str) -> dict[str, Any]:
 def _checks(args: Namespace) -> dict[str, str]:
     """The tests on the card: the last line of each run."""
     pytest = ["-m", "pytest", "-q", "--device", "cuda", "-p", "no:cacheprovider"]
-    runs = {"one process": [sys.executable, *pytest, *_CHECKS]}
+    runs = {"one rank": [sys.executable, *pytest, "-n", "4", *_CHECKS]}
     for ranks in sorted({2, args.ranks}):
         launcher = ["mpirun", "-n", str(ranks), sys.executable]
         runs[f"{ranks} ranks on the card"] = [*launcher, *pytest, *_RANK_CHECKS]

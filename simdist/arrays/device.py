@@ -5,6 +5,7 @@ streams and events, and memory that other processes can open.
 """
 
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -12,7 +13,7 @@ import numpy as np
 from cupy import cuda
 
 if TYPE_CHECKING:
-    from simdist.arrays.kernels.matmul import Matrices
+    from simdist.arrays.kernels.matmul import Plan
 
 __all__ = [
     "Event",
@@ -52,7 +53,7 @@ _EXPORT_BYTES = 2 << 20  # CUDA shares memory with other processes in pieces of 
 
 def empty(shape: int | tuple[int, ...], dtype: Any) -> Any:
     """A new array on this process's device."""
-    return cupy.empty(shape, np.dtype(dtype))
+    return cupy.ndarray(shape, dtype)
 
 
 def from_host(x: Any) -> Any:
@@ -190,7 +191,8 @@ def milliseconds(start: Event, end: Event) -> float:
 class Kernel:
     """A function for the device, compiled at its first call; CuPy caches it on disk.
 
-    Products and sums are rounded separately (no fused multiply-add), so sums in NumPy's order give NumPy's bits.
+    Products and sums are rounded separately (no fused multiply-add), so sums in NumPy's order give NumPy's bits. But
+    CuPy has float32 numbers below the least normal one count as zero.
     """
 
     def __init__(self, source: str, called: str) -> None:
@@ -213,31 +215,47 @@ _CUDA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # CUDA
 _COMPUTE_32F, _COMPUTE_64F, _COMPUTE_TF32 = 68, 70, 77  # cublas_api.h
 
 
-def gemm(
-    shape: tuple[int, int, int, int], x: "Matrices", w: "Matrices", y: "Matrices", scale: float, add: bool, tf32: bool
-) -> None:
+def gemm(plan: "Plan", x: Any, w: Any, y: Any, scale: float, add: bool, tf32: bool) -> None:
     """y = scale x @ w, or y += scale x @ w, accumulated in 32 bits at least.
 
     cuBLAS takes matrices in column-major order, so it computes the transpose, wᵀ xᵀ.
 
     Args:
-        shape: the number of products, and their m, n and k.
-        y: in row-major order; of the dtype of x and w, or float32 if those have 16 bits.
+        plan: shapes and layouts.
+        y: of the dtype of x and w, or float32 if those have 16 bits.
         tf32: whether float32 may be rounded to the 19 bits that matrix units multiply.
     """
-    from cupy_backends.cuda.libs import cublas  # loaded late: the library is large
-
-    count, m, n, k = shape
-    wide = x.x.itemsize == 8
-    compute = _COMPUTE_64F if wide else _COMPUTE_TF32 if tf32 and x.x.itemsize == 4 else _COMPUTE_32F
-    factor, result = (_CUDA_TYPES[z.x.dtype.name] for z in (x, y))
-    factors = np.array([scale, add], np.float64 if wide else np.float32)
-    alpha, beta = factors.ctypes.data, factors.ctypes.data + factors.itemsize
-    cublas.gemmStridedBatchedEx(
-        cuda.get_cublas_handle(), int(w.across), int(x.across), n, m, k, alpha,
-        address(w.x), factor, w.pitch, w.stride, address(x.x), factor, x.pitch, x.stride,
-        beta, address(y.x), result, y.pitch, y.stride, count, compute, -1,
+    count, m, n, k = plan.shape
+    (x_across, x_pitch, x_stride), (w_across, w_pitch, w_stride), y_layout = plan.x, plan.w, plan.y
+    assert y_layout is not None
+    factor, result, wide = _cuda_type(x.dtype), _cuda_type(y.dtype), x.itemsize == 8
+    _, alpha, beta = _factors(scale, add, wide)
+    _cublas().gemmStridedBatchedEx(
+        cuda.get_cublas_handle(), int(w_across), int(x_across), n, m, k, alpha,
+        w.data.ptr, factor, w_pitch, w_stride, x.data.ptr, factor, x_pitch, x_stride,
+        beta, y.data.ptr, result, y_layout.pitch, y_layout.stride, count,
+        _COMPUTE_64F if wide else _COMPUTE_TF32 if tf32 else _COMPUTE_32F, -1,
     )  # fmt: skip
+
+
+@lru_cache
+def _cublas() -> Any:
+    """CuPy's module, loaded late: the library is large."""
+    from cupy_backends.cuda.libs import cublas
+
+    return cublas
+
+
+@lru_cache
+def _cuda_type(dtype: np.dtype[Any]) -> int:
+    return _CUDA_TYPES[dtype.name]
+
+
+@lru_cache
+def _factors(scale: float, add: bool, wide: bool) -> tuple[Any, int, int]:
+    """Both factors in host memory, and their addresses, at which cuBLAS reads them."""
+    both = np.array([scale, add], np.float64 if wide else np.float32)
+    return both, both.ctypes.data, both.ctypes.data + both.itemsize
 
 
 # -- memory for other processes ---------------------------------------------------------------------------

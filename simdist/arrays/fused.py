@@ -1,7 +1,7 @@
 """Fused: functions with a kernel for the device, which takes a pass or two over memory where NumPy takes many."""
 
 from collections.abc import Callable
-from functools import wraps
+from functools import lru_cache, wraps
 from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 
@@ -17,8 +17,11 @@ R = TypeVar("R")
 
 def kernel(family: str, name: str, x: Any) -> Callable[..., Any] | None:
     """The function of `simdist.arrays.kernels.<family>` with this name if x is on the device, else None."""
-    if kind_of(x) != "cupy":
-        return None
+    return _found(family, name) if kind_of(x) == "cupy" else None
+
+
+@lru_cache(maxsize=256)
+def _found(family: str, name: str) -> Callable[..., Any]:
     found: Callable[..., Any] = getattr(import_module(f"simdist.arrays.kernels.{family}"), name)
     return found
 

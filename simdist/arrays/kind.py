@@ -1,6 +1,7 @@
 """Kind: the kind of an array, as a name that can be sent to other ranks; and conversion between kinds."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -14,10 +15,13 @@ __all__ = ["address", "copied", "device_library", "empty", "kind_of", "moved", "
 
 def kind_of(x: Any) -> str:
     """The name of the kind of x."""
-    kind = type(x)
-    if kind is np.ndarray:
-        return "numpy"
-    if isinstance(x, Phantom):
+    kind: Any = type(x)
+    return _kind_of(kind)
+
+
+@lru_cache(maxsize=64)
+def _kind_of(kind: Any) -> str:
+    if issubclass(kind, Phantom):
         return "phantom"
     return "cupy" if kind.__module__.partition(".")[0] == "cupy" else "numpy"
 

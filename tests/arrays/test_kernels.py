@@ -229,7 +229,8 @@ def test_softmax_of_the_keys_that_a_query_sees(made, put, keys, queries):
     sums = np.zeros((n, h, t), s.dtype)
     sums[..., first:keys] = np.nansum(dp * p.astype(s.dtype), axis=2)
     slope = np.where(hidden, 0, (dp - sums[:, :, None, first:keys]) * p.astype(s.dtype) * s.dtype.type(0.3))
-    assert same(slope.astype(dtype), softmax_backward(put(dp), put(p), *on(sums), 0.3), 0)
+    found = softmax_backward(put(dp), put(p), *on(sums), 0.3)
+    assert same(slope.astype(dtype), found, np.finfo(np.float32).tiny)  # CuPy has kernels flush float32's subnormals
 
 
 def test_softmax_of_scores_that_are_no_numbers(made):

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from simdist.arrays import device
 from simdist.arrays.kernels import flash, flash_backward
 from simdist.arrays.kernels.heads import dots, joined, joined_qkv, split, split_qkv
 from simdist.arrays.kernels.matmul import matmul
@@ -28,7 +29,7 @@ from simdist.arrays.working import working_dtype
 __all__ = ["attention", "attention_backward", "flash_attention", "flash_attention_backward"]
 
 _LONGEST = 2048  # tokens; up to here all probabilities are kept
-_TILE = 1024  # queries at a time beyond that
+_TILE = 512  # queries at a time beyond that, and with flash; smaller products would be slow
 
 _DROPPED = pointwise("dropped", ["T p", "bool keep"], ["T w"], "w = p * A(keep) * factor;", "A factor")
 
@@ -72,13 +73,13 @@ def _attend(
 ) -> tuple[Any, Any, Any]:
     """y, lse, and the probabilities of the last tile, `tile` queries at a time; keep(keys, queries) returns a mask."""
     q, k, v = qkv
-    y, lse = np.empty_like(v), np.empty_like(q, shape=q.shape[:-1], dtype=working_dtype(q.dtype))
+    y, lse = device.empty(v.shape, v.dtype), device.empty(q.shape[:-1], working_dtype(q.dtype))
     p = None
     for queries, keys in _tiles(q.shape[2], tile):
         p = softmax(_scores(k[:, :, keys], q[:, :, queries]), q.dtype, lse)
         w = p if keep is None else _dropped(p, keep(keys, queries), share)
         matmul(w.swapaxes(-1, -2), v[:, :, keys], out=y[:, :, queries])
-    _charge(q, v, (1, 1), 7 + 2 * (keep is not None))
+    _charge(q, v, tile, (1, 1), 7 + 2 * (keep is not None))
     return joined(y), lse, p
 
 
@@ -127,9 +128,10 @@ def _attend_backward(
     scale = 1 / math.sqrt(q.shape[-1])
     # The heads of a group are summed before rounding.
     dtype = q.dtype if groups == heads else working_dtype(q.dtype)
-    dq, dk, dv = (np.empty_like(x, dtype=dtype) for x in (q, k, v))
+    dq, dk, dv = (device.empty(x.shape, dtype) for x in (q, k, v))
     # The last tile sees every key, so it fills the arrays to which the others then add.
-    for queries, keys in reversed(_tiles(t, _TILE if recompute else t)):
+    tile = _TILE if recompute else t
+    for queries, keys in reversed(_tiles(t, tile)):
         q_tile, dy_tile, k_tile = q[:, :, queries], dys[:, :, queries], k[:, :, keys]
         w = softmax_again(_scores(k_tile, q_tile), q.dtype, saved) if recompute else saved
         mask = None if keep is None else keep(keys, queries)
@@ -139,7 +141,7 @@ def _attend_backward(
         _add(w if mask is None else _dropped(w, mask, share), dy_tile, dv, keys, t)
         _add(ds, q_tile, dk, keys, t)
         matmul(ds.swapaxes(-1, -2), k_tile, out=dq[:, :, queries])
-    _charge(q, v, (2 + recompute, 2), 3 + 2 * recompute + 4 * (keep is not None))
+    _charge(q, v, tile, (2 + recompute, 2), 3 + 2 * recompute + 4 * (keep is not None))
     return joined_qkv(dq, dk, dv, qkv, groups)
 
 
@@ -150,7 +152,7 @@ def _of(keep: Any) -> Callable[[slice, slice], Any] | None:
 
 def _scores(keys: Any, queries: Any, scale: float | None = None) -> Any:
     """keys · queries / √e in the working dtype: 16 bits would round away differences between large scores."""
-    s = np.empty_like(keys, shape=(*keys.shape[:-1], queries.shape[-2]), dtype=working_dtype(keys.dtype))
+    s = device.empty((*keys.shape[:-1], queries.shape[-2]), working_dtype(keys.dtype))
     return matmul(keys, queries.swapaxes(-1, -2), s, scale=1 / math.sqrt(keys.shape[-1]) if scale is None else scale)
 
 
@@ -169,20 +171,21 @@ def _tiles(t: int, size: int) -> list[tuple[slice, slice]]:
 def _dropped(p: Any, keep: Any, share: float, out: Any = None) -> Any:
     """p where `keep` is true, scaled up, and zero elsewhere; written to `out`, if given."""
     keep = keep if keep.flags.c_contiguous else keep.copy()
-    w = np.empty_like(p) if out is None else out
+    w = device.empty(p.shape, p.dtype) if out is None else out
     width, factor = width_of(p, keep, w), working_dtype(p.dtype).type(1 / (1 - share))
     kernel = compiled(_DROPPED, "dropped", p.dtype, width)
     kernel(blocks_for(p.size, width), THREADS, p, keep, w, factor, np.int64(p.size))
     return w
 
 
-def _charge(q: Any, v: Any, products: tuple[int, int], each: int) -> None:
-    """Charge the meter: here every pair of query and key is multiplied, also those that the mask hides.
+def _charge(q: Any, v: Any, tile: int, products: tuple[int, int], each: int) -> None:
+    """Charge the meter: every pair of query and key in a tile is multiplied, also those that the mask hides.
 
     Args:
         products: of the width of queries and keys, and of that of values.
         each: further operations for a pair.
     """
     n, heads, t, e = q.shape
-    pairs, features = n * heads * t * t, products[0] * e + products[1] * v.shape[-1]
+    in_tiles = sum((queries.stop - queries.start) * keys.stop for queries, keys in _tiles(t, tile))
+    pairs, features = n * heads * in_tiles, products[0] * e + products[1] * v.shape[-1]
     charge((2 * features + each) * pairs, (sum(products) + 2) * pairs * q.itemsize)

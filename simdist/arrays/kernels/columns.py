@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from simdist.arrays import device
 from simdist.arrays.kernels.source import compiled, width_of
 from simdist.arrays.working import rounded, working_dtype
 
@@ -105,7 +106,7 @@ def _add(name: str, matrices: list[Any], to: list[Any]) -> None:
         return
     rows, n = x.size // width, width_of(*matrices, row=width)
     count = max(1, min(_MOST_PARTS, rows // _LEAST_ROWS, _SUMS // width))
-    parts = np.empty_like(x, shape=(len(matrices), count, width), dtype=working_dtype(x.dtype))
+    parts = device.empty((len(matrices), count, width), working_dtype(x.dtype))
     sizes = np.int64(rows), np.int64(width), np.int64(-(-rows // count))
     compiled(_SOURCE, name, x.dtype, n)((-(-width // (32 * n)), count), 32 * _LANES, *matrices, parts, *sizes)
     add = compiled(_SOURCE, "add_parts", to[0].dtype)

@@ -129,8 +129,8 @@ def flash_attention(qkv: Any, heads: int, groups: int) -> tuple[Any, Any]:
     """y and lse, for qkv that `takes` accepts; see `simdist.nn.functional`."""
     n, t, _ = qkv.shape
     e, _ = widths(qkv.shape[-1], heads, groups)
-    y = np.empty_like(qkv, shape=(n, t, heads * e))
-    lse = np.empty_like(qkv, shape=(n, heads, t), dtype=np.float32)
+    y = device.empty((n, t, heads * e), qkv.dtype)
+    lse = device.empty((n, heads, t), np.float32)
     grid = n * heads, -(-t // queries_of(e))
     compiled(on_tiles(_SOURCE, e), "attend", qkv.dtype)(grid, THREADS, qkv, y, lse, *numbers(t, heads, groups, e))
     charge((4 * e + 7) * num_pairs(n, heads, t, queries_of(e)), qkv.nbytes + y.nbytes + lse.nbytes)

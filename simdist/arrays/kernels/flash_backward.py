@@ -11,8 +11,7 @@ Source: Dao 2023, FlashAttention-2, arXiv 2307.08691, algorithm 2.
 
 from typing import Any
 
-import numpy as np
-
+from simdist.arrays import device
 from simdist.arrays.kernels.flash import HEADS, THREADS, num_pairs, numbers, queries_of
 from simdist.arrays.kernels.heads import dots
 from simdist.arrays.kernels.source import compiled
@@ -147,7 +146,7 @@ def flash_attention_backward(qkv: Any, y: Any, lse: Any, dy: Any, groups: int) -
     n, heads, t = lse.shape
     e, source = y.shape[-1] // heads, on_tiles(_SOURCE, y.shape[-1] // heads)
     dy = dy if dy.flags.c_contiguous else dy.copy()
-    sums, dqkv = dots(y, dy, heads), np.empty_like(qkv)
+    sums, dqkv = dots(y, dy, heads), device.empty(qkv.shape, qkv.dtype)
     for name, grid in (
         ("slopes_of_keys", (n * groups, -(-t // _KEYS))),
         ("slopes_of_queries", (n * heads, -(-t // queries_of(e)))),

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from simdist.arrays import device
 from simdist.arrays.kernels.source import THREADS, compiled, width_of
 
 __all__ = ["MOST", "copy_to", "fold_to"]
@@ -72,7 +73,7 @@ def fold_to(op: str, arrays: Sequence[Any], outs: Sequence[Any]) -> None:
     More than MOST arrays are folded in turns, through an array of this rank; beyond MOST `outs` the result is copied.
     """
     first, rest = list(arrays[:MOST]), list(arrays[MOST:])
-    targets = [np.empty_like(first[0])] if rest else list(outs[:MOST])
+    targets = [device.empty(first[0].shape, first[0].dtype)] if rest else list(outs[:MOST])
     n, width = len(first[0]), width_of(*first, *targets)
     kernel = compiled(_source(op, len(first), len(targets)), "fold", first[0].dtype, width)
     kernel(min(_MOST_BLOCKS, -(-n // (THREADS * width))), THREADS, *first, *targets, np.int64(n))

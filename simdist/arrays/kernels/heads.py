@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from simdist.arrays import device
 from simdist.arrays.kernels.source import compiled, width_of
 from simdist.arrays.qkv import widths
 from simdist.arrays.working import widened, working_dtype
@@ -93,7 +94,7 @@ extern "C" __global__ void dot(const T* y, const T* dy, A* sums, int heads, int 
 def split(x: Any, heads: int) -> Any:
     """(n, t, h * d) as (n, h, t, d), contiguous."""
     n, t, width = x.shape
-    y = np.empty_like(x, shape=(n, heads, t, width // heads), order="C")
+    y = device.empty((n, heads, t, width // heads), x.dtype)
     _run("split", x, (y, y, y), heads, alone=True)
     return y
 
@@ -101,7 +102,7 @@ def split(x: Any, heads: int) -> Any:
 def joined(y: Any) -> Any:
     """The inverse."""
     n, h, t, d = y.shape
-    x = np.empty_like(y, shape=(n, t, h * d), order="C")
+    x = device.empty((n, t, h * d), y.dtype)
     _run("join", x, (y, y, y), h, alone=True)
     return x
 
@@ -110,14 +111,14 @@ def split_qkv(x: Any, heads: int, groups: int, value_width: int | None = None) -
     """Queries, keys and values of each head, contiguous: (n, h, t, e), and values (n, h, t, w); w is e if not given."""
     n, t, columns = x.shape
     e, w = widths(columns, heads, groups, value_width)
-    q, k, v = (np.empty_like(x, shape=(n, heads, t, width), order="C") for width in (e, e, w))
+    q, k, v = (device.empty((n, heads, t, width), x.dtype) for width in (e, e, w))
     _run("split", x, (q, k, v), groups)
     return q, k, v
 
 
 def joined_qkv(dq: Any, dk: Any, dv: Any, like: Any, groups: int) -> Any:
     """The derivatives of each head in the order of qkv; those of keys and values are summed over a group."""
-    x = np.empty_like(like, order="C")
+    x = device.empty(like.shape, like.dtype)
     _run("join", x, (dq, dk, dv) if dq.dtype == dk.dtype == dv.dtype else tuple(map(widened, (dq, dk, dv))), groups)
     return x
 
@@ -126,7 +127,7 @@ def dots(y: Any, dy: Any, heads: int) -> Any:
     """y · dy of each head, both (n, t, h * d): (n, h, t), in the working dtype."""
     n, t, columns = y.shape
     y, dy, d = _contiguous(y), _contiguous(dy), columns // heads
-    sums = np.empty_like(y, shape=(n, heads, t), dtype=working_dtype(y.dtype), order="C")
+    sums = device.empty((n, heads, t), working_dtype(y.dtype))
     kernel = compiled(_SOURCE, "dot", y.dtype, _width((d,), y, dy), G=y.dtype)
     kernel(n * t, _threads(8 * heads), y, dy, sums, np.int32(heads), np.int32(d), np.int32(t))
     return sums

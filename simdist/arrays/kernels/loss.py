@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from simdist.arrays import device
 from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, pointwise, threads_for, width_of
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
@@ -77,7 +78,7 @@ def cross_entropy(
     rows, classes = logits.shape
     logits = logits if logits.flags.c_contiguous else logits.copy()
     dtype, targets = working_dtype(logits.dtype), targets.astype(np.int64)
-    tops, sums = (np.empty_like(logits, shape=(2, rows), dtype=dtype) for _ in range(2))
+    tops, sums = (device.empty((2, rows), dtype) for _ in range(2))
     (top, own), (totals, hits) = tops, sums
     n, wide = width_of(logits, row=classes), np.int64(classes)
     kernel = compiled(_SOURCE, "row_sums", logits.dtype, n)
@@ -85,7 +86,7 @@ def cross_entropy(
     combine(top, "max")
     compiled(_RESCALED, "rescaled", dtype)(blocks_for(rows), THREADS, totals, own, top, np.int64(rows))
     combine(sums, "sum")
-    p = np.empty_like(logits, dtype=dtype)
+    p = device.empty(logits.shape, dtype)
     n = width_of(logits, p, row=classes)
     compiled(_SOURCE, "row_softmax", logits.dtype, n)(rows, threads_for(classes, n), logits, top, totals, p, wide)
     charge(5 * logits.size, logits.nbytes + p.nbytes)
@@ -94,7 +95,7 @@ def cross_entropy(
 
 def cross_entropy_backward(p: Any, targets: Any, scale: float, dtype: Any = None, first: int = 0) -> Any:
     """See `simdist.nn.functional`."""
-    d = np.empty_like(p, dtype=dtype or p.dtype)
+    d = device.empty(p.shape, dtype or p.dtype)
     rows, classes = p.shape
     n = width_of(p, d, row=classes)
     kernel, numbers = compiled(_SOURCE, "row_slope", d.dtype, n), (np.int64(first), p.dtype.type(scale))

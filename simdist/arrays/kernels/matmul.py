@@ -1,6 +1,8 @@
 """Matmul: products of matrices by cuBLAS, without copies where possible; see `simdist.arrays.matmul`."""
 
-from typing import Any, NamedTuple
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -9,23 +11,38 @@ from simdist.arrays import device
 from simdist.arrays.kernels.add import add_to
 from simdist.arrays.working import widened
 
-__all__ = ["Matrices", "matmul", "vecdot"]
+__all__ = ["Layout", "Plan", "matmul", "vecdot"]
 
 
-class Matrices(NamedTuple):
-    """Matrices of one shape in the device's memory, as cuBLAS takes them.
+class Layout(NamedTuple):
+    """How matrices of one shape lie in the device's memory, as cuBLAS takes them.
 
     Attributes:
-        x: the array, which begins with the first matrix.
         across: whether they are in column-major order.
         pitch: items from one row, or column, to the next.
         stride: items from one matrix to the next.
     """
 
-    x: Any
     across: bool
     pitch: int
     stride: int
+
+
+class Plan(NamedTuple):
+    """How cuBLAS multiplies arrays of some shapes and strides; the same each time.
+
+    Attributes:
+        shape: the number of products, and their m, n and k.
+        x, w: the layouts of the factors.
+        copies: which of these are of a copy, since it cannot use the array.
+        y: the layout of the result; None if it cannot be written in place.
+    """
+
+    shape: tuple[int, int, int, int]
+    x: Layout
+    w: Layout
+    copies: tuple[bool, bool]
+    y: Layout | None
 
 
 def matmul(x: Any, w: Any, out: Any = None, plus: Any = None, scale: float = 1.0) -> Any:
@@ -39,20 +56,18 @@ def matmul(x: Any, w: Any, out: Any = None, plus: Any = None, scale: float = 1.0
     """
     if x.dtype != w.dtype:
         x, w = widened(x), widened(w)
-    (m, k), n = x.shape[-2:], w.shape[-1]
-    batch = x.shape[:-2]
     if out is None:
-        out = device.empty((*batch, m, n), x.dtype)  # in row-major order, whatever that of x
+        out = device.empty((*x.shape[:-1], w.shape[-1]), x.dtype)  # in row-major order, whatever that of x
     if not out.size:
         return out
-    add = plus is out
-    target = _matrices(out, batch)
-    if target is None or target.across or (out.dtype != x.dtype and out.dtype != np.float32):
+    add, itemsize = plus is out, x.itemsize
+    plan = _plan(x.shape, x.strides, w.shape, w.strides, itemsize, out.strides, out.itemsize)
+    if plan.y is None or (out.dtype != x.dtype and out.dtype != np.float32):
         y = matmul(x, w, scale=scale)
         return np.add(y, out if add else 0 if plus is None else plus, out=out, casting="same_kind")
-    if k:
-        shape = int(np.prod(batch, dtype=np.int64)), m, n, k
-        device.gemm(shape, _laid(x, batch), _laid(w, batch), target, scale, add, environment.tf32())
+    if plan.shape[-1]:
+        x, w = (z.copy() if copy else z for z, copy in zip((x, w), plan.copies, strict=True))
+        device.gemm(plan, x, w, out, scale, add, itemsize == 4 and environment.tf32())
     elif not add:
         out[...] = 0
     if plus is not None and not add:
@@ -65,27 +80,45 @@ def vecdot(x: Any, y: Any) -> Any:
     return (x * y).sum(axis=-1)
 
 
-def _laid(x: Any, batch: tuple[int, ...]) -> Matrices:
-    """A factor in place, or a copy."""
-    rows, columns = x.shape[-2:]
-    return _matrices(x, batch) or Matrices(x.copy(), False, max(columns, 1), rows * columns)
+_Ints: TypeAlias = tuple[int, ...]
 
 
-def _matrices(x: Any, batch: tuple[int, ...]) -> Matrices | None:
-    """The layout of the matrices of x; None if cuBLAS cannot use it: neither rows nor columns are contiguous."""
-    rows, columns = x.shape[-2:]
-    *outer, down, right = (step // x.itemsize for step in x.strides)
-    stride = _stride(x.shape[:-2], outer, batch)
+@lru_cache(maxsize=4096)
+def _plan(x: _Ints, x_steps: _Ints, w: _Ints, w_steps: _Ints, itemsize: int, y_steps: _Ints, y_itemsize: int) -> Plan:
+    """The plan for shapes of factors, and the bytes from one item to the next along each axis."""
+    batch, y = x[:-2], (*x[:-1], w[-1])
+    target = _layout(y, y_steps, y_itemsize, batch)
+    first, second = _layout(x, x_steps, itemsize, batch), _layout(w, w_steps, itemsize, batch)
+    return Plan(
+        (math.prod(batch), x[-2], w[-1], x[-1]),
+        first or _compact(x),
+        second or _compact(w),
+        (first is None, second is None),
+        None if target is None or target.across else target,
+    )
+
+
+def _compact(shape: _Ints) -> Layout:
+    """Of a contiguous array."""
+    rows, columns = shape[-2:]
+    return Layout(False, max(columns, 1), rows * columns)
+
+
+def _layout(shape: _Ints, steps: _Ints, itemsize: int, batch: _Ints) -> Layout | None:
+    """The layout of matrices; None if cuBLAS cannot use it: neither rows nor columns are contiguous."""
+    rows, columns = shape[-2:]
+    *outer, down, right = (step // itemsize for step in steps)
+    stride = _stride(shape[:-2], outer, batch)
     if stride is None:
         return None
     if (right == 1 or columns == 1) and (down >= columns or rows == 1):
-        return Matrices(x, False, max(down, columns, 1) if rows > 1 else max(columns, 1), stride)
+        return Layout(False, max(down, columns, 1) if rows > 1 else max(columns, 1), stride)
     if (down == 1 or rows == 1) and (right >= rows or columns == 1):
-        return Matrices(x, True, max(right, rows, 1) if columns > 1 else max(rows, 1), stride)
+        return Layout(True, max(right, rows, 1) if columns > 1 else max(rows, 1), stride)
     return None
 
 
-def _stride(shape: tuple[int, ...], steps: list[int], batch: tuple[int, ...]) -> int | None:
+def _stride(shape: _Ints, steps: list[int], batch: _Ints) -> int | None:
     """The items from one matrix to the next, if the same throughout a batch, else None; 0 where all share one."""
     if not shape:
         return 0

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from simdist.arrays import device
 from simdist.arrays.kernels.columns import add_column_products
 from simdist.arrays.kernels.source import compiled, threads_for, width_of
 from simdist.arrays.meter import charge
@@ -149,7 +150,7 @@ def _forward(name: str, x: Any, *weights: Any) -> tuple[Any, Any, Any]:
     width, dtype = x.shape[-1], working_dtype(x.dtype)
     x = x if x.flags.c_contiguous else x.copy()
     rows = x.size // width
-    y, z, r = np.empty_like(x), np.empty_like(x), np.empty_like(x, shape=(rows, 1), dtype=dtype)
+    y, z, r = device.empty(x.shape, x.dtype), device.empty(x.shape, x.dtype), device.empty((rows, 1), dtype)
     n = width_of(x, y, z, row=width)
     kernel = compiled(_SOURCE, name, x.dtype, n)
     kernel(rows, threads_for(width, n), x, *weights, y, z, r, np.int64(width), dtype.type(1e-5))
@@ -157,7 +158,7 @@ def _forward(name: str, x: Any, *weights: Any) -> tuple[Any, Any, Any]:
 
 
 def _backward(name: str, z: Any, r: Any, gain: Any, dy: Any) -> Any:
-    width, dx = z.shape[-1], np.empty_like(z)
+    width, dx = z.shape[-1], device.empty(z.shape, z.dtype)
     dy = dy if dy.flags.c_contiguous else dy.copy()
     n = width_of(z, dy, dx, row=width)
     kernel = compiled(_SOURCE, name, z.dtype, n)

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from simdist.arrays import device
 from simdist.arrays.kernels.source import THREADS, compiled, width_of
 
 __all__ = ["softmax", "softmax_again", "softmax_backward"]
@@ -168,7 +169,7 @@ def softmax_backward(dp: Any, p: Any, sums: Any, scale: float) -> Any:
 def _run(name: str, s: Any, dtype: Any, of_queries: Any, *more: Any) -> Any:
     """Run a kernel over the columns of s."""
     n, h, keys, queries = s.shape
-    out = s if s.dtype == dtype else np.empty_like(s, dtype=dtype)
+    out = s if s.dtype == dtype else device.empty(s.shape, dtype)
     width = width_of(s, out, *more[:1])
     kernel = compiled(_SOURCE, name, dtype, 1 if queries % width else width)
     sizes = (np.int32(i) for i in (keys, queries, of_queries.shape[-1]))

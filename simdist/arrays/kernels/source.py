@@ -187,9 +187,14 @@ def width_of(*arrays: Any, row: int = 0) -> int:
     Args:
         row: the items of a row, if each is to begin with a pack of its own; one item, unless it has whole packs.
     """
-    width = int(_PACK_BYTES // max(x.itemsize for x in arrays))
-    whole = row % width == 0 and all(device.address(x) % (width * x.itemsize) == 0 for x in arrays)
-    return width if whole else 1
+    sizes = [x.itemsize for x in arrays]
+    width: int = _PACK_BYTES // max(sizes)
+    if row % width:
+        return 1
+    for x, size in zip(arrays, sizes, strict=True):
+        if x.data.ptr % (width * size):
+            return 1
+    return width
 
 
 def threads_for(items: int, width: int) -> int:
