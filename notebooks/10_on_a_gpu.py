@@ -68,6 +68,7 @@ KINDS = {
     "linear layers": ("linear product",),
     "attention's products": ("attention product", "_weights product", "tile_backward product"),
     "attention's softmax": ("_softmax", "tile_backward", "attention_backward"),
+    "flash attention": ("flash_attention", "flash_attention_backward"),
     "bias, residual": ("linear", "linear_backward_weight", "add"),
     "gelu": ("gelu", "gelu_backward"),
     "layer norm": ("layer_norm", "layer_norm_backward_input", "layer_norm_backward_weight"),
@@ -92,6 +93,8 @@ class Listener(Meter):
         while frame.f_code.co_name == "charge":
             frame = frame.f_back  # up to the caller of simdist.arrays.charge
         name = who = frame.f_code.co_name
+        if name == "call":  # which repeats what a function charged for arrays of these shapes
+            name = frame.f_locals["function"].__name__
         while who in ("product", "call"):
             frame = frame.f_back
             who = frame.f_code.co_name
@@ -101,22 +104,22 @@ class Listener(Meter):
 
 
 # %%
-def step(comm, batch, name):
+def step(comm, shape, batch, name):
     """A training step with phantom arrays: its work by kind, and its time on the rank's clock."""
     recipe = Recipe("adamw", weight_decay=0.1, precision=precision(name))
-    method = DataParallel(gpt(SHAPE), comm, recipe, 0, memory=phantom)
+    method = DataParallel(gpt(shape), comm, recipe, 0, memory=phantom)
     listener, start_s = Listener(comm.cluster.device), comm.clock()
     with metered(listener):
-        method.train([phantom((batch, SHAPE.context + 1), np.uint8)], scale=1.0, learning_rate=1e-4)
+        method.train([phantom((batch, shape.context + 1), np.uint8)], scale=1.0, learning_rate=1e-4)
     return dict(listener.kinds), comm.clock() - start_s
 
 
-def on(device, batch, name):
-    return sd.run(step, ranks=1, cluster=H200.with_(device=device), args=(batch, name)).results[0]
+def on(device, shape, batch, name):
+    return sd.run(step, ranks=1, cluster=H200.with_(device=device), args=(shape, batch, name)).results[0]
 
 
 card = H200.device
-kinds, step_s = on(card, BATCH, "bf16")
+kinds, step_s = on(card, SHAPE, BATCH, "bf16")
 assert np.isclose(sum(s for *_, s in kinds.values()), step_s)
 assert kinds["the rest"][0] < 0.001 * sum(flops for flops, *_ in kinds.values()), "a kind of work has no name here"
 ridge = card.flops_per_s / card.memory_bytes_per_s
@@ -135,7 +138,7 @@ with style.styled():
     ax = fig.subplots()
     intensities = np.logspace(-2, 4, 200)
     ax.loglog(intensities, [1 / card.seconds(1, 1 / i) / 1e12 for i in intensities], color=style.INK)
-    for i, kind in enumerate(ORDER):
+    for i, kind in ((i, kind) for i, kind in enumerate(ORDER) if kind in kinds):
         flops, num_bytes, seconds = kinds[kind]
         ax.loglog(
             flops / num_bytes, flops / seconds / 1e12, linestyle="", label=kind, markersize=5.5, **style.series(i)
@@ -237,6 +240,24 @@ fig
 # on a card, `layer_norm` and similar functions call them, and report the same work to the meter. On a CPU these
 # functions work block by block: a block of rows that fits into a cache passes through the whole chain of NumPy calls.
 #
+# Attention gains most. Its largest arrays are the scores and the probabilities, a number for each pair of tokens.
+# *Flash attention* computes them tile by tile and keeps none of them: only queries, keys, values and the result are in
+# memory. Backward computes them again, so that it does more operations on far fewer bytes.
+
+# %%
+FLASH = replace(SHAPE, flash=True)
+flash_kinds, flash_s = on(card, FLASH, BATCH, "bf16")
+plain = [kinds[kind] for kind in ("attention's products", "attention's softmax")]
+print(f"{'':22}{'TFLOP':>8}{'GB':>8}{'FLOP/byte':>11}{'ms':>8}")
+for name, found in (("attention", plain), ("flash attention", [flash_kinds["flash attention"]])):
+    flops, num_bytes, seconds = np.sum(found, axis=0)
+    print(f"{name:22}{flops / 1e12:8.3f}{num_bytes / 1e9:8.2f}{flops / num_bytes:11.1f}{seconds * 1e3:8.2f}")
+print(f"{'a step':49}{step_s * 1e3:8.2f}\n{'a step with flash':49}{flash_s * 1e3:8.2f}")
+
+# %% [markdown]
+# Its kernel is in [`simdist/arrays/kernels/flash.py`](../simdist/arrays/kernels/flash.py): it multiplies by the matrix
+# units what it has in registers.
+#
 # ## A step, predicted
 #
 # How long does a step take, and at what share of the card's peak? That share is the time of the matrix products at the
@@ -251,8 +272,8 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 
 def stepped(device, batch, name):
     """A step's work by kind, its time, and its share of the peak."""
-    kinds, step_s = on(device, batch, "bf16" if name == "bf16" else "float32")
-    return kinds, step_s, matmul_flops(SHAPE, batch) / device.flops_per_s / step_s
+    kinds, step_s = on(device, FLASH, batch, "bf16" if name == "bf16" else "float32")
+    return kinds, step_s, matmul_flops(FLASH, batch) / device.flops_per_s / step_s
 
 
 steps = {
@@ -271,7 +292,7 @@ with style.styled():
     left, right = fig.subplots(1, 2, width_ratios=(3, 2))
     for y, name in enumerate(RATES):
         found, start = steps[name, BATCH][0], 0.0
-        for i, kind in enumerate(ORDER):
+        for i, kind in ((i, kind) for i, kind in enumerate(ORDER) if kind in found):
             ms = found[kind][2] * 1e3
             left.barh(y, ms, left=start, color=style.series(i)["color"], label=kind if y == 0 else None)
             start += ms
@@ -293,12 +314,13 @@ fig
 # %% [markdown]
 # From float32 to TF32 only products become faster. So memory takes a larger share of the step, and the share of the
 # peak falls. From TF32 to bf16 products become faster again, but numbers are also half as long, so bandwidth-bound work
-# moves about half the bytes, and the share of the peak stays about the same. The update takes the same time for every
-# batch, so a larger batch helps until the update no longer matters.
+# moves about half the bytes, and the share of the peak falls much less. The update takes the same time for every batch,
+# so a larger batch helps until the update no longer matters.
 #
 # The model leaves out that launching kernels takes time, which matters most for small batches; that no product reaches
-# the peak rate, and no copy the full memory bandwidth; and that attention on a card also multiplies the token pairs
-# that the mask hides. So a prediction is a lower bound on the time. How far from it is a real card?
+# the peak rate, and no copy the full memory bandwidth; that adding a bias is a pass of its own; and that attention in
+# float32 does pass its scores through the card's memory, since the kernel above is for 16 bits. So a prediction is a
+# lower bound on the time. How far from it is a real card?
 #
 # ## Several ranks on one card
 #
@@ -501,7 +523,7 @@ print(f"$ {words}\n{(done.stdout + done.stderr).replace(folder, '…')}\nends wi
 # ## To take along
 #
 # * An operation is compute-bound or bandwidth-bound, depending on its intensity. In this GPT everything except the
-#   linear layers is bandwidth-bound.
+#   linear layers is bandwidth-bound, until attention keeps its scores on the chip.
 # * Bandwidth-bound work gets faster by moving fewer bytes: fewer passes, fewer bits.
 # * The share of the peak tells how far a step is from the card's limit, and the kinds of work tell why.
 # * Arrays on one card should stay there: the path through the host is slower by the ratio of the two rates.
@@ -514,6 +536,6 @@ print(f"$ {words}\n{(done.stdout + done.stderr).replace(folder, '…')}\nends wi
 # [`simdist/cluster/device.py`](../simdist/cluster/device.py) (Williams, Waterman, Patterson 2009, *Roofline: an
 # insightful visual performance model for multicore architectures*, CACM 52(4));
 # [`simdist/arrays/kernels/norm.py`](../simdist/arrays/kernels/norm.py) and
-# [`simdist/arrays/kernels/attention.py`](../simdist/arrays/kernels/attention.py) (Dao et al. 2022, *FlashAttention*,
-# arXiv 2205.14135); [`simdist/comm/device.py`](../simdist/comm/device.py), the paths between ranks;
+# [`simdist/arrays/kernels/flash.py`](../simdist/arrays/kernels/flash.py) (Dao 2023, *FlashAttention-2*,
+# arXiv 2307.08691); [`simdist/comm/device.py`](../simdist/comm/device.py), the paths between ranks;
 # [`benchmarks/gpu.py`](../benchmarks/gpu.py).

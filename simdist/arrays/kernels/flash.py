@@ -31,7 +31,7 @@ _WIDEST = 128  # features of a head; sums of wider ones do not fit the registers
 HEADS = r"""
 constexpr int M = D > 64 ? 1 : 2;         // 16 M queries a warp
 constexpr int TILE = D > 64 ? 32 : 64;    // rows of a tile
-constexpr float LOG2E = 1.44269504f, LN2 = 0.69314718f;
+constexpr float LN2 = 0.69314718f;
 
 // Where a head's query, key and value begin in a row of qkv. Heads of a group share a key and a value.
 struct Place { long long q, k, v, pitch; };
@@ -39,6 +39,21 @@ __device__ inline Place place(int sample, int head, int heads, int per_group, in
     const long long row = (long long)(per_group + 2) * D, pitch = heads / per_group * row;
     const long long group = (long long)sample * t * pitch + head / per_group * row;
     return {group + head % per_group * D, group + per_group * D, group + (per_group + 1) * D, pitch};
+}
+
+// Set scores to -∞ where the key comes after the query: queries are rows and keys columns, or the other way round.
+template <bool QUERIES_ARE_ROWS, int R, int C>
+__device__ inline void hide_later_keys(float (&s)[R][C / 8][4], int first_row, int first_column) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int m = 0; m < R; ++m)
+#pragma unroll
+        for (int n = 0; n < C / 8; ++n)
+            for (int i = 0; i < 4; ++i) {
+                const int row = first_row + warp * 16 * R + m * 16 + i / 2 * 8 + lane / 4;
+                const int column = first_column + n * 8 + lane % 4 * 2 + i % 2;
+                if (QUERIES_ARE_ROWS ? column > row : row > column) s[m][n][i] = -1.0f / 0.0f;
+            }
 }
 """
 """How heads are cut into tiles, and where they are."""
@@ -72,19 +87,15 @@ extern "C" __global__ void __launch_bounds__(128) attend(
         }
         float s[M][TILE / 8][4];
         products<M, TILE>(s, q, tiles[now][0]);
+        if (key + TILE > first) hide_later_keys<true, M, TILE>(s, first, key);
 #pragma unroll
         for (int m = 0; m < M; ++m)
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
-                const int query = first + warp * 16 * M + m * 16 + r * 8 + lane / 4;
                 float higher = top[m][r], sum = 0;
 #pragma unroll
                 for (int n = 0; n < TILE / 8; ++n)
-                    for (int i = 0; i < 2; ++i) {
-                        float& x = s[m][n][2 * r + i];
-                        if (key + TILE > first && key + n * 8 + lane % 4 * 2 + i > query) x = -1.0f / 0.0f;
-                        higher = fmaxf(higher, x);
-                    }
+                    for (int i = 0; i < 2; ++i) higher = fmaxf(higher, s[m][n][2 * r + i]);
                 higher = fmaxf(higher, __shfl_xor_sync(0xffffffffu, higher, 1));
                 higher = fmaxf(higher, __shfl_xor_sync(0xffffffffu, higher, 2));
                 const float shrink = power((top[m][r] - higher) * scale), shift = -higher * scale;

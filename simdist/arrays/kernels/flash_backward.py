@@ -25,13 +25,15 @@ _KEYS = 64  # of a block, as in the kernel
 _SOURCE = (
     HEADS
     + r"""
+constexpr float LOG2E = 1.44269504f;
+
 extern "C" __global__ void __launch_bounds__(128) slopes_of_keys(
     const T* qkv, const T* dy, const float* lse, const float* sums, T* dqkv, int t, int heads, int per_group,
     float scale) {
     constexpr int KEYS = 64;
     alignas(16) __shared__ T tiles[2][2][TILE * P];  // q and dy, twice; first k and v
     __shared__ float of_queries[2][2][TILE];         // lse and sums, twice
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, groups = heads / per_group;
+    const int lane = threadIdx.x % 32, groups = heads / per_group;
     const int sample = blockIdx.x / groups, group = blockIdx.x % groups, first = blockIdx.y * KEYS;
     const long long wide = (long long)heads * D;
     unsigned k[1][D / 16][4], v[1][D / 16][4];
@@ -67,13 +69,13 @@ extern "C" __global__ void __launch_bounds__(128) slopes_of_keys(
         float s[1][TILE / 8][4], d[1][TILE / 8][4];
         products<1, TILE>(s, k, tiles[now][0]);
         products<1, TILE>(d, v, tiles[now][1]);
+        if (query < first + KEYS) hide_later_keys<false, 1, TILE>(s, first, query);
 #pragma unroll
         for (int n = 0; n < TILE / 8; ++n)
             for (int i = 0; i < 4; ++i) {
-                const int column = n * 8 + lane % 4 * 2 + i % 2, key = first + warp * 16 + i / 2 * 8 + lane / 4;
+                const int column = n * 8 + lane % 4 * 2 + i % 2;
                 float& p = s[0][n][i];
                 p = power(fmaf(p, scale, -of_queries[now][0][column] * LOG2E));
-                if (query < first + KEYS && key > query + column) p = 0;
                 d[0][n][i] = p * (d[0][n][i] - of_queries[now][1][column]);
             }
         add_products<1, TILE>(dv, s, tiles[now][1]);
@@ -123,14 +125,13 @@ extern "C" __global__ void __launch_bounds__(128) slopes_of_queries(
         float s[M][KEYS / 8][4], ds[M][KEYS / 8][4];
         products<M, KEYS>(s, q, tiles + 2 * now * KEYS * P);
         products<M, KEYS>(ds, d, tiles + (2 * now + 1) * KEYS * P);
+        if (key + KEYS > first) hide_later_keys<true, M, KEYS>(s, first, key);
 #pragma unroll
         for (int m = 0; m < M; ++m)
 #pragma unroll
             for (int n = 0; n < KEYS / 8; ++n)
                 for (int i = 0; i < 4; ++i) {
-                    const int query = first + warp * 16 * M + m * 16 + i / 2 * 8 + lane / 4;
-                    const bool hidden = key + KEYS > first && key + n * 8 + lane % 4 * 2 + i % 2 > query;
-                    const float p = hidden ? 0 : power(fmaf(s[m][n][i], scale, shift[m][i / 2]));
+                    const float p = power(fmaf(s[m][n][i], scale, shift[m][i / 2]));
                     ds[m][n][i] = p * (ds[m][n][i] - sum[m][i / 2]);
                 }
         add_products<M, KEYS>(dq, ds, tiles + 2 * now * KEYS * P);
