@@ -499,7 +499,10 @@ def test_auto_takes_what_is_fastest_for_where_the_arrays_lie(spmd):
         comm.attached.clear()
         return names
 
-    assert spmd(program, 3) == [["all_reduce direct", "all_reduce ring", "all_reduce ring"]] * 3
+    taken = ["direct", "ring", "ring"]
+    if spmd.real and np.device != "cpu":  # by ipc the direct way is the only fast one, by staged there is none
+        taken = ["ring" if np.path == "staged" else "direct"] * 3
+    assert spmd(program, 3) == [[f"all_reduce {name}" for name in taken]] * 3
 
 
 def test_all_to_all_into_an_array_of_ones_own(spmd):

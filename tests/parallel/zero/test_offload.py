@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from harness import xp
 from zero_training import BUCKET_BYTES, MODELS, adamw, sharded, trained, virtual, whole
 
 import simdist as sd
@@ -41,7 +42,8 @@ def offloaded(comm, zero_stage, what, where, kind, folder):
 @pytest.mark.one_node
 @pytest.mark.parametrize("where", ["host", "disk"])
 def test_real_ranks_get_the_same_bits(spmd, where):
-    expected = virtual(sharded, 3, "gpt", adamw("bf16"), 3, 3)[0]
+    run = spmd if xp.path == "staged" else virtual  # by messages alone, sums are in another order
+    expected = run(sharded, 3, "gpt", adamw("bf16"), 3, 3)[0]
     for weights, _ in spmd(offloaded, 3, 3, ALL, where, "bf16", None):
         np.testing.assert_array_equal(weights, expected)
 
