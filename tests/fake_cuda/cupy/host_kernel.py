@@ -28,6 +28,7 @@ using std::isnan; using std::isfinite; using std::sqrt; using std::exp; using st
 struct uint3_ { unsigned x, y, z; };
 static uint3_ threadIdx, blockIdx, blockDim, gridDim;
 enum { MOST = 1024, STACK = 1 << 16 };  // threads of a block
+static bool unaligned;  // whether 16 bytes were copied from or to where no 16 bytes begin
 #if defined(__x86_64__)  // without the calls to the system that swapcontext makes
 struct Fiber { void* top; };
 static Fiber home, fibers[MOST];
@@ -111,7 +112,7 @@ static void load_(unsigned* r, const void* row, bool across) {
 }
 static void load(unsigned* r, const void* row) { load_(r, row, false); }
 static void load_transposed(unsigned* r, const void* row) { load_(r, row, true); }
-static void copy16(void* to, const void* from, bool there) { there ? std::memcpy(to, from, 16) : std::memset(to, 0, 16); }
+static void copy16(void* to, const void* from, bool there) { unaligned |= ((size_t)to | (size_t)from) % 16; there ? std::memcpy(to, from, 16) : std::memset(to, 0, 16); }
 static void copy4(void* to, const void* from, bool there) { there ? std::memcpy(to, from, 4) : std::memset(to, 0, 4); }
 static void await_copies() {}
 static float power(float x) { return std::exp2(x); }
@@ -142,6 +143,7 @@ static void launch_(void (*f)(void**), void** args, const unsigned* grid, unsign
 _SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(([^)]*)\)')
 # Without gnu-unique, so that libraries do not share what is static in a template: blocks' shared memory.
 _OPTIONS = ["-O1", "-std=c++17", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-gnu-unique", "-x", "c++"]
+_TYPEDEF = re.compile(r"^typedef (.*) ([A-Z]);$", re.MULTILINE)
 _libraries = {}
 launches = []  # the names of kernels, in the order in which they were launched
 
@@ -157,8 +159,8 @@ def _translated(source):
         types = [" ".join(p.replace("__restrict__", "").split()[:-1]) for p in parameters.split(",")]
         arguments = ", ".join(f"*({kind}*)a[{i}]" for i, kind in enumerate(types))
         calls += f"static void call_{name}(void** a) {{ {name}({arguments}); }}\n"
-        calls += f'extern "C" void launch_{name}(void** a, const unsigned* g, unsigned t) '
-        calls += f"{{ launch_(call_{name}, a, g, t); }}\n"
+        calls += f'extern "C" int launch_{name}(void** a, const unsigned* g, unsigned t) '
+        calls += f"{{ unaligned = 0; launch_(call_{name}, a, g, t); return unaligned; }}\n"
     return _SHIM + source + _LAUNCH + calls
 
 
@@ -192,28 +194,40 @@ class RawKernel:
         self._code, self._name = code, name
 
     def __call__(self, grid, block, args, *, shared_mem=0, stream=None):
-        from cupy import ndarray
-
         library, signatures = _library(self._code)
         parameters = [p.strip() for p in signatures[self._name].split(",")]
         if len(parameters) != len(args):
             raise TypeError(f"{self._name} takes {parameters}, and was given {len(args)} arguments")
+        if max(grid[1:], default=0) > 65535 or not 0 < block[0] <= 1024:
+            raise AssertionError(f"{self._name} is launched with blocks {grid} of {block} threads")
+        letters = {letter: kind for kind, letter in _TYPEDEF.findall(self._code)}
         kept = []
         for parameter, x in zip(parameters, args, strict=True):
-            kind = " ".join(parameter.split()[:-1])
-            if "*" in parameter:
-                if not isinstance(x, ndarray):
-                    raise TypeError(f"{parameter} of {self._name} is {type(x)}; needs an array")
-                if not x.flags.c_contiguous:
-                    raise AssertionError(f"{parameter} of {self._name} is not contiguous")  # CuPy would not tell
-                kept.append(np.array([x.data.ptr if x.size else 0], np.uint64))
-            else:
-                if not isinstance(x, np.generic) or x.dtype.itemsize != _SIZES.get(kind, x.dtype.itemsize):
-                    raise AssertionError(f"{parameter} of {self._name} is {x!r} of {type(x)}")
-                if kind in _SIZES and (kind in ("float", "double")) != (x.dtype.kind == "f"):
-                    raise AssertionError(f"{parameter} of {self._name} is {x!r} of {type(x)}")
-                kept.append(np.array([x]))
+            kind, name = parameter.removeprefix("const ").rsplit(maxsplit=1)
+            kind = letters.get(kind.rstrip("*"), kind.rstrip("*")) + "*" * kind.endswith("*")
+            kept.append(_argument(kind, f"{name} of {self._name}", x))
         launches.append(self._name)
         pointers = (ctypes.c_void_p * len(kept))(*(k.ctypes.data for k in kept))
         sizes = (ctypes.c_uint * 3)(*grid, *[1] * (3 - len(grid)))
-        getattr(library, f"launch_{self._name}")(pointers, sizes, ctypes.c_uint(block[0]))
+        if getattr(library, f"launch_{self._name}")(pointers, sizes, ctypes.c_uint(block[0])):
+            raise AssertionError(f"{self._name} copies 16 bytes at an address that is no multiple of 16")
+
+
+def _argument(kind, where, x):
+    """An argument as it lies in memory, after a check of what CuPy would not tell: an array's dtype, a number's type."""
+    from cupy import ndarray
+    from simdist.arrays.kernels.source import _NAMES
+
+    if kind.endswith("*"):
+        if not isinstance(x, ndarray):
+            raise TypeError(f"{where} is {type(x)}; needs an array")
+        if _NAMES.get(x.dtype.name) != kind[:-1]:
+            raise AssertionError(f"{where} is of {x.dtype}; needs {kind[:-1]}")
+        if not x.flags.c_contiguous:
+            raise AssertionError(f"{where} is not contiguous")
+        return np.array([x.data.ptr if x.size else 0], np.uint64)
+    if not isinstance(x, np.generic) or x.dtype.itemsize != _SIZES.get(kind, x.dtype.itemsize):
+        raise AssertionError(f"{where} is {x!r} of {type(x)}")
+    if kind in _SIZES and (kind in ("float", "double")) != (x.dtype.kind == "f"):
+        raise AssertionError(f"{where} is {x!r} of {type(x)}")
+    return np.array([x])
