@@ -380,6 +380,17 @@ def test_attention_in_one_kernel(device, dtype, e, t, h, groups):
         assert far[1] <= 3 * far[0] + 1e-6, (name, far)
 
 
+@pytest.mark.parametrize("e", [16, 80])
+def test_attention_in_one_kernel_takes_gradients_wherever_they_lie(device, e):
+    qkv, dy = (np.random.default_rng(e).standard_normal((2, 20, n * e)).astype(np.float16) for n in (6, 2))
+    (a,) = on(qkv)
+    y, lse = f.flash_attention(a, 2)
+    near, far = (f.flash_attention_backward(a, y, lse, *put(dy), groups=2) for put in (on, aside))
+    assert same(on_host(near), far, 0)
+    (across,) = on(dy.swapaxes(0, 1).copy())
+    assert same(on_host(near), f.flash_attention_backward(a, y, lse, across.swapaxes(0, 1), groups=2), 0)
+
+
 def test_attention_in_one_kernel_is_for_some_only(device):
     from simdist.arrays.kernels import flash
 

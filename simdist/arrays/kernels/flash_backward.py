@@ -14,7 +14,7 @@ from typing import Any
 from simdist.arrays import device
 from simdist.arrays.kernels.flash import HEADS, THREADS, num_pairs, numbers, queries_of
 from simdist.arrays.kernels.heads import dots
-from simdist.arrays.kernels.source import compiled
+from simdist.arrays.kernels.source import compiled, width_of
 from simdist.arrays.kernels.tiles import on_tiles
 from simdist.arrays.meter import charge
 
@@ -146,7 +146,7 @@ def flash_attention_backward(qkv: Any, y: Any, lse: Any, dy: Any, groups: int) -
     """dqkv; see `simdist.nn.functional`."""
     n, heads, t = lse.shape
     e, source = y.shape[-1] // heads, on_tiles(_SOURCE, y.shape[-1] // heads)
-    dy = dy if dy.flags.c_contiguous else dy.copy()
+    dy = dy if dy.flags.c_contiguous and width_of(dy) == 8 else dy.copy()  # 16 bytes are copied at a time
     sums, dqkv = dots(y, dy, heads), device.empty(qkv.shape, qkv.dtype)
     for name, grid in (
         ("slopes_of_keys", (n * groups, -(-t // _KEYS))),
