@@ -226,14 +226,13 @@ def gemm(plan: "Plan", x: Any, w: Any, y: Any, scale: float, add: bool, tf32: bo
         tf32: whether float32 may be rounded to the 19 bits that matrix units multiply.
     """
     count, m, n, k = plan.shape
-    (x_across, x_pitch, x_stride), (w_across, w_pitch, w_stride), y_layout = plan.x, plan.w, plan.y
-    assert y_layout is not None
+    (x_across, x_pitch, x_stride), (w_across, w_pitch, w_stride), y_at = plan.x, plan.w, plan.y
     factor, result, wide = _cuda_type(x.dtype), _cuda_type(y.dtype), x.itemsize == 8
     _, alpha, beta = _factors(scale, add, wide)
     _cublas().gemmStridedBatchedEx(
         cuda.get_cublas_handle(), int(w_across), int(x_across), n, m, k, alpha,
         w.data.ptr, factor, w_pitch, w_stride, x.data.ptr, factor, x_pitch, x_stride,
-        beta, y.data.ptr, result, y_layout.pitch, y_layout.stride, count,
+        beta, y.data.ptr, result, y_at.pitch, y_at.stride, count,
         _COMPUTE_64F if wide else _COMPUTE_TF32 if tf32 else _COMPUTE_32F, -1,
     )  # fmt: skip
 

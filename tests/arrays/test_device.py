@@ -13,6 +13,7 @@ from simdist.arrays.kind import address
 from simdist.arrays.matmul import matmul, vecdot
 from simdist.arrays.meter import Meter
 from simdist.arrays.take import take
+from simdist.errors import ArrayError
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -111,6 +112,25 @@ def test_products_are_added_to_what_is_there(device):
     nothing = moved(np.ones((4, 2)), a)
     matmul(a[:, :0], b[:0], out=nothing)
     assert not on_host(nothing).any()
+
+
+@pytest.mark.parametrize("dtypes", list(itertools.product((np.float64, np.float32, np.float16, BF16), repeat=3)))
+def test_products_of_one_dtype_with_another(device, dtypes):
+    shapes = (4, 5), (5, 2), (4, 2)
+    x, w, out = (np.arange(m * n).reshape(m, n).astype(t) for (m, n), t in zip(shapes, dtypes, strict=True))
+    a, b, c = (moved(each, "cupy") for each in (x, w, out))
+    assert close(matmul(x, w), matmul(a, b), 0)
+    assert close(matmul(x, w, out), matmul(a, b, c), 0)
+    assert close(matmul(x, w, out, out), matmul(a, b, c, c), 0)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "out"),
+    [((4, 5), (4, 2), (4, 2)), ((4, 5), (5, 2), (4, 3)), ((4, 5), (5, 2), (3, 2)), ((3, 4, 5), (1, 5, 2), (3, 4, 2))],
+)
+def test_shapes_of_products_must_fit(device, x, w, out):
+    with pytest.raises(ArrayError, match="times"):
+        matmul(*(empty("cupy", shape, np.float32) for shape in (x, w, out)))
 
 
 def test_products_of_rows(device):

@@ -9,7 +9,9 @@ import numpy as np
 from simdist import environment
 from simdist.arrays import device
 from simdist.arrays.kernels.add import add_to
-from simdist.arrays.working import widened
+from simdist.arrays.kernels.cast import cast
+from simdist.arrays.working import rounded, working_dtype
+from simdist.errors import ArrayError
 
 __all__ = ["Layout", "Plan", "matmul", "vecdot"]
 
@@ -34,15 +36,15 @@ class Plan(NamedTuple):
     Attributes:
         shape: the number of products, and their m, n and k.
         x, w: the layouts of the factors.
-        copies: which of these are of a copy, since it cannot use the array.
-        y: the layout of the result; None if it cannot be written in place.
+        y: the layout of the result.
+        copies: which of x, w and y are of a copy, since it cannot use the array.
     """
 
     shape: tuple[int, int, int, int]
     x: Layout
     w: Layout
-    copies: tuple[bool, bool]
-    y: Layout | None
+    y: Layout
+    copies: tuple[bool, bool, bool]
 
 
 def matmul(x: Any, w: Any, out: Any = None, plus: Any = None, scale: float = 1.0) -> Any:
@@ -53,20 +55,26 @@ def matmul(x: Any, w: Any, out: Any = None, plus: Any = None, scale: float = 1.0
 
     Args:
         scale: a factor of the product, before anything is added.
+
+    Raises:
+        ArrayError: the shapes do not fit each other.
     """
-    if x.dtype != w.dtype:
-        x, w = widened(x), widened(w)
     if out is None:
         out = device.empty((*x.shape[:-1], w.shape[-1]), x.dtype)  # in row-major order, whatever that of x
-    if not out.size:
-        return out
+    if x.dtype != w.dtype:
+        dtype = np.promote_types(working_dtype(x.dtype), working_dtype(w.dtype))
+        x, w = rounded(x, dtype), rounded(w, dtype)
     add, itemsize = plus is out, x.itemsize
-    plan = _plan(x.shape, x.strides, w.shape, w.strides, itemsize, out.strides, out.itemsize)
-    if plan.y is None or (out.dtype != x.dtype and out.dtype != np.float32):
-        y = matmul(x, w, scale=scale)
-        return np.add(y, out if add else 0 if plus is None else plus, out=out, casting="same_kind")
-    if plan.shape[-1]:
-        x, w = (z.copy() if copy else z for z, copy in zip((x, w), plan.copies, strict=True))
+    plan = _plan(x.shape, x.strides, w.shape, w.strides, itemsize, out.shape, out.strides, out.itemsize)
+    count, m, n, k = plan.shape
+    if not (count and m and n):
+        return out
+    if plan.copies[2] or (out.dtype != x.dtype and (itemsize != 2 or out.dtype != np.float32)):
+        wide = matmul(x, w, device.empty(out.shape, working_dtype(x.dtype)), None if add else plus, scale)
+        (add_to if add else cast)(out, wide)
+        return out
+    if k:
+        x, w = x.copy() if plan.copies[0] else x, w.copy() if plan.copies[1] else w
         device.gemm(plan, x, w, out, scale, add, itemsize == 4 and environment.tf32())
     elif not add:
         out[...] = 0
@@ -84,17 +92,21 @@ _Ints: TypeAlias = tuple[int, ...]
 
 
 @lru_cache(maxsize=4096)
-def _plan(x: _Ints, x_steps: _Ints, w: _Ints, w_steps: _Ints, itemsize: int, y_steps: _Ints, y_itemsize: int) -> Plan:
-    """The plan for shapes of factors, and the bytes from one item to the next along each axis."""
-    batch, y = x[:-2], (*x[:-1], w[-1])
+def _plan(
+    x: _Ints, x_steps: _Ints, w: _Ints, w_steps: _Ints, itemsize: int, y: _Ints, y_steps: _Ints, y_itemsize: int
+) -> Plan:
+    """The plan for shapes, and the bytes from one item to the next along each axis."""
+    batch = x[:-2]
+    if min(len(x), len(w)) < 2 or w[:-2] not in ((), batch) or x[-1] != w[-2] or y != (*x[:-1], w[-1]):
+        raise ArrayError(f"{x} times {w} in {y}; needs (…, m, k) times (k, n) or (…, k, n) in (…, m, n)")
     target = _layout(y, y_steps, y_itemsize, batch)
     first, second = _layout(x, x_steps, itemsize, batch), _layout(w, w_steps, itemsize, batch)
     return Plan(
         (math.prod(batch), x[-2], w[-1], x[-1]),
         first or _compact(x),
         second or _compact(w),
-        (first is None, second is None),
-        None if target is None or target.across else target,
+        target or _compact(y),
+        (first is None, second is None, target is None or target.across),
     )
 
 
