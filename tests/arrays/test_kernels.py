@@ -391,7 +391,7 @@ def test_attention_in_one_kernel_takes_gradients_wherever_they_lie(device, e):
     assert same(on_host(near), f.flash_attention_backward(a, y, lse, across.swapaxes(0, 1), groups=2), 0)
 
 
-def test_attention_in_one_kernel_is_for_some_only(device):
+def test_attention_in_one_kernel_is_for_some_only(device, monkeypatch):
     from simdist.arrays.kernels import flash
 
     taken = {
@@ -400,6 +400,9 @@ def test_attention_in_one_kernel_is_for_some_only(device):
         for e, w in ((16, 16), (128, 128), (24, 24), (144, 144), (16, 32))
     }
     assert [key for key, found in taken.items() if found] == [(np.float16, 16, 16), (np.float16, 128, 128)]
+    (qkv,) = on(np.ones((1, 3, 96), np.float16))
+    monkeypatch.setattr(flash, "_LONGEST", 2)  # tokens
+    assert not flash.takes(qkv, 2, 2, None)
 
 
 @pytest.mark.parametrize("w", [5, 3])

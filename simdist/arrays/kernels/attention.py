@@ -4,8 +4,9 @@
     lse     log Σ exp s of each query, (n, h, t)
 
     short texts    all of p is kept for backward
-    long ones,     a tile of queries at a time, and only lse is kept: backward recomputes p = exp(s - lse).
-    and flash      So there is never more of the matrix than a tile.
+    long ones      a tile of queries at a time, and only lse is kept: backward recomputes p = exp(s - lse), so there is
+                   never more of the matrix than a tile
+    flash          one kernel where it can, see `simdist.arrays.kernels.flash`, otherwise as for long texts
 
 Source: Dao et al. 2022, arXiv 2205.14135 (the kept values, Σ p dp = y · dy); Dao 2023, arXiv 2307.08691 (lse alone).
 """

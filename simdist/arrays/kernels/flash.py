@@ -11,6 +11,7 @@ Source: Dao 2023, FlashAttention-2, arXiv 2307.08691, algorithm 1 and section 3.
 """
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ __all__ = ["HEADS", "THREADS", "flash_attention", "num_pairs", "numbers", "queri
 THREADS = 128
 """Of a block."""
 _WIDEST = 128  # features of a head; sums of wider ones do not fit the registers
+_LONGEST = 65535 * 64  # tokens: a grid has no more blocks in its second dimension, each of 64 queries or keys at least
 
 HEADS = r"""
 constexpr int M = D > 64 ? 1 : 2;         // 16 M queries a warp
@@ -130,9 +132,10 @@ extern "C" __global__ void __launch_bounds__(128) attend(
 
 
 def takes(qkv: Any, heads: int, groups: int, value_width: int | None) -> bool:
-    """Whether these kernels compute the attention of qkv: of 16-bit numbers, heads of a multiple of 16 features."""
+    """Whether these kernels compute the attention of qkv: of 16-bit numbers, heads of 16, 32, … 128 features."""
     e, w = widths(qkv.shape[-1], heads, groups, value_width)
-    fit = qkv.dtype.itemsize == 2 and e == w and e % 16 == 0 and e <= _WIDEST and qkv.size > 0
+    fit = qkv.dtype.itemsize == 2 and e == w and e % 16 == 0 and e <= _WIDEST
+    fit = fit and qkv.size > 0 and qkv.shape[1] <= _LONGEST
     return fit and qkv.flags.c_contiguous and width_of(qkv) == 8 and device.capability() >= LEAST_CAPABILITY
 
 
@@ -158,6 +161,7 @@ def numbers(t: int, heads: int, groups: int, e: int) -> tuple[Any, ...]:
     return np.int32(t), np.int32(heads), np.int32(heads // groups), np.float32(math.log2(math.e) / math.sqrt(e))
 
 
+@lru_cache(maxsize=256)
 def num_pairs(n: int, heads: int, t: int, size: int) -> int:
     """The pairs of query and key that are multiplied, by blocks of `size` queries that skip later keys."""
     return n * heads * sum(min(size, t - i) * min(i + size, t) for i in range(0, t, size))
