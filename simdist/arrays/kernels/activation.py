@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import device
-from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, pointwise, width_of
+from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, contiguous, pointwise, width_of
 from simdist.arrays.meter import charge
 
 __all__ = ["gelu", "gelu_backward", "swiglu", "swiglu_backward"]
@@ -63,7 +63,7 @@ extern "C" __global__ void swiglu_backward(const T* slopes, const T* dy, T* dx, 
 
 def gelu(x: Any) -> tuple[Any, Any]:
     """See `simdist.nn.functional`."""
-    x = x if x.flags.c_contiguous else x.copy()
+    x = contiguous(x)
     y, slope = device.empty(x.shape, x.dtype), device.empty(x.shape, x.dtype)
     width = width_of(x, y, slope)
     compiled(_GELU, "gelu", x.dtype, width)(blocks_for(x.size, width), THREADS, x, y, slope, np.int64(x.size))
@@ -73,7 +73,7 @@ def gelu(x: Any) -> tuple[Any, Any]:
 
 def gelu_backward(slope: Any, dy: Any) -> Any:
     """See `simdist.nn.functional`."""
-    dy = dy if dy.flags.c_contiguous else dy.copy()
+    dy = contiguous(dy)
     dx = device.empty(dy.shape, dy.dtype)
     width = width_of(slope, dy, dx)
     kernel = compiled(_BACKWARD, "gelu_backward", dy.dtype, width)
@@ -84,7 +84,7 @@ def gelu_backward(slope: Any, dy: Any) -> Any:
 
 def swiglu(x: Any) -> tuple[Any, Any]:
     """See `simdist.nn.functional`."""
-    x, f = x if x.flags.c_contiguous else x.copy(), x.shape[-1] // 2
+    x, f = contiguous(x), x.shape[-1] // 2
     y, slopes = device.empty((*x.shape[:-1], f), x.dtype), device.empty(x.shape, x.dtype)
     width = width_of(x, y, slopes, row=f)
     kernel = compiled(_SWIGLU, "swiglu", x.dtype, width)
@@ -95,7 +95,7 @@ def swiglu(x: Any) -> tuple[Any, Any]:
 
 def swiglu_backward(slopes: Any, dy: Any) -> Any:
     """See `simdist.nn.functional`."""
-    dy = dy if dy.flags.c_contiguous else dy.copy()
+    dy = contiguous(dy)
     dx = device.empty(slopes.shape, slopes.dtype)
     width = width_of(slopes, dy, dx, row=dy.shape[-1])
     kernel = compiled(_SWIGLU, "swiglu_backward", dy.dtype, width)

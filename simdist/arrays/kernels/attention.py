@@ -23,7 +23,7 @@ from simdist.arrays.kernels import flash, flash_backward
 from simdist.arrays.kernels.heads import dots, joined, joined_qkv, split, split_qkv
 from simdist.arrays.kernels.matmul import matmul
 from simdist.arrays.kernels.softmax import softmax, softmax_again, softmax_backward
-from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, pointwise, width_of
+from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, contiguous, pointwise, width_of
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
 
@@ -171,7 +171,7 @@ def _tiles(t: int, size: int) -> list[tuple[slice, slice]]:
 
 def _dropped(p: Any, keep: Any, share: float, out: Any = None) -> Any:
     """p where `keep` is true, scaled up, and zero elsewhere; written to `out`, if given."""
-    keep = keep if keep.flags.c_contiguous else keep.copy()
+    keep = contiguous(keep)
     w = device.empty(p.shape, p.dtype) if out is None else out
     width, factor = width_of(p, keep, w), working_dtype(p.dtype).type(1 / (1 - share))
     kernel = compiled(_DROPPED, "dropped", p.dtype, width)

@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, pointwise, width_of
+from simdist.arrays.working import short
 
 __all__ = ["cast"]
 
 _CAST = pointwise("cast", ["G x"], ["T y"], "y = A(x);")
-_SHORT = frozenset(("float16", "bfloat16"))
 
 
 def cast(y: Any, x: Any) -> None:
     """Set y to x, rounded or widened to its dtype, between 16 bits and float32; other copies are CuPy's."""
-    short, wide = (x, y) if x.itemsize < y.itemsize else (y, x)
-    dtypes = short.dtype.name in _SHORT and wide.dtype == np.float32
+    less, more = (x, y) if x.itemsize < y.itemsize else (y, x)
+    dtypes = less.dtype in short and more.dtype == np.float32
     if not (dtypes and x.shape == y.shape and x.flags.c_contiguous and y.flags.c_contiguous):
         np.copyto(y, x, casting="same_kind")
         return

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import device
-from simdist.arrays.kernels.source import compiled, width_of
+from simdist.arrays.kernels.source import compiled, contiguous, width_of
 from simdist.arrays.working import rounded, working_dtype
 
 __all__ = ["add_column_products", "add_column_sums"]
@@ -100,7 +100,7 @@ def add_column_products(dy: Any, z: Any, products: Any, sums: Any = None) -> Non
 
 
 def _add(name: str, matrices: list[Any], to: list[Any]) -> None:
-    matrices = [x if x.flags.c_contiguous else x.copy() for x in matrices]
+    matrices = [contiguous(x) for x in matrices]
     x, width = matrices[0], len(to[0])
     if not width:
         return

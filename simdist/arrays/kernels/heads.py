@@ -8,12 +8,13 @@
 An array without keys and values, y or dy, has as many groups as heads, and columns q0 | q1 | q2 | q3.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 
 from simdist.arrays import device
-from simdist.arrays.kernels.source import compiled, width_of
+from simdist.arrays.kernels.source import compiled, contiguous, threads_for, width_of
 from simdist.arrays.qkv import widths
 from simdist.arrays.working import widened, working_dtype
 
@@ -126,10 +127,10 @@ def joined_qkv(dq: Any, dk: Any, dv: Any, like: Any, groups: int) -> Any:
 def dots(y: Any, dy: Any, heads: int) -> Any:
     """y · dy of each head, both (n, t, h * d): (n, h, t), in the working dtype."""
     n, t, columns = y.shape
-    y, dy, d = _contiguous(y), _contiguous(dy), columns // heads
+    y, dy, d = contiguous(y), contiguous(dy), columns // heads
     sums = device.empty((n, heads, t), working_dtype(y.dtype))
-    kernel = compiled(_SOURCE, "dot", y.dtype, _width((d,), y, dy), G=y.dtype)
-    kernel(n * t, _threads(8 * heads), y, dy, sums, np.int32(heads), np.int32(d), np.int32(t))
+    kernel = compiled(_SOURCE, "dot", y.dtype, width_of(y, dy, row=d), G=y.dtype)
+    kernel(n * t, threads_for(8 * heads, most=_MOST_THREADS), y, dy, sums, np.int32(heads), np.int32(d), np.int32(t))
     return sums
 
 
@@ -140,25 +141,10 @@ def _run(name: str, x: Any, parts: tuple[Any, ...], groups: int, alone: bool = F
         alone: whether there are no keys and values.
     """
     n, t, columns = x.shape
-    x, parts = _contiguous(x), tuple(map(_contiguous, parts))
+    x, parts = contiguous(x), tuple(map(contiguous, parts))
     e, key, value = (part.shape[-1] for part in parts)
     sizes = (e, 0, 0) if alone else (e, key, value)
-    width = _width(sizes, x, *parts)
+    width = width_of(x, *parts, row=math.gcd(*sizes))
     kernel = compiled(_SOURCE, name, x.dtype, width, G=parts[0].dtype)
     numbers = (np.int32(i) for i in (groups, parts[0].shape[1] // groups, *sizes, t))
-    kernel(n * t, _threads(columns // width), x, *parts, *numbers)
-
-
-def _contiguous(x: Any) -> Any:
-    return x if x.flags.c_contiguous else x.copy()
-
-
-def _width(sizes: tuple[int, ...], *arrays: Any) -> int:
-    """`width_of` the arrays, or 1 if rows of these sizes are no multiples of it."""
-    width = width_of(*arrays)
-    return 1 if any(size % width for size in sizes) else width
-
-
-def _threads(items: int) -> int:
-    """Threads of a block for so many items."""
-    return min(_MOST_THREADS, -(-items // 32) * 32)
+    kernel(n * t, threads_for(columns, width, _MOST_THREADS), x, *parts, *numbers)

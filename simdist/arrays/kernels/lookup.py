@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays.kernels.add import add_to
-from simdist.arrays.kernels.source import compiled, threads_for, width_of
+from simdist.arrays.kernels.source import compiled, contiguous, threads_for, width_of
 from simdist.arrays.meter import charge
 from simdist.arrays.working import rounded
 
@@ -43,8 +43,7 @@ def embedding_backward(indices: Any, dy: Any, dtable: Any) -> None:
     entries, width = dtable.shape
     flat = indices.reshape(-1).astype(np.int64)
     order = np.argsort(flat, kind="stable").astype(np.int64)
-    rows = rounded(dy.reshape(-1, width), dtable.dtype)
-    rows = rows if rows.flags.c_contiguous else rows.copy()
+    rows = contiguous(rounded(dy.reshape(-1, width), dtable.dtype))
     n = width_of(rows, dtable, row=width)
     threads = threads_for(width, n)
     grid, sizes = (len(flat), -(-width // (threads * n))), map(np.int64, (len(flat), entries, width))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import device
-from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, pointwise, threads_for, width_of
+from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, contiguous, pointwise, threads_for, width_of
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
 
@@ -76,7 +76,7 @@ def cross_entropy(
 ) -> tuple[float, Any]:
     """See `simdist.nn.functional`."""
     rows, classes = logits.shape
-    logits = logits if logits.flags.c_contiguous else logits.copy()
+    logits = contiguous(logits)
     dtype, targets = working_dtype(logits.dtype), targets.astype(np.int64)
     tops, sums = (device.empty((2, rows), dtype) for _ in range(2))
     (top, own), (totals, hits) = tops, sums

@@ -6,7 +6,7 @@ import numpy as np
 
 from simdist.arrays import device
 from simdist.arrays.kernels.columns import add_column_products
-from simdist.arrays.kernels.source import compiled, threads_for, width_of
+from simdist.arrays.kernels.source import compiled, contiguous, threads_for, width_of
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
 
@@ -148,7 +148,7 @@ def rms_norm_backward_weight(z: Any, dy: Any, dgain: Any) -> None:
 def _forward(name: str, x: Any, *weights: Any) -> tuple[Any, Any, Any]:
     """y, z and r. Sums of a row do not depend on where the weights lie: only rows must be aligned to be read fast."""
     width, dtype = x.shape[-1], working_dtype(x.dtype)
-    x = x if x.flags.c_contiguous else x.copy()
+    x = contiguous(x)
     rows = x.size // width
     y, z, r = device.empty(x.shape, x.dtype), device.empty(x.shape, x.dtype), device.empty((rows, 1), dtype)
     n = width_of(x, y, z, row=width)
@@ -159,7 +159,7 @@ def _forward(name: str, x: Any, *weights: Any) -> tuple[Any, Any, Any]:
 
 def _backward(name: str, z: Any, r: Any, gain: Any, dy: Any) -> Any:
     width, dx = z.shape[-1], device.empty(z.shape, z.dtype)
-    dy = dy if dy.flags.c_contiguous else dy.copy()
+    dy = contiguous(dy)
     n = width_of(z, dy, dx, row=width)
     kernel = compiled(_SOURCE, name, z.dtype, n)
     kernel(z.size // width, threads_for(width, n), z, r, gain, dy, dx, np.int64(width))

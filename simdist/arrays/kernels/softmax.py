@@ -170,8 +170,7 @@ def _run(name: str, s: Any, dtype: Any, of_queries: Any, *more: Any) -> Any:
     """Run a kernel over the columns of s."""
     n, h, keys, queries = s.shape
     out = s if s.dtype == dtype else device.empty(s.shape, dtype)
-    width = width_of(s, out, *more[:1])
-    kernel = compiled(_SOURCE, name, dtype, 1 if queries % width else width)
+    kernel = compiled(_SOURCE, name, dtype, width_of(s, out, *more[:1], row=queries))
     sizes = (np.int32(i) for i in (keys, queries, of_queries.shape[-1]))
     kernel(n * h * -(-queries // _QUERIES), THREADS, s, out, of_queries, *more, *sizes)
     return out

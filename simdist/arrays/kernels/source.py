@@ -15,7 +15,7 @@ import numpy as np
 from simdist.arrays import device
 from simdist.errors import ArrayError
 
-__all__ = ["FLOATS", "HALF", "THREADS", "blocks_for", "compiled", "pointwise", "threads_for", "width_of"]
+__all__ = ["FLOATS", "HALF", "THREADS", "blocks_for", "compiled", "contiguous", "pointwise", "threads_for", "width_of"]
 
 THREADS = 256
 """Threads per block."""
@@ -181,6 +181,11 @@ extern "C" __global__ void {name}({parameters}, {numbers + ", " if numbers else 
 """
 
 
+def contiguous(x: Any) -> Any:
+    """x, or a copy with its items in order and without gaps."""
+    return x if x.flags.c_contiguous else x.copy()
+
+
 def width_of(*arrays: Any, row: int = 0) -> int:
     """How many items a thread can read at once: 16 bytes of the widest array, or one item if an array is unaligned.
 
@@ -197,9 +202,9 @@ def width_of(*arrays: Any, row: int = 0) -> int:
     return width
 
 
-def threads_for(items: int, width: int) -> int:
-    """The number of threads, in whole warps, of a block that has a row of so many items, at most THREADS."""
-    return max(32, min(THREADS, -(-items // (32 * width)) * 32))
+def threads_for(items: int, width: int = 1, most: int = THREADS) -> int:
+    """The number of threads, in whole warps, of a block that has a row of so many items, at most `most`."""
+    return max(32, min(most, -(-items // (32 * width)) * 32))
 
 
 def blocks_for(items: int, width: int = 1) -> int:
