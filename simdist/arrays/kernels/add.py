@@ -50,8 +50,9 @@ def add_to(y: Any, x: Any) -> None:
         return
     if not y.size:
         return
-    width, sizes = width_of(y, x, row=x.size), [np.int64(y.size)]
-    if x.size == y.size:
+    alike, sizes = x.size == y.size, [np.int64(y.size)]
+    width = width_of(y, x, row=0 if alike else x.size)
+    if alike:
         kernel, blocks = compiled(_SAME, "add_same", y.dtype, width, G=x.dtype), blocks_for(y.size, width)
     else:
         kernel = compiled(_REPEATED, "add_repeated", y.dtype, width, G=x.dtype)
