@@ -211,29 +211,23 @@ class Kernel:
             self._raw(grid, (threads,), args)
 
 
-_CUDA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # CUDA's library_types.h
-_COMPUTE_32F, _COMPUTE_64F, _COMPUTE_TF32 = 68, 70, 77  # cublas_api.h
-
-
-def gemm(plan: "Plan", x: Any, w: Any, y: Any, scale: float, add: bool, tf32: bool) -> None:
-    """y = scale x @ w, or y += scale x @ w, accumulated in 32 bits at least.
+def gemm(plan: "Plan", x: Any, w: Any, y: Any, factors: tuple[Any, int, int], compute: int) -> None:
+    """y = α x @ w + β y.
 
     cuBLAS takes matrices in column-major order, so it computes the transpose, wᵀ xᵀ.
 
     Args:
-        plan: shapes and layouts.
-        y: of the dtype of x and w, or float32 if those have 16 bits.
-        tf32: whether float32 may be rounded to the 19 bits that matrix units multiply.
+        plan: shapes, layouts and types.
+        factors: α and β in host memory, as an array, and their addresses there.
+        compute: cuBLAS's number for the type of arithmetic.
     """
     count, m, n, k = plan.shape
     (x_across, x_pitch, x_stride), (w_across, w_pitch, w_stride), y_at = plan.x, plan.w, plan.y
-    factor, result, wide = _cuda_type(x.dtype), _cuda_type(y.dtype), x.itemsize == 8
-    _, alpha, beta = _factors(scale, add, wide)
+    (factor, result), (_, alpha, beta) = plan.types, factors
     _cublas().gemmStridedBatchedEx(
         cuda.get_cublas_handle(), int(w_across), int(x_across), n, m, k, alpha,
         w.data.ptr, factor, w_pitch, w_stride, x.data.ptr, factor, x_pitch, x_stride,
-        beta, y.data.ptr, result, y_at.pitch, y_at.stride, count,
-        _COMPUTE_64F if wide else _COMPUTE_TF32 if tf32 else _COMPUTE_32F, -1,
+        beta, y.data.ptr, result, y_at.pitch, y_at.stride, count, compute, -1,
     )  # fmt: skip
 
 
@@ -243,18 +237,6 @@ def _cublas() -> Any:
     from cupy_backends.cuda.libs import cublas
 
     return cublas
-
-
-@lru_cache
-def _cuda_type(dtype: np.dtype[Any]) -> int:
-    return _CUDA_TYPES[dtype.name]
-
-
-@lru_cache
-def _factors(scale: float, add: bool, wide: bool) -> tuple[Any, int, int]:
-    """Both factors in host memory, and their addresses, at which cuBLAS reads them."""
-    both = np.array([scale, add], np.float64 if wide else np.float32)
-    return both, both.ctypes.data, both.ctypes.data + both.itemsize
 
 
 # -- memory for other processes ---------------------------------------------------------------------------

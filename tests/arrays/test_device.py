@@ -133,6 +133,12 @@ def test_shapes_of_products_must_fit(device, x, w, out):
         matmul(*(empty("cupy", shape, np.float32) for shape in (x, w, out)))
 
 
+def test_products_of_what_is_no_float_are_refused(device):
+    x = moved(np.ones((2, 2), np.int64), "cupy")
+    with pytest.raises(ArrayError, match="int64"):
+        matmul(x, x)
+
+
 def test_products_of_rows(device):
     x = np.arange(12.0).reshape(2, 2, 3)
     assert close(vecdot(x, x + 1), vecdot(moved(x, "cupy"), moved(x + 1, "cupy")), 0)
