@@ -74,10 +74,10 @@ def _checks(args: Namespace) -> dict[str, str]:
         try:
             done = subprocess.run(words, cwd=_ROOT, capture_output=True, text=True, timeout=_CHECK_S)
             last = (done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or [""])[-1]
-            found[name] = last if done.returncode == 0 else f"FAILED with {done.returncode}: {done.stdout[-1500:]}"
+            found[name] = last if done.returncode == 0 else f"FAILED, {last}\n{done.stdout[-1500:]}"
         except (subprocess.TimeoutExpired, OSError) as error:
             found[name] = f"FAILED: {error}"
-        print(f"  {name:<28}{found[name].splitlines()[-1]}", flush=True)
+        print(f"  {name:<28}{found[name].splitlines()[0]}", flush=True)
     return found
 
 

@@ -486,7 +486,8 @@ def bars(tables):
         ax.invert_yaxis()
         style.legend(fig, ax.get_legend_handles_labels()[0], letters=24)
         far = [r for ratio in ratios.values() for r in ratio if not np.isnan(r)]
-        style.title(fig, f"Cards take {min(far):.1f} to {max(far):.1f} times as long as their data sheets allow")
+        who = f"The {next(iter(tables)).upper()} takes" if len(tables) == 1 else "Cards take"
+        style.title(fig, f"{who} {min(far):.1f} to {max(far):.1f} times as long as data sheets allow")
     return fig
 
 
