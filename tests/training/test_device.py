@@ -15,6 +15,7 @@ METHODS = {
     "bf16, fsdp": (2, {"precision": "bf16", "method": "fsdp"}, 1e-3),
     "zero 2, dropout, fp16": (2, {"zero": 2, "dropout": 0.1, "precision": "fp16"}, 1e-3),
     "tp, sequence parallel": (2, {"tp": 2, "sequence_parallel": True}, 1e-6),
+    "flash, bf16": (2, {"flash_attention": True, "width": 32, "tp": 2, "precision": "bf16"}, 1e-3),
     "llama, tp, bf16": (2, LLAMA | {"tp": 2, "precision": "bf16"}, 1e-3),
     "pp": (2, {"pp": 2, "micro_batches": 2}, 1e-6),
     "zero 2, offload": (2, {"zero": 2, "offload": "gradients"}, 1e-6),
