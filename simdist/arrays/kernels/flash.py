@@ -3,7 +3,7 @@
 A block of four warps has 64 or 128 queries in its registers, 16 or 32 a warp. Tiles of keys and values pass through its
 shared memory: while one is multiplied, the next is on its way.
 
-    s = q kᵀ        p = exp(s - top)        y = y exp(top before - top) + p v        then y / Σ p, lse = top + log Σ p
+    s = q kᵀ / √e    p = exp(s - top)    y = y exp(top before - top) + p v    then y / Σ p, and lse = top + log Σ p
 
 `flash_backward` has the other direction.
 

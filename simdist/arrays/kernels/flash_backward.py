@@ -1,10 +1,11 @@
 """Flash backward: the derivatives by queries, keys and values, from y and lse; see `flash`.
 
-    slopes_of_keys       s = k qᵀ    p = exp(s - lse)    d = v dyᵀ    ds = p (d - y · dy)    dv += p dy    dk += ds q
-    slopes_of_queries    s = q kᵀ    p                   d = dy vᵀ    ds                     dq += ds k
+    slopes_of_keys       s = k qᵀ / √e   p = exp(s - lse)   d = v dyᵀ   ds = p (d - y · dy)   dv += p dy   dk += ds q
+    slopes_of_queries    s = q kᵀ / √e   p                  d = dy vᵀ   ds                    dq += ds k
 
 Each block writes rows of its own, keys or queries, so s and d are computed twice: seven products instead of five, but
-sums are always in the same order. p and ds are rounded to 16 bits before they are multiplied.
+sums are always in the same order. p and ds are rounded to 16 bits before they are multiplied; dk and dq are divided by
+√e at the end.
 
 Source: Dao 2023, FlashAttention-2, arXiv 2307.08691, algorithm 2.
 """
