@@ -2,7 +2,8 @@
 
 from typing import Any, TypeAlias
 
-from simdist.arrays.kind import copied, empty, kind_of, moved, on_host
+from simdist.arrays.fused import copied
+from simdist.arrays.kind import empty, kind_of, moved, on_host
 from simdist.arrays.ledger import CATEGORIES, Ledger, Moment, hold, inheriting, recorded, release
 from simdist.arrays.meter import Chargeable, Meter, charge, clear, in_one_pass, metered
 from simdist.arrays.partition import Chunks, Partition, partition, slices

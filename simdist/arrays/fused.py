@@ -7,9 +7,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from simdist.arrays.kind import kind_of
+from simdist.arrays.kind import kind_of, moved
 
-__all__ = ["fused", "kernel"]
+__all__ = ["copied", "fused", "kernel"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,3 +50,15 @@ def fused(family: str, argument: int = 0) -> Callable[[Callable[P, R]], Callable
         return call
 
     return decorate
+
+
+def copied(y: Any, x: Any) -> None:
+    """Set y to x, rounded to the dtype of y: if x is in another memory, before it is moved, so that less is moved."""
+    if kind_of(x) != kind_of(y) and x.dtype != y.dtype:
+        x = x.astype(y.dtype)
+    x = moved(x, y)
+    cast = None if x.dtype == y.dtype else kernel("cast", "cast", y)
+    if cast is not None:
+        cast(y, x)
+    else:
+        np.copyto(y, x, casting="same_kind")

@@ -10,7 +10,7 @@ import numpy as np
 from simdist.arrays.phantom import Phantom
 from simdist.errors import WorldUnavailable, unknown_name
 
-__all__ = ["address", "copied", "device_library", "empty", "kind_of", "moved", "on_host", "owner"]
+__all__ = ["address", "device_library", "empty", "kind_of", "moved", "on_host", "owner"]
 
 
 def kind_of(x: Any) -> str:
@@ -74,17 +74,6 @@ def moved(x: Any, like: Any, locked: bool = False) -> Any:
         return x
     library = device_library()
     return library.from_host(x) if kind == "cupy" else library.to_host(x, locked)
-
-
-def copied(y: Any, x: Any) -> None:
-    """Set y to x, rounded to the dtype of y: if x is in another memory, before it is moved, so that less is moved."""
-    if kind_of(x) != kind_of(y) and x.dtype != y.dtype:
-        x = x.astype(y.dtype)
-    x = moved(x, y)
-    if x.dtype != y.dtype and kind_of(y) == "cupy":
-        import_module("simdist.arrays.kernels.cast").cast(y, x)
-    else:
-        np.copyto(y, x, casting="same_kind")
 
 
 def on_host(x: Any) -> Any:

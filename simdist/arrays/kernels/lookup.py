@@ -1,15 +1,14 @@
-"""Lookup: the gradient of a table of vectors, and vectors of positions; see `simdist.nn.functional.lookup`."""
+"""Lookup: the gradient of a table of vectors; see `simdist.nn.functional.lookup`."""
 
 from typing import Any
 
 import numpy as np
 
-from simdist.arrays.kernels.add import add_to
 from simdist.arrays.kernels.source import compiled, contiguous, threads_for, width_of
 from simdist.arrays.meter import charge
 from simdist.arrays.working import rounded
 
-__all__ = ["embedding_backward", "positions"]
+__all__ = ["embedding_backward"]
 
 _SOURCE = r"""
 // sorted   3  3  5  8  8  8     A block has a position in it, and some packs of the width. Where a run of one entry
@@ -49,11 +48,3 @@ def embedding_backward(indices: Any, dy: Any, dtable: Any) -> None:
     grid, sizes = (len(flat), -(-width // (threads * n))), map(np.int64, (len(flat), entries, width))
     compiled(_SOURCE, "gather_rows", dtable.dtype, n)(grid, threads, flat[order], order, rows, dtable, *sizes)
     charge(dy.size, 3 * dy.nbytes + 3 * min(entries, len(flat)) * width * dtable.itemsize)
-
-
-def positions(x: Any, table: Any) -> Any:
-    """See `simdist.nn.functional`."""
-    vectors = table[: x.shape[1]]
-    add_to(x, vectors)
-    charge(x.size, 2 * x.nbytes + vectors.nbytes)
-    return x

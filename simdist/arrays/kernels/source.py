@@ -166,9 +166,9 @@ def pointwise(
 
     packs = loop(
         "Pack<{t}> {x}_p",
-        " = reinterpret_cast<const Pack<{t}>*>({x}_)[i]; ",
+        " = load({x}_, i); ",
         "{t}& {x}_k = {x}_p.x[k]; ",
-        "reinterpret_cast<Pack<{t}>*>({x}_)[i] = {x}_p; ",
+        "store({x}_, i, {x}_p); ",
     ).replace("WIDTH", "N")
     single = loop("{t} {x}_s", " = {x}_[i]; ", "{t}& {x}_k = {x}_s; ", "{x}_[i] = {x}_s; ").replace("WIDTH", "1")
     return f"""

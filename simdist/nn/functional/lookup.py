@@ -5,6 +5,7 @@ import numpy as np
 from simdist.arrays import Array, charge
 from simdist.arrays.fused import fused
 from simdist.arrays.working import widened, working_dtype
+from simdist.nn.functional.residual import add
 
 __all__ = ["embedding", "embedding_backward", "positions", "positions_backward", "within"]
 
@@ -41,7 +42,6 @@ def embedding_backward(indices: Array, dy: Array, dtable: Array) -> None:
     charge(dy.size, 3 * dy.nbytes + 3 * used * dtable.shape[1] * dtable.itemsize)
 
 
-@fused("lookup")
 def positions(x: Array, table: Array) -> Array:
     """Add to each token the vector of its position, in place, and return x.
 
@@ -49,9 +49,7 @@ def positions(x: Array, table: Array) -> Array:
         x: shape (samples, tokens, width), owned by the caller.
         table: shape (positions, width), starting at the position of the first token of x.
     """
-    np.add(x, table[: x.shape[1]], out=x, dtype=working_dtype(x.dtype), casting="same_kind")
-    charge(x.size, 2 * x.nbytes + x.shape[1] * table.shape[1] * table.itemsize)
-    return x
+    return add(x, table[: x.shape[1]])
 
 
 def positions_backward(dy: Array, dtable: Array) -> None:

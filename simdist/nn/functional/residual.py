@@ -11,7 +11,7 @@ __all__ = ["add"]
 
 @fused("add")
 def add(y: Array, x: Array) -> Array:
-    """Add x, of y's shape or one row, to y, in place, and return y, which the caller owns."""
+    """Add x, of y's shape or without its first axes, to y, in place, and return y, which the caller owns."""
     np.add(y, x, out=y, dtype=working_dtype(y.dtype), casting="same_kind")
     charge(y.size, 2 * y.nbytes + x.nbytes)
     return y
