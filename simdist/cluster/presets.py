@@ -110,6 +110,7 @@ _PRESETS = {
     "a100-40": _dgx("a100-40", (19.5, 19.5, 312, 0), 1555, 40, 600, 25, nics=8, host=_DGX_A100),
     "a800": _dgx("a800", (19.5, 19.5, 312, 0), 2039, 80, 400, 25, nics=8, host=_DGX_A100),
     "h100": _dgx("h100", (67, 67, 989.4, 1978.9), 3350, 80, 900, 50, nics=8, host=_DGX_H100),
+    "h100-pcie": _dgx("h100-pcie", (51, 51, 756, 1513), 2000, 80, 600, 50, nics=2, host=_DGX_H100, gpus=2),  # a bridge
     "h800": _dgx("h800", (1, 67, 989.4, 1978.9), 3350, 80, 400, 50, nics=8, host=_DGX_H100),
     "h200": _dgx("h200", (67, 67, 989, 1979), 4800, 141, 900, 50, nics=8, host=_DGX_H100),
     "h20": _dgx("h20", (1, 44, 148, 296), 4000, 96, 900, 50, nics=8, host=_DGX_H100),
@@ -139,9 +140,14 @@ _OTHER_NAMES = {
     "a100-80gb": "a100",
     "a100-40gb": "a100-40",
     "v100-sxm2": "v100",
+    "v100-32gb": "v100",
     "a100-sxm": "a100",
     "a100-80-sxm": "a100",
+    "a100-sxm4-80gb": "a100",
+    "a100-sxm4-40gb": "a100-40",
     "h100-sxm": "h100",
+    "h100-sxm5": "h100",
+    "h100-80gb": "h100",
     "h200-sxm": "h200",
     "gb200-nvl72": "gb200",
     "trillium": "tpu-v6e",
@@ -171,8 +177,8 @@ def presets() -> list[str]:
 
 def preset(name: str) -> Cluster:
     """The cluster of this name: 'this-machine'; nodes of eight V100, A100 (of 80 or 40 GB), A800, H100, H800, H200,
-    H20, B200, B300, MI300X, MI325X or MI355X, or of 72 GB200 (NVL72); pods of TPU v4, v5e, v5p, v6e or 7x; in any
-    spelling; or one registered with `add_preset`.
+    H20, B200, B300, MI300X, MI325X or MI355X, of 72 GB200 (NVL72), or of two H100 PCIe that a bridge joins; pods of TPU
+    v4, v5e, v5p, v6e or 7x; in any spelling; or one registered with `add_preset`.
 
         device.flops_per_s            of dense products of 16-bit numbers
         device.memory_bytes_per_s     of HBM

@@ -14,6 +14,7 @@ SHEETS = {
     "a100-40": ((312, 312, 19.5, 19.5), 1555, 40, 600, 25, 8),
     "a800": ((312, 312, 19.5, 19.5), 2039, 80, 400, 25, 8),
     "h100": ((1978.9, 989.4, 67, 67), 3350, 80, 900, 50, 8),
+    "h100-pcie": ((1513, 756, 51, 51), 2000, 80, 600, 50, 2),
     "h800": ((1978.9, 989.4, 67, 1), 3350, 80, 400, 50, 8),
     "h200": ((1979, 989, 67, 67), 4800, 141, 900, 50, 8),
     "h20": ((296, 148, 44, 1), 4000, 96, 900, 50, 8),
@@ -39,7 +40,8 @@ def test_the_names():
 def test_are_the_data_sheets(name):
     cluster = preset(name)
     tflops, memory, room, nvlink, card, cards = SHEETS[name]
-    assert (cluster.devices_per_node, cluster.nics_per_node) == (max(8, cards), cards)
+    devices = 2 if name == "h100-pcie" else max(8, cards)
+    assert (cluster.devices_per_node, cluster.nics_per_node) == (devices, cards)
     assert cluster.device.memory_bytes == pytest.approx(room * 1e9)
     rates = [cluster.computing_in(dtype).device.flops_per_s for dtype in DTYPES]
     assert rates == pytest.approx([rate * 1e12 for rate in tflops])
@@ -124,6 +126,10 @@ def test_an_unknown_name_lists_the_known_ones():
         ("H100 SXM", "h100"),
         ("A100-80 SXM", "a100"),
         ("GB200 NVL72", "gb200"),
+        ("A100-SXM4-80GB", "a100"),
+        ("H100 SXM5", "h100"),
+        ("H100 PCIe", "h100-pcie"),
+        ("V100-32GB", "v100"),
     ],
 )
 def test_names_as_makers_write_them(name, small):
