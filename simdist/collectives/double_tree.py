@@ -63,7 +63,8 @@ def double_tree_all_reduce(x: Array, comm: Communicator, op: Reduction, segment_
         holds     a b      a b      a b      a b
 
     Args:
-        segment_bytes: how long a segment may be; the same for all links if not given, as of the chain.
+        segment_bytes: how long a segment may be; sqrt(n alpha / (2 beta lg p)) is best, with which each way takes about
+            n beta + 2 lg p alpha + sqrt(8 n alpha beta lg p). The default is the same for all links, as of the chain.
 
     Cost per rank: s messages for each edge above it and as many for each below; at most 4s messages, 2n bytes
     sent and n reduced. At most 4(ceil(lg p) + s - 1) steps of one segment, n/2s bytes.

@@ -92,6 +92,16 @@ def test_with_segments_of_the_best_size_it_comes_near_the_lower_bound(p):
     assert 2 * n / PAPER.inside.bytes_per_s < found_s < 1.4 * 2 * n / PAPER.inside.bytes_per_s
 
 
+@pytest.mark.parametrize("p", [16, 64])
+def test_the_papers_time_with_segments_of_the_best_size(p):
+    n, lg, alpha, beta = 10**8, p.bit_length() - 1, 5e-6, 1 / 25e9
+    best = round((n * alpha / (2 * beta * lg)) ** 0.5)
+    found_s = formula("all_reduce", "double_tree", ranks=p, num_bytes=n, segment_bytes=best).at(alpha, beta)
+    each_way_s = n * beta + 2 * lg * alpha + (8 * n * alpha * beta * lg) ** 0.5
+    last_s = 2 * (alpha + best * beta)  # two steps each way that the paper counts beyond the last segment
+    assert found_s == pytest.approx(2 * (each_way_s - last_s), rel=1e-3)
+
+
 def test_short_arrays_on_many_ranks_are_done_sooner_than_by_the_ring():
     for n in (1000, 10**6):
         assert seconds("all_reduce", "double_tree", 64, n) < 0.6 * predicted("all_reduce", "ring", 64, n)

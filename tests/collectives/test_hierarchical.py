@@ -38,6 +38,14 @@ def test_other_algorithms_inside():
     hold("all_reduce", "hierarchical", 7, **case, **inner, early=None)  # linear: all steps at once
 
 
+def test_rings_in_three_dimensions():
+    """As in BlueConnect: of 4 x 4 x 4 ranks, 2 · 3 · 3 messages, and the bytes of one ring."""
+    hold("all_reduce", "hierarchical", 8, cluster=UNIT.with_(devices_per_node=2), ranks_per_node=2, all_reduce="torus")
+    said = find("all_reduce", "hierarchical").formula(Case(64, 6400, ranks_per_node=4), all_reduce="torus")
+    assert tuple(said) == (18, 2 * 6300, 6300)
+    assert tuple(said.between) == (12, 2 * 1500, 1500)
+
+
 @pytest.mark.parametrize(("p", "leaders"), [(8, None), (8, True), (7, None)])
 def test_direct_between_nodes_sends_messages(p, leaders):
     """Leaders, and ranks that share a place, are on different nodes: they were counted as ranks of one."""
