@@ -7,10 +7,12 @@ import simdist as sd
 from simdist.errors import ArgumentError
 from simdist.parallel.compression import TopK
 from simdist.parallel.compression.formulas import (
+    qsgd_bits,
     qsgd_nonzeros,
     qsgd_variance,
     quantization_ratio,
     sparse_sum_nonzeros,
+    warmup_share,
 )
 
 
@@ -50,6 +52,22 @@ def test_with_one_level_as_many_items_are_sent_as_the_root_of_all():
     assert qsgd_nonzeros(16, 4) == 16
 
 
+def test_the_bits_of_rounded_items():
+    assert qsgd_bits(1 << 20, 1 << 10) == 2.8 * (1 << 20) + 32
+    sparse = qsgd_bits(1 << 20, 1)  # "√n (lg n + O(1))" of the paper's introduction
+    assert sparse == pytest.approx((3 + 1.5 * np.log2(2 * (2**20 + 1) / 1025)) * 1025 + 32)
+    assert sparse < 1.5 * 1024 * 20
+    assert qsgd_bits(512, 2) < 32 * 512
+
+
+def test_ever_fewer_items_are_sent_while_it_warms_up():
+    """The sparsities of Deep Gradient Compression's first five epochs, as it gives them."""
+    found = [100 * (1 - warmup_share(epoch)) for epoch in range(6)]
+    assert found == pytest.approx([75, 93.75, 98.4375, 99.6, 99.9, 99.9], abs=0.15)
+    assert warmup_share(0, epochs=0, share=0.01) == 0.01
+    assert warmup_share(3, share=1) == 1
+
+
 @pytest.mark.parametrize("share", [0.02, 0.3])
 @pytest.mark.parametrize("p", [1, 2, 8])
 def test_the_sum_of_few_items_of_each_fills(p, share):
@@ -77,6 +95,9 @@ def test_half_of_all_items_come_of_a_thousandth_each_on_693_ranks():
         (qsgd_variance, (0, 1)),
         (qsgd_variance, (1, 0)),
         (qsgd_nonzeros, (1, 0)),
+        (qsgd_bits, (1, 0)),
+        (warmup_share, (-1,)),
+        (warmup_share, (0, 4, 0)),
         (sparse_sum_nonzeros, (4, 5, 1)),
         (sparse_sum_nonzeros, (4, 1, 0)),
     ],
