@@ -16,6 +16,7 @@ from simdist.nn.megatron import (
     megatron_flops,
     megatron_outer_activation_bytes,
     megatron_parameters,
+    megatron_pipeline_elements,
     megatron_tensor_elements,
     megatron_training_s,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "megatron_flops",
     "megatron_outer_activation_bytes",
     "megatron_parameters",
+    "megatron_pipeline_elements",
     "megatron_tensor_elements",
     "megatron_training_s",
     "model_flops",

@@ -12,6 +12,7 @@ __all__ = [
     "megatron_flops",
     "megatron_outer_activation_bytes",
     "megatron_parameters",
+    "megatron_pipeline_elements",
     "megatron_tensor_elements",
     "megatron_training_s",
 ]
@@ -61,8 +62,7 @@ def megatron_tensor_elements(
     """8bsh(t-1)/t: the elements that each of t ranks sends per layer and micro-batch, forward and backward.
 
     Four all-reduces of bsh; or, with sequence parallelism, four all-gathers and four reduce-scatters. Six, 12bsh, with
-    full recomputation, whose second forward sends as much as the first; selective sends nothing again. To the next
-    stage of a pipeline, bsh are sent, or bsh/t if each sends a part, which the next stage gathers.
+    full recomputation, whose second forward sends as much as the first; selective sends nothing again.
 
     Raises:
         ArgumentError: t is less than 1.
@@ -75,6 +75,24 @@ def megatron_tensor_elements(
     _check_recompute(recompute)
     all_reduces = 6 if recompute == "full" else 4
     return 2 * all_reduces * sequences * context * width * (tensor_parallel - 1) / tensor_parallel
+
+
+def megatron_pipeline_elements(
+    width: float, context: float, sequences: float, tensor_parallel: int = 1, chunks: int = 1
+) -> float:
+    """v bsh/t: the elements that a rank sends to the next stages per micro-batch, forward; backward as many.
+
+    Where ranks of a stage share its tensors, each sends a part, which those of the next stage gather over faster links;
+    without this, t = 1, each sends all. A rank with v chunks sends v times as much (interleaved 1F1B).
+
+    Raises:
+        ArgumentError: t or v is less than 1.
+
+    Source: Narayanan et al. 2021, arXiv 2104.04473, sections 2.2.2, 3.2 and 4.1.
+    """
+    require_least("tensor_parallel", tensor_parallel, 1)
+    require_least("chunks", chunks, 1)
+    return chunks * sequences * context * width / tensor_parallel
 
 
 def megatron_training_s(parameters: float, tokens: float, flops_per_s: float) -> float:

@@ -37,6 +37,8 @@ _PUBLISHED = {
     "llama2-7b": Shape(32, 4096, 32, 4096, 32_000, **_LLAMA),
     "llama2-13b": Shape(40, 5120, 40, 4096, 32_000, **_LLAMA),
     "llama2-70b": Shape(80, 8192, 64, 4096, 32_000, kv_heads=8, ffn_width=28_672, **_LLAMA),
+    "llama3.2-1b": Shape(16, 2048, 32, 8192, 128_256, ffn_width=8192, **{**_LLAMA3, "tied": True}),
+    "llama3.2-3b": Shape(28, 3072, 24, 8192, 128_256, ffn_width=8192, **{**_LLAMA3, "tied": True}),
     "llama3-8b": Shape(32, 4096, 32, 8192, 128_256, ffn_width=14_336, **_LLAMA3),
     "llama3-70b": Shape(80, 8192, 64, 8192, 128_256, ffn_width=28_672, **_LLAMA3),
     "llama3-405b": Shape(126, 16_384, 128, 8192, 128_256, ffn_width=53_248, **_LLAMA3),
@@ -76,6 +78,9 @@ _OTHER_NAMES = {
     "llama3.1-8b": "llama3-8b",
     "llama3.1-70b": "llama3-70b",
     "llama3.1-405b": "llama3-405b",
+    "llama3.3-70b": "llama3-70b",
+    "mixtral": "mixtral-8x7b",
+    "mt-nlg": "mt-nlg-530b",
     "deepseek-r1": "deepseek-v3",
 }
 
@@ -97,7 +102,7 @@ def published(name: str) -> Shape:
     weights or none is left out: windows of attention (in GPT-3's every other layer, Mistral's, and three quarters of
     Llama 4's), so that it counts as whole; that the other quarter of Llama 4's layers has no RoPE; other ways than that
     of `Experts` to choose and balance experts; numbers that steer the loads of DeepSeek-V3's and Kimi's experts; and
-    DeepSeek-V3's module of 14 billion weights that predicts a second token. Llama 3 here is 3 and 3.1.
+    DeepSeek-V3's module of 14 billion weights that predicts a second token. Llama 3 here is 3, 3.1 and 3.3.
 
     Raises:
         UnknownNameError: there is no such model.

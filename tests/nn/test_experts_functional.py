@@ -44,6 +44,15 @@ def test_no_logit_is_too_large_and_of_equal_ones_the_first_wins():
     assert p.dtype == np.float32
 
 
+def test_z_loss():
+    z = RNG.normal(size=(5, 4)) * 3
+    total, dz = f.z_loss(z)
+    assert total == pytest.approx((np.log(np.exp(z).sum(axis=1)) ** 2).sum())
+    near(dz, slope(lambda: f.z_loss(z)[0], z))
+    assert f.z_loss(np.zeros((3, 8)))[0] == pytest.approx(3 * np.log(8) ** 2)
+    assert f.z_loss(np.full((1, 2), 1e3, np.float32))[0] == pytest.approx((1e3 + np.log(2)) ** 2)  # none is too large
+
+
 @pytest.mark.parametrize("top_k", [1, 2])
 def test_balance(top_k):
     """Equations 4 to 6 of the Switch Transformer, of each of two groups, one of which has fewer tokens."""

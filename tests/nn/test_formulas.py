@@ -17,6 +17,7 @@ from simdist.nn.formulas import (
     megatron_flops,
     megatron_outer_activation_bytes,
     megatron_parameters,
+    megatron_pipeline_elements,
     megatron_tensor_elements,
     megatron_training_s,
     model_flops,
@@ -367,6 +368,14 @@ def test_what_a_layer_sends_is_four_all_reduces(t):
     sent = cost("all_reduce", "ring", ranks=t, num_bytes=b * s * h).sent_bytes
     assert megatron_tensor_elements(h, s, b, t) == megatron_tensor_elements(h, s, b, t, "selective") == 4 * sent
     assert megatron_tensor_elements(h, s, b, t, "full") == 6 * sent
+
+
+def test_what_a_stage_sends():
+    b, s, h = 2, 64, 128
+    assert megatron_pipeline_elements(h, s, b) == b * s * h
+    assert megatron_pipeline_elements(h, s, b, 8, 4) == 4 * b * s * h / 8
+    with pytest.raises(ArgumentError, match="chunks is 0"):
+        megatron_pipeline_elements(h, s, b, chunks=0)
 
 
 def test_numbers_below_their_limits():

@@ -29,7 +29,7 @@ from simdist.nn.functional.experts import (
     experts_linear_backward_weight,
 )
 from simdist.nn.functional.flash import flash_attention, flash_attention_backward
-from simdist.nn.functional.gate import balance, gate, gate_backward
+from simdist.nn.functional.gate import balance, gate, gate_backward, z_loss
 from simdist.nn.functional.heads import attention, attention_backward
 from simdist.nn.functional.lookup import embedding, embedding_backward, positions, positions_backward, within
 from simdist.nn.functional.loss import cross_entropy, cross_entropy_backward
@@ -90,4 +90,5 @@ __all__ = [
     "swiglu",
     "swiglu_backward",
     "within",
+    "z_loss",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge, moved
 
-__all__ = ["balance", "gate", "gate_backward"]
+__all__ = ["balance", "gate", "gate_backward", "z_loss"]
 
 
 def gate(z: Array, top_k: int) -> tuple[Array, Array, Array]:
@@ -91,6 +91,28 @@ def balance(p: Array, chosen: Array, group: Array, groups: int) -> tuple[float, 
     dp *= experts / tokens[group][:, None]
     charge(4 * p.size, 3 * p.nbytes)
     return float((p * dp).sum(dtype=np.float64)), dp
+
+
+def z_loss(z: Array) -> tuple[float, Array]:
+    """Σ (lg Σ exp z)², with natural logarithms: a penalty on large logits, the router z-loss, summed over the tokens.
+
+    The paper adds a thousandth of its mean to the loss, to keep training stable; `Experts` does without.
+
+    Args:
+        z: as of `gate`.
+
+    Returns:
+        the sum, (ln E)² a token where all logits are zero; and its derivatives by z, of z's shape.
+
+    Source: Zoph et al. 2022, ST-MoE, arXiv 2202.08906, equation 5.
+    """
+    most = z.max(axis=1, keepdims=True)
+    dz = np.exp(z - most)
+    sums = dz.sum(axis=1, keepdims=True)
+    logs = np.log(sums) + most
+    dz *= 2 * logs / sums
+    charge(5 * z.size, 2 * z.nbytes)
+    return float((logs * logs).sum(dtype=np.float64)), dz
 
 
 def _rows(p: Array) -> Array:
