@@ -7,7 +7,7 @@ from simdist.optim.lamb import LAMB
 from simdist.optim.lars import LARS
 from simdist.optim.norm import Combine, largest, norms
 from simdist.optim.optimizer import Optimizer
-from simdist.optim.schedule import Schedule, scaled_learning_rate
+from simdist.optim.schedule import BatchTrade, Schedule, batch_trade, scaled_learning_rate
 from simdist.optim.sgd import SGD
 from simdist.optim.spans import Spans
 
@@ -18,10 +18,12 @@ __all__ = [
     "Adam",
     "AdamW",
     "AdamW8bit",
+    "BatchTrade",
     "Combine",
     "Optimizer",
     "Schedule",
     "Spans",
+    "batch_trade",
     "largest",
     "norms",
     "scaled_learning_rate",

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_more, unknown_name
 
-__all__ = ["Schedule", "scaled_learning_rate"]
+__all__ = ["BatchTrade", "Schedule", "batch_trade", "scaled_learning_rate"]
 
 _SHAPES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
@@ -102,3 +103,38 @@ def scaled_learning_rate(
     if global_batch_size < 1 or batch_size < 1:
         raise ArgumentError(f"batch sizes are {global_batch_size} and {batch_size}; need at least 1")
     return learning_rate * math.pow(global_batch_size / batch_size, powers[rule])
+
+
+class BatchTrade(NamedTuple):
+    """What a batch of B costs and gains.
+
+    Attributes:
+        steps: as a multiple of those that the largest batches need, 1 + B_noise/B.
+        samples: as a multiple of those that the smallest batches need, 1 + B/B_noise.
+        learning_rate: the best one, as a share of that of the largest batches, 1 / (1 + B_noise/B).
+    """
+
+    steps: float
+    samples: float
+    learning_rate: float
+
+
+def batch_trade(batch_size: float, noise_scale: float) -> BatchTrade:
+    """How much data parallelism pays: (steps - 1)(samples - 1) = 1, where both are multiples of the least.
+
+    Batches much smaller than the noise scale need as many fewer steps as they are larger, for the same samples; much
+    larger ones no fewer steps. At the noise scale, the critical batch size, both are twice the least.
+
+    Args:
+        batch_size: B, of all ranks together.
+        noise_scale: B_noise; nearly tr Σ / |G|², of the mean gradient G and the covariance Σ of a sample's.
+
+    Raises:
+        ArgumentError: a number is not above 0.
+
+    Source: McCandlish, Kaplan, Amodei 2018, arXiv 1812.06162, section 2, for SGD.
+    """
+    require_more("batch_size", batch_size, 0)
+    require_more("noise_scale", noise_scale, 0)
+    steps = 1 + noise_scale / batch_size
+    return BatchTrade(steps, 1 + batch_size / noise_scale, 1 / steps)

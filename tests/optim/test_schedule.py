@@ -1,9 +1,10 @@
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from simdist.errors import ArgumentError, UnknownNameError
-from simdist.optim import Schedule, scaled_learning_rate
+from simdist.optim import Schedule, batch_trade, scaled_learning_rate
 
 
 def test_it_climbs_in_a_line_and_falls_in_a_cosine():
@@ -61,6 +62,27 @@ def test_batches_as_you_et_al_trained_by_lamb():
     """From 5/10³ at 32,768 by the root: 5/(2³ 10³) at 512, and half of a power of two less at each in between."""
     found = [scaled_learning_rate(512 << i, 0.005, 32768, rule="sqrt") for i in range(7)]
     assert found == pytest.approx([5 / (2 ** (3 - i / 2) * 1e3) for i in range(7)])
+
+
+def test_at_the_critical_batch_size_steps_and_samples_are_twice_the_least():
+    assert batch_trade(1000, 1000) == (2, 2, 0.5)
+    for batch_size in (1, 300, 1e6):
+        trade = batch_trade(batch_size, 1000)
+        assert (trade.steps - 1) * (trade.samples - 1) == pytest.approx(1)
+        assert trade.samples / trade.steps == pytest.approx(batch_size / 1000)
+    with pytest.raises(ArgumentError, match="noise_scale is 0"):
+        batch_trade(1, 0)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 40])
+def test_the_best_step_on_a_noisy_bowl(batch_size):
+    """Of |w|²/2: from w by a step of η the loss falls by η|w|² - η²/2 (|w|² + tr Σ / B), on average."""
+    squared, noise = 3.0, 24.0
+    rates = np.linspace(0, 1, 10_001)
+    falls = rates * squared - rates**2 / 2 * (squared + noise / batch_size)
+    trade = batch_trade(batch_size, noise / squared)
+    assert rates[falls.argmax()] == pytest.approx(trade.learning_rate, abs=1e-4)
+    assert falls.max() == pytest.approx(squared / 2 / trade.steps, rel=1e-6)
 
 
 def test_arguments_have_limits():
