@@ -14,7 +14,14 @@ from simdist.asynchronous.gossip import d_psgd
 from simdist.asynchronous.graphs import Graph
 from simdist.asynchronous.hogwild import Hogwild
 from simdist.asynchronous.local_sgd import best_local_steps, local_sgd, local_sgd_error, post_local
-from simdist.asynchronous.mixing import Mixing, circulant, circulant_gap, metropolis, one_peer_exponential
+from simdist.asynchronous.mixing import (
+    Mixing,
+    circulant,
+    circulant_gap,
+    mean_pairwise,
+    metropolis,
+    one_peer_exponential,
+)
 from simdist.asynchronous.model_gradient import ModelGradient, first_weights
 from simdist.asynchronous.pairwise import ad_psgd
 from simdist.asynchronous.worker import Gradient, Rate, Worker
@@ -47,6 +54,7 @@ __all__ = [
     "graphs",
     "local_sgd",
     "local_sgd_error",
+    "mean_pairwise",
     "metropolis",
     "one_peer_exponential",
     "post_local",

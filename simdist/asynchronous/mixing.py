@@ -28,7 +28,7 @@ import numpy.typing as npt
 from simdist.asynchronous.graphs import Graph
 from simdist.errors import ArgumentError, require_least
 
-__all__ = ["Mixing", "circulant", "circulant_gap", "metropolis", "one_peer_exponential"]
+__all__ = ["Mixing", "circulant", "circulant_gap", "mean_pairwise", "metropolis", "one_peer_exponential"]
 
 _TOLERANCE = 1e-12
 
@@ -192,3 +192,26 @@ def metropolis(graph: Graph) -> Mixing:
         # Rounding may bring the sum of the others slightly above 1.
         w[i, i] = max(0.0, 1 - float(w[i].sum()))
     return Mixing(w)
+
+
+def mean_pairwise(graph: Graph) -> Mixing:
+    """The mean of the matrices of pairwise averaging: a rank drawn at random averages with a neighbour drawn at random.
+
+    W_ij = (1/d_i + 1/d_j) / 2n for neighbours i, j of degrees d. Each averaging is a projection, so on average it
+    leaves at most the share λ₂ of Σ_i ‖x_i - x̄‖², not its square: 1 - `spectral_gap` of this matrix. That is
+    1 - 1/(n-1) on a complete graph and 1 - (1 - cos(2π/n))/n on a ring, for one message each way. `ad_psgd` draws
+    active ranks alone.
+
+    Raises:
+        ArgumentError: a rank of several has no neighbour.
+
+    Source: Boyd, Ghosh, Prabhakar, Shah 2006, IEEE Trans. Information Theory 52(6), 2508-2530; in AD-PSGD, Lian et al.
+    2018, arXiv 1710.06952, assumption 1.
+    """
+    n, w = graph.size, np.zeros((graph.size, graph.size))
+    alone = [rank for rank in range(n) if not graph.degree(rank)]
+    if alone and n > 1:
+        raise ArgumentError(f"rank {alone[0]} of {n} has no neighbour; needs at least 1")
+    for i, j in graph.edges:
+        w[i, j] = w[j, i] = (1 / graph.degree(i) + 1 / graph.degree(j)) / (2 * n)
+    return Mixing(w + np.diag(1 - w.sum(axis=1)))

@@ -4,7 +4,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simdist.asynchronous.graphs import Graph, complete, exponential, ring, torus
-from simdist.asynchronous.mixing import Mixing, circulant, circulant_gap, metropolis, one_peer_exponential
+from simdist.asynchronous.mixing import (
+    Mixing,
+    circulant,
+    circulant_gap,
+    mean_pairwise,
+    metropolis,
+    one_peer_exponential,
+)
 from simdist.errors import ArgumentError
 
 
@@ -86,6 +93,29 @@ def test_on_a_complete_graph_it_is_the_mean(n):
     mixing = metropolis(complete(n))
     np.testing.assert_allclose(mixing.weights, np.full((n, n), 1 / n), rtol=1e-15)
     assert mixing.contraction == pytest.approx(0, abs=1e-28)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 16])
+def test_pairs_drawn_at_random_leave_what_the_closed_forms_say(n):
+    assert mean_pairwise(complete(n)).spectral_gap == pytest.approx(1 / (n - 1))
+    assert mean_pairwise(ring(n)).spectral_gap == pytest.approx((1 - np.cos(2 * np.pi / n)) / n)
+
+
+def test_pairs_drawn_at_random_leave_this_share_on_average():
+    graph = Graph.of(5, [(0, 1), (1, 2), (2, 3), (3, 0), (3, 4)])
+    mixing = mean_pairwise(graph)
+    draws = [(i, j, 1 / 5 / graph.degree(i)) for i in range(5) for j in graph.neighbours[i]]
+    found, squares = np.zeros((5, 5)), np.zeros((5, 5))
+    for i, j, probability in draws:
+        w = np.eye(5)
+        w[[[i], [j]], [i, j]] = 0.5
+        found += probability * w
+        squares += probability * w.T @ w
+    np.testing.assert_allclose(mixing.weights, found, atol=1e-15)
+    np.testing.assert_allclose(mixing.weights, squares, atol=1e-15)
+    assert mean_pairwise(Graph.of(1, [])).spectral_gap == 1
+    with pytest.raises(ArgumentError, match="rank 2 of 3 has no neighbour"):
+        mean_pairwise(Graph.of(3, [(0, 1)]))
 
 
 def test_the_further_a_graph_reaches_the_faster_it_agrees():
