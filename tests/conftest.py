@@ -1,8 +1,10 @@
 """What every test can ask for: `spmd`, which runs a program on ranks, virtual or real (see harness.py).
 
-Under mpirun the tests that take `spmd` run, on all ranks together; rank 0 reports for all. Many of them have dozens
-of cases, and real ranks cost more than virtual ones: `--cases K` runs K of a test's cases, the same ones every time,
-except where the test is marked `every_case`.
+Many tests have dozens of cases. Of one that is marked `slow(but=K)` K cases run, the same ones every time, and
+`pytest -m slow` runs the others.
+
+Under mpirun the tests that take `spmd` run, on all ranks together; rank 0 reports for all. Real ranks cost more than
+virtual ones: `--cases K` runs K of the cases of each test, except where it is marked `every_case`.
 """
 
 import gc
@@ -89,10 +91,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         gc.freeze()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Keep the tests of this world, and see that all ranks have the same ones."""
     ranks = config.stash[_RANKS]
+    _spare(items, of_all=isinstance(ranks, RealRanks))
+    yield  # here -m takes what is slow away
     if isinstance(ranks, VirtualRanks):
         kept = [item for item in items if item.get_closest_marker("mpi") is None]
         kept.sort(
@@ -112,18 +116,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             pytest.exit(f"the ranks found different tests: {', '.join(map(str, found))}", returncode=3)
 
 
+def _spare(items: list[pytest.Item], of_all: bool) -> None:
+    """Unmark cases that run although their test is slow: as many as `but` says, or all, for --cases to draw from."""
+    marked = [item for item in items if [bool(mark.kwargs) for mark in item.iter_markers("slow")] == [True]]
+    for cases in _drawn(marked):
+        (mark,) = cases[0].iter_markers("slow")
+        for item in cases if of_all else cases[: mark.kwargs["but"]]:
+            item.own_markers.remove(mark)
+
+
 def _some(items: list[pytest.Item], most: int) -> list[pytest.Item]:
-    """At most so many cases of each test, drawn by a hash of their names; all where `most` is 0."""
-    cases: dict[str, list[str]] = {}
+    """At most so many cases of each test; all where `most` is 0."""
+    cases = _drawn([item for item in items if most and not item.get_closest_marker("every_case")])
+    left_out = {item for drawn in cases for item in drawn[most:]}
+    return [item for item in items if item not in left_out]
+
+
+def _drawn(items: list[pytest.Item]) -> list[list[pytest.Item]]:
+    """The cases of each test, in an order that a hash of their names makes."""
+    tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if most and not item.get_closest_marker("every_case"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item.nodeid)
-    left_out = {name for names in cases.values() for name in sorted(names, key=_draw)[most:]}
-    return [item for item in items if item.nodeid not in left_out]
-
-
-def _draw(name: str) -> bytes:
-    return hashlib.sha256(name.encode()).digest()
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return [sorted(cases, key=lambda item: hashlib.sha256(item.nodeid.encode()).digest()) for cases in tests.values()]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -305,6 +305,7 @@ def test_a_pipeline_leaves_its_schedule(text, tmp_path, capsys):
     assert (tmp_path / "schedule.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("name", ["zb-h1", "zb-v", "pipedream-2bw"])
 def test_a_schedule_of_ones_own_is_drawn_and_then_trained_with(name, text, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -399,6 +400,7 @@ def test_a_step_of_phantoms_need_not_be_waited_for(tmp_path):
     assert process.returncode == 130
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize(
     ("words", "pictures"),
     [

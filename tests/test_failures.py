@@ -259,6 +259,7 @@ def jobs(tmp_path_factory):
 # -- exceptions -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("rank", range(RANKS))
 @pytest.mark.parametrize("place", ["before", "in", "after"])
 def test_an_exception_ends_the_job_with_that_ranks_traceback_first(jobs, place, rank):

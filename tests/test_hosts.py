@@ -95,6 +95,7 @@ for i in range(1_000_000):
 """
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_fails_on_one_host_ends_the_job_on_both(hosts, script, fault):
     does, says = FAULTS[fault]

@@ -358,6 +358,7 @@ def test_flash_attention(made, tile, drop, groups, w, monkeypatch):
     assert same(dqkv, f.flash_attention_backward(a, z, found, da, kept, 0.3, groups=groups), 2 * tolerance)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize(("e", "t"), [(16, 1), (64, 128), (32, 200), (80, 100)])
 @pytest.mark.parametrize(("h", "groups"), [(2, 2), (4, 2), (3, 1)])

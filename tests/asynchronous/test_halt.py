@@ -35,6 +35,7 @@ def when(worker, rank, step):
     return lambda: worker.comm.rank == rank and worker.done >= step
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 8])
 def test_the_word_goes_round_with_the_weights(spmd, p, graph):

@@ -8,6 +8,7 @@ from simdist.collectives.segments import SEGMENT_BYTES
 from simdist.errors import ArgumentError
 
 
+@pytest.mark.slow(but=5)
 @pytest.mark.parametrize("p", RANKS)
 @pytest.mark.parametrize("segment_bytes", [1, 16, 24, SEGMENT_BYTES])
 def test_results_counts_and_steps(p, segment_bytes):

@@ -135,6 +135,7 @@ def test_short_arrays(spmd, operation, p, way):
         hold(spmd, p, operation, n, "float64", way, root=p - 1)
 
 
+@pytest.mark.slow(but=7)
 @pytest.mark.one_node
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("p", [2, 3, 4])
@@ -278,6 +279,7 @@ def test_staged_a_rank_leaves_nothing_that_it_folds_itself():
 # -- several nodes --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(but=12)
 @pytest.mark.parametrize("per_node", [1, 2, 3, 4])
 @pytest.mark.parametrize("p", [4, 5, 6, 8])
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -12,6 +12,7 @@ BOTH = pytest.mark.parametrize("operation", ["reduce_scatter", "all_gather"])
 BY_TWO = UNIT.with_(devices_per_node=2)
 
 
+@pytest.mark.slow(but=10)
 @BOTH
 @pytest.mark.parametrize("p", RANKS)
 @pytest.mark.parametrize("per_node", [1, 2, 3, 4])

@@ -10,6 +10,7 @@ from simdist.collectives import formula
 ALGORITHMS = [(operation, "linear") for operation in ("broadcast", "reduce", "scatter", "gather")]
 
 
+@pytest.mark.slow(but=6)
 @pytest.mark.parametrize("p", RANKS)
 @pytest.mark.parametrize(("operation", "name"), [*ALGORITHMS, ("all_reduce", "naive")])
 def test_results_counts_and_steps(operation, name, p):

@@ -11,6 +11,7 @@ from simdist.comm.virtual.world import run_virtual
 PAIRWISE = [("reduce_scatter", "pairwise"), ("all_to_all", "pairwise")]
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("p", RANKS)
 @pytest.mark.parametrize(("operation", "name"), [*PAIRWISE, ("all_to_all", "linear")])
 def test_results_counts_and_steps(operation, name, p):

@@ -10,6 +10,7 @@ from simdist.errors import ArgumentError
 OPERATIONS = ("reduce_scatter", "all_gather", "all_reduce")
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("p", RANKS)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_results_counts_and_steps(operation, p):

@@ -13,6 +13,7 @@ from simdist.errors import UnknownNameError
 ALGORITHMS = [("broadcast", "scatter_all_gather"), ("reduce", "reduce_scatter_gather")]
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("p", RANKS)
 @pytest.mark.parametrize(("operation", "name"), ALGORITHMS)
 def test_results_counts_and_steps(operation, name, p):
@@ -56,6 +57,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("p", [1, 3, 4, 7, 8])
 @pytest.mark.parametrize(("operation", "name", "option"), OTHERS)
 def test_other_algorithms_inside(operation, name, option, p):

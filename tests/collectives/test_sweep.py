@@ -35,6 +35,7 @@ def same_bits(spmd, p, trials):
         assert prints == virtual, "the virtual world gives other bits"
 
 
+@pytest.mark.slow(but=49)
 @pytest.mark.parametrize("p", RANKS)
 @pytest.mark.parametrize(("operation", "name"), every_algorithm())
 def test_every_length_and_root(spmd, operation, name, p):
@@ -42,6 +43,7 @@ def test_every_length_and_root(spmd, operation, name, p):
     same_bits(spmd, p, [Trial(operation, name, n, "int64", root=root) for n in lengths(p) for root in roots])
 
 
+@pytest.mark.slow(but=8)
 @pytest.mark.parametrize("p", [1, 3, 4])
 @pytest.mark.parametrize(("operation", "name"), every_algorithm(REDUCING))
 def test_every_dtype_and_op(spmd, operation, name, p):
@@ -85,6 +87,7 @@ def test_each_rank_counts_once(spmd, name, p):
         assert x.tolist() == [int("1" * p)] * (2 * p + 1)
 
 
+@pytest.mark.slow(but=16)
 @pytest.mark.parametrize("name", algorithms("all_reduce"))
 @pytest.mark.parametrize("devices_per_node", [2, 3, 4])
 @pytest.mark.parametrize("p", [4, 6, 8, 12])

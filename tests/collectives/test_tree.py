@@ -12,12 +12,14 @@ ROOTED = [(operation, "binomial") for operation in ("broadcast", "reduce", "scat
 ALGORITHMS = [*ROOTED, ("all_reduce", "tree")]
 
 
+@pytest.mark.slow(but=6)
 @pytest.mark.parametrize("p", RANKS)
 @pytest.mark.parametrize(("operation", "name"), ALGORITHMS)
 def test_results_counts_and_steps(operation, name, p):
     hold(operation, name, p)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("p", [3, 6, 8])
 @pytest.mark.parametrize(("operation", "name"), ALGORITHMS)
 def test_messages_that_wait_for_their_receivers(operation, name, p):

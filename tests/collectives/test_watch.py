@@ -32,6 +32,7 @@ def case(operation, p, rank):
     return {"ranks": p, "num_bytes": 8 * items, "itemsize": 8, "rank": rank, "ranks_per_node": 2}
 
 
+@pytest.mark.slow(but=29)
 @pytest.mark.parametrize("p", RANKS)
 @pytest.mark.parametrize(("operation", "name"), EVERY)
 def test_in_the_end_everybody_has_what_the_operation_promises(operation, name, p):
@@ -50,6 +51,7 @@ def test_in_the_end_everybody_has_what_the_operation_promises(operation, name, p
             assert all(len(set(piece)) == len(piece) for piece in pieces)  # nobody is counted twice
 
 
+@pytest.mark.slow(but=29)
 @pytest.mark.parametrize("p", RANKS)
 @pytest.mark.parametrize(("operation", "name"), EVERY)
 def test_steps_and_messages_are_those_of_the_cost(operation, name, p):

@@ -267,6 +267,7 @@ def test_a_message_that_is_too_long(spmd, device, monkeypatch):
 # -- collectives ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(but=3)
 @pytest.mark.one_node
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("ranks", [2, 3, 4])

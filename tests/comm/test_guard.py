@@ -72,6 +72,7 @@ guard().drains.append(lambda: os.write(1, b"drained\\n"))
 """
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("end", ENDS)
 def test_how_a_process_ends(end):
     what, code, words = ENDS[end]

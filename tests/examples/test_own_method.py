@@ -101,6 +101,7 @@ def test_nobody_knows_it_otherwise():
         Config(method="majority-vote")
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize(
     ("where", "row"),
     [

@@ -54,6 +54,7 @@ def in_pytorch(torch, layer, weights, x):
     return y, extra
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize(("top_k", "factor"), [(1, 4.0), (1, 1.0), (1, 0.5), (2, 2.0), (2, 1.0), (2, 0.4), (3, 0.7)])
 @pytest.mark.parametrize(("t", "group"), [(6, 6), (12, 4), (7, 4)], ids=["a text", "runs", "a short run"])
 def test_against_pytorch(top_k, factor, t, group):
@@ -83,6 +84,7 @@ def losses(model, batch):
         return model.forward(batch)[0], of_layers.total
 
 
+@pytest.mark.slow(but=1)
 @kinds
 def test_every_gradient_of_a_gpt_with_that_of_the_auxiliary_loss(shape):
     """Against central differences, with weights large enough to make the router's choices clear."""

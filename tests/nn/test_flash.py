@@ -61,6 +61,7 @@ def test_however_texts_and_blocks_are_long(t, keys, groups, each, drop):
     close(found, passes(Attention(*given), x, dy))
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("flash", [False, True], ids=["plain", "flash"])
 @pytest.mark.parametrize("w", [None, 4, 9])
 @pytest.mark.parametrize("groups", [1, 2, 4])

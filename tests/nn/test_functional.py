@@ -241,6 +241,7 @@ def plain_attention(qkv, heads, keep, share, e, w):
     return y.reshape(n, t, heads * w)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize(("n", "t", "heads"), [(2, 4, 3), (1, 130, 1)], ids=["one tile", "three tiles"])
 @pytest.mark.parametrize("share", [0.0, 0.3])
 @pytest.mark.parametrize("w", [None, 1, 3])

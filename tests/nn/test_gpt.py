@@ -19,6 +19,7 @@ DIFFERENT = [
 ]
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("more", DIFFERENT, ids=str)
 @pytest.mark.parametrize("told", [(), (noise(3),)], ids=["whole", "dropout"])
 def test_gradient_against_finite_differences(more, told):
@@ -231,6 +232,7 @@ def test_a_shape_must_be_possible():
 # -- PyTorch ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("block", [*BLOCKS, "qwen2", "qwen3", "deepseek"])
 @pytest.mark.parametrize(
     ("tied", "context", "kv_heads", "head_width"),

@@ -157,6 +157,7 @@ def measure(shape, sequences, dtype, kind):
     return ledger, between
 
 
+@pytest.mark.slow(but=50)
 @every_shape
 @every_mode
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

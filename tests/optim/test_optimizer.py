@@ -62,6 +62,7 @@ def shard(comm, name, dtype):
     return train(name, dtype, span, lambda values, op: all_reduce(values, comm, op))[0]
 
 
+@pytest.mark.slow(but=7)
 @every_rule
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("p", [1, 2, 3, 4])

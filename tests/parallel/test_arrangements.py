@@ -57,6 +57,7 @@ def train(comm, name, recipe, batch=10, micro_batches=1):
     return method.weights.astype(np.float64), changed
 
 
+@pytest.mark.slow(but=8)
 @every_method
 @every_rule
 @pytest.mark.parametrize("p", [1, 2, 3, 4])

@@ -57,6 +57,7 @@ def compared(comm, model):
     return [(*each, sent[each.compression], str(each)) for each in compare(one, compressions())]
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.one_node
 @pytest.mark.parametrize("model", MODELS)
 def test_all_of_them_learn_with_fewer_bytes(spmd, model):

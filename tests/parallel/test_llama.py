@@ -28,6 +28,7 @@ CUTS = [
 ]
 
 
+@pytest.mark.slow(but=6)
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize(("sizes", "options"), CUTS, ids=str)
 @every_attention
@@ -41,6 +42,7 @@ def test_loss_and_every_gradient(spmd, sizes, options, recompute, shape):
     close(joined([parts for _, parts in found]), expected)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize(("sizes", "options"), CUTS, ids=str)
 @every_attention
@@ -53,6 +55,7 @@ def test_flash_attention(spmd, sizes, options, recompute, shape):
     close(joined([parts for _, parts in found]), expected)
 
 
+@pytest.mark.slow(but=3)
 @pytest.mark.parametrize("zero_stage", [0, 2, 3])
 @every_attention
 def test_twenty_steps(spmd, zero_stage, shape):
@@ -64,6 +67,7 @@ def test_untied_on_three_axes():
         check(virtual, {"dp": 2, "sp": 2, "tp": 2}, replace(shape, tied=False), sequence_parallel=True)
 
 
+@pytest.mark.slow(but=14)
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize(("sizes", "options"), [({}, {}), *CUTS], ids=str)

@@ -33,6 +33,7 @@ def rows(comm, make, recompute="none"):
         return [tuple(row) for row in memory_rows(ledger, predictions)], size, ledger.now.of("activations")
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("short", precisions())
 @pytest.mark.parametrize("optimizer", optimizers())
 def test_every_rule_and_precision(spmd, short, optimizer):

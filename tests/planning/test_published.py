@@ -19,6 +19,7 @@ FULL = {"recompute": "full"}
 SELECTIVE = {"recompute": "selective", "sequence_parallel": True}
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize(
     ("layers", "width", "heads", "pp", "chunks", "batch", "micro_batch", "full_s", "selective_s"),
     [
@@ -40,6 +41,7 @@ def test_korthikanti_et_al(layers, width, heads, pp, chunks, batch, micro_batch,
         assert plan.num_bytes < REACHED.device.memory_bytes, "as it did there"
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize(
     ("layers", "width", "heads", "tp", "ranks", "batch", "tflops"),
     [
@@ -58,6 +60,7 @@ def test_narayanan_et_al(layers, width, heads, tp, ranks, batch, tflops):
     assert 1 < flops / 1e12 / tflops < 1.2
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize(
     ("layers", "width", "heads", "pp", "ranks", "batch", "tflops"),
     [

@@ -19,6 +19,7 @@ def with_memory(num_bytes):
 WIDE = {"width": 4096, "context_bytes": 1024, "tp": 1, "global_batch_size": 96}  # nearly all of a step is computing
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize(
     ("num_bytes", "given"),
     [
@@ -94,6 +95,7 @@ def test_tensor_parallelism_within_a_node_and_pipelines_between():
     assert inside < across
 
 
+@pytest.mark.slow
 def test_a_slow_network_wants_fewer_bytes_between_nodes():
     """With links between nodes a hundred times slower, copies of the model no longer lie on different nodes."""
     nodes = A100.with_(devices_per_node=4)
@@ -118,6 +120,7 @@ def test_the_config_is_one_that_can_be_trained():
     assert execute(plan.config, bench).seconds == pytest.approx(plan.step.seconds, rel=0.03)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize(
     ("settings", "change"),
     [

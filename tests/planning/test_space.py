@@ -74,6 +74,7 @@ def test_each_way_comes_with_what_it_may_recompute():
         assert [config.recompute for config in way] == ["none", "full"], "nothing is left for selective"
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize(
     "given",
     [

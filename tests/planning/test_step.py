@@ -83,6 +83,7 @@ def settings(mesh):
     return {name: SMALL[name] for name in own} | mesh
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("cluster", [pytest.param(H100, marks=pytest.mark.slow), HALVES], ids=["a node", "two nodes"])
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 def test_predicted_is_executed(mesh, cluster):
@@ -101,6 +102,7 @@ def test_predicted_is_executed(mesh, cluster):
     assert 1 <= plan.num_bytes / took.num_bytes[rank] < 1.15, "it never promises that there is more room"
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("bytes_per_s", [pytest.param(50e9, marks=pytest.mark.slow), 2e9])
 @pytest.mark.parametrize(
     "mesh",
@@ -167,6 +169,7 @@ def test_what_does_not_line_up_with_nodes():
     assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.05)
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize(
     ("devices_per_node", "ranks", "mesh"),
     [
@@ -273,6 +276,7 @@ WIDE |= {"global_batch_size": 16, "flash_attention": True}
 SLOW, FAST = Link(5e-6, 20e9), Link(5e-6, 450e9)
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize(
     ("inside", "devices_per_node", "mesh"),
     [

@@ -89,6 +89,7 @@ def test_pieces_that_are_not_added_up(draw):
     assert [len(cells(ax, style.DONE)) for ax in picture.axes] == [0, 0, 0, 4]
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("width", [style.COLUMN, style.PAGE])
 @pytest.mark.parametrize(
     ("operation", "name", "finding"),

@@ -252,7 +252,8 @@ def test_too_many_arrows_are_left_out_and_it_says_so(draw):
     picture = draw(timeline, Trace(spans, 2), arrows=True)
     assert "2,000 of 3,000 messages have an arrow." in picture.note
     lines = [one for ax in picture.axes for one in ax.collections if isinstance(one, LineCollection)]
-    begins = [segment[0][0] for one in lines for segment in one.get_segments() if len(one.get_segments()) == 2000]
+    (segments,) = [segments for one in lines if len(segments := one.get_segments()) == 2000]
+    begins = [segment[0][0] for segment in segments]
     assert (begins[0], begins[-1] > 0.999 * max(s.start_s for s in spans)) == (0, True)  # to the end
 
 

@@ -51,6 +51,7 @@ def run(comm, settings, folder=None, resume=False):
     return lines, [text.decode("latin") for _, text in trainer.samples()]
 
 
+@pytest.mark.slow(but=3)
 @pytest.mark.parametrize(
     "mesh",
     [
@@ -150,6 +151,7 @@ def test_the_experts_own_loss_goes_on_in_the_middle_of_an_interval(spmd, setting
         np.testing.assert_allclose(found, lines[-2:], rtol=1e-10)
 
 
+@pytest.mark.slow(but=4)
 @every_mesh
 def test_the_same_run_as_on_one_rank(spmd, settings, mesh, p):
     [(lines, written)] = spmd(run, 1, settings)
@@ -166,6 +168,7 @@ def test_it_goes_on_otherwise_than_it_began(spmd, settings, tmp_path):
             np.testing.assert_allclose(found, lines[-2:], rtol=1e-10)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize(
     ("mesh", "p"),
     [

@@ -64,6 +64,7 @@ def test_a_pipelines_shards_are_of_its_own_buckets(text):
         assert [measured for _, measured, _, _ in states] == [predicted for _, _, predicted, _ in states] != []
 
 
+@pytest.mark.slow(but=6)
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("p", [2, 4])
 def test_measured_is_what_is_predicted(spmd, text, name, p):

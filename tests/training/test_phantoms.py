@@ -26,6 +26,7 @@ def costs(**settings):
     return sd.run(cost, 4, cluster=CLUSTER, args=(config, Text(config))).results
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -35,6 +35,7 @@ def told(comm, settings):
     return found.summary[0], [tuple(row) for row in found.rows], str(found)
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize(
     "mesh",
     [
@@ -66,6 +67,7 @@ def test_measured_is_predicted(spmd, settings, mesh):
     assert "mean times of that step's own actions" in text
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize(
     "mesh",
     [

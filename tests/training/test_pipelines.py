@@ -60,6 +60,7 @@ def check(results, alone):
         np.testing.assert_allclose(whole[name], x, rtol=0, atol=1e-12 * max(1, np.abs(x).max()), err_msg=name)
 
 
+@pytest.mark.slow(but=3)
 @every_mesh
 def test_the_same_run_as_on_one_rank(spmd, settings, mesh, p):
     check(spmd(run, p, settings | mesh | {"micro_batches": 3}), spmd(run, 1, settings))
@@ -68,12 +69,14 @@ def test_the_same_run_as_on_one_rank(spmd, settings, mesh, p):
 EXPERTS = {"experts": 4, "top_k": 2, "group": 3, "capacity_factor": 1.0}
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("name", SYNCHRONOUS)
 def test_by_any_schedule(spmd, settings, name):
     few = settings | {"steps": 3, "sample_bytes": 1, "layers": 6}
     check(spmd(run, 2, few | {"pp": 2, "schedule": name, "micro_batches": 4}), spmd(run, 1, few))
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize(
     "more",
     [

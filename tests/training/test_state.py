@@ -79,6 +79,7 @@ def hold(spmd, tmp_path, settings, first, then, p, q, exact=False):
     np.testing.assert_allclose(joined(resumed), joined(unbroken), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("p", [2, 4])
 def test_the_same_ranks_go_on_with_the_same_bits(spmd, tmp_path, settings, way, p):
@@ -99,6 +100,7 @@ def test_other_ranks_go_on(spmd, tmp_path, settings, p, q):
     hold(spmd, tmp_path, settings, {}, {}, p, q)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("way", list(WAYS)[1:])
 def test_another_method_goes_on(spmd, tmp_path, settings, way):
     hold(spmd, tmp_path, settings, {}, WAYS[way], 2, 3)

@@ -139,6 +139,7 @@ def test_one_process_is_stopped_too(tmp_path, text):
     assert "has checkpoints of an earlier run" in output
 
 
+@pytest.mark.slow(but=1)
 @needs_mpi
 @pytest.mark.parametrize("method", ["async", "ad-psgd"])
 def test_ranks_without_a_common_step_are_stopped_too(tmp_path, text, method):

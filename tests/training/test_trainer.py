@@ -88,6 +88,7 @@ def alone(spmd, tmp_path_factory):
     return settings, *spmd(history, 1, settings)[0]
 
 
+@pytest.mark.slow(but=7)
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
 def test_ranks_train_as_one_by_any_method(spmd, alone, p, name):

@@ -94,7 +94,7 @@ def balance(p: Array, chosen: Array, group: Array, groups: int) -> tuple[float, 
 
 
 def z_loss(z: Array) -> tuple[float, Array]:
-    """Σ (lg Σ exp z)², with natural logarithms: a penalty on large logits, the router z-loss, summed over the tokens.
+    """Σ (log Σ exp z)²: a penalty on large logits, the router z-loss, summed over the tokens.
 
     The paper adds a thousandth of its mean to the loss, to keep training stable; `Experts` does without.
 

@@ -27,6 +27,7 @@ EMPTY_WINDOWS = [Synchronous(), BoundedStaleness(0)]
 # -- equal to serial -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(but=10)
 @pytest.mark.parametrize("consistency", EMPTY_WINDOWS, ids=repr)
 @pytest.mark.parametrize("num_servers", [1, 2, 3, 8])
 @pytest.mark.parametrize("workers", [*range(1, 10), 16])

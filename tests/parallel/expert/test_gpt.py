@@ -60,6 +60,7 @@ def test_loss_and_every_gradient(spmd, ep, shape):
     check_gradients(spmd, ep, of(shape, ep))
 
 
+@pytest.mark.slow(but=4)
 @kinds
 @pytest.mark.parametrize("ep", [1, 2, 3, 4, 8])
 def test_twenty_steps(spmd, ep, shape):
@@ -84,6 +85,7 @@ def test_beside_tensor_parallel(spmd, sizes):
     check(spmd, sizes, GSHARD)
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize(
     ("sizes", "options"),
     [

@@ -44,6 +44,7 @@ def rehearse(comm, one, times):
     return method.executor.in_flight
 
 
+@pytest.mark.slow(but=8)
 @pytest.mark.parametrize("name", SYNCHRONOUS)
 @pytest.mark.parametrize(("p", "m"), [(1, 2), (2, 5), (4, 3), (4, 12)])
 def test_the_timeline_is_the_simulations(name, p, m):
@@ -134,6 +135,7 @@ def remember(comm, name, m, shape):
     return taken(method, ledger)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "interleaved-1f1b"])
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_memory_is_as_predicted(spmd, name, recompute):

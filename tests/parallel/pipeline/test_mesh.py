@@ -52,6 +52,7 @@ def check(spmd, name, sizes, **options):
         np.testing.assert_allclose(whole, expected[key], rtol=0, atol=1e-9 * max(1, np.abs(whole).max()), err_msg=key)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "dualpipe", "interleaved-1f1b"])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_tensor_parallel_stages(spmd, name, sequence_parallel):

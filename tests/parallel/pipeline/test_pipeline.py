@@ -64,6 +64,7 @@ def check(run, model, name, p, m):
     assert {key for _, own in results for key in own} == {*expected}
 
 
+@pytest.mark.slow(but=14)
 @every_schedule
 @pytest.mark.parametrize(("p", "m"), [(1, 1), (1, 3), (2, 1), (2, 3), (3, 5), (4, 2), (4, 9)])
 def test_gradients_are_those_of_one_rank(spmd, name, p, m):
@@ -74,12 +75,14 @@ def virtual(program, ranks, *args):
     return sd.run(program, ranks, args=args).results
 
 
+@pytest.mark.slow(but=4)
 @every_schedule
 @pytest.mark.parametrize("m", [5, 24])
 def test_on_eight_ranks(name, m):
     check(virtual, "mlp", name, 8, m)
 
 
+@pytest.mark.slow(but=8)
 @every_schedule
 @pytest.mark.parametrize("model", ["mlp", "untied", "full", "selective"])
 def test_of_other_models(name, model):
@@ -203,6 +206,7 @@ def serial_steps(m, recipe, num_steps=3):
     return {p.name: on_host(p.data).astype(np.float64) for p in method.model.parameters}, method.update.norm
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("sizes", [{"pp": 2, "dp": 2}, {"pp": 2}, {"pp": 4}, {"dp": 2}])
 @pytest.mark.parametrize("name", ["1f1b", "zb-v", "dualpipe"])
 @pytest.mark.parametrize("zero_stage", [0, 1])
@@ -299,6 +303,7 @@ def traffic(comm, model, name, m):
     return own, method.executor.post.sent_bytes, method.executor.post.num_sent, sums
 
 
+@pytest.mark.slow(but=4)
 @every_schedule
 def test_messages_are_those_of_the_schedule(spmd, name):
     one = schedule(name, stages=4, micro_batches=6)

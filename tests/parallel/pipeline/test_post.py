@@ -72,6 +72,7 @@ def rooms(comm, name, m):
     return made
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("name", SYNCHRONOUS)
 def test_arrays_of_receives_are_used_again(spmd, name):
     one = schedule(name, stages=4, micro_batches=12)

@@ -123,6 +123,7 @@ PUBLISHED = [
 ]
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize(("p", "m", "f", "b", "w", "hop", "layers", "plain", "interleaved", "h1", "h2"), PUBLISHED)
 def test_published_bubble_rates(p, m, f, b, w, hop, layers, plain, interleaved, h1, h2):
     times = Times(f, b, w, hop)

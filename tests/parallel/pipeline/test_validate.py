@@ -18,6 +18,7 @@ from simdist.parallel.pipeline import (
 STAGES = (1, 2, 3, 4, 8)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("name", schedules())
 def test_every_schedule_on_every_shape(name):
     for p in STAGES:

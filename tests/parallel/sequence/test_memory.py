@@ -18,6 +18,7 @@ recomputations = pytest.mark.parametrize("recompute", ["none", "selective", "ful
 kinds = pytest.mark.parametrize("attention", ["ring", "even-ring", "ulysses"])
 
 
+@pytest.mark.slow(but=4)
 @kinds
 @recomputations
 @pytest.mark.parametrize(
@@ -37,6 +38,7 @@ def test_fewer_tokens_than_go_evenly_on_all_ranks(attention):
     check_held({"sp": 2, "tp": 4}, replace(SHAPE, context=4), "float16", attention=attention)  # 12 tokens, 8 ranks
 
 
+@pytest.mark.slow(but=4)
 @recomputations
 @pytest.mark.parametrize(
     ("sizes", "sharded"),

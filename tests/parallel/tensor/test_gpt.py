@@ -26,6 +26,7 @@ def test_loss_and_every_gradient(spmd, tp, options):
     close(joined([parts for _, parts in found]), expected)
 
 
+@pytest.mark.slow(but=4)
 @both
 @pytest.mark.parametrize("tp", [1, 2, 3, 8])
 def test_twenty_steps(tp, options):

@@ -16,6 +16,7 @@ modes = pytest.mark.parametrize("sequence_parallel", [False, True], ids=["tensor
 recomputations = pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 
 
+@pytest.mark.slow(but=4)
 @modes
 @recomputations
 @pytest.mark.parametrize("t", [1, 2, 8])

@@ -157,6 +157,7 @@ def measured(comm, model, recipe, zero_stage):
     return found
 
 
+@pytest.mark.slow(but=5)
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("kind", ["float64", "bf16"])
 @pytest.mark.parametrize("rule", ["sgd", "adamw", "adamw8bit", "lars", "lamb"])
@@ -186,6 +187,7 @@ def peak(comm, zero_stage):
 LARGE = pytest.mark.slow  # half a minute
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("ranks", [1, 4, 16, 64, *(pytest.param(n, marks=LARGE) for n in (256, 1024))])
 def test_table_1_is_what_a_ledger_counts(ranks):
     for zero_stage, gigabytes in enumerate(TABLE_1[ranks], 1):

@@ -20,6 +20,7 @@ STATE, GRADIENTS, ALL = ("optimizer",), ("optimizer", "gradients"), ("optimizer"
 CASES = [(1, STATE), (2, STATE), (2, GRADIENTS), (3, STATE), (3, ("parameters",)), (3, ALL)]
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("where", ["host", "disk"])
 @pytest.mark.parametrize(("zero_stage", "what"), CASES)
 @pytest.mark.parametrize("kind", ["float32", "bf16"])

@@ -30,6 +30,7 @@ def test_neighbours_hold_a_model_between_them():
     assert virtual(placed, 3, 1)[1] == ([1], [0, 1, 2])
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize(
     ("model", "p", "shards"), [*product(["gpt"], [2, 4, 8], [1, 2]), ("mlp", 6, 3), ("untied", 6, 2), ("gpt", 8, 4)]
 )
@@ -47,6 +48,7 @@ def test_real_ranks_train_as_one(spmd, zero_stage):
         np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow(but=7)
 @pytest.mark.parametrize("rule", ["sgd", "adam", "adamw", "adamw8bit", "lars", "lamb"])
 @pytest.mark.parametrize("kind", ["float32", "bf16", "fp16"])
 @pytest.mark.parametrize("zero_stage", STAGES)

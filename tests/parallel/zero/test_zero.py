@@ -27,6 +27,7 @@ def sharded_gpt(comm, recipe, zero_stage):
     return sharded(comm, "gpt", recipe, zero_stage, 4, algorithm="ring")
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize(("model", "p"), [*product(["mlp", "gpt"], [1, 2, 3, 4, 8]), ("untied", 3)])
 @pytest.mark.parametrize("zero_stage", STAGES)
 def test_ranks_train_as_one(zero_stage, model, p):
@@ -51,6 +52,7 @@ def test_real_ranks_get_the_bits_of_virtual_ones(spmd, zero_stage):
         np.testing.assert_array_equal(weights, expected)
 
 
+@pytest.mark.slow(but=8)
 @pytest.mark.parametrize("p", [2, 3, 4, 8])
 @pytest.mark.parametrize("zero_stage", STAGES)
 @pytest.mark.parametrize("rule", ["sgd", "adam", "adamw", "lars", "lamb"])
@@ -61,6 +63,7 @@ def test_every_rule_gives_the_bits_of_data_parallelism(p, zero_stage, rule):
         np.testing.assert_array_equal(weights, expected)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("zero_stage", STAGES)
 @pytest.mark.parametrize("kind", ["float64", "float32", "bf16", "fp16"])
 def test_every_precision_gives_the_bits_of_data_parallelism(zero_stage, kind):
@@ -124,6 +127,7 @@ def accumulated_by_one(comm, size):
     return whole(method)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("zero_stage", STAGES)
 @pytest.mark.parametrize("size", [10, 2])  # with 2 some ranks have nothing to do
 @pytest.mark.parametrize("shards", [0, 2])
@@ -196,6 +200,7 @@ def resumed(comm, zero_stage, kind, rule, vectors, numbers):
     return whole(method)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("before", STAGES)
 @pytest.mark.parametrize("after", [0, *STAGES])
 @pytest.mark.parametrize("p", [1, 2, 4])

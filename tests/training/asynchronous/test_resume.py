@@ -55,6 +55,7 @@ def alike(found, expected):
     assert found == {mark: pytest.approx(line, rel=1e-12) for mark, line in expected.items()}
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_goes_on_as_one_that_did_not_stop(spmd, tmp_path, text, way):
     settings = SETTINGS | {"data": text} | WAYS[way]
@@ -114,6 +115,7 @@ def test_the_time_before_counts(tmp_path, text, method):
     assert later == {mark: pytest.approx(unbroken[mark], rel=1e-3) for mark in later}
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
 @pytest.mark.parametrize("way", [way for way in WAYS if " " not in way])
 def test_a_signal_to_one_rank_stops_all_at_a_cut(spmd, tmp_path, text, way, number):
@@ -165,6 +167,7 @@ def test_ranks_may_be_others_and_so_may_the_method(tmp_path, text, way, p, later
     alike({mark: found[mark] for mark in (15, 20, 24)}, {mark: whole[mark] for mark in (15, 20, 24)})
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize(
     ("way", "p", "later", "q", "error", "message"),
     [

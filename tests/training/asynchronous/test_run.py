@@ -49,6 +49,7 @@ def trained(comm, settings):
     return [list(line) for line in Trainer(comm, Config(**settings)).run() if line]
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("model", [MLP, GPT], ids=["mlp", "gpt"])
 @pytest.mark.parametrize(
     ("way", "p"),
@@ -72,6 +73,7 @@ def test_ranks_that_wait_for_all_train_as_one(spmd, text, model, way, p):
     assert found["texts"] == [3, 3, 3]
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("method", ASYNCHRONOUS)
 def test_every_method_learns(spmd, text, method):
     steps = {"steps": 80, "interval": 40} | ({"local_steps": 8, "learning_rate": 0.02} if method == "diloco" else {})
@@ -264,6 +266,7 @@ def test_it_has_no_common_step(text):
         sd.run(trained, 2, args=(MLP | {"data": text, "method": "ssp"},))
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("method", AVERAGING)
 @pytest.mark.parametrize(
     ("devices_per_node", "algorithm"), [(8, "auto"), (2, "auto"), (3, "auto"), (2, "hierarchical")]

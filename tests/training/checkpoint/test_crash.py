@@ -54,6 +54,7 @@ def prepare(root, before):
         sd.run(store, 3, args=(root, 1, step))
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
 @pytest.mark.parametrize("scene", SCENES)
 def test_old_or_new(tmp_path, scene, power):

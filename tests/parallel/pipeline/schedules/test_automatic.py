@@ -99,6 +99,7 @@ def test_more_memory_is_never_worse(times, m_w):
     assert costs == sorted(costs, reverse=True)
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize("shape", [(1, 3), (2, 5), (3, 3), (5, 2), (4, 9)])
 @pytest.mark.parametrize("times", TIMES[:3])
 def test_no_worse_than_by_hand_in_the_same_memory(shape, times):

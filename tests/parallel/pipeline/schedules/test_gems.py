@@ -19,6 +19,7 @@ def test_micro_batches_go_down_and_up_by_turns():
     assert [row[:4] for row in starts] == [[0, 7, 8, 9], [1, 6, 7, 10], [2, 5, 6, 11], [3, 4, 5, 12]]
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("p", [2, 4, 8, 32])
 def test_the_limit_of_many_micro_batches(p):
     """A bubble of nearly (p-1)/(p+1/2) where backwards take twice as long, and one micro-batch's activations."""
