@@ -2,19 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
-from simdist.arrays import Array
 from simdist.comm import Communicator
-from simdist.nn import Model, Noise
+from simdist.nn import Model
 from simdist.parallel.holding import Shard
-from simdist.parallel.method import Method
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Replica
+from simdist.parallel.replica import Replicated
 from simdist.parallel.root import Root
 
 __all__ = ["Centralized"]
 
 
-class Centralized(Method):
+class Centralized(Replicated):
     """Every rank works on its part of the batch; rank 0 is also the server of the others.
 
         rank         0                      1          2          3
@@ -27,8 +25,7 @@ class Centralized(Method):
     Only rank 0 keeps masters and the optimizer's state. It adds the gradients up in the order of ranks.
 
     Args:
-        model, comm, recipe: as of `Learner`. The model gets two flat vectors from `comm.empty`.
-        seed: of the first weights, which rank 0 draws and broadcasts.
+        model, comm, recipe, seed: as of `Replicated`.
 
     Cost per step, n bytes of gradient and n of weights on p ranks: rank 0 receives p-1 messages of n bytes, adds
     them up, and sends p-1 of n; any other rank sends one and receives one. All of them pass through the link of
@@ -46,19 +43,9 @@ class Centralized(Method):
     """
 
     def __init__(self, model: Model, comm: Communicator, recipe: Recipe, seed: int) -> None:
-        super().__init__(model, comm, recipe)
-        self._replica = Replica(model, comm, recipe.precision.dtype, seed)
-        self._root = Root(self._replica, recipe, self.spread, reduce="linear", broadcast="linear")
+        super().__init__(model, comm, recipe, seed)
+        self._root = Root(self, reduce="linear", broadcast="linear")
         self.update = self._root.update
-
-    @property
-    def weights(self) -> Array:
-        """The flat vector of all weights."""
-        return self._replica.weights
-
-    def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
-        """See Method. Sends nothing."""
-        return self._replica.backward(windows, scale * self.update.scale, noise)
 
     def step(self, learning_rate: float) -> bool:
         """Reduce gradients to the server, update there, and broadcast the weights."""
@@ -66,10 +53,6 @@ class Centralized(Method):
         if changed:
             self._root.send_weights()
         return changed
-
-    def loss(self, windows: Array) -> float:
-        """See Learner. Sends nothing."""
-        return self._replica.loss(windows)
 
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
         """Rank 0 resumes from these, and sends the others its weights."""

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from simdist.arrays import Array, clear, hold, partition
+from simdist.arrays import clear, hold, partition
 from simdist.collectives import reduce_scatter
 from simdist.comm import Communicator
-from simdist.nn import Model, Noise
+from simdist.nn import Model
 from simdist.parallel.compression import compressor
 from simdist.parallel.holding import Holding, Shard
-from simdist.parallel.method import GRADIENTS, Method
+from simdist.parallel.method import GRADIENTS
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Replica
+from simdist.parallel.replica import Replicated
 from simdist.parallel.update import Update
 
 __all__ = ["Comparison", "Compressed", "compare"]
@@ -19,7 +19,7 @@ __all__ = ["Comparison", "Compressed", "compare"]
 _PUT_OFF = "compression.put_off/"
 
 
-class Compressed(Method):
+class Compressed(Replicated):
     """`DataParallel` whose all-reduce is a compressor's sum.
 
         rank 0     gradient 0 + residual 0  -->  packet 0  --+            +--> approximate sum, the same bits
@@ -31,8 +31,7 @@ class Compressed(Method):
     Adam family, which divide by the size of gradients, lose more.
 
     Args:
-        model, comm, recipe: as of `Learner`; the precision is float32 or float64.
-        seed: of the first weights, which rank 0 draws and broadcasts.
+        model, comm, recipe, seed: as of `Replicated`; the precision is float32 or float64.
         compression: one of `compressions()`.
         settings: of the compression: the share of items that top-k sends, the items per block that share a scale in
             8-bit quantization, the rank of PowerSGD's matrices.
@@ -60,40 +59,25 @@ class Compressed(Method):
         compression: str,
         **settings: Any,
     ) -> None:
-        super().__init__(model, comm, recipe)
-        self._replica = Replica(model, comm, recipe.precision.dtype, seed)
+        super().__init__(model, comm, recipe, seed)
         parameters = model.parameters
         self.update = Update(self.weights, Holding.of_all(parameters.size), parameters, recipe, self.spread)
-        self.compressor = compressor(compression, self._replica.gradient, parameters, **settings)
+        self.compressor = compressor(compression, self.gradient, parameters, **settings)
         hold("buffers", list(self.compressor.state.values()))
-
-    @property
-    def weights(self) -> Array:
-        """The flat vector of all weights."""
-        return self._replica.weights
 
     @property
     def item_bytes(self) -> int:
         """See Learner."""
         return self.compressor.item_bytes
 
-    def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
-        """See Method. Sends nothing."""
-        return self._replica.backward(windows, scale * self.update.scale, noise)
-
     def step(self, learning_rate: float) -> bool:
         """Compress, sum, and update every replica in the same way."""
-        gradient = self._replica.gradient
-        with self.comm.span(GRADIENTS, gradient.nbytes):
-            self.compressor.reduce(gradient, self.comm)
+        with self.comm.span(GRADIENTS, self.gradient.nbytes):
+            self.compressor.reduce(self.gradient, self.comm)
         with self.comm.span("update"):
-            changed = self.update.step(gradient, learning_rate)
-            clear(gradient)
+            changed = self.update.step(self.gradient, learning_rate)
+            clear(self.gradient)
         return changed
-
-    def loss(self, windows: Array) -> float:
-        """See Learner. Sends nothing."""
-        return self._replica.loss(windows)
 
     # -- checkpoints ----------------------------------------------------------------------------------
 

@@ -6,17 +6,17 @@ from simdist.comm import Communicator
 from simdist.nn import Model, Noise
 from simdist.parallel.buckets import Buckets
 from simdist.parallel.holding import Holding
-from simdist.parallel.method import GRADIENTS, Method
+from simdist.parallel.method import GRADIENTS
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Allocate, Replica
+from simdist.parallel.replica import Allocate, Replicated
 from simdist.parallel.spread import Spread
 from simdist.parallel.update import Update
 
 __all__ = ["DataParallel"]
 
 
-class DataParallel(Method):
-    """A model with a replica on each rank. Replicas start equal and stay equal, because all ranks update them with the
+class DataParallel(Replicated):
+    """A replica of the model on each rank. Replicas start equal and stay equal, because all ranks update them with the
     same gradient: the sum over the ranks of the gradients of their parts of the batch.
 
         rank 0     batch part 0     gradient of part 0  --+             +--> gradient of the batch
@@ -24,11 +24,9 @@ class DataParallel(Method):
         rank 2     batch part 2     gradient of part 2  --+             +--> the same
 
     Args:
-        model, comm, recipe, spread: as of `Learner`. The model gets two flat vectors.
-        seed: of the first weights, which rank 0 draws and broadcasts.
+        model, comm, recipe, seed, spread, memory: as of `Replicated`.
         algorithm: of the all-reduce of the gradient.
         bucket_bytes: reduce at least this much at a time during backward, by `Buckets`; None reduces all after it.
-        memory: makes the vectors; `comm.empty` if not given.
 
     Cost per rank and step, n bytes of gradient on p ranks: that of the all-reduce, 2n(p-1)/p bytes at least.
     """
@@ -44,27 +42,15 @@ class DataParallel(Method):
         spread: Spread | None = None,
         memory: Allocate | None = None,
     ) -> None:
-        super().__init__(model, comm, recipe, spread)
+        super().__init__(model, comm, recipe, seed, spread, memory)
         self.algorithm = algorithm
         parameters = model.parameters
-        self._replica = Replica(model, comm, recipe.precision.dtype, seed, memory)
         self.update = Update(self.weights, Holding.of_all(parameters.size), parameters, recipe, self.spread)
         self._buckets = None if bucket_bytes is None else Buckets(parameters, comm, bucket_bytes, algorithm)
 
-    @property
-    def weights(self) -> Array:
-        """The flat vector of all weights."""
-        return self._replica.weights
-
-    @property
-    def gradient(self) -> Array:
-        """The flat vector of all gradients."""
-        return self._replica.gradient
-
     def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
         """Add to `gradient`; after the last micro-batch it is the sum over all ranks."""
-        observer = self._buckets if last else None
-        total = self._replica.backward(windows, scale * self.update.scale, noise, observer)
+        total = self._backward(windows, scale, noise, self._buckets if last else None)
         if last:
             self.reduce()
         return total
@@ -83,7 +69,3 @@ class DataParallel(Method):
             changed = self.update.step(self.gradient, learning_rate)
             clear(self.gradient)
         return changed
-
-    def loss(self, windows: Array) -> float:
-        """See Learner. Sends nothing."""
-        return self._replica.loss(windows)

@@ -6,15 +6,14 @@ from simdist.arrays import Array
 from simdist.comm import Communicator
 from simdist.nn import Model, Noise
 from simdist.parallel.holding import Shard
-from simdist.parallel.method import Method
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Replica
+from simdist.parallel.replica import Replicated
 from simdist.parallel.root import Root
 
 __all__ = ["MapReduce"]
 
 
-class MapReduce(Method):
+class MapReduce(Replicated):
     """Each step is a separate job: mappers get the weights, and their gradients are reduced to one sum.
 
                  broadcast            map                         reduce
@@ -22,12 +21,11 @@ class MapReduce(Method):
         rank 1               +--> gradient of part 1 ---+
         rank 2               +--> gradient of part 2 ---+
 
-    Mappers keep no state from one job to the next; between jobs only rank 0's weights are up to date. Any
+    Mappers keep no state from one job to the next; between jobs `weights` is up to date on rank 0 alone. Any
     algorithm whose statistics are sums over the examples fits this form.
 
     Args:
-        model, comm, recipe: as of `Learner`. The model gets two flat vectors from `comm.empty`.
-        seed: of the first weights, which rank 0 draws and broadcasts.
+        model, comm, recipe, seed: as of `Replicated`.
 
     Every rank must call `backward` at least once per step, with empty windows if it has none.
 
@@ -40,16 +38,10 @@ class MapReduce(Method):
     """
 
     def __init__(self, model: Model, comm: Communicator, recipe: Recipe, seed: int) -> None:
-        super().__init__(model, comm, recipe)
-        self._replica = Replica(model, comm, recipe.precision.dtype, seed)
-        self._root = Root(self._replica, recipe, self.spread, reduce="binomial", broadcast="binomial")
+        super().__init__(model, comm, recipe, seed)
+        self._root = Root(self, reduce="binomial", broadcast="binomial")
         self.update = self._root.update
         self._told = True
-
-    @property
-    def weights(self) -> Array:
-        """The flat vector of all weights; on ranks other than 0 those of the last job."""
-        return self._replica.weights
 
     def _tell(self) -> None:
         """Broadcast the weights, if they changed since the last broadcast."""
@@ -60,7 +52,7 @@ class MapReduce(Method):
     def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
         """The map."""
         self._tell()
-        return self._replica.backward(windows, scale * self.update.scale, noise)
+        return super().backward(windows, scale, noise, last)
 
     def step(self, learning_rate: float) -> bool:
         """The reduction, and the update on rank 0."""
@@ -71,7 +63,7 @@ class MapReduce(Method):
     def loss(self, windows: Array) -> float:
         """Also a map. All ranks must call."""
         self._tell()
-        return self._replica.loss(windows)
+        return super().loss(windows)
 
     def logits(self, tokens: Array) -> Array:
         """Also a map. All ranks must call."""

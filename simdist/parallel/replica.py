@@ -7,28 +7,36 @@ from simdist.arrays import Array, hold
 from simdist.collectives import broadcast
 from simdist.comm import Communicator
 from simdist.nn import Model, Noise, Observer
+from simdist.parallel.method import Method
+from simdist.parallel.recipe import Recipe
+from simdist.parallel.spread import Spread
 
-__all__ = ["Allocate", "Replica"]
+__all__ = ["Allocate", "Replicated"]
 
 Allocate: TypeAlias = Callable[[int, Any], Array]
 """allocate(items, dtype) -> a new array: `comm.empty`, or `phantom` for a model too big to hold."""
 
 
-class Replica:
-    """A model with its weights and gradients in two flat vectors; the weights start equal on all ranks.
+class Replicated(Method):
+    """A method with a replica of the model on each rank: its weights and gradients in two flat vectors.
 
     Args:
-        model: not yet bound to memory; it gets two flat vectors.
-        comm: the ranks with a copy each; all must call.
-        dtype: of weights and gradients.
+        model, comm, recipe, spread: as of `Learner`.
         seed: of the first weights, which rank 0 draws and broadcasts.
         memory: makes the vectors; `comm.empty` if not given.
     """
 
-    def __init__(self, model: Model, comm: Communicator, dtype: Any, seed: int, memory: Allocate | None = None) -> None:
-        self.model = model
-        self.comm = comm
-        parameters, memory = model.parameters, memory or comm.empty
+    def __init__(
+        self,
+        model: Model,
+        comm: Communicator,
+        recipe: Recipe,
+        seed: int,
+        spread: Spread | None = None,
+        memory: Allocate | None = None,
+    ) -> None:
+        super().__init__(model, comm, recipe, spread)
+        parameters, dtype, memory = model.parameters, recipe.precision.dtype, memory or comm.empty
         parameters.bind(memory(parameters.size, dtype), memory(parameters.size, dtype))
         hold("parameters", self.weights)
         hold("gradients", self.gradient)
@@ -48,16 +56,17 @@ class Replica:
         """The flat vector of all gradients."""
         return self.model.parameters.gradient
 
-    def backward(
-        self, windows: Array, scale: float, noise: Noise | None = None, observer: Observer | None = None
-    ) -> float:
-        """Forward and backward: add the derivatives of scale * the summed loss to `gradient`; returns the loss."""
+    def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
+        """See Method. Adds to `gradient`; sends nothing."""
+        return self._backward(windows, scale, noise)
+
+    def _backward(self, windows: Array, scale: float, noise: Noise | None, observer: Observer | None = None) -> float:
         with self.comm.span("forward"):
             total, context = self.model.forward(windows, noise)
         with self.comm.span("backward"):
-            self.model.backward(context, scale, observer)
+            self.model.backward(context, scale * self.update.scale, observer)
         return total
 
     def loss(self, windows: Array) -> float:
-        """The loss summed over these windows, in nats, without dropout."""
+        """See Learner. Sends nothing."""
         return self.model.forward(windows)[0]

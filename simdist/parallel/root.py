@@ -1,13 +1,10 @@
 """Root: one rank that updates the weights of all."""
 
-from simdist.arrays import Array, clear
+from simdist.arrays import clear
 from simdist.collectives import broadcast, reduce
-from simdist.comm import Communicator
 from simdist.parallel.holding import Holding
 from simdist.parallel.method import GRADIENTS
-from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Replica
-from simdist.parallel.spread import Spread
+from simdist.parallel.replica import Replicated
 from simdist.parallel.update import Update
 
 __all__ = ["Root"]
@@ -22,24 +19,18 @@ class Root:
                             `step`                           `send_weights`
 
     Args:
-        replica: this rank's.
-        recipe, spread: as of `Learner`.
+        method: has the weights and gradients.
         reduce, broadcast: the algorithms for gradients to rank 0, and for weights from it.
 
     Attributes:
         update: of all weights on rank 0, and of none elsewhere.
     """
 
-    def __init__(self, replica: Replica, recipe: Recipe, spread: Spread, reduce: str, broadcast: str) -> None:
-        self._replica = replica
+    def __init__(self, method: Replicated, reduce: str, broadcast: str) -> None:
+        self._method, self._comm = method, method.comm
         self._reduce, self._broadcast = reduce, broadcast
-        self._own = slice(0, len(replica.weights) if replica.comm.rank == 0 else 0)
-        parameters = replica.model.parameters
-        self.update = Update(replica.weights[self._own], Holding([self._own]), parameters, recipe, spread)
-
-    @property
-    def _comm(self) -> Communicator:
-        return self._replica.comm
+        self._own = own = slice(0, len(method.weights) if method.comm.rank == 0 else 0)
+        self.update = Update(method.weights[own], Holding([own]), method.model.parameters, method.recipe, method.spread)
 
     def step(self, learning_rate: float) -> bool:
         """Sum the gradients on rank 0, update its weights by the sum, and clear the gradients on all ranks.
@@ -47,7 +38,7 @@ class Root:
         Returns:
             Whether rank 0 changed its weights; the same on all ranks.
         """
-        gradient: Array = self._replica.gradient
+        gradient = self._method.gradient
         with self._comm.span(GRADIENTS, gradient.nbytes):
             reduce(gradient, self._comm, 0, algorithm=self._reduce)
         with self._comm.span("update"):
@@ -57,6 +48,6 @@ class Root:
 
     def send_weights(self) -> None:
         """Broadcast the weights of rank 0."""
-        weights = self._replica.weights
+        weights = self._method.weights
         with self._comm.span("weights from root", weights.nbytes):
             broadcast(weights, self._comm, 0, self._broadcast)
