@@ -6,13 +6,13 @@ from simdist.comm import Communicator
 from simdist.nn import Model
 from simdist.parallel.holding import Shard
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Replicated
+from simdist.parallel.replica import ReplicaMethod
 from simdist.parallel.root import Root
 
 __all__ = ["Centralized"]
 
 
-class Centralized(Replicated):
+class Centralized(ReplicaMethod):
     """Every rank works on its part of the batch; rank 0 is also the server of the others.
 
         rank         0                      1          2          3
@@ -25,7 +25,7 @@ class Centralized(Replicated):
     Only rank 0 keeps masters and the optimizer's state. It adds the gradients up in the order of ranks.
 
     Args:
-        model, comm, recipe, seed: as of `Replicated`.
+        model, comm, recipe, seed: as of `ReplicaMethod`.
 
     Cost per step, n bytes of gradient and n of weights on p ranks: rank 0 receives p-1 messages of n bytes, adds
     them up, and sends p-1 of n; any other rank sends one and receives one. All of them pass through the link of

@@ -11,7 +11,7 @@ from simdist.parallel.compression import compressor
 from simdist.parallel.holding import Holding, Shard
 from simdist.parallel.method import GRADIENTS
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Replicated
+from simdist.parallel.replica import ReplicaMethod
 from simdist.parallel.update import Update
 
 __all__ = ["Comparison", "Compressed", "compare"]
@@ -19,7 +19,7 @@ __all__ = ["Comparison", "Compressed", "compare"]
 _PUT_OFF = "compression.put_off/"
 
 
-class Compressed(Replicated):
+class Compressed(ReplicaMethod):
     """`DataParallel` whose all-reduce is a compressor's sum.
 
         rank 0     gradient 0 + residual 0  -->  packet 0  --+            +--> approximate sum, the same bits
@@ -31,7 +31,7 @@ class Compressed(Replicated):
     Adam family, which divide by the size of gradients, lose more.
 
     Args:
-        model, comm, recipe, seed: as of `Replicated`; the precision is float32 or float64.
+        model, comm, recipe, seed: as of `ReplicaMethod`; the precision is float32 or float64.
         compression: one of `compressions()`.
         settings: of the compression: the share of items that top-k sends, the items per block that share a scale in
             8-bit quantization, the rank of PowerSGD's matrices.

@@ -8,14 +8,14 @@ from simdist.parallel.buckets import Buckets
 from simdist.parallel.holding import Holding
 from simdist.parallel.method import GRADIENTS
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Allocate, Replicated
+from simdist.parallel.replica import Allocate, ReplicaMethod
 from simdist.parallel.spread import Spread
 from simdist.parallel.update import Update
 
 __all__ = ["DataParallel"]
 
 
-class DataParallel(Replicated):
+class DataParallel(ReplicaMethod):
     """A replica of the model on each rank. Replicas start equal and stay equal, because all ranks update them with the
     same gradient: the sum over the ranks of the gradients of their parts of the batch.
 
@@ -24,7 +24,7 @@ class DataParallel(Replicated):
         rank 2     batch part 2     gradient of part 2  --+             +--> the same
 
     Args:
-        model, comm, recipe, seed, spread, memory: as of `Replicated`.
+        model, comm, recipe, seed, spread, memory: as of `ReplicaMethod`.
         algorithm: of the all-reduce of the gradient.
         bucket_bytes: reduce at least this much at a time during backward, by `Buckets`; None reduces all after it.
 

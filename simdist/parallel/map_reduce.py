@@ -7,13 +7,13 @@ from simdist.comm import Communicator
 from simdist.nn import Model, Noise
 from simdist.parallel.holding import Shard
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Replicated
+from simdist.parallel.replica import ReplicaMethod
 from simdist.parallel.root import Root
 
 __all__ = ["MapReduce"]
 
 
-class MapReduce(Replicated):
+class MapReduce(ReplicaMethod):
     """Each step is a separate job: mappers get the weights, and their gradients are reduced to one sum.
 
                  broadcast            map                         reduce
@@ -25,7 +25,7 @@ class MapReduce(Replicated):
     algorithm whose statistics are sums over the examples fits this form.
 
     Args:
-        model, comm, recipe, seed: as of `Replicated`.
+        model, comm, recipe, seed: as of `ReplicaMethod`.
 
     Every rank must call `backward` at least once per step, with empty windows if it has none.
 

@@ -11,13 +11,13 @@ from simdist.parallel.method import Method
 from simdist.parallel.recipe import Recipe
 from simdist.parallel.spread import Spread
 
-__all__ = ["Allocate", "Replicated"]
+__all__ = ["Allocate", "ReplicaMethod"]
 
 Allocate: TypeAlias = Callable[[int, Any], Array]
 """allocate(items, dtype) -> a new array: `comm.empty`, or `phantom` for a model too big to hold."""
 
 
-class Replicated(Method):
+class ReplicaMethod(Method):
     """A method with a replica of the model on each rank: its weights and gradients in two flat vectors.
 
     Args:

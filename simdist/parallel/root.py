@@ -4,7 +4,7 @@ from simdist.arrays import clear
 from simdist.collectives import broadcast, reduce
 from simdist.parallel.holding import Holding
 from simdist.parallel.method import GRADIENTS
-from simdist.parallel.replica import Replicated
+from simdist.parallel.replica import ReplicaMethod
 from simdist.parallel.update import Update
 
 __all__ = ["Root"]
@@ -26,7 +26,7 @@ class Root:
         update: of all weights on rank 0, and of none elsewhere.
     """
 
-    def __init__(self, method: Replicated, reduce: str, broadcast: str) -> None:
+    def __init__(self, method: ReplicaMethod, reduce: str, broadcast: str) -> None:
         self._method, self._comm = method, method.comm
         self._reduce, self._broadcast = reduce, broadcast
         self._own = own = slice(0, len(method.weights) if method.comm.rank == 0 else 0)
