@@ -7,7 +7,7 @@ from simdist.errors import SimdistError
 from simdist.nn.parameters import Parameter, Parameters
 from simdist.training.checkpoint import flat_shard, load, save
 
-__all__ = ["EXTRA", "PARAMETERS", "attempt", "expected", "restored", "shard", "shared", "state", "store"]
+__all__ = ["EXTRA", "PARAMETERS", "attempt", "expected", "own_weights", "restored", "shard", "shared", "state", "store"]
 
 PARAMETERS = Parameters(
     Parameter(name, shape)
@@ -39,6 +39,14 @@ def state(comm, stage, fill):
         vectors[kind] = fill(kind)[part].copy()
         tensors |= flat_shard(vectors[kind], PARAMETERS, part.start, kind)
     return tensors, vectors
+
+
+def own_weights(method):
+    """The weights that this rank keeps, with nan for those that others do."""
+    weights = np.full(method.model.parameters.size, np.nan)
+    for start, data in method.vectors()[""]:
+        weights[start : start + len(data)] = data
+    return weights
 
 
 def shared(comm, path):

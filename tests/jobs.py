@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,13 @@ def can_survive():
 
 
 needs_ulfm = pytest.mark.skipif(not can_survive(), reason="needs Open MPI from 5 on, which can survive a rank's death")
+
+
+def executed(verb, *words):
+    """The exit code of a verb's module, in this process."""
+    parser = ArgumentParser()
+    verb.add_arguments(parser)
+    return verb.execute(parser.parse_args(words))
 
 
 class Done(NamedTuple):

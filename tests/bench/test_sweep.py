@@ -1,8 +1,9 @@
 import json
-from argparse import ArgumentParser
+from functools import partial
 from pathlib import Path
 
 import pytest
+from jobs import executed
 
 from simdist.arrays import phantom
 from simdist.bench import sweep
@@ -14,11 +15,7 @@ from simdist.comm.ping_pong import ping_pong
 from simdist.errors import ArgumentError, DataError, UnknownNameError
 from simdist.launch import run
 
-
-def simdist_bench(*words):
-    parser = ArgumentParser()
-    sweep.add_arguments(parser)
-    return sweep.execute(parser.parse_args(words))
+simdist_bench = partial(executed, sweep)
 
 
 def row(algorithm, num_bytes, seconds):

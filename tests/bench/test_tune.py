@@ -1,7 +1,7 @@
-from argparse import ArgumentParser
+from functools import partial
 
 import pytest
-from jobs import needs_mpi
+from jobs import executed, needs_mpi
 
 import simdist as sd
 from simdist.bench import sweep
@@ -11,11 +11,7 @@ from simdist.collectives import algorithms
 from simdist.collectives.registry import choose
 from simdist.errors import ArgumentError
 
-
-def bench(*words):
-    parser = ArgumentParser()
-    sweep.add_arguments(parser)
-    return sweep.execute(parser.parse_args(words))
+bench = partial(executed, sweep)
 
 
 def test_direct_is_taken_where_nothing_is_clearly_faster():

@@ -1,7 +1,8 @@
-from argparse import ArgumentParser
+from functools import partial
 
 import numpy as np
 import pytest
+from jobs import executed
 from oracle import every_algorithm
 
 from simdist.bench import trial, verify
@@ -12,11 +13,7 @@ from simdist.collectives.registry import Algorithm, find
 from simdist.errors import ArgumentError
 from simdist.launch import run
 
-
-def simdist_verify(*words):
-    parser = ArgumentParser()
-    verify.add_arguments(parser)
-    return verify.execute(parser.parse_args(words))
+simdist_verify = partial(executed, verify)
 
 
 def test_every_algorithm_has_its_line_and_all_are_right(capsys):

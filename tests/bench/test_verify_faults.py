@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
 
 import numpy as np
 import pytest
-from jobs import needs_mpi
+from jobs import executed, needs_mpi
 
 from simdist.bench import verify
 from simdist.collectives import Cost, registry
@@ -21,10 +20,8 @@ def verdicts(monkeypatch, capsys):
     def verdicts(operation, *algorithms, ranks=(3,)):
         for faulty in algorithms:
             monkeypatch.setitem(registry._ALGORITHMS[operation], faulty.name, faulty)
-        parser = ArgumentParser()
-        verify.add_arguments(parser)
         names = [each.name for each in algorithms]
-        code = verify.execute(parser.parse_args([operation, "--algorithms", *names, "--ranks", *map(str, ranks)]))
+        code = executed(verify, operation, "--algorithms", *names, "--ranks", *map(str, ranks))
         rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:-1]]
         return {(row[1], int(row[2])): " ".join(row[8:]) for row in rows}, code
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpointing import shared
+from checkpointing import own_weights, shared
 
 import simdist as sd
 from simdist.errors import ArgumentError, CheckpointError, CheckpointMismatch, CorruptCheckpoint
@@ -26,20 +26,12 @@ def settings(tmp_path):
     return GPT | {"data": str(tmp_path / "text")}
 
 
-def whole(method):
-    """The weights that this rank has, with nan for the others."""
-    weights = np.full(method.model.parameters.size, np.nan)
-    for start, data in method.vectors()[""]:
-        weights[start : start + len(data)] = data
-    return weights
-
-
 def run(comm, settings, folder, resume=False):
     """A run that writes checkpoints: its lines and its weights, those that other ranks have as nan."""
     trainer = Trainer(comm, Config(**settings), Path(shared(comm, folder)))
     changed = trainer.resume(trainer.checkpoints, CUT) if resume else []
     lines = [list(line[:5]) for line in trainer.run() if line]
-    return lines, whole(trainer.method), changed
+    return lines, own_weights(trainer.method), changed
 
 
 def joined(found):
@@ -175,7 +167,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, settings):
         trainer = Trainer(comm, Config(**settings | {"optimizer": "sgd", "momentum": 0.0}))
         vectors = trainer.method.vectors()
         model = trainer.method.model.parameters
-        tensors = {p.name: ShardedTensor.whole(p.data) for p in model}
+        tensors = {p.name: ShardedTensor.own_weights(p.data) for p in model}
         assert list(vectors) == [""]
         save(tmp_path, comm, 3, tensors, {"mine": 1})
         trainer.resume(tmp_path)

@@ -35,16 +35,18 @@ def settings(tmp_path):
     return SMALL | {"data": str(tmp_path / "text"), "validation_windows": 4}
 
 
+def reported(comm, settings):
+    """Train; on rank 0 the rows of the report."""
+    trainer = Trainer(comm, Config(**settings))
+    line = [line for line in trainer.run() if line][-1]
+    trace = trainer.trace()
+    return trace and [tuple(row) for row in report(trainer, line, trace, comm.cluster).rows]
+
+
 @pytest.mark.parametrize("method", METHODS, ids=lambda told: " ".join(map(str, told.values())))
 @pytest.mark.parametrize("p", [2, 4])
 def test_bytes_and_messages(spmd, settings, method, p):
-    def program(comm):
-        trainer = Trainer(comm, Config(**settings | method))
-        line = [line for line in trainer.run() if line][-1]
-        trace = trainer.trace()
-        return None if trace is None else [tuple(row) for row in report(trainer, line, trace, comm.cluster).rows]
-
-    rows = spmd(program, p)[0]
+    rows = spmd(reported, p, settings | method)[0]
     assert rows[0][1] == rows[0][2]
     assert rows[1][1] == rows[1][2]
 
@@ -53,13 +55,7 @@ def test_messages_of_ranks_with_nothing_left_are_counted(settings):
     """Of three micro-batches of two windows the last is empty, and so is what is added up of it over tp."""
     model = {"layers": 3, "tp": 2, "dp": 2, "micro_batches": 3, "global_batch_size": 4}
 
-    def program(comm):
-        trainer = Trainer(comm, Config(**settings | model))
-        line = [line for line in trainer.run() if line][-1]
-        trace = trainer.trace()
-        return trace and [tuple(row) for row in report(trainer, line, trace, comm.cluster).rows]
-
-    rows = sd.run(program, 4, cluster=preset("a100").with_(devices_per_node=4)).results[0]
+    rows = sd.run(reported, 4, args=(settings | model,), cluster=preset("a100").with_(devices_per_node=4)).results[0]
     assert rows[0][1] == rows[0][2]
     assert rows[1][1] == rows[1][2]
 
@@ -91,13 +87,7 @@ def test_a_formula_takes_the_links_that_its_phases_cross(algorithm, ranks):
 
 
 def test_without_a_record_there_is_nothing_to_predict_from(settings):
-    def program(comm):
-        trainer = Trainer(comm, Config(**settings | {"trace_steps": 0, "algorithm": "ring"}))
-        line = [line for line in trainer.run() if line][-1]
-        trace = trainer.trace()
-        return trace and [tuple(row) for row in report(trainer, line, trace, comm.cluster).rows]
-
-    rows = sd.run(program, 2).results[0]
+    rows = sd.run(reported, 2, args=(settings | {"trace_steps": 0, "algorithm": "ring"},)).results[0]
     assert [row[2:] for row in rows[:2]] == [("", "")] * 2
     assert rows[0][1] != "0"
 
@@ -115,13 +105,7 @@ def test_without_a_record_there_is_nothing_to_predict_from(settings):
     ids=str,
 )
 def test_on_the_nodes_where_its_ranks_are(settings, p, method):
-    def program(comm):
-        trainer = Trainer(comm, Config(**settings | method))
-        line = [line for line in trainer.run() if line][-1]
-        trace = trainer.trace()
-        return trace and [tuple(row) for row in report(trainer, line, trace, comm.cluster).rows]
-
     cluster = preset("h100").with_(devices_per_node=4)
-    rows = sd.run(program, p, cluster=cluster).results[0]
+    rows = sd.run(reported, p, args=(settings | method,), cluster=cluster).results[0]
     for row in rows[:3]:
         assert row[1] == row[2]

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from checkpointing import own_weights
 
 from simdist.collectives import cost
 from simdist.data import load
@@ -10,22 +11,6 @@ ANY = {"precision": "float64", "global_batch_size": 22, "steps": 12, "interval":
 ANY |= {"algorithm": "ring", "bucket_bytes": 5000, "learning_rate": 0.3, "optimizer": "sgd", "clip_norm": 0.0}
 SMALL = ANY | {"context_bytes": 4, "embedding_width": 4, "hidden_width": 16, "hidden_layers": 1}
 GPT = ANY | {"model": "gpt", "layers": 2, "width": 16, "heads": 2, "context_bytes": 12, "dropout": 0.1}
-
-
-@pytest.fixture
-def text(tmp_path):
-    """A text that repeats itself, so that there is something to learn."""
-    file = tmp_path / "text"
-    file.write_bytes(b"the quick brown fox jumps over the lazy dog; " * 200)
-    return str(file)
-
-
-def own_weights(method):
-    """The weights that this rank keeps, with nan for those that others do."""
-    weights = np.full(method.model.parameters.size, np.nan)
-    for start, data in method.vectors()[""]:
-        weights[start : start + len(data)] = data
-    return weights
 
 
 def history(comm, settings):

@@ -37,10 +37,9 @@ SETTINGS |= {"compute_seconds": 0.002, "learning_rate": 1.0, "warmup_steps": 0}
 
 @needs_ulfm
 @pytest.mark.parametrize("method", ["async", "ssp", "backup"])
-def test_the_others_end_the_run(tmp_path, method):
+def test_the_others_end_the_run(tmp_path, text, method):
     (tmp_path / "script.py").write_text(SCRIPT)
-    (tmp_path / "text").write_bytes(b"the quick brown fox jumps over the lazy dog; " * 200)
-    settings = json.dumps(SETTINGS | {"data": str(tmp_path / "text"), "method": method})
+    settings = json.dumps(SETTINGS | {"data": text, "method": method})
     code, output = job(4, "--survive", tmp_path / "script.py", settings, tmp_path / "c")
     assert code == 0, output
     lines, lost, left, done = told(output)

@@ -58,15 +58,14 @@ def program(comm, settings, root, last_steps, deaths, resumes=False):
 @pytest.mark.parametrize("last_steps", [{1: 15}, {2: 5}, {1: 15, 2: 25}], ids=str)
 @pytest.mark.parametrize("method", ["async", "ssp", "backup"])
 @pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
-def test_the_others_end_the_run(tmp_path, method, last_steps):
+def test_the_others_end_the_run(tmp_path, text, method, last_steps):
     """Of three workers, with batches of 5, 5 and 4 windows; the last of them is slow."""
-    (tmp_path / "text").write_bytes(b"the quick brown fox jumps over the lazy dog; " * 200)
     servers, dead = min(last_steps), len(last_steps)
     root, ranks, left = tmp_path / "c", servers + 3, servers + 3 - dead
-    settings = SETTINGS | {"data": str(tmp_path / "text"), "method": method, "servers": servers}
+    settings = SETTINGS | {"data": text, "method": method, "servers": servers}
     settings |= {"backups": dead} if method == "backup" else {}
     slow = settings | {"slow": f"{ranks - 1}:3.0"}
-    lines, lost, size, story, text = sd.run(program, ranks, args=(slow, root, last_steps, {})).results[0]
+    lines, lost, size, story, told = sd.run(program, ranks, args=(slow, root, last_steps, {})).results[0]
     assert (lost, size, story.done) == ([*last_steps], left, [40] * (3 - dead))
     assert [line.step for line in lines] == [1, *range(5, 41, 5)]
     assert lines[-1].validation_loss < lines[0].validation_loss - 0.3
@@ -78,7 +77,7 @@ def test_the_others_end_the_run(tmp_path, method, last_steps):
     assert np.diff(story.workers[-1][0].times_s[-10:]).min() > 0.0059
     if method != "backup":
         assert story.targets == 40 * windows
-    assert f"without which the others went on: {', '.join(map(str, last_steps))}\n" in text
+    assert f"without which the others went on: {', '.join(map(str, last_steps))}\n" in told
     assert steps(root)[-1] == 40 and read_manifest(root, 40).num_ranks == left
 
     again = settings | {"steps": 50} | ({"backups": None, "method": "ssp"} if method == "backup" else {})
@@ -88,13 +87,11 @@ def test_the_others_end_the_run(tmp_path, method, last_steps):
 
 
 @pytest.mark.parametrize(("method", "survives"), [("bsp", False), ("d-psgd", False), ("ssp", True)])
-def test_only_some_methods_ask_to_survive_a_death(tmp_path, method, survives):
-    (tmp_path / "text").write_bytes(b"the quick brown fox jumps over the lazy dog; " * 200)
-
+def test_only_some_methods_ask_to_survive_a_death(text, method, survives):
     def asks(comm):
         asked = []
         comm.survive = lambda: asked.append(True)
-        AsynchronousRun(comm, Config(**SETTINGS, data=str(tmp_path / "text"), method=method))
+        AsynchronousRun(comm, Config(**SETTINGS, data=text, method=method))
         return asked == [True]
 
     assert sd.run(asks, 3).results == [survives] * 3

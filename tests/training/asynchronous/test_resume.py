@@ -3,9 +3,11 @@
 import os
 import re
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
+from checkpointing import shared
 
 import simdist as sd
 from simdist.errors import ArgumentError, CheckpointError, CheckpointMismatch
@@ -29,23 +31,12 @@ WAYS = {method: {"method": method} for method in ASYNCHRONOUS} | {
 IN_STEP = ("bsp", "bsp adamw", "d-psgd", "local-sgd", "post-local", "diloco")
 
 
-@pytest.fixture
-def text(tmp_path):
-    (tmp_path / "text").write_bytes(b"the quick brown fox jumps over the lazy dog; " * 200)
-    return str(tmp_path / "text")
-
-
-def shared(comm, path):
-    """Rank 0's path, on all ranks."""
-    return type(path)(comm.exchange(str(path))[0])
-
-
 def trained(comm, settings, root=None, resume=None, step=None):
     """The run's lines by step, the weights that it ends with, and of which steps it has left checkpoints."""
-    root = root and shared(comm, root)
+    root = root and Path(shared(comm, root))
     run = AsynchronousRun(comm, Config(**settings), root)
     if resume:
-        run.resume(shared(comm, resume), step)
+        run.resume(Path(shared(comm, resume)), step)
     lines = [list(line) for lines in run.run() for line in lines]
     return {line[0]: line[1:4] for line in lines}, run.model.parameters.data, steps(root) if root else []
 
@@ -92,7 +83,7 @@ def interrupted(comm, settings, root, number):
         if step == 5:
             os.kill(os.getpid(), number)
 
-    root = shared(comm, root)
+    root = Path(shared(comm, root))
     with Interrupts() as asked:
         run = AsynchronousRun(comm, Config(**settings), root, tell=tell)
         lines = [list(line) for lines in run.run(asked) for line in lines]
