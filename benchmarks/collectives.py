@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import simdist as sd
+from benchmarks.race_pictures import race_bandwidth, race_over_limit
 from benchmarks.rivals import GLOO, VENDOR, Settings, bind, copy_of, measure, vendor
 from simdist.bench.measure import bus_bytes_per_s
 from simdist.bench.race import COPY, OWN, Arrays, contenders, lane_of
@@ -33,7 +34,6 @@ from simdist.collectives import algorithms
 from simdist.comm import Communicator
 from simdist.environment import THREAD_VARIABLES
 from simdist.launch.mpirun import find_mpirun
-from simdist.plots import race_bandwidth, race_over_limit
 from simdist.plots.style import seconds, size
 
 __all__ = ["Row", "main"]

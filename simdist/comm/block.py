@@ -34,11 +34,6 @@ class Block:
         self._start_s = comm.clock()
         return self
 
-    def rename(self, name: str) -> None:
-        """Give the span another name."""
-        self._name = name
-        self._comm.doing = f"{self._outer} > {name}" if self._outer else name
-
     def __exit__(self, *_: object) -> None:
         comm = self._comm
         comm.doing = self._outer

@@ -10,7 +10,6 @@ from simdist.plots.loss_differences import Losses, loss_differences
 from simdist.plots.loss_race import Point, loss_race
 from simdist.plots.memory import memory
 from simdist.plots.plans import plan_bars
-from simdist.plots.race import race_bandwidth, race_over_limit
 from simdist.plots.schedule import pipeline_schedule
 from simdist.plots.shards import shards
 from simdist.plots.staleness import staleness
@@ -36,8 +35,6 @@ __all__ = [
     "memory",
     "pipeline_schedule",
     "plan_bars",
-    "race_bandwidth",
-    "race_over_limit",
     "shards",
     "staleness",
     "sweep",

@@ -12,7 +12,6 @@ from simdist.bench.race import OWN, Arrays, Lane, Times, contenders, lane_of, ra
 from simdist.collectives import algorithms
 from simdist.comm.solo import SoloCommunicator
 from simdist.errors import ArgumentError
-from simdist.plots import race_bandwidth, race_over_limit
 
 
 def test_all_take_as_many_turns_in_an_order_that_all_ranks_know():
@@ -71,10 +70,18 @@ def test_every_algorithm_can_be_raced(spmd):
             assert set(names) - {"direct" + OWN} == set(algorithms(operation))
 
 
+@pytest.fixture
+def pictures(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import race_pictures
+
+    return race_pictures
+
+
 Row = namedtuple("Row", "operation ranks num_bytes cold contender busbw over_limit")
 
 
-def test_the_pictures_have_a_line_for_each_contender():
+def test_the_pictures_have_a_line_for_each_contender(pictures):
     rows = [
         Row("all_reduce", ranks, n, cold, name, 1e9 * (i + 1), i + 1.0)
         for ranks in (2, 4)
@@ -82,7 +89,7 @@ def test_the_pictures_have_a_line_for_each_contender():
         for cold in (False, True)
         for i, name in enumerate(["direct", "ring", "tree", "vendor, multiple", "copy"])
     ]
-    for draw, best in ((race_bandwidth, 3.0), (race_over_limit, 2.0)):
+    for draw, best in ((pictures.race_bandwidth, 3.0), (pictures.race_over_limit, 2.0)):
         fig = draw(rows)
         assert [text.get_text() for text in fig.legends[0].get_texts()] == [
             "direct",
@@ -98,9 +105,9 @@ def test_the_pictures_have_a_line_for_each_contender():
         assert list(line.get_xdata()) == [1024, 4096]
 
 
-def test_a_picture_shows_one_operation():
+def test_a_picture_shows_one_operation(pictures):
     with pytest.raises(ArgumentError, match="these are 0"):
-        race_bandwidth([])
+        pictures.race_bandwidth([])
 
 
 def test_alone_there_is_a_lane_too():

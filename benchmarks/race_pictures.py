@@ -1,46 +1,31 @@
-"""Race: how fast contenders are at one collective, over sizes: bandwidth, and time relative to a memory copy."""
+"""Race pictures: how fast contenders are at a collective, over sizes: bandwidth, and time relative to a memory copy."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from simdist.bench.race import COPY
 from simdist.errors import ArgumentError
 from simdist.plots import style
 from simdist.plots.size_axes import over_size
 from simdist.words import counted
 
-__all__ = ["Result", "race_bandwidth", "race_over_limit"]
+if TYPE_CHECKING:
+    from benchmarks.collectives import Row
 
+__all__ = ["race_bandwidth", "race_over_limit"]
 
-class Result(Protocol):
-    """One contender at one size; "copy" is the limit."""
-
-    @property
-    def operation(self) -> str: ...  # noqa: D102
-    @property
-    def ranks(self) -> int: ...  # noqa: D102
-    @property
-    def num_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def cold(self) -> bool: ...  # noqa: D102
-    @property
-    def contender(self) -> str: ...  # noqa: D102
-    @property
-    def busbw(self) -> float: ...  # noqa: D102
-    @property
-    def over_limit(self) -> float: ...  # noqa: D102
-
-
-_LIMIT = "copy"
 _FIRST = ("direct", "direct, own memory", "auto", "auto, own memory")
 _RIVALS = ("vendor", "gloo")
 _MESSAGES = "best by messages"
 
 
-def race_bandwidth(results: Iterable[Result], *, width: float = style.PAGE) -> Figure:
+def race_bandwidth(results: Iterable[Row], *, width: float = style.PAGE) -> Figure:
     """Bus bandwidth over size, as defined by nccl-tests; a panel for each number of ranks, warm arrays above cold ones.
 
     simdist's message-passing algorithms are one line: the fastest of them at each size.
@@ -55,16 +40,16 @@ def race_bandwidth(results: Iterable[Result], *, width: float = style.PAGE) -> F
     return _draw(results, width, lambda r: r.busbw / 1e9, "bus bandwidth, GB/s", "Bus bandwidth of {} over size", max)
 
 
-def race_over_limit(results: Iterable[Result], *, width: float = style.PAGE) -> Figure:
+def race_over_limit(results: Iterable[Row], *, width: float = style.PAGE) -> Figure:
     """Time relative to that in which all ranks at once copy the same number of bytes; see `race_bandwidth`."""
     title = "Time of {} as a multiple of the time in which all ranks copy the same number of bytes"
     return _draw(results, width, lambda r: r.over_limit, "time / time of a copy", title, min)
 
 
 def _draw(
-    results: Iterable[Result],
+    results: Iterable[Row],
     width: float,
-    value: Callable[[Result], float],
+    value: Callable[[Row], float],
     label: str,
     title: str,
     best: Callable[[Iterable[float]], float],
@@ -103,12 +88,12 @@ def _rank(name: str) -> tuple[int, str]:
 
 
 def _lines(
-    rows: Sequence[Result], value: Callable[[Result], float], best: Callable[[Iterable[float]], float]
+    rows: Sequence[Row], value: Callable[[Row], float], best: Callable[[Iterable[float]], float]
 ) -> dict[str, dict[int, float]]:
     """The values of each contender by size; all message-passing algorithms are one contender."""
     found: dict[str, dict[int, float]] = {}
     for row in rows:
-        if row.contender == _LIMIT:
+        if row.contender == COPY:
             continue
         name = row.contender if row.contender.startswith((*_FIRST, *_RIVALS)) else _MESSAGES
         line = found.setdefault(name, {})
