@@ -49,8 +49,6 @@ def check_cut(
         sizes: by axis; 1 where not given.
         sequence_parallel, attention: as of `MeshParts`.
     """
-    if attention not in _SPLITS:
-        raise unknown_name("attention", attention, _SPLITS)
     tp, sp, ep = (sizes.get(axis, 1) for axis in ("tp", "sp", "ep"))
     check_even("heads", shape.heads, "tp", tp)
     if shape.num_kv_heads < shape.heads:

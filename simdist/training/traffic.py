@@ -85,29 +85,29 @@ class Call(NamedTuple):
         return formula.over(cluster, len({cluster.node_of(rank) for rank in self.members}) > 1)
 
 
-def calls(trace: Trace, rank: int = 0) -> Counter[Call]:
-    """The collectives of the last training step on the record, and how often each was called; empty without one."""
+def calls(trace: Trace) -> Counter[Call]:
+    """The collectives of rank 0 in the last step on the record, and how often each was called; empty without a step."""
     members: dict[str, set[int]] = defaultdict(set)
     for s in trace:
         if kind(s.name) in COLLECTIVES:
             members[s.detail].add(s.rank)
     found: Counter[Call] = Counter()
-    for s in last_step(trace, rank):
+    for s in last_step(trace):
         if kind(s.name) in COLLECTIVES and kind(s.name) != "barrier":  # empty collectives send messages, too
             operation, _, name = s.name.partition(" ")
             found[Call(operation, name, s.bytes, tuple(sorted(members[s.detail])), s.detail, s.stream)] += 1
     return found
 
 
-def sent(trace: Trace, rank: int = 0) -> tuple[int, int]:
-    """How many messages a rank sent in the last step, and their bytes."""
-    sends = [s.bytes for s in last_step(trace, rank) if s.name == "send"]
+def sent(trace: Trace) -> tuple[int, int]:
+    """How many messages rank 0 sent in the last step, and their bytes."""
+    sends = [s.bytes for s in last_step(trace) if s.name == "send"]
     return len(sends), sum(sends)
 
 
-def last_step(trace: Trace, rank: int = 0) -> list[Span]:
-    """A rank's spans in the last training step on the record, the step's own among them; empty without one."""
-    own = [s for s in trace if s.rank == rank]
+def last_step(trace: Trace) -> list[Span]:
+    """Rank 0's spans in the last training step on the record, the step's own among them; empty without one."""
+    own = [s for s in trace if s.rank == 0]
     step = next((s for s in reversed(own) if s.name == STEP), None)
     return [s for s in own if step.start_s <= s.start_s and s.end_s <= step.end_s] if step else []
 

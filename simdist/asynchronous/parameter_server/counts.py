@@ -15,11 +15,9 @@ class Counts:
         applied: (worker, clock) of each update, in the same order.
         num_late: updates that arrived after their step was closed, and were dropped.
         num_duplicates: updates that had arrived before, and were ignored.
-        waited_s: the time that the server waited for requests.
     """
 
     staleness: list[int] = field(default_factory=list)
     applied: list[tuple[int, int]] = field(default_factory=list)
     num_late: int = 0
     num_duplicates: int = 0
-    waited_s: float = 0.0

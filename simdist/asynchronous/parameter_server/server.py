@@ -87,6 +87,7 @@ class Server:
         self.deadline_s = deadline_s
         self.clocks = Clocks(layout.num_workers)
         self.counts = Counts()
+        self.waited_s = 0.0  # for requests
         self._held: list[Push] = []
         self._waiting: dict[int, dict[int, slice]] = {}  # clock -> worker -> the keys it reads
         self._versions = [0] * layout.num_workers  # of the weights that each worker read last
@@ -130,7 +131,7 @@ class Server:
             self._drop_lost()
             return None
         finally:
-            self.counts.waited_s += comm.clock() - start_s
+            self.waited_s += comm.clock() - start_s
         worker = self.layout.worker(status.src)
         self._restart_deadline(worker)
         message = Message.unpacked(self._packet[: status.num_bytes], self.shard.weights.dtype)

@@ -185,7 +185,7 @@ def _serve(
         server.restore(state)
     start_s = comm.clock()
     server.serve()
-    return ServerReport(server.state(), server.counts, comm.clock() - start_s, server.counts.waited_s)
+    return ServerReport(server.state(), server.counts, comm.clock() - start_s, server.waited_s)
 
 
 def waited_shares(comm: Communicator, report: ServerReport | WorkerReport) -> list[float]:
