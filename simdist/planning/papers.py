@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from simdist.nn.formulas import megatron_flops
+from simdist.nn.formulas import megatron_flops, megatron_tensor_elements
 from simdist.nn.memory import Cut, paper_activation_bytes
 from simdist.parallel.pipeline import mean_memory, paper
 from simdist.parallel.zero.formulas import paper_elements, paper_kept
@@ -70,12 +70,11 @@ def _sending_s(job: Job, part: Part) -> float:
 
 
 def _sharing_s(job: Job) -> float:
-    """2 all-reduces forward and 2 backward, each of 2bsh (t-1)/t numbers; forward twice with full recomputation."""
+    """What the ranks of tp send for the blocks of one stage and all micro-batches."""
     config, tp = job.config, job.group("tp")
-    t = len(tp.ranks)
-    num_bytes = job.windows * config.micro_batches * config.context_bytes * config.width * job.itemsize
-    all_reduces = (6 if config.recompute == "full" else 4) * config.layers / job.sizes["pp"]
-    seconds: float = all_reduces * 2 * num_bytes * (t - 1) / t / tp.link.bytes_per_s
+    sequences = job.windows * config.micro_batches
+    elements = megatron_tensor_elements(config.width, config.context_bytes, sequences, len(tp.ranks), config.recompute)
+    seconds: float = elements * config.layers / job.sizes["pp"] * job.itemsize / tp.link.bytes_per_s
     return seconds
 
 
