@@ -1,6 +1,6 @@
 """What the collectives' tests have in common."""
 
-from simdist.bench.trial import outcomes
+from simdist.bench.trial import Trial, outcome
 from simdist.collectives import algorithms
 
 DTYPES = ("float16", "float32", "float64", "int32", "int64", "bool")
@@ -19,14 +19,19 @@ def outgoing(spans):
     return found + [int(span.detail.split(", ")[1].split()[0]) for span in spans if span.name == "move"]
 
 
+def outcomes(comm, trials):
+    """The program: the outcomes of trials, given as plain tuples."""
+    return [outcome(Trial(*trial), comm) for trial in trials]
+
+
 def hold(comm, trials):
     """The program: perform all trials, and fail unless results and traffic are as they must be.
 
     Returns a fingerprint of each result on this rank, to compare between ranks and between worlds.
     """
     found = outcomes(comm, trials)
-    for trial, outcome in zip(trials, found, strict=True):
+    for trial, seen in zip(trials, found, strict=True):
         where = f"rank {comm.rank} of {comm.size}, {trial}"
-        assert outcome.counted == outcome.promised, where
-        assert outcome.error <= outcome.limit, where
-    return [outcome.digest for outcome in found]
+        assert seen.counted == seen.promised, where
+        assert seen.error <= seen.limit, where
+    return [seen.digest for seen in found]

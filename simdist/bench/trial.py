@@ -29,7 +29,6 @@ __all__ = [
     "contribution",
     "expected",
     "outcome",
-    "outcomes",
     "perform",
 ]
 
@@ -272,8 +271,3 @@ def _promised(trial: Trial, comm: Communicator, rank: int, ranks_per_node: int) 
         **({} if by_messages else {"staged": True}),  # a trial's arrays are in private memory
     )
     return Traffic(*found[1:])
-
-
-def outcomes(comm: Communicator, trials: Iterable[Iterable[Any]]) -> list[Outcome]:
-    """The outcomes of several trials, given as plain tuples: a program for `sd.run`."""
-    return [outcome(Trial(*trial), comm) for trial in trials]

@@ -3,10 +3,10 @@ from functools import partial
 import numpy as np
 import pytest
 from jobs import executed
-from oracle import every_algorithm
+from oracle import every_algorithm, outcomes
 
 from simdist.bench import trial, verify
-from simdist.bench.trial import Trial, contribution, expected, outcomes
+from simdist.bench.trial import Trial, contribution, expected
 from simdist.cluster import preset
 from simdist.collectives import algorithms, cost, registry
 from simdist.collectives.registry import Algorithm, find

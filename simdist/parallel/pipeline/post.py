@@ -33,7 +33,7 @@ class Post:
         dtype: of the messages.
 
     Attributes:
-        sent_bytes, num_sent: since the last `begin`.
+        sent_bytes: since the last `begin`.
         num_buffers: how many receive buffers it has allocated; they are reused.
     """
 
@@ -49,9 +49,8 @@ class Post:
         self._spare: dict[tuple[int, ...], list[Array]] = {}
 
     def begin(self) -> None:
-        """Reset the counts."""
+        """Reset the count."""
         self.sent_bytes = 0
-        self.num_sent = 0
 
     def expect(self, step: Step, shape: Callable[[Value], tuple[int, ...]]) -> None:
         """Post the receives of a place of the row."""
@@ -70,7 +69,6 @@ class Post:
         """Begin to send x, which must not change until the send is complete; keeps x alive until then."""
         self._sends.append(self._comm.isend(x, message.dst, self._tag(message.value)))
         self.sent_bytes += x.nbytes
-        self.num_sent += 1
 
     def drop_complete(self) -> None:
         """Drop completed sends."""
