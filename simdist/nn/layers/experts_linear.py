@@ -7,7 +7,7 @@ from simdist.nn.layers.linear import axes
 from simdist.nn.noise import Noise
 from simdist.nn.parameters import Parameter, Place
 
-__all__ = ["ExpertsLinear", "as_matrices", "rows_of"]
+__all__ = ["ExpertsLinear", "as_matrices", "biases", "rows_of"]
 
 
 class ExpertsLinear(Layer):
@@ -36,12 +36,11 @@ class ExpertsLinear(Layer):
         bias: bool = True,
     ) -> None:
         here, shape = own or slice(0, experts), (in_features, *axes(out_features, bias))
-        count, features = here.stop - here.start, shape[1]
         index = () if own is None else (here, *(slice(0, n) for n in shape))
-        self.w = Parameter(f"{name}.w", (count, *shape), std=std, place=Place((experts, *shape), index))
-        run = () if own is None else (slice(here.start * features, here.stop * features),)
-        place = Place((experts * features,), run)
-        self.b = Parameter(f"{name}.b", (count * features,), place=place) if bias else None
+        self.w = Parameter(
+            f"{name}.w", (here.stop - here.start, *shape), std=std, place=Place((experts, *shape), index)
+        )
+        self.b = biases(name, experts, shape[1], own) if bias else None
         self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
@@ -62,6 +61,14 @@ class ExpertsLinear(Layer):
 def as_matrices(w: Array) -> Array:
     """A view of a weight, shape (E, in_features, …), with all output features of an expert as columns."""
     return w.reshape(*w.shape[:2], -1)
+
+
+def biases(name: str, experts: int, features: int, own: slice | None = None) -> Parameter:
+    """The biases of this rank's experts, all if not given, end to end."""
+    here = own or slice(0, experts)
+    run = slice(here.start * features, here.stop * features)
+    place = Place((experts * features,), () if own is None else (run,))
+    return Parameter(f"{name}.b", (run.stop - run.start,), place=place)
 
 
 def rows_of(b: Array, w: Parameter) -> Array:

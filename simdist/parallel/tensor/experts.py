@@ -1,11 +1,11 @@
 """Experts: their linear maps, cut into columns and rows, so that ranks share each expert."""
 
-from simdist.arrays import Array, partition
-from simdist.nn import Layer, Noise, Parameter, Place
+from simdist.arrays import Array
+from simdist.nn import Layer, Noise
 from simdist.nn import functional as f
-from simdist.nn.layers.experts_linear import as_matrices, rows_of
+from simdist.nn.layers.experts_linear import as_matrices, biases, rows_of
 from simdist.nn.layers.linear import axes
-from simdist.parallel.even import check_even
+from simdist.parallel.tensor.part import cut
 from simdist.parallel.tensor.region import Region
 
 __all__ = ["ColumnParallelExperts", "RowParallelExperts"]
@@ -43,8 +43,8 @@ class ColumnParallelExperts(Layer):
     ) -> None:
         self.region = region
         out = axes(out_features, bias)
-        self.w = _weights(name, (experts, in_features, *out), len(out) + 1, std, own, region)
-        self.b = _biases(name, experts, out[0], own) if bias else None
+        self.w = cut(f"{name}.w", (experts, in_features, *out), len(out) + 1, region.comm, std, own)
+        self.b = biases(name, experts, out[0], own) if bias else None
         self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
@@ -95,8 +95,8 @@ class RowParallelExperts(Layer):
         bias: bool = True,
     ) -> None:
         self.region = region
-        self.w = _weights(name, (experts, in_features, out_features), 1, std, own, region)
-        self.b = _biases(name, experts, out_features, own) if bias else None
+        self.w = cut(f"{name}.w", (experts, in_features, out_features), 1, region.comm, std, own)
+        self.b = biases(name, experts, out_features, own) if bias else None
         self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
@@ -113,19 +113,3 @@ class RowParallelExperts(Layer):
         """Add to each expert's gradients those of its slots; that of b is the same on every rank."""
         db = None if self.b is None else rows_of(self.b.gradient, self.w)
         f.experts_linear_backward_weight(context, pending, self.w.gradient, db)
-
-
-def _weights(name: str, shape: tuple[int, ...], axis: int, std: float, own: slice, region: Region) -> Parameter:
-    """This rank's part of w: its experts, and its share of one axis."""
-    comm, kind = region.comm, "rows" if axis == 1 else "columns"
-    check_even(f"{kind} of {name}.w", shape[axis], "tp", comm.size)
-    index = [own, *(slice(0, n) for n in shape[1:])]
-    index[axis] = partition(shape[axis], comm.size)[comm.rank]
-    part = tuple(s.stop - s.start for s in index)
-    return Parameter(f"{name}.w", part, std=std, place=Place(shape, tuple(index)))
-
-
-def _biases(name: str, experts: int, features: int, own: slice) -> Parameter:
-    """All biases of this rank's experts, end to end."""
-    run = slice(own.start * features, own.stop * features)
-    return Parameter(f"{name}.b", (run.stop - run.start,), place=Place((experts * features,), (run,)))

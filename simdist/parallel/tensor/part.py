@@ -10,7 +10,9 @@ __all__ = ["cut"]
 _AXES = ("rows", "columns")
 
 
-def cut(name: str, shape: tuple[int, ...], axis: int, comm: Communicator, std: float = 0.0) -> Parameter:
+def cut(
+    name: str, shape: tuple[int, ...], axis: int, comm: Communicator, std: float = 0.0, own: slice | None = None
+) -> Parameter:
     """This rank's part of a parameter that is cut along an axis.
 
         comm of 3, axis 1     | 0 0 1 1 2 2 |         axis 0     | 0 0 0 |
@@ -20,12 +22,14 @@ def cut(name: str, shape: tuple[int, ...], axis: int, comm: Communicator, std: f
     Args:
         shape: of the whole.
         std: as of `Parameter`.
+        own: this rank's run of the first axis, such as its experts, if that is not the one and not whole either.
 
     Raises:
         ArgumentError: the axis cannot be divided evenly over the ranks.
     """
     check_even(f"{_AXES[axis - len(shape)]} of {name}", shape[axis], "tp", comm.size)
-    own = partition(shape[axis], comm.size)[comm.rank]
-    index = tuple(own if i == axis else slice(0, n) for i, n in enumerate(shape))
-    part = tuple(own.stop - own.start if i == axis else n for i, n in enumerate(shape))
-    return Parameter(name, part, std=std, place=Place(shape, index))
+    index = [slice(0, n) for n in shape]
+    if own is not None:
+        index[0] = own
+    index[axis] = partition(shape[axis], comm.size)[comm.rank]
+    return Parameter(name, tuple(s.stop - s.start for s in index), std=std, place=Place(shape, tuple(index)))
