@@ -37,9 +37,8 @@ class ExpertsLinear(Layer):
     ) -> None:
         here, shape = own or slice(0, experts), (in_features, *axes(out_features, bias))
         index = () if own is None else (here, *(slice(0, n) for n in shape))
-        self.w = Parameter(
-            f"{name}.w", (here.stop - here.start, *shape), std=std, place=Place((experts, *shape), index)
-        )
+        place = Place((experts, *shape), index)
+        self.w = Parameter(f"{name}.w", (here.stop - here.start, *shape), std=std, place=place)
         self.b = biases(name, experts, shape[1], own) if bias else None
         self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 

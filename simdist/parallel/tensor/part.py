@@ -22,7 +22,7 @@ def cut(
     Args:
         shape: of the whole.
         std: as of `Parameter`.
-        own: this rank's run of the first axis, such as its experts, if that is not the one and not whole either.
+        own: of the first axis only these, such as this rank's experts; all if not given.
 
     Raises:
         ArgumentError: the axis cannot be divided evenly over the ranks.
