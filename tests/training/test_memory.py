@@ -38,12 +38,6 @@ METHODS = {
 }
 
 
-@pytest.fixture
-def text(tmp_path):
-    (tmp_path / "text").write_bytes(b"the quick brown fox jumps over the lazy dog; " * 60)
-    return str(tmp_path / "text")
-
-
 def rows(comm, settings):
     comm = comm.split(0, comm.rank)  # whose ranks have no memory in common yet
     trainer = Trainer(comm, Config(**settings))

@@ -19,9 +19,8 @@ EXACT = ("bytes sent", "messages", "activations", "weight versions")
 
 
 @pytest.fixture
-def settings(tmp_path):
-    (tmp_path / "text").write_bytes(b"the quick brown fox jumps over the lazy dog; " * 60)
-    return GPT | {"data": str(tmp_path / "text"), "micro_batches": 4}
+def settings(text):
+    return GPT | {"data": text, "micro_batches": 4}
 
 
 def told(comm, settings):

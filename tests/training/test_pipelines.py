@@ -32,9 +32,8 @@ every_mesh = pytest.mark.parametrize(("mesh", "p"), MESHES, ids=lambda told: str
 
 
 @pytest.fixture
-def settings(tmp_path):
-    (tmp_path / "text").write_bytes(b"the quick brown fox jumps over the lazy dog; " * 60)
-    return GPT | {"data": str(tmp_path / "text")}
+def settings(text):
+    return GPT | {"data": text}
 
 
 def run(comm, settings, folder=None, resume=None):
