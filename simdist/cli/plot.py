@@ -104,6 +104,10 @@ def _check_options(args: argparse.Namespace) -> None:
                 raise ArgumentError(f"{option.option_strings[0]} is for {name}, and this is {subject}")
     if args.arrows and (subject not in ("a trace", "a schedule") or args.html or args.kind != "timeline"):
         raise ArgumentError("--arrows is for pictures of a timeline or a schedule")
+    if args.html and args.width != PAGE:
+        raise ArgumentError(
+            f"--width is {args.width:g}, and --html a page as wide as its window; --width is for pictures"
+        )
 
 
 def _page(args: argparse.Namespace) -> None:

@@ -79,6 +79,7 @@ def test_a_page(trace, tmp_path, capsys):
         (["schedule", "gpipe", "--html"], "--html is for a trace, and this is a schedule"),
         (["t.json", "--html", "--kind", "traffic"], "not t.json with traffic"),
         (["t.json", "--html", "--arrows"], "--arrows is for pictures of a timeline or a schedule"),
+        (["t.json", "--html", "--width", "5"], "--width is 5, and --html a page as wide as its window"),
         (["t.json", "--kind", "traffic", "--arrows"], "--arrows is for pictures of a timeline or a schedule"),
         (["t.json", "--html", "-o", "t.png"], "must end in .html"),
     ],
