@@ -24,7 +24,7 @@ from simdist.toml import check_kinds
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, COMPUTE_TIMES, SERVED
 from simdist.training.methods import OFFLOADS, check, methods, whole
 from simdist.training.models import models, sized
-from simdist.training.option import Option, Per, option
+from simdist.training.option import Option, Per, checking_names, option
 from simdist.training.pipelines import chunked, is_updating
 
 __all__ = ["BRINGING", "Config", "options"]
@@ -52,6 +52,7 @@ def _of_compression(setting: str) -> Per:
     return Per("compress", lambda: compression_defaults(setting))
 
 
+@checking_names
 @dataclass(frozen=True)
 class Config:
     """The settings of one training run. Runs with equal configs train alike on any number of ranks.
@@ -61,7 +62,7 @@ class Config:
 
     Raises:
         ArgumentError: a value is of the wrong type, lies outside its limits, or is incompatible with the others.
-        UnknownNameError: there is no such model, optimizer, method, …
+        UnknownNameError: there is no such setting, model, optimizer, method, …
     """
 
     model: str = option("model", "mlp", "the model; or its sizes by name or config.json", models, files=HUGGING_FACE)
@@ -130,9 +131,7 @@ class Config:
     )
     dp: int = option("ranks", 0, "data-parallel replicas; 0 for as many as the ranks allow")
     tp: int = option("ranks", Per("model", gpt=1), "ranks that split the heads and columns of each layer", least=1)
-    sequence_parallel: bool = option(
-        "ranks", Per("model", gpt=False), "with tp: split the tokens between those layers, too"
-    )
+    sequence_parallel: bool = option("ranks", Per("model", gpt=False), "with tp: split tokens between those layers too")
     sp: int = option("ranks", Per("model", gpt=1), "ranks that split the tokens of each window", least=1)
     ulysses: bool = option("ranks", Per("model", gpt=False), "with sp: each rank attends with some of the heads")
     ring_attention: bool = option("ranks", Per("model", gpt=False), "with sp: keys and values travel round")

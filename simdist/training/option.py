@@ -1,13 +1,19 @@
 """Option: the values that a setting of a training run accepts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from functools import wraps
+from typing import Any, TypeVar
 
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, UnknownNameError, unknown_name
 from simdist.words import meant
 
-__all__ = ["Option", "Per", "option"]
+__all__ = ["ELSEWHERE", "Option", "Per", "checking_names", "option"]
+
+ELSEWHERE = ("ranks", "world", "cluster", "out", "resume", "survive")
+"""Options of a run's start, given anew each time: no settings."""
+
+_Settings = TypeVar("_Settings")
 
 _MOST = 2**40
 """The default limit of a number: more than any run needs, and far below what integers and floats hold."""
@@ -126,3 +132,25 @@ def option(
 ) -> Any:
     """A dataclass field with such an option."""
     return field(default=None, metadata={"option": Option(group, default, help, choices, **limits)})
+
+
+def checking_names(settings: type[_Settings]) -> type[_Settings]:
+    """The same dataclass of options, which refuses an unknown name by UnknownNameError, with the nearest right one."""
+    checking: Any = settings
+    create = checking.__init__
+    options: dict[str, Option] = {f.name: f.metadata["option"] for f in fields(checking)}
+    aliases = {what.alias: name for name, what in options.items() if what.alias}
+
+    @wraps(create)
+    def checked(self: _Settings, *values: Any, **given: Any) -> None:
+        for name in (name for name in given if name not in options):
+            if name in ELSEWHERE:
+                raise UnknownNameError(f"{name} is no setting of a run: it is given where one starts, as by --{name}")
+            near = meant(name, options, aliases)
+            if near is not None:
+                raise UnknownNameError(f"unknown setting {name!r}: it is called {near}")
+            raise unknown_name("setting", name, options)
+        create(self, *values, **given)
+
+    checking.__init__ = checked
+    return settings

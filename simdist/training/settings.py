@@ -10,11 +10,9 @@ from simdist.errors import ArgumentError
 from simdist.training.config import BRINGING, Config, options
 from simdist.training.methods import PIPELINE
 from simdist.training.models import SIZES, kind
-from simdist.training.option import Per
+from simdist.training.option import ELSEWHERE, Per
 
 __all__ = ["merged", "read_toml", "spelled"]
-
-_ELSEWHERE = ("ranks", "world", "cluster", "out", "resume", "survive")  # given anew at each start of a run
 
 
 def spelled(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,7 +58,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     path, told = Path(path), dict[str, Any]()
     names = {what.alias.replace("-", "_"): name for name, what in options() if what.alias}
     for key, value in toml.read(path, "config").items():
-        if key in _ELSEWHERE:
+        if key in ELSEWHERE:
             raise ArgumentError(f"{key} in {path} is no setting of a run: it goes on the command line, --{key}")
         plain = key.replace("-", "_")
         name = names.get(plain, plain)

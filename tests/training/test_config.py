@@ -1,4 +1,5 @@
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,6 +49,23 @@ def test_values_have_limits(setting, message):
 def test_values_have_types(setting, message):
     with pytest.raises(ArgumentError, match=message):
         Config(**setting)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("batch", "unknown setting 'batch': it is called global_batch_size"),
+        ("learning-rate", "unknown setting 'learning-rate': it is called learning_rate"),
+        ("lr_schedule", "unknown setting 'lr_schedule': it is called rate_schedule"),
+        ("stepz", "unknown setting 'stepz'; did you mean 'steps'"),
+        ("ranks", "ranks is no setting of a run: it is given where one starts, as by --ranks"),
+    ],
+)
+def test_settings_are_called_by_their_names(name, message):
+    with pytest.raises(UnknownNameError, match=message):
+        Config(**{name: 4})
+    with pytest.raises(UnknownNameError, match=message):
+        replace(Config(), **{name: 4})
 
 
 def test_numbers_may_be_numpys():
