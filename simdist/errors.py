@@ -136,15 +136,13 @@ def require_share(name: str, value: float) -> None:
         raise ArgumentError(f"{name} is {value}; needs at least 0 and less than 1")
 
 
-def require_name(kind: str, name: object, taken: Iterable[str] = ()) -> None:
-    """Raise ArgumentError unless something can be registered under this name: a text, and not one that is `taken`.
+def require_name(kind: str, name: object) -> None:
+    """Raise ArgumentError unless something can be registered under this name: a text.
 
     A decorator without its name, @named, is called with the function in its place.
     """
     if not isinstance(name, str) or not name:
         raise ArgumentError(f"{kind} {name!r}: needs a name, such as 'mine', before the function")
-    if name in taken:
-        raise ArgumentError(f"{kind} {name}: simdist has its own of this name; needs another name")
 
 
 def require_takes(what: str, function: Callable[..., Any], *places: str, **settings: Any) -> None:

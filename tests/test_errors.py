@@ -3,7 +3,6 @@ import re
 import pytest
 
 from simdist.asynchronous import graphs
-from simdist.collectives import Cost, Formula, algorithm
 from simdist.errors import ArgumentError, require_least, require_more, require_share, require_takes
 from simdist.parallel import compression, optimizer, pipeline
 from simdist.training import methods
@@ -33,17 +32,6 @@ def test_a_decorator_without_a_name_is_refused(register):
     """It would register nothing, and leave a decorator in the function's place."""
     with pytest.raises(ArgumentError, match=r"<function fits_none at .*>: needs a name, such as 'mine', before"):
         register(fits_none)
-
-
-@pytest.mark.parametrize("name", ["pipeline", "async", "diloco"])
-def test_a_method_whose_name_leads_elsewhere_is_refused(name):
-    with pytest.raises(ArgumentError, match=f"method {name}: simdist has its own of this name; needs another name"):
-        methods.named(name)
-
-
-def test_no_algorithm_is_auto():
-    with pytest.raises(ArgumentError, match="all_reduce algorithm auto: simdist has its own of this name"):
-        algorithm("all_reduce", "auto", cost=lambda case: Cost(1, 1, 1), formula=lambda case: Formula(1, 1))
 
 
 def test_an_argument_that_nobody_gives():

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import TypeVar
 
-from simdist.errors import ArgumentError, require_name, require_takes, unknown_name, wrong_return
+from simdist.errors import ArgumentError, require_takes, wrong_return
+from simdist.registry import Registry
 
 __all__ = [
     "Graph",
@@ -142,7 +143,7 @@ def _check_edge(i: int, j: int, ranks: int) -> None:
 
 Maker = TypeVar("Maker", bound=Callable[[int], Graph])
 
-_MAKERS: dict[str, Callable[[int], Graph]] = {}
+_MAKERS = Registry[Callable[[int], Graph]]("graph")
 
 
 def named(name: str) -> Callable[[Maker], Maker]:
@@ -152,16 +153,17 @@ def named(name: str) -> Callable[[Maker], Maker]:
         def ladder(ranks):
             return Graph.of(ranks, [(r, r + k) for k in (1, 2) for r in range(ranks - k)])
 
-    It must return a connected `Graph`, or raise ArgumentError if there is none for this number of ranks.
+    It must return a connected `Graph`, or raise ArgumentError if there is none for this number of ranks. A name of your
+    own may be registered again.
 
     Raises:
-        ArgumentError: there is no name, or the function takes no number of ranks.
+        ArgumentError: there is no name, or it is one of simdist's own; or the function takes no number of ranks.
     """
-    require_name("graph", name)
+    _MAKERS.check(name)
 
     def register(maker: Maker) -> Maker:
         require_takes(f"graph {name}", maker, "ranks")
-        _MAKERS[name] = maker
+        _MAKERS.register(name, maker)
         return maker
 
     return register
@@ -179,11 +181,10 @@ def graph(name: str, ranks: int) -> Graph:
         UnknownNameError: there is none; the message lists the known names.
         ArgumentError: ranks is below 1; or the function returns no graph, one of another size, or a disconnected one.
     """
-    if name not in _MAKERS:
-        raise unknown_name("graph", name, _MAKERS)
+    maker = _MAKERS.find(name)
     if ranks < 1:
         raise ArgumentError(f"a graph of {ranks} ranks; needs at least 1")
-    made = _MAKERS[name](ranks)
+    made = maker(ranks)
     if not isinstance(made, Graph):
         raise wrong_return(f"what makes graph {name}", made, "a Graph")
     if made.size != ranks:
@@ -289,3 +290,6 @@ def bipartite(ranks: int) -> Graph:
 def _around(ranks: int, distances: Iterable[int]) -> Graph:
     """Each rank is connected to those at these distances before and after it on a circle."""
     return Graph.of(ranks, [(i, (i + d) % ranks) for i in range(ranks) for d in distances if d % ranks])
+
+
+_MAKERS.close()

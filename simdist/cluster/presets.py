@@ -7,6 +7,7 @@ from simdist.cluster.device import Device
 from simdist.cluster.host import Host
 from simdist.cluster.link import Link
 from simdist.errors import ArgumentError, unknown_name
+from simdist.registry import Registry
 from simdist.words import meant
 
 __all__ = ["add_preset", "preset", "presets"]
@@ -91,7 +92,7 @@ _DGX_H100 = Host(64 * _GB, 76.8 * _GB, 6 * _GB)
 _EPYC = Host(64 * _GB, 115.2 * _GB, 6 * _GB)
 _GRACE = Host(225 * _GB, 256 * _GB, 6 * _GB)
 
-_PRESETS = {
+_OWN = {
     # A core of an ordinary computer and messages through its memory, in round figures; `calibrated` measures.
     "this-machine": Cluster(
         name="this-machine",
@@ -133,8 +134,6 @@ _PRESETS = {
     "tpu-7x": _pod("7x", 2307, 7380, 192, 1200, 12.5, chips=9216, byte_tflops=4614),
 }
 
-_OWN = tuple(_PRESETS)
-
 _OTHER_NAMES = {
     "a100-80": "a100",
     "a100-80gb": "a100",
@@ -155,18 +154,21 @@ _OTHER_NAMES = {
     "tpu-v7x": "tpu-7x",
 }
 
+_PRESETS = Registry("cluster", _OTHER_NAMES, _OWN)
+
 
 def add_preset(cluster: Cluster) -> Cluster:
     """Register your own cluster, so that `preset(cluster.name)` and `--cluster` on the command line find it.
+    It may be registered again, changed.
 
     Raises:
         ArgumentError: it is no Cluster, or has the name of one of simdist's, as a copy of one has.
     """
     if not isinstance(cluster, Cluster):
         raise ArgumentError(f"cluster is {cluster!r}; needs a Cluster")
-    if meant(cluster.name, _OWN, _OTHER_NAMES) is not None:
+    if _PRESETS.is_own(cluster.name):
         raise ArgumentError(f"name is {cluster.name}, a preset of simdist's; needs another, with_(name=…)")
-    _PRESETS[cluster.name] = cluster
+    _PRESETS.register(cluster.name, cluster)
     return cluster
 
 

@@ -29,6 +29,7 @@ from simdist.collectives import (  # noqa: F401, I001
     dissemination,
     linear,
 )
+from simdist.collectives import registry
 from simdist.collectives.api import (
     all_gather,
     all_reduce,
@@ -65,3 +66,5 @@ __all__ = [
     "reduce_scatter",
     "scatter",
 ]
+
+registry.close()

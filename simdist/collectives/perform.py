@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array, kind_of
-from simdist.collectives.registry import Algorithm, algorithms, choose, find
+from simdist.collectives.registry import Algorithm, algorithms, choose, find, version
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, wrong_return
 
@@ -116,7 +116,9 @@ def way_of(operation: str, algorithm: str, options: Options, comm: Communicator,
     if ways is None:
         ways = comm.attached["ways"] = {}
     path = "" if type(x) is np.ndarray or kind_of(x) != "cupy" else comm.device.path
-    key = (operation, algorithm, told, path, *options.items()) if options else (operation, algorithm, told, path)
+    key: tuple[Any, ...] = operation, algorithm, told, path, version(operation)
+    if options:
+        key += tuple(options.items())
     try:
         way = ways.get(key)
     except TypeError:  # an unhashable option such as a list, which may have changed since

@@ -13,6 +13,7 @@ import numpy as np
 
 from simdist.arrays import Array, Reduction
 from simdist.collectives.perform import Way
+from simdist.collectives.registry import version
 from simdist.comm import Communicator
 
 __all__ = ["prepare", "prepared"]
@@ -29,8 +30,8 @@ def prepared(comm: Communicator, x: Any, algorithm: str, op: Any) -> Way | None:
         return None
     if found is None:
         return None
-    array, dtype, way = found  # an array may have the id of one that no longer exists
-    return way if array() is x and x.dtype is dtype and x.flags.carray else None
+    array, dtype, way, when = found  # an array may have the id of one that no longer exists
+    return way if array() is x and x.dtype is dtype and x.flags.carray and when == version("all_reduce") else None
 
 
 def prepare(way: Way, comm: Communicator, x: Array, algorithm: str, op: Any, fold: Reduction) -> None:
@@ -50,4 +51,4 @@ def prepare(way: Way, comm: Communicator, x: Array, algorithm: str, op: Any, fol
         known = comm.attached.setdefault("prepared", {})
         if len(known) >= _MOST:
             known.clear()
-        known[id(x), algorithm, op] = ref(x), x.dtype, replace(way, run=run)
+        known[id(x), algorithm, op] = ref(x), x.dtype, replace(way, run=run), version("all_reduce")

@@ -11,10 +11,23 @@ from simdist.arrays import Array
 from simdist.cluster import Cluster, Link
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.comm.placement import Placement
-from simdist.errors import require_name, require_takes, unknown_name
+from simdist.errors import require_takes, unknown_name
+from simdist.registry import Registry
 from simdist.trace.kind import COLLECTIVES
 
-__all__ = ["Algorithm", "Choice", "Placed", "algorithm", "algorithms", "choose", "cost", "find", "formula"]
+__all__ = [
+    "Algorithm",
+    "Choice",
+    "Placed",
+    "algorithm",
+    "algorithms",
+    "choose",
+    "close",
+    "cost",
+    "find",
+    "formula",
+    "version",
+]
 
 Run = TypeVar("Run", bound=Callable[..., Any])
 
@@ -75,7 +88,7 @@ class Algorithm:
                 raise unknown_name(f"option of {self.operation} {self.name}", name, [*self.options, *others])
 
 
-_ALGORITHMS: dict[str, dict[str, Algorithm]] = {}
+_ALGORITHMS = {each: Registry[Algorithm](f"{each} algorithm", {"auto": "auto"}) for each in COLLECTIVES}
 
 
 def algorithm(
@@ -88,7 +101,7 @@ def algorithm(
     prepare: Callable[..., Callable[[Array], None] | None] | None = None,
 ) -> Callable[[Run], Run]:
     """Register the function below as one way to perform `operation`. Everything that takes the name of
-    an algorithm then knows it, including `auto` and the command line.
+    an algorithm then knows it, including `auto` and the command line. A name of your own may be registered again.
 
     See `Algorithm`, and `simdist.examples.own_algorithm`.
 
@@ -100,21 +113,32 @@ def algorithm(
 
     Raises:
         UnknownNameError: there is no such operation.
-        ArgumentError: the name is "auto", or none; cost or formula is no function of a case.
+        ArgumentError: the name is "auto", one of simdist's own, or none; cost or formula is no function of a case.
     """
     if operation not in COLLECTIVES:
         raise unknown_name("collective", operation, COLLECTIVES)
-    require_name(f"{operation} algorithm", name, ("auto",))
+    _ALGORITHMS[operation].check(name)
     require_takes(f"the cost of {operation} {name}", cost, "case")
     require_takes(f"the formula of {operation} {name}", formula, "case")
 
     def register(run: Run) -> Run:
         known = Algorithm(operation, name, run, cost, formula, by_messages, prepare)
-        _ALGORITHMS.setdefault(operation, {})[name] = known
+        _ALGORITHMS[operation].register(name, known)
         _fastest.cache_clear()
         return run
 
     return register
+
+
+def close() -> None:
+    """Call what has been registered so far simdist's own."""
+    for known in _ALGORITHMS.values():
+        known.close()
+
+
+def version(operation: str) -> int:
+    """How many algorithms for this collective have been registered: what was found before the last may be no more."""
+    return _ALGORITHMS[operation].version
 
 
 def algorithms(operation: str, ranks: int | None = None) -> list[str]:
@@ -138,11 +162,10 @@ def find(operation: str, name: str) -> Algorithm:
     Raises:
         UnknownNameError: there is none; the message lists those there are.
     """
-    found = _ALGORITHMS.get(operation, {}).get(name)
-    if found is None:
-        others = algorithms(operation)  # "auto" itself comes only from callers that cannot use it
+    others = algorithms(operation)
+    if name not in others:  # "auto" itself comes only from callers that cannot use it
         raise unknown_name(f"{operation} algorithm", name, others if name == "auto" else ["auto", *others])
-    return found
+    return _ALGORITHMS[operation][name]
 
 
 def cost(operation: str, algorithm: str, *, ranks: int, num_bytes: int, **case_and_options: Any) -> Cost:

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError, require_more, require_name, require_takes, unknown_name, wrong_return
+from simdist.errors import ArgumentError, require_more, require_takes, unknown_name, wrong_return
 from simdist.nn import Parameters
 from simdist.optim import LAMB, LARS, SGD, Adam, AdamW, AdamW8bit, Combine, Optimizer
 from simdist.optim.norm import alone
 from simdist.parallel.holding import Holding
 from simdist.parallel.precision import Precision, precision
+from simdist.registry import Registry
 
 __all__ = ["Make", "Recipe", "optimizer", "optimizer_defaults", "optimizers"]
 
@@ -42,8 +43,7 @@ class Recipe:
     precision: Precision = field(default_factory=lambda: precision("float32"))
 
     def __post_init__(self) -> None:
-        if self.optimizer not in _OPTIMIZERS:
-            raise unknown_name("optimizer", self.optimizer, _OPTIMIZERS)
+        _OPTIMIZERS.find(self.optimizer)
         if self.max_norm is not None:
             require_more("max_norm", self.max_norm, 0)
 
@@ -98,7 +98,7 @@ class _Known(NamedTuple):
     defaults: Mapping[str, float]
 
 
-_OPTIMIZERS: dict[str, _Known] = {}
+_OPTIMIZERS = Registry[_Known]("optimizer")
 
 
 def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> Callable[[Make], Make]:
@@ -112,7 +112,7 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
     The function takes the recipe; the vector that a rank holds, shape (n,); the slices of its matrices, which decay;
     and a function that sums norms over the ranks that hold the rest. The rule makes its state from that vector,
     self.state["momentum"] = np.zeros_like(like), so the state is an array of the same kind: a phantom where memory is
-    predicted. Only what is in `state` is counted, and saved in checkpoints.
+    predicted. Only what is in `state` is counted, and saved in checkpoints. A name of your own may be registered again.
 
     Args:
         whole_matrices: whether the step of one weight depends on its whole matrix, as in LARS and LAMB. Methods that
@@ -123,10 +123,10 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
 
     Raises:
         UnknownNameError: one of the defaults has another name.
-        ArgumentError: there is no name; learning_rate is missing, or one of beta1 and beta2; or the function takes
-            other arguments.
+        ArgumentError: there is no name, or it is one of simdist's own; learning_rate is missing, or one of beta1 and
+            beta2; or the function takes other arguments.
     """
-    require_name("optimizer", name)
+    _OPTIMIZERS.check(name)
     for setting in defaults:
         if setting not in _SETTINGS:
             raise unknown_name(f"default of optimizer {name}", setting, _SETTINGS)
@@ -137,7 +137,7 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
 
     def register(make: Make) -> Make:
         require_takes(f"optimizer {name}", make, "recipe", "like", "matrices", "combine")
-        _OPTIMIZERS[name] = _Known(make, whole_matrices, defaults)
+        _OPTIMIZERS.register(name, _Known(make, whole_matrices, defaults))
         return make
 
     return register
@@ -197,3 +197,6 @@ def _lars(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) 
 @optimizer("lamb", whole_matrices=True, learning_rate=0.01, weight_decay=0.01, **_BETAS)
 def _lamb(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
     return LAMB(like, matrices, combine=combine, betas=recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
+
+
+_OPTIMIZERS.close()

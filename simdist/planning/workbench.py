@@ -31,7 +31,7 @@ _MOST_MESSAGES = 50_000
 
 
 class Workbench:
-    """Measures each part once, even if many runs share it; again if its schedule or update rule is registered anew.
+    """Measures each part once, even if many runs share it; again if what it uses is registered anew.
 
     Args:
         cluster: the machine, or its name: see `find_cluster`.
@@ -101,14 +101,15 @@ class Workbench:
             return 0.0
         name = choose(operation, group, num_bytes).shared.name
         small = num_bytes if cluster.one_memory else p * _SMALL_BYTES
-        if p * find(operation, name).cost(group.case(small)).messages > _MOST_MESSAGES:
+        found = find(operation, name)
+        if p * found.cost(group.case(small)).messages > _MOST_MESSAGES:
             return num_bytes / p
 
         def make() -> float:
             call = Call(operation, name, small, group.ranks, "")
             return scratch_bytes(cluster, (), [call], itemsize=4) / small
 
-        return num_bytes * self.once(make, "scratch", operation, name, group.ranks, small)
+        return num_bytes * self.once(make, "scratch", operation, found.run, group.ranks, small)
 
     def update_s(self, config: Config) -> float:
         """The time to update one weight."""

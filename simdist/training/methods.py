@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simdist.errors import ArgumentError, require_name, require_takes, wrong_return
+from simdist.errors import ArgumentError, require_takes, wrong_return
 from simdist.nn import Shape
 from simdist.parallel import Centralized, Compressed, DataParallel, MapReduce, Method, Offload, Recipe, ZeRO
 from simdist.parallel.parts import check_cut
 from simdist.parallel.precision import precision
+from simdist.registry import Registry
 from simdist.training import pipelines
 from simdist.training.asynchronous import methods as asynchronous
 from simdist.training.models import shape
@@ -70,7 +71,10 @@ def _offload(config: Config) -> Offload | None:
     return Offload(OFFLOADS[1 : OFFLOADS.index(config.offload) + 1], config.offload_to)
 
 
-_METHODS: dict[str, Make] = {
+PIPELINE = "pipeline"
+"""The method that splits a model along pp. It takes a mesh, not only the ranks of dp."""
+
+_OWN: dict[str, Make] = {
     "ddp": lambda m, comm, c, s: DataParallel(m, comm, recipe(c), c.seed, c.algorithm, c.bucket_bytes, s),
     "dp": lambda m, comm, c, s: DataParallel(m, comm, recipe(c), c.seed, c.algorithm, spread=s),
     "zero": _zero,
@@ -79,6 +83,7 @@ _METHODS: dict[str, Make] = {
     "server": lambda m, comm, c, s: Centralized(m, comm, recipe(c), c.seed),
     "map-reduce": lambda m, comm, c, s: MapReduce(m, comm, recipe(c), c.seed),
 }
+_METHODS = Registry("method", {name: name for name in (PIPELINE, *asynchronous.ASYNCHRONOUS)}, _OWN)
 
 
 def named(name: str) -> Callable[[Own], Own]:
@@ -90,17 +95,17 @@ def named(name: str) -> Callable[[Own], Own]:
 
     The function takes a model that is not yet bound to memory, the ranks that share each batch, and the config of the
     run, from which `recipe` makes the update rule. Settings for other methods only, such as bucket_bytes, are refused
-    with it; each rank has a whole replica of the model, and --check-every compares the replicas.
+    with it; each rank has a whole replica of the model, and --check-every compares the replicas. A name of your own may
+    be registered again.
 
     Raises:
-        ArgumentError: the function takes other arguments; or there is no name, or it is that of a pipeline or of one of
-            simdist's methods without a common step.
+        ArgumentError: there is no name, or it is one of simdist's own; or the function takes other arguments.
     """
-    require_name("method", name, (PIPELINE, *asynchronous.ASYNCHRONOUS))
+    _METHODS.check(name)
 
     def register(make: Own) -> Own:
         require_takes(f"method {name}", make, "model", "comm", "config")
-        _METHODS[name] = lambda model, comm, config, spread: make(model, comm, config)
+        _METHODS.register(name, lambda model, comm, config, spread: make(model, comm, config))
         return make
 
     return register
@@ -108,9 +113,6 @@ def named(name: str) -> Callable[[Own], Own]:
 
 CUTTING = ("tp", "sp", "ep")
 """The axes of a mesh that split a model, besides pp."""
-
-PIPELINE = "pipeline"
-"""The method that splits a model along pp. It takes a mesh, not only the ranks of dp."""
 
 CUT_METHODS = ("ddp", "dp", "zero", "fsdp", PIPELINE)
 """The methods that also take a model split along other axes. The costs of their steps can be predicted."""

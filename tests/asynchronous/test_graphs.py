@@ -1,3 +1,5 @@
+from copy import deepcopy
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -158,7 +160,7 @@ def test_graphs_by_name():
 
 
 def test_a_graph_of_ones_own(monkeypatch):
-    monkeypatch.setattr(graphs, "_MAKERS", dict(graphs._MAKERS))
+    monkeypatch.setattr(graphs, "_MAKERS", deepcopy(graphs._MAKERS))
 
     @graphs.named("ladder")
     def ladder(ranks):
@@ -177,7 +179,7 @@ def test_a_graph_of_ones_own(monkeypatch):
     ],
 )
 def test_what_is_none_of_ones_own(make, fault, monkeypatch):
-    monkeypatch.setattr(graphs, "_MAKERS", dict(graphs._MAKERS))
+    monkeypatch.setattr(graphs, "_MAKERS", deepcopy(graphs._MAKERS))
     graphs.named("mine")(make)
     with pytest.raises(ArgumentError, match=fault):
         graph("mine", 4)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -157,7 +158,7 @@ def test_a_schedule(tmp_path, monkeypatch, capsys):
 
 def test_a_schedule_of_ones_own(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_MAKERS", dict(registry._MAKERS))
+    monkeypatch.setattr(registry, "_MAKERS", deepcopy(registry._MAKERS))
 
     @pipeline.named("mine")
     def mine(stages, micro_batches):

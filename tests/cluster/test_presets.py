@@ -1,3 +1,4 @@
+from copy import deepcopy
 from importlib import import_module
 
 import pytest
@@ -77,7 +78,7 @@ def test_the_way_out_of_a_node_is_the_slower_one(name):
 
 def test_a_cluster_of_ones_own(monkeypatch):
     module = import_module("simdist.cluster.presets")  # whose name in the package is that of its function
-    monkeypatch.setattr(module, "_PRESETS", dict(module._PRESETS))
+    monkeypatch.setattr(module, "_PRESETS", deepcopy(module._PRESETS))
     ours = add_preset(preset("h100").with_(name="ours", slow={3: 2.0}))
     assert preset("ours") is ours
     assert "ours" in presets()
@@ -95,7 +96,7 @@ def test_a_copy_does_not_take_the_place_of_what_it_is_a_copy_of():
 
 def test_one_of_ones_own_can_be_changed(monkeypatch):
     module = import_module("simdist.cluster.presets")
-    monkeypatch.setattr(module, "_PRESETS", dict(module._PRESETS))
+    monkeypatch.setattr(module, "_PRESETS", deepcopy(module._PRESETS))
     for factor in (2.0, 3.0):  # as a cell of a notebook is run again
         add_preset(preset("h100").with_(name="ours", slow={3: factor}))
     assert preset("ours").slow == {3: 3.0}

@@ -298,7 +298,7 @@ def test_a_misspelt_word_of_a_case_is_suggested():
 @pytest.mark.parametrize(("operation", "call"), [("all_reduce", all_reduce), ("broadcast", broadcast)])
 def test_an_algorithm_that_returns_its_result_is_refused(monkeypatch, operation, call):
     """What it returns is used by nothing, and the caller's array stays as it was."""
-    monkeypatch.setitem(registry._ALGORITHMS, operation, dict(registry._ALGORITHMS[operation]))
+    monkeypatch.setattr(registry, "_ALGORITHMS", deepcopy(registry._ALGORITHMS))
     mine = algorithm(operation, "mine", cost=lambda case: Cost(1, 1, 1), formula=lambda case: Formula(1, 1))
     mine(lambda x, comm, of: 2 * x)
     message = f"{operation} mine returns an ndarray; needs None, and the result in its array"

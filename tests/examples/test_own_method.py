@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ RECIPE = Recipe(momentum=0.0, precision=precision("float64"))
 @pytest.fixture
 def example(monkeypatch):
     """The module, whose method nobody knows any more afterwards."""
-    monkeypatch.setattr(methods, "_METHODS", dict(methods._METHODS))
+    monkeypatch.setattr(methods, "_METHODS", deepcopy(methods._METHODS))
     monkeypatch.delitem(sys.modules, EXAMPLE, raising=False)
     yield import_module(EXAMPLE)
     del sys.modules[EXAMPLE]

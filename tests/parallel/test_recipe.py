@@ -1,3 +1,5 @@
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -91,7 +93,7 @@ class Signs(Optimizer):
 
 @pytest.fixture
 def signs(monkeypatch):
-    monkeypatch.setattr(of_recipe, "_OPTIMIZERS", dict(of_recipe._OPTIMIZERS))
+    monkeypatch.setattr(of_recipe, "_OPTIMIZERS", deepcopy(of_recipe._OPTIMIZERS))
 
     @optimizer("signs", learning_rate=0.01, momentum=0.5)
     def make(recipe, like, matrices, combine):

@@ -146,8 +146,8 @@ def test_the_learning_rate_climbs_and_falls_as_told(schedule):
 
 def test_names_that_a_program_adds_are_known_from_then_on(monkeypatch):
     monkeypatch.setattr(collectives.registry, "_ALGORITHMS", deepcopy(collectives.registry._ALGORITHMS))
-    monkeypatch.setattr(registry, "_MAKERS", dict(registry._MAKERS))
-    monkeypatch.setattr(graphs, "_MAKERS", dict(graphs._MAKERS))
+    monkeypatch.setattr(registry, "_MAKERS", deepcopy(registry._MAKERS))
+    monkeypatch.setattr(graphs, "_MAKERS", deepcopy(graphs._MAKERS))
     ring = collectives.registry.find("all_reduce", "ring")
     collectives.algorithm("all_reduce", "mine", cost=ring.cost, formula=ring.formula)(ring.run)
     graphs.named("mine")(graphs.ring)

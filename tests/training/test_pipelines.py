@@ -1,5 +1,6 @@
 """A run in a pipeline is the run of one rank: weights, lines, samples, checkpoints; and what cannot be is refused."""
 
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -157,7 +158,7 @@ def test_updates_in_flight(spmd, settings, tmp_path, name):
 
 
 def test_so_does_a_schedule_of_ones_own(settings, monkeypatch):
-    monkeypatch.setattr(registry, "_MAKERS", dict(registry._MAKERS))
+    monkeypatch.setattr(registry, "_MAKERS", deepcopy(registry._MAKERS))
 
     @named("late")
     def late(stages, micro_batches):
@@ -170,7 +171,7 @@ def test_so_does_a_schedule_of_ones_own(settings, monkeypatch):
 
 def test_a_schedule_that_is_registered_again_is_the_new_one(settings, monkeypatch):
     """As by a notebook's cell that is executed again. This one needs to be given times."""
-    monkeypatch.setattr(registry, "_MAKERS", dict(registry._MAKERS))
+    monkeypatch.setattr(registry, "_MAKERS", deepcopy(registry._MAKERS))
     found = []
     for name in ("gpipe", "1f1b"):
 

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from simdist.arrays import Array
-from simdist.errors import require_name, require_takes, unknown_name, wrong_return
+from simdist.errors import require_takes, unknown_name, wrong_return
 from simdist.nn import Parameters
 from simdist.parallel.compression.compressor import Compressor
 from simdist.parallel.compression.power_sgd import PowerSGD
 from simdist.parallel.compression.quantized import Quantized
 from simdist.parallel.compression.top_k import TopK
 from simdist.parallel.compression.uncompressed import Uncompressed
+from simdist.registry import Registry
 
 __all__ = ["Make", "compression_defaults", "compressions", "compressor", "named"]
 
@@ -26,7 +27,7 @@ class _Known(NamedTuple):
     defaults: Mapping[str, float]
 
 
-_COMPRESSIONS: dict[str, _Known] = {}
+_COMPRESSIONS = Registry[_Known]("compression")
 
 
 def named(name: str, **defaults: float) -> Callable[[Make], Make]:
@@ -37,7 +38,7 @@ def named(name: str, **defaults: float) -> Callable[[Make], Make]:
             return RandomK(like, share)
 
     The function takes a vector like the whole gradient, shape (n,), float32 or float64; the model's parameters, whose
-    spans are the places of the matrices in it; and its settings.
+    spans are the places of the matrices in it; and its settings. A name of your own may be registered again.
 
     Args:
         defaults: its settings: share, of the items to send; block, the items that are coded together; rank, of
@@ -45,16 +46,16 @@ def named(name: str, **defaults: float) -> Callable[[Make], Make]:
 
     Raises:
         UnknownNameError: a setting has another name.
-        ArgumentError: there is no name, or the function takes other arguments.
+        ArgumentError: there is no name, or it is one of simdist's own; or the function takes other arguments.
     """
-    require_name("compression", name)
+    _COMPRESSIONS.check(name)
     for setting in defaults:
         if setting not in _SETTINGS:
             raise unknown_name(f"setting of compression {name}", setting, _SETTINGS)
 
     def register(make: Make) -> Make:
         require_takes(f"compression {name}", make, "like", "parameters", **defaults)
-        _COMPRESSIONS[name] = _Known(make, defaults)
+        _COMPRESSIONS.register(name, _Known(make, defaults))
         return make
 
     return register
@@ -77,9 +78,7 @@ def compressor(name: str, like: Array, parameters: Parameters, **settings: Any) 
         UnknownNameError: there is no such compression, or it has no such setting; the message lists the known ones.
         ArgumentError: the registered function returns something else.
     """
-    if name not in _COMPRESSIONS:
-        raise unknown_name("compression", name, _COMPRESSIONS)
-    known = _COMPRESSIONS[name]
+    known = _COMPRESSIONS.find(name)
     for setting in settings:
         if setting not in known.defaults:
             raise unknown_name(f"setting of compression {name}", setting, known.defaults)
@@ -111,3 +110,6 @@ def _8_bit(like: Array, parameters: Parameters, block: int) -> Compressor:
 def _power_sgd(like: Array, parameters: Parameters, rank: int) -> Compressor:
     matrices = [(parameters.spans[p.name], p.shape) for p in parameters if len(p.shape) > 1]
     return PowerSGD(like, matrices, rank)
+
+
+_COMPRESSIONS.close()

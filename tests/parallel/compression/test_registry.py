@@ -1,5 +1,7 @@
 """Compressions by name: those that there are, and one of one's own."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -37,7 +39,7 @@ class Every(Compressor):
 
 @pytest.fixture
 def every(monkeypatch):
-    monkeypatch.setattr(registry, "_COMPRESSIONS", dict(registry._COMPRESSIONS))
+    monkeypatch.setattr(registry, "_COMPRESSIONS", deepcopy(registry._COMPRESSIONS))
 
     @named("every", block=4)
     def make(like, parameters, block):

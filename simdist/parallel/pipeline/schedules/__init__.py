@@ -12,6 +12,9 @@ from simdist.parallel.pipeline.schedules import (  # noqa: F401, I001
     gems,
     dualpipe,
 )
+from simdist.parallel.pipeline.schedules import registry
 from simdist.parallel.pipeline.schedules.registry import FILES, OTHER_NAMES, maker, named, options, schedule, schedules
 
 __all__ = ["FILES", "OTHER_NAMES", "maker", "named", "options", "schedule", "schedules"]
+
+registry.close()

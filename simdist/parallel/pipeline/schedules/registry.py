@@ -5,20 +5,20 @@ from functools import partial
 from inspect import signature
 from typing import Any, TypeVar
 
-from simdist.errors import ArgumentError, require_name, require_takes, unknown_name, wrong_return
+from simdist.errors import ArgumentError, require_takes, unknown_name, wrong_return
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.text import load
 from simdist.parallel.pipeline.validate import validate
+from simdist.registry import Registry
 from simdist.words import meant
 
-__all__ = ["FILES", "OTHER_NAMES", "first_name", "maker", "named", "options", "schedule", "schedules"]
+__all__ = ["FILES", "OTHER_NAMES", "close", "first_name", "maker", "named", "options", "schedule", "schedules"]
 
 Maker = TypeVar("Maker", bound=Callable[..., Schedule])
 
 FILES = ".txt"
 """The ending of names that are files, in the format of `simdist.parallel.pipeline.text`."""
 
-_MAKERS: dict[str, Callable[..., Schedule]] = {}
 OTHER_NAMES = {  # in arXiv 2007.01045, 2006.09503, 2104.04473, 2401.10241, 2405.15362, 2407.21783 and 2412.19437
     "dapple": "1f1b",
     "pipedream-flush": "1f1b",
@@ -30,6 +30,8 @@ OTHER_NAMES = {  # in arXiv 2007.01045, 2006.09503, 2104.04473, 2401.10241, 2405
     "v-zb": "zb-v",
 }
 """Names of schedules in other papers, and those in simdist."""
+
+_MAKERS = Registry[Callable[..., Schedule]]("schedule", OTHER_NAMES)
 _MOST_ACTIONS = 1 << 24  # of forwards; more would take gigabytes
 
 
@@ -43,19 +45,25 @@ def named(name: str) -> Callable[[Maker], Maker]:
             row = [*map(Forward, m), *map(BackwardInput, m), *map(BackwardWeight, m)]
             return Schedule("mine", [row] * stages)
 
-    From the command line come `chunks`, the stages of a rank, and `times`, if the function takes them.
+    From the command line come `chunks`, the stages of a rank, and `times`, if the function takes them. A name of your
+    own may be registered again.
 
     Raises:
-        ArgumentError: there is no name, or the function does not take stages and micro_batches.
+        ArgumentError: there is no name, or it is one of simdist's own; or the function takes no stages, micro_batches.
     """
-    require_name("schedule", name)
+    _MAKERS.check(name)
 
     def register(maker: Maker) -> Maker:
         require_takes(f"schedule {name}", maker, stages=2, micro_batches=2)
-        _MAKERS[name] = maker
+        _MAKERS.register(name, maker)
         return maker
 
     return register
+
+
+def close() -> None:
+    """Call what has been registered so far simdist's own."""
+    _MAKERS.close()
 
 
 def schedules() -> list[str]:
@@ -85,10 +93,7 @@ def maker(name: str) -> Callable[..., Schedule]:
     """
     if name.endswith(FILES):
         return partial(_loaded, name)
-    found = _MAKERS.get(first_name(name))
-    if found is None:
-        raise unknown_name("schedule", name, _MAKERS)
-    return found
+    return _MAKERS.find(first_name(name))
 
 
 def _loaded(path: str, stages: int, micro_batches: int) -> Schedule:
