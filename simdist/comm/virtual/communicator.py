@@ -15,6 +15,7 @@ from simdist.comm.virtual.peers import VirtualPeers
 from simdist.comm.virtual.request import AnyReceiving, Receiving, Sending
 from simdist.comm.virtual.shared import Shared
 from simdist.comm.virtual.stream import VirtualStream
+from simdist.errors import MessageMismatch
 from simdist.trace import Recorder
 
 __all__ = ["VirtualCommunicator"]
@@ -167,7 +168,7 @@ class VirtualCommunicator(Communicator):
         if fiber.clock_s < arrival_s:
             fiber.clock_s = arrival_s
         if receipt.error is not None:
-            raise receipt.error
+            raise MessageMismatch(*receipt.error.args)  # another one: the receipt would be in its traceback
         if self.recorder.on:
             self.note("recv", start_s, max(start_s, arrival_s), receipt.num_bytes, self.ranks[receipt.src], receipt.tag)
 

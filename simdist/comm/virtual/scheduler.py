@@ -203,7 +203,10 @@ class Scheduler:
         me.waiting = None
         if me.error is not None:
             error, me.error = me.error, None
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # which has this frame in its traceback
 
     def fail(self, fiber: Fiber, error: BaseException) -> None:
         """End the run: no other fiber continues."""
@@ -278,7 +281,9 @@ class Scheduler:
             if not fiber.done:
                 self.running = fiber
                 fiber.greenlet.throw(GreenletExit)
+                fiber.waiting = None
         self.end_s = max((fiber.clock_s for fiber in self.fibers), default=0.0)
         # Their contexts refer to the scheduler. Breaking these cycles frees all memory as soon as the run is over.
+        self.running = self._hub
         self.fibers.clear()
         self._context = Context()

@@ -47,7 +47,15 @@ class Shared:
 
     def unheard(self) -> tuple[Fiber, Exception] | None:
         """A failure on a stream whose error no `wait` has raised, if there is one."""
-        return next(((s.fiber, w.error) for s in self.streams for w in s.unheard if w.error), None)
+        return next(((s.fiber, w.error) for s in self.streams for w in s.failed if w.error and not w.heard), None)
+
+    def forget(self) -> None:
+        """Let go of all errors: each refers to frames that refer to it, and to the arrays of a rank."""
+        self.scheduler.failure = None
+        for stream in self.streams:
+            for work in stream.failed:
+                work.error = None
+            stream.failed.clear()
 
     def _idle(self) -> None:
         """No fiber can continue: find the cause, and raise it in those that are blocked."""

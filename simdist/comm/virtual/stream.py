@@ -13,7 +13,12 @@ __all__ = ["VirtualStream", "VirtualWork"]
 
 
 class VirtualWork(Work):
-    """A call on a stream."""
+    """A call on a stream.
+
+    Attributes:
+        error: what the call raised, until the run ends.
+        heard: whether a `wait` has raised it.
+    """
 
     def __init__(self, stream: "VirtualStream", call: Callable[[], Any], name: str) -> None:
         self.group: Any = None  # it waits only for its own rank
@@ -26,6 +31,7 @@ class VirtualWork(Work):
         self._end_s = 0.0
         self._result: Any = None
         self.error: Exception | None = None
+        self.heard = False
 
     def perform(self) -> None:
         """Make the call, on the stream's fiber, not before the time of `start`."""
@@ -35,7 +41,7 @@ class VirtualWork(Work):
             self._result = self._call()
         except Exception as error:
             self.error = error
-            self._stream.unheard.append(self)
+            self._stream.failed.append(self)
         self._done = True
         self._end_s = fiber.clock_s
         for waiter in self._waiters:
@@ -62,8 +68,7 @@ class VirtualWork(Work):
             comm = self._stream.comm
             comm.recorder.add(fiber.stream, f"wait for {comm.stream_name}", start_s, self._end_s)
         if self.error is not None:
-            if self in self._stream.unheard:
-                self._stream.unheard.remove(self)
+            self.heard = True
             raise self.error
         return self._result
 
@@ -74,14 +79,14 @@ class VirtualStream(Stream):
     Attributes:
         comm: the communicator's twin.
         fiber: the fiber of the stream.
-        unheard: failed work whose error no `wait` has raised yet.
+        failed: the work that failed.
     """
 
     def __init__(self, comm: Communicator, scheduler: Scheduler, fiber: Fiber) -> None:
         self.comm = comm
         self.scheduler = scheduler
         self.fiber = fiber
-        self.unheard: list[VirtualWork] = []
+        self.failed: list[VirtualWork] = []
         self._works: deque[VirtualWork] = deque()
         self._spawned = False
         self._idle = True

@@ -63,8 +63,12 @@ def _run(
         spawn(rank)
     shared.run()
     failure = shared.scheduler.failure or shared.unheard()
+    shared.forget()
     if failure is not None:
-        raise _told(*failure, ranks)
+        try:
+            raise _told(*failure, ranks)
+        finally:
+            del failure  # the error has this frame in its traceback
     if remains := [*group.unreceived(), *shared.open.rows()]:
         warnings.warn(listed_below("the program has ended, but", remains), UnmatchedMessage, stacklevel=4)
     spans = [span for recorder in recorders for span in recorder.spans()]

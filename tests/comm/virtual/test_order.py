@@ -1,7 +1,9 @@
 """Who goes on when: streams, groups, deadlocks, failures."""
 
+import contextlib
 import gc
 import math
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,7 @@ from simdist.cluster import Link, preset
 from simdist.collectives import all_reduce, broadcast
 from simdist.comm import ANY
 from simdist.comm.virtual.world import run_virtual
-from simdist.errors import ArgumentError, CollectiveMismatch, DeadlockError, RankFailed
+from simdist.errors import ArgumentError, CollectiveMismatch, DeadlockError, MessageMismatch, RankFailed
 
 HERE = preset("this-machine")
 
@@ -274,21 +276,76 @@ def test_no_clock_goes_back(work):
         run(lambda comm: comm.compute(**work), 2)
 
 
-def test_a_run_leaves_nothing_in_memory():
+def left_by(program, error=None):
+    """The communicators that a run of this program leaves to the garbage collector."""
     kept = []
 
-    def program(comm):
-        ring(np.ones(3), comm)
-        comm.recv(np.ones(1), 0) if comm.rank else [comm.send(np.ones(1), dst) for dst in range(1, comm.size)]
+    def keeping(comm):
         kept.append(weakref.ref(comm))
+        program(comm)
 
     gc.collect()
     gc.disable()
     try:
-        run(program, 4)
+        if error is None:
+            run(keeping, 4)
+        else:
+            with contextlib.suppress(error):  # pytest.raises would keep it
+                run(keeping, 4)
+        return [ref() for ref in kept if ref() is not None]
     finally:
         gc.enable()
-    assert [ref() for ref in kept] == [None] * 4
+
+
+def test_a_run_leaves_nothing_in_memory():
+    def program(comm):
+        ring(np.ones(3), comm)
+        comm.recv(np.ones(1), 0) if comm.rank else [comm.send(np.ones(1), dst) for dst in range(1, comm.size)]
+
+    assert left_by(program) == []
+
+
+def raises(comm):
+    ring(np.ones(3), comm)
+    raise ZeroDivisionError
+
+
+def fails_on_a_stream(comm):
+    comm.stream("side").start(raises, comm.stream("side").comm).wait()
+
+
+def fails_unheard(comm):
+    comm.stream("side").start(raises, comm.stream("side").comm)
+
+
+def deadlocks(comm):
+    comm.recv(np.ones(3), (comm.rank + 1) % comm.size)
+
+
+def sends_too_much(comm):
+    comm.isend(np.ones(3), (comm.rank + 1) % comm.size).wait()
+    comm.recv(np.ones(2), (comm.rank - 1) % comm.size)
+
+
+def differs(comm):
+    ring(np.ones(3 + comm.rank), comm)
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        (raises, ZeroDivisionError),
+        (fails_on_a_stream, ZeroDivisionError),
+        (fails_unheard, ZeroDivisionError),
+        (deadlocks, DeadlockError),
+        (sends_too_much, MessageMismatch),
+        (differs, CollectiveMismatch),
+        (lambda comm: sys.exit(comm.rank), RankFailed),
+    ],
+)
+def test_nor_does_one_that_fails(program, error):
+    """Its error has frames in its traceback that must not refer to it, or all arrays would live on with them."""
+    assert left_by(program, error) == []
 
 
 def test_runs_of_several_threads_leave_the_garbage_collector_as_it_was():
