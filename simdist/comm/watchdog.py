@@ -281,7 +281,8 @@ class Watchdog:
 
 def _state(slot: Slot) -> str:
     if slot.state == LEFT:
-        return f"has left, with exit code {slot.code}, {slot.since_s:.1f} s ago"
+        code = f", with exit code {slot.code}" if slot.code else ""  # of `raise SystemExit(3)` it is not known
+        return f"has left{code}, {slot.since_s:.1f} s ago"
     if slot.state == FAILED:
         return "has failed"
     if not alive(slot.pid):
